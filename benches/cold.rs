@@ -1,0 +1,101 @@
+//! A cold start: process, engine, components from the cache, one tool call.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use taskrun::policy::Policy;
+use taskrun::ports::call::{
+    CallScope, CallScopeParts, Remaining, RunContext, ScopeLimits, StopSignal,
+};
+use taskrun::ports::tool::ToolCall;
+use taskrun::time::{SystemClock, SystemRandom};
+use taskrun_engine::{Cache, Engine, EngineOptions};
+
+/// First argument of the process that is measured.
+pub(crate) const CHILD: &str = "cold-start-child";
+
+/// What was measured, start by start.
+pub(crate) struct Starts {
+    pub(crate) ms: Vec<f64>,
+    pub(crate) resident_mib: Vec<f64>,
+}
+
+/// Starts a process so many times and measures each until it has its answer.
+pub(crate) fn starts(count: usize) -> Starts {
+    let folder = tempfile::tempdir().expect("a folder");
+    crate::product::furnish(folder.path());
+    let program = std::env::current_exe().expect("this program");
+    let mut starts = Starts { ms: Vec::new(), resident_mib: Vec::new() };
+    // The first one compiles the components and fills the cache.
+    for round in 0..=count {
+        #[expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
+        let began = Instant::now();
+        let output = Command::new(&program)
+            .arg(CHILD)
+            .arg(folder.path())
+            .stdin(Stdio::null())
+            .output()
+            .expect("starts");
+        let took = began.elapsed();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let resident: f64 = String::from_utf8_lossy(&output.stdout).trim().parse().expect("MiB");
+        if round > 0 {
+            starts.ms.push(took.as_secs_f64() * 1e3);
+            starts.resident_mib.push(resident);
+        }
+    }
+    starts
+}
+
+/// The process that is measured: prints its resident MiB after the first answer.
+pub(crate) fn child(folder: Option<&str>) -> ExitCode {
+    let Some(folder) = folder else { return ExitCode::FAILURE };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    runtime.block_on(answer(Path::new(folder)));
+    let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux tells");
+    let pages: f64 = statm.split(' ').nth(1).and_then(|n| n.parse().ok()).expect("a number");
+    println!("{}", pages * rustix::param::page_size() as f64 / f64::from(1 << 20));
+    ExitCode::SUCCESS
+}
+
+async fn answer(folder: &Path) {
+    let policy = Policy::load(&folder.join("taskrun.toml")).expect("valid");
+    let cache = Cache::open(&folder.join("native")).expect("a cache");
+    let options = EngineOptions { cache: Some(cache), ..EngineOptions::default() };
+    let engine = Engine::new(options).expect("an engine");
+    let agents = engine.load_agents(&policy, &BTreeMap::new()).await.expect("agents");
+    let tool = agents.by_name["worker"].tools.get("lookup/lookup").expect("the tool");
+    let scope = CallScope::new(CallScopeParts {
+        context: RunContext::default(),
+        stop: StopSignal::new(engine.interrupt()),
+        deadline: Duration::from_secs(10),
+        clock: Arc::new(SystemClock::new()),
+        random: Arc::new(SystemRandom),
+        models: None,
+        tools: Arc::default(),
+        state: BTreeMap::new(),
+        remaining: Remaining::default(),
+        limits: ScopeLimits { events: 100, bytes: 1 << 20 },
+        wake: Arc::default(),
+    });
+    let call = ToolCall {
+        name: tool.function.clone(),
+        payload: r#"{"result":{"found":true}}"#.into(),
+        tool_call_id: "call-1".into(),
+        parent_tool_call_id: None,
+        agent_id: "worker".into(),
+        run_id: "run-1".into(),
+        session_id: "session-1".into(),
+        turn: 1,
+        labels: BTreeMap::new(),
+    };
+    let answer = tool.tool.call(call, Arc::new(scope)).await.expect("not stopped");
+    assert!(answer.is_ok_and(|answer| answer.value.contains("found")));
+}

@@ -1,0 +1,119 @@
+//! Measures what taskrun adds to raw wasmtime, in one process, with the same components and the
+//! same engine settings, and prints one JSON object.
+//!
+//! `cargo bench -p taskrun-benches`. Costs are CPU time of the whole process, so that they hold
+//! on a loaded machine; latencies are wall time and are given as percentiles. Each figure is the
+//! median of several rounds in which floor and product take turns.
+
+mod cold;
+mod floor;
+mod product;
+
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+
+/// Rounds of which the median counts.
+const ROUNDS: usize = 7;
+/// Calls measured in a round.
+const CALLS: u32 = 2_000;
+/// Cancellations measured.
+const CANCELS: usize = 200;
+/// Cold starts measured.
+const STARTS: usize = 15;
+
+fn main() -> ExitCode {
+    // A cold start is measured in a process of its own, which is this program again.
+    let mut args = std::env::args().skip(1);
+    if args.next().as_deref() == Some(cold::CHILD) {
+        return cold::child(args.next().as_deref());
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let report = runtime.block_on(measure());
+    println!("{report:#}");
+    ExitCode::SUCCESS
+}
+
+async fn measure() -> Value {
+    let floor = floor::Floor::new();
+    let product = product::Product::new().await;
+    let mut tool = Pairs::default();
+    let mut run = Pairs::default();
+    // The first round warms caches and pools and does not count.
+    for round in 0..=ROUNDS {
+        let tool_pair = (floor.tool_calls(CALLS).await, product.tool_calls(CALLS).await);
+        let run_pair = (floor.plan_steps(CALLS).await, product.trivial_runs(CALLS).await);
+        if round > 0 {
+            tool.push(tool_pair);
+            run.push(run_pair);
+        }
+    }
+    let cancel = product.cancels(CANCELS).await;
+    let cold = cold::starts(STARTS);
+    json!({
+        "v": 1,
+        "tool_call": tool.report(1.5),
+        "trivial_run": run.report(3.0),
+        "cancel_of_a_spinning_guest": {
+            "unit": "ms wall, request to terminal status",
+            "n": CANCELS,
+            "p50": percentile(&cancel, 50),
+            "p99": percentile(&cancel, 99),
+            "goal_p50": 5.0,
+            "goal_p99": 25.0,
+        },
+        "cold_start": {
+            "unit": "ms wall, components cached: start of the process to the first tool answer",
+            "n": cold.ms.len(),
+            "p50": percentile(&cold.ms, 50),
+            "max": percentile(&cold.ms, 100),
+            "goal": 50.0,
+            "resident_mib_after": percentile(&cold.resident_mib, 50),
+            "goal_resident_mib": 30.0,
+        },
+    })
+}
+
+/// CPU microseconds per operation, floor and product, round by round.
+#[derive(Default)]
+struct Pairs(Vec<(f64, f64)>);
+
+impl Pairs {
+    fn push(&mut self, pair: (f64, f64)) {
+        self.0.push(pair);
+    }
+
+    fn report(&self, goal: f64) -> Value {
+        let of = |pick: fn(&(f64, f64)) -> f64| {
+            let figures: Vec<f64> = self.0.iter().map(pick).collect();
+            percentile(&figures, 50)
+        };
+        json!({
+            "unit": "us of CPU per operation",
+            "floor": of(|pair| pair.0),
+            "product": of(|pair| pair.1),
+            "ratio": of(|pair| pair.1 / pair.0),
+            "goal_ratio": goal,
+            "rounds": self.0.len(),
+        })
+    }
+}
+
+/// The figure that so many percent of all do not exceed, to two decimals.
+fn percentile(figures: &[f64], percent: usize) -> f64 {
+    let mut sorted = figures.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let index = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
+    let figure = sorted.get(index).copied().unwrap_or(f64::NAN);
+    (figure * 100.0).round() / 100.0
+}
+
+/// CPU time that this process has used, in microseconds.
+fn cpu_us() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 * 1e6 + time.tv_nsec as f64 / 1e3
+}

@@ -1,0 +1,1 @@
+//! The benchmarks of taskrun are targets of this crate; it has no code of its own.

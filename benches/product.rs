@@ -1,0 +1,148 @@
+//! The same work through taskrun: controller, driver, policy, journal in memory, engine.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use taskrun::controller::{Controller, ControllerParts, succeeded};
+use taskrun::list::Scope;
+use taskrun::policy::Policy;
+use taskrun::spawn::SpawnRequest;
+use taskrun::status::Status;
+use taskrun::time::{SystemClock, SystemRandom};
+use taskrun_engine::{Engine, EngineOptions};
+use taskrun_examples::{SCRIPTED, SCRIPTED_TOOL, evil};
+use taskrun_store::MemoryStore;
+
+use crate::cpu_us;
+
+const POLICY: &str = r#"
+[tool.lookup]
+component = "lookup.wasm"
+
+[agent.worker]
+component = "worker.wasm"
+tools = ["lookup/*"]
+limits = { tool_calls = 10000 }
+
+[agent.spinner]
+component = "spinner.wasm"
+limits = { step = "10m" }
+"#;
+
+/// Calls that an agent makes in one turn.
+const CALLS_PER_TURN: u32 = 100;
+
+/// A host in memory.
+pub(crate) struct Product {
+    controller: Controller,
+    scope: Scope,
+    _folder: tempfile::TempDir,
+}
+
+/// Writes the policy and its components into a folder.
+pub(crate) fn furnish(folder: &std::path::Path) -> Policy {
+    for (name, bytes) in [
+        ("lookup.wasm", SCRIPTED_TOOL.bytes),
+        ("worker.wasm", SCRIPTED.bytes),
+        ("spinner.wasm", evil::AGENT.bytes),
+    ] {
+        std::fs::write(folder.join(name), bytes).expect("written");
+    }
+    let path = folder.join("taskrun.toml");
+    std::fs::write(&path, POLICY).expect("written");
+    Policy::load(&path).expect("a valid policy")
+}
+
+fn request(agent: &str, task: String) -> SpawnRequest {
+    SpawnRequest {
+        owner_user_id: "owner".into(),
+        parent_session_id: "parent".into(),
+        agent_name: agent.into(),
+        task,
+        ..SpawnRequest::default()
+    }
+}
+
+impl Product {
+    pub(crate) async fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let policy = furnish(folder.path());
+        let engine = Engine::new(EngineOptions::default()).expect("an engine");
+        let agents = engine.load_agents(&policy, &BTreeMap::new()).await.expect("agents");
+        let store = Arc::new(MemoryStore::new());
+        let controller = Controller::new(ControllerParts {
+            store: store.clone(),
+            hosts: store,
+            agents,
+            clock: Arc::new(SystemClock::new()),
+            random: Arc::new(SystemRandom),
+            interrupt: engine.interrupt(),
+            slots: 64,
+        });
+        controller.start().await.expect("starts");
+        Self { controller, scope: Scope::tenant("bench"), _folder: folder }
+    }
+
+    async fn run(&self, task: &str) {
+        let request = request("worker", task.to_owned());
+        let run = self.controller.spawn(&self.scope, &request).await.expect("accepted");
+        let waited = self.controller.wait(&self.scope, run.id().as_str(), None).await;
+        let run = waited.expect("ends").run;
+        assert!(succeeded(&run), "{run:?}");
+    }
+
+    /// CPU microseconds of a tool call: what a run with many calls costs over one with none,
+    /// that has as many turns.
+    pub(crate) async fn tool_calls(&self, calls: u32) -> f64 {
+        let call = json!({ "call": {
+            "name": "lookup/lookup", "args": { "result": { "found": true } } } });
+        let turn = vec![call; CALLS_PER_TURN as usize];
+        let task = json!({ "steps": [turn, [{ "reply": "done" }]] }).to_string();
+        let single = json!({ "call": {
+            "name": "lookup/lookup", "args": { "result": { "found": true } } } });
+        let baseline = json!({ "steps": [[single], [{ "reply": "done" }]] }).to_string();
+        let runs = calls / CALLS_PER_TURN;
+        let mut cost = [0.0; 2];
+        for (cost, task) in cost.iter_mut().zip([&baseline, &task]) {
+            let before = cpu_us();
+            for _ in 0..runs {
+                self.run(task).await;
+            }
+            *cost = cpu_us() - before;
+        }
+        (cost[1] - cost[0]) / f64::from(runs * (CALLS_PER_TURN - 1))
+    }
+
+    /// CPU microseconds of a run from spawn to terminal status, with one plan step.
+    pub(crate) async fn trivial_runs(&self, runs: u32) -> f64 {
+        let before = cpu_us();
+        for _ in 0..runs {
+            self.run("hello").await;
+        }
+        (cpu_us() - before) / f64::from(runs)
+    }
+
+    /// Wall milliseconds from the request to cancel a spinning guest to its terminal status.
+    pub(crate) async fn cancels(&self, count: usize) -> Vec<f64> {
+        let mut all = Vec::with_capacity(count);
+        for _ in 0..count {
+            let request = request("spinner", "spin".into());
+            let run = self.controller.spawn(&self.scope, &request).await.expect("accepted");
+            let id = run.id().as_str();
+            let running =
+                self.controller.wait_for(&self.scope, id, None, |r| r.status() == Status::Running);
+            running.await.expect("runs");
+            // So that the guest really spins.
+            tokio::time::sleep(Duration::from_millis(15)).await;
+            #[expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
+            let asked = Instant::now();
+            self.controller.cancel(&self.scope, id, None).await.expect("answers");
+            let ended = self.controller.wait(&self.scope, id, None).await.expect("ends");
+            all.push(asked.elapsed().as_secs_f64() * 1e3);
+            assert_eq!(ended.run.status(), Status::Canceled);
+        }
+        all
+    }
+}

@@ -1,0 +1,174 @@
+//! An agent whose model decides: it puts the conversation before the model, passes on what the
+//! model says while it says it, and does what the model wants.
+
+use taskrun_guest::{
+    agent::{
+        Agent, PlanInput, PlanResult, PlanResumeInput, PlannerError, Reminder, Termination,
+        ToolRequest, consume_stream,
+    },
+    log,
+    model::{self, CompletionRequest, ModelError, ToolAccess},
+    types::{Message, Part, Role},
+};
+
+struct Chat;
+
+taskrun_guest::export_agent!(Chat);
+
+impl Agent for Chat {
+    fn start(input: PlanInput) -> Result<PlanResult, PlannerError> {
+        step(input.messages, &input.reminders, None)
+    }
+
+    fn resume(input: PlanResumeInput) -> Result<PlanResult, PlannerError> {
+        step(input.messages, &input.reminders, input.finalize.as_ref())
+    }
+}
+
+fn step(
+    messages: Vec<Message>,
+    reminders: &[Reminder],
+    finalize: Option<&Termination>,
+) -> Result<PlanResult, PlannerError> {
+    let mut request = CompletionRequest::new(conversation(messages, reminders, finalize));
+    if finalize.is_some() {
+        request.tools = ToolAccess::None;
+    }
+    let answer = model::stream(&request)
+        .and_then(|stream| consume_stream(&stream))
+        .map_err(|error| failed(&error))?;
+
+    if !answer.tool_calls.is_empty() && finalize.is_none() {
+        let requests = answer
+            .tool_calls
+            .into_iter()
+            .map(|call| ToolRequest::new(call.name, call.payload).id(call.tool_call_id))
+            .collect();
+        return Ok(PlanResult::tool_calls(requests));
+    }
+    if answer.text.is_empty() {
+        log::warn(format!("the model stopped ({:?}) without an answer", answer.stop_reason));
+        return Err(PlannerError::new("the model gave no answer").code("empty-answer"));
+    }
+    let mut parts: Vec<Part> = answer.thinking.into_iter().map(Part::Thinking).collect();
+    parts.push(Part::Text(answer.text));
+    Ok(PlanResult::final_message(Message { role: Role::Assistant, parts }).streamed())
+}
+
+/// What the model is shown: the instructions, the host's notes, the conversation, and the demand
+/// for a last answer if there is one.
+fn conversation(
+    mut messages: Vec<Message>,
+    reminders: &[Reminder],
+    finalize: Option<&Termination>,
+) -> Vec<Message> {
+    let instructions = messages.iter().take_while(|message| message.role == Role::System).count();
+    let notes = reminders.iter().map(|note| Message::text(Role::System, &note.text));
+    messages.splice(instructions..instructions, notes);
+    if let Some(termination) = finalize {
+        messages.push(Message::text(Role::System, &termination.message));
+    }
+    messages
+}
+
+fn failed(error: &ModelError) -> PlannerError {
+    PlannerError::new(error.text()).code(error.code())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use taskrun_guest::{
+        agent::{Decision, TerminationReason},
+        model::{Chunk, StopReason},
+        native::{self, Event},
+        run,
+        types::{Thinking, ToolUse},
+    };
+
+    fn answer_with(chunks: Vec<Chunk>) {
+        native::reset();
+        native::host(|host| host.completions.push_back(Ok(chunks)));
+    }
+
+    fn start() -> Result<PlanResult, PlannerError> {
+        Chat::start(PlanInput {
+            messages: vec![
+                Message::text(Role::System, "Be brief."),
+                Message::text(Role::User, "Hello"),
+            ],
+            run: run::context(),
+            reminders: vec![Reminder { id: "r".into(), text: "It is late.".into() }],
+        })
+    }
+
+    #[test]
+    fn text_and_reasoning_are_streamed_and_then_the_answer() {
+        let thinking = Thinking { text: "hm".into(), signature: Some("s".into()) };
+        answer_with(vec![
+            Chunk::Thinking(thinking.clone()),
+            Chunk::Text("Hel".into()),
+            Chunk::Text("lo.".into()),
+            Chunk::Stop(StopReason::EndTurn),
+        ]);
+        let result = start().expect("a decision");
+        assert!(result.streamed);
+        let Decision::FinalResponse(last) = result.decision else { panic!("not final") };
+        assert_eq!(last.message.parts[0], Part::Thinking(thinking.clone()));
+        assert_eq!(last.message.plain_text(), "Hello.");
+        native::host(|host| {
+            assert_eq!(host.events, [Event::Thinking(thinking), Event::Chunk("Hello.".into())]);
+            let shown: Vec<String> =
+                host.completion_requests[0].messages.iter().map(Message::plain_text).collect();
+            assert_eq!(shown, ["Be brief.", "It is late.", "Hello"]);
+        });
+    }
+
+    #[test]
+    fn the_models_calls_keep_their_ids_and_order() {
+        let call = |id: &str| {
+            Chunk::ToolCall(ToolUse {
+                tool_call_id: id.into(),
+                name: "workspace/read".into(),
+                payload: "{}".into(),
+            })
+        };
+        answer_with(vec![call("a"), call("b"), Chunk::Stop(StopReason::ToolUse)]);
+        let Decision::ToolCalls(calls) = start().expect("a decision").decision else {
+            panic!("no calls")
+        };
+        let ids: Vec<_> = calls.iter().filter_map(|call| call.tool_call_id.as_deref()).collect();
+        assert_eq!(ids, ["a", "b"]);
+    }
+
+    #[test]
+    fn a_last_answer_is_asked_for_without_tools() {
+        answer_with(vec![Chunk::Text("As far as I know.".into())]);
+        let result = Chat::resume(PlanResumeInput {
+            messages: vec![Message::text(Role::User, "Hello")],
+            run: run::context(),
+            reminders: Vec::new(),
+            tool_outputs: Vec::new(),
+            finalize: Some(Termination {
+                reason: TerminationReason::TurnCap,
+                message: "No turns are left.".into(),
+            }),
+        });
+        assert!(matches!(result.expect("a decision").decision, Decision::FinalResponse(_)));
+        native::host(|host| {
+            let request = &host.completion_requests[0];
+            assert!(matches!(request.tools, ToolAccess::None));
+            let last = request.messages.last().expect("messages");
+            assert_eq!((last.role, last.plain_text()), (Role::System, "No turns are left.".into()));
+        });
+    }
+
+    #[test]
+    fn a_failing_model_fails_the_run_with_its_code() {
+        native::reset();
+        native::host(|host| host.completions.push_back(Err(ModelError::RateLimited(None))));
+        assert_eq!(start().expect_err("it fails").code.as_deref(), Some("rate-limited"));
+        answer_with(vec![Chunk::Stop(StopReason::Refusal)]);
+        assert_eq!(start().expect_err("it fails").code.as_deref(), Some("empty-answer"));
+    }
+}

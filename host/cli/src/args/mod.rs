@@ -1,0 +1,163 @@
+//! The command line as it is typed.
+
+mod parse;
+mod runs;
+mod system;
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+pub use runs::{
+    CancelArgs, EventsArgs, GetArgs, LogsArgs, PsArgs, RunArgs, Target, TranscriptArgs,
+    TranscriptFormat, WaitArgs,
+};
+pub use system::{
+    AgentCommand, DemoArgs, DoctorArgs, HostArgs, InspectArgs, ToolCallArgs, ToolCommand,
+};
+
+const AFTER_HELP: &str = "\
+Runs are durable: they go on when this program is gone, and every command finds them again.
+A RUN is a whole id, the beginning of one (at least 4 characters), or @last.
+
+Exit codes: 0 completed, 1 unexpected, 2 usage, 3 not authorised, 4 denied by policy,
+5 run failed, 6 canceled, 7 the run timed out, 8 blocked and nobody here can answer,
+9 stopped by its budget, 10 store or host unreachable, 124 the wait timed out, 130 Ctrl-C.
+
+Begin with `taskrun demo`.";
+
+/// Runs agents and tools as sandboxed WebAssembly components.
+#[derive(Debug, Parser)]
+#[command(
+    name = "taskrun",
+    version,
+    propagate_version = false,
+    after_help = AFTER_HELP,
+    subcommand_required = true,
+    arg_required_else_help = true,
+    disable_help_subcommand = true,
+    max_term_width = 100
+)]
+pub struct Cli {
+    /// What every command takes.
+    #[command(flatten)]
+    pub globals: Globals,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What every command takes.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Global options")]
+pub struct Globals {
+    /// Form of what is printed to stdout [default: table]
+    #[arg(
+        short,
+        long,
+        global = true,
+        env = "TASKRUN_OUTPUT",
+        value_name = "FORMAT",
+        hide_env = true
+    )]
+    pub output: Option<OutputFormat>,
+    /// Prints no colours; so does NO_COLOR
+    #[arg(long, global = true, env = "TASKRUN_NO_COLOR", hide_env = true,
+        value_parser = clap::builder::FalseyValueParser::new())]
+    pub no_color: bool,
+    /// Prints data and errors only
+    #[arg(short, long, global = true, env = "TASKRUN_QUIET", hide_env = true,
+        value_parser = clap::builder::FalseyValueParser::new())]
+    pub quiet: bool,
+    /// Says more of what happens; twice: much more
+    #[arg(short, long, global = true, env = "TASKRUN_VERBOSE", hide_env = true,
+        action = clap::ArgAction::Count)]
+    pub verbose: u8,
+    /// Policy file [default: the nearest taskrun.toml, from here upward]
+    #[arg(long, global = true, env = "TASKRUN_CONFIG", value_name = "FILE", hide_env = true)]
+    pub config: Option<PathBuf>,
+    /// Where runs are kept [default: .taskrun beside the policy file]
+    #[arg(long, global = true, env = "TASKRUN_DATA_DIR", value_name = "DIR", hide_env = true)]
+    pub data_dir: Option<PathBuf>,
+    /// Tenant whose runs are meant [default: default]
+    #[arg(long, global = true, env = "TASKRUN_TENANT", value_name = "NAME", hide_env = true)]
+    pub tenant: Option<String>,
+    /// Owner of a new run [default: local]; elsewhere, sees only the runs of that owner
+    #[arg(long, global = true, env = "TASKRUN_OWNER", value_name = "NAME", hide_env = true)]
+    pub owner: Option<String>,
+    /// Session that asks for a new run [default: cli]; elsewhere, sees only the runs of that one
+    #[arg(long, global = true, env = "TASKRUN_SESSION", value_name = "NAME", hide_env = true)]
+    pub session: Option<String>,
+}
+
+/// Form of what is printed to stdout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OutputFormat {
+    /// For people.
+    Table,
+    /// One JSON document.
+    Json,
+    /// One JSON object for each line.
+    Ndjson,
+    /// Ids or names only, one for each line.
+    Name,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Starts a run of an agent
+    ///
+    /// In a terminal the run is shown as it goes; Ctrl-C leaves it running, a second Ctrl-C
+    /// cancels it. Elsewhere its id is printed and it goes on in the background, unless --wait
+    /// asks for the result.
+    Run(RunArgs),
+    /// Lists runs, the one changed last first
+    ///
+    /// Without a filter: all that have not ended, and the 16 changed last.
+    Ps(PsArgs),
+    /// Shows a run
+    Get(GetArgs),
+    /// Waits until runs have ended, however they end
+    ///
+    /// The exit code says how: of several runs, that of the first one that did not complete.
+    Wait(WaitArgs),
+    /// Asks runs to stop
+    ///
+    /// A run that waits in the queue ends at once; others end when their guest is gone.
+    Cancel(CancelArgs),
+    /// Prints the log lines of a run
+    Logs(LogsArgs),
+    /// Prints the journal of a run
+    Events(EventsArgs),
+    /// Prints the conversation of a run: what was asked, said, called and answered
+    Transcript(TranscriptArgs),
+    /// The agents of the policy
+    #[command(subcommand)]
+    Agent(AgentCommand),
+    /// The tools of the policy
+    #[command(subcommand)]
+    Tool(ToolCommand),
+    /// Says what a component is and what it asks for
+    Inspect(InspectArgs),
+    /// Makes ./taskrun-demo and shows in a minute what this is
+    ///
+    /// The folder gets a policy, agents, tools and documents; then an agent answers a question,
+    /// one is refused by its policy, and one is stopped by its deadline.
+    Demo(DemoArgs),
+    /// Checks this installation, the policy and the store
+    Doctor(DoctorArgs),
+    /// Executes the queued runs of a data directory; `run` starts one of these by itself
+    ///
+    /// It takes the runs that were accepted under its policy with the components as they are.
+    /// Ctrl-C and SIGTERM cancel what runs here and wait up to ten seconds for it to end.
+    Host(HostArgs),
+    /// Prints a completion script for a shell
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Compiles one component for the engine, which calls this itself.
+    #[command(hide = true)]
+    CompileWorker,
+}

@@ -1,0 +1,199 @@
+//! Commands about runs.
+
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use taskrun::list::Cursor;
+use taskrun::message::LogLevel;
+use taskrun::status::Status;
+
+use super::parse::{Since, duration, label, since};
+
+/// Arguments of `run`.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// Agent of the policy
+    pub agent: String,
+    /// What to do; `-` reads it from stdin, `@FILE` from a file
+    pub task: Option<String>,
+    /// Prints the id and leaves the run in the background
+    #[arg(short, long, conflicts_with = "wait")]
+    pub detach: bool,
+    /// Waits for the end and prints the result; with a duration, at most that long
+    #[arg(long, value_name = "DURATION", num_args = 0..=1, require_equals = true, value_parser = duration)]
+    pub wait: Option<Option<Duration>>,
+    /// Key and value to find the run by; may be repeated
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
+    pub labels: Vec<(String, String)>,
+    /// How long the run may take, without the time in the queue
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub timeout: Option<Duration>,
+    /// The same key with the same request gives the run that was started first
+    #[arg(long, value_name = "KEY")]
+    pub idempotency_key: Option<String>,
+    /// Id of the run [default: a new UUID]
+    #[arg(long)]
+    pub id: Option<String>,
+}
+
+/// Arguments of `ps`.
+#[derive(Debug, Default, Args)]
+pub struct PsArgs {
+    /// All runs, ended ones too, page by page
+    #[arg(short, long)]
+    pub all: bool,
+    /// Only these statuses
+    #[arg(long, value_delimiter = ',', value_name = "STATUS,..", value_parser = str::parse::<Status>)]
+    pub status: Vec<Status>,
+    /// Only runs of this agent
+    #[arg(long)]
+    pub agent: Option<String>,
+    /// Only runs with this label; may be repeated
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
+    pub labels: Vec<(String, String)>,
+    /// Only runs accepted since then: 1h, or a time
+    #[arg(long, value_name = "WHEN", value_parser = since)]
+    pub since: Option<Since>,
+    /// Most runs on the page, 1 to 200 [default: 16; with -a 200]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=200))]
+    pub limit: Option<u16>,
+    /// Where the page begins, as printed by the page before
+    #[arg(long, value_parser = str::parse::<Cursor>)]
+    pub cursor: Option<Cursor>,
+}
+
+/// Arguments of `get`.
+#[derive(Debug, Args)]
+pub struct GetArgs {
+    /// The run
+    pub run: String,
+}
+
+/// Arguments of `wait`.
+#[derive(Debug, Args)]
+pub struct WaitArgs {
+    /// The runs
+    #[arg(required = true, value_name = "RUN")]
+    pub runs: Vec<String>,
+    /// What is waited for: the end, or a status on the way there
+    #[arg(long = "for", value_name = "terminal|STATUS", default_value = "terminal", value_parser = target)]
+    pub target: Target,
+    /// Returns when one of them has ended
+    #[arg(long, conflicts_with = "all")]
+    pub any: bool,
+    /// Returns when all of them have ended; the default
+    #[arg(long)]
+    pub all: bool,
+    /// Longest wait; then the exit code is 124
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub timeout: Option<Duration>,
+}
+
+/// What is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// The end, whatever it is.
+    Terminal,
+    /// A status.
+    Status(Status),
+}
+
+impl Target {
+    /// Whether a run in this status need not be waited for any more.
+    #[must_use]
+    pub fn is_reached(self, status: Status) -> bool {
+        match self {
+            Self::Terminal => status.is_terminal(),
+            Self::Status(wanted) => status == wanted,
+        }
+    }
+}
+
+/// Arguments of `cancel`.
+#[derive(Debug, Args)]
+pub struct CancelArgs {
+    /// The runs
+    #[arg(required = true, value_name = "RUN")]
+    pub runs: Vec<String>,
+    /// Why, in words; kept in the journal
+    #[arg(long, value_name = "TEXT")]
+    pub reason: Option<String>,
+}
+
+/// Arguments of `logs`.
+#[derive(Debug, Args)]
+pub struct LogsArgs {
+    /// The run
+    pub run: String,
+    /// Goes on until the run has ended
+    #[arg(short, long)]
+    pub follow: bool,
+    /// Only the last lines
+    #[arg(long, value_name = "N")]
+    pub tail: Option<usize>,
+    /// Only lines that matter at least so much
+    #[arg(long, value_name = "LEVEL", default_value = "trace", value_parser = level)]
+    pub level: LogLevel,
+}
+
+/// Arguments of `events`.
+#[derive(Debug, Args)]
+pub struct EventsArgs {
+    /// The run
+    pub run: String,
+    /// Goes on until the run has ended
+    #[arg(short, long)]
+    pub follow: bool,
+    /// Only events after this position
+    #[arg(long, value_name = "SEQ", default_value_t = 0)]
+    pub after: u64,
+    /// Only events of these kinds
+    #[arg(long, value_delimiter = ',', value_name = "KIND,..",
+        value_parser = clap::builder::PossibleValuesParser::new(taskrun::event::Event::KINDS),
+        hide_possible_values = true)]
+    pub kind: Vec<String>,
+}
+
+/// Arguments of `transcript`.
+#[derive(Debug, Args)]
+pub struct TranscriptArgs {
+    /// The run
+    pub run: String,
+    /// Goes on until the run has ended
+    #[arg(short, long)]
+    pub follow: bool,
+    /// Only the last entries, 1 to 200
+    #[arg(long, value_name = "N", default_value_t = 40,
+        value_parser = clap::value_parser!(u16).range(1..=200))]
+    pub limit: u16,
+    /// Form of the transcript [default: md, or that of -o]
+    #[arg(long, value_name = "FORMAT")]
+    pub format: Option<TranscriptFormat>,
+}
+
+/// Form of a transcript.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TranscriptFormat {
+    /// Markdown.
+    Md,
+    /// One JSON document.
+    Json,
+    /// One JSON object for each entry.
+    Ndjson,
+}
+
+fn target(text: &str) -> Result<Target, String> {
+    if text == "terminal" {
+        return Ok(Target::Terminal);
+    }
+    let status = text.parse().map_err(|error| format!("{error}; or terminal"))?;
+    Ok(Target::Status(status))
+}
+
+fn level(text: &str) -> Result<LogLevel, String> {
+    let all = [LogLevel::Trace, LogLevel::Debug, LogLevel::Info, LogLevel::Warn, LogLevel::Error];
+    all.into_iter().find(|level| level.as_str() == text).ok_or_else(|| {
+        let known: Vec<&str> = all.iter().map(|level| level.as_str()).collect();
+        format!("known are: {}", known.join(", "))
+    })
+}

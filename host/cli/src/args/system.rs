@@ -1,0 +1,90 @@
+//! Commands about agents, tools, components and this installation.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+use super::parse::duration;
+
+/// The agents of the policy.
+#[derive(Debug, Subcommand)]
+pub enum AgentCommand {
+    /// Lists the agents
+    Ls,
+    /// Shows an agent: what its components ask for, and what the policy gives
+    Show {
+        /// The agent
+        agent: String,
+    },
+    /// Loads agents as a host does, and says what is wrong
+    Check {
+        /// The agents [default: all]
+        agents: Vec<String>,
+    },
+}
+
+/// The tools of the policy.
+#[derive(Debug, Subcommand)]
+pub enum ToolCommand {
+    /// Lists the tools
+    Ls,
+    /// Shows a tool: its functions, and what it asks for
+    Show {
+        /// The tool
+        tool: String,
+        /// Agent under whose grants it is loaded [default: the first that lists it]
+        #[arg(long)]
+        agent: Option<String>,
+    },
+    /// Calls a function of a tool once, under the grants of an agent
+    Call(ToolCallArgs),
+}
+
+/// Arguments of `tool call`.
+#[derive(Debug, Args)]
+pub struct ToolCallArgs {
+    /// The function, as TOOL/FUNCTION
+    #[arg(value_name = "TOOL/FUNCTION")]
+    pub function: String,
+    /// The arguments as JSON; `-` reads them from stdin, `@FILE` from a file
+    #[arg(value_name = "JSON", default_value = "{}")]
+    pub arguments: String,
+    /// Whose grants [default: the only agent that may call the function]
+    #[arg(long)]
+    pub agent: Option<String>,
+}
+
+/// Arguments of `inspect`.
+#[derive(Debug, Args)]
+pub struct InspectArgs {
+    /// The component
+    pub component: PathBuf,
+}
+
+/// Arguments of `demo`.
+#[derive(Debug, Args)]
+pub struct DemoArgs {}
+
+/// Arguments of `doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {}
+
+/// Arguments of `host`.
+#[derive(Debug, Args)]
+pub struct HostArgs {
+    /// Exits after that long without work; 0 never does
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = idle)]
+    pub idle_exit: Duration,
+    /// Runs executed at once
+    #[arg(long, value_name = "N", default_value_t = 64,
+        value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub slots: u16,
+    /// Ends at once if another background host does the same.
+    #[arg(long, hide = true)]
+    pub background: bool,
+}
+
+fn idle(text: &str) -> Result<Duration, String> {
+    if text == "0" { Ok(Duration::ZERO) } else { duration(text) }
+}

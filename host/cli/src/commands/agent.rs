@@ -1,0 +1,124 @@
+//! `taskrun agent ls` and `taskrun agent check`.
+
+use serde::Serialize;
+use taskrun::policy::AgentPolicy;
+
+use crate::args::OutputFormat;
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use crate::house::{EngineUse, House, engine};
+use crate::output::paint::{BAD, GOOD, with};
+use crate::output::{table, versioned};
+use crate::place::shown;
+
+#[derive(Serialize)]
+struct Row {
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<String>,
+    component: String,
+    tools: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    model: Option<String>,
+}
+
+#[derive(Serialize)]
+struct List {
+    agents: Vec<Row>,
+}
+
+#[derive(Serialize)]
+struct Checked {
+    name: String,
+    ok: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<serde_json::Value>,
+}
+
+#[derive(Serialize)]
+struct CheckedList {
+    agents: Vec<Checked>,
+}
+
+fn row(agent: &AgentPolicy) -> Row {
+    Row {
+        name: agent.name.clone(),
+        description: agent.description.clone(),
+        component: shown(&agent.component),
+        tools: agent.tools.iter().map(ToString::to_string).collect(),
+        model: agent.model.clone(),
+    }
+}
+
+pub(super) fn ls(context: &Context) -> Outcome {
+    let policy = context.policy()?;
+    let rows: Vec<Row> = policy.agents.values().map(row).collect();
+    let printer = &context.printer;
+    match printer.format() {
+        OutputFormat::Table if rows.is_empty() => {
+            printer.talk(format!("{} names no agents", shown(&policy.path)));
+        }
+        OutputFormat::Table => {
+            let cells = rows.into_iter().map(|row| {
+                let model = row.model.unwrap_or_default();
+                vec![row.name, row.tools.join(" "), model, row.description.unwrap_or_default()]
+            });
+            let headings = ["AGENT", "TOOLS", "MODEL", "DESCRIPTION"];
+            printer.line(table(&headings, cells.collect(), printer.width()));
+        }
+        OutputFormat::Json => printer.json(&versioned(List { agents: rows })),
+        OutputFormat::Ndjson => rows.iter().for_each(|row| printer.json_line(&versioned(row))),
+        OutputFormat::Name => rows.iter().for_each(|row| printer.line(&row.name)),
+    }
+    Ok(Exit::Completed)
+}
+
+pub(super) async fn check(context: &Context, names: &[String]) -> Outcome {
+    let policy = context.policy()?;
+    let data_dir = context.data_dir()?;
+    let cache = data_dir.is_dir().then_some(data_dir);
+    let house = House::new(engine(cache.as_deref(), EngineUse::Looking)?, policy)?;
+    let all = || house.policy.agents.keys().cloned().collect();
+    let names: Vec<String> = if names.is_empty() { all() } else { names.to_vec() };
+    let mut checked = Vec::new();
+    let mut first: Option<Box<Failure>> = None;
+    for name in &names {
+        let loaded = house.agent(name).await;
+        let error = loaded.err();
+        tell(context, name, error.as_deref());
+        let ok = error.is_none();
+        let json = error.as_ref().and_then(|failure| serde_json::from_str(&failure.json()).ok());
+        let error_body = json.and_then(|line: serde_json::Value| line.get("error").cloned());
+        checked.push(Checked { name: name.clone(), ok, error: error_body });
+        first = first.or(error);
+    }
+    let (bad, all) = (checked.iter().filter(|one| !one.ok).count(), checked.len());
+    match context.printer.format() {
+        OutputFormat::Json => context.printer.json(&versioned(CheckedList { agents: checked })),
+        OutputFormat::Ndjson => {
+            checked.iter().for_each(|one| context.printer.json_line(&versioned(one)))
+        }
+        OutputFormat::Table | OutputFormat::Name => {}
+    }
+    first.map_or(Ok(Exit::Completed), |first| Err(summary(&first, bad, all)))
+}
+
+/// What is said after the agents themselves were shown.
+fn summary(first: &Failure, bad: usize, all: usize) -> Box<Failure> {
+    let mut failure =
+        Failure::new(first.exit, "agents", format!("{bad} of {all} agents do not load"));
+    failure.code.clone_from(&first.code);
+    failure.hint("correct what is shown above, and check again with `taskrun agent check`")
+}
+
+fn tell(context: &Context, name: &str, error: Option<&Failure>) {
+    match (context.printer.format(), error) {
+        (OutputFormat::Table, None) => context.printer.line(format!("{} {name}", with(GOOD, "✓"))),
+        (OutputFormat::Table, Some(failure)) => {
+            context.printer.line(format!("{} {name}\n{}", with(BAD, "✗"), failure.text()));
+        }
+        (OutputFormat::Name, None) => context.printer.line(name),
+        (OutputFormat::Name | OutputFormat::Json | OutputFormat::Ndjson, _) => {}
+    }
+}

@@ -1,0 +1,266 @@
+//! `taskrun agent show`.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use taskrun::agents::Agent;
+use taskrun::policy::{AgentPolicy, Capability, Limits, Standing, Verdict};
+use taskrun_engine::{ImportClass, Loaded};
+
+use super::inspect::import_lines;
+use crate::args::OutputFormat;
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::Outcome;
+use crate::house::{EngineUse, House, engine, tool_of};
+use crate::output::escape::escaped_line;
+use crate::output::{human, pairs, table, versioned};
+use crate::place::{shown, shown_in};
+
+/// An agent with everything that it asks for and gets.
+#[derive(Serialize)]
+struct Shown {
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<String>,
+    location: String,
+    component: Part,
+    tools: Vec<Part>,
+    functions: Vec<Function>,
+    capabilities: Vec<Given>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    model: Option<String>,
+    workspace: String,
+    limits: BTreeMap<&'static str, String>,
+    budget: BTreeMap<&'static str, String>,
+    loads: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+/// A component of the agent.
+#[derive(Serialize)]
+struct Part {
+    name: String,
+    path: String,
+    digest: String,
+    size: u64,
+    imports: Vec<String>,
+    #[serde(skip)]
+    asks: Vec<Capability>,
+}
+
+/// A function that the agent may call.
+#[derive(Serialize)]
+struct Function {
+    name: String,
+    title: String,
+}
+
+/// A capability and what the policy says about it.
+#[derive(Serialize)]
+struct Given {
+    capability: &'static str,
+    asked_by: Vec<String>,
+    standing: &'static str,
+    rules: Vec<String>,
+}
+
+pub(super) async fn show(context: &Context, name: &str) -> Outcome {
+    let policy = context.policy()?;
+    let data_dir = context.data_dir()?;
+    let cache = data_dir.is_dir().then_some(data_dir);
+    let house = House::new(engine(cache.as_deref(), EngineUse::Looking)?, policy)?;
+    let agent = house.agent_policy(name)?;
+    let shown = gather(&house, agent).await?;
+    match context.printer.format() {
+        OutputFormat::Table => context.printer.line(text(&shown, context.printer.width())),
+        OutputFormat::Json => context.printer.json(&versioned(&shown)),
+        OutputFormat::Ndjson => context.printer.json_line(&versioned(&shown)),
+        OutputFormat::Name => context.printer.line(&shown.name),
+    }
+    // It is shown in any case; whether it loads is the command's answer.
+    house.agent(name).await.map(|_| Exit::Completed)
+}
+
+async fn gather(house: &House, agent: &AgentPolicy) -> Outcome<Shown> {
+    let own = house.component(&agent.component, &format!("agent {}", agent.name)).await?;
+    let component = part(&agent.name, &shown(&agent.component), &own);
+    let mut tools = Vec::new();
+    for tool in house.policy.tools.values() {
+        if agent.tools.iter().any(|selector| selector.tool == tool.name) {
+            let tool = tool_of(&house.policy, &tool.name)?;
+            let loaded = house.component(&tool.component, &format!("tool {}", tool.name)).await?;
+            tools.push(part(&tool.name, &shown(&tool.component), &loaded));
+        }
+    }
+    let loaded = house.agent(&agent.name).await;
+    let (functions, error) = match &loaded {
+        Ok(agent) => (functions(agent), None),
+        Err(failure) => (Vec::new(), Some(failure.message.clone())),
+    };
+    Ok(Shown {
+        name: agent.name.clone(),
+        description: agent.description.clone(),
+        location: agent.location.to_string(),
+        capabilities: capabilities(agent, &component, &tools),
+        component,
+        tools,
+        functions,
+        model: agent.model.clone(),
+        workspace: shown(&agent.workspace),
+        limits: limits(&agent.limits),
+        budget: budget(agent),
+        loads: error.is_none(),
+        error,
+    })
+}
+
+fn part(name: &str, path: &str, loaded: &Loaded) -> Part {
+    let inspection = loaded.inspect();
+    let asks = inspection.imports.iter().filter_map(|import| match import.class {
+        ImportClass::Capability(capability) => Some(capability),
+        ImportClass::Types
+        | ImportClass::Always
+        | ImportClass::Agents
+        | ImportClass::NotProvided
+        | ImportClass::WasiInert
+        | ImportClass::Sockets
+        | ImportClass::Unknown => None,
+    });
+    Part {
+        name: name.to_owned(),
+        path: path.to_owned(),
+        digest: inspection.digest.clone(),
+        size: inspection.size,
+        imports: import_lines(inspection),
+        asks: asks.collect(),
+    }
+}
+
+fn functions(agent: &Agent) -> Vec<Function> {
+    let function = |spec: &taskrun::ports::tool::ToolSpec| Function {
+        name: spec.name.clone(),
+        title: spec.title.clone().unwrap_or_else(|| first_sentence(&spec.description)),
+    };
+    agent.tools.specs().iter().map(function).collect()
+}
+
+/// The beginning of a description, for a line.
+pub(super) fn first_sentence(text: &str) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    line.split_once(". ").map_or(line, |(first, _)| first).trim_end_matches('.').to_owned()
+}
+
+fn capabilities(agent: &AgentPolicy, component: &Part, tools: &[Part]) -> Vec<Given> {
+    let given = |capability: Capability| {
+        let mut asked_by = Vec::new();
+        if component.asks.contains(&capability) {
+            asked_by.push("the agent".to_owned());
+        }
+        let asking = tools.iter().filter(|tool| tool.asks.contains(&capability));
+        asked_by.extend(asking.map(|tool| format!("tool {}", tool.name)));
+        let about = |verdict| {
+            agent
+                .grants
+                .rules()
+                .iter()
+                .filter(move |rule| rule.capability == capability && rule.verdict == verdict)
+        };
+        let rules = about(Verdict::Deny).chain(about(Verdict::Allow)).map(ToString::to_string);
+        let standing = match agent.grants.standing(capability) {
+            Standing::Unlisted => "not mentioned",
+            Standing::Denied(_) => "refused",
+            Standing::Selective => "by rule",
+        };
+        Given { capability: capability.as_str(), asked_by, standing, rules: rules.collect() }
+    };
+    let all = Capability::ALL.into_iter().map(given);
+    all.filter(|given| !given.asked_by.is_empty() || !given.rules.is_empty()).collect()
+}
+
+fn limits(limits: &Limits) -> BTreeMap<&'static str, String> {
+    let mut all = BTreeMap::from([
+        ("memory", human::bytes(limits.memory_bytes)),
+        ("call", human::duration(limits.call)),
+        ("step", human::duration(limits.step)),
+        ("grace", human::duration(limits.grace)),
+        ("result", human::bytes(limits.result_bytes)),
+        ("log", human::bytes(limits.log_bytes)),
+        ("table_elements", limits.table_elements.to_string()),
+        ("host_calls", limits.host_calls.to_string()),
+        ("host_call_bytes", human::bytes(limits.host_call_bytes)),
+        ("events", limits.events.to_string()),
+    ]);
+    if let Some(calls) = limits.tool_calls {
+        all.insert("tool_calls", calls.to_string());
+    }
+    all
+}
+
+fn budget(agent: &AgentPolicy) -> BTreeMap<&'static str, String> {
+    let budget = &agent.budget;
+    let mut all = BTreeMap::new();
+    all.extend(budget.turns.map(|turns| ("turns", turns.to_string())));
+    all.extend(budget.tokens.map(|tokens| ("tokens", tokens.to_string())));
+    all.extend(budget.wall.map(|wall| ("wall", human::duration(wall))));
+    all
+}
+
+fn text(shown: &Shown, width: Option<usize>) -> String {
+    let list = |map: &BTreeMap<&'static str, String>| {
+        map.iter().map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ")
+    };
+    let part = |part: &Part| {
+        let size = human::bytes(part.size);
+        format!("{} ({size}, {})\n{}", part.path, part.digest, part.imports.join("\n"))
+    };
+    let mut head = vec![("agent", format!("{} ({})", shown.name, shown_in(&shown.location)))];
+    if let Some(description) = &shown.description {
+        head.push(("about", escaped_line(description).into_owned()));
+    }
+    head.push(("component", part(&shown.component)));
+    for tool in &shown.tools {
+        head.push(("tool", format!("{}: {}", tool.name, part(tool))));
+    }
+    head.push(("model", shown.model.clone().unwrap_or_else(|| "none".to_owned())));
+    head.push(("workspace", shown.workspace.clone()));
+    head.push(("limits", list(&shown.limits)));
+    head.push(("budget", list(&shown.budget)));
+    let mut text = pairs(&head);
+    if !shown.functions.is_empty() {
+        let rows = shown
+            .functions
+            .iter()
+            .map(|function| vec![function.name.clone(), function.title.clone()]);
+        text.push_str("\n\n");
+        text.push_str(&table(&["FUNCTION", "TITLE"], rows.collect(), width));
+    }
+    let rows: Vec<Vec<String>> = shown.capabilities.iter().flat_map(capability_rows).collect();
+    text.push_str("\n\n");
+    if rows.is_empty() {
+        text.push_str("asks for no capability and is granted none");
+    } else {
+        let headings = ["CAPABILITY", "ASKED FOR BY", "GIVEN", "RULE"];
+        text.push_str(&table(&headings, rows, None));
+    }
+    text
+}
+
+fn capability_rows(given: &Given) -> Vec<Vec<String>> {
+    let asked =
+        if given.asked_by.is_empty() { "nobody".to_owned() } else { given.asked_by.join(", ") };
+    let first = [given.capability.to_owned(), asked, given.standing.to_owned()];
+    let mut rows: Vec<Vec<String>> = given
+        .rules
+        .iter()
+        .map(|rule| vec![String::new(), String::new(), String::new(), shown_in(rule)])
+        .collect();
+    if rows.is_empty() {
+        rows.push(vec![String::new(), String::new(), String::new(), String::new()]);
+    }
+    if let Some(row) = rows.first_mut() {
+        row[..3].clone_from_slice(&first);
+    }
+    rows
+}

@@ -1,0 +1,310 @@
+//! `taskrun doctor`.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::Serialize;
+use taskrun::policy::Policy;
+use taskrun::ports::store::Host;
+use taskrun::time::Timestamp;
+use taskrun_engine::{AgentGrants, Cache, Engine};
+use taskrun_examples::SCRIPTED_TOOL;
+
+use crate::args::OutputFormat;
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use crate::house::{CACHE_DIR, EngineUse, engine, execution_digest};
+use crate::output::paint::{BAD, GOOD, NOTE, with};
+use crate::output::{human, versioned};
+use crate::place::shown;
+
+/// Memory mappings that the program itself may need, and those of one instance; as the engine
+/// counts them.
+const MAPPINGS_FOR_OTHERS: u32 = 5_000;
+const MAPPINGS_PER_INSTANCE: u32 = 7;
+/// Fewer instances than that are worth a word: a host executes 64 runs at once, each with a few
+/// tool calls.
+const INSTANCES_ENOUGH: u32 = 256;
+/// Under this policy the embedded tool is loaded: it asks for nothing and gets nothing.
+const SMOKE_POLICY: &str = "\
+[tool.smoke]
+component = \"smoke.wasm\"
+[agent.smoke]
+component = \"smoke.wasm\"
+tools = [\"smoke/*\"]
+";
+
+/// How a check came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Health {
+    Good,
+    Note,
+    Bad,
+}
+
+#[derive(Serialize)]
+struct Check {
+    name: &'static str,
+    health: Health,
+    detail: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<String>,
+}
+
+impl From<Host> for HostRow {
+    fn from(host: Host) -> Self {
+        let Host { id, pid, policy_digest, started_at } = host;
+        Self { id: id.to_string(), pid, policy_digest, started_at }
+    }
+}
+
+impl Check {
+    fn new(name: &'static str, health: Health, detail: impl Into<String>) -> Self {
+        Self { name, health, detail: detail.into(), hint: None }
+    }
+
+    fn failed(name: &'static str, failure: &Failure) -> Self {
+        let detail = std::iter::once(&failure.message).chain(&failure.causes).cloned();
+        let detail = detail.collect::<Vec<_>>().join(": ");
+        Self { name, health: Health::Bad, detail, hint: failure.hint.clone() }
+    }
+
+    fn hint(mut self, hint: &str) -> Self {
+        self.hint = Some(hint.to_owned());
+        self
+    }
+}
+
+#[derive(Serialize)]
+struct Report {
+    version: &'static str,
+    store_version: i64,
+    hosts: Vec<HostRow>,
+    checks: Vec<Check>,
+}
+
+#[derive(Serialize)]
+struct HostRow {
+    id: String,
+    pid: u32,
+    policy_digest: String,
+    #[serde(serialize_with = "taskrun::time::rfc3339::serialize")]
+    started_at: Timestamp,
+}
+
+pub(super) async fn doctor(context: &Context) -> Outcome {
+    let mut checks = vec![Check::new("version", Health::Good, version()), mappings()];
+    let engine = engine(None, EngineUse::Looking);
+    match &engine {
+        Ok(engine) => checks.push(smoke(engine, context).await),
+        Err(failure) => checks.push(Check::failed("engine", failure)),
+    }
+    let policy = policy(context, &mut checks);
+    let mut hosts = Vec::new();
+    match context.data_dir() {
+        Ok(dir) if dir.is_dir() => {
+            hosts = store(context, &dir, policy.as_ref(), &mut checks).await;
+        }
+        Ok(dir) => {
+            let detail = format!("{} does not exist yet; the first run makes it", shown(&dir));
+            checks.push(Check::new("data", Health::Good, detail));
+        }
+        Err(failure) => {
+            checks.push(Check::new("data", Health::Note, failure.message.clone()));
+        }
+    }
+    let bad = checks.iter().filter(|check| check.health == Health::Bad).count();
+    print(context, hosts, checks);
+    if bad == 0 {
+        return Ok(Exit::Completed);
+    }
+    let is = if bad == 1 { "1 check" } else { "some checks" };
+    Err(Failure::new(Exit::Unexpected, "doctor", format!("{is} failed"))
+        .hint("each failed check above says what helps"))
+}
+
+fn version() -> String {
+    format!(
+        "taskrun {}, store version {}",
+        env!("CARGO_PKG_VERSION"),
+        taskrun_store::SCHEMA_VERSION
+    )
+}
+
+fn mappings() -> Check {
+    let text = std::fs::read_to_string("/proc/sys/vm/max_map_count");
+    let Some(count) = text.ok().and_then(|text| text.trim().parse::<u32>().ok()) else {
+        return Check::new("mappings", Health::Note, "vm.max_map_count cannot be read here");
+    };
+    let instances = count.saturating_sub(MAPPINGS_FOR_OTHERS) / MAPPINGS_PER_INSTANCE;
+    let detail = format!("vm.max_map_count = {count} allows {instances} instances at once");
+    if instances >= INSTANCES_ENOUGH {
+        Check::new("mappings", Health::Good, detail)
+    } else {
+        Check::new("mappings", Health::Bad, detail).hint("raise it: sysctl vm.max_map_count=65530")
+    }
+}
+
+/// Loads a tool that is part of this program and asks it what it can do.
+async fn smoke(engine: &Arc<Engine>, context: &Context) -> Check {
+    let began = context.clock.monotonic();
+    match instantiate(engine).await {
+        Ok(functions) => {
+            let took = human::duration(context.clock.monotonic().saturating_sub(began));
+            let detail = format!(
+                "compiled and instantiated a component of {} functions in {took}",
+                functions
+            );
+            Check::new("engine", Health::Good, detail)
+        }
+        Err(detail) => Check::new("engine", Health::Bad, detail)
+            .hint("the WebAssembly engine does not work here; see -v for more"),
+    }
+}
+
+async fn instantiate(engine: &Arc<Engine>) -> Result<usize, String> {
+    let text = |error: &dyn std::error::Error| error.to_string();
+    let policy = Policy::parse(SMOKE_POLICY, Path::new("smoke.toml")).map_err(|e| text(&e))?;
+    let loaded = engine.load(SCRIPTED_TOOL.bytes.to_vec()).await.map_err(|e| text(&e))?;
+    let (Some(agent), Some(tool)) = (policy.agents.get("smoke"), policy.tools.get("smoke")) else {
+        return Err("the policy of this check has no agent".to_owned());
+    };
+    let mut grants = AgentGrants::of_tool(agent, tool);
+    // No rule of it is about files, and it must exist.
+    grants.workspace = std::env::temp_dir();
+    let tool = engine.tool(&loaded, grants).await.map_err(|e| text(&e))?;
+    Ok(tool.specs().len())
+}
+
+fn policy(context: &Context, checks: &mut Vec<Check>) -> Option<Policy> {
+    match context.policy_file() {
+        Ok(None) => {
+            let detail = "no taskrun.toml here or above";
+            checks.push(
+                Check::new("policy", Health::Note, detail)
+                    .hint("go where your policy is, or begin with `taskrun demo`"),
+            );
+            return None;
+        }
+        Ok(Some(_)) => {}
+        Err(failure) => {
+            checks.push(Check::failed("policy", &failure));
+            return None;
+        }
+    }
+    match context.policy() {
+        Ok(policy) => {
+            let detail = format!(
+                "{}: {}, {}, {}",
+                shown(&policy.path),
+                human::count(policy.agents.len() as u64, "agent"),
+                human::count(policy.tools.len() as u64, "tool"),
+                human::count(policy.models.len() as u64, "model")
+            );
+            checks.push(
+                Check::new("policy", Health::Good, detail)
+                    .hint("`taskrun agent check` loads the components of every agent"),
+            );
+            Some(policy)
+        }
+        Err(failure) => {
+            let mut check = Check::failed("policy", &failure);
+            if let Some(report) = &failure.report {
+                check.detail.push('\n');
+                check.detail.push_str(report.trim_end());
+            }
+            checks.push(check);
+            None
+        }
+    }
+}
+
+/// Looks at the data directory; gives the hosts that live.
+async fn store(
+    context: &Context,
+    dir: &Path,
+    policy: Option<&Policy>,
+    checks: &mut Vec<Check>,
+) -> Vec<Host> {
+    let books = match context.existing_books() {
+        Ok(books) => books,
+        Err(failure) => {
+            checks.push(Check::failed("data", &failure));
+            return Vec::new();
+        }
+    };
+    checks.push(Check::new("data", Health::Good, format!("{} opens", shown(dir))));
+    let hosts = match books.hosts.hosts().await {
+        Ok(hosts) => {
+            checks.push(living(context, policy, &hosts));
+            hosts
+        }
+        Err(error) => {
+            checks.push(Check::failed("hosts", &Box::<Failure>::from(error)));
+            Vec::new()
+        }
+    };
+    let native = dir.join(CACHE_DIR);
+    checks.push(match Cache::open(&native) {
+        Ok(_) => Check::new("native code", Health::Good, format!("kept in {}", shown(&native))),
+        Err(error) => Check::new("native code", Health::Bad, error.to_string()).hint(
+            "every component is compiled at each start; make the folder private (mode 0700), or remove it",
+        ),
+    });
+    hosts
+}
+
+fn living(context: &Context, policy: Option<&Policy>, hosts: &[Host]) -> Check {
+    if hosts.is_empty() {
+        let detail = "none lives; `taskrun run` starts one when there is work";
+        return Check::new("hosts", Health::Good, detail);
+    }
+    let digest = policy.and_then(|policy| execution_digest(policy).ok());
+    let line = |host: &Host| {
+        let same = digest.as_deref() == Some(&*host.policy_digest);
+        let which = if same { "this policy" } else { "another policy" };
+        let age = human::age(context.now().since(host.started_at));
+        format!("process {} for {age}, under {which}", host.pid)
+    };
+    let lines: Vec<String> = hosts.iter().map(line).collect();
+    Check::new("hosts", Health::Good, lines.join("\n"))
+}
+
+fn print(context: &Context, hosts: Vec<Host>, checks: Vec<Check>) {
+    let printer = &context.printer;
+    match printer.format() {
+        OutputFormat::Table => checks.iter().for_each(|check| printer.line(text(check))),
+        OutputFormat::Json => printer.json(&versioned(Report {
+            version: env!("CARGO_PKG_VERSION"),
+            store_version: taskrun_store::SCHEMA_VERSION,
+            hosts: hosts.into_iter().map(HostRow::from).collect(),
+            checks,
+        })),
+        OutputFormat::Ndjson => {
+            checks.iter().for_each(|check| printer.json_line(&versioned(check)));
+        }
+        OutputFormat::Name => {
+            let bad = checks.iter().filter(|check| check.health == Health::Bad);
+            bad.for_each(|check| printer.line(check.name));
+        }
+    }
+}
+
+fn text(check: &Check) -> String {
+    let mark = match check.health {
+        Health::Good => with(GOOD, "✓"),
+        Health::Note => with(NOTE, "!"),
+        Health::Bad => with(BAD, "✗"),
+    };
+    let mut lines = check.detail.lines();
+    let mut text = format!("{mark} {:<12} {}", check.name, lines.next().unwrap_or_default());
+    for line in lines {
+        text.push_str(&format!("\n               {line}"));
+    }
+    if let Some(hint) = check.hint.as_ref().filter(|_| check.health != Health::Good) {
+        text.push_str(&format!("\n               hint: {hint}"));
+    }
+    text
+}

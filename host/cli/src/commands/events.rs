@@ -1,0 +1,119 @@
+//! `taskrun events`.
+
+use serde::Serialize;
+use taskrun::controller::Controller;
+use taskrun::event::{Event, Recorded};
+use taskrun::list::Scope;
+use taskrun::run::Run;
+use taskrun::time::Timestamp;
+
+use super::event_line::event_line;
+use crate::args::{EventsArgs, OutputFormat};
+use crate::context::{Books, Context};
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use crate::follow::{CtrlC, Follow, Followed};
+use crate::host::Attendant;
+use crate::output::versioned;
+use crate::resolve::resolve;
+
+/// Events read at once.
+const PAGE: usize = 1_000;
+
+/// An event as the JSON output shows it.
+#[derive(Serialize)]
+pub(super) struct EventView<'a> {
+    run_id: &'a str,
+    seq: u64,
+    #[serde(serialize_with = "taskrun::time::rfc3339::serialize")]
+    at: Timestamp,
+    #[serde(flatten)]
+    event: &'a Event,
+}
+
+impl<'a> EventView<'a> {
+    pub(super) fn of(run: &'a Run, recorded: &'a Recorded) -> Self {
+        let (run_id, event) = (run.id().as_str(), &recorded.event);
+        Self { run_id, seq: recorded.seq, at: recorded.at, event }
+    }
+}
+
+#[derive(Serialize)]
+struct List<'a> {
+    events: Vec<EventView<'a>>,
+}
+
+pub(super) async fn events(context: &Context, args: &EventsArgs) -> Outcome {
+    let (books, controller) = context.looking().await?;
+    let run = resolve(&controller, &context.scope(), &args.run).await?;
+    let format = context.printer.format();
+    let wanted = |recorded: &Recorded| {
+        args.kind.is_empty() || args.kind.iter().any(|kind| kind == recorded.event.kind())
+    };
+    let show = |recorded: &Recorded| {
+        if wanted(recorded) {
+            match format {
+                OutputFormat::Table => {
+                    context.printer.line(event_line(recorded, run.spec.created_at));
+                }
+                OutputFormat::Ndjson | OutputFormat::Json => {
+                    context.printer.json_line(&versioned(EventView::of(&run, recorded)));
+                }
+                OutputFormat::Name => context.printer.line(recorded.event.kind()),
+            }
+        }
+    };
+    if args.follow {
+        return follow(context, (controller, books), &run, args.after, show).await;
+    }
+    let events = all_events(&controller, &context.scope(), &run, args.after).await?;
+    if format == OutputFormat::Json {
+        let events = events.iter().filter(|e| wanted(e)).map(|e| EventView::of(&run, e)).collect();
+        context.printer.json(&versioned(List { events }));
+    } else {
+        events.iter().for_each(show);
+    }
+    Ok(Exit::Completed)
+}
+
+/// Shows events as they come. A JSON document that has no end is of no use to anybody.
+pub(super) async fn follow(
+    context: &Context,
+    (controller, books): (Controller, Books),
+    run: &Run,
+    after: u64,
+    show: impl FnMut(&Recorded),
+) -> Outcome {
+    if context.printer.format() == OutputFormat::Json {
+        return Err(Failure::usage("usage", "a run cannot be followed as one JSON document")
+            .hint("use -o ndjson: one object for each line"));
+    }
+    let (scope, printer) = (context.scope(), context.printer.clone());
+    let attendant = Attendant::at_hand(context, &books);
+    let mut follow = Follow::new(controller, scope, run.id().clone(), books, printer);
+    follow.after = after;
+    follow.attendant = attendant;
+    match follow.follow(None, CtrlC::Leaves, show).await? {
+        Followed::Ended(_) | Followed::Reached(_) | Followed::TimedOut => Ok(Exit::Completed),
+        Followed::Blocked(run) => Err(crate::follow::run_blocked(&run)),
+        Followed::Detached => Ok(Exit::Interrupted),
+    }
+}
+
+/// The journal after a position.
+pub(super) async fn all_events(
+    controller: &Controller,
+    scope: &Scope,
+    run: &Run,
+    after: u64,
+) -> Outcome<Vec<Recorded>> {
+    let mut all: Vec<Recorded> = Vec::new();
+    loop {
+        let after = all.last().map_or(after, |last| last.seq);
+        let page = controller.events(scope, run.id().as_str(), after, PAGE).await?;
+        if page.is_empty() {
+            return Ok(all);
+        }
+        all.extend(page);
+    }
+}

@@ -1,0 +1,174 @@
+//! `taskrun inspect`.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use taskrun::policy::Capability;
+use taskrun_engine::{ImportClass, Inspection, Kind};
+
+use crate::args::{InspectArgs, OutputFormat};
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::{Outcome, load_failure};
+use crate::house::{EngineUse, engine};
+use crate::output::{human, pairs, versioned};
+
+#[derive(Serialize)]
+struct Shown {
+    component: String,
+    digest: String,
+    size: u64,
+    kind: String,
+    imports: Vec<Interface>,
+    exports: Vec<Interface>,
+    policy: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Interface {
+    interface: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    class: Option<String>,
+    functions: Vec<String>,
+}
+
+pub(super) async fn inspect(context: &Context, args: &InspectArgs) -> Outcome {
+    let engine = engine(None, EngineUse::Looking)?;
+    let path = &args.component;
+    let loaded = engine.load_file(path).await;
+    let loaded = loaded.map_err(|error| {
+        let mut failure = load_failure(&error, "the component", path);
+        failure.message = format!("{} is no component that this host can load", path.display());
+        // It would say to inspect it.
+        if failure.hint.as_deref().is_some_and(|hint| hint.contains("taskrun inspect")) {
+            failure.hint = Some("build it again, smaller or for the interfaces in wit/".to_owned());
+        }
+        failure
+    })?;
+    let inspection = loaded.inspect();
+    let printer = &context.printer;
+    match printer.format() {
+        OutputFormat::Table => printer.line(text(&path.display().to_string(), inspection)),
+        OutputFormat::Json => {
+            printer.json(&versioned(shown(&path.display().to_string(), inspection)))
+        }
+        OutputFormat::Ndjson => {
+            printer.json_line(&versioned(shown(&path.display().to_string(), inspection)));
+        }
+        OutputFormat::Name => printer.line(&inspection.digest),
+    }
+    Ok(Exit::Completed)
+}
+
+fn shown(path: &str, inspection: &Inspection) -> Shown {
+    let imports = inspection.imports.iter().map(|import| Interface {
+        interface: import.interface.clone(),
+        class: Some(import.class.to_string()),
+        functions: import.functions.clone(),
+    });
+    let exports = inspection.exports.iter().map(|export| Interface {
+        interface: export.interface.clone(),
+        class: None,
+        functions: export.functions.clone(),
+    });
+    Shown {
+        component: path.to_owned(),
+        digest: inspection.digest.clone(),
+        size: inspection.size,
+        kind: inspection.kind.to_string(),
+        imports: imports.collect(),
+        exports: exports.collect(),
+        policy: policy_lines(path, inspection),
+    }
+}
+
+fn text(path: &str, inspection: &Inspection) -> String {
+    let exports = inspection
+        .exports
+        .iter()
+        .map(|export| format!("{} ({})", export.interface, export.functions.join(", ")));
+    let or_none = |lines: Vec<String>| {
+        if lines.is_empty() { "nothing".to_owned() } else { lines.join("\n") }
+    };
+    let mut lines = vec![
+        ("component", path.to_owned()),
+        ("kind", inspection.kind.to_string()),
+        ("size", human::bytes(inspection.size)),
+        ("digest", inspection.digest.clone()),
+        ("exports", or_none(exports.collect())),
+        ("imports", or_none(import_lines(inspection))),
+    ];
+    let policy = policy_lines(path, inspection);
+    if !policy.is_empty() {
+        lines.push(("policy", policy.join("\n")));
+    }
+    pairs(&lines)
+}
+
+/// The imports by what it takes to have them, one line for each class.
+pub(super) fn import_lines(inspection: &Inspection) -> Vec<String> {
+    let mut by_class: BTreeMap<(u8, String), Vec<&str>> = BTreeMap::new();
+    for import in &inspection.imports {
+        let class = (rank(import.class), import.class.to_string());
+        by_class.entry(class).or_default().push(short(&import.interface));
+    }
+    by_class
+        .into_iter()
+        .map(|((_, class), names)| format!("{class}: {}", names.join(", ")))
+        .collect()
+}
+
+/// The name without what goes without saying.
+fn short(interface: &str) -> &str {
+    let name = interface.split_once('@').map_or(interface, |(name, _)| name);
+    name.strip_prefix("taskrun:plugin/").unwrap_or(name)
+}
+
+/// What matters to an operator comes first.
+fn rank(class: ImportClass) -> u8 {
+    match class {
+        ImportClass::Sockets | ImportClass::Unknown | ImportClass::NotProvided => 0,
+        ImportClass::Capability(_) => 1,
+        ImportClass::Agents => 2,
+        ImportClass::Always => 3,
+        ImportClass::WasiInert => 4,
+        ImportClass::Types => 5,
+    }
+}
+
+/// What a policy must say so that the component loads.
+fn policy_lines(path: &str, inspection: &Inspection) -> Vec<String> {
+    let mut rules: Vec<&str> = Vec::new();
+    for import in &inspection.imports {
+        if let ImportClass::Capability(capability) = import.class {
+            let rule = match capability {
+                Capability::Model => "\"model: *\"",
+                Capability::WorkspaceRead => "\"workspace-read: docs/**\"",
+                Capability::WorkspaceWrite => "\"workspace-write: notes/**\"",
+                Capability::Http => "\"http: GET https://api.example.com/**\"",
+            };
+            if !rules.contains(&rule) {
+                rules.push(rule);
+            }
+        }
+    }
+    let allow = (!rules.is_empty()).then(|| format!("allow = [{}]", rules.join(", ")));
+    let component = format!("component = {path:?}");
+    let mut lines = match inspection.kind {
+        Kind::Agent => vec!["[agent.NAME]".to_owned(), component],
+        Kind::Tool => {
+            let tools = "tools = [\"NAME/*\"]".to_owned();
+            vec![
+                "[tool.NAME]".to_owned(),
+                component,
+                String::new(),
+                "[agent.CALLER]".to_owned(),
+                tools,
+            ]
+        }
+        Kind::AgentAndTool => vec!["[agent.NAME] or [tool.NAME]".to_owned(), component],
+        Kind::Other => return Vec::new(),
+    };
+    lines.extend(allow);
+    lines
+}

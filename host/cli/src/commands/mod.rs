@@ -1,0 +1,66 @@
+//! One file for each command.
+
+mod agent;
+mod agent_show;
+mod cancel;
+mod doctor;
+mod event_line;
+mod events;
+mod get;
+mod inspect;
+mod logs;
+mod ps;
+mod result;
+mod run;
+mod text;
+mod tool;
+mod tool_call;
+mod transcript;
+mod wait;
+
+use std::io::Write;
+
+use clap::CommandFactory;
+
+use crate::args::{AgentCommand, Cli, Command, ToolCommand};
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::Outcome;
+
+/// Does what was asked.
+///
+/// # Errors
+/// What the program is to say before it ends.
+pub(crate) async fn execute(context: &Context, command: Command) -> Outcome {
+    match command {
+        Command::Run(args) => run::run(context, &args).await,
+        Command::Ps(args) => ps::ps(context, &args).await,
+        Command::Get(args) => get::get(context, &args).await,
+        Command::Wait(args) => wait::wait(context, &args).await,
+        Command::Cancel(args) => cancel::cancel(context, &args).await,
+        Command::Logs(args) => logs::logs(context, &args).await,
+        Command::Events(args) => events::events(context, &args).await,
+        Command::Transcript(args) => transcript::transcript(context, &args).await,
+        Command::Agent(AgentCommand::Ls) => agent::ls(context),
+        Command::Agent(AgentCommand::Show { agent }) => agent_show::show(context, &agent).await,
+        Command::Agent(AgentCommand::Check { agents }) => agent::check(context, &agents).await,
+        Command::Tool(ToolCommand::Ls) => tool::ls(context),
+        Command::Tool(ToolCommand::Show { tool, agent }) => {
+            tool::show(context, &tool, agent.as_deref()).await
+        }
+        Command::Tool(ToolCommand::Call(args)) => tool_call::call(context, &args).await,
+        Command::Inspect(args) => inspect::inspect(context, &args).await,
+        Command::Demo(_) => crate::demo::demo(context).await,
+        Command::Doctor(_) => doctor::doctor(context).await,
+        Command::Host(args) => crate::host::host(context, &args).await,
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "taskrun", &mut script);
+            // Whoever reads may stop reading.
+            std::io::stdout().write_all(&script).ok();
+            Ok(Exit::Completed)
+        }
+        // Handled before there is a runtime.
+        Command::CompileWorker => Ok(Exit::Unexpected),
+    }
+}

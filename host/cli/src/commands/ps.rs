@@ -1,0 +1,109 @@
+//! `taskrun ps`.
+
+use std::collections::HashSet;
+
+use taskrun::controller::Controller;
+use taskrun::list::{ListFilter, PAGE_DEFAULT, PAGE_MAX};
+use taskrun::run::{Run, RunView};
+use taskrun::status::Status;
+
+use crate::args::{OutputFormat, PsArgs};
+use crate::context::{Books, Context};
+use crate::exit::Exit;
+use crate::failure::Outcome;
+use crate::follow::nobody_executes;
+use crate::output::{RunList, run_object, run_table, versioned};
+
+/// Runs to be shown, and where the next page begins.
+struct Listing {
+    runs: Vec<Run>,
+    next: Option<String>,
+}
+
+pub(super) async fn ps(context: &Context, args: &PsArgs) -> Outcome {
+    let (books, controller) = context.looking().await?;
+    let listing = if is_plain(args) {
+        overview(context, &controller).await?
+    } else {
+        page(context, &controller, args).await?
+    };
+    let printer = &context.printer;
+    match printer.format() {
+        OutputFormat::Table if listing.runs.is_empty() => printer.talk(
+            "no runs; start one with `taskrun run AGENT TASK`, and see the agents with `taskrun agent ls`",
+        ),
+        OutputFormat::Table => {
+            printer.line(run_table(&listing.runs, context.now(), printer.width()));
+        }
+        OutputFormat::Json => {
+            let runs = listing.runs.iter().map(RunView::from).collect();
+            printer.json(&versioned(RunList { runs, next_cursor: listing.next.clone() }));
+        }
+        OutputFormat::Ndjson => {
+            listing.runs.iter().for_each(|run| printer.json_line(&run_object(run)));
+        }
+        OutputFormat::Name => listing.runs.iter().for_each(|run| printer.line(run.id())),
+    }
+    // In JSON it is part of the data.
+    if printer.format() != OutputFormat::Json
+        && let Some(next) = &listing.next
+    {
+        printer.talk(format!("there are more: add --cursor {next}"));
+    }
+    tell_unattended(context, &books, &listing.runs).await
+}
+
+fn is_plain(args: &PsArgs) -> bool {
+    let PsArgs { all, status, agent, labels, since, limit, cursor } = args;
+    !all && status.is_empty()
+        && agent.is_none()
+        && labels.is_empty()
+        && since.is_none()
+        && limit.is_none()
+        && cursor.is_none()
+}
+
+/// What has not ended, and what changed last.
+async fn overview(context: &Context, controller: &Controller) -> Outcome<Listing> {
+    let scope = context.scope();
+    let unfinished = ListFilter {
+        status: Status::ALL.iter().copied().filter(|status| !status.is_terminal()).collect(),
+        ..ListFilter::default()
+    };
+    let open = controller.list(&scope, &unfinished, None, PAGE_MAX).await?;
+    let recent = controller.list(&scope, &ListFilter::default(), None, PAGE_DEFAULT).await?;
+    let mut runs = open.runs;
+    let known: HashSet<_> = runs.iter().map(|run| run.id().clone()).collect();
+    runs.extend(recent.runs.into_iter().filter(|run| !known.contains(run.id())));
+    runs.sort_by(|one, other| {
+        (other.state.updated_at, other.id()).cmp(&(one.state.updated_at, one.id()))
+    });
+    // Only a whole listing can be gone on with.
+    Ok(Listing { runs, next: None })
+}
+
+async fn page(context: &Context, controller: &Controller, args: &PsArgs) -> Outcome<Listing> {
+    let filter = ListFilter {
+        status: args.status.clone(),
+        agent_name: args.agent.clone(),
+        parent_run_id: None,
+        labels: args.labels.iter().cloned().collect(),
+        since: args.since.map(|since| since.before(context.now())),
+    };
+    let default = if args.all { PAGE_MAX } else { PAGE_DEFAULT };
+    let limit = args.limit.map_or(default, usize::from);
+    let page = controller.list(&context.scope(), &filter, args.cursor.as_ref(), limit).await?;
+    Ok(Listing { runs: page.runs, next: page.next.map(|next| next.to_string()) })
+}
+
+/// Says so if a queued run waits for a host that is not there.
+async fn tell_unattended(context: &Context, books: &Books, runs: &[Run]) -> Outcome {
+    let Some(queued) = runs.iter().find(|run| run.status() == Status::Queued) else {
+        return Ok(Exit::Completed);
+    };
+    let hosts = books.hosts.hosts().await?;
+    if !hosts.iter().any(|host| host.policy_digest == queued.spec.policy_digest) {
+        context.printer.talk(nobody_executes(queued.id()));
+    }
+    Ok(Exit::Completed)
+}

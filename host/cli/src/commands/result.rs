@@ -1,0 +1,44 @@
+//! The whole answer of a run.
+
+use taskrun::controller::Controller;
+use taskrun::event::Event;
+use taskrun::list::Scope;
+use taskrun::run::Run;
+
+use crate::failure::Outcome;
+
+/// Events read at once.
+const PAGE: usize = 1_000;
+
+/// The answer, from the journal where the record holds only its beginning.
+///
+/// # Errors
+/// If the store fails.
+pub(super) async fn whole_result(
+    controller: &Controller,
+    scope: &Scope,
+    run: &Run,
+) -> Outcome<Option<String>> {
+    let shown = run.state.reply.result();
+    if !run.state.reply.is_cut() {
+        return Ok(shown);
+    }
+    let (mut chunks, mut message) = (String::new(), None);
+    let mut after = 0;
+    loop {
+        let events = controller.events(scope, run.id().as_str(), after, PAGE).await?;
+        let Some(last) = events.last() else { break };
+        after = last.seq;
+        for recorded in &events {
+            if let Event::AssistantMessage { message: whole, .. } = &recorded.event {
+                let text = whole.joined_text();
+                if !text.is_empty() {
+                    message = Some(text);
+                }
+            } else if let Event::AssistantChunk { text } = &recorded.event {
+                chunks.push_str(text);
+            }
+        }
+    }
+    Ok(Some(message.unwrap_or(chunks)))
+}

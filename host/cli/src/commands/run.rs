@@ -1,0 +1,200 @@
+//! `taskrun run`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use taskrun::controller::Controller;
+use taskrun::message::LogLevel;
+use taskrun::run::{Run, RunView};
+use taskrun::spawn::{SpawnRequest, TASK_BYTES_MAX};
+
+use super::result::whole_result;
+use super::text::text;
+use crate::args::{OutputFormat, RunArgs};
+use crate::context::{Books, Context};
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use crate::follow::{CtrlC, Follow, Followed, Lines, Notes, Screen, run_blocked, wait_timed_out};
+use crate::host::Attendant;
+use crate::house::{EngineUse, House, agent_of, engine};
+use crate::output::paint::{DIM, GOOD, with};
+use crate::output::{human, run_object};
+
+/// Owner unless another is named.
+const OWNER_DEFAULT: &str = "local";
+/// Session unless another is named.
+const SESSION_DEFAULT: &str = "cli";
+
+/// What happens after the run was accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Manner {
+    /// Its id is printed.
+    Detach,
+    /// Its result is waited for and printed.
+    Wait(Option<Duration>),
+    /// It is shown as it goes.
+    Watch,
+}
+
+pub(super) async fn run(context: &Context, args: &RunArgs) -> Outcome {
+    let policy = context.policy()?;
+    agent_of(&policy, &args.agent)?;
+    let request = request(context, args)?;
+    let data_dir = context.data_dir()?;
+    let books = context.books(&data_dir)?;
+    let house = House::new(engine(Some(&data_dir), EngineUse::Looking)?, policy)?;
+    let agents = house.agents(&[&args.agent]).await?;
+    let controller = context.watching(&books, agents);
+    controller.start().await?;
+    let run = controller.spawn(&context.scope(), &request).await?;
+    let hosts = Arc::clone(&books.hosts);
+    let mut attendant = Attendant::new(house.policy.path.clone(), data_dir, house.digest(), hosts);
+    // The engine has done its work here; a host has one of its own.
+    drop(house);
+    if !run.status().is_terminal() {
+        attendant.attend().await.map_err(|failure| failure.about(run.id()))?;
+    }
+    match manner(context, args) {
+        Manner::Detach => {
+            print_accepted(context, &run);
+            Ok(Exit::Completed)
+        }
+        Manner::Wait(timeout) => {
+            wait(context, follow(context, controller, &run, books, attendant), timeout).await
+        }
+        Manner::Watch => watch(context, follow(context, controller, &run, books, attendant)).await,
+    }
+}
+
+fn manner(context: &Context, args: &RunArgs) -> Manner {
+    match (args.detach, args.wait) {
+        (true, _) => Manner::Detach,
+        (false, Some(timeout)) => Manner::Wait(timeout),
+        (false, None) if context.printer.asked().is_some() => Manner::Detach,
+        (false, None) if context.printer.is_terminal() => Manner::Watch,
+        (false, None) => Manner::Detach,
+    }
+}
+
+fn request(context: &Context, args: &RunArgs) -> Outcome<SpawnRequest> {
+    let task = match args.task.as_deref() {
+        Some(argument) => text(argument, "task", TASK_BYTES_MAX)?,
+        None => String::new(),
+    };
+    if task.trim().is_empty() {
+        return Err(Failure::usage("invalid", "empty task").hint(format!(
+            "say what is to be done: `taskrun run {} \"TASK\"`, `-` for stdin, or `@FILE`",
+            args.agent
+        )));
+    }
+    let globals = &context.globals;
+    Ok(SpawnRequest {
+        id: args.id.clone(),
+        owner_user_id: globals.owner.clone().unwrap_or_else(|| OWNER_DEFAULT.to_owned()),
+        parent_session_id: globals.session.clone().unwrap_or_else(|| SESSION_DEFAULT.to_owned()),
+        agent_name: args.agent.clone(),
+        task,
+        timeout: args.timeout,
+        labels: args.labels.iter().cloned().collect(),
+        idempotency_key: args.idempotency_key.clone(),
+        ..SpawnRequest::default()
+    })
+}
+
+fn follow(
+    context: &Context,
+    controller: Controller,
+    run: &Run,
+    books: Books,
+    attendant: Attendant,
+) -> Follow {
+    let printer = context.printer.clone();
+    let mut follow = Follow::new(controller, context.scope(), run.id().clone(), books, printer);
+    follow.attendant = Some(attendant);
+    follow
+}
+
+fn print_accepted(context: &Context, run: &Run) {
+    match context.printer.format() {
+        OutputFormat::Table | OutputFormat::Name => context.printer.line(run.id()),
+        OutputFormat::Json => context.printer.json(&run_object(run)),
+        OutputFormat::Ndjson => context.printer.json_line(&run_object(run)),
+    }
+}
+
+/// Shows how far the run is, and its result at the end.
+async fn wait(context: &Context, mut follow: Follow, timeout: Option<Duration>) -> Outcome {
+    let mut screen = Screen::new(&context.printer, Notes::Stderr);
+    let mut lines = Lines::new(LogLevel::Error);
+    screen.progress(lines.progress());
+    let followed = follow
+        .follow(timeout, CtrlC::Detaches, |event| {
+            lines.of(event);
+            screen.progress(lines.progress());
+        })
+        .await?;
+    screen.end();
+    let run = ended(&follow, followed)?;
+    let Some(run) = run else { return Ok(Exit::Interrupted) };
+    match context.printer.format() {
+        OutputFormat::Table => {
+            if let Some(result) = whole_result(&follow.controller, &follow.scope, &run).await? {
+                context.printer.guest_text(&result);
+            }
+        }
+        OutputFormat::Name => context.printer.line(run.id()),
+        OutputFormat::Json => context.printer.json(&run_object(&run)),
+        OutputFormat::Ndjson => context.printer.json_line(&run_object(&run)),
+    }
+    exit_of(&run)
+}
+
+/// Shows the run as it goes.
+async fn watch(context: &Context, mut follow: Follow) -> Outcome {
+    let level = if context.globals.verbose > 0 { LogLevel::Debug } else { LogLevel::Warn };
+    context.printer.talk(with(DIM, &format!("run {}", follow.id)));
+    let mut screen = Screen::new(&context.printer, Notes::Stderr);
+    let mut lines = Lines::new(level);
+    screen.progress(lines.progress());
+    let followed = follow
+        .follow(None, CtrlC::Detaches, |event| {
+            lines.of(event).iter().for_each(|line| screen.show(line));
+            screen.progress(lines.progress());
+        })
+        .await?;
+    screen.end();
+    let Some(run) = ended(&follow, followed)? else { return Ok(Exit::Interrupted) };
+    let exit = exit_of(&run)?;
+    context.printer.talk(summary(&run));
+    Ok(exit)
+}
+
+/// The run at its end; `None` if nobody waits for that any more.
+fn ended(follow: &Follow, followed: Followed) -> Outcome<Option<Run>> {
+    let id = &follow.id;
+    match followed {
+        Followed::Ended(run) | Followed::Reached(run) => Ok(Some(*run)),
+        Followed::Blocked(run) => Err(run_blocked(&run)),
+        Followed::TimedOut => Err(wait_timed_out(id)),
+        Followed::Detached => {
+            follow.printer.say(format!("left {id} running; `taskrun wait {id}` waits for it"));
+            Ok(None)
+        }
+    }
+}
+
+fn exit_of(run: &Run) -> Outcome {
+    match Failure::of_run(run) {
+        Some(failure) => Err(failure),
+        None => Ok(Exit::Completed),
+    }
+}
+
+fn summary(run: &Run) -> String {
+    let view = RunView::from(run);
+    let took = human::duration(Duration::from_millis(view.duration_ms.unwrap_or(0)));
+    let turns = human::count(u64::from(view.turns), "turn");
+    let calls = human::count(u64::from(run.state.tool_calls), "tool call");
+    let text = format!("{} in {took}, {turns}, {calls}", run.status());
+    format!("{} {}", with(GOOD, "✓"), with(DIM, &text))
+}

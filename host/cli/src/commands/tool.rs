@@ -1,0 +1,192 @@
+//! `taskrun tool ls` and `taskrun tool show`.
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+use taskrun::policy::{AgentPolicy, Policy};
+use taskrun::ports::tool::{ToolHints, ToolSpec};
+
+use super::agent_show::first_sentence;
+use super::inspect::import_lines;
+use crate::args::OutputFormat;
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use crate::house::{EngineUse, House, agent_of, engine, tool_of};
+use crate::output::escape::{escaped_block, escaped_line};
+use crate::output::paint::{BOLD, with};
+use crate::output::{human, pairs, table, versioned};
+use crate::place::shown;
+
+#[derive(Serialize)]
+struct Row {
+    name: String,
+    component: String,
+    agents: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct List {
+    tools: Vec<Row>,
+}
+
+#[derive(Serialize)]
+struct Shown<'a> {
+    name: &'a str,
+    component: String,
+    digest: &'a str,
+    imports: Vec<String>,
+    functions: Vec<Function<'a>>,
+}
+
+#[derive(Serialize)]
+struct Function<'a> {
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    title: Option<&'a str>,
+    description: &'a str,
+    hints: ToolHints,
+    input_schema: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output_schema: Option<&'a RawValue>,
+}
+
+pub(super) fn ls(context: &Context) -> Outcome {
+    let policy = context.policy()?;
+    let row = |tool: &taskrun::policy::ToolPolicy| Row {
+        name: tool.name.clone(),
+        component: shown(&tool.component),
+        agents: callers(&policy, &tool.name).map(|agent| agent.name.clone()).collect(),
+    };
+    let rows: Vec<Row> = policy.tools.values().map(row).collect();
+    let printer = &context.printer;
+    match printer.format() {
+        OutputFormat::Table if rows.is_empty() => {
+            printer.talk(format!("{} names no tools", shown(&policy.path)));
+        }
+        OutputFormat::Table => {
+            let cells =
+                rows.into_iter().map(|row| vec![row.name, row.component, row.agents.join(" ")]);
+            printer.line(table(&["TOOL", "COMPONENT", "AGENTS"], cells.collect(), printer.width()));
+        }
+        OutputFormat::Json => printer.json(&versioned(List { tools: rows })),
+        OutputFormat::Ndjson => rows.iter().for_each(|row| printer.json_line(&versioned(row))),
+        OutputFormat::Name => rows.iter().for_each(|row| printer.line(&row.name)),
+    }
+    Ok(Exit::Completed)
+}
+
+/// Agents that list a tool.
+pub(super) fn callers<'p>(policy: &'p Policy, tool: &str) -> impl Iterator<Item = &'p AgentPolicy> {
+    policy.agents.values().filter(move |agent| agent.tools.iter().any(|s| s.tool == tool))
+}
+
+pub(super) async fn show(context: &Context, name: &str, agent: Option<&str>) -> Outcome {
+    let policy = context.policy()?;
+    let tool = tool_of(&policy, name)?.clone();
+    let agent = match agent {
+        Some(agent) => agent_of(&policy, agent)?.clone(),
+        None => callers(&policy, name).next().cloned().ok_or_else(|| {
+            Failure::usage("no-agent", format!("no agent lists the tool {name}, so nothing is granted to it"))
+                .hint(format!(
+                    "add \"{name}/*\" to `tools` of an agent, or see what it asks for with `taskrun inspect {}`",
+                    shown(&tool.component)
+                ))
+        })?,
+    };
+    let data_dir = context.data_dir()?;
+    let cache = data_dir.is_dir().then_some(data_dir);
+    let house = House::new(engine(cache.as_deref(), EngineUse::Looking)?, policy)?;
+    let loaded = house.component(&tool.component, &format!("tool {name}")).await?;
+    let port = house.tool(&agent, &tool).await?;
+    let shown = Shown {
+        name,
+        component: shown(&tool.component),
+        digest: loaded.digest(),
+        imports: import_lines(loaded.inspect()),
+        functions: port.specs().iter().map(function).collect(),
+    };
+    match context.printer.format() {
+        OutputFormat::Table => {
+            let size = loaded.inspect().size;
+            context.printer.line(text(&shown, size, &agent.name));
+        }
+        OutputFormat::Json => context.printer.json(&versioned(&shown)),
+        OutputFormat::Ndjson => context.printer.json_line(&versioned(&shown)),
+        OutputFormat::Name => shown.functions.iter().for_each(|function| {
+            context.printer.line(format!("{name}/{}", escaped_line(function.name)));
+        }),
+    }
+    Ok(Exit::Completed)
+}
+
+fn function(spec: &ToolSpec) -> Function<'_> {
+    Function {
+        name: &spec.name,
+        title: spec.title.as_deref(),
+        description: &spec.description,
+        hints: spec.hints,
+        input_schema: serde_json::from_str(&spec.input_schema).ok(),
+        output_schema: spec.output_schema.as_deref().and_then(|s| serde_json::from_str(s).ok()),
+    }
+}
+
+fn text(shown: &Shown<'_>, size: u64, agent: &str) -> String {
+    let component = format!("{} ({}, {})", shown.component, human::bytes(size), shown.digest);
+    let mut text = pairs(&[
+        ("tool", shown.name.to_owned()),
+        ("component", component),
+        ("imports", shown.imports.join("\n")),
+        ("loaded for", format!("agent {agent}")),
+    ]);
+    for function in &shown.functions {
+        let name = format!("{}/{}", shown.name, escaped_line(function.name));
+        let title =
+            function.title.map_or_else(|| first_sentence(function.description), str::to_owned);
+        text.push_str(&format!(
+            "\n\n{}  {}{}",
+            with(BOLD, &name),
+            escaped_line(&title),
+            hints(function.hints)
+        ));
+        for line in escaped_block(function.description).lines() {
+            text.push_str(&format!("\n  {line}"));
+        }
+        if let Some(schema) = function.input_schema {
+            text.push_str(&format!("\n  arguments: {}", escaped_block(&arguments(schema))));
+        }
+    }
+    text
+}
+
+fn hints(hints: ToolHints) -> String {
+    let all = [
+        (hints.read_only, "read-only"),
+        (hints.destructive, "destructive"),
+        (hints.idempotent, "idempotent"),
+        (hints.terminal, "ends the run"),
+    ];
+    let words: Vec<&str> = all.iter().filter(|(set, _)| *set).map(|(_, word)| *word).collect();
+    if words.is_empty() { String::new() } else { format!(" ({})", words.join(", ")) }
+}
+
+/// The arguments of a schema in a line: `path (string), line_count (integer, optional)`.
+fn arguments(schema: &RawValue) -> String {
+    let parsed: serde_json::Value = serde_json::from_str(schema.get()).unwrap_or_default();
+    let Some(properties) = parsed.get("properties").and_then(|p| p.as_object()) else {
+        return schema.get().to_owned();
+    };
+    let required = |name: &str| {
+        let list = parsed.get("required").and_then(|required| required.as_array());
+        list.is_some_and(|list| list.iter().any(|one| one == name))
+    };
+    let one = |(name, property): (&String, &serde_json::Value)| {
+        let kind = property.get("type").map_or("any".to_owned(), |kind| match kind.as_str() {
+            Some(kind) => kind.to_owned(),
+            None => kind.to_string(),
+        });
+        let optional = if required(name) { "" } else { ", optional" };
+        format!("{name} ({kind}{optional})")
+    };
+    let all: Vec<String> = properties.iter().map(one).collect();
+    if all.is_empty() { "none".to_owned() } else { all.join(", ") }
+}

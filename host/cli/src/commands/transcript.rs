@@ -1,0 +1,115 @@
+//! `taskrun transcript`.
+
+use taskrun::controller::{Transcript, TranscriptEntry};
+use taskrun::run::Run;
+
+use super::events::follow;
+use crate::args::{OutputFormat, TranscriptArgs, TranscriptFormat};
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use crate::output::escape::{escaped_block, escaped_line, excerpt};
+use crate::output::paint::{BAD, BOLD, DIM, with};
+use crate::output::{Printer, status_text, versioned};
+use crate::resolve::resolve;
+
+/// Bytes of a tool's result that are shown to people; the whole is in the JSON forms.
+const RESULT_BYTES_MAX: usize = 1_000;
+/// Characters of a tool call's arguments that are shown to people.
+const ARGUMENTS_CHARS_MAX: usize = 120;
+
+pub(super) async fn transcript(context: &Context, args: &TranscriptArgs) -> Outcome {
+    let (books, controller) = context.looking().await?;
+    let scope = context.scope();
+    let run = resolve(&controller, &scope, &args.run).await?;
+    let printer = &context.printer;
+    let format = args.format.unwrap_or(match printer.format() {
+        OutputFormat::Table | OutputFormat::Name => TranscriptFormat::Md,
+        OutputFormat::Json => TranscriptFormat::Json,
+        OutputFormat::Ndjson => TranscriptFormat::Ndjson,
+    });
+    if args.follow && format == TranscriptFormat::Json {
+        return Err(Failure::usage("usage", "a run cannot be followed as one JSON document")
+            .hint("use --format ndjson: one object for each line"));
+    }
+    let transcript =
+        controller.transcript(&scope, run.id().as_str(), usize::from(args.limit)).await?;
+    match format {
+        TranscriptFormat::Json => printer.json(&versioned(&transcript)),
+        TranscriptFormat::Md => print_head(printer, &run, &transcript),
+        TranscriptFormat::Ndjson => {}
+    }
+    if format != TranscriptFormat::Json {
+        transcript.events.iter().for_each(|entry| print_entry(printer, format, entry));
+    }
+    if args.follow {
+        // Entries are numbered by their positions in the journal.
+        let seen = transcript.events.last().and_then(|entry| entry.id.parse().ok()).unwrap_or(0);
+        return follow(context, (controller, books), &run, seen, |recorded| {
+            if let Some(entry) = TranscriptEntry::of(&run, recorded) {
+                print_entry(printer, format, &entry);
+            }
+        })
+        .await;
+    }
+    if format == TranscriptFormat::Md
+        && let Some(error) = run.ending().and_then(|ending| ending.error.as_deref())
+    {
+        printer.line(format!("## {}\n\n{}\n", with(BAD, "error"), escaped_block(error)));
+    }
+    Ok(Exit::Completed)
+}
+
+fn print_head(printer: &Printer, run: &Run, transcript: &Transcript) {
+    let title = format!("# {} {}", run.spec.agent_name, status_text(run));
+    printer.line(format!(
+        "{}\n\n{}\n",
+        with(BOLD, &title),
+        with(DIM, &format!("run {}", run.id()))
+    ));
+    if transcript.truncated {
+        let count = transcript.events.len();
+        printer.line(with(DIM, &format!("(the last {count} entries; --limit shows more)\n")));
+    }
+}
+
+fn print_entry(printer: &Printer, format: TranscriptFormat, entry: &TranscriptEntry) {
+    match format {
+        TranscriptFormat::Md => printer.line(markdown(entry)),
+        TranscriptFormat::Json | TranscriptFormat::Ndjson => printer.json_line(&versioned(entry)),
+    }
+}
+
+/// An entry for people.
+fn markdown(entry: &TranscriptEntry) -> String {
+    let author = escaped_line(&entry.author);
+    let mut text = if entry.role == "tool" {
+        format!("### {author}\n")
+    } else {
+        format!("{}\n", with(BOLD, &format!("## {author}")))
+    };
+    if let Some(error) = &entry.error {
+        text.push_str(&format!("\n{} {}\n", with(BAD, "error:"), escaped_block(error)));
+    } else if entry.role == "tool" {
+        text.push_str(&format!("\n```json\n{}\n```\n", shortened(&entry.content)));
+    } else if !entry.content.is_empty() {
+        text.push_str(&format!("\n{}\n", escaped_block(&entry.content)));
+    }
+    for call in &entry.tool_calls {
+        let arguments = excerpt(&call.payload, ARGUMENTS_CHARS_MAX);
+        text.push_str(&format!("\n- calls `{}` `{arguments}`", escaped_line(&call.name)));
+    }
+    if !entry.tool_calls.is_empty() {
+        text.push('\n');
+    }
+    text
+}
+
+fn shortened(content: &str) -> String {
+    let end = content.floor_char_boundary(RESULT_BYTES_MAX);
+    let shown = escaped_block(&content[..end]);
+    match content.len() - end {
+        0 => shown.into_owned(),
+        left => format!("{shown}\n… ({left} more bytes; --format json has them)"),
+    }
+}

@@ -1,0 +1,87 @@
+//! `taskrun demo`: three lives of agents, in a folder to look around in afterwards.
+
+mod acts;
+mod folder;
+mod invocation;
+
+use taskrun::controller::DRAIN_DEFAULT;
+
+use self::acts::Stage;
+use self::folder::DemoFolder;
+use self::invocation::invocation;
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use crate::house::{EngineUse, House, engine};
+use crate::output::paint::{BOLD, DIM, GOOD, with};
+use crate::place::shown;
+
+/// Runs executed at once; the acts come one after the other.
+const SLOTS: usize = 4;
+
+/// Makes the folder and plays the acts.
+///
+/// # Errors
+/// If anything keeps the acts from being played, or one does not end as it should.
+pub(crate) async fn demo(context: &Context) -> Outcome {
+    let here = std::env::current_dir()
+        .map_err(|error| Failure::unexpected("the working directory is gone").because(&error))?;
+    let folder = DemoFolder::make(&here)?;
+    let printer = &context.printer;
+    printer.line(format!("{} {}", with(BOLD, "The demo's project:"), shown(&folder.path)));
+    printer.line("  taskrun.toml   who may do what");
+    printer.line("  components/    agents and tools: WebAssembly components");
+    printer.line("  docs/, notes/  files that they work with");
+    let policy = context.read_policy(&folder.policy())?;
+    let books = context.books(&folder.data_dir())?;
+    let house = House::new(engine(Some(&folder.data_dir()), EngineUse::Executing)?, policy)?;
+    let began = context.clock.monotonic();
+    let names: Vec<&str> = house.policy.agents.keys().map(String::as_str).collect();
+    let agents = house.agents(&names).await?;
+    let took = context.clock.monotonic().saturating_sub(began);
+    let took = crate::output::human::duration(took);
+    printer.line(with(DIM, &format!("  {} agents loaded in {took}", names.len())));
+    let controller = context.controller(&books, agents, house.engine.interrupt(), SLOTS);
+    controller.start().await?;
+    let stage = Stage {
+        context: context.clone(),
+        controller: controller.clone(),
+        books,
+        folder: folder.path.clone(),
+    };
+    let played = stage.play().await;
+    controller.close(DRAIN_DEFAULT).await;
+    let runs = played?;
+    printer.line(format!(
+        "\n{} {}",
+        with(GOOD, "✓"),
+        with(BOLD, "All three ended as they should.")
+    ));
+    tell_what_is_left(context, &folder, runs.answered.as_str());
+    Ok(Exit::Completed)
+}
+
+fn tell_what_is_left(context: &Context, folder: &DemoFolder, answered: &str) {
+    let call = invocation(&folder.path);
+    let commands = [
+        ("ps -a".to_owned(), "every run, from any process"),
+        (format!("get {answered}"), "the first one in full"),
+        (format!("transcript {answered}"), "what it asked, read and said"),
+        ("events @last".to_owned(), "the journal of the last one"),
+        ("agent show readonly_researcher".to_owned(), "what it asks for, what it gets, by which rule"),
+        (
+            "tool call workspace/write --agent note_writer '{\"path\":\"notes/a.md\",\"contents\":\"hello\",\"mode\":\"append\"}'".to_owned(),
+            "the same tool in another world",
+        ),
+        (
+            "run readonly_researcher \"How is a spinning guest stopped?\"".to_owned(),
+            "a question of your own",
+        ),
+    ];
+    let printer = &context.printer;
+    printer.line("\nThe runs are kept. Look around:\n");
+    printer.line(format!("  cd {}", shown(&folder.path)));
+    for (command, what) in commands {
+        printer.line(format!("  {call} {command}  {}", with(DIM, &format!("# {what}"))));
+    }
+}

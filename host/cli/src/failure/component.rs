@@ -1,0 +1,127 @@
+//! Components that do not load.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use taskrun::agents::ToolsError;
+use taskrun::policy::Capability;
+use taskrun_engine::{AgentError, LoadError, MissingGrant};
+
+use super::Failure;
+use crate::exit::Exit;
+
+/// A component of `what` (an agent or a tool, by name) that does not load.
+#[must_use]
+pub fn load_failure(error: &LoadError, what: &str, path: &Path) -> Box<Failure> {
+    let place = path.display();
+    let (code, hint) = match error {
+        LoadError::Read { .. } => (
+            "component-unreadable",
+            "build the component, or correct its path in the policy".to_owned(),
+        ),
+        LoadError::Truncated { .. } => {
+            ("component-truncated", format!("build or copy {place} again; it is not whole"))
+        }
+        LoadError::Empty | LoadError::NotWasm => {
+            ("component-broken", format!("build or copy {place} again; it is no component"))
+        }
+        LoadError::CoreModule => (
+            "component-is-module",
+            "link it as a component; a Rust guest needs `linker = \"wasm-component-ld\"` or \
+             `--target wasm32-wasip2`"
+                .to_owned(),
+        ),
+        LoadError::TooLarge { .. }
+        | LoadError::TooMuch { .. }
+        | LoadError::CompileLimit
+        | LoadError::Async { .. } => {
+            ("component-refused", format!("see what it is with `taskrun inspect {place}`"))
+        }
+        LoadError::Invalid { .. } | LoadError::Mismatch { .. } => {
+            ("component-invalid", format!("build {place} again for the interfaces in wit/"))
+        }
+        LoadError::WrongWorld { .. } => (
+            "component-world",
+            format!(
+                "see what it exports with `taskrun inspect {place}`; an agent needs the world `agent`, a tool the world `tool`"
+            ),
+        ),
+        LoadError::Version { .. } => {
+            ("component-version", format!("build {place} for this version of the interfaces"))
+        }
+        LoadError::Preopens { .. } | LoadError::Exposed { .. } => (
+            "component-folders",
+            "see what the agent is granted with `taskrun agent show`".to_owned(),
+        ),
+        LoadError::Workspace { .. } => {
+            ("workspace", "make the folder, or correct `workspace` in the policy".to_owned())
+        }
+        LoadError::Describe(_) | LoadError::Description { .. } => {
+            ("component-describe", "correct `describe` of the tool and build it again".to_owned())
+        }
+        LoadError::Worker { .. } | LoadError::Internal(_) => {
+            ("engine", "look at the whole installation with `taskrun doctor`".to_owned())
+        }
+        LoadError::Denied(missing) => return denied(missing, what, path),
+    };
+    let mut failure =
+        Failure::usage(code, format!("{what} does not load: {place}")).because(error).hint(hint);
+    if let LoadError::Worker { .. } | LoadError::Internal(_) = error {
+        failure.exit = Exit::Unexpected;
+    }
+    failure
+}
+
+fn denied(missing: &[MissingGrant], what: &str, path: &Path) -> Box<Failure> {
+    let message = format!(
+        "{what} does not load: {} imports what the policy does not mention",
+        path.display()
+    );
+    let mut failure = Failure::new(Exit::Denied, "denied", message);
+    failure.causes = missing.iter().map(ToString::to_string).collect();
+    let rules: BTreeSet<String> = missing.iter().filter_map(rules).collect();
+    failure.hint(if rules.is_empty() {
+        format!("see what it asks for with `taskrun inspect {}`", path.display())
+    } else {
+        let rules: Vec<String> = rules.into_iter().collect();
+        format!("add to the policy: {}", rules.join("; "))
+    })
+}
+
+/// The lines that make an import load: one that gives, to be narrowed, and one that refuses.
+fn rules(missing: &MissingGrant) -> Option<String> {
+    let (capability, allow) = (missing.capability()?, missing.suggestion()?);
+    let everything = match capability {
+        Capability::Model | Capability::Http => "*",
+        Capability::WorkspaceRead | Capability::WorkspaceWrite => "**",
+    };
+    Some(format!(
+        "[agent.{}] {allow} to give it, or deny = [\"{capability}: {everything}\"] to refuse each use",
+        missing.agent
+    ))
+}
+
+/// An agent that does not load.
+#[must_use]
+pub fn agent_failure(error: &AgentError) -> Box<Failure> {
+    match error {
+        AgentError::Component { agent, path, location, source } => {
+            let mut failure = load_failure(source, &format!("agent {agent}"), path);
+            failure.causes.push(format!("named at {location}"));
+            failure
+        }
+        AgentError::Tools { agent, location, source } => {
+            let hint = match source {
+                ToolsError::UnknownFunction { tool, .. } => {
+                    format!("correct `tools` of [agent.{agent}]; see `taskrun tool show {tool}`")
+                }
+                ToolsError::Schema { .. } => {
+                    "correct `describe` of the tool and build it again".to_owned()
+                }
+            };
+            Failure::usage("tools", format!("the tools of agent {agent} do not fit ({location})"))
+                .because(source)
+                .hint(hint)
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! What the program says when it cannot do what it was asked.
+
+mod component;
+mod controller;
+mod policy;
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+use serde::Serialize;
+use taskrun::ids::RunId;
+use taskrun::ports::store::StoreError;
+use taskrun::run::Run;
+use taskrun::status::Status;
+
+pub use component::{agent_failure, load_failure};
+pub use policy::policy_failure;
+
+use crate::exit::Exit;
+use crate::output::escape::{escaped_block, escaped_line};
+use crate::place::shown_in;
+
+/// Why the program ends otherwise than with 0. It is printed to stderr: `error: …`, causes,
+/// `hint: …`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// How the program exits.
+    pub exit: Exit,
+    /// The word for programs.
+    pub code: Cow<'static, str>,
+    /// What is wrong, in one line.
+    pub message: String,
+    /// What led to it, the nearest cause first. People are not shown them beside a report.
+    pub causes: Vec<String>,
+    /// What to do, with the command that helps.
+    pub hint: Option<String>,
+    /// The run that it is about.
+    pub run_id: Option<RunId>,
+    /// Something longer to be shown before the message, such as the place in a file.
+    pub report: Option<String>,
+}
+
+impl Failure {
+    /// A failure without causes and hint.
+    #[must_use]
+    pub fn new(exit: Exit, code: &'static str, message: impl Into<String>) -> Box<Self> {
+        Box::new(Self {
+            exit,
+            code: Cow::Borrowed(code),
+            message: message.into(),
+            causes: Vec::new(),
+            hint: None,
+            run_id: None,
+            report: None,
+        })
+    }
+
+    /// Something wrong with what was typed.
+    #[must_use]
+    pub fn usage(code: &'static str, message: impl Into<String>) -> Box<Self> {
+        Self::new(Exit::Usage, code, message)
+    }
+
+    /// Something that nobody foresaw.
+    #[must_use]
+    pub fn unexpected(message: impl Into<String>) -> Box<Self> {
+        Self::new(Exit::Unexpected, "unexpected", message)
+            .hint("look at the whole installation with `taskrun doctor`")
+    }
+
+    /// The same with a hint.
+    #[must_use]
+    pub fn hint(mut self: Box<Self>, hint: impl Into<String>) -> Box<Self> {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// The same about a run.
+    #[must_use]
+    pub fn about(mut self: Box<Self>, run: &RunId) -> Box<Self> {
+        self.run_id = Some(run.clone());
+        self
+    }
+
+    /// The same with the causes of an error.
+    #[must_use]
+    pub fn because(mut self: Box<Self>, error: &(dyn std::error::Error + 'static)) -> Box<Self> {
+        let mut next = Some(error);
+        while let Some(error) = next {
+            self.causes.push(error.to_string());
+            next = error.source();
+        }
+        self
+    }
+
+    /// How a command that waited for this run fails; `None` if the run completed or goes on.
+    #[must_use]
+    pub fn of_run(run: &Run) -> Option<Box<Self>> {
+        let exit = Exit::of_run(run).filter(|exit| *exit != Exit::Completed)?;
+        let ending = run.ending()?;
+        let id = run.id();
+        let word = match run.status() {
+            Status::Completed => "stopped by its budget",
+            Status::Canceled => "canceled",
+            Status::Failed => "failed",
+            Status::Queued
+            | Status::Running
+            | Status::Blocked
+            | Status::Canceling
+            | Status::Finalizing => "not ended",
+        };
+        let mut failure = Self::new(exit, "run-failed", format!("run {id} {word}"));
+        failure.code = Cow::Borrowed(match exit {
+            Exit::Canceled => "run-canceled",
+            Exit::TimedOut => "run-timed-out",
+            Exit::Budget => "run-budget",
+            Exit::Completed
+            | Exit::Unexpected
+            | Exit::Usage
+            | Exit::Forbidden
+            | Exit::Denied
+            | Exit::Failed
+            | Exit::Blocked
+            | Exit::Unreachable
+            | Exit::WaitTimedOut
+            | Exit::Interrupted => "run-failed",
+        });
+        failure.causes.extend(ending.error.clone());
+        failure.causes.push(format!("stop reason: {}", ending.stop_reason));
+        Some(failure.about(id).hint(format!("see what it did with `taskrun transcript {id}`")))
+    }
+
+    /// What goes to stderr, without the line for programs.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut text = format!("error: {}", escaped_block(&self.message));
+        match &self.report {
+            Some(report) => text = format!("{}\n{text}", report.trim_end()),
+            None => {
+                for cause in &self.causes {
+                    text.push_str(&format!("\n  caused by: {}", escaped_block(cause)));
+                }
+            }
+        }
+        if let Some(hint) = &self.hint {
+            text.push_str(&format!("\nhint: {}", escaped_block(hint)));
+        }
+        shown_in(&text)
+    }
+
+    /// The line for programs.
+    #[must_use]
+    pub fn json(&self) -> String {
+        #[derive(Serialize)]
+        struct Line<'a> {
+            error: Body<'a>,
+        }
+        #[derive(Serialize)]
+        struct Body<'a> {
+            code: &'a str,
+            message: &'a str,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            hint: Option<&'a str>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            run_id: Option<&'a RunId>,
+        }
+        let mut message = self.message.clone();
+        for cause in &self.causes {
+            // Writing to a text cannot fail.
+            write!(message, ": {cause}").ok();
+        }
+        let line = Line {
+            error: Body {
+                code: &self.code,
+                message: &message,
+                hint: self.hint.as_deref(),
+                run_id: self.run_id.as_ref(),
+            },
+        };
+        serde_json::to_string(&line).unwrap_or_else(|_| escaped_line(&message).into_owned())
+    }
+}
+
+/// What every command gives: an exit code, or a failure.
+pub type Outcome<T = Exit> = Result<T, Box<Failure>>;
+
+impl From<StoreError> for Box<Failure> {
+    fn from(error: StoreError) -> Self {
+        controller::store_failure(&error)
+    }
+}

@@ -1,0 +1,254 @@
+//! Agents made ready: components loaded, tools selected, models opened.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use taskrun::agents::{Agent, Agents};
+use taskrun::policy::{AgentPolicy, Policy, Provider, ToolPolicy};
+use taskrun::ports::model::Model;
+use taskrun::ports::tool::Tool;
+use taskrun_engine::{AgentGrants, Cache, CompileWorker, Engine, EngineOptions, Loaded};
+
+use crate::failure::{Failure, Outcome, agent_failure, load_failure};
+use crate::place::DATA_DIR;
+
+/// Folder of native code in a data directory.
+pub(crate) const CACHE_DIR: &str = "native";
+/// Instances of an engine that executes no runs; each costs address space.
+const INSTANCES_FOR_LOOKING: u32 = 4;
+
+/// An engine and the policy that it works under.
+pub(crate) struct House {
+    /// The engine.
+    pub engine: Arc<Engine>,
+    /// The policy.
+    pub policy: Policy,
+    /// Names policy and components as they are; see [`Self::digest`].
+    digest: String,
+    models: BTreeMap<String, Arc<dyn Model>>,
+}
+
+/// What an engine is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EngineUse {
+    /// Loading components and single calls.
+    Looking,
+    /// Executing runs.
+    Executing,
+}
+
+/// An engine that keeps its native code in a data directory, or nowhere.
+///
+/// # Errors
+/// If the engine cannot be set up.
+pub(crate) fn engine(data_dir: Option<&Path>, usage: EngineUse) -> Outcome<Arc<Engine>> {
+    let cache = data_dir.and_then(|dir| match Cache::open(&dir.join(CACHE_DIR)) {
+        Ok(cache) => Some(cache),
+        Err(error) => {
+            let error: &dyn std::error::Error = &error;
+            tracing::warn!(error, "native code is not kept");
+            None
+        }
+    });
+    let compile_worker = std::env::current_exe()
+        .ok()
+        .map(|program| CompileWorker { program, args: vec!["compile-worker".into()] });
+    let instances = match usage {
+        EngineUse::Looking => Some(INSTANCES_FOR_LOOKING),
+        EngineUse::Executing => None,
+    };
+    // The store, the log and the native code of this host: no guest reads or writes them.
+    let protected = data_dir.map(Path::to_owned).into_iter().collect();
+    let options =
+        EngineOptions { instances, cache, compile_worker, protected, ..EngineOptions::default() };
+    Engine::new(options).map_err(|error| {
+        Failure::unexpected("the WebAssembly engine does not start").because(&error)
+    })
+}
+
+impl House {
+    /// Opens the models of a policy and takes note of its files as they are.
+    ///
+    /// # Errors
+    /// If a script or a component cannot be read.
+    pub(crate) fn new(engine: Arc<Engine>, policy: Policy) -> Outcome<Self> {
+        engine.protect_policy(&policy);
+        // Also where nobody has made one yet: whoever makes it decides what is in it.
+        engine.protect(policy.path.parent().map(|folder| folder.join(DATA_DIR)));
+        let digest = execution_digest(&policy)?;
+        let mut models = BTreeMap::new();
+        for (name, model) in &policy.models {
+            let provider = taskrun_models::provider(model).map_err(|error| {
+                Failure::usage("model", format!("model {name} cannot be used"))
+                    .because(&error)
+                    .hint(format!("correct [model.{name}] at {}, or its script", model.location))
+            })?;
+            models.insert(name.clone(), provider);
+        }
+        Ok(Self { engine, policy, digest, models })
+    }
+
+    /// Names everything that decides what a run may do and what code does it: the policy and
+    /// where it is, and the bytes of every component and script. Runs are executed by hosts with
+    /// the same digest, so neither an edited policy nor a component built anew changes what an
+    /// accepted run is.
+    #[must_use]
+    pub(crate) fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    /// An agent of the policy.
+    ///
+    /// # Errors
+    /// If there is none of that name; then with the nearest one.
+    pub(crate) fn agent_policy(&self, name: &str) -> Outcome<&AgentPolicy> {
+        agent_of(&self.policy, name)
+    }
+
+    /// Loads an agent with all of its tools.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub(crate) async fn agent(&self, name: &str) -> Outcome<Agent> {
+        let agent = self.agent_policy(name)?;
+        let loaded = self.engine.load_agent(&self.policy, &self.models, agent).await;
+        loaded.map_err(|error| agent_failure(&error))
+    }
+
+    /// Loads a tool under the grants of an agent.
+    ///
+    /// # Errors
+    /// Why it does not load.
+    pub(crate) async fn tool(
+        &self,
+        agent: &AgentPolicy,
+        tool: &ToolPolicy,
+    ) -> Outcome<Arc<dyn Tool>> {
+        let what = format!("tool {} of agent {}", tool.name, agent.name);
+        let loaded = self.component(&tool.component, &what).await?;
+        let tool_port = self
+            .engine
+            .tool(&loaded, AgentGrants::of_tool(agent, tool))
+            .await
+            .map_err(|error| load_failure(&error, &what, &tool.component))?;
+        Ok(tool_port)
+    }
+
+    /// Compiles a component, or takes its native code from the cache.
+    ///
+    /// # Errors
+    /// Why it cannot be.
+    pub(crate) async fn component(&self, path: &Path, what: &str) -> Outcome<Loaded> {
+        self.engine.load_file(path).await.map_err(|error| load_failure(&error, what, path))
+    }
+
+    /// The named agents as a controller wants them.
+    ///
+    /// # Errors
+    /// The first agent that does not load.
+    pub(crate) async fn agents(&self, names: &[&str]) -> Outcome<Agents> {
+        let mut by_name = BTreeMap::new();
+        for name in names {
+            by_name.insert((*name).to_owned(), Arc::new(self.agent(name).await?));
+        }
+        Ok(Agents { policy_digest: self.digest.clone(), by_name })
+    }
+}
+
+/// An agent of a policy.
+///
+/// # Errors
+/// If there is none of that name; then with the nearest one.
+pub(crate) fn agent_of<'p>(policy: &'p Policy, name: &str) -> Outcome<&'p AgentPolicy> {
+    policy
+        .agents
+        .get(name)
+        .ok_or_else(|| unknown("agent", name, policy.agents.keys().map(String::as_str), policy))
+}
+
+/// A tool of a policy.
+///
+/// # Errors
+/// If there is none of that name; then with the nearest one.
+pub(crate) fn tool_of<'p>(policy: &'p Policy, name: &str) -> Outcome<&'p ToolPolicy> {
+    policy
+        .tools
+        .get(name)
+        .ok_or_else(|| unknown("tool", name, policy.tools.keys().map(String::as_str), policy))
+}
+
+fn unknown<'k>(
+    what: &str,
+    name: &str,
+    known: impl Iterator<Item = &'k str>,
+    policy: &Policy,
+) -> Box<Failure> {
+    let near = nearest(name, known);
+    let list = format!("list the {what}s with `taskrun {what} ls`");
+    let hint = near.map_or(list.clone(), |near| format!("did you mean {near}? {list}"));
+    let message = format!("there is no {what} {name:?} in {}", policy.path.display());
+    let code = if what == "agent" { "unknown-agent" } else { "unknown-tool" };
+    Failure::usage(code, message).hint(hint)
+}
+
+/// The known word that `name` is most likely a misspelling of.
+pub(crate) fn nearest<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
+    let name: String = name.chars().take(64).flat_map(char::to_lowercase).collect();
+    let changes_max = (name.chars().count() / 3).max(1);
+    known
+        .map(|word| (strsim::damerau_levenshtein(&name, word), word))
+        .filter(|(changes, word)| *changes <= changes_max || word.contains(&name) && name.len() > 2)
+        .min_by_key(|(changes, _)| *changes)
+        .map(|(_, word)| word)
+}
+
+/// Names a policy, where it is, and the bytes of every component and script of it.
+///
+/// # Errors
+/// If one of those files cannot be read.
+pub(crate) fn execution_digest(policy: &Policy) -> Outcome<String> {
+    let mut hasher = blake3::Hasher::new();
+    let mut add = |bytes: &[u8]| {
+        hasher.update(&(bytes.len() as u64).to_le_bytes());
+        hasher.update(bytes);
+    };
+    add(env!("CARGO_PKG_VERSION").as_bytes());
+    add(policy.path.as_os_str().as_encoded_bytes());
+    add(policy.digest.as_bytes());
+    for path in files_of(policy) {
+        let mut file = blake3::Hasher::new();
+        let read =
+            std::fs::File::open(path).and_then(|opened| file.update_reader(opened).map(|_| ()));
+        read.map_err(|error| {
+            Failure::usage("file-unreadable", format!("cannot read {}", path.display()))
+                .because(&error)
+                .hint("correct its path in the policy, or make it readable")
+        })?;
+        add(file.finalize().as_bytes());
+    }
+    Ok(hasher.finalize().to_hex().to_string())
+}
+
+fn files_of(policy: &Policy) -> Vec<&PathBuf> {
+    let agents = policy.agents.values().map(|agent| &agent.component);
+    let tools = policy.tools.values().map(|tool| &tool.component);
+    let scripts = policy.models.values().filter_map(|model| match &model.provider {
+        Provider::Scripted { script, .. } => Some(script),
+        Provider::Echo => None,
+    });
+    agents.chain(tools).chain(scripts).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nearest;
+
+    #[test]
+    fn a_misspelt_name_finds_its_neighbour() {
+        let known = ["readonly_researcher", "note_writer"];
+        assert_eq!(nearest("readonly_reseacher", known.into_iter()), Some("readonly_researcher"));
+        assert_eq!(nearest("researcher", known.into_iter()), Some("readonly_researcher"));
+        assert_eq!(nearest("x", known.into_iter()), None);
+    }
+}

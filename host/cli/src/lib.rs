@@ -1,0 +1,87 @@
+//! The command line of taskrun: wires domain, engine, store and models together.
+
+pub mod args;
+mod commands;
+mod context;
+mod demo;
+pub mod exit;
+pub mod failure;
+mod follow;
+mod host;
+mod house;
+pub mod output;
+mod place;
+mod resolve;
+mod signals;
+mod tracing_setup;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+
+use crate::args::{Cli, Command};
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+
+/// Reads the command line and does what it says.
+#[must_use]
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return of_arguments(&error),
+    };
+    if matches!(cli.command, Command::CompileWorker) {
+        return taskrun_engine::compile_worker_main();
+    }
+    tracing_setup::start(&cli);
+    // Its stderr is a log for people.
+    let in_background = matches!(&cli.command, Command::Host(args) if args.background);
+    let context = Context::new(cli.globals);
+    match in_runtime(&context, cli.command) {
+        Ok(exit) => exit.into(),
+        Err(failure) => {
+            context.printer.say(failure.text());
+            if !context.printer.talks_to_terminal() && !in_background {
+                context.printer.say(failure.json());
+            }
+            failure.exit.into()
+        }
+    }
+}
+
+/// One runtime for everything.
+fn in_runtime(context: &Context, command: Command) -> Outcome {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::unexpected("no runtime").because(&error))?;
+    let outcome = runtime.block_on(commands::execute(context, command));
+    // A file operation or a compilation that hangs must not keep the program from ending.
+    runtime.shutdown_background();
+    outcome
+}
+
+/// What clap says, and for programs the same as of every other failure.
+fn of_arguments(error: &clap::Error) -> ExitCode {
+    use std::io::IsTerminal;
+    // Nobody listens: there is nowhere to say that.
+    error.print().ok();
+    if !error.use_stderr() {
+        return Exit::Completed.into();
+    }
+    if !std::io::stderr().is_terminal() {
+        let text = error.to_string();
+        let first = text.lines().next().unwrap_or_default();
+        let is_bare = error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+        let message = if is_bare {
+            "no command is given"
+        } else {
+            first.strip_prefix("error: ").unwrap_or(first)
+        };
+        let failure = Failure::usage("usage", message).hint("see `taskrun --help`");
+        eprintln!("{}", failure.json());
+    }
+    Exit::Usage.into()
+}

@@ -1,0 +1,5 @@
+//! The program `taskrun`.
+
+fn main() -> std::process::ExitCode {
+    taskrun_cli::main()
+}

@@ -1,0 +1,90 @@
+//! Durations, ages and sizes for people.
+
+use std::time::Duration;
+
+/// `12ms`, `3.4s`, `2m05s`, `3h12m`, `4d06h`.
+#[must_use]
+pub fn duration(duration: Duration) -> String {
+    let (ms, s) = (duration.as_millis(), duration.as_secs());
+    match s {
+        _ if ms < 1_000 => format!("{ms}ms"),
+        0..60 => format!("{}.{}s", s, ms % 1_000 / 100),
+        60..3_600 => format!("{}m{:02}s", s / 60, s % 60),
+        3_600..86_400 => format!("{}h{:02}m", s / 3_600, s % 3_600 / 60),
+        86_400.. => format!("{}d{:02}h", s / 86_400, s % 86_400 / 3_600),
+    }
+}
+
+/// An age in whole units: `0s`, `59s`, `2m`, `3h`, `4d`.
+#[must_use]
+pub fn age(age: Duration) -> String {
+    let s = age.as_secs();
+    match s {
+        0..60 => format!("{s}s"),
+        60..3_600 => format!("{}m", s / 60),
+        3_600..86_400 => format!("{}h", s / 3_600),
+        86_400.. => format!("{}d", s / 86_400),
+    }
+}
+
+/// `512 B`, `4.0 KiB`, `64 MiB`.
+#[must_use]
+pub fn bytes(bytes: u64) -> String {
+    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
+    if bytes < 1 << 10 {
+        return format!("{bytes} B");
+    }
+    let mut tenths = u128::from(bytes) * 10 / 1_024;
+    let mut unit = 0;
+    while tenths >= 10_240 && unit + 1 < UNITS.len() {
+        tenths /= 1_024;
+        unit += 1;
+    }
+    let name = UNITS[unit];
+    if tenths % 10 == 0 || tenths >= 1_000 {
+        format!("{} {name}", tenths / 10)
+    } else {
+        format!("{}.{} {name}", tenths / 10, tenths % 10)
+    }
+}
+
+/// `1 turn`, `2 turns`.
+#[must_use]
+pub fn count(number: u64, one: &str) -> String {
+    if number == 1 { format!("1 {one}") } else { format!("{number} {one}s") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_short() {
+        let table = [
+            (0, "0ms"),
+            (999, "999ms"),
+            (1_050, "1.0s"),
+            (59_990, "59.9s"),
+            (125_000, "2m05s"),
+            (3_600_000, "1h00m"),
+            (90_000_000, "1d01h"),
+        ];
+        for (ms, expected) in table {
+            assert_eq!(duration(Duration::from_millis(ms)), expected);
+        }
+    }
+
+    #[test]
+    fn sizes_are_short() {
+        let table = [
+            (0, "0 B"),
+            (1_024, "1 KiB"),
+            (1_536, "1.5 KiB"),
+            (64 << 20, "64 MiB"),
+            (123_456_789, "117 MiB"),
+        ];
+        for (size, expected) in table {
+            assert_eq!(bytes(size), expected);
+        }
+    }
+}

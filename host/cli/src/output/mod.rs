@@ -1,0 +1,47 @@
+//! What is printed, and how.
+
+pub mod escape;
+pub mod human;
+mod printer;
+mod run_details;
+mod run_table;
+mod table;
+
+use serde::Serialize;
+use taskrun::run::{Run, RunView};
+
+pub use printer::{Printer, paint};
+pub use run_details::run_details;
+pub use run_table::{run_table, status_text};
+pub use table::{pairs, table};
+
+/// Version of the JSON that this program prints; fields are added without changing it.
+pub const JSON_VERSION: u32 = 1;
+
+/// An object of the JSON output: the version first, then its fields.
+#[derive(Debug, Serialize)]
+pub struct Versioned<T> {
+    v: u32,
+    #[serde(flatten)]
+    body: T,
+}
+
+/// A list in the JSON output.
+#[derive(Debug, Serialize)]
+pub struct RunList<T> {
+    /// The runs.
+    pub runs: Vec<T>,
+    /// Where the next page begins; null at the end.
+    pub next_cursor: Option<String>,
+}
+
+/// Puts the version before an object.
+pub fn versioned<T>(body: T) -> Versioned<T> {
+    Versioned { v: JSON_VERSION, body }
+}
+
+/// A run as the JSON output shows it.
+#[must_use]
+pub fn run_object(run: &Run) -> Versioned<RunView> {
+    versioned(RunView::from(run))
+}

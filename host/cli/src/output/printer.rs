@@ -1,0 +1,148 @@
+//! Where output goes: data to stdout, talk to stderr.
+
+use std::fmt::Display;
+use std::io::{IsTerminal, Write};
+
+use serde::Serialize;
+
+use super::escape::escaped_block;
+use crate::args::{Globals, OutputFormat};
+
+/// Knows where output goes and in which form.
+#[derive(Clone, Debug)]
+pub struct Printer {
+    format: Option<OutputFormat>,
+    quiet: bool,
+    to_terminal: bool,
+    talks_to_terminal: bool,
+}
+
+/// Styles of text. They are taken away where the stream cannot show them.
+pub mod paint {
+    use anstyle::{AnsiColor, Style};
+
+    /// What matters less.
+    pub const DIM: Style = Style::new().dimmed();
+    /// What matters more.
+    pub const BOLD: Style = Style::new().bold();
+    /// What went well.
+    pub const GOOD: Style = AnsiColor::Green.on_default();
+    /// What went wrong.
+    pub const BAD: Style = AnsiColor::Red.on_default();
+    /// What should be noticed.
+    pub const NOTE: Style = AnsiColor::Yellow.on_default();
+
+    /// Puts a style around a text.
+    #[must_use]
+    pub fn with(style: Style, text: &str) -> String {
+        format!("{style}{text}{style:#}")
+    }
+}
+
+impl Printer {
+    /// As the command line asks, on this process's streams.
+    #[must_use]
+    pub fn new(globals: &Globals) -> Self {
+        if globals.no_color {
+            anstream::ColorChoice::Never.write_global();
+        }
+        Self {
+            format: globals.output,
+            quiet: globals.quiet,
+            to_terminal: std::io::stdout().is_terminal(),
+            talks_to_terminal: std::io::stderr().is_terminal(),
+        }
+    }
+
+    /// The form asked for, if one was.
+    #[must_use]
+    pub fn asked(&self) -> Option<OutputFormat> {
+        self.format
+    }
+
+    /// The form of the output.
+    #[must_use]
+    pub fn format(&self) -> OutputFormat {
+        self.format.unwrap_or(OutputFormat::Table)
+    }
+
+    /// Whether a person sees stdout.
+    #[must_use]
+    pub fn is_terminal(&self) -> bool {
+        self.to_terminal
+    }
+
+    /// Whether a person sees stderr.
+    #[must_use]
+    pub fn talks_to_terminal(&self) -> bool {
+        self.talks_to_terminal
+    }
+
+    /// Whether only data and errors are wanted.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.quiet
+    }
+
+    /// Columns of the terminal; `None` if stdout is none.
+    #[must_use]
+    pub fn width(&self) -> Option<usize> {
+        if !self.to_terminal {
+            return None;
+        }
+        comfy_table::Table::new().width().map(usize::from)
+    }
+
+    /// Prints a line of data.
+    pub fn line(&self, text: impl Display) {
+        finish(writeln!(anstream::stdout(), "{text}"));
+    }
+
+    /// Prints text of a guest as data: as it is into a pipe, without control characters into a
+    /// terminal.
+    pub fn guest_text(&self, text: &str) {
+        if self.to_terminal {
+            self.line(escaped_block(text));
+        } else {
+            finish(writeln!(std::io::stdout(), "{text}"));
+        }
+    }
+
+    /// Prints a JSON document.
+    pub fn json(&self, value: &impl Serialize) {
+        finish(
+            serde_json::to_string_pretty(value)
+                .map_err(Into::into)
+                .and_then(|text| writeln!(std::io::stdout(), "{text}")),
+        );
+    }
+
+    /// Prints a line of JSON.
+    pub fn json_line(&self, value: &impl Serialize) {
+        finish(
+            serde_json::to_string(value)
+                .map_err(Into::into)
+                .and_then(|text| writeln!(std::io::stdout(), "{text}")),
+        );
+    }
+
+    /// Says something to whoever sits there, unless they want it quiet.
+    pub fn talk(&self, text: impl Display) {
+        if !self.quiet {
+            self.say(text);
+        }
+    }
+
+    /// Says something that must be heard.
+    pub fn say(&self, text: impl Display) {
+        // Nobody listens: there is nowhere to say that.
+        writeln!(anstream::stderr(), "{text}").ok();
+    }
+}
+
+/// Whoever reads may stop reading: then there is nothing more to do.
+fn finish(written: std::io::Result<()>) {
+    if written.is_err() {
+        std::process::exit(0);
+    }
+}

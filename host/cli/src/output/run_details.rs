@@ -1,0 +1,85 @@
+//! One run in full.
+
+use std::time::Duration;
+
+use taskrun::message::Labels;
+use taskrun::run::{Run, RunView};
+use taskrun::time::Timestamp;
+
+use super::escape::{escaped_block, escaped_line};
+use super::table::pairs;
+use super::{human, status_text};
+
+/// The run, as `get` shows it.
+#[must_use]
+pub fn run_details(run: &Run, now: Timestamp) -> String {
+    let view = RunView::from(run);
+    let line = |text: &str| escaped_line(text).into_owned();
+    let mut lines = vec![
+        ("run", view.id.to_string()),
+        ("agent", format!("{} ({})", line(&view.agent_name), view.agent_digest)),
+        ("status", status_text(run)),
+    ];
+    if let Some(reason) = view.stop_reason {
+        lines.push(("stop reason", reason.to_string()));
+    }
+    lines.push(("owner", line(&view.owner_user_id)));
+    lines.push(("session", line(&view.parent_session_id)));
+    lines.push(("created", moment(view.created_at, now)));
+    if let Some(started) = view.started_at {
+        lines.push(("started", moment(started, now)));
+    }
+    if let Some(finished) = view.finished_at {
+        lines.push(("finished", moment(finished, now)));
+    }
+    if let Some(ms) = view.duration_ms {
+        lines.push(("took", human::duration(Duration::from_millis(ms))));
+    }
+    lines.push(("work", work(run, &view)));
+    if view.attempt > 1 {
+        lines.push(("attempt", view.attempt.to_string()));
+    }
+    push_labels(&mut lines, "labels", &view.labels);
+    push_labels(&mut lines, "metadata", &view.metadata);
+    lines.push(("task", escaped_block(&view.task).into_owned()));
+    if let Some(error) = &view.error {
+        lines.push(("error", escaped_block(error).into_owned()));
+    }
+    if let Some(failure) = &view.failure {
+        lines.push(("failure", format!("{}: {}", failure.kind(), line(&failure.to_string()))));
+    }
+    if let Some(result) = &view.result {
+        let mut text = escaped_block(result).into_owned();
+        if view.truncated {
+            let size = human::bytes(view.result_bytes.unwrap_or(0));
+            text.push_str(&format!("\n… ({size} in all; see `taskrun transcript {}`)", view.id));
+        }
+        lines.push(("result", text));
+    }
+    pairs(&lines)
+}
+
+fn work(run: &Run, view: &RunView) -> String {
+    let tokens = view.progress.as_ref().map_or(0, |progress| progress.total_tokens);
+    let mut text = format!(
+        "{}, {}",
+        human::count(u64::from(view.turns), "turn"),
+        human::count(u64::from(run.state.tool_calls), "tool call")
+    );
+    if tokens > 0 {
+        text.push_str(&format!(", {}", human::count(tokens, "token")));
+    }
+    text
+}
+
+fn moment(time: Timestamp, now: Timestamp) -> String {
+    format!("{time} ({} ago)", human::age(now.since(time)))
+}
+
+fn push_labels(lines: &mut Vec<(&'static str, String)>, name: &'static str, labels: &Labels) {
+    if !labels.is_empty() {
+        let all: Vec<String> =
+            labels.iter().map(|(k, v)| escaped_line(&format!("{k}={v}")).into_owned()).collect();
+        lines.push((name, all.join(" ")));
+    }
+}

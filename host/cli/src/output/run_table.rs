@@ -1,0 +1,85 @@
+//! Runs as a table.
+
+use std::time::Duration;
+
+use taskrun::run::{Lifecycle, Run, RunView};
+use taskrun::time::Timestamp;
+
+use super::escape::excerpt;
+use super::human;
+use super::table::table;
+
+/// Characters of an id in a narrow terminal, where that many tell all of them apart: of a UUIDv7
+/// the part that is time, and one digit more.
+const SHORT_ID_CHARS: usize = 13;
+/// Below this many columns ids are shortened.
+const WIDE: usize = 100;
+/// Longest name of an agent that is shown whole.
+const AGENT_CHARS_MAX: usize = 24;
+
+/// The runs, as `ps` shows them.
+#[must_use]
+pub fn run_table(runs: &[Run], now: Timestamp, width: Option<usize>) -> String {
+    let id_chars = match width {
+        Some(width) if width < WIDE => unique_chars(runs),
+        Some(_) | None => usize::MAX,
+    };
+    let rows = runs
+        .iter()
+        .map(|run| {
+            let view = RunView::from(run);
+            vec![
+                view.id.as_str().chars().take(id_chars).collect(),
+                excerpt(&view.agent_name, AGENT_CHARS_MAX),
+                status_text(run),
+                human::age(now.since(view.created_at)),
+                running_time(&view, now).map_or_else(String::new, human::duration),
+                view.turns.to_string(),
+                run.state.tool_calls.to_string(),
+                view.task,
+            ]
+        })
+        .collect();
+    let headings = ["RUN", "AGENT", "STATUS", "AGE", "TIME", "TURNS", "TOOLS", "TASK"];
+    table(&headings, rows, width)
+}
+
+/// How many characters of the ids tell them apart.
+fn unique_chars(runs: &[Run]) -> usize {
+    let distinct = |chars: usize| {
+        let mut seen = std::collections::HashSet::new();
+        runs.iter()
+            .all(|run| seen.insert(run.id().as_str().chars().take(chars).collect::<String>()))
+    };
+    (SHORT_ID_CHARS..36).find(|chars| distinct(*chars)).unwrap_or(usize::MAX)
+}
+
+/// The status with what belongs to it: `failed (agent_trap)`, `blocked (input)`.
+#[must_use]
+pub fn status_text(run: &Run) -> String {
+    let status = run.status();
+    let detail = match &run.state.lifecycle {
+        Lifecycle::Blocked { on, .. } => Some(on.as_str()),
+        Lifecycle::Ended { ending, .. } if ending.partial => Some("partial"),
+        Lifecycle::Ended { ending, .. } => match ending.status {
+            taskrun::run::EndStatus::Completed => None,
+            taskrun::run::EndStatus::Failed | taskrun::run::EndStatus::Canceled => {
+                Some(ending.stop_reason.as_str())
+            }
+        },
+        Lifecycle::Queued
+        | Lifecycle::Running { .. }
+        | Lifecycle::Canceling { .. }
+        | Lifecycle::Finalizing { .. } => None,
+    };
+    match detail {
+        Some("canceled_by_owner") | None => status.to_string(),
+        Some(detail) => format!("{status} ({detail})"),
+    }
+}
+
+fn running_time(view: &RunView, now: Timestamp) -> Option<Duration> {
+    view.duration_ms
+        .map(Duration::from_millis)
+        .or_else(|| view.started_at.map(|started| now.since(started)))
+}

@@ -1,0 +1,56 @@
+//! Tables without borders.
+
+use comfy_table::{ContentArrangement, Table, presets};
+
+use super::escape::excerpt;
+
+/// Narrowest last column; below that the lines are longer than the terminal.
+const LAST_COLUMN_MIN: usize = 12;
+/// Widest last column where there is no terminal to fit into.
+const LAST_COLUMN_MAX: usize = 60;
+
+/// Rows under their headings. The last column is cut to what is left of `width`.
+#[must_use]
+pub fn table(headings: &[&str], rows: Vec<Vec<String>>, width: Option<usize>) -> String {
+    let columns = headings.len();
+    let widest = |column: usize| {
+        rows.iter()
+            .filter_map(|row| row.get(column))
+            .map(|cell| cell.chars().count())
+            .chain(headings.get(column).map(|heading| heading.chars().count()))
+            .max()
+            .unwrap_or(0)
+    };
+    let taken: usize = (0..columns.saturating_sub(1)).map(|column| widest(column) + 2).sum();
+    let left =
+        width.map_or(LAST_COLUMN_MAX, |width| width.saturating_sub(taken).max(LAST_COLUMN_MIN));
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.force_no_tty();
+    table.set_header(headings.iter().copied());
+    for mut row in rows {
+        if let Some(last) = row.last_mut() {
+            *last = excerpt(last, left);
+        }
+        table.add_row(row);
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    table.trim_fmt()
+}
+
+/// Names and values, one pair for each line; further lines of a value stand under its first.
+#[must_use]
+pub fn pairs(pairs: &[(&str, String)]) -> String {
+    let width = pairs.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0) + 2;
+    let mut lines = Vec::new();
+    for (name, value) in pairs {
+        let mut name = *name;
+        for line in value.lines() {
+            lines.push(format!("{name:width$}{line}").trim_end().to_owned());
+            name = "";
+        }
+    }
+    lines.join("\n")
+}

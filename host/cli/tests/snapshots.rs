@@ -1,0 +1,181 @@
+//! What the program prints, held against files: help texts, tables, JSON, failures.
+
+use std::sync::Arc;
+
+use clap::CommandFactory;
+use taskrun::event::{DecisionKind, Event, Recorded};
+use taskrun::ids::{HostId, RunId};
+use taskrun::machine;
+use taskrun::message::{Labels, Message, Role, Usage};
+use taskrun::policy::{Policy, PolicyLoadError};
+use taskrun::ports::call::CallFailure;
+use taskrun::run::{Ending, Run, RunSpec, RunView};
+use taskrun::status::StopReason;
+use taskrun::time::Timestamp;
+use taskrun_cli::args::Cli;
+use taskrun_cli::failure::{Failure, policy_failure};
+use taskrun_cli::output::{RunList, run_details, run_object, run_table, versioned};
+
+/// When everything happens.
+const START: Timestamp = Timestamp(1_767_225_600_000);
+const NOW: Timestamp = Timestamp(START.0 + 125_000);
+
+fn spec(number: u8, agent: &str, task: &str) -> RunSpec {
+    let id = RunId::generate(START.0 + u64::from(number) * 1_000, &[number; 10]);
+    RunSpec {
+        root_run_id: id.clone(),
+        id,
+        tenant: "default".to_owned(),
+        owner_user_id: "local".to_owned(),
+        parent_session_id: "cli".to_owned(),
+        parent_app_name: None,
+        app_name: None,
+        child_session_id: None,
+        request_id: None,
+        agent_name: agent.to_owned(),
+        agent_digest: "blake3:00ff".to_owned(),
+        policy_digest: "aa".to_owned(),
+        task: task.to_owned(),
+        timeout_ms: None,
+        envelope: std::collections::BTreeMap::new(),
+        context_messages: Vec::new(),
+        labels: Labels::from([("team".to_owned(), "docs".to_owned())]),
+        metadata: Labels::new(),
+        parent_run_id: None,
+        depth: 0,
+        priority: 0,
+        created_at: Timestamp(START.0 + u64::from(number) * 1_000),
+    }
+}
+
+/// A run after these events, each a second after the one before.
+fn run(spec: RunSpec, events: Vec<Event>) -> Run {
+    let recorded = |seq: u64, event| Recorded {
+        seq,
+        id: seq,
+        at: Timestamp(spec.created_at.0 + (seq - 1) * 1_000),
+        event,
+    };
+    let first = recorded(1, Event::Queued { spec: Box::new(spec.clone()) });
+    let mut run = machine::begin(&first).expect("begins");
+    for (index, event) in events.into_iter().enumerate() {
+        let recorded = recorded(index as u64 + 2, event);
+        let state = machine::apply(run.state, &recorded).expect("fits");
+        run = Run { spec: Arc::clone(&run.spec), state };
+    }
+    run
+}
+
+fn started() -> Event {
+    Event::Started {
+        host: HostId::new("host-1"),
+        epoch: 1,
+        child_session_id: "session-1".to_owned(),
+        request_id: "request-1".to_owned(),
+    }
+}
+
+fn runs() -> Vec<Run> {
+    let usage = Usage { prompt_tokens: 20, completion_tokens: 3, total_tokens: 23 };
+    let answer = Event::AssistantMessage {
+        message: Message::text(Role::Assistant, "In the cellar.\n\x1b[2J(docs/a.md:3)"),
+        usage: Some(usage),
+        model: None,
+    };
+    let decided = Event::PlanDecided {
+        turn: 1,
+        decision: DecisionKind::FinalResponse,
+        state: Vec::new(),
+        expected_children: None,
+    };
+    let finished = || Event::Finished { metadata: Labels::new() };
+    let completed = Ending::completed(StopReason::FinalResponse);
+    let failed =
+        Ending::failed(StopReason::TurnTimeout, "deadline exceeded: a plan step may take 1000 ms")
+            .because(CallFailure::Deadline { limit_ms: 1_000 });
+    let question = spec(1, "readonly_researcher", "Where are apples kept?\nAnd \x1b[31mpears?");
+    vec![
+        run(spec(3, "note_writer", "write"), vec![]),
+        run(
+            spec(2, "spinner", "spin"),
+            vec![started(), Event::Finalizing { ending: failed }, finished()],
+        ),
+        run(
+            question,
+            vec![started(), answer, decided, Event::Finalizing { ending: completed }, finished()],
+        ),
+        run(spec(0, "note_writer", "a long task ".repeat(20).trim()), vec![started()]),
+    ]
+}
+
+#[test]
+fn help_texts_are_as_reviewed() {
+    let mut command = Cli::command().term_width(100);
+    command.build();
+    insta::assert_snapshot!("help", command.render_long_help());
+    for sub in command.get_subcommands_mut() {
+        let name = sub.get_name().to_owned();
+        if sub.is_hide_set() {
+            continue;
+        }
+        insta::assert_snapshot!(
+            format!("help_{name}"),
+            short_of_globals(&sub.render_long_help().to_string())
+        );
+        for inner in sub.get_subcommands_mut() {
+            let text = inner.render_long_help().to_string();
+            insta::assert_snapshot!(
+                format!("help_{name}_{}", inner.get_name()),
+                short_of_globals(&text)
+            );
+        }
+    }
+}
+
+/// The global options stand in the first text.
+fn short_of_globals(help: &str) -> &str {
+    help.split("Global options:").next().unwrap_or(help).trim_end()
+}
+
+#[test]
+fn the_command_line_is_well_formed() {
+    Cli::command().debug_assert();
+}
+
+#[test]
+fn tables_fit_and_guests_cannot_write_to_the_terminal() {
+    let runs = runs();
+    insta::assert_snapshot!("table_wide", run_table(&runs, NOW, Some(140)));
+    insta::assert_snapshot!("table_narrow", run_table(&runs, NOW, Some(80)));
+    insta::assert_snapshot!("table_pipe", run_table(&runs, NOW, None));
+    for run in &runs {
+        let details = run_details(run, NOW);
+        assert!(!details.contains('\x1b'), "{details}");
+    }
+    insta::assert_snapshot!("details_completed", run_details(&runs[2], NOW));
+    insta::assert_snapshot!("details_failed", run_details(&runs[1], NOW));
+}
+
+#[test]
+fn json_is_a_contract() {
+    let runs = runs();
+    for (name, run) in [("queued", &runs[0]), ("failed", &runs[1]), ("completed", &runs[2])] {
+        let json = serde_json::to_string_pretty(&run_object(run)).expect("JSON");
+        insta::assert_snapshot!(format!("json_{name}"), json);
+    }
+    let list = RunList { runs: vec![RunView::from(&runs[0])], next_cursor: None };
+    let json = serde_json::to_string_pretty(&versioned(list)).expect("JSON");
+    insta::assert_snapshot!("json_list", json);
+}
+
+#[test]
+fn failures_say_what_helps() {
+    let runs = runs();
+    let failure = Failure::of_run(&runs[1]).expect("it failed");
+    insta::assert_snapshot!("failure_run", format!("{}\n{}", failure.text(), failure.json()));
+    assert!(Failure::of_run(&runs[2]).is_none());
+    let text = "[agent.a]\ncomponnet = \"a.wasm\"\nallow = [\"workspace-wrte: **\"]\n";
+    let errors = Policy::parse(text, "taskrun.toml".as_ref()).expect_err("two mistakes");
+    let failure = policy_failure(&PolicyLoadError::Invalid(errors), false);
+    insta::assert_snapshot!("failure_policy", format!("{}\n{}", failure.text(), failure.json()));
+}

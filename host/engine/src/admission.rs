@@ -1,0 +1,39 @@
+//! How many instances there may be at once. Whoever comes later waits; the pool's own limit,
+//! which fails instead, is never met.
+
+use std::sync::Arc;
+
+use taskrun::ports::call::{CallFailure, CallScope, StopCause};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Slots of the pool.
+#[derive(Debug, Clone)]
+pub(crate) struct Admission(Arc<Semaphore>);
+
+impl Admission {
+    pub(crate) fn new(instances: u32) -> Self {
+        Self(Arc::new(Semaphore::new(instances as usize)))
+    }
+
+    /// A slot, for as long as the permit is held. First come, first served.
+    ///
+    /// # Errors
+    /// [`CallFailure::Stopped`] if the call is stopped while it waits.
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives up the place in the queue.
+    pub(crate) async fn enter(
+        &self,
+        scope: &CallScope,
+    ) -> Result<OwnedSemaphorePermit, CallFailure> {
+        if let Ok(permit) = Arc::clone(&self.0).try_acquire_owned() {
+            return Ok(permit);
+        }
+        tokio::select! {
+            permit = Arc::clone(&self.0).acquire_owned() => permit.map_err(|_| CallFailure::Internal),
+            () = scope.stop().forced() => {
+                Err(CallFailure::Stopped { cause: scope.stop().cause().unwrap_or(StopCause::Canceled) })
+            }
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! The Rust side of `wit/`, one world each for agents and tools.
+//!
+//! All imported interfaces are bound once, in [`agent`]; the world of tools uses the same types
+//! and the same host functions. What can wait is `async`; everything else is called directly.
+
+/// What agents import and export.
+pub(crate) mod agent {
+    wasmtime::component::bindgen!({
+        path: "../../wit",
+        world: "agent",
+        imports: {
+            "taskrun:plugin/model.complete": async | trappable,
+            "taskrun:plugin/model.stream": async | trappable,
+            "taskrun:plugin/model.[method]completion-stream.next": async | trappable,
+            "taskrun:plugin/clock.sleep": async | trappable,
+            "taskrun:plugin/workspace-read.list": async | trappable,
+            "taskrun:plugin/workspace-read.stat": async | trappable,
+            "taskrun:plugin/workspace-read.read": async | trappable,
+            "taskrun:plugin/workspace-write.write": async | trappable,
+            "taskrun:plugin/workspace-write.create-directory": async | trappable,
+            "taskrun:plugin/workspace-write.remove": async | trappable,
+            "taskrun:plugin/http.send": async | trappable,
+            default: trappable,
+        },
+        exports: { default: async },
+        with: {
+            "taskrun:plugin/model.completion-stream": crate::host::model::CompletionStream,
+        },
+        require_store_data_send: true,
+    });
+}
+
+/// What tools import and export.
+pub(crate) mod tool {
+    wasmtime::component::bindgen!({
+        path: "../../wit",
+        world: "tool",
+        imports: { default: trappable },
+        exports: { default: async },
+        with: {
+            "taskrun:plugin/types": crate::bindings::agent::taskrun::plugin::types,
+            "taskrun:plugin/run": crate::bindings::agent::taskrun::plugin::run,
+            "taskrun:plugin/cancellation": crate::bindings::agent::taskrun::plugin::cancellation,
+            "taskrun:plugin/log": crate::bindings::agent::taskrun::plugin::log,
+            "taskrun:plugin/metrics": crate::bindings::agent::taskrun::plugin::metrics,
+            "taskrun:plugin/clock": crate::bindings::agent::taskrun::plugin::clock,
+            "taskrun:plugin/random": crate::bindings::agent::taskrun::plugin::random,
+            "taskrun:plugin/secrets": crate::bindings::agent::taskrun::plugin::secrets,
+            "taskrun:plugin/workspace-read":
+                crate::bindings::agent::taskrun::plugin::workspace_read,
+            "taskrun:plugin/workspace-write":
+                crate::bindings::agent::taskrun::plugin::workspace_write,
+            "taskrun:plugin/http": crate::bindings::agent::taskrun::plugin::http,
+        },
+        require_store_data_send: true,
+    });
+}
+
+pub(crate) use agent::taskrun::plugin as interfaces;

@@ -1,0 +1,348 @@
+//! Native code kept between starts. wasmtime runs whatever it is given to deserialize, so each
+//! file carries a keyed hash over everything that makes it the right one, and a file that does
+//! not fit is as good as none.
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::config::ENGINE_VERSION;
+
+/// First bytes of a file; the digit is the version of the format.
+const MAGIC: &[u8; 8] = b"trnativ1";
+const HEADER_BYTES: usize = MAGIC.len() + blake3::OUT_LEN;
+/// Largest file that is read. Native code is three to ten times the component.
+const FILE_BYTES_MAX: u64 = 1 << 30;
+const KEY_FILE: &str = "key";
+
+/// A folder of native code that only this host can have written. Clones are the same cache.
+#[derive(Clone)]
+pub struct Cache {
+    dir: Arc<Path>,
+    key: Arc<[u8; 32]>,
+}
+
+impl fmt::Debug for Cache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cache").field("dir", &self.dir).finish_non_exhaustive()
+    }
+}
+
+/// Why a folder cannot be used as a cache.
+#[derive(Debug, thiserror::Error)]
+pub enum CacheError {
+    /// The folder or its key cannot be made, read or written.
+    #[error("cannot use {path:?} for native code", path = .path.display())]
+    Io {
+        /// The folder or file.
+        path: PathBuf,
+        /// What the operating system says.
+        source: io::Error,
+    },
+    /// Others can write there, so what is in it proves nothing.
+    #[error("{path:?} can be read or written by others; it must be ours, no link, and have the mode {mode:o}", path = .path.display())]
+    Exposed {
+        /// The folder or file.
+        path: PathBuf,
+        /// The mode it must have.
+        mode: u32,
+    },
+    /// The key is not 32 bytes; remove the folder to begin anew.
+    #[error("{path:?} is not a key of 32 bytes", path = .path.display())]
+    BadKey {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+/// Everything that a piece of native code must fit.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Entry {
+    /// Hash of the component's bytes.
+    pub(crate) component: blake3::Hash,
+    /// Hash of engine, settings and processor.
+    pub(crate) compatibility: blake3::Hash,
+}
+
+impl Cache {
+    /// Opens a folder, which is made with mode 0700 if it does not exist; its key, 32 random
+    /// bytes, is a file of mode 0600 in it.
+    ///
+    /// # Errors
+    /// [`CacheError`]; a host can go on without a cache.
+    pub fn open(dir: &Path) -> Result<Self, CacheError> {
+        make_private_dir(dir).map_err(|source| CacheError::Io { path: dir.to_owned(), source })?;
+        check_private(dir, 0o700)?;
+        let path = dir.join(KEY_FILE);
+        let io_error = |source| CacheError::Io { path: path.clone(), source };
+        let key = match read_key(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                make_key(dir, &path).map_err(io_error)?;
+                read_key(&path).map_err(io_error)?
+            }
+            other => other.map_err(io_error)?,
+        };
+        check_private(&path, 0o600)?;
+        let key: [u8; 32] =
+            key.try_into().map_err(|_| CacheError::BadKey { path: path.clone() })?;
+        Ok(Self { dir: dir.into(), key: Arc::new(key) })
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    fn path(&self, entry: Entry) -> PathBuf {
+        let name =
+            format!("{}-{}.native", entry.component.to_hex(), &entry.compatibility.to_hex()[..16]);
+        self.dir.join(name)
+    }
+
+    fn mac(&self, entry: Entry, code: &[u8]) -> blake3::Hash {
+        let mut hasher = blake3::Hasher::new_keyed(&self.key);
+        // All parts but the last have a fixed length.
+        hasher.update(MAGIC);
+        hasher.update(blake3::hash(ENGINE_VERSION.as_bytes()).as_bytes());
+        hasher.update(entry.compatibility.as_bytes());
+        hasher.update(entry.component.as_bytes());
+        hasher.update(code);
+        hasher.finalize()
+    }
+
+    /// The native code for `entry`, if it is there and was written with this key for exactly it.
+    pub(crate) fn get(&self, entry: Entry) -> Option<Verified> {
+        let path = self.path(entry);
+        let bytes = match read_bounded(&path, FILE_BYTES_MAX) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+            Err(error) => {
+                tracing::warn!(path = %path.display(), %error, "cannot read native code");
+                return None;
+            }
+        };
+        match self.verify(entry, bytes) {
+            Some(verified) => Some(verified),
+            None => {
+                tracing::warn!(path = %path.display(), "native code is not what was written; compiling anew");
+                None
+            }
+        }
+    }
+
+    fn verify(&self, entry: Entry, bytes: Vec<u8>) -> Option<Verified> {
+        let (magic, rest) = bytes.split_first_chunk::<8>()?;
+        let (mac, code) = rest.split_first_chunk::<32>()?;
+        // `blake3::Hash` compares in constant time.
+        let fits = magic == MAGIC && blake3::Hash::from_bytes(*mac) == self.mac(entry, code);
+        fits.then_some(Verified(bytes))
+    }
+
+    /// Keeps native code. A failure is logged and changes nothing.
+    pub(crate) fn put(&self, entry: Entry, code: &[u8]) {
+        let path = self.path(entry);
+        if let Err(error) = self.write(&path, entry, code) {
+            tracing::warn!(path = %path.display(), %error, "cannot keep native code");
+        }
+    }
+
+    fn write(&self, path: &Path, entry: Entry, code: &[u8]) -> io::Result<()> {
+        let (mut file, temporary) = private_file(&self.dir)?;
+        let written = file
+            .write_all(MAGIC)
+            .and_then(|()| file.write_all(self.mac(entry, code).as_bytes()))
+            .and_then(|()| file.write_all(code))
+            .and_then(|()| fs::rename(&temporary, path));
+        if written.is_err() {
+            // Whatever is wrong with the folder, there is nothing more to do about it.
+            fs::remove_file(&temporary).ok();
+        }
+        written
+    }
+}
+
+/// Bytes of a cache file whose hash was found right.
+#[derive(Debug)]
+pub(crate) struct Verified(Vec<u8>);
+
+impl Verified {
+    /// The native code.
+    pub(crate) fn code(&self) -> &[u8] {
+        &self.0[HEADER_BYTES..]
+    }
+}
+
+fn read_key(path: &Path) -> io::Result<Vec<u8>> {
+    read_bounded(path, 64)
+}
+
+fn read_bounded(path: &Path, max: u64) -> io::Result<Vec<u8>> {
+    let mut options = OpenOptions::new();
+    options.read(true);
+    // A file of ours is no link, and no pipe that waits for its other end.
+    #[cfg(unix)]
+    {
+        let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+        let flags = flags.bits().cast_signed();
+        std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, flags);
+    }
+    let file = options.open(path)?;
+    let len = file.metadata()?.len();
+    if len > max {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("{len} bytes")));
+    }
+    let mut bytes = Vec::with_capacity(usize::try_from(len).unwrap_or(0));
+    file.take(max).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Makes the key under another name first: of two hosts that start at once, both get the same.
+fn make_key(dir: &Path, path: &Path) -> io::Result<()> {
+    let mut key = [0; 32];
+    getrandom::fill(&mut key).map_err(io::Error::other)?;
+    let (mut file, temporary) = private_file(dir)?;
+    let linked = file
+        .write_all(&key)
+        .and_then(|()| file.sync_all())
+        .and_then(|()| fs::hard_link(&temporary, path));
+    fs::remove_file(&temporary)?;
+    match linked {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        other => other,
+    }
+}
+
+fn private_file(dir: &Path) -> io::Result<(File, PathBuf)> {
+    let mut random = [0; 8];
+    getrandom::fill(&mut random).map_err(io::Error::other)?;
+    let path = dir.join(format!(".{:016x}.tmp", u64::from_le_bytes(random)));
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    Ok((options.open(&path)?, path))
+}
+
+fn make_private_dir(dir: &Path) -> io::Result<()> {
+    if dir.is_dir() {
+        return Ok(());
+    }
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(dir)
+}
+
+#[cfg(unix)]
+fn check_private(path: &Path, mode: u32) -> Result<(), CacheError> {
+    use std::os::unix::fs::MetadataExt;
+
+    // Not through a link: whoever made that can lead it elsewhere.
+    let metadata = fs::symlink_metadata(path)
+        .map_err(|source| CacheError::Io { path: path.to_owned(), source })?;
+    let ours = metadata.uid() == rustix::process::geteuid().as_raw();
+    match ours && !metadata.is_symlink() && metadata.mode() & 0o077 == 0 {
+        true => Ok(()),
+        false => Err(CacheError::Exposed { path: path.to_owned(), mode }),
+    }
+}
+
+#[cfg(not(unix))]
+fn check_private(_: &Path, _: u32) -> Result<(), CacheError> {
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(component: &[u8], compatibility: &[u8]) -> Entry {
+        Entry { component: blake3::hash(component), compatibility: blake3::hash(compatibility) }
+    }
+
+    fn cache() -> (tempfile::TempDir, Cache) {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Cache::open(&dir.path().join("native")).unwrap();
+        (dir, cache)
+    }
+
+    #[test]
+    fn what_was_put_is_got_also_by_another_process() {
+        let (_dir, cache) = cache();
+        cache.put(entry(b"a", b"x"), b"code");
+        let again = Cache::open(&cache.dir).unwrap();
+        assert_eq!(again.get(entry(b"a", b"x")).unwrap().code(), b"code");
+        assert!(again.get(entry(b"b", b"x")).is_none());
+    }
+
+    #[test]
+    fn a_flipped_bit_anywhere_is_noticed() {
+        let (_dir, cache) = cache();
+        let entry = entry(b"a", b"x");
+        cache.put(entry, b"code");
+        let path = cache.path(entry);
+        let good = fs::read(&path).unwrap();
+        for index in 0..good.len() {
+            let mut bad = good.clone();
+            bad[index] ^= 1;
+            fs::write(&path, bad).unwrap();
+            assert!(cache.get(entry).is_none(), "byte {index}");
+        }
+        for len in 0..good.len() {
+            fs::write(&path, &good[..len]).unwrap();
+            assert!(cache.get(entry).is_none(), "length {len}");
+        }
+    }
+
+    #[test]
+    fn swapped_and_stale_files_are_noticed() {
+        let (_dir, cache) = cache();
+        let (a, b, stale) = (entry(b"a", b"x"), entry(b"b", b"x"), entry(b"a", b"y"));
+        cache.put(a, b"code of a");
+        cache.put(b, b"code of b");
+        fs::copy(cache.path(a), cache.path(stale)).unwrap();
+        let bytes = fs::read(cache.path(a)).unwrap();
+        fs::copy(cache.path(b), cache.path(a)).unwrap();
+        fs::write(cache.path(b), bytes).unwrap();
+        for entry in [a, b, stale] {
+            assert!(cache.get(entry).is_none());
+        }
+    }
+
+    #[test]
+    fn another_key_opens_nothing() {
+        let (_dir, cache) = cache();
+        cache.put(entry(b"a", b"x"), b"code");
+        fs::remove_file(cache.dir.join(KEY_FILE)).unwrap();
+        let other = Cache::open(&cache.dir).unwrap();
+        assert!(other.get(entry(b"a", b"x")).is_none());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn folder_and_key_are_private() {
+        use std::os::unix::fs::PermissionsExt;
+
+        let (_dir, cache) = cache();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&cache.dir), 0o700);
+        assert_eq!(mode(&cache.dir.join(KEY_FILE)), 0o600);
+        fs::set_permissions(&cache.dir, fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(matches!(Cache::open(&cache.dir), Err(CacheError::Exposed { mode: 0o700, .. })));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn folder_and_key_are_no_links() {
+        let (dir, cache) = cache();
+        let (real, link) = (cache.dir.join(KEY_FILE), dir.path().join("link"));
+        std::os::unix::fs::symlink(&*cache.dir, &link).unwrap();
+        assert!(matches!(Cache::open(&link), Err(CacheError::Exposed { .. })));
+        let elsewhere = dir.path().join("key");
+        fs::rename(&real, &elsewhere).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, &real).unwrap();
+        assert!(matches!(Cache::open(&cache.dir), Err(CacheError::Io { .. })));
+    }
+}

@@ -1,0 +1,85 @@
+//! How wasmtime is set up. Everything that shapes native code is constant, so that the cache and
+//! the compile worker agree with the engine.
+
+use wasmtime::{
+    Config, Enabled, InstanceAllocationStrategy, PoolingAllocationConfig, WasmBacktraceDetails,
+};
+
+use taskrun::policy::{MEMORY_BYTES_MAX, TABLE_ELEMENTS_MAX};
+
+/// Memories of one component. Multi-memory guests and components made of several programs are
+/// refused: no toolchain that we accept makes them.
+pub(crate) const MEMORIES_MAX: u32 = 1;
+/// Tables of one component: a guest built for WASI has two, Python a few more.
+pub(crate) const TABLES_MAX: u32 = 8;
+/// Core instances of one component: a guest built for WASI has three, Python, which is linked at
+/// start from many modules, some dozens.
+pub(crate) const CORE_INSTANCES_MAX: u32 = 64;
+
+/// Stack of a guest: half a megabyte is what native threads of small programs live with.
+const WASM_STACK_BYTES: usize = 512 << 10;
+/// Stack of a call: the guest's and that of the host functions it calls.
+const FIBER_STACK_BYTES: usize = 1 << 20;
+
+/// What both the engine and the compile worker set.
+pub(crate) fn base() -> Config {
+    let mut config = Config::new();
+    config
+        .concurrency_support(false)
+        .wasm_memory64(false)
+        .wasm_relaxed_simd(false)
+        .epoch_interruption(true)
+        .consume_fuel(false)
+        .max_wasm_stack(WASM_STACK_BYTES)
+        .async_stack_size(FIBER_STACK_BYTES)
+        .memory_reservation(4 << 30)
+        .memory_guard_size(32 << 20)
+        .memory_init_cow(true)
+        .wasm_backtrace_details(WasmBacktraceDetails::Disable);
+    config
+}
+
+/// The engine's own settings: instances come from a pool of `instances` slots. Public so that
+/// what is built on them can be measured against wasmtime alone under the same ones.
+pub fn pooled(instances: u32) -> Config {
+    let mut pool = PoolingAllocationConfig::new();
+    pool.total_component_instances(instances)
+        .total_core_instances(instances.saturating_mul(CORE_INSTANCES_MAX))
+        .total_memories(instances.saturating_mul(MEMORIES_MAX))
+        .total_tables(instances.saturating_mul(TABLES_MAX))
+        .total_stacks(instances)
+        .max_memories_per_component(MEMORIES_MAX)
+        .max_tables_per_component(TABLES_MAX)
+        .max_tables_per_module(TABLES_MAX)
+        .max_core_instances_per_component(CORE_INSTANCES_MAX)
+        .max_memory_size(usize::try_from(MEMORY_BYTES_MAX).unwrap_or(usize::MAX))
+        .table_elements(TABLE_ELEMENTS_MAX as usize)
+        .max_unused_warm_slots(256.min(instances))
+        .linear_memory_keep_resident(1 << 20)
+        .table_keep_resident(4096)
+        .pagemap_scan(Enabled::Auto)
+        .decommit_batch_size(16);
+    let mut config = base();
+    config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
+    config
+}
+
+/// Names everything that native code depends on: engine version, settings, processor.
+pub(crate) fn compatibility(engine: &wasmtime::Engine) -> blake3::Hash {
+    struct Collect(blake3::Hasher);
+    impl std::hash::Hasher for Collect {
+        fn write(&mut self, bytes: &[u8]) {
+            self.0.update(bytes);
+        }
+        fn finish(&self) -> u64 {
+            0
+        }
+    }
+    let mut collect = Collect(blake3::Hasher::new());
+    std::hash::Hash::hash(&engine.precompile_compatibility_hash(), &mut collect);
+    collect.0.update(ENGINE_VERSION.as_bytes());
+    collect.0.finalize()
+}
+
+/// The only version that native code of ours is made by.
+pub const ENGINE_VERSION: &str = "wasmtime 48.0.8";

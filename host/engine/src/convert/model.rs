@@ -1,0 +1,94 @@
+//! Questions to models and their answers.
+
+use taskrun::ports::model as host;
+use taskrun::ports::tool::ToolSpec;
+
+use crate::bindings::interfaces::model as guest;
+
+/// `tools` are those that the guest's choice comes to.
+pub(crate) fn request_from_guest(
+    request: guest::CompletionRequest,
+    tools: Vec<ToolSpec>,
+) -> host::CompletionRequest {
+    host::CompletionRequest {
+        model: request.model,
+        messages: request.messages.into_iter().map(Into::into).collect(),
+        tools,
+        max_tokens: request.max_tokens,
+        temperature: request.temperature,
+        stop_sequences: request.stop_sequences,
+        response_schema: request.response_schema,
+        extra: request.extra,
+    }
+}
+
+impl From<host::CompletionStop> for guest::StopReason {
+    fn from(stop: host::CompletionStop) -> Self {
+        match stop {
+            host::CompletionStop::EndTurn => Self::EndTurn,
+            host::CompletionStop::ToolUse => Self::ToolUse,
+            host::CompletionStop::MaxTokens => Self::MaxTokens,
+            host::CompletionStop::StopSequence => Self::StopSequence,
+            host::CompletionStop::Refusal => Self::Refusal,
+            host::CompletionStop::Other => Self::Other,
+        }
+    }
+}
+
+impl From<host::Completion> for guest::Completion {
+    fn from(completion: host::Completion) -> Self {
+        Self {
+            message: (&completion.message).into(),
+            usage: completion.usage.into(),
+            stop_reason: completion.stop.into(),
+            model: completion.model,
+        }
+    }
+}
+
+impl From<host::Chunk> for guest::Chunk {
+    fn from(chunk: host::Chunk) -> Self {
+        match chunk {
+            host::Chunk::Text(text) => Self::Text(text),
+            host::Chunk::Thinking(block) => Self::Thinking(block.into()),
+            host::Chunk::ToolCallDelta { tool_call_id, name, delta } => {
+                Self::ToolCallDelta(guest::ToolCallDelta { tool_call_id, name, delta })
+            }
+            host::Chunk::ToolCall(call) => Self::ToolCall(call.into()),
+            host::Chunk::Usage(usage) => Self::Usage(usage.into()),
+            host::Chunk::Stop { reason, model: _ } => Self::Stop(reason.into()),
+        }
+    }
+}
+
+/// What the guest may know of an error. A refusal names the policy file, which is for operators.
+pub(crate) fn error_to_guest(error: host::ModelError) -> guest::ModelError {
+    match error {
+        host::ModelError::Denied(_) => {
+            guest::ModelError::Denied("the policy does not give this agent that model".to_owned())
+        }
+        host::ModelError::UnknownModel(name) => guest::ModelError::UnknownModel(name),
+        host::ModelError::RateLimited { retry_after_ms } => {
+            guest::ModelError::RateLimited(retry_after_ms)
+        }
+        host::ModelError::Unavailable(text) => guest::ModelError::Unavailable(text),
+        host::ModelError::InvalidRequest(text) => guest::ModelError::InvalidRequest(text),
+        host::ModelError::Budget(text) => guest::ModelError::Budget(text),
+        host::ModelError::Timeout => guest::ModelError::Timeout,
+        host::ModelError::Canceled => guest::ModelError::Canceled,
+        host::ModelError::Other(text) => guest::ModelError::Other(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_does_not_name_the_policy_file() {
+        let error =
+            host::ModelError::Denied("denied by \"model: *\" (/etc/taskrun.toml:1:1)".into());
+        let guest::ModelError::Denied(text) = error_to_guest(error) else { panic!("denied") };
+        assert!(!text.contains("taskrun.toml"), "{text}");
+    }
+}

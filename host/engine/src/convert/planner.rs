@@ -1,0 +1,175 @@
+//! What planners are told, and what they decide.
+
+use taskrun::ports::planner as host;
+use taskrun::ports::tool;
+
+use super::message::annotation;
+use crate::bindings::agent::exports::taskrun::plugin::planner as guest;
+
+/// Input of the first step.
+pub(crate) fn start_input(input: &host::PlanInput) -> guest::PlanInput {
+    guest::PlanInput {
+        messages: input.messages.iter().map(Into::into).collect(),
+        run: (&input.run).into(),
+        reminders: Vec::new(),
+    }
+}
+
+/// Input of a later step.
+pub(crate) fn resume_input(
+    input: &host::PlanInput,
+    resume: &host::Resume,
+) -> guest::PlanResumeInput {
+    guest::PlanResumeInput {
+        messages: input.messages.iter().map(Into::into).collect(),
+        run: (&input.run).into(),
+        reminders: Vec::new(),
+        tool_outputs: resume.tool_outputs.iter().map(output_to_guest).collect(),
+        finalize: resume.finalize.as_ref().map(termination_to_guest),
+    }
+}
+
+fn termination_to_guest(termination: &host::Termination) -> guest::Termination {
+    let reason = match termination.reason {
+        host::TerminationReason::TimeBudget => guest::TerminationReason::TimeBudget,
+        host::TerminationReason::ToolCap => guest::TerminationReason::ToolCap,
+        host::TerminationReason::FailureCap => guest::TerminationReason::FailureCap,
+        host::TerminationReason::TurnCap => guest::TerminationReason::TurnCap,
+        host::TerminationReason::TokenCap => guest::TerminationReason::TokenCap,
+        host::TerminationReason::CostCap => guest::TerminationReason::CostCap,
+    };
+    guest::Termination { reason, message: termination.message.clone() }
+}
+
+fn output_to_guest(output: &tool::ToolOutput) -> guest::ToolOutput {
+    let outcome = match &output.outcome {
+        tool::ToolOutcome::Value(value) => guest::ToolOutcome::Value(value.clone()),
+        tool::ToolOutcome::Failure(failure) => guest::ToolOutcome::Failure(guest::ToolFailure {
+            error: failure.error.clone().into(),
+            retry_hint: failure.retry_hint.as_deref().cloned().map(Into::into),
+        }),
+    };
+    guest::ToolOutput {
+        name: output.name.clone(),
+        tool_call_id: output.tool_call_id.clone(),
+        payload: output.payload.clone(),
+        outcome,
+        result_bytes: output.result_bytes,
+        result_omitted: output.result_omitted.clone(),
+        server_data: output.server_data.clone(),
+        bounds: output.bounds.as_ref().map(Into::into),
+        telemetry: output.telemetry.as_ref().map(Into::into),
+        // The host does not run agents as tools.
+        children_count: 0,
+        run_link: None,
+    }
+}
+
+impl From<guest::PlanResult> for host::PlanResult {
+    fn from(result: guest::PlanResult) -> Self {
+        Self {
+            decision: result.decision.into(),
+            streamed: result.streamed,
+            expected_children: result.expected_children,
+            notes: result
+                .notes
+                .into_iter()
+                .map(|note| annotation(note.text, note.labels))
+                .collect(),
+        }
+    }
+}
+
+impl From<guest::PlannerError> for host::PlannerError {
+    fn from(error: guest::PlannerError) -> Self {
+        Self { code: error.code, message: error.message, causes: error.causes }
+    }
+}
+
+impl From<guest::Decision> for host::Decision {
+    fn from(decision: guest::Decision) -> Self {
+        match decision {
+            guest::Decision::ToolCalls(calls) => {
+                Self::ToolCalls(calls.into_iter().map(Into::into).collect())
+            }
+            guest::Decision::FinalResponse(response) => {
+                Self::FinalResponse(response.message.into())
+            }
+            guest::Decision::FinalToolResult(result) => {
+                Self::FinalToolResult(Box::new(result.into()))
+            }
+            guest::Decision::Await(request) => {
+                Self::Await(request.items.into_iter().map(Into::into).collect())
+            }
+        }
+    }
+}
+
+impl From<guest::ToolRequest> for host::ToolRequest {
+    fn from(request: guest::ToolRequest) -> Self {
+        let guest::ToolRequest { name, payload, tool_call_id, parent_tool_call_id } = request;
+        Self { name, payload, tool_call_id, parent_tool_call_id }
+    }
+}
+
+impl From<guest::FinalToolResult> for host::FinalToolResult {
+    fn from(result: guest::FinalToolResult) -> Self {
+        let outcome = match result.outcome {
+            guest::ToolOutcome::Value(value) => tool::ToolOutcome::Value(value),
+            guest::ToolOutcome::Failure(failure) => tool::ToolOutcome::Failure(tool::ToolFailure {
+                error: failure.error.into(),
+                retry_hint: failure.retry_hint.map(|hint| Box::new(hint.into())),
+            }),
+        };
+        Self {
+            outcome,
+            server_data: result.server_data,
+            bounds: result.bounds.map(Into::into),
+            telemetry: result.telemetry.map(Into::into),
+        }
+    }
+}
+
+impl From<guest::AwaitItem> for host::AwaitItem {
+    fn from(item: guest::AwaitItem) -> Self {
+        match item {
+            guest::AwaitItem::Clarification(ask) => Self::Clarification {
+                id: ask.id,
+                question: ask.question,
+                missing_fields: ask.missing_fields,
+                restrict_to_tool: ask.restrict_to_tool,
+                example_input: ask.example_input,
+                clarifying_prompt: ask.clarifying_prompt,
+            },
+            guest::AwaitItem::Questions(form) => Self::Questions {
+                id: form.id,
+                tool_name: form.tool_name,
+                tool_call_id: form.tool_call_id,
+                payload: form.payload,
+                title: form.title,
+                questions: form.questions.into_iter().map(question).collect(),
+            },
+            guest::AwaitItem::ExternalTools(tools) => Self::ExternalTools {
+                id: tools.id,
+                items: tools
+                    .items
+                    .into_iter()
+                    .map(|item| host::ExternalTool {
+                        name: item.name,
+                        tool_call_id: item.tool_call_id,
+                        payload: item.payload,
+                    })
+                    .collect(),
+            },
+        }
+    }
+}
+
+fn question(question: guest::Question) -> host::Question {
+    host::Question {
+        id: question.id,
+        prompt: question.prompt,
+        options: question.options.into_iter().map(|option| (option.id, option.label)).collect(),
+        allow_multiple: question.allow_multiple,
+    }
+}

@@ -1,0 +1,216 @@
+//! Exchanges with a server on this machine.
+
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use async_trait::async_trait;
+use taskrun::policy::Policy;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use super::*;
+
+/// Answers every request with the same bytes, and keeps what it was sent.
+struct Server {
+    port: u16,
+    seen: Arc<Mutex<Vec<String>>>,
+}
+
+async fn server(answer: &'static [u8]) -> Server {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&seen);
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut request = vec![0; 64 << 10];
+            let len = stream.read(&mut request).await.unwrap_or(0);
+            log.lock().unwrap().push(String::from_utf8_lossy(&request[..len]).into_owned());
+            stream.write_all(answer).await.ok();
+        }
+    });
+    Server { port, seen }
+}
+
+const HELLO: &[u8] =
+    b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\nx-key: v\r\nconnection: close\r\n\r\nhello";
+
+fn grants(rules: &str) -> Grants {
+    let text = format!("[agent.a]\ncomponent = \"a.wasm\"\n{rules}\n");
+    let policy = Policy::parse(&text, Path::new("taskrun.toml")).unwrap();
+    policy.agents["a"].grants.clone()
+}
+
+fn get(url: &str) -> Outgoing {
+    Outgoing::new("GET", url, http::HeaderMap::new(), bytes::Bytes::new(), None).unwrap()
+}
+
+fn is_denied(result: &Result<Answer, Refusal>) -> bool {
+    matches!(result, Err(Refusal::Denied { .. }))
+}
+
+#[tokio::test]
+async fn an_address_that_a_rule_names_is_reached() {
+    let server = server(HELLO).await;
+    for host in ["127.0.0.1", "localhost"] {
+        let url = format!("http://{host}:{}/a", server.port);
+        let rules = grants(&format!("allow = [\"http: GET {url}\"]"));
+        let answer = Egress::new().send(&rules, get(&url)).await.unwrap();
+        assert_eq!(answer.status, 200);
+        assert_eq!(answer.headers["x-key"], "v");
+        assert_eq!(answer.body, b"hello");
+    }
+    let seen = server.seen.lock().unwrap();
+    assert!(seen[0].starts_with("GET /a HTTP/1.1\r\n"), "{}", seen[0]);
+}
+
+#[tokio::test]
+async fn without_a_rule_nothing_is_sent() {
+    let server = server(HELLO).await;
+    let port = server.port;
+    let rules = grants(&format!(
+        "allow = [\"http: GET http://localhost:{port}/open/**\"]\ndeny = [\"http: GET http://localhost:{port}/open/not\"]"
+    ));
+    let urls = [
+        format!("http://localhost:{port}/closed"),
+        format!("http://localhost:{port}/open/not"),
+        format!("http://localhost:{port}/open/%2e%2e/closed"),
+        format!("http://127.0.0.1:{port}/open/a"),
+        format!("http://[::1]:{port}/open/a"),
+        format!("https://localhost:{port}/open/a"),
+        "http://localhost/open/a".to_owned(),
+        "http://169.254.169.254/latest/meta-data/".to_owned(),
+    ];
+    for url in urls {
+        let result = Egress::new().send(&rules, get(&url)).await;
+        assert!(is_denied(&result), "{url}: {result:?}");
+    }
+    assert!(server.seen.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_redirect_is_an_answer() {
+    let there = server(HELLO).await;
+    let text = format!(
+        "HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:{}/\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
+        there.port
+    );
+    let here = server(Vec::leak(text.into_bytes())).await;
+    let url = format!("http://127.0.0.1:{}/", here.port);
+    let rules = grants(&format!(
+        "allow = [\"http: {url}**\", \"http: http://127.0.0.1:{}/**\"]",
+        there.port
+    ));
+    let answer = Egress::new().send(&rules, get(&url)).await.unwrap();
+    assert_eq!(answer.status, 302);
+    assert!(there.seen.lock().unwrap().is_empty());
+}
+
+/// Leads to another address each time it is asked.
+struct Rebinding {
+    answers: Vec<&'static str>,
+    asked: AtomicU32,
+}
+
+#[async_trait]
+impl Lookup for Rebinding {
+    async fn lookup(&self, _: &str) -> std::io::Result<Vec<IpAddr>> {
+        let index = self.asked.fetch_add(1, Ordering::Relaxed) as usize;
+        Ok(vec![self.answers[index.min(self.answers.len() - 1)].parse().unwrap()])
+    }
+}
+
+#[tokio::test]
+async fn a_name_is_resolved_once_and_what_was_checked_is_connected_to() {
+    let server = server(HELLO).await;
+    let url = format!("http://rebind.example:{}/", server.port);
+    let rules = grants(&format!("allow = [\"http: {url}**\"]"));
+    let refused = Arc::new(Rebinding { answers: vec!["127.0.0.1"], asked: AtomicU32::new(0) });
+    let result = Egress::with_lookup(refused.clone()).send(&rules, get(&url)).await;
+    match result {
+        Err(Refusal::Denied { reason, operator, .. }) => {
+            assert!(!reason.contains("127.0.0.1"), "the guest is not told: {reason}");
+            assert!(operator.contains("127.0.0.1"), "{operator}");
+        }
+        other => panic!("{other:?}"),
+    }
+    // First a public address where nobody answers, then this machine: the second answer is
+    // never asked for.
+    let answers = vec!["192.31.196.1", "127.0.0.1"];
+    let rebinding = Arc::new(Rebinding { answers, asked: AtomicU32::new(0) });
+    let egress = Egress::with_lookup(rebinding.clone());
+    let mut request = get(&url);
+    request = Outgoing::new(
+        "GET",
+        request.url().as_str(),
+        http::HeaderMap::new(),
+        bytes::Bytes::new(),
+        Some(Duration::from_millis(300)),
+    )
+    .unwrap();
+    assert!(egress.send(&rules, request).await.is_err());
+    assert_eq!(rebinding.asked.load(Ordering::Relaxed), 1);
+    assert!(server.seen.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn bodies_and_time_are_bounded() {
+    let mut text = format!(
+        "HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+        BODY_BYTES_MAX + 1
+    )
+    .into_bytes();
+    text.resize(text.len() + BODY_BYTES_MAX + 1, b'x');
+    let long = server(Vec::leak(text)).await;
+    let url = format!("http://127.0.0.1:{}/", long.port);
+    let rules = grants(&format!("allow = [\"http: {url}**\"]"));
+    let result = Egress::new().send(&rules, get(&url)).await;
+    assert!(matches!(result, Err(Refusal::Limit(_))), "{:?}", result.map(|answer| answer.status));
+
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", silent.local_addr().unwrap());
+    let rules = grants(&format!("allow = [\"http: {url}**\"]"));
+    let request = Outgoing::new(
+        "GET",
+        &url,
+        http::HeaderMap::new(),
+        bytes::Bytes::new(),
+        Some(Duration::from_millis(50)),
+    );
+    let result = Egress::new().send(&rules, request.unwrap()).await;
+    assert!(matches!(result, Err(Refusal::Timeout)), "{result:?}");
+    drop(silent);
+    let result = Egress::new().send(&rules, get(&url)).await;
+    assert!(matches!(result, Err(Refusal::Unreachable(_))), "{result:?}");
+}
+
+#[tokio::test]
+async fn a_body_that_comes_byte_by_byte_is_one_piece() {
+    use http_body_util::StreamBody;
+
+    let frames = |count: usize| {
+        let whole = Bytes::from(vec![b'x'; 1 << 10]);
+        let frame = move |n: usize| Ok::<_, ()>(http_body::Frame::data(whole.slice(n..=n)));
+        StreamBody::new(futures::stream::iter((0..count).map(frame)))
+    };
+    assert_eq!(read_body(frames(100), 100).await.unwrap(), [b'x'; 100]);
+    assert!(matches!(read_body(frames(101), 100).await, Err(Unread::TooLong)));
+    let failing = futures::stream::iter([Err::<http_body::Frame<Bytes>, _>("broken")]);
+    let failed = read_body(StreamBody::new(failing), 100).await;
+    assert!(matches!(failed, Err(Unread::Failed("broken"))));
+}
+
+#[test]
+fn headers_of_answers_are_bounded_and_in_memory_of_their_own() {
+    let buffer = Bytes::from(vec![b'x'; ANSWER_HEADER_BYTES_MAX + 1]);
+    let with = |len: usize| {
+        let value = http::HeaderValue::from_maybe_shared(buffer.slice(..len)).unwrap();
+        http::HeaderMap::from_iter([(http::HeaderName::from_static("a"), value)])
+    };
+    let own = own_headers(&with(8)).unwrap();
+    assert_eq!(own["a"], "xxxxxxxx");
+    assert_ne!(own["a"].as_bytes().as_ptr(), buffer.as_ptr());
+    assert!(matches!(own_headers(&with(buffer.len())), Err(Refusal::Limit(_))));
+}

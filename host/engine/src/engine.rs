@@ -1,0 +1,145 @@
+//! One engine for all components of a process.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use taskrun::policy::{Policy, Provider};
+use taskrun::ports::call::Interrupt;
+
+use crate::admission::Admission;
+use crate::compile::Compiler;
+use crate::config;
+use crate::egress::Egress;
+use crate::files::Protected;
+use crate::load::Recent;
+use crate::options::EngineOptions;
+use crate::ticker::Ticker;
+
+/// Compiles, links and runs components. One per process; it lives as long as anything that it
+/// made.
+pub struct Engine {
+    wasmtime: wasmtime::Engine,
+    compiler: Compiler,
+    admission: Admission,
+    egress: Egress,
+    blocking: Arc<tokio::sync::Semaphore>,
+    recent: Recent,
+    protected: Protected,
+    options: EngineOptions,
+    _ticker: Ticker,
+}
+
+/// Why there is no engine.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// wasmtime does not accept the settings, or cannot reserve what they ask for.
+    #[error("cannot set up the WebAssembly engine: {0}")]
+    Wasmtime(String),
+    /// The thread that interrupts guests does not start.
+    #[error("cannot start the epoch thread")]
+    Ticker(#[source] std::io::Error),
+}
+
+/// File operations of guests at once; each takes a thread while it lasts.
+const BLOCKING_MAX: usize = 64;
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+impl Engine {
+    /// Reserves the pool of instances and starts the thread that interrupts them.
+    ///
+    /// # Errors
+    /// [`EngineError`].
+    pub fn new(options: EngineOptions) -> Result<Arc<Self>, EngineError> {
+        let instances = options.instances();
+        let wasmtime = wasmtime::Engine::new(&config::pooled(instances))
+            .map_err(|error| EngineError::Wasmtime(format!("{error:#}")))?;
+        let ticker = Ticker::start(&wasmtime).map_err(EngineError::Ticker)?;
+        let compiler =
+            Compiler::new(&wasmtime, options.cache.clone(), options.compile_worker.clone());
+        let protected = Protected::default();
+        protected.add(options.protected.iter().cloned());
+        protected.add(options.cache.iter().map(|cache| cache.dir().to_owned()));
+        protected.add(options.compile_worker.iter().map(|worker| worker.program.clone()));
+        tracing::debug!(instances, "engine ready");
+        Ok(Arc::new(Self {
+            compiler,
+            admission: Admission::new(instances),
+            egress: Egress::new(),
+            blocking: Arc::new(tokio::sync::Semaphore::new(BLOCKING_MAX)),
+            recent: Recent::default(),
+            protected,
+            options,
+            _ticker: ticker,
+            wasmtime,
+        }))
+    }
+
+    /// Makes every running guest look at its stop signal now. For
+    /// [`StopSignal::new`](taskrun::ports::call::StopSignal::new); harmless to guests that are
+    /// not meant.
+    #[must_use]
+    pub fn interrupt(&self) -> Interrupt {
+        let engine = self.wasmtime.weak();
+        Arc::new(move || {
+            if let Some(engine) = engine.upgrade() {
+                engine.increment_epoch();
+            }
+        })
+    }
+
+    /// Keeps every guest, also one that is loaded already, from files and folders, whatever its
+    /// rules allow; they need not exist yet.
+    pub fn protect(&self, paths: impl IntoIterator<Item = PathBuf>) {
+        self.protected.add(paths);
+    }
+
+    /// The same for the files that a policy consists of: itself, its components and its scripts.
+    /// [`Engine::load_agent`] does so by itself; call this before loading a policy's tools in
+    /// another way.
+    pub fn protect_policy(&self, policy: &Policy) {
+        let agents = policy.agents.values().map(|agent| &agent.component);
+        let tools = policy.tools.values().map(|tool| &tool.component);
+        let scripts = policy.models.values().filter_map(|model| match &model.provider {
+            Provider::Scripted { script, .. } => Some(script),
+            Provider::Echo => None,
+        });
+        self.protect(agents.chain(tools).chain(scripts).chain([&policy.path]).cloned());
+    }
+
+    pub(crate) fn protected(&self) -> &Protected {
+        &self.protected
+    }
+
+    pub(crate) fn wasmtime(&self) -> &wasmtime::Engine {
+        &self.wasmtime
+    }
+
+    pub(crate) fn compiler(&self) -> &Compiler {
+        &self.compiler
+    }
+
+    pub(crate) fn admission(&self) -> &Admission {
+        &self.admission
+    }
+
+    pub(crate) fn egress(&self) -> &Egress {
+        &self.egress
+    }
+
+    pub(crate) fn blocking(&self) -> &Arc<tokio::sync::Semaphore> {
+        &self.blocking
+    }
+
+    pub(crate) fn recent(&self) -> &Recent {
+        &self.recent
+    }
+
+    pub(crate) fn options(&self) -> &EngineOptions {
+        &self.options
+    }
+}

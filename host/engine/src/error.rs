@@ -1,0 +1,264 @@
+//! Why a component does not load, in words for whoever reads the policy or builds the component.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use taskrun::policy::Capability;
+use taskrun::ports::call::CallFailure;
+
+use crate::inspect::HOST_VERSION;
+
+/// Why a component does not load.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The file cannot be read.
+    #[error("cannot read {path}", path = .path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system says.
+        source: std::io::Error,
+    },
+    /// There is nothing in it.
+    #[error("the file is empty")]
+    Empty,
+    /// It does not begin as WebAssembly does.
+    #[error("not a WebAssembly component: it does not begin with \\0asm")]
+    NotWasm,
+    /// It is a core module.
+    #[error(
+        "this is a core module, not a component: build it for wasm32-wasip2, or link it with wasm-component-ld, or wrap it with `wasm-tools component new`"
+    )]
+    CoreModule,
+    /// It is larger than allowed; it was not read as a whole.
+    #[error("the component is too large: {bytes} bytes, at most {limit} are allowed")]
+    TooLarge {
+        /// Its size.
+        bytes: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// It ends too soon.
+    #[error("the component is cut off: {detail}")]
+    Truncated {
+        /// Where.
+        detail: String,
+    },
+    /// It is not valid.
+    #[error("not a valid component: {detail}")]
+    Invalid {
+        /// What is wrong and where.
+        detail: String,
+    },
+    /// It uses the component model's own async functions, which this host does not run.
+    #[error(
+        "the component uses async features of the component model, which this host does not run; with jco, build it with --backend-qjs-disable-async: {detail}"
+    )]
+    Async {
+        /// Which.
+        detail: String,
+    },
+    /// Compiling it took more time or memory than it may.
+    #[error("compiling the component took more time or memory than it may")]
+    CompileLimit,
+    /// The program that compiles does not start.
+    #[error("cannot run the compile worker")]
+    Worker {
+        /// What the operating system says.
+        source: std::io::Error,
+    },
+    /// An instance needs more than the host has for one.
+    #[error("the component needs more than an instance may have: {detail}")]
+    TooMuch {
+        /// What it needs.
+        detail: String,
+    },
+    /// It does not export what its role must.
+    #[error("{}", wrong_world(wanted, found))]
+    WrongWorld {
+        /// Interface that the role must export.
+        wanted: &'static str,
+        /// What it exports.
+        found: Vec<String>,
+    },
+    /// It was built for another version of the interfaces.
+    #[error(
+        "built for {interface} version {found}; this host speaks {HOST_VERSION} and everything compatible with it"
+    )]
+    Version {
+        /// The interface, without its version.
+        interface: String,
+        /// The version it was built for.
+        found: String,
+    },
+    /// It imports what it may not have: all of it, sorted by name.
+    #[error("{}", denied(.0))]
+    Denied(Vec<MissingGrant>),
+    /// It imports WASI's file system, and the agent's rules cannot be expressed in folders.
+    #[error(
+        "the component imports wasi:filesystem, which knows folders only, and {rule} cannot be expressed so; write `dir/**`, or use the interfaces workspace-read and workspace-write"
+    )]
+    Preopens {
+        /// The rule, with its place.
+        rule: String,
+    },
+    /// Files of the host itself would be within its reach.
+    #[error(
+        "the component would get at {file}, which is the host's own, through the folder {folder}; grant it a folder beside that, such as `notes/**`, or set another workspace",
+        file = .file.display(), folder = .folder.display()
+    )]
+    Exposed {
+        /// The folder that the rules grant.
+        folder: PathBuf,
+        /// The host's file or folder.
+        file: PathBuf,
+    },
+    /// Imports or exports have another form than this host's.
+    #[error("the component's interfaces do not fit: {detail}")]
+    Mismatch {
+        /// What does not fit.
+        detail: String,
+    },
+    /// The folder that its rules about files start at cannot be opened.
+    #[error("cannot open the workspace {path}", path = .path.display())]
+    Workspace {
+        /// The folder.
+        path: PathBuf,
+        /// What the operating system says.
+        source: std::io::Error,
+    },
+    /// The tool did not describe itself.
+    #[error("the tool did not describe itself: {0}")]
+    Describe(CallFailure),
+    /// The tool describes itself in a way that is not allowed.
+    #[error("the tool describes itself wrongly: {reason}")]
+    Description {
+        /// What is wrong, and with which function.
+        reason: String,
+    },
+    /// The host failed; see its log.
+    #[error("internal error of the host: {0}")]
+    Internal(String),
+}
+
+/// An import that the agent may not have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MissingGrant {
+    /// The import as the component names it, such as `taskrun:plugin/http@0.1.0`.
+    pub import: String,
+    /// Agent that the component would work for.
+    pub agent: String,
+    /// What is missing.
+    pub need: Need,
+}
+
+/// What is missing for an import.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// A rule of the policy.
+    Rule(Capability),
+    /// The interface is one of ours, and this version of the host does not provide it.
+    NotProvided,
+    /// Only agents have it.
+    AgentsOnly,
+    /// Sockets are never given to a component.
+    Sockets,
+    /// The host does not know it.
+    Unknown,
+}
+
+impl MissingGrant {
+    /// The capability that a rule must grant, if a rule can.
+    #[must_use]
+    pub fn capability(&self) -> Option<Capability> {
+        match self.need {
+            Need::Rule(capability) => Some(capability),
+            Need::NotProvided | Need::AgentsOnly | Need::Sockets | Need::Unknown => None,
+        }
+    }
+
+    /// The line that grants it, to be narrowed by who adds it to the agent's table.
+    #[must_use]
+    pub fn suggestion(&self) -> Option<&'static str> {
+        self.capability().map(|capability| match capability {
+            Capability::Model => r#"allow = ["model: *"]"#,
+            Capability::WorkspaceRead => r#"allow = ["workspace-read: docs/**"]"#,
+            Capability::WorkspaceWrite => r#"allow = ["workspace-write: notes/**"]"#,
+            Capability::Http => r#"allow = ["http: GET https://api.example.com/**"]"#,
+        })
+    }
+}
+
+impl fmt::Display for MissingGrant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { import, agent, need } = self;
+        match (need, self.suggestion()) {
+            (Need::Rule(capability), Some(line)) => write!(
+                f,
+                "{import}: agent {agent:?} is not granted {capability}; add to [agent.{agent}]: {line}"
+            ),
+            (Need::Rule(capability), None) => {
+                write!(f, "{import}: agent {agent:?} is not granted {capability}")
+            }
+            (Need::NotProvided, _) => {
+                write!(f, "{import}: this version of the host does not provide it")
+            }
+            (Need::AgentsOnly, _) => write!(f, "{import}: only agents may import it"),
+            (Need::Sockets, _) => {
+                write!(
+                    f,
+                    "{import}: sockets are never given to a component; use the interface http"
+                )
+            }
+            (Need::Unknown, _) => write!(f, "{import}: the host does not know this interface"),
+        }
+    }
+}
+
+/// Most imports that an error's text lists; a component may have a million.
+const SHOWN_MAX: usize = 64;
+
+fn denied(missing: &[MissingGrant]) -> String {
+    let mut text = "the component imports what it is not granted:".to_owned();
+    for grant in missing.iter().take(SHOWN_MAX) {
+        text.push_str("\n  ");
+        text.push_str(&grant.to_string());
+    }
+    if let Some(more) = missing.len().checked_sub(SHOWN_MAX).filter(|more| *more > 0) {
+        text.push_str(&format!("\n  and {more} more"));
+    }
+    text
+}
+
+fn wrong_world(wanted: &str, found: &[String]) -> String {
+    let found = match found {
+        [] => "nothing".to_owned(),
+        some if some.len() > SHOWN_MAX => format!("{} other items", some.len()),
+        some => some.join(", "),
+    };
+    format!("the component must export {wanted}@{HOST_VERSION}; it exports {found}")
+}
+
+impl LoadError {
+    pub(crate) fn internal(detail: &str) -> Self {
+        Self::Internal(detail.to_owned())
+    }
+
+    pub(crate) fn from_compiler(error: &wasmtime::Error) -> Self {
+        Self::from_compiler_text(&format!("{error:#}"))
+    }
+
+    /// The compiler's errors have no types, and from a worker only their text arrives.
+    pub(crate) fn from_compiler_text(text: &str) -> Self {
+        let detail = text.to_owned();
+        if text.contains("unexpected end") {
+            Self::Truncated { detail }
+        } else if text.contains("async") {
+            Self::Async { detail }
+        } else if text.contains("exceeds") {
+            Self::TooMuch { detail }
+        } else {
+            Self::Invalid { detail }
+        }
+    }
+}

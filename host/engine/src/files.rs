@@ -1,0 +1,256 @@
+//! Files beneath one folder, for paths that a guest chooses.
+//!
+//! A path is walked component by component from the open root, and no symbolic link is ever
+//! followed: each directory is opened without following, relative to the one before, so nothing
+//! that is renamed or replaced meanwhile can lead outside. What is not a regular file or a
+//! directory is never opened for its contents; opening does not wait for the other end of a pipe.
+//! The host's own files are refused at every step, by name and by inode.
+
+mod list;
+mod path;
+mod protected;
+mod write;
+
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use cap_fs_ext::{DirExt, FollowSymlinks, OpenOptionsFollowExt, OpenOptionsSyncExt};
+use cap_std::ambient_authority;
+use cap_std::fs::{Dir, File, Metadata, OpenOptions};
+
+pub(crate) use list::Wanted;
+pub(crate) use path::RelativePath;
+pub(crate) use protected::{OWN_FILES, Protected};
+
+use protected::Guard;
+
+use crate::bindings::interfaces::workspace_read::{Entry, EntryKind, FileError};
+
+/// Most bytes that one `read` gives.
+const READ_BYTES_MAX: u32 = 4 << 20;
+
+type Result<T> = std::result::Result<T, FileError>;
+
+/// An open folder. Clones are the same folder, whatever becomes of its name.
+#[derive(Debug, Clone)]
+pub(crate) struct Workspace {
+    root: Arc<Dir>,
+    protected: Protected,
+}
+
+/// Set when whoever asked has gone; long operations look at it between their steps.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Abandoned(Arc<AtomicBool>);
+
+impl Abandoned {
+    fn check(&self) -> Result<()> {
+        match self.0.load(Ordering::Relaxed) {
+            true => Err(FileError::Other("the call has ended".to_owned())),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Abandons the operation when dropped.
+pub(crate) struct AbandonOnDrop(Abandoned);
+
+impl Drop for AbandonOnDrop {
+    fn drop(&mut self) {
+        self.0.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Runs a file operation on a thread for such, as soon as one may be used.
+///
+/// # Cancel safety
+/// Dropping the future abandons the operation: it ends at its next step, and its result is lost.
+pub(crate) async fn blocking<T: Send + 'static>(
+    turns: &Arc<tokio::sync::Semaphore>,
+    work: impl FnOnce(&Abandoned) -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let lost = || FileError::Other("the host failed".to_owned());
+    let turn = Arc::clone(turns).acquire_owned().await.map_err(|_| lost())?;
+    let abandoned = Abandoned::default();
+    let _guard = AbandonOnDrop(abandoned.clone());
+    let task = tokio::task::spawn_blocking(move || {
+        let _turn = turn;
+        work(&abandoned)
+    });
+    task.await.unwrap_or_else(|error| {
+        tracing::error!(%error, "a file operation panicked");
+        Err(lost())
+    })
+}
+
+impl Workspace {
+    /// Opens the folder; here, and only here, links are followed.
+    pub(crate) fn open(root: &Path, protected: Protected) -> io::Result<Self> {
+        Ok(Self { root: Arc::new(Dir::open_ambient_dir(root, ambient_authority())?), protected })
+    }
+
+    /// Opens a directory below and gives a path by which whatever takes only paths can open
+    /// that very directory, as long as it is open here.
+    pub(crate) fn open_path(&self, path: &str) -> io::Result<(PathBuf, Dir)> {
+        let refused = |error: FileError| io::Error::other(error.to_string());
+        let dir = RelativePath::new(path)
+            .and_then(|path| self.directory(path, &self.protected.now()))
+            .map_err(refused)?;
+        Ok((path_of(&dir)?, dir))
+    }
+
+    /// Opens a directory below.
+    fn directory(&self, path: RelativePath<'_>, guard: &Guard) -> Result<Dir> {
+        walk(&self.root, path, guard)
+    }
+
+    /// Opens the directory that the last component of a path is in, and gives that component.
+    /// `None` for the workspace itself, which is in no directory of ours.
+    /// A name of the host's own is refused.
+    fn parent<'p>(&self, path: RelativePath<'p>, guard: &Guard) -> Result<Option<(Dir, &'p str)>> {
+        let Some((above, name)) = path.split_last() else { return Ok(None) };
+        let dir = walk(&self.root, above, guard)?;
+        guard.check_name(&dir, name)?;
+        Ok(Some((dir, name)))
+    }
+
+    /// What stands at a path.
+    pub(crate) fn stat(&self, path: RelativePath<'_>) -> Result<Entry> {
+        let guard = self.protected.now();
+        let metadata = match self.parent(path, &guard)? {
+            Some((dir, name)) => dir.symlink_metadata(name),
+            None => self.root.dir_metadata(),
+        };
+        let metadata = metadata.map_err(from_io)?;
+        guard.check(&metadata)?;
+        Ok(entry(path.as_str().to_owned(), &metadata))
+    }
+
+    /// Part of a file.
+    pub(crate) fn read(&self, path: RelativePath<'_>, offset: u64, max: u32) -> Result<Vec<u8>> {
+        let guard = self.protected.now();
+        let (dir, name) = self.parent(path, &guard)?.ok_or(FileError::NotAFile)?;
+        let mut file = open_regular(&dir, name, OpenOptions::new().read(true), &guard)?;
+        file.seek(SeekFrom::Start(offset)).map_err(from_io)?;
+        let mut bytes = Vec::new();
+        file.take(max.min(READ_BYTES_MAX).into()).read_to_end(&mut bytes).map_err(from_io)?;
+        Ok(bytes)
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn path_of(dir: &Dir) -> io::Result<PathBuf> {
+    use std::os::fd::AsRawFd;
+
+    Ok(PathBuf::from(format!("/proc/self/fd/{}", dir.as_raw_fd())))
+}
+
+/// Elsewhere an open directory has no name that cannot be changed under it.
+#[cfg(not(target_os = "linux"))]
+fn path_of(_: &Dir) -> io::Result<PathBuf> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+fn walk(root: &Dir, path: RelativePath<'_>, guard: &Guard) -> Result<Dir> {
+    let mut dir = root.try_clone().map_err(from_io)?;
+    guard.check_dir(&dir)?;
+    for name in path.components() {
+        guard.check_name(&dir, name)?;
+        dir = dir.open_dir_nofollow(name).map_err(|error| not_opened(&dir, name, error))?;
+        guard.check_dir(&dir)?;
+    }
+    Ok(dir)
+}
+
+/// Why a directory or a file could not be opened. The system's answer for a link differs from
+/// one system to another.
+fn not_opened(dir: &Dir, name: &str, error: io::Error) -> FileError {
+    match dir.symlink_metadata(name) {
+        Ok(metadata) if metadata.is_symlink() => through_link(name),
+        Ok(_) | Err(_) => from_io(error),
+    }
+}
+
+fn through_link(name: &str) -> FileError {
+    FileError::InvalidPath(format!("{name:?} is a link; links are not followed"))
+}
+
+/// Opens a regular file and nothing else, and none of the host's own.
+fn open_regular(dir: &Dir, name: &str, options: &mut OpenOptions, guard: &Guard) -> Result<File> {
+    // Opening a device can have an effect, so look first; what is opened is looked at again.
+    match dir.symlink_metadata(name) {
+        Ok(metadata) => {
+            guard.check(&metadata)?;
+            check_regular(name, &metadata)?;
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(from_io(error)),
+    }
+    options.follow(FollowSymlinks::No).nonblock(true);
+    #[cfg(unix)]
+    {
+        use cap_std::fs::OpenOptionsExt;
+        options.custom_flags(rustix::fs::OFlags::NOCTTY.bits().cast_signed());
+    }
+    let file = dir.open_with(name, options).map_err(|error| not_opened(dir, name, error))?;
+    let metadata = file.metadata().map_err(from_io)?;
+    guard.check(&metadata)?;
+    check_regular(name, &metadata)?;
+    Ok(file)
+}
+
+fn check_regular(name: &str, metadata: &Metadata) -> Result<()> {
+    if metadata.is_symlink() {
+        return Err(through_link(name));
+    }
+    if metadata.is_file() { Ok(()) } else { Err(FileError::NotAFile) }
+}
+
+fn entry(path: String, metadata: &Metadata) -> Entry {
+    let kind = if metadata.is_file() {
+        EntryKind::File
+    } else if metadata.is_dir() {
+        EntryKind::Directory
+    } else {
+        EntryKind::Other
+    };
+    let size = if metadata.is_file() { metadata.len() } else { 0 };
+    let modified_at = metadata.modified().ok().and_then(|time| {
+        let since = time.into_std().duration_since(std::time::UNIX_EPOCH).ok()?;
+        Some(taskrun::time::millis(since))
+    });
+    Entry { path, kind, size, modified_at }
+}
+
+/// The case for a guest. Everything that speaks of the host stays in the host's log.
+#[expect(clippy::wildcard_enum_match_arm, reason = "not our enum, and an open one")]
+fn from_io(error: io::Error) -> FileError {
+    use io::ErrorKind as Kind;
+
+    match error.kind() {
+        Kind::NotFound => FileError::NotFound,
+        Kind::AlreadyExists => FileError::AlreadyExists,
+        Kind::NotADirectory => FileError::NotADirectory,
+        Kind::IsADirectory => FileError::NotAFile,
+        Kind::DirectoryNotEmpty => FileError::Other("the directory is not empty".to_owned()),
+        Kind::StorageFull | Kind::QuotaExceeded => {
+            FileError::Limit("no space is left in the workspace".to_owned())
+        }
+        Kind::FileTooLarge => FileError::Limit("the file would be too large".to_owned()),
+        Kind::PermissionDenied => {
+            FileError::Other("the operating system does not permit it".to_owned())
+        }
+        Kind::ReadOnlyFilesystem => FileError::Other("the workspace is read-only".to_owned()),
+        Kind::InvalidFilename => {
+            FileError::InvalidPath("the file system does not take this name".to_owned())
+        }
+        _ => {
+            tracing::debug!(%error, "a file operation failed");
+            FileError::Other("the file operation failed".to_owned())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,124 @@
+//! Listing directories, within bounds on entries, depth and work.
+
+use cap_fs_ext::DirExt;
+use cap_std::fs::Dir;
+use taskrun::policy::PATH_BYTES_MAX;
+
+use super::path::is_visible;
+use super::protected::Guard;
+use super::{Abandoned, RelativePath, Result, Workspace, entry, from_io, not_opened};
+use crate::bindings::interfaces::workspace_read::{Entry, EntryKind, FileError, Listing};
+
+/// Most entries of one listing.
+const ENTRIES_MAX: u32 = 10_000;
+/// Most entries that one listing looks at, shown or not: a fraction of a second of work.
+const VISITED_MAX: u32 = 100_000;
+/// Most directories below the one that is listed: each on the way keeps one open.
+const DEPTH_MAX: usize = 64;
+
+/// What to list.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted {
+    /// Whether the directories below are listed too.
+    pub(crate) recursive: bool,
+    /// Most entries.
+    pub(crate) limit: u32,
+}
+
+struct Walk<'a> {
+    wanted: Wanted,
+    shows: &'a dyn Fn(&str, EntryKind) -> bool,
+    abandoned: &'a Abandoned,
+    guard: &'a Guard,
+    visited: u32,
+    /// Most entries that are of use: one more than are shown, to know that there are more.
+    kept: usize,
+    found: Vec<Entry>,
+}
+
+impl Workspace {
+    /// The entries of a directory for which `shows` says yes; nothing is looked for below a
+    /// directory that is not shown.
+    pub(crate) fn list(
+        &self,
+        path: RelativePath<'_>,
+        wanted: Wanted,
+        shows: &dyn Fn(&str, EntryKind) -> bool,
+        abandoned: &Abandoned,
+    ) -> Result<Listing> {
+        let guard = &self.protected.now();
+        let dir = self.directory(path, guard)?;
+        let limit = wanted.limit.min(ENTRIES_MAX) as usize;
+        let kept = limit + 1;
+        let (visited, found) = (0, Vec::new());
+        let mut walk = Walk { wanted, shows, abandoned, guard, visited, kept, found };
+        walk.enter(&dir, path.as_str(), 0)?;
+        walk.forget();
+        let mut entries = walk.found;
+        let truncated = entries.len() > limit;
+        entries.truncate(limit);
+        Ok(Listing { entries, truncated })
+    }
+}
+
+impl Walk<'_> {
+    /// Keeps the first entries by path, as many as are of use.
+    fn forget(&mut self) {
+        self.found.sort_unstable_by(|one, other| one.path.cmp(&other.path));
+        self.found.truncate(self.kept);
+    }
+
+    fn keep(&mut self, entry: Entry) {
+        self.found.push(entry);
+        if self.found.len() >= 2 * self.kept {
+            self.forget();
+        }
+    }
+
+    fn enter(&mut self, dir: &Dir, path: &str, depth: usize) -> Result<()> {
+        if depth > DEPTH_MAX {
+            return Err(FileError::Limit(format!(
+                "directories are nested deeper than {DEPTH_MAX}"
+            )));
+        }
+        for item in dir.entries().map_err(from_io)? {
+            self.abandoned.check()?;
+            self.visited += 1;
+            if self.visited > VISITED_MAX {
+                let limit = format!("there are more than {VISITED_MAX} entries to look at");
+                return Err(FileError::Limit(limit));
+            }
+            let item = item.map_err(from_io)?;
+            // A name that is not UTF-8 cannot be said in a path.
+            let Ok(name) = item.file_name().into_string() else { continue };
+            if !is_visible(&name) {
+                continue;
+            }
+            let below = if path.is_empty() { name.clone() } else { format!("{path}/{name}") };
+            // Nor can one that is too long.
+            if below.len() > PATH_BYTES_MAX {
+                continue;
+            }
+            // What was removed meanwhile is not there, and neither are the host's own files.
+            let Ok(metadata) = dir.symlink_metadata(&name) else { continue };
+            if self.guard.check_name(dir, &name).and(self.guard.check(&metadata)).is_err() {
+                continue;
+            }
+            let entry = entry(below, &metadata);
+            if !(self.shows)(&entry.path, entry.kind) {
+                continue;
+            }
+            if self.wanted.recursive && entry.kind == EntryKind::Directory {
+                let inner = dir.open_dir_nofollow(&name);
+                let inner = inner.map_err(|error| not_opened(dir, &name, error))?;
+                self.guard.check_dir(&inner)?;
+                let inner_path = entry.path.clone();
+                self.keep(entry);
+                self.enter(&inner, &inner_path, depth + 1)?;
+            } else {
+                self.keep(entry);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,251 @@
+//! Files, links and special files in a real folder.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+use super::*;
+use crate::bindings::interfaces::workspace_write::WriteMode;
+
+struct Fixture {
+    _dir: tempfile::TempDir,
+    root: std::path::PathBuf,
+    outside: std::path::PathBuf,
+    workspace: Workspace,
+}
+
+fn fixture() -> Fixture {
+    let dir = tempfile::tempdir().unwrap();
+    let (root, outside) = (dir.path().join("root"), dir.path().join("outside"));
+    fs::create_dir_all(root.join("docs/inner")).unwrap();
+    fs::create_dir(&outside).unwrap();
+    fs::write(root.join("docs/a.txt"), "0123456789").unwrap();
+    fs::write(outside.join("secret.txt"), "secret").unwrap();
+    symlink(&outside, root.join("docs/out")).unwrap();
+    symlink(outside.join("secret.txt"), root.join("docs/out.txt")).unwrap();
+    symlink("a.txt", root.join("docs/in.txt")).unwrap();
+    let workspace = Workspace::open(&root, Protected::default()).unwrap();
+    Fixture { _dir: dir, root, outside, workspace }
+}
+
+fn path(text: &str) -> RelativePath<'_> {
+    RelativePath::new(text).unwrap()
+}
+
+fn everything(_: &str, _: EntryKind) -> bool {
+    true
+}
+
+#[test]
+fn a_file_is_read_in_parts() {
+    let f = fixture();
+    let read = |offset, max| f.workspace.read(path("docs/a.txt"), offset, max).unwrap();
+    assert_eq!(read(0, 4), b"0123");
+    assert_eq!(read(8, 4), b"89");
+    assert_eq!(read(10, 4), b"");
+    assert_eq!(read(1 << 40, u32::MAX), b"");
+}
+
+#[test]
+fn no_link_is_followed() {
+    let f = fixture();
+    for link in ["docs/out/secret.txt", "docs/out.txt", "docs/in.txt"] {
+        let read = f.workspace.read(path(link), 0, 10);
+        assert!(matches!(read, Err(FileError::InvalidPath(_))), "read {link}: {read:?}");
+        for mode in [WriteMode::Replace, WriteMode::Append] {
+            let written = f.workspace.write(path(link), b"x", mode, &Abandoned::default());
+            assert!(matches!(written, Err(FileError::InvalidPath(_))), "write {link}: {written:?}");
+        }
+        let removed = f.workspace.remove(path(link), &Abandoned::default());
+        assert!(matches!(removed, Err(FileError::InvalidPath(_))), "remove {link}: {removed:?}");
+    }
+    let new =
+        f.workspace.write(path("docs/out/n"), b"x", WriteMode::CreateNew, &Abandoned::default());
+    assert!(matches!(new, Err(FileError::InvalidPath(_))), "{new:?}");
+    let new =
+        f.workspace.write(path("docs/in.txt"), b"x", WriteMode::CreateNew, &Abandoned::default());
+    assert!(matches!(new, Err(FileError::AlreadyExists)), "{new:?}");
+    let made = f.workspace.create_directory(path("docs/out/n"), &|_| Ok(()), &Abandoned::default());
+    assert!(matches!(made, Err(FileError::InvalidPath(_))), "{made:?}");
+    let listed = f.workspace.directory(path("docs/out"), &Guard::default());
+    assert!(matches!(listed, Err(FileError::InvalidPath(_))));
+    assert_eq!(fs::read(f.outside.join("secret.txt")).unwrap(), b"secret");
+    assert_eq!(fs::read_dir(&f.outside).unwrap().count(), 1);
+}
+
+#[test]
+fn a_link_is_shown_as_something_else() {
+    let f = fixture();
+    assert_eq!(f.workspace.stat(path("docs/out")).unwrap().kind, EntryKind::Other);
+    assert_eq!(f.workspace.stat(path("")).unwrap().kind, EntryKind::Directory);
+    assert_eq!(f.workspace.stat(path("docs/a.txt")).unwrap().size, 10);
+    assert!(matches!(f.workspace.stat(path("docs/none")), Err(FileError::NotFound)));
+    assert!(matches!(f.workspace.stat(path("docs/a.txt/b")), Err(FileError::NotADirectory)));
+}
+
+#[test]
+fn a_directory_swapped_for_a_link_leads_nowhere() {
+    let f = fixture();
+    let (root, outside) = (f.root.clone(), f.outside.clone());
+    let done = Arc::new(AtomicBool::new(false));
+    let swapper = {
+        let done = Arc::clone(&done);
+        std::thread::spawn(move || {
+            let (real, spare) = (root.join("docs/inner"), root.join("spare"));
+            let link = root.join("link");
+            symlink(&outside, &link).unwrap();
+            fs::write(real.join("secret.txt"), "harmless").unwrap();
+            while !done.load(Ordering::Relaxed) {
+                fs::rename(&real, &spare).unwrap();
+                fs::rename(&link, &real).unwrap();
+                fs::rename(&real, &link).unwrap();
+                fs::rename(&spare, &real).unwrap();
+            }
+        })
+    };
+    for _ in 0..2_000 {
+        if let Ok(bytes) = f.workspace.read(path("docs/inner/secret.txt"), 0, 100) {
+            assert_ne!(bytes, b"secret");
+        }
+        if let Ok(()) = f.workspace.write(
+            path("docs/inner/new"),
+            b"x",
+            WriteMode::Replace,
+            &Abandoned::default(),
+        ) {
+            assert!(!f.outside.join("new").exists());
+        }
+    }
+    done.store(true, Ordering::Relaxed);
+    swapper.join().unwrap();
+    assert!(!f.outside.join("new").exists());
+}
+
+#[test]
+fn pipes_and_directories_are_no_files() {
+    let f = fixture();
+    let fifo = f.root.join("fifo");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+    for name in ["fifo", "docs", "docs/inner"] {
+        let read = f.workspace.read(path(name), 0, 10);
+        assert!(matches!(read, Err(FileError::NotAFile)), "{name}: {read:?}");
+        for mode in [WriteMode::Replace, WriteMode::Append] {
+            let written = f.workspace.write(path(name), b"x", mode, &Abandoned::default());
+            assert!(matches!(written, Err(FileError::NotAFile)), "{name}: {written:?}");
+        }
+    }
+    assert!(matches!(f.workspace.read(path(""), 0, 10), Err(FileError::NotAFile)));
+    assert!(matches!(
+        f.workspace.remove(path("fifo"), &Abandoned::default()),
+        Err(FileError::NotAFile)
+    ));
+}
+
+#[test]
+fn listings_are_sorted_bounded_and_filtered() {
+    let f = fixture();
+    fs::write(f.root.join("docs/.taskrun-tmp-1"), "").unwrap();
+    fs::write(f.root.join("docs/inner/x"), "").unwrap();
+    fs::write(f.root.join("docs/inner-x"), "").unwrap();
+    let list = |recursive, limit, shows: &dyn Fn(&str, EntryKind) -> bool| {
+        let wanted = Wanted { recursive, limit };
+        let listing = f.workspace.list(path("docs"), wanted, shows, &Abandoned::default()).unwrap();
+        let paths: Vec<String> = listing.entries.into_iter().map(|entry| entry.path).collect();
+        (paths, listing.truncated)
+    };
+    let (flat, truncated) = list(false, 100, &everything);
+    let names = ["a.txt", "in.txt", "inner", "inner-x", "out", "out.txt"];
+    assert_eq!(flat, names.map(|name| format!("docs/{name}")));
+    assert!(!truncated);
+    let (first, truncated) = list(true, 4, &everything);
+    assert_eq!(first, ["docs/a.txt", "docs/in.txt", "docs/inner", "docs/inner-x"]);
+    assert!(truncated);
+    let (deep, _) = list(true, 100, &everything);
+    assert!(deep.contains(&"docs/inner/x".to_owned()));
+    assert!(!deep.iter().any(|path| path.contains("secret")));
+    let (hidden, _) = list(true, 100, &|path, _| path != "docs/inner");
+    assert!(!hidden.iter().any(|path| path.starts_with("docs/inner/")), "{hidden:?}");
+}
+
+#[test]
+fn a_listing_keeps_the_first_whatever_the_order_on_disk() {
+    let f = fixture();
+    for n in 0..200 {
+        fs::write(f.root.join(format!("docs/inner/{n:03}")), "").unwrap();
+    }
+    for limit in [0, 1, 7, 199, 200, 201] {
+        let wanted = Wanted { recursive: false, limit };
+        let at = path("docs/inner");
+        let listing = f.workspace.list(at, wanted, &everything, &Abandoned::default()).unwrap();
+        let names: Vec<String> = listing.entries.into_iter().map(|entry| entry.path).collect();
+        let first: Vec<String> =
+            (0..limit.min(200)).map(|n| format!("docs/inner/{n:03}")).collect();
+        assert_eq!(names, first);
+        assert_eq!(listing.truncated, limit < 200);
+    }
+}
+
+#[test]
+fn a_listing_nobody_waits_for_ends() {
+    let f = fixture();
+    let abandoned = Abandoned::default();
+    drop(AbandonOnDrop(abandoned.clone()));
+    let wanted = Wanted { recursive: true, limit: 10 };
+    assert!(f.workspace.list(path(""), wanted, &everything, &abandoned).is_err());
+    let written = f.workspace.write(path("docs/a.txt"), b"x", WriteMode::Replace, &abandoned);
+    assert!(written.is_err());
+    let written = f.workspace.write(path("docs/new"), b"x", WriteMode::Append, &abandoned);
+    assert!(written.is_err());
+    assert!(f.workspace.remove(path("docs/a.txt"), &abandoned).is_err());
+    assert!(f.workspace.create_directory(path("docs/new"), &|_| Ok(()), &abandoned).is_err());
+    assert_eq!(fs::read(f.root.join("docs/a.txt")).unwrap(), b"0123456789");
+    assert_eq!(fs::read_dir(f.root.join("docs")).unwrap().count(), 5, "no temporary file is left");
+}
+
+#[test]
+fn files_are_created_replaced_and_appended_to() {
+    let f = fixture();
+    let write = |name, bytes: &[u8], mode| {
+        f.workspace.write(path(name), bytes, mode, &Abandoned::default())
+    };
+    write("docs/n", b"1", WriteMode::CreateNew).unwrap();
+    assert!(matches!(write("docs/n", b"2", WriteMode::CreateNew), Err(FileError::AlreadyExists)));
+    write("docs/n", b"3", WriteMode::Append).unwrap();
+    write("docs/m", b"4", WriteMode::Append).unwrap();
+    assert_eq!(fs::read(f.root.join("docs/n")).unwrap(), b"13");
+    fs::set_permissions(f.root.join("docs/n"), fs::Permissions::from_mode(0o4640)).unwrap();
+    write("docs/n", b"5", WriteMode::Replace).unwrap();
+    assert_eq!(fs::read(f.root.join("docs/n")).unwrap(), b"5");
+    let mode = fs::metadata(f.root.join("docs/n")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o7777, 0o640, "and no longer runs as its owner");
+    assert!(matches!(write("none/n", b"", WriteMode::Replace), Err(FileError::NotFound)));
+    assert!(matches!(write("", b"", WriteMode::Replace), Err(FileError::NotAFile)));
+}
+
+#[test]
+fn directories_are_made_as_far_as_allowed_and_removed_when_empty() {
+    let f = fixture();
+    f.workspace.create_directory(path("x/y/z"), &|_| Ok(()), &Abandoned::default()).unwrap();
+    f.workspace
+        .create_directory(path("x/y/z"), &|_| panic!("it exists"), &Abandoned::default())
+        .unwrap();
+    let refuse = |prefix: &str| match prefix {
+        "p" => Ok(()),
+        _ => Err(FileError::Denied(prefix.to_owned())),
+    };
+    let made = f.workspace.create_directory(path("p/q/r"), &refuse, &Abandoned::default());
+    assert!(matches!(made, Err(FileError::Denied(prefix)) if prefix == "p/q"));
+    assert!(matches!(
+        f.workspace.remove(path("x/y"), &Abandoned::default()),
+        Err(FileError::Other(_))
+    ));
+    f.workspace.remove(path("x/y/z"), &Abandoned::default()).unwrap();
+    assert!(!f.root.join("x/y/z").exists());
+    assert!(matches!(
+        f.workspace.remove(path(""), &Abandoned::default()),
+        Err(FileError::InvalidPath(_))
+    ));
+    assert!(matches!(
+        f.workspace.create_directory(path("docs/a.txt/b"), &|_| Ok(()), &Abandoned::default()),
+        Err(FileError::NotADirectory)
+    ));
+}

@@ -1,0 +1,155 @@
+//! Creating, changing and removing files.
+
+use std::io::{self, Write};
+
+use cap_fs_ext::DirExt;
+use cap_std::fs::{Dir, OpenOptions, Permissions};
+
+use super::path::TEMPORARY;
+use super::protected::Guard;
+use super::{
+    Abandoned, RelativePath, Result, Workspace, check_regular, from_io, not_opened, open_regular,
+    through_link,
+};
+use crate::bindings::interfaces::workspace_read::FileError;
+use crate::bindings::interfaces::workspace_write::WriteMode;
+
+impl Workspace {
+    /// Writes a file. What is put in the place of another appears there at once, by renaming; a
+    /// crash of the machine may lose it, since the directory is not flushed to the disk.
+    pub(crate) fn write(
+        &self,
+        path: RelativePath<'_>,
+        contents: &[u8],
+        mode: WriteMode,
+        abandoned: &Abandoned,
+    ) -> Result<()> {
+        let guard = self.protected.now();
+        let (dir, name) = self.parent(path, &guard)?.ok_or(FileError::NotAFile)?;
+        match mode {
+            WriteMode::CreateNew => create_new(&dir, name, contents, abandoned),
+            WriteMode::Replace => replace(&dir, name, contents, abandoned, &guard),
+            WriteMode::Append => {
+                abandoned.check()?;
+                let options = &mut OpenOptions::new();
+                let options = options.append(true).create(true);
+                let mut file = open_regular(&dir, name, options, &guard)?;
+                abandoned.check()?;
+                file.write_all(contents).map_err(from_io)
+            }
+        }
+    }
+
+    /// Makes the directories of a path that do not exist. `may_make` is asked about each before
+    /// it is made.
+    pub(crate) fn create_directory(
+        &self,
+        path: RelativePath<'_>,
+        may_make: &dyn Fn(&str) -> Result<()>,
+        abandoned: &Abandoned,
+    ) -> Result<()> {
+        let guard = self.protected.now();
+        let mut dir = self.directory(RelativePath::new("")?, &guard)?;
+        for (prefix, name) in path.prefixes().zip(path.components()) {
+            abandoned.check()?;
+            guard.check_name(&dir, name)?;
+            let opened = match dir.open_dir_nofollow(name) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    may_make(prefix)?;
+                    match dir.create_dir(name) {
+                        // Somebody else made it meanwhile.
+                        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                        made => made.map_err(from_io)?,
+                    }
+                    dir.open_dir_nofollow(name)
+                }
+                opened => opened,
+            };
+            dir = opened.map_err(|error| not_opened(&dir, name, error))?;
+            guard.check_dir(&dir)?;
+        }
+        Ok(())
+    }
+
+    /// Removes a file or an empty directory.
+    pub(crate) fn remove(&self, path: RelativePath<'_>, abandoned: &Abandoned) -> Result<()> {
+        let guard = self.protected.now();
+        let Some((dir, name)) = self.parent(path, &guard)? else {
+            return Err(FileError::InvalidPath("the workspace itself stays".to_owned()));
+        };
+        let metadata = dir.symlink_metadata(name).map_err(from_io)?;
+        guard.check(&metadata)?;
+        if metadata.is_symlink() {
+            return Err(through_link(name));
+        }
+        abandoned.check()?;
+        if metadata.is_dir() {
+            return dir.remove_dir(name).map_err(from_io);
+        }
+        check_regular(name, &metadata)?;
+        dir.remove_file(name).map_err(from_io)
+    }
+}
+
+fn create_new(dir: &Dir, name: &str, contents: &[u8], abandoned: &Abandoned) -> Result<()> {
+    abandoned.check()?;
+    // A link in this place exists, wherever it leads.
+    let mut file =
+        dir.open_with(name, OpenOptions::new().write(true).create_new(true)).map_err(from_io)?;
+    file.write_all(contents).map_err(|error| {
+        // A part of a file is not a file.
+        dir.remove_file(name).ok();
+        from_io(error)
+    })
+}
+
+fn replace(
+    dir: &Dir,
+    name: &str,
+    contents: &[u8],
+    abandoned: &Abandoned,
+    guard: &Guard,
+) -> Result<()> {
+    let before = match dir.symlink_metadata(name) {
+        Ok(metadata) => {
+            guard.check(&metadata)?;
+            check_regular(name, &metadata)?;
+            Some(metadata)
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(from_io(error)),
+    };
+    let mut random = [0; 8];
+    getrandom::fill(&mut random).map_err(|_| FileError::Other("the host failed".to_owned()))?;
+    let temporary = format!("{TEMPORARY}{:016x}", u64::from_le_bytes(random));
+    let mut file = dir
+        .open_with(&temporary, OpenOptions::new().write(true).create_new(true))
+        .map_err(from_io)?;
+    let written = file
+        .write_all(contents)
+        .and_then(|()| match before {
+            Some(metadata) => file.set_permissions(plain(metadata.permissions())),
+            None => Ok(()),
+        })
+        .map_err(from_io)
+        .and_then(|()| abandoned.check())
+        // Renaming replaces a link that somebody put there meanwhile, and does not follow it.
+        .and_then(|()| dir.rename(&temporary, dir, name).map_err(from_io));
+    if written.is_err() {
+        dir.remove_file(&temporary).ok();
+    }
+    written
+}
+
+/// A program that runs as its owner was somebody's; what a guest writes in its place is not.
+#[cfg(unix)]
+fn plain(permissions: Permissions) -> Permissions {
+    use cap_std::fs::PermissionsExt;
+
+    Permissions::from_mode(permissions.mode() & 0o777)
+}
+
+#[cfg(not(unix))]
+fn plain(permissions: Permissions) -> Permissions {
+    permissions
+}

@@ -1,0 +1,81 @@
+//! A component's imports against an agent's grants.
+
+use taskrun::policy::{Grants, Preopen, Standing};
+
+use crate::error::{LoadError, MissingGrant, Need};
+use crate::inspect::{ImportClass, Inspection, PLANNER, TOOLS, WASI_FILES};
+
+/// What a component is linked as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    Agent,
+    Tool,
+}
+
+impl Role {
+    fn export(self) -> &'static str {
+        match self {
+            Self::Agent => PLANNER,
+            Self::Tool => TOOLS,
+        }
+    }
+}
+
+/// Checks that a component fits its role and imports nothing beyond its grants.
+///
+/// # Errors
+/// [`LoadError::WrongWorld`], or [`LoadError::Denied`] with everything that is missing.
+pub(crate) fn check(
+    inspection: &Inspection,
+    role: Role,
+    agent: &str,
+    grants: &Grants,
+) -> Result<(), LoadError> {
+    if !inspection.exports(role.export()) {
+        let found = inspection.exports.iter().map(|export| export.interface.clone()).collect();
+        return Err(LoadError::WrongWorld { wanted: role.export(), found });
+    }
+    let missing: Vec<MissingGrant> = inspection
+        .imports
+        .iter()
+        .filter_map(|import| {
+            let need = need(import.class, role, grants)?;
+            Some(MissingGrant { import: import.interface.clone(), agent: agent.to_owned(), need })
+        })
+        .collect();
+    if missing.is_empty() { Ok(()) } else { Err(LoadError::Denied(missing)) }
+}
+
+/// What is missing for an import of a class, if anything is.
+fn need(class: ImportClass, role: Role, grants: &Grants) -> Option<Need> {
+    match (class, role) {
+        (ImportClass::Types | ImportClass::Always | ImportClass::WasiInert, _) => None,
+        (ImportClass::Agents, Role::Agent) => None,
+        (ImportClass::Agents, Role::Tool) => Some(Need::AgentsOnly),
+        // Tools ask no models: what they cost would be on nobody's account.
+        (ImportClass::Capability(taskrun::policy::Capability::Model), Role::Tool) => {
+            Some(Need::AgentsOnly)
+        }
+        (ImportClass::Capability(capability), _) => match grants.standing(capability) {
+            Standing::Selective | Standing::Denied(_) => None,
+            Standing::Unlisted => Some(Need::Rule(capability)),
+        },
+        (ImportClass::NotProvided, _) => Some(Need::NotProvided),
+        (ImportClass::Sockets, _) => Some(Need::Sockets),
+        (ImportClass::Unknown, _) => Some(Need::Unknown),
+    }
+}
+
+/// The folders for WASI's file system, if the component imports it.
+///
+/// # Errors
+/// [`LoadError::Preopens`] if the rules cannot be expressed in folders.
+pub(crate) fn preopens(
+    inspection: &Inspection,
+    grants: &Grants,
+) -> Result<Vec<Preopen>, LoadError> {
+    if !inspection.imports(WASI_FILES) {
+        return Ok(Vec::new());
+    }
+    grants.preopens().map_err(|rule| LoadError::Preopens { rule: rule.to_string() })
+}

@@ -1,0 +1,58 @@
+//! What is fixed about a component under one agent's grants.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use taskrun::policy::{AgentPolicy, Grants, Limits, Preopen, ToolPolicy};
+
+use crate::engine::Engine;
+use crate::files::Workspace;
+
+/// Under which grants and limits a component is linked.
+#[derive(Debug, Clone)]
+pub struct AgentGrants {
+    /// Agent that the component is, or works for.
+    pub agent: String,
+    /// What its lines in the run's log are marked with: the agent's or the tool's name.
+    pub source: String,
+    /// The agent's rules.
+    pub grants: Grants,
+    /// Limits of one call.
+    pub limits: Limits,
+    /// Folder that rules about files start at.
+    pub workspace: PathBuf,
+}
+
+impl AgentGrants {
+    /// For the agent's own component.
+    #[must_use]
+    pub fn of_agent(agent: &AgentPolicy) -> Self {
+        Self {
+            agent: agent.name.clone(),
+            source: agent.name.clone(),
+            grants: agent.grants.clone(),
+            limits: agent.limits.clone(),
+            workspace: agent.workspace.clone(),
+        }
+    }
+
+    /// For a tool that the agent calls.
+    #[must_use]
+    pub fn of_tool(agent: &AgentPolicy, tool: &ToolPolicy) -> Self {
+        Self { source: tool.name.clone(), limits: agent.call_limits(tool), ..Self::of_agent(agent) }
+    }
+}
+
+/// A component under one agent's grants: everything that its calls share.
+pub(crate) struct Guest {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) digest: String,
+    pub(crate) source: String,
+    pub(crate) grants: Grants,
+    pub(crate) limits: Limits,
+    /// Open if the component may use files.
+    pub(crate) workspace: Option<Workspace>,
+    /// Folders for WASI's file system.
+    pub(crate) preopens: Vec<Preopen>,
+    pub(crate) hears_cancellation: bool,
+}

@@ -1,0 +1,54 @@
+//! `events`: what the planner shows to whoever watches the run. The scope bounds it.
+
+use taskrun::event::Event;
+use taskrun::message::{Message, Role};
+
+use crate::bindings::interfaces::events::Host;
+use crate::bindings::interfaces::types::{Thinking, Usage};
+use crate::state::CallState;
+
+impl CallState {
+    fn show(&mut self, event: Event) -> wasmtime::Result<()> {
+        self.enter_capability("events")?;
+        self.scope.record(event);
+        Ok(())
+    }
+}
+
+impl Host for CallState {
+    fn assistant_chunk(&mut self, text: String) -> wasmtime::Result<()> {
+        self.show(Event::AssistantChunk { text })
+    }
+
+    fn assistant_message(&mut self, text: String) -> wasmtime::Result<()> {
+        let message = Message::text(Role::Assistant, text);
+        self.show(Event::AssistantMessage { message, usage: None, model: None })
+    }
+
+    fn tool_call_args_delta(
+        &mut self,
+        tool_call_id: String,
+        name: String,
+        delta: String,
+    ) -> wasmtime::Result<()> {
+        self.show(Event::ToolCallArgsDelta { tool_call_id, name, delta })
+    }
+
+    fn planner_thinking_block(&mut self, block: Thinking) -> wasmtime::Result<()> {
+        self.show(Event::ThinkingBlock { block: block.into() })
+    }
+
+    fn planner_thought(
+        &mut self,
+        note: String,
+        labels: Vec<(String, String)>,
+    ) -> wasmtime::Result<()> {
+        self.show(Event::PlannerNote { text: note, labels: labels.into_iter().collect() })
+    }
+
+    fn usage_delta(&mut self, usage: Usage) -> wasmtime::Result<()> {
+        self.enter_capability("events")?;
+        self.scope.add_usage(usage.into());
+        Ok(())
+    }
+}

@@ -1,0 +1,24 @@
+//! The host side of `wit/`, one file for each interface, and what components get of WASI.
+//!
+//! Every function first counts itself ([`CallState::enter`](crate::state::CallState::enter)),
+//! then decides, then acts. A refusal by policy is a value that the guest can handle, and a line
+//! in the journal with the rule.
+
+pub(crate) mod cancellation;
+pub(crate) mod clock;
+pub(crate) mod events;
+pub(crate) mod http;
+pub(crate) mod log;
+pub(crate) mod model;
+pub(crate) mod random;
+pub(crate) mod run;
+pub(crate) mod state;
+pub(crate) mod wasi;
+mod wasi_files;
+pub(crate) mod wasi_http;
+pub(crate) mod wasi_output;
+pub(crate) mod workspace_read;
+pub(crate) mod workspace_write;
+
+/// The interface has no functions.
+impl crate::bindings::interfaces::types::Host for crate::state::CallState {}

@@ -1,0 +1,141 @@
+//! `model`: completions, through the call's scope, which keeps the account.
+
+use futures::FutureExt;
+use taskrun::policy::Capability;
+use taskrun::ports::model as port;
+use wasmtime::component::Resource;
+
+use crate::bindings::interfaces::model::{
+    Chunk, Completion, CompletionRequest, Host, HostCompletionStream, ModelError, ToolAccess,
+};
+use crate::convert::model::{error_to_guest, request_from_guest};
+use crate::failure::Violation;
+use crate::state::CallState;
+
+/// Most chunks that one `next` hands over, whatever the guest asks for.
+const CHUNKS_MAX: u32 = 1_024;
+
+/// Answers that one call may have open at once: each is a request to a provider.
+const STREAMS_MAX: u32 = 16;
+
+/// An answer on its way. Dropping it cancels the provider's request.
+#[expect(unreachable_pub, reason = "the bindings name it, and they are `pub` in a private module")]
+pub struct CompletionStream {
+    /// `None` when the answer is complete.
+    chunks: Option<taskrun::ports::call::Answering>,
+}
+
+impl CallState {
+    /// Decides about the model, and makes the port's request of the guest's.
+    fn prepare(&self, request: CompletionRequest) -> Result<port::CompletionRequest, ModelError> {
+        if let Some(name) = &request.model {
+            let decision = self.guest.grants.decide_model(name);
+            if !decision.allowed {
+                self.record_denial(Capability::Model, name, decision.to_string());
+                return Err(ModelError::Denied(decision.for_guest()));
+            }
+        }
+        let tools = match &request.tools {
+            ToolAccess::None => Vec::new(),
+            ToolAccess::All => self.scope.tools().to_vec(),
+            ToolAccess::Only(names) => {
+                let wanted = |tool: &&taskrun::ports::tool::ToolSpec| names.contains(&tool.name);
+                self.scope.tools().iter().filter(wanted).cloned().collect()
+            }
+        };
+        Ok(request_from_guest(request, tools))
+    }
+
+    fn no_answer(&self, error: port::ModelError) -> ModelError {
+        if let port::ModelError::Denied(rule) = &error {
+            self.record_denial(Capability::Model, "(the agent's own)", rule.clone());
+        }
+        error_to_guest(error)
+    }
+}
+
+impl Host for CallState {
+    async fn complete(
+        &mut self,
+        request: CompletionRequest,
+    ) -> wasmtime::Result<Result<Completion, ModelError>> {
+        self.enter_capability("model")?;
+        let request = match self.prepare(request) {
+            Ok(request) => request,
+            Err(error) => return Ok(Err(error)),
+        };
+        match self.scope.complete(request).await {
+            Ok(completion) => Ok(Ok(completion.into())),
+            Err(error) => Ok(Err(self.no_answer(error))),
+        }
+    }
+
+    async fn stream(
+        &mut self,
+        request: CompletionRequest,
+    ) -> wasmtime::Result<Result<Resource<CompletionStream>, ModelError>> {
+        self.enter_capability("model")?;
+        let request = match self.prepare(request) {
+            Ok(request) => request,
+            Err(error) => return Ok(Err(error)),
+        };
+        if self.open_streams >= STREAMS_MAX {
+            let bound = format!("at most {STREAMS_MAX} answers may be open at once");
+            return Ok(Err(ModelError::Other(bound)));
+        }
+        match self.scope.stream(request).await {
+            Ok(chunks) => {
+                let stream = self.table.push(CompletionStream { chunks: Some(chunks) })?;
+                self.open_streams += 1;
+                Ok(Ok(stream))
+            }
+            Err(error) => Ok(Err(self.no_answer(error))),
+        }
+    }
+}
+
+impl HostCompletionStream for CallState {
+    async fn next(
+        &mut self,
+        stream: Resource<CompletionStream>,
+        max: u32,
+    ) -> wasmtime::Result<Result<Vec<Chunk>, ModelError>> {
+        self.enter_capability("model")?;
+        let max = max.clamp(1, CHUNKS_MAX) as usize;
+        let scope = std::sync::Arc::clone(&self.scope);
+        let stream = self.table.get_mut(&stream)?;
+        let mut ready: Vec<Chunk> = Vec::new();
+        while ready.len() < max {
+            let Some(chunks) = &mut stream.chunks else { break };
+            let next = scope.next_chunk(chunks);
+            // The first is waited for, the others only taken if they are there.
+            let next = if ready.is_empty() { Some(next.await) } else { next.now_or_never() };
+            match next {
+                None => break,
+                Some(Some(Ok(chunk))) => {
+                    if matches!(chunk, port::Chunk::Stop { .. }) {
+                        stream.chunks = None;
+                    }
+                    ready.push(chunk.into());
+                }
+                Some(Some(Err(error))) => {
+                    stream.chunks = None;
+                    return Ok(Err(self.no_answer(error)));
+                }
+                Some(None) => {
+                    stream.chunks = None;
+                    return Ok(Err(ModelError::Unavailable("the answer was cut off".to_owned())));
+                }
+            }
+        }
+        Ok(Ok(ready))
+    }
+
+    fn drop(&mut self, stream: Resource<CompletionStream>) -> wasmtime::Result<()> {
+        self.table.delete(stream).map_err(|error| {
+            Violation::Contract(format!("it dropped a stream that it does not have: {error}"))
+        })?;
+        self.open_streams = self.open_streams.saturating_sub(1);
+        Ok(())
+    }
+}

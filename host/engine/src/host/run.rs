@@ -1,0 +1,30 @@
+//! `run`: the run as the guest may know it.
+
+use taskrun::time::millis;
+
+use crate::bindings::interfaces::run::{Host, Remaining};
+use crate::bindings::interfaces::types::{RunContext, ToolSpec};
+use crate::state::CallState;
+
+impl Host for CallState {
+    fn context(&mut self) -> wasmtime::Result<RunContext> {
+        self.enter_capability("run")?;
+        Ok(self.scope.context().into())
+    }
+
+    fn budget(&mut self) -> wasmtime::Result<Remaining> {
+        self.enter_capability("run")?;
+        let left = self.scope.remaining();
+        Ok(Remaining {
+            call_time: millis(self.scope.time_left()),
+            turns: left.turns,
+            tool_calls: left.tool_calls,
+            tokens: left.tokens,
+        })
+    }
+
+    fn tools(&mut self) -> wasmtime::Result<Vec<ToolSpec>> {
+        self.enter_capability("run")?;
+        Ok(self.scope.tools().iter().map(ToolSpec::from).collect())
+    }
+}

@@ -1,0 +1,244 @@
+//! What components get of WASI: enough to start, and nothing to reach.
+//!
+//! Environment and arguments are empty, standard input is at its end, output goes into the run's
+//! log, `exit` ends the call. Clocks and random numbers are the scope's. The file system has the
+//! folders that the workspace's rules come to, and usually none. Interfaces are added one by
+//! one, never all together.
+
+use std::sync::Arc;
+
+use taskrun::policy::Preopen;
+use taskrun::ports::call::{CallScope, RANDOM_BYTES_MAX};
+use wasmtime::component::{HasData, HasSelf, Linker, ResourceTable};
+use wasmtime_wasi::cli::{WasiCli, WasiCliView};
+use wasmtime_wasi::clocks::{HostMonotonicClock, WasiClocks, WasiClocksView};
+use wasmtime_wasi::filesystem::{WasiFilesystem, WasiFilesystemView};
+use wasmtime_wasi::p2::bindings::{cli, clocks, filesystem, io, random};
+use wasmtime_wasi::{FsPerms, WasiCtx, WasiCtxView, WasiView};
+use wasmtime_wasi_http::p2::bindings::http;
+use wasmtime_wasi_http::{WasiHttp, WasiHttpCtx, WasiHttpView};
+
+use super::wasi_files;
+use super::wasi_http::Hooks;
+use super::wasi_output::Output;
+use crate::failure::Violation;
+use crate::files::Workspace;
+use crate::guest::Guest;
+use crate::state::{CallState, Mode};
+
+/// Most bytes of the headers that a guest puts together: beyond what servers take. A guest may
+/// hold many such collections at once.
+const FIELD_BYTES_MAX: usize = 32 << 10;
+
+/// WASI's part of a call.
+pub(crate) struct WasiState {
+    ctx: WasiCtx,
+    pub(super) http: WasiHttpCtx,
+    pub(super) hooks: Hooks,
+}
+
+impl WasiState {
+    fn new(guest: &Arc<Guest>, scope: &Arc<CallScope>, mode: Mode) -> Self {
+        let mut builder = WasiCtx::builder();
+        builder
+            .stdout(Output::new(guest, scope, "stdout"))
+            .stderr(Output::new(guest, scope, "stderr"))
+            .monotonic_clock(Monotonic(Arc::clone(scope)));
+        if let (Mode::Call, Some(workspace)) = (mode, &guest.workspace) {
+            for preopen in &guest.preopens {
+                add_preopen(&mut builder, workspace, preopen);
+            }
+        }
+        let mut http = WasiHttpCtx::new();
+        http.set_field_size_limit(FIELD_BYTES_MAX);
+        let hooks = Hooks::new(Arc::clone(guest), Arc::clone(scope), mode);
+        Self { ctx: builder.build(), http, hooks }
+    }
+}
+
+/// Opens a folder without following links, and hands WASI that very folder. One that is not
+/// there is left out.
+fn add_preopen(
+    builder: &mut wasmtime_wasi::WasiCtxBuilder,
+    workspace: &Workspace,
+    preopen: &Preopen,
+) {
+    let perms = if preopen.writable { FsPerms::ReadWrite } else { FsPerms::ReadOnly };
+    let name = format!("/{}", preopen.dir);
+    let added = workspace.open_path(&preopen.dir).and_then(|(path, _open)| {
+        builder.preopened_dir(path, name, perms).map(|_| ()).map_err(std::io::Error::other)
+    });
+    if let Err(error) = added {
+        tracing::warn!(dir = %preopen.dir, %error, "a folder of the workspace cannot be opened");
+    }
+}
+
+impl CallState {
+    pub(super) fn wasi(&mut self) -> (&mut WasiState, &mut ResourceTable) {
+        self.enter_wasi();
+        let Self { wasi, table, guest, scope, mode, .. } = self;
+        let wasi = wasi.get_or_insert_with(|| Box::new(WasiState::new(guest, scope, *mode)));
+        (wasi, table)
+    }
+}
+
+impl WasiView for CallState {
+    fn ctx(&mut self) -> WasiCtxView<'_> {
+        let (wasi, table) = self.wasi();
+        WasiCtxView { ctx: &mut wasi.ctx, table }
+    }
+}
+
+struct HasTable;
+
+impl HasData for HasTable {
+    type Data<'a> = &'a mut ResourceTable;
+}
+
+type T = CallState;
+type Own = HasSelf<CallState>;
+
+fn table(state: &mut CallState) -> &mut ResourceTable {
+    state.wasi().1
+}
+
+/// Adds one interface of those that everybody gets.
+pub(crate) fn add_inert(linker: &mut Linker<CallState>, name: &str) -> wasmtime::Result<()> {
+    let l = linker;
+    match name {
+        "wasi:cli/environment" => cli::environment::add_to_linker::<T, Own>(l, |state| state),
+        "wasi:cli/exit" => cli::exit::add_to_linker::<T, WasiCli>(l, T::cli),
+        "wasi:cli/stdin" => cli::stdin::add_to_linker::<T, WasiCli>(l, T::cli),
+        "wasi:cli/stdout" => cli::stdout::add_to_linker::<T, WasiCli>(l, T::cli),
+        "wasi:cli/stderr" => cli::stderr::add_to_linker::<T, WasiCli>(l, T::cli),
+        "wasi:cli/terminal-input" => cli::terminal_input::add_to_linker::<T, WasiCli>(l, T::cli),
+        "wasi:cli/terminal-output" => cli::terminal_output::add_to_linker::<T, WasiCli>(l, T::cli),
+        "wasi:cli/terminal-stdin" => cli::terminal_stdin::add_to_linker::<T, WasiCli>(l, T::cli),
+        "wasi:cli/terminal-stdout" => cli::terminal_stdout::add_to_linker::<T, WasiCli>(l, T::cli),
+        "wasi:cli/terminal-stderr" => cli::terminal_stderr::add_to_linker::<T, WasiCli>(l, T::cli),
+        "wasi:io/error" => {
+            io::error::add_to_linker::<T, HasTable>(l, table)?;
+            wasi_files::add_error(l)
+        }
+        "wasi:io/poll" => io::poll::add_to_linker::<T, HasTable>(l, table),
+        "wasi:io/streams" => io::streams::add_to_linker::<T, HasTable>(l, table),
+        "wasi:clocks/wall-clock" => clocks::wall_clock::add_to_linker::<T, Own>(l, |state| state),
+        "wasi:clocks/monotonic-clock" => {
+            clocks::monotonic_clock::add_to_linker::<T, WasiClocks>(l, T::clocks)
+        }
+        "wasi:random/random" => random::random::add_to_linker::<T, Own>(l, |state| state),
+        "wasi:random/insecure" => random::insecure::add_to_linker::<T, Own>(l, |state| state),
+        "wasi:random/insecure-seed" => {
+            random::insecure_seed::add_to_linker::<T, Own>(l, |state| state)
+        }
+        "wasi:filesystem/preopens" => {
+            filesystem::preopens::add_to_linker::<T, WasiFilesystem>(l, T::filesystem)
+        }
+        "wasi:filesystem/types" => {
+            filesystem::types::add_to_linker::<T, WasiFilesystem>(l, T::filesystem)?;
+            wasi_files::add_files(l)
+        }
+        // Fails to link, which says its name.
+        _ => Ok(()),
+    }
+}
+
+/// Adds one interface of WASI's HTTP.
+pub(crate) fn add_http(linker: &mut Linker<CallState>, name: &str) -> wasmtime::Result<()> {
+    match name {
+        "wasi:http/outgoing-handler" => {
+            http::outgoing_handler::add_to_linker::<T, WasiHttp>(linker, T::http)
+        }
+        "wasi:http/types" => {
+            let options = wasmtime_wasi_http::p2::bindings::LinkOptions::default();
+            http::types::add_to_linker::<T, WasiHttp>(linker, &options.into(), T::http)
+        }
+        _ => Ok(()),
+    }
+}
+
+impl cli::environment::Host for CallState {
+    fn get_environment(&mut self) -> wasmtime::Result<Vec<(String, String)>> {
+        self.enter()?;
+        Ok(Vec::new())
+    }
+
+    fn get_arguments(&mut self) -> wasmtime::Result<Vec<String>> {
+        self.enter()?;
+        Ok(Vec::new())
+    }
+
+    fn initial_cwd(&mut self) -> wasmtime::Result<Option<String>> {
+        self.enter()?;
+        Ok(None)
+    }
+}
+
+impl clocks::wall_clock::Host for CallState {
+    fn now(&mut self) -> wasmtime::Result<clocks::wall_clock::Datetime> {
+        self.enter()?;
+        let ms = self.scope.now().0;
+        let nanoseconds = u32::try_from(ms % 1_000).unwrap_or(0) * 1_000_000;
+        Ok(clocks::wall_clock::Datetime { seconds: ms / 1_000, nanoseconds })
+    }
+
+    fn resolution(&mut self) -> wasmtime::Result<clocks::wall_clock::Datetime> {
+        self.enter()?;
+        Ok(clocks::wall_clock::Datetime { seconds: 0, nanoseconds: 1_000_000 })
+    }
+}
+
+/// Time since the call began, on the scope's clock.
+struct Monotonic(Arc<CallScope>);
+
+impl HostMonotonicClock for Monotonic {
+    fn resolution(&self) -> u64 {
+        1
+    }
+
+    fn now(&self) -> u64 {
+        let spent = self.0.deadline().saturating_sub(self.0.time_left());
+        u64::try_from(spent.as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+impl CallState {
+    fn random_bytes(&mut self, len: u64) -> wasmtime::Result<Vec<u8>> {
+        self.enter()?;
+        let limit = u64::from(RANDOM_BYTES_MAX);
+        let len = u32::try_from(len).ok().filter(|len| *len <= RANDOM_BYTES_MAX);
+        let len = len.ok_or(Violation::Limit { what: "random bytes at once", limit })?;
+        Ok(self.scope.random(len))
+    }
+
+    fn random_u64(&mut self) -> wasmtime::Result<u64> {
+        let bytes = self.random_bytes(8)?;
+        Ok(bytes.try_into().map_or(0, u64::from_le_bytes))
+    }
+}
+
+impl random::random::Host for CallState {
+    fn get_random_bytes(&mut self, len: u64) -> wasmtime::Result<Vec<u8>> {
+        self.random_bytes(len)
+    }
+
+    fn get_random_u64(&mut self) -> wasmtime::Result<u64> {
+        self.random_u64()
+    }
+}
+
+impl random::insecure::Host for CallState {
+    fn get_insecure_random_bytes(&mut self, len: u64) -> wasmtime::Result<Vec<u8>> {
+        self.random_bytes(len)
+    }
+
+    fn get_insecure_random_u64(&mut self) -> wasmtime::Result<u64> {
+        self.random_u64()
+    }
+}
+
+impl random::insecure_seed::Host for CallState {
+    fn insecure_seed(&mut self) -> wasmtime::Result<(u64, u64)> {
+        Ok((self.random_u64()?, self.random_u64()?))
+    }
+}

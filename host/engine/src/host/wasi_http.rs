@@ -1,0 +1,293 @@
+//! `wasi:http`: the same rules and the same way out as our own `http`.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::{BodyExt, Full};
+use taskrun::policy::Capability;
+use taskrun::ports::call::CallScope;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use wasmtime_wasi_http::{
+    Error, ForbiddenHeaderFilter, RequestOptions, Result, WasiBody, WasiHttpCtxView, WasiHttpHooks,
+    WasiHttpView,
+};
+
+use crate::egress::{Answer, BODY_BYTES_MAX, Outgoing, Refusal, is_reserved, read_body};
+use crate::guest::Guest;
+use crate::state::{CallState, Mode, record_denial};
+
+/// Exchanges of one call whose answers are not read yet; each may hold two bodies.
+const EXCHANGES_MAX: usize = 8;
+/// Most bytes of a body that wait to be sent, for each request that a guest has begun.
+const CHUNK_BYTES_MAX: usize = 16 << 10;
+
+/// Decides about every request of a call.
+pub(super) struct Hooks {
+    guest: Arc<Guest>,
+    scope: Arc<CallScope>,
+    mode: Mode,
+    exchanges: Arc<Semaphore>,
+}
+
+impl Hooks {
+    pub(super) fn new(guest: Arc<Guest>, scope: Arc<CallScope>, mode: Mode) -> Self {
+        Self { guest, scope, mode, exchanges: Arc::new(Semaphore::new(EXCHANGES_MAX)) }
+    }
+}
+
+impl WasiHttpView for CallState {
+    fn http(&mut self) -> WasiHttpCtxView<'_> {
+        let (wasi, table) = self.wasi();
+        WasiHttpCtxView { hooks: &mut wasi.hooks, table, ctx: &mut wasi.http }
+    }
+}
+
+/// End of an exchange: whatever there is to say was said with the answer.
+type End = Box<dyn Future<Output = Result<()>> + Send>;
+type Exchange = Box<dyn Future<Output = Result<(http::Response<WasiBody>, End)>> + Send>;
+
+impl WasiHttpHooks for Hooks {
+    fn forbidden_header_filter(&mut self) -> ForbiddenHeaderFilter {
+        // A guest may set the length of its body; the host sends what the body has.
+        Arc::new(|name| is_reserved(name) && name != http::header::CONTENT_LENGTH)
+    }
+
+    fn p2_outgoing_body_chunk_size(&mut self) -> usize {
+        CHUNK_BYTES_MAX
+    }
+
+    fn set_host_header(&mut self) -> bool {
+        false
+    }
+
+    fn send_request(
+        &mut self,
+        request: http::Request<WasiBody>,
+        options: Option<RequestOptions>,
+        _done: Box<dyn Future<Output = Result<()>> + Send>,
+    ) -> Exchange {
+        let (guest, scope, mode) = (Arc::clone(&self.guest), Arc::clone(&self.scope), self.mode);
+        let turn = Arc::clone(&self.exchanges).try_acquire_owned();
+        Box::new(async move {
+            let turn = turn.map_err(|_| Error::ConnectionLimitReached)?;
+            if mode == Mode::Describe {
+                return Err(Error::HttpRequestDenied);
+            }
+            let outgoing = outgoing(request, options).await?;
+            let exchange = guest.engine.egress().send(&guest.grants, outgoing);
+            let answer = tokio::select! {
+                biased;
+                () = scope.stop().asked() => return Err(Error::ConnectionTerminated),
+                answer = exchange => answer,
+            };
+            let answer = answer.map_err(|refusal| refused(&scope, refusal))?;
+            let end: End = Box::new(async { Ok(()) });
+            Ok((response(answer, turn), end))
+        })
+    }
+}
+
+/// Reads the body, as the guest writes it, and checks the whole.
+async fn outgoing(
+    request: http::Request<WasiBody>,
+    options: Option<RequestOptions>,
+) -> Result<Outgoing> {
+    let (mut parts, body) = request.into_parts();
+    let body = read_body(body, BODY_BYTES_MAX).await;
+    let body = body.map_err(|_| Error::HttpRequestBodySize(Some(BODY_BYTES_MAX as u64)))?;
+    parts.headers.remove(http::header::CONTENT_LENGTH);
+    let timeout = options.and_then(whole_timeout);
+    let url = parts.uri.to_string();
+    Outgoing::new(parts.method.as_str(), &url, parts.headers, body.into(), timeout).map_err(
+        |refusal| match refusal {
+            Refusal::Limit(_) => Error::HttpRequestHeaderSectionSize(None),
+            Refusal::Invalid(_)
+            | Refusal::Denied { .. }
+            | Refusal::Unreachable(_)
+            | Refusal::Timeout
+            | Refusal::Other(_) => Error::HttpRequestUriInvalid,
+        },
+    )
+}
+
+/// The whole answer is read before the guest gets any of it, so its limits on parts are summed.
+fn whole_timeout(options: RequestOptions) -> Option<Duration> {
+    let first = options.first_byte_timeout?;
+    Some(first + options.connect_timeout.unwrap_or_default())
+}
+
+fn refused(scope: &CallScope, refusal: Refusal) -> Error {
+    match refusal {
+        Refusal::Denied { subject, reason: _, operator } => {
+            record_denial(scope, Capability::Http, &subject, operator);
+            Error::HttpRequestDenied
+        }
+        Refusal::Invalid(_) => Error::HttpRequestUriInvalid,
+        Refusal::Unreachable(_) => Error::ConnectionRefused,
+        Refusal::Timeout => Error::HttpResponseTimeout,
+        Refusal::Limit(_) => Error::HttpResponseBodySize(Some(BODY_BYTES_MAX as u64)),
+        Refusal::Other(_) => Error::HttpProtocolError,
+    }
+}
+
+fn response(answer: Answer, turn: OwnedSemaphorePermit) -> http::Response<WasiBody> {
+    let turn = Arc::new(turn);
+    let bytes = Bytes::from_owner(Owned { bytes: answer.body, _turn: Arc::clone(&turn) });
+    let body = Held { body: Full::new(bytes), _turn: turn };
+    let mut response = http::Response::new(body.boxed_unsync());
+    *response.status_mut() = answer.status;
+    *response.headers_mut() = answer.headers;
+    response
+}
+
+/// An answer's bytes. A guest may hand the body on, to a stream of its own say: then they outlive
+/// it, and the exchange counts until the last of them is gone.
+struct Owned {
+    bytes: Vec<u8>,
+    _turn: Arc<OwnedSemaphorePermit>,
+}
+
+impl AsRef<[u8]> for Owned {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// An answer's body, which counts as an exchange until it is dropped.
+struct Held {
+    body: Full<Bytes>,
+    _turn: Arc<OwnedSemaphorePermit>,
+}
+
+impl Body for Held {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        frame.map(|frame| frame.map(|frame| frame.map_err(|never| match never {})))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::path::Path;
+
+    use http_body_util::Empty;
+    use taskrun::policy::{Limits, Policy};
+    use taskrun::ports::call::{CallScopeParts, Remaining, RunContext, ScopeLimits, StopSignal};
+    use taskrun::time::{SeededRandom, SystemClock};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+    use crate::{Engine, EngineOptions};
+
+    fn scope() -> Arc<CallScope> {
+        Arc::new(CallScope::new(CallScopeParts {
+            context: RunContext::default(),
+            stop: StopSignal::never(),
+            deadline: Duration::from_secs(60),
+            clock: Arc::new(SystemClock::new()),
+            random: Arc::new(SeededRandom::new(1)),
+            models: None,
+            tools: Arc::default(),
+            state: BTreeMap::new(),
+            remaining: Remaining::default(),
+            limits: ScopeLimits { events: 100, bytes: 1 << 20 },
+            wake: Arc::default(),
+        }))
+    }
+
+    fn guest(rules: &str) -> Arc<Guest> {
+        let text = format!("[agent.a]\ncomponent = \"a.wasm\"\n{rules}\n");
+        let policy = Policy::parse(&text, Path::new("taskrun.toml")).unwrap();
+        let options = EngineOptions { instances: Some(1), ..EngineOptions::default() };
+        Arc::new(Guest {
+            engine: Engine::new(options).unwrap(),
+            digest: String::new(),
+            source: "a".to_owned(),
+            grants: policy.agents["a"].grants.clone(),
+            limits: Limits::default(),
+            workspace: None,
+            preopens: Vec::new(),
+            hears_cancellation: false,
+        })
+    }
+
+    fn request(url: &str) -> http::Request<WasiBody> {
+        let body = Empty::new().map_err(|never| match never {}).boxed_unsync();
+        http::Request::get(url).body(body).unwrap()
+    }
+
+    async fn send(hooks: &mut Hooks, url: &str) -> Result<http::Response<WasiBody>> {
+        let sent = hooks.send_request(request(url), None, Box::new(async { Ok(()) }));
+        Pin::from(sent).await.map(|(response, _)| response)
+    }
+
+    async fn server() -> u16 {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                // The request fits into one read; what it says does not matter.
+                let mut request = Vec::with_capacity(4096);
+                stream.read_buf(&mut request).await.unwrap();
+                let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nhi";
+                stream.write_all(answer).await.ok();
+            }
+        });
+        port
+    }
+
+    #[tokio::test]
+    async fn the_rules_decide_and_refusals_are_recorded() {
+        let url = format!("http://127.0.0.1:{}", server().await);
+        let scope = scope();
+        let guest = guest(&format!("allow = [\"http: GET {url}/open/**\"]"));
+        let mut hooks = Hooks::new(Arc::clone(&guest), Arc::clone(&scope), Mode::Call);
+        let response = send(&mut hooks, &format!("{url}/open/a")).await.unwrap();
+        assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "hi");
+        for denied in [format!("{url}/closed"), "http://169.254.169.254/".to_owned()] {
+            let refused = send(&mut hooks, &denied).await;
+            assert!(matches!(refused, Err(Error::HttpRequestDenied)), "{denied}");
+        }
+        assert_eq!(scope.finish().events.len(), 2);
+        let mut describing = Hooks::new(guest, scope, Mode::Describe);
+        let refused = send(&mut describing, &format!("{url}/open/a")).await;
+        assert!(matches!(refused, Err(Error::HttpRequestDenied)));
+    }
+
+    #[tokio::test]
+    async fn answers_that_are_not_read_are_counted() {
+        let url = format!("http://127.0.0.1:{}/", server().await);
+        let guest = guest(&format!("allow = [\"http: GET {url}**\"]"));
+        let mut hooks = Hooks::new(guest, scope(), Mode::Call);
+        let mut held = Vec::new();
+        for _ in 0..EXCHANGES_MAX {
+            held.push(send(&mut hooks, &url).await.unwrap());
+        }
+        assert!(matches!(send(&mut hooks, &url).await, Err(Error::ConnectionLimitReached)));
+        // The bytes count when the body they came in is gone.
+        let bytes = held.pop().unwrap().into_body().frame().await.unwrap().unwrap();
+        let bytes = bytes.into_data().unwrap();
+        assert!(matches!(send(&mut hooks, &url).await, Err(Error::ConnectionLimitReached)));
+        drop(bytes);
+        assert!(send(&mut hooks, &url).await.is_ok());
+    }
+}

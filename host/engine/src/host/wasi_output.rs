@@ -1,0 +1,186 @@
+//! Standard output and error as lines of the run's log. Nothing that a guest writes there can
+//! end it, block it or fill the host: a long line is cut, and the scope counts what is too much.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use taskrun::message::{Labels, LogLevel};
+use taskrun::ports::call::{CallScope, LOG_LINE_BYTES_MAX};
+use tokio::io::AsyncWrite;
+use wasmtime_wasi::async_trait;
+use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
+use wasmtime_wasi::p2::{OutputStream, Pollable, StreamError, StreamResult};
+
+use crate::guest::Guest;
+
+/// Most bytes of one write.
+const WRITE_BYTES_MAX: usize = 64 << 10;
+
+/// Most lines of one write: each takes the host's time, also when the log is full. Of more, only
+/// the number is kept.
+const LINES_MAX: usize = 1_000;
+
+/// One of the two outputs of a call.
+pub(super) struct Output(Arc<Lines>);
+
+struct Lines {
+    scope: Arc<CallScope>,
+    source: String,
+    stream: &'static str,
+    open: Mutex<Vec<u8>>,
+}
+
+impl Output {
+    pub(super) fn new(guest: &Guest, scope: &Arc<CallScope>, stream: &'static str) -> Self {
+        let (scope, source) = (Arc::clone(scope), guest.source.clone());
+        Self(Arc::new(Lines { scope, source, stream, open: Mutex::default() }))
+    }
+}
+
+impl Lines {
+    fn write(&self, bytes: &[u8]) {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = 0_usize;
+        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            let (text, ends) = match piece.split_last() {
+                Some((b'\n', text)) => (text, true),
+                _ => (piece, false),
+            };
+            // What is beyond the length of a line is read on and forgotten.
+            let room = LOG_LINE_BYTES_MAX.saturating_sub(open.len());
+            open.extend_from_slice(&text[..text.len().min(room)]);
+            if ends {
+                lines += 1;
+                let line = std::mem::take(&mut *open);
+                if lines <= LINES_MAX {
+                    self.log(&line);
+                }
+            }
+        }
+        if let Some(more) = lines.checked_sub(LINES_MAX).filter(|more| *more > 0) {
+            self.log(format!("({more} more lines of one write are left out)").as_bytes());
+        }
+    }
+
+    fn log(&self, line: &[u8]) {
+        let line = String::from_utf8_lossy(line);
+        let level = if self.stream == "stderr" { LogLevel::Warn } else { LogLevel::Info };
+        let fields = Labels::from([("stream".to_owned(), self.stream.to_owned())]);
+        self.scope.log(level, &self.source, line.trim_end_matches('\r'), fields);
+    }
+}
+
+impl Drop for Lines {
+    fn drop(&mut self) {
+        let rest = std::mem::take(self.open.get_mut().unwrap_or_else(PoisonError::into_inner));
+        if !rest.is_empty() {
+            self.log(&rest);
+        }
+    }
+}
+
+impl IsTerminal for Output {
+    fn is_terminal(&self) -> bool {
+        false
+    }
+}
+
+impl StdoutStream for Output {
+    fn async_stream(&self) -> Box<dyn AsyncWrite + Send + Sync> {
+        Box::new(Writer(Arc::clone(&self.0)))
+    }
+
+    fn p2_stream(&self) -> Box<dyn OutputStream> {
+        Box::new(Writer(Arc::clone(&self.0)))
+    }
+}
+
+struct Writer(Arc<Lines>);
+
+#[async_trait]
+impl Pollable for Writer {
+    async fn ready(&mut self) {}
+}
+
+impl OutputStream for Writer {
+    fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
+        if bytes.len() > WRITE_BYTES_MAX {
+            return Err(StreamError::trap("more was written than was permitted"));
+        }
+        self.0.write(&bytes);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> StreamResult<()> {
+        Ok(())
+    }
+
+    fn check_write(&mut self) -> StreamResult<usize> {
+        Ok(WRITE_BYTES_MAX)
+    }
+
+    fn write_zeroes(&mut self, len: usize) -> StreamResult<()> {
+        match len > WRITE_BYTES_MAX {
+            true => Err(StreamError::trap("more was written than was permitted")),
+            false => self.write(vec![0; len].into()),
+        }
+    }
+}
+
+impl AsyncWrite for Writer {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
+        self.0.write(bytes);
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+
+    use taskrun::ports::call::{CallScopeParts, Remaining, RunContext, ScopeLimits, StopSignal};
+    use taskrun::time::{SeededRandom, SystemClock};
+
+    use super::*;
+
+    #[test]
+    fn line_breaks_alone_are_little_work() {
+        let scope = Arc::new(CallScope::new(CallScopeParts {
+            context: RunContext::default(),
+            stop: StopSignal::never(),
+            deadline: Duration::from_secs(60),
+            clock: Arc::new(SystemClock::new()),
+            random: Arc::new(SeededRandom::new(1)),
+            models: None,
+            tools: Arc::default(),
+            state: BTreeMap::new(),
+            remaining: Remaining::default(),
+            limits: ScopeLimits { events: u32::MAX, bytes: u64::MAX },
+            wake: Arc::default(),
+        }));
+        let (source, stream) = ("a".to_owned(), "stdout");
+        let lines = Lines { scope: Arc::clone(&scope), source, stream, open: Mutex::default() };
+        lines.write(&[b'\n'; WRITE_BYTES_MAX]);
+        lines.write(b"one more\n");
+        drop(lines);
+        let events = scope.finish().events;
+        assert_eq!(events.len(), LINES_MAX + 2);
+        let counted = format!("{:?}", events[LINES_MAX]);
+        assert!(counted.contains("64536 more lines"), "{counted}");
+    }
+}

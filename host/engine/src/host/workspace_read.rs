@@ -1,0 +1,127 @@
+//! `workspace-read`: listing and reading files that rules allow.
+
+use std::sync::Arc;
+
+use taskrun::policy::Capability;
+
+use crate::bindings::interfaces::workspace_read::{Entry, EntryKind, FileError, Host, Listing};
+use crate::files::{self, OWN_FILES, RelativePath, Wanted, Workspace};
+use crate::guest::Guest;
+use crate::state::CallState;
+
+const READ: Capability = Capability::WorkspaceRead;
+
+impl CallState {
+    /// The workspace, if a rule allows the path.
+    pub(super) fn decide_path(
+        &self,
+        capability: Capability,
+        path: &str,
+    ) -> Result<Workspace, FileError> {
+        RelativePath::new(path)?;
+        let decision = self.guest.grants.decide_path(capability, path);
+        if !decision.allowed {
+            self.record_denial(capability, path, decision.to_string());
+            return Err(FileError::Denied(decision.for_guest()));
+        }
+        self.workspace()
+    }
+
+    /// The workspace, if a rule allows the directory or something below it.
+    fn decide_directory(&self, path: &str) -> Result<Workspace, FileError> {
+        RelativePath::new(path)?;
+        if self.guest.grants.may_contain(READ, path) {
+            return self.workspace();
+        }
+        self.decide_path(READ, path)
+    }
+
+    /// Records that an operation met one of the host's own files, if it did.
+    pub(super) fn note_own_file<T>(
+        &self,
+        capability: Capability,
+        path: &str,
+        result: Result<T, FileError>,
+    ) -> Result<T, FileError> {
+        if matches!(&result, Err(FileError::Denied(reason)) if reason == OWN_FILES) {
+            self.record_denial(capability, path, OWN_FILES.to_owned());
+        }
+        result
+    }
+
+    fn workspace(&self) -> Result<Workspace, FileError> {
+        let none = || FileError::Other("there is no workspace".to_owned());
+        self.guest.workspace.clone().ok_or_else(none)
+    }
+}
+
+/// Whether a listing shows an entry.
+fn shows(guest: &Guest, path: &str, kind: EntryKind) -> bool {
+    guest.grants.decide_path(READ, path).allowed
+        || (kind == EntryKind::Directory && guest.grants.may_contain(READ, path))
+}
+
+impl Host for CallState {
+    async fn list(
+        &mut self,
+        path: String,
+        recursive: bool,
+        limit: u32,
+    ) -> wasmtime::Result<Result<Listing, FileError>> {
+        self.enter_capability("workspace-read")?;
+        let workspace = match self.decide_directory(&path) {
+            Ok(workspace) => workspace,
+            Err(error) => return Ok(Err(error)),
+        };
+        let (guest, subject) = (Arc::clone(&self.guest), path.clone());
+        let listing = files::blocking(self.guest.engine.blocking(), move |abandoned| {
+            let wanted = Wanted { recursive, limit };
+            let shows = |path: &str, kind| shows(&guest, path, kind);
+            workspace.list(RelativePath::new(&path)?, wanted, &shows, abandoned)
+        });
+        let listing = listing.await;
+        Ok(self.note_own_file(READ, &subject, listing))
+    }
+
+    async fn stat(&mut self, path: String) -> wasmtime::Result<Result<Entry, FileError>> {
+        self.enter_capability("workspace-read")?;
+        let workspace = match self.decide_directory(&path) {
+            Ok(workspace) => workspace,
+            Err(error) => return Ok(Err(error)),
+        };
+        let guest = Arc::clone(&self.guest);
+        let wanted = path.clone();
+        let entry = files::blocking(self.guest.engine.blocking(), move |_| {
+            workspace.stat(RelativePath::new(&path)?)
+        });
+        // A rule may allow what is below a path; that something else stands there is then not
+        // the guest's to know.
+        let entry = entry.await;
+        let entry = self.note_own_file(READ, &wanted, entry).and_then(|entry| {
+            match shows(&guest, &wanted, entry.kind) {
+                true => Ok(entry),
+                false => self.decide_path(READ, &wanted).and(Ok(entry)),
+            }
+        });
+        Ok(entry)
+    }
+
+    async fn read(
+        &mut self,
+        path: String,
+        offset: u64,
+        max_bytes: u32,
+    ) -> wasmtime::Result<Result<Vec<u8>, FileError>> {
+        self.enter_capability("workspace-read")?;
+        let workspace = match self.decide_path(READ, &path) {
+            Ok(workspace) => workspace,
+            Err(error) => return Ok(Err(error)),
+        };
+        let subject = path.clone();
+        let bytes = files::blocking(self.guest.engine.blocking(), move |_| {
+            workspace.read(RelativePath::new(&path)?, offset, max_bytes)
+        });
+        let bytes = bytes.await;
+        Ok(self.note_own_file(READ, &subject, bytes))
+    }
+}

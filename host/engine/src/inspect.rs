@@ -1,0 +1,327 @@
+//! What a component asks for and offers, read from its type.
+
+use std::fmt;
+
+use taskrun::policy::Capability;
+use wasmtime::Engine;
+use wasmtime::component::Component;
+use wasmtime::component::types::{ComponentInstance, ComponentItem};
+
+use crate::error::LoadError;
+
+/// Our package in `wit/`.
+const PACKAGE: &str = "taskrun:plugin";
+/// Version of [`PACKAGE`] that this host speaks.
+pub(crate) const HOST_VERSION: &str = "0.1.0";
+/// What agents export.
+pub(crate) const PLANNER: &str = "taskrun:plugin/planner";
+/// What tools export.
+pub(crate) const TOOLS: &str = "taskrun:plugin/tools";
+/// WASI's own files; needs folders to be expressed in.
+pub(crate) const WASI_FILES: &str = "wasi:filesystem/types";
+
+/// What a component is, asks for and offers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Inspection {
+    /// `blake3:` and the hash of its bytes in hexadecimal digits.
+    pub digest: String,
+    /// Bytes of the component.
+    pub size: u64,
+    /// Its role.
+    pub kind: Kind,
+    /// What it imports, sorted by name.
+    pub imports: Vec<ImportInfo>,
+    /// What it exports, sorted by name.
+    pub exports: Vec<ExportInfo>,
+}
+
+/// Role of a component, by what it exports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Exports `planner`.
+    Agent,
+    /// Exports `tools`.
+    Tool,
+    /// Exports both.
+    AgentAndTool,
+    /// Exports neither.
+    Other,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Agent => "agent",
+            Self::Tool => "tool",
+            Self::AgentAndTool => "agent and tool",
+            Self::Other => "neither agent nor tool",
+        })
+    }
+}
+
+/// One import.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImportInfo {
+    /// As the component names it, with its version.
+    pub interface: String,
+    /// Functions that it imports from there, sorted; methods as in `[method]stream.next`.
+    pub functions: Vec<String>,
+    /// What it takes to have it.
+    pub class: ImportClass,
+}
+
+/// One export.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExportInfo {
+    /// As the component names it, with its version.
+    pub interface: String,
+    /// Functions that it offers there, sorted.
+    pub functions: Vec<String>,
+}
+
+/// What it takes to have an import.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ImportClass {
+    /// Only types: nothing to be had.
+    Types,
+    /// Given to every component, within bounds.
+    Always,
+    /// Given to every agent and to no tool.
+    Agents,
+    /// A rule that grants the capability.
+    Capability(Capability),
+    /// One of ours that this version of the host does not provide.
+    NotProvided,
+    /// What languages' standard libraries always import; given to every component and leads
+    /// nowhere: no variables, no arguments, no files but those of the workspace rules.
+    WasiInert,
+    /// Never given.
+    Sockets,
+    /// Unknown to the host.
+    Unknown,
+}
+
+impl fmt::Display for ImportClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Types => f.write_str("types only"),
+            Self::Always => f.write_str("always given"),
+            Self::Agents => f.write_str("given to agents"),
+            Self::Capability(capability) => write!(f, "needs {capability}"),
+            Self::NotProvided => f.write_str("not provided by this host"),
+            Self::WasiInert => f.write_str("inert"),
+            Self::Sockets => f.write_str("never given"),
+            Self::Unknown => f.write_str("unknown"),
+        }
+    }
+}
+
+impl ImportInfo {
+    /// Its name without the version.
+    pub(crate) fn name(&self) -> &str {
+        split_version(&self.interface).0
+    }
+}
+
+impl Inspection {
+    /// Whether an interface is imported, whatever its version, with something in it.
+    pub(crate) fn imports(&self, name: &str) -> bool {
+        self.imports
+            .iter()
+            .any(|import| import.name() == name && import.class != ImportClass::Types)
+    }
+
+    /// Whether an interface is exported in a version that this host speaks.
+    pub(crate) fn exports(&self, name: &str) -> bool {
+        self.exports.iter().any(|export| {
+            let (found, version) = split_version(&export.interface);
+            found == name && is_compatible(version)
+        })
+    }
+}
+
+/// Reads a compiled component's type.
+///
+/// # Errors
+/// [`LoadError::Version`] if it uses our interfaces in a version that this host does not speak.
+pub(crate) fn inspect(
+    engine: &Engine,
+    component: &Component,
+    digest: String,
+    size: u64,
+) -> Result<Inspection, LoadError> {
+    // What counts is the outer list: a component inside this one gets what this one hands on,
+    // and that is made of the outer imports.
+    let ty = component.component_type();
+    let mut imports: Vec<ImportInfo> = ty
+        .imports(engine)
+        .map(|(name, item)| {
+            let (functions, is_empty) = contents(engine, &item.ty);
+            let class = if is_empty { ImportClass::Types } else { classify(name) };
+            ImportInfo { interface: name.to_owned(), functions, class }
+        })
+        .collect();
+    imports.sort_by(|one, other| one.interface.cmp(&other.interface));
+    let mut exports: Vec<ExportInfo> = ty
+        .exports(engine)
+        .map(|(name, item)| {
+            let (functions, _) = contents(engine, &item.ty);
+            ExportInfo { interface: name.to_owned(), functions }
+        })
+        .collect();
+    exports.sort_by(|one, other| one.interface.cmp(&other.interface));
+    let names = imports.iter().map(|i| &i.interface).chain(exports.iter().map(|e| &e.interface));
+    check_versions(names)?;
+    let mut inspection = Inspection { digest, size, kind: Kind::Other, imports, exports };
+    inspection.kind = match (inspection.exports(PLANNER), inspection.exports(TOOLS)) {
+        (true, false) => Kind::Agent,
+        (false, true) => Kind::Tool,
+        (true, true) => Kind::AgentAndTool,
+        (false, false) => Kind::Other,
+    };
+    Ok(inspection)
+}
+
+fn check_versions<'a>(names: impl Iterator<Item = &'a String>) -> Result<(), LoadError> {
+    for name in names {
+        let (interface, version) = split_version(name);
+        if interface.split('/').next() == Some(PACKAGE) && !is_compatible(version) {
+            let found = version.unwrap_or("(none)").to_owned();
+            return Err(LoadError::Version { interface: interface.to_owned(), found });
+        }
+    }
+    Ok(())
+}
+
+/// Functions of an item, and whether there is nothing to be had from it.
+fn contents(engine: &Engine, item: &ComponentItem) -> (Vec<String>, bool) {
+    match item {
+        ComponentItem::ComponentInstance(instance) => of_instance(engine, instance),
+        ComponentItem::Type(_) => (Vec::new(), true),
+        ComponentItem::ComponentFunc(_)
+        | ComponentItem::CoreFunc(_)
+        | ComponentItem::Module(_)
+        | ComponentItem::Component(_)
+        | ComponentItem::Resource(_) => (Vec::new(), false),
+    }
+}
+
+fn of_instance(engine: &Engine, instance: &ComponentInstance) -> (Vec<String>, bool) {
+    let mut functions = Vec::new();
+    let mut is_empty = true;
+    for (name, item) in instance.exports(engine) {
+        match item.ty {
+            ComponentItem::Type(_) => {}
+            ComponentItem::ComponentFunc(_) => {
+                functions.push(name.to_owned());
+                is_empty = false;
+            }
+            ComponentItem::CoreFunc(_)
+            | ComponentItem::Module(_)
+            | ComponentItem::Component(_)
+            | ComponentItem::ComponentInstance(_)
+            | ComponentItem::Resource(_) => is_empty = false,
+        }
+    }
+    functions.sort();
+    (functions, is_empty)
+}
+
+fn classify(name: &str) -> ImportClass {
+    let (interface, version) = split_version(name);
+    if let Some(ours) = interface.strip_prefix("taskrun:plugin/") {
+        return match ours {
+            "types" | "log" | "clock" | "random" | "run" | "cancellation" => ImportClass::Always,
+            "events" | "state" => ImportClass::Agents,
+            "memory" | "prompts" | "reminders" | "metrics" | "secrets" => ImportClass::NotProvided,
+            other => Capability::ALL
+                .into_iter()
+                .find(|capability| capability.as_str() == other)
+                .map_or(ImportClass::Unknown, ImportClass::Capability),
+        };
+    }
+    if !version.is_some_and(|version| version.starts_with("0.2.")) {
+        return ImportClass::Unknown;
+    }
+    match interface.split_once('/') {
+        Some(("wasi:cli" | "wasi:io" | "wasi:clocks" | "wasi:random" | "wasi:filesystem", _)) => {
+            ImportClass::WasiInert
+        }
+        Some(("wasi:http", "types" | "outgoing-handler")) => {
+            ImportClass::Capability(Capability::Http)
+        }
+        Some(("wasi:sockets", _)) => ImportClass::Sockets,
+        Some(_) | None => ImportClass::Unknown,
+    }
+}
+
+fn split_version(name: &str) -> (&str, Option<&str>) {
+    match name.split_once('@') {
+        Some((interface, version)) => (interface, Some(version)),
+        None => (name, None),
+    }
+}
+
+/// Whether a version of our package fits this host's: below 1.0 the second number must agree.
+fn is_compatible(version: Option<&str>) -> bool {
+    let head = |version: &str| version.splitn(3, '.').take(2).collect::<Vec<_>>().join(".");
+    version.is_some_and(|version| head(version) == head(HOST_VERSION))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_interface_of_ours_has_its_class() {
+        let class = |name: &str| classify(&format!("taskrun:plugin/{name}@0.1.0"));
+        for name in ["log", "clock", "random", "run", "cancellation"] {
+            assert_eq!(class(name), ImportClass::Always, "{name}");
+        }
+        for name in ["events", "state"] {
+            assert_eq!(class(name), ImportClass::Agents, "{name}");
+        }
+        for name in ["memory", "prompts", "reminders", "metrics", "secrets"] {
+            assert_eq!(class(name), ImportClass::NotProvided, "{name}");
+        }
+        for capability in Capability::ALL {
+            assert_eq!(class(capability.as_str()), ImportClass::Capability(capability));
+        }
+        assert_eq!(class("teleport"), ImportClass::Unknown);
+    }
+
+    #[test]
+    fn wasi_is_inert_but_for_http_and_sockets() {
+        assert_eq!(classify("wasi:cli/environment@0.2.6"), ImportClass::WasiInert);
+        assert_eq!(classify("wasi:filesystem/types@0.2.0"), ImportClass::WasiInert);
+        assert_eq!(
+            classify("wasi:http/outgoing-handler@0.2.3"),
+            ImportClass::Capability(Capability::Http)
+        );
+        assert_eq!(classify("wasi:http/incoming-handler@0.2.3"), ImportClass::Unknown);
+        assert_eq!(classify("wasi:sockets/tcp@0.2.0"), ImportClass::Sockets);
+        for name in [
+            "wasi:cli/environment@0.3.0",
+            "wasi:nn/graph@0.2.0",
+            "wasi:cli",
+            "other:a/b@0.2.0",
+            "run",
+        ] {
+            assert_eq!(classify(name), ImportClass::Unknown, "{name}");
+        }
+    }
+
+    #[test]
+    fn versions_are_compatible_as_semver_says() {
+        for (version, fits) in [
+            ("0.1.0", true),
+            ("0.1.7", true),
+            ("0.2.0", false),
+            ("1.1.0", false),
+            ("0.10.0", false),
+        ] {
+            assert_eq!(is_compatible(Some(version)), fits, "{version}");
+        }
+        assert!(!is_compatible(None));
+    }
+}

@@ -1,0 +1,94 @@
+//! Wasmtime behind the ports of `taskrun`: load a component, check what it asks for against what
+//! policy grants, give every call a fresh instance, and stop it when it must stop.
+//!
+//! ```no_run
+//! # async fn example(policy: taskrun::policy::Policy) -> Result<(), Box<dyn std::error::Error>> {
+//! use taskrun_engine::{AgentGrants, Cache, Engine, EngineOptions};
+//!
+//! let engine = Engine::new(EngineOptions {
+//!     cache: Some(Cache::open("/var/lib/taskrun/native".as_ref())?),
+//!     ..EngineOptions::default()
+//! })?;
+//! let agent = &policy.agents["readonly_researcher"];
+//! let loaded = engine.load_file(&agent.component).await?;
+//! println!("{:#?}", loaded.inspect());
+//! let planner = engine.agent(&loaded, AgentGrants::of_agent(agent))?;
+//! # let _ = planner; Ok(()) }
+//! ```
+//!
+//! An [`Engine`] is one per process. [`Engine::load_file`] and [`Engine::load`] compile a
+//! component, or take its native code from the [`Cache`], and know nothing of grants.
+//! [`Engine::agent`] and [`Engine::tool`] check its imports against the grants of one agent and
+//! link exactly those; what they return is called through the ports [`taskrun::ports::planner`]
+//! and [`taskrun::ports::tool`]. [`Engine::interrupt`] goes into every
+//! [`taskrun::ports::call::StopSignal`], so that a forced stop is noticed at once.
+//!
+//! # What is enforced where
+//!
+//! | what | where |
+//! | --- | --- |
+//! | size of a component, time and memory of compiling it | `load`, `compile` |
+//! | native code is ours and unchanged | `cache` |
+//! | imports against grants, one world per role, versions | `grants` |
+//! | calls at once | `admission` |
+//! | deadline, forced stop, panics of the host | `call` |
+//! | memory, tables, number of instances | `limiter` |
+//! | bytes that cross in one call or one result | `call`, `measure` |
+//! | number of host calls | `state` |
+//! | paths, links, special files, the host's own files | `files`, `link` |
+//! | addresses, redirects, bodies | `egress` |
+//!
+//! # What is not
+//!
+//! Without a compile worker, time and memory of compiling are bounded by the component's size
+//! only. How much a guest writes to the disk is bounded per call of a host function, not in all.
+//! WASI's file system follows links inside a folder that the rules grant, never out of it; a
+//! wait by WASI's clock takes real time, whatever the scope's clock says. Folders are granted to
+//! WASI on Linux only. The cache of native code is never cleaned.
+//!
+//! Nothing here knows of runs: what a call may reach is a
+//! [`CallScope`](taskrun::ports::call::CallScope).
+
+mod admission;
+mod bindings;
+mod cache;
+mod call;
+mod compile;
+mod config;
+mod convert;
+mod egress;
+mod engine;
+mod error;
+mod failure;
+mod files;
+mod grants;
+mod guest;
+mod host;
+mod inspect;
+mod json;
+mod limiter;
+mod link;
+mod load;
+mod measure;
+mod options;
+mod planner;
+mod roster;
+mod spec;
+mod state;
+mod ticker;
+mod tool;
+mod worker;
+
+pub use cache::{Cache, CacheError};
+pub use compile::CompileWorker;
+pub use config::{ENGINE_VERSION, pooled as wasmtime_config};
+pub use engine::{Engine, EngineError};
+pub use error::{LoadError, MissingGrant, Need};
+pub use guest::AgentGrants;
+pub use inspect::{ExportInfo, ImportClass, ImportInfo, Inspection, Kind};
+pub use load::Loaded;
+pub use options::{
+    COMPONENT_BYTES_DEFAULT, DESCRIBE_DEADLINE_DEFAULT, EngineOptions, INSTANCES_DEFAULT,
+};
+pub use roster::AgentError;
+pub use worker::compile_worker_main;

@@ -1,0 +1,136 @@
+//! Linking: each interface that a component imports and may have, and no other.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use taskrun::policy::{Capability, Preopen, Standing};
+use wasmtime::component::{HasSelf, InstancePre, Linker};
+
+use crate::bindings::interfaces;
+use crate::engine::Engine;
+use crate::error::LoadError;
+use crate::files::Workspace;
+use crate::grants::{self, Role};
+use crate::guest::{AgentGrants, Guest};
+use crate::host::wasi;
+use crate::inspect::{ImportClass, ImportInfo};
+use crate::load::Loaded;
+use crate::state::CallState;
+
+/// A component that can be instantiated, and what its calls share.
+pub(crate) type Linked = (InstancePre<CallState>, Arc<Guest>);
+
+/// Checks a component against an agent's grants and links it.
+pub(crate) fn link(
+    engine: &Arc<Engine>,
+    loaded: &Loaded,
+    role: Role,
+    with: AgentGrants,
+) -> Result<Linked, LoadError> {
+    let inspection = loaded.inspect();
+    grants::check(inspection, role, &with.agent, &with.grants)?;
+    let preopens = grants::preopens(inspection, &with.grants)?;
+    let uses_files = inspection.imports.iter().any(|import| match import.class {
+        ImportClass::Capability(
+            capability @ (Capability::WorkspaceRead | Capability::WorkspaceWrite),
+        ) => with.grants.standing(capability) == Standing::Selective,
+        ImportClass::Capability(Capability::Model | Capability::Http)
+        | ImportClass::Types
+        | ImportClass::Always
+        | ImportClass::Agents
+        | ImportClass::NotProvided
+        | ImportClass::WasiInert
+        | ImportClass::Sockets
+        | ImportClass::Unknown => false,
+    });
+    let workspace = match uses_files || !preopens.is_empty() {
+        true => Some(open_workspace(engine, &with.workspace, &preopens)?),
+        false => None,
+    };
+    let mut linker = Linker::new(engine.wasmtime());
+    for import in &inspection.imports {
+        add(&mut linker, import).map_err(|error| LoadError::Internal(format!("{error:#}")))?;
+    }
+    let pre = linker
+        .instantiate_pre(loaded.component())
+        .map_err(|error| LoadError::Mismatch { detail: format!("{error:#}") })?;
+    let guest = Guest {
+        engine: Arc::clone(engine),
+        digest: loaded.digest().to_owned(),
+        source: with.source,
+        grants: with.grants,
+        limits: with.limits,
+        workspace,
+        preopens,
+        hears_cancellation: inspection.imports("taskrun:plugin/cancellation"),
+    };
+    Ok((pre, Arc::new(guest)))
+}
+
+/// Opens the workspace, unless the host's own files would be at hand there. WASI's file system
+/// is not ours to look into, so no folder with such a file in it is given to that.
+fn open_workspace(
+    engine: &Engine,
+    root: &Path,
+    preopens: &[Preopen],
+) -> Result<Workspace, LoadError> {
+    let protected = engine.protected();
+    let exposed = |folder: PathBuf, file| LoadError::Exposed { folder, file };
+    if let Some(file) = protected.containing(root) {
+        return Err(exposed(root.to_owned(), file));
+    }
+    for preopen in preopens {
+        let folder = root.join(&preopen.dir);
+        if let Some(file) = protected.overlapping(&folder) {
+            return Err(exposed(folder, file));
+        }
+    }
+    Workspace::open(root, protected.clone())
+        .map_err(|source| LoadError::Workspace { path: root.to_owned(), source })
+}
+
+type Own = HasSelf<CallState>;
+
+/// Adds the implementation of one import. What has none was refused before.
+fn add(linker: &mut Linker<CallState>, import: &ImportInfo) -> wasmtime::Result<()> {
+    let name = import.name();
+    match import.class {
+        ImportClass::Types
+        | ImportClass::NotProvided
+        | ImportClass::Sockets
+        | ImportClass::Unknown => Ok(()),
+        ImportClass::Always | ImportClass::Agents => add_ours(linker, name),
+        ImportClass::WasiInert => wasi::add_inert(linker, name),
+        ImportClass::Capability(_) if name.starts_with("wasi:http/") => {
+            wasi::add_http(linker, name)
+        }
+        ImportClass::Capability(capability) => add_capability(linker, capability),
+    }
+}
+
+fn add_ours(linker: &mut Linker<CallState>, name: &str) -> wasmtime::Result<()> {
+    match name.strip_prefix("taskrun:plugin/").unwrap_or(name) {
+        "log" => interfaces::log::add_to_linker::<_, Own>(linker, |state| state),
+        "clock" => interfaces::clock::add_to_linker::<_, Own>(linker, |state| state),
+        "random" => interfaces::random::add_to_linker::<_, Own>(linker, |state| state),
+        "run" => interfaces::run::add_to_linker::<_, Own>(linker, |state| state),
+        "cancellation" => interfaces::cancellation::add_to_linker::<_, Own>(linker, |state| state),
+        "events" => interfaces::events::add_to_linker::<_, Own>(linker, |state| state),
+        "state" => interfaces::state::add_to_linker::<_, Own>(linker, |state| state),
+        // `types` has no functions. Anything else fails to link, which says its name.
+        _ => Ok(()),
+    }
+}
+
+fn add_capability(linker: &mut Linker<CallState>, capability: Capability) -> wasmtime::Result<()> {
+    match capability {
+        Capability::Model => interfaces::model::add_to_linker::<_, Own>(linker, |state| state),
+        Capability::WorkspaceRead => {
+            interfaces::workspace_read::add_to_linker::<_, Own>(linker, |state| state)
+        }
+        Capability::WorkspaceWrite => {
+            interfaces::workspace_write::add_to_linker::<_, Own>(linker, |state| state)
+        }
+        Capability::Http => interfaces::http::add_to_linker::<_, Own>(linker, |state| state),
+    }
+}

@@ -1,0 +1,189 @@
+//! From a file to a component that can be linked.
+
+use std::collections::HashMap;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use wasmtime::component::Component;
+
+use crate::engine::Engine;
+use crate::error::LoadError;
+use crate::inspect::{Inspection, inspect};
+
+/// A compiled component, checked against no grants. Cheap to clone.
+#[derive(Clone)]
+pub struct Loaded(Arc<LoadedInner>);
+
+pub(crate) struct LoadedInner {
+    component: Component,
+    inspection: Inspection,
+}
+
+impl std::fmt::Debug for LoadedInner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("LoadedInner").field(&self.inspection.digest).finish()
+    }
+}
+
+impl std::fmt::Debug for Loaded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Loaded").field(&self.0.inspection.digest).finish()
+    }
+}
+
+impl Loaded {
+    /// What it is, asks for and offers.
+    #[must_use]
+    pub fn inspect(&self) -> &Inspection {
+        &self.0.inspection
+    }
+
+    /// `blake3:` and the hash of its bytes in hexadecimal digits.
+    #[must_use]
+    pub fn digest(&self) -> &str {
+        &self.0.inspection.digest
+    }
+
+    pub(crate) fn component(&self) -> &Component {
+        &self.0.component
+    }
+}
+
+/// Components that somebody holds, so that agents which share a tool share its code.
+#[derive(Debug, Default)]
+pub(crate) struct Recent(Mutex<HashMap<blake3::Hash, Weak<LoadedInner>>>);
+
+impl Recent {
+    fn lock(&self) -> MutexGuard<'_, HashMap<blake3::Hash, Weak<LoadedInner>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn get(&self, digest: &blake3::Hash) -> Option<Loaded> {
+        self.lock().get(digest).and_then(Weak::upgrade).map(Loaded)
+    }
+
+    fn put(&self, digest: blake3::Hash, loaded: &Loaded) {
+        let mut recent = self.lock();
+        recent.retain(|_, known| known.strong_count() > 0);
+        recent.insert(digest, Arc::downgrade(&loaded.0));
+    }
+}
+
+impl Engine {
+    /// Reads and compiles a component. What is compiled is what was read: a file that changes
+    /// afterwards changes nothing.
+    ///
+    /// # Errors
+    /// Every case of [`LoadError`] that is not about grants, roles or descriptions.
+    ///
+    /// # Cancel safety
+    /// As [`Engine::load`].
+    pub async fn load_file(&self, path: &Path) -> Result<Loaded, LoadError> {
+        let (path, limit) = (path.to_owned(), self.options().component_bytes_max);
+        let bytes = tokio::task::spawn_blocking(move || read(path, limit)).await;
+        let bytes = bytes.map_err(|_| LoadError::internal("reading the component panicked"))??;
+        self.load(bytes).await
+    }
+
+    /// Compiles a component, or takes its native code from the cache.
+    ///
+    /// # Errors
+    /// As [`Engine::load_file`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the compile worker, if there is one; a compilation in this
+    /// process goes on to its end.
+    pub async fn load(&self, bytes: Vec<u8>) -> Result<Loaded, LoadError> {
+        let (size, limit) = (bytes.len() as u64, self.options().component_bytes_max);
+        if size > limit {
+            return Err(LoadError::TooLarge { bytes: size, limit });
+        }
+        check_beginning(&bytes)?;
+        let bytes = Arc::new(bytes);
+        let hashed = Arc::clone(&bytes);
+        let digest = tokio::task::spawn_blocking(move || blake3::hash(&hashed)).await;
+        let digest = digest.map_err(|_| LoadError::internal("hashing the component panicked"))?;
+        if let Some(loaded) = self.recent().get(&digest) {
+            return Ok(loaded);
+        }
+        let component = self.compiler().native(bytes, digest).await?;
+        let name = format!("blake3:{}", digest.to_hex());
+        let engine = self.wasmtime().clone();
+        let inspected = tokio::task::spawn_blocking(move || {
+            let inspection = inspect(&engine, &component, name, size)?;
+            Ok::<_, LoadError>(LoadedInner { component, inspection })
+        });
+        let inspected = inspected.await;
+        let inner =
+            inspected.map_err(|_| LoadError::internal("inspecting the component panicked"))?;
+        let loaded = Loaded(Arc::new(inner?));
+        self.recent().put(digest, &loaded);
+        Ok(loaded)
+    }
+}
+
+fn read(path: PathBuf, limit: u64) -> Result<Vec<u8>, LoadError> {
+    let failed = |source| LoadError::Read { path: path.clone(), source };
+    let file = std::fs::File::open(&path).map_err(failed)?;
+    let metadata = file.metadata().map_err(failed)?;
+    if metadata.len() > limit {
+        return Err(LoadError::TooLarge { bytes: metadata.len(), limit });
+    }
+    let mut bytes = Vec::new();
+    // One byte more than allowed, so that a file that grows meanwhile is seen to be too large.
+    file.take(limit.saturating_add(1)).read_to_end(&mut bytes).map_err(failed)?;
+    Ok(bytes)
+}
+
+/// After its beginning a component is a row of sections, each a kind, a length and as many bytes;
+/// where the last one is longer than the file, its end is missing. The compiler would say so in
+/// words that only its authors understand.
+fn check_length(bytes: &[u8], mut at: usize) -> Result<(), LoadError> {
+    let cut = |wanted: usize| LoadError::Truncated {
+        detail: format!("it has {} bytes and should have at least {wanted}", bytes.len()),
+    };
+    while at < bytes.len() {
+        at += 1;
+        let (mut length, mut shift) = (0_usize, 0);
+        loop {
+            let byte = *bytes.get(at).ok_or_else(|| cut(at + 1))?;
+            at += 1;
+            length |= usize::from(byte & 0x7f) << shift;
+            shift += 7;
+            if byte & 0x80 == 0 {
+                break;
+            }
+            if shift > 28 {
+                // No number of 32 bits; the compiler says what is wrong.
+                return Ok(());
+            }
+        }
+        at = at.saturating_add(length);
+    }
+    if at > bytes.len() { Err(cut(at)) } else { Ok(()) }
+}
+
+/// A component begins with `\0asm`, its version and its layer, eight bytes in all.
+fn check_beginning(bytes: &[u8]) -> Result<(), LoadError> {
+    const WASM: &[u8] = b"\0asm";
+    const MODULE: &[u8] = b"\0asm\x01\0\0\0";
+    const COMPONENT: &[u8] = b"\0asm\x0d\0\x01\0";
+    if bytes.is_empty() {
+        return Err(LoadError::Empty);
+    }
+    if bytes.starts_with(MODULE) {
+        return Err(LoadError::CoreModule);
+    }
+    if bytes.starts_with(COMPONENT) {
+        return check_length(bytes, COMPONENT.len());
+    }
+    if MODULE.starts_with(bytes) || COMPONENT.starts_with(bytes) {
+        return Err(LoadError::Truncated { detail: format!("it has only {} bytes", bytes.len()) });
+    }
+    if bytes.starts_with(WASM) {
+        let detail = "its version of the binary format is unknown".to_owned();
+        return Err(LoadError::Invalid { detail });
+    }
+    Err(LoadError::NotWasm)
+}

@@ -1,0 +1,200 @@
+//! Bytes of what a guest returns: the sum of its texts, and [`ITEM_BYTES`] for each item of a
+//! list, since also an empty one takes the host's memory.
+//!
+//! [`Store::set_hostcall_fuel`](wasmtime::Store::set_hostcall_fuel) bounds what is read of a
+//! result in the first place; this is the exact limit of the policy.
+
+use taskrun::message::{Bounds, Message, Part, RetryHint, Telemetry, ToolError};
+use taskrun::ports::call::CallFailure;
+use taskrun::ports::planner::{
+    AwaitItem, Decision, PlanResult, PlannerError, Question, ToolRequest,
+};
+use taskrun::ports::tool::{ToolFailure, ToolOutcome, ToolSpec, ToolValue};
+
+/// What an item of a list counts besides its texts.
+const ITEM_BYTES: usize = 32;
+
+/// Refuses a result beyond its limit.
+pub(crate) fn check(bytes: usize, limit: u64) -> Result<(), CallFailure> {
+    match bytes as u64 > limit {
+        true => Err(CallFailure::Limit { what: "result bytes".to_owned(), limit }),
+        false => Ok(()),
+    }
+}
+
+pub(crate) fn tool_value(value: &ToolValue) -> usize {
+    value.value.len()
+        + optional(&value.server_data)
+        + value.bounds.as_ref().map_or(0, bounds)
+        + value.telemetry.as_ref().map_or(0, telemetry)
+}
+
+pub(crate) fn tool_failure(failure: &ToolFailure) -> usize {
+    tool_error(&failure.error) + failure.retry_hint.as_deref().map_or(0, retry_hint)
+}
+
+pub(crate) fn specs(specs: &[ToolSpec]) -> usize {
+    let bytes = |spec: &ToolSpec| {
+        spec.name.len()
+            + optional(&spec.title)
+            + spec.description.len()
+            + spec.input_schema.len()
+            + optional(&spec.output_schema)
+            + texts(&spec.tags)
+    };
+    items(specs, bytes)
+}
+
+pub(crate) fn planner_error(error: &PlannerError) -> usize {
+    optional(&error.code) + error.message.len() + texts(&error.causes)
+}
+
+pub(crate) fn plan_result(result: &PlanResult) -> usize {
+    let notes = items(&result.notes, |note| {
+        note.text.len() + items(&note.labels, |(k, v)| k.len() + v.len())
+    });
+    decision(&result.decision) + notes
+}
+
+fn decision(decision: &Decision) -> usize {
+    match decision {
+        Decision::ToolCalls(calls) => items(calls, tool_request),
+        Decision::FinalResponse(message) => self::message(message),
+        Decision::FinalToolResult(result) => {
+            let outcome = match &result.outcome {
+                ToolOutcome::Value(value) => value.len(),
+                ToolOutcome::Failure(failure) => tool_failure(failure),
+            };
+            outcome
+                + optional(&result.server_data)
+                + result.bounds.as_ref().map_or(0, bounds)
+                + result.telemetry.as_ref().map_or(0, telemetry)
+        }
+        Decision::Await(waits) => items(waits, await_item),
+    }
+}
+
+fn tool_request(request: &ToolRequest) -> usize {
+    request.name.len()
+        + request.payload.len()
+        + optional(&request.tool_call_id)
+        + optional(&request.parent_tool_call_id)
+}
+
+fn message(message: &Message) -> usize {
+    items(&message.parts, |part| match part {
+        Part::Text(text) | Part::Json(text) => text.len(),
+        Part::Thinking(block) => block.text.len() + optional(&block.signature),
+        Part::ToolUse(call) => call.tool_call_id.len() + call.name.len() + call.payload.len(),
+        Part::ToolAnswer(answer) => answer.tool_call_id.len() + answer.content.len(),
+    })
+}
+
+fn await_item(item: &AwaitItem) -> usize {
+    match item {
+        AwaitItem::Clarification {
+            id,
+            question,
+            missing_fields,
+            restrict_to_tool,
+            example_input,
+            clarifying_prompt,
+        } => {
+            id.len()
+                + question.len()
+                + texts(missing_fields)
+                + optional(restrict_to_tool)
+                + optional(example_input)
+                + optional(clarifying_prompt)
+        }
+        AwaitItem::Questions { id, tool_name, tool_call_id, payload, title, questions } => {
+            let questions = items(questions, question);
+            id.len()
+                + tool_name.len()
+                + tool_call_id.len()
+                + payload.len()
+                + optional(title)
+                + questions
+        }
+        AwaitItem::ExternalTools { id, items: tools } => {
+            let tools =
+                items(tools, |item| item.name.len() + item.tool_call_id.len() + item.payload.len());
+            id.len() + tools
+        }
+    }
+}
+
+fn question(question: &Question) -> usize {
+    let options = items(&question.options, |(id, label)| id.len() + label.len());
+    question.id.len() + question.prompt.len() + options
+}
+
+fn tool_error(error: &ToolError) -> usize {
+    optional(&error.code) + error.message.len() + texts(&error.causes)
+}
+
+fn retry_hint(hint: &RetryHint) -> usize {
+    hint.tool.len()
+        + texts(&hint.missing_fields)
+        + optional(&hint.example_input)
+        + optional(&hint.prior_input)
+        + optional(&hint.clarifying_question)
+        + optional(&hint.message)
+}
+
+fn bounds(bounds: &Bounds) -> usize {
+    optional(&bounds.continuation) + optional(&bounds.refinement)
+}
+
+fn telemetry(telemetry: &Telemetry) -> usize {
+    optional(&telemetry.model) + optional(&telemetry.extra)
+}
+
+fn optional(text: &Option<String>) -> usize {
+    text.as_ref().map_or(0, String::len)
+}
+
+fn texts(texts: &[String]) -> usize {
+    items(texts, String::len)
+}
+
+fn items<I: IntoIterator>(list: I, bytes: impl Fn(I::Item) -> usize) -> usize {
+    list.into_iter().map(|item| ITEM_BYTES + bytes(item)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use taskrun::message::Role;
+
+    use super::*;
+
+    #[test]
+    fn every_text_of_a_decision_counts() {
+        let result = |decision| PlanResult {
+            decision,
+            streamed: false,
+            expected_children: None,
+            notes: Vec::new(),
+        };
+        let response = Decision::FinalResponse(Message::text(Role::Assistant, "12345"));
+        assert_eq!(plan_result(&result(response)), 5 + ITEM_BYTES);
+        let calls = Decision::ToolCalls(vec![ToolRequest {
+            name: "a/b".into(),
+            payload: "{}".into(),
+            tool_call_id: Some("1".into()),
+            parent_tool_call_id: None,
+        }]);
+        assert_eq!(plan_result(&result(calls)), 6 + ITEM_BYTES);
+        let empty = Message { role: Role::Assistant, parts: vec![Part::Text("".into()); 1_000] };
+        assert_eq!(plan_result(&result(Decision::FinalResponse(empty))), 1_000 * ITEM_BYTES);
+    }
+
+    #[test]
+    fn the_limit_itself_is_allowed() {
+        assert!(check(10, 10).is_ok());
+        assert_eq!(
+            check(11, 10),
+            Err(CallFailure::Limit { what: "result bytes".into(), limit: 10 })
+        );
+    }
+}

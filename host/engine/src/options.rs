@@ -1,0 +1,89 @@
+//! What can be set about an engine, and how the defaults are found.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::cache::Cache;
+use crate::compile::CompileWorker;
+
+/// Largest component unless set otherwise. A Python tool is 18 MB, a JavaScript one 12 MB.
+pub const COMPONENT_BYTES_DEFAULT: u64 = 64 << 20;
+/// Longest a tool may take to describe itself unless set otherwise: it is asked while the host
+/// starts, and has nothing to wait for.
+pub const DESCRIBE_DEADLINE_DEFAULT: Duration = Duration::from_secs(2);
+/// Most instances at once unless set otherwise. Each may take 64 MiB, and each reserves 4 GiB of
+/// address space.
+pub const INSTANCES_DEFAULT: u32 = 1_000;
+
+/// Memory mappings that the rest of the process may need.
+const MAPPINGS_FOR_OTHERS: u32 = 5_000;
+/// Memory mappings of one instance.
+const MAPPINGS_PER_INSTANCE: u32 = 7;
+
+/// Settings of an [`Engine`](crate::Engine).
+#[derive(Debug, Clone)]
+pub struct EngineOptions {
+    /// Instances at once; further calls wait. `None` is [`INSTANCES_DEFAULT`], or fewer where
+    /// the operating system's `vm.max_map_count` does not allow as many.
+    pub instances: Option<u32>,
+    /// Where native code is kept between starts; `None` compiles each time.
+    pub cache: Option<Cache>,
+    /// Program that compiles in a process of its own, under limits on time and memory; `None`
+    /// compiles in this process, where only the size of a component is bounded.
+    pub compile_worker: Option<CompileWorker>,
+    /// Largest component, in bytes.
+    pub component_bytes_max: u64,
+    /// Longest a tool may take to describe itself.
+    pub describe_deadline: Duration,
+    /// The host's own files and folders: no guest gets at them, whatever its rules allow. The
+    /// cache and the compile worker are among them without being named; see also
+    /// [`Engine::protect`](crate::Engine::protect).
+    pub protected: Vec<PathBuf>,
+}
+
+impl Default for EngineOptions {
+    fn default() -> Self {
+        Self {
+            instances: None,
+            cache: None,
+            compile_worker: None,
+            component_bytes_max: COMPONENT_BYTES_DEFAULT,
+            describe_deadline: DESCRIBE_DEADLINE_DEFAULT,
+            protected: Vec::new(),
+        }
+    }
+}
+
+impl EngineOptions {
+    /// How many instances the pool gets.
+    pub(crate) fn instances(&self) -> u32 {
+        let allowed = max_map_count().map_or(INSTANCES_DEFAULT, instances_for);
+        match self.instances {
+            Some(wanted) if wanted > allowed => {
+                tracing::warn!(wanted, allowed, "vm.max_map_count allows fewer instances");
+                allowed
+            }
+            Some(wanted) => wanted.max(1),
+            None => INSTANCES_DEFAULT.min(allowed),
+        }
+    }
+}
+
+fn instances_for(max_map_count: u32) -> u32 {
+    (max_map_count.saturating_sub(MAPPINGS_FOR_OTHERS) / MAPPINGS_PER_INSTANCE).max(1)
+}
+
+fn max_map_count() -> Option<u32> {
+    std::fs::read_to_string("/proc/sys/vm/max_map_count").ok()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pool_leaves_mappings_for_others() {
+        assert_eq!(instances_for(65_530), 8_647);
+        assert_eq!(instances_for(1_000), 1);
+    }
+}

@@ -1,0 +1,87 @@
+//! Agents' components behind the port [`Planner`].
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use taskrun::ports::call::{CallFailure, CallScope};
+use taskrun::ports::planner::{PlanInput, PlanResult, Planner, PlannerError};
+
+use crate::bindings::agent::AgentPre;
+use crate::call;
+use crate::convert::planner::{resume_input, start_input};
+use crate::engine::Engine;
+use crate::error::LoadError;
+use crate::grants::Role;
+use crate::guest::{AgentGrants, Guest};
+use crate::link::link;
+use crate::load::Loaded;
+use crate::measure;
+use crate::state::{CallState, Mode};
+
+struct AgentComponent {
+    pre: AgentPre<CallState>,
+    guest: Arc<Guest>,
+}
+
+impl Engine {
+    /// Checks an agent's component against its grants and links it.
+    ///
+    /// # Errors
+    /// [`LoadError::WrongWorld`], [`LoadError::Denied`], [`LoadError::Preopens`],
+    /// [`LoadError::Workspace`] or [`LoadError::Mismatch`].
+    pub fn agent(
+        self: &Arc<Self>,
+        loaded: &Loaded,
+        with: AgentGrants,
+    ) -> Result<Arc<dyn Planner>, LoadError> {
+        let (pre, guest) = link(self, loaded, Role::Agent, with)?;
+        let pre = AgentPre::new(pre)
+            .map_err(|error| LoadError::Mismatch { detail: format!("{error:#}") })?;
+        Ok(Arc::new(AgentComponent { pre, guest }))
+    }
+}
+
+#[async_trait]
+impl Planner for AgentComponent {
+    fn digest(&self) -> &str {
+        &self.guest.digest
+    }
+
+    fn hears_cancellation(&self) -> bool {
+        self.guest.hears_cancellation
+    }
+
+    async fn plan(
+        &self,
+        input: PlanInput,
+        scope: Arc<CallScope>,
+    ) -> Result<Result<PlanResult, PlannerError>, CallFailure> {
+        let pre = self.pre.clone();
+        let result = call::run(&self.guest, scope, Mode::Call, move |store| {
+            Box::pin(async move {
+                let agent = pre.instantiate_async(&mut *store).await?;
+                let planner = agent.taskrun_plugin_planner();
+                match &input.resume {
+                    None => planner.call_plan_start(store, &start_input(&input)).await,
+                    Some(resume) => {
+                        planner.call_plan_resume(store, &resume_input(&input, resume)).await
+                    }
+                }
+            })
+        })
+        .await?;
+        let limit = self.guest.limits.result_bytes;
+        match result {
+            Ok(result) => {
+                let result = PlanResult::from(result);
+                measure::check(measure::plan_result(&result), limit)?;
+                Ok(Ok(result))
+            }
+            Err(error) => {
+                let error = PlannerError::from(error);
+                measure::check(measure::planner_error(&error), limit)?;
+                Ok(Err(error))
+            }
+        }
+    }
+}

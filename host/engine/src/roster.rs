@@ -1,0 +1,114 @@
+//! The agents of a policy, loaded: component, tools and models under one name.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use taskrun::agents::{Agent, AgentTools, Agents, LoadedTool, ToolsError};
+use taskrun::policy::{AgentPolicy, Location, Policy};
+use taskrun::ports::call::Models;
+use taskrun::ports::model::Model;
+
+use crate::engine::Engine;
+use crate::error::LoadError;
+use crate::guest::AgentGrants;
+
+/// Why an agent does not load.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// Its own component, or one of its tools', does not load.
+    #[error("agent {agent}: {path} does not load", path = .path.display())]
+    Component {
+        /// The agent.
+        agent: String,
+        /// The component.
+        path: PathBuf,
+        /// Where the policy names it.
+        location: Location,
+        /// Why.
+        source: Box<LoadError>,
+    },
+    /// Its tools do not fit.
+    #[error("agent {agent}: its tools do not fit")]
+    Tools {
+        /// The agent.
+        agent: String,
+        /// Where the policy names the agent.
+        location: Location,
+        /// Why.
+        source: ToolsError,
+    },
+}
+
+impl Engine {
+    /// Loads every agent of a policy.
+    ///
+    /// # Errors
+    /// The first agent that does not load, and why.
+    pub async fn load_agents(
+        self: &Arc<Self>,
+        policy: &Policy,
+        models: &BTreeMap<String, Arc<dyn Model>>,
+    ) -> Result<Agents, AgentError> {
+        let mut by_name = BTreeMap::new();
+        for agent in policy.agents.values() {
+            let loaded = self.load_agent(policy, models, agent).await?;
+            by_name.insert(agent.name.clone(), Arc::new(loaded));
+        }
+        Ok(Agents { policy_digest: policy.digest.clone(), by_name })
+    }
+
+    /// Loads one agent of a policy.
+    ///
+    /// # Errors
+    /// [`AgentError`].
+    pub async fn load_agent(
+        self: &Arc<Self>,
+        policy: &Policy,
+        models: &BTreeMap<String, Arc<dyn Model>>,
+        agent: &AgentPolicy,
+    ) -> Result<Agent, AgentError> {
+        self.protect_policy(policy);
+        let failed =
+            |path: &PathBuf, location: &Location, source: LoadError| AgentError::Component {
+                agent: agent.name.clone(),
+                path: path.clone(),
+                location: location.clone(),
+                source: Box::new(source),
+            };
+        let loaded = self.load_file(&agent.component).await;
+        let planner = loaded
+            .and_then(|loaded| self.agent(&loaded, AgentGrants::of_agent(agent)))
+            .map_err(|error| failed(&agent.component, &agent.location, error))?;
+        let mut tools = Vec::new();
+        for tool in policy.tools.values() {
+            if !agent.tools.iter().any(|selector| selector.tool == tool.name) {
+                continue;
+            }
+            let wrong = |error| failed(&tool.component, &tool.location, error);
+            let loaded = self.load_file(&tool.component).await.map_err(wrong)?;
+            let grants = AgentGrants::of_tool(agent, tool);
+            let limits = grants.limits.clone();
+            let linked = self.tool(&loaded, grants).await.map_err(wrong)?;
+            tools.push(LoadedTool { name: tool.name.clone(), tool: linked, limits });
+        }
+        let tools =
+            AgentTools::select(&agent.tools, &tools).map_err(|source| AgentError::Tools {
+                agent: agent.name.clone(),
+                location: agent.location.clone(),
+                source,
+            })?;
+        Ok(Agent {
+            name: agent.name.clone(),
+            planner,
+            tools,
+            models: Arc::new(Models {
+                by_name: models.clone(),
+                default: agent.model.clone(),
+                grants: agent.grants.clone(),
+            }),
+            limits: agent.limits.clone(),
+            budget: agent.budget.clone(),
+        })
+    }
+}

@@ -1,0 +1,137 @@
+//! What a store holds: one call of one guest.
+
+use std::sync::Arc;
+
+use taskrun::event::Event;
+use taskrun::policy::Capability;
+use taskrun::ports::call::CallScope;
+use tokio::time::Instant;
+use wasmtime::component::ResourceTable;
+
+use crate::failure::{HANDLES_MAX, Violation};
+use crate::guest::Guest;
+use crate::host::wasi::WasiState;
+use crate::limiter::Limiter;
+
+/// What a guest is called for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// A plan step or a tool call.
+    Call,
+    /// A tool's description: nothing but the log can be used.
+    Describe,
+}
+
+/// State of one call.
+pub(crate) struct CallState {
+    pub(crate) guest: Arc<Guest>,
+    pub(crate) scope: Arc<CallScope>,
+    pub(crate) mode: Mode,
+    pub(crate) table: ResourceTable,
+    pub(crate) limiter: Limiter,
+    pub(crate) deadline: Instant,
+    /// Made when the guest first uses WASI.
+    pub(crate) wasi: Option<Box<WasiState>>,
+    /// Answers of models that are not dropped yet.
+    pub(crate) open_streams: u32,
+    /// Directories that are read through WASI.
+    pub(crate) open_directories: u32,
+    host_calls: u32,
+    pending: Option<Violation>,
+}
+
+impl CallState {
+    pub(crate) fn new(
+        guest: Arc<Guest>,
+        scope: Arc<CallScope>,
+        mode: Mode,
+        deadline: Instant,
+    ) -> Self {
+        let mut table = ResourceTable::new();
+        table.set_max_capacity(HANDLES_MAX);
+        Self {
+            limiter: Limiter::new(&guest.limits),
+            guest,
+            scope,
+            mode,
+            table,
+            deadline,
+            wasi: None,
+            open_streams: 0,
+            open_directories: 0,
+            host_calls: 0,
+            pending: None,
+        }
+    }
+
+    fn count(&mut self) -> Result<(), Violation> {
+        let limit = self.guest.limits.host_calls;
+        self.host_calls = self.host_calls.saturating_add(1);
+        match self.host_calls > limit {
+            true => Err(Violation::Limit { what: "host calls", limit: limit.into() }),
+            false => Ok(()),
+        }
+    }
+
+    /// Every host function of ours that a tool may use while it describes itself begins with
+    /// this.
+    pub(crate) fn enter(&mut self) -> Result<(), Violation> {
+        self.count()
+    }
+
+    /// Every other host function of ours begins with this.
+    pub(crate) fn enter_capability(&mut self, interface: &str) -> Result<(), Violation> {
+        self.count()?;
+        match self.mode {
+            Mode::Call => Ok(()),
+            Mode::Describe => {
+                Err(Violation::Contract(format!("`describe` may not use {interface}")))
+            }
+        }
+    }
+
+    /// The same for functions of WASI, whose implementation asks for its state and cannot be
+    /// refused it: a guest past its limit is ended where it next looks at the epoch.
+    pub(crate) fn enter_wasi(&mut self) {
+        if let Err(violation) = self.count()
+            && self.pending.is_none()
+        {
+            self.pending = Some(violation);
+            self.guest.engine.wasmtime().increment_epoch();
+        }
+    }
+
+    /// Why the guest must end, if it must.
+    pub(crate) fn must_end(&self) -> Option<Violation> {
+        if let Some(violation) = &self.pending {
+            return Some(violation.clone());
+        }
+        let stop = self.scope.stop();
+        if stop.is_forced() {
+            return stop.cause().map(Violation::Stopped);
+        }
+        (Instant::now() >= self.deadline).then(|| {
+            let limit_ms = taskrun::time::millis(self.scope.deadline());
+            Violation::Deadline { limit_ms }
+        })
+    }
+
+    /// Records that a rule refused the guest something.
+    pub(crate) fn record_denial(&self, capability: Capability, subject: &str, rule: String) {
+        record_denial(&self.scope, capability, subject, rule);
+    }
+}
+
+/// Most bytes of a denied path or address in the journal; a guest chooses them.
+const SUBJECT_BYTES_MAX: usize = 1_024;
+
+/// Records that a rule refused a guest something. `rule` is for operators.
+pub(crate) fn record_denial(
+    scope: &CallScope,
+    capability: Capability,
+    subject: &str,
+    rule: String,
+) {
+    let subject = taskrun::ports::call::cut(subject, SUBJECT_BYTES_MAX).to_owned();
+    scope.record(Event::PolicyDecision { capability: capability.to_string(), subject, rule });
+}

@@ -1,0 +1,166 @@
+//! Tools' components behind the port [`Tool`].
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use taskrun::event::Event;
+use taskrun::message::LogLevel;
+use taskrun::ports::call::{
+    CallFailure, CallScope, CallScopeParts, Remaining, RunContext, ScopeLimits, StopSignal,
+};
+use taskrun::ports::tool::{Tool, ToolCall, ToolFailure, ToolSpec, ToolValue};
+use taskrun::time::{SeededRandom, SimulatedClock, Timestamp};
+
+use crate::bindings::tool::ToolPre;
+use crate::call;
+use crate::engine::Engine;
+use crate::error::LoadError;
+use crate::grants::Role;
+use crate::guest::{AgentGrants, Guest};
+use crate::link::link;
+use crate::load::Loaded;
+use crate::state::{CallState, Mode};
+use crate::{json, measure, spec};
+
+/// Lines that a tool may log while it describes itself.
+const DESCRIBE_EVENTS_MAX: u32 = 100;
+/// Bytes of those lines.
+const DESCRIBE_LOG_BYTES_MAX: u64 = 64 << 10;
+
+struct ToolComponent {
+    pre: ToolPre<CallState>,
+    guest: Arc<Guest>,
+    specs: Vec<ToolSpec>,
+}
+
+impl Engine {
+    /// Checks a tool's component against the grants of the agent that will call it, links it,
+    /// and has it describe itself.
+    ///
+    /// # Errors
+    /// As [`Engine::agent`], [`LoadError::Describe`] or [`LoadError::Description`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the instance at once.
+    pub async fn tool(
+        self: &Arc<Self>,
+        loaded: &Loaded,
+        with: AgentGrants,
+    ) -> Result<Arc<dyn Tool>, LoadError> {
+        let (pre, guest) = link(self, loaded, Role::Tool, with)?;
+        let pre = ToolPre::new(pre)
+            .map_err(|error| LoadError::Mismatch { detail: format!("{error:#}") })?;
+        let specs = describe(&pre, &guest, self.options().describe_deadline)
+            .await
+            .map_err(LoadError::Describe)?;
+        spec::check(&specs)?;
+        Ok(Arc::new(ToolComponent { pre, guest, specs }))
+    }
+}
+
+/// Asks a tool for its functions. It sees no time pass and the same random numbers each time, so
+/// that it can only say the same.
+async fn describe(
+    pre: &ToolPre<CallState>,
+    guest: &Arc<Guest>,
+    deadline: Duration,
+) -> Result<Vec<ToolSpec>, CallFailure> {
+    let scope = Arc::new(CallScope::new(CallScopeParts {
+        context: RunContext::default(),
+        stop: StopSignal::never(),
+        deadline,
+        clock: Arc::new(SimulatedClock::new(Timestamp(0))),
+        random: Arc::new(SeededRandom::new(0)),
+        models: None,
+        tools: Arc::new(Vec::new()),
+        state: BTreeMap::new(),
+        remaining: Remaining::default(),
+        limits: ScopeLimits { events: DESCRIBE_EVENTS_MAX, bytes: DESCRIBE_LOG_BYTES_MAX },
+        wake: Arc::default(),
+    }));
+    let pre = pre.clone();
+    let described = call::run(guest, Arc::clone(&scope), Mode::Describe, move |store| {
+        Box::pin(async move {
+            let tool = pre.instantiate_async(&mut *store).await?;
+            tool.taskrun_plugin_tools().call_describe(store).await
+        })
+    })
+    .await;
+    show_log(guest, &scope);
+    let specs: Vec<ToolSpec> = described?.into_iter().map(ToolSpec::from).collect();
+    measure::check(measure::specs(&specs), guest.limits.result_bytes)?;
+    Ok(specs)
+}
+
+/// There is no run whose log could take these lines.
+fn show_log(guest: &Guest, scope: &CallScope) {
+    for event in scope.finish().events {
+        if let Event::Log { level, message, .. } = event {
+            let source = &guest.source;
+            match level {
+                LogLevel::Trace | LogLevel::Debug => {
+                    tracing::debug!(%source, said = ?message, "describe")
+                }
+                LogLevel::Info => tracing::info!(%source, said = ?message, "describe"),
+                LogLevel::Warn | LogLevel::Error => {
+                    tracing::warn!(%source, said = ?message, "describe")
+                }
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Tool for ToolComponent {
+    fn digest(&self) -> &str {
+        &self.guest.digest
+    }
+
+    fn hears_cancellation(&self) -> bool {
+        self.guest.hears_cancellation
+    }
+
+    fn specs(&self) -> &[ToolSpec] {
+        &self.specs
+    }
+
+    async fn call(
+        &self,
+        call: ToolCall,
+        scope: Arc<CallScope>,
+    ) -> Result<Result<ToolValue, ToolFailure>, CallFailure> {
+        let pre = self.pre.clone();
+        let result = call::run(&self.guest, scope, Mode::Call, move |store| {
+            Box::pin(async move {
+                let tool = pre.instantiate_async(&mut *store).await?;
+                tool.taskrun_plugin_tools().call_call(store, &(&call).into()).await
+            })
+        })
+        .await?;
+        let limit = self.guest.limits.result_bytes;
+        match result {
+            Ok(value) => {
+                let value = ToolValue::from(value);
+                measure::check(measure::tool_value(&value), limit)?;
+                check_json("its result", &value.value)?;
+                if let Some(data) = &value.server_data {
+                    check_json("its server data", data)?;
+                }
+                Ok(Ok(value))
+            }
+            Err(failure) => {
+                let failure = ToolFailure::from(failure);
+                measure::check(measure::tool_failure(&failure), limit)?;
+                Ok(Err(failure))
+            }
+        }
+    }
+}
+
+fn check_json(what: &str, text: &str) -> Result<(), CallFailure> {
+    json::check(text).map_err(|problem| CallFailure::Contract {
+        detail: format!("{what} is not JSON: {problem}"),
+    })
+}

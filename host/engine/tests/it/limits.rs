@@ -1,0 +1,296 @@
+//! Guests that take more than they may, or break.
+
+use std::time::Duration;
+
+use taskrun::ports::call::CallFailure;
+
+use crate::support::*;
+
+fn limit(what: &str, limit: u64) -> CallFailure {
+    CallFailure::Limit { what: what.to_owned(), limit }
+}
+
+async fn failure_of(code: &str) -> CallFailure {
+    failure_under(code, grants("")).await
+}
+
+async fn failure_under(code: &str, with: taskrun_engine::AgentGrants) -> CallFailure {
+    run(tool_bytes("", code), with).await.unwrap_err()
+}
+
+#[tokio::test]
+async fn a_tool_answers() {
+    let value = run(tool_bytes("", OK), grants("")).await.unwrap().unwrap();
+    assert_eq!(value.value, "true");
+    assert_eq!(value.bounds, None);
+}
+
+#[tokio::test]
+async fn an_agent_answers() {
+    let engine = engine();
+    let loaded = engine.load(agent_bytes("", "")).await.unwrap();
+    let planner = engine.agent(&loaded, grants("")).unwrap();
+    assert!(!planner.hears_cancellation());
+    assert_eq!(planner.digest(), loaded.digest());
+    let result = planner.plan(plan_input(), patient()).await.unwrap().unwrap();
+    let taskrun::ports::planner::Decision::FinalResponse(message) = result.decision else {
+        panic!("{:?}", result.decision)
+    };
+    assert_eq!(message.joined_text(), "done");
+}
+
+#[tokio::test]
+async fn memory_is_bounded() {
+    let grow =
+        "(loop $l (br_if $l (i32.ne (memory.grow (i32.const 1)) (i32.const -1)))) unreachable";
+    let with = limited(|limits| limits.memory_bytes = 4 << 20);
+    assert_eq!(failure_under(grow, with).await, CallFailure::Memory { limit_bytes: 4 << 20 });
+    // At once to 4 GiB, past the slot of the pool.
+    let huge = "(drop (memory.grow (i32.const 65000))) unreachable";
+    assert_eq!(failure_of(huge).await, CallFailure::Memory { limit_bytes: 64 << 20 });
+    // What a component begins with counts too.
+    let with = limited(|limits| limits.memory_bytes = 1 << 20);
+    let refused = tool(&engine(), tool_bytes("", OK), with).await.err().unwrap();
+    assert!(refused.to_string().contains("memory limit of 1048576 bytes"), "{refused}");
+}
+
+#[tokio::test]
+async fn tables_are_bounded() {
+    let imports = r#"(import "taskrun:plugin/log@0.1.0" "log" (func (param i32 i32 i32 i32 i32)))"#;
+    let code = format!(
+        r#"(loop $l
+            (br_if $l (i32.ne (table.grow $t (ref.null func) (i32.const 1000)) (i32.const -1))))
+        {OK}) (table $t 1 funcref) (func (unreachable)"#
+    );
+    let failure = run(tool_bytes(imports, &code), grants("")).await.unwrap_err();
+    assert_eq!(failure, limit("table elements", 10_000));
+}
+
+#[tokio::test]
+async fn a_stack_overflow_is_one() {
+    let code = "(call $deep) unreachable) (func $deep (call $deep) (call $deep)";
+    assert_eq!(failure_of(code).await, CallFailure::Stack);
+}
+
+#[tokio::test]
+async fn traps_have_names_and_nothing_more() {
+    let trap = |code: &str| CallFailure::Trap { code: code.to_owned() };
+    assert_eq!(failure_of("unreachable").await, trap("unreachable"));
+    let division = "(i32.div_u (i32.const 1) (i32.const 0))";
+    assert_eq!(failure_of(division).await, trap("integer divide by zero"));
+    let load = "(i32.load (i32.const -4))";
+    assert_eq!(failure_of(load).await, trap("memory out of bounds"));
+}
+
+#[tokio::test]
+async fn broken_answers_are_breaches_of_contract() {
+    let contract = |failure: &CallFailure| matches!(failure, CallFailure::Contract { .. });
+    let outside = failure_of("(call $ok (i32.const -8) (i32.const 4))").await;
+    assert!(contract(&outside), "{outside:?}");
+    let unaligned = failure_of("(i32.const 4097)").await;
+    assert!(contract(&unaligned), "{unaligned:?}");
+    let discriminant =
+        failure_of("(i32.store8 (i32.const 4096) (i32.const 9)) (i32.const 4096)").await;
+    assert!(contract(&discriminant), "{discriminant:?}");
+    let unicode = failure_of(
+        "(i32.store8 (i32.const 2100) (i32.const 255)) (call $ok (i32.const 2100) (i32.const 4))",
+    )
+    .await;
+    assert!(contract(&unicode), "{unicode:?}");
+    let json = failure_of("(call $ok (i32.const 2048) (i32.const 3))").await;
+    let CallFailure::Contract { detail } = json else { panic!("{json:?}") };
+    assert!(detail.starts_with("its result is not JSON"), "{detail}");
+}
+
+#[tokio::test]
+async fn results_are_bounded() {
+    let text = |bytes: u32| format!("(call $fail (i32.const 0) (i32.const {bytes}))");
+    let with = || limited(|limits| limits.result_bytes = 1_000);
+    assert_eq!(
+        run(tool_bytes("", &text(1_000)), with()).await.unwrap().unwrap_err().error.message.len(),
+        1_000
+    );
+    assert_eq!(failure_under(&text(1_001), with()).await, limit("result bytes", 1_000));
+    assert_eq!(failure_of(&text(1_048_577)).await, limit("result bytes", 1 << 20));
+}
+
+#[tokio::test]
+async fn a_result_of_a_gibibyte_is_refused_before_it_is_read() {
+    // `causes` lists the same half megabyte four thousand times.
+    let code = r#"(local $i i32)
+        (loop $fill
+            (i32.store (i32.add (i32.const 100000) (i32.mul (local.get $i) (i32.const 8))) (i32.const 600000))
+            (i32.store (i32.add (i32.const 100004) (i32.mul (local.get $i) (i32.const 8))) (i32.const 500000))
+            (local.set $i (i32.add (local.get $i) (i32.const 1)))
+            (br_if $fill (i32.lt_u (local.get $i) (i32.const 4000))))
+        (i32.store (i32.const 4124) (i32.const 100000))
+        (i32.store (i32.const 4128) (i32.const 4000))
+        (call $fail (i32.const 0) (i32.const 0))"#;
+    assert_eq!(failure_of(code).await, limit("result bytes", 1 << 20));
+    assert!(peak_bytes() < 1 << 30, "the host has grown");
+    // A list that claims more items than memory could hold.
+    let code = r#"
+        (i32.store (i32.const 4124) (i32.const 0))
+        (i32.store (i32.const 4128) (i32.const 100000))
+        (call $fail (i32.const 0) (i32.const 0))"#;
+    let with = limited(|limits| limits.host_call_bytes = 1 << 20);
+    assert_eq!(failure_under(code, with).await, limit("result bytes", 1 << 20));
+}
+
+fn status(key: &str) -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(key)).unwrap();
+    line.trim_matches(|c: char| !c.is_ascii_digit()).parse::<u64>().unwrap() << 10
+}
+
+fn resident_bytes() -> u64 {
+    status("VmRSS:")
+}
+
+fn peak_bytes() -> u64 {
+    status("VmHWM:")
+}
+
+const LOG: &str =
+    r#"(import "taskrun:plugin/log@0.1.0" "log" (func $log (param i32 i32 i32 i32 i32)))"#;
+
+#[tokio::test]
+async fn host_calls_are_counted() {
+    let code = r#"(loop $l
+        (call $log (i32.const 2) (i32.const 2048) (i32.const 3) (i32.const 0) (i32.const 0))
+        (br $l)) unreachable"#;
+    let with = limited(|limits| limits.host_calls = 500);
+    let scope = patient();
+    let failure = run_in(tool_bytes(LOG, code), with, scope.clone()).await.unwrap_err();
+    assert_eq!(failure, limit("host calls", 500));
+    assert_eq!(scope.finish().events.len(), 500);
+}
+
+#[tokio::test]
+async fn what_a_host_call_carries_is_bounded() {
+    let code = "(call $log (i32.const 2) (i32.const 0) (i32.const 1000000) (i32.const 0) (i32.const 0)) unreachable";
+    let with = limited(|limits| limits.host_call_bytes = 64 << 10);
+    let failure = run(tool_bytes(LOG, code), with).await.unwrap_err();
+    assert_eq!(failure, limit("bytes of a host call", 64 << 10));
+}
+
+#[tokio::test]
+async fn a_long_line_is_cut() {
+    let code = format!(
+        "(call $log (i32.const 2) (i32.const 0) (i32.const 1000000) (i32.const 0) (i32.const 0)) {OK}"
+    );
+    let scope = patient();
+    run_in(tool_bytes(LOG, &code), grants(""), scope.clone()).await.unwrap().unwrap();
+    let events = scope.finish().events;
+    assert!(
+        matches!(&events[..], [taskrun::event::Event::Log { message, .. }] if message.len() == 8 << 10)
+    );
+}
+
+#[tokio::test]
+async fn a_trapped_call_leaves_nothing_behind() {
+    let engine = engine();
+    let trapping = tool(
+        &engine,
+        tool_bytes("", "(drop (memory.grow (i32.const 500))) unreachable"),
+        grants(""),
+    )
+    .await
+    .unwrap();
+    let good = tool(&engine, tool_bytes("", OK), grants("")).await.unwrap();
+    for _ in 0..200 {
+        assert!(trapping.call(call(), patient()).await.is_err());
+    }
+    assert!(good.call(call(), patient()).await.unwrap().is_ok());
+    assert!(resident_bytes() < 1 << 30);
+}
+
+#[tokio::test]
+async fn more_calls_than_slots_all_succeed() {
+    let engine = engine();
+    let sleeper = tool(
+        &engine,
+        tool_bytes(
+            r#"(import "taskrun:plugin/clock@0.1.0" "sleep" (func $sleep (param i64 i32)))"#,
+            &format!("(call $sleep (i64.const 5) (i32.const 5120)) {OK}"),
+        ),
+        grants(""),
+    )
+    .await
+    .unwrap();
+    let calls = (0..100).map(|_| {
+        let sleeper = sleeper.clone();
+        tokio::spawn(async move { sleeper.call(call(), patient()).await })
+    });
+    for result in futures::future::join_all(calls).await {
+        assert_eq!(result.unwrap().unwrap().unwrap().value, "true");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_endless_loop_meets_its_deadline() {
+    let loops = [
+        "(loop $l (br $l)) unreachable",
+        "(loop $l (memory.fill (i32.const 0) (i32.const 0) (i32.const 1000000)) (br $l)) unreachable",
+        "(loop $l (memory.copy (i32.const 0) (i32.const 8) (i32.const 1000000)) (br $l)) unreachable",
+    ];
+    for code in loops {
+        let tool = tool(&engine(), tool_bytes("", code), grants("")).await.unwrap();
+        let scope = scope(Duration::from_millis(80), taskrun::ports::call::StopSignal::never());
+        let started = tokio::time::Instant::now();
+        let failure = tool.call(call(), scope).await.unwrap_err();
+        assert_eq!(failure, CallFailure::Deadline { limit_ms: 80 });
+        assert!(started.elapsed() >= Duration::from_millis(80));
+        assert!(started.elapsed() < Duration::from_secs(5));
+    }
+}
+
+#[tokio::test]
+async fn one_guests_deadline_is_not_anothers() {
+    let engine = engine();
+    let spinner =
+        tool(&engine, tool_bytes("", "(loop $l (br $l)) unreachable"), grants("")).await.unwrap();
+    let good = tool(
+        &engine,
+        tool_bytes(
+            r#"(import "taskrun:plugin/clock@0.1.0" "sleep" (func $sleep (param i64 i32)))"#,
+            &format!("(call $sleep (i64.const 200) (i32.const 5120)) {OK}"),
+        ),
+        grants(""),
+    )
+    .await
+    .unwrap();
+    let short = scope(Duration::from_millis(50), taskrun::ports::call::StopSignal::never());
+    let (spun, slept) = tokio::join!(spinner.call(call(), short), good.call(call(), patient()));
+    assert!(matches!(spun, Err(CallFailure::Deadline { .. })));
+    assert!(slept.unwrap().is_ok());
+}
+
+#[tokio::test]
+async fn a_parked_guest_meets_its_deadline() {
+    let bytes = tool_bytes(
+        r#"(import "taskrun:plugin/clock@0.1.0" "sleep" (func $sleep (param i64 i32)))"#,
+        "(call $sleep (i64.const 3600000) (i32.const 5120)) unreachable",
+    );
+    let scope = scope(Duration::from_millis(50), taskrun::ports::call::StopSignal::never());
+    let failure = run_in(bytes, grants(""), scope).await.unwrap_err();
+    assert_eq!(failure, CallFailure::Deadline { limit_ms: 50 });
+}
+
+#[tokio::test]
+async fn instantiation_and_post_return_are_inside_the_deadline() {
+    let spins = "(func $spin (loop $l (br $l)))";
+    let start = format!("{OK}) {spins} (start $spin) (func");
+    let engine = engine_with(taskrun_engine::EngineOptions {
+        describe_deadline: Duration::from_millis(50),
+        ..Default::default()
+    });
+    let refused = tool(&engine, tool_bytes("", &start), grants("")).await.err().unwrap();
+    assert!(refused.to_string().contains("deadline of 50 ms"), "{refused}");
+    let post = format!(
+        r#"{OK}) {spins} (func (export "cabi_post_taskrun:plugin/tools@0.1.0#call") (param i32) (call $spin)"#
+    );
+    let tool = tool(&engine, tool_bytes("", &post), grants("")).await.unwrap();
+    let scope = scope(Duration::from_millis(50), taskrun::ports::call::StopSignal::never());
+    assert_eq!(tool.call(call(), scope).await.unwrap_err(), CallFailure::Deadline { limit_ms: 50 });
+}

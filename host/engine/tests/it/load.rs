@@ -1,0 +1,165 @@
+//! Bytes that are no component, and components that are not for us.
+
+use std::io::Write;
+
+use taskrun_engine::{EngineOptions, ImportClass, Kind, LoadError};
+
+use crate::support::*;
+
+async fn error_of(bytes: Vec<u8>) -> LoadError {
+    engine().load(bytes).await.unwrap_err()
+}
+
+#[tokio::test]
+async fn what_is_not_webassembly_is_named() {
+    assert!(matches!(error_of(Vec::new()).await, LoadError::Empty));
+    assert!(matches!(error_of(b"hello, world".to_vec()).await, LoadError::NotWasm));
+    assert!(matches!(error_of(b"(component)".to_vec()).await, LoadError::NotWasm));
+    assert!(matches!(error_of(b"\0as".to_vec()).await, LoadError::Truncated { .. }));
+    let module = wat::parse_str("(module)").unwrap();
+    let error = error_of(module).await;
+    assert!(matches!(error, LoadError::CoreModule));
+    assert!(error.to_string().contains("core module, not a component"), "{error}");
+}
+
+#[tokio::test]
+async fn a_component_cut_anywhere_does_not_load() {
+    let whole = tool_bytes("", OK);
+    let engine = engine();
+    for len in (0..whole.len()).step_by(whole.len() / 40) {
+        let error = engine.load(whole[..len].to_vec()).await;
+        // A cut between two sections leaves a component without exports.
+        let Err(error) = error else { continue };
+        let expected = matches!(
+            error,
+            LoadError::Empty | LoadError::Truncated { .. } | LoadError::Invalid { .. }
+        );
+        assert!(expected, "{len}: {error}");
+    }
+    let mut garbage = whole;
+    let middle = garbage.len() / 2;
+    garbage[middle..].fill(0xff);
+    assert!(matches!(
+        engine.load(garbage).await,
+        Err(LoadError::Invalid { .. } | LoadError::Truncated { .. })
+    ));
+}
+
+#[tokio::test]
+async fn a_component_that_is_too_large_is_not_read() {
+    let engine = engine_with(EngineOptions { component_bytes_max: 1_000, ..Default::default() });
+    let error = engine.load(tool_bytes("", OK)).await.unwrap_err();
+    assert!(matches!(error, LoadError::TooLarge { limit: 1_000, .. }), "{error}");
+    // A sparse file of 200 MiB against the default limit.
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(200 << 20).unwrap();
+    let error = self::engine().load_file(file.path()).await.unwrap_err();
+    assert!(matches!(error, LoadError::TooLarge { bytes, .. } if bytes == 200 << 20), "{error}");
+}
+
+#[tokio::test]
+async fn a_file_is_loaded_and_a_missing_one_named() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    let bytes = tool_bytes("", OK);
+    file.write_all(&bytes).unwrap();
+    let loaded = engine().load_file(file.path()).await.unwrap();
+    let inspection = loaded.inspect();
+    assert_eq!(inspection.digest, format!("blake3:{}", blake3::hash(&bytes).to_hex()));
+    assert_eq!(inspection.size, bytes.len() as u64);
+    assert_eq!(inspection.kind, Kind::Tool);
+    let error = engine().load_file("/does/not/exist.wasm".as_ref()).await.unwrap_err();
+    assert!(error.to_string().contains("/does/not/exist.wasm"), "{error}");
+}
+
+#[tokio::test]
+async fn an_inspection_lists_imports_with_what_they_take() {
+    let imports = r#"
+        (import "taskrun:plugin/log@0.1.0" "log" (func (param i32 i32 i32 i32 i32)))
+        (import "taskrun:plugin/workspace-read@0.1.0" "read" (func (param i32 i32 i64 i32 i32)))
+    "#;
+    let loaded = engine().load(tool_bytes(imports, OK)).await.unwrap();
+    let inspection = loaded.inspect();
+    let class = |name: &str| {
+        let name = format!("taskrun:plugin/{name}@0.1.0");
+        let import = inspection.imports.iter().find(|import| import.interface == name);
+        import.map(|import| (import.class, import.functions.clone()))
+    };
+    assert_eq!(class("log"), Some((ImportClass::Always, vec!["log".to_owned()])));
+    let reading = ImportClass::Capability(taskrun::policy::Capability::WorkspaceRead);
+    assert_eq!(class("workspace-read"), Some((reading, vec!["read".to_owned()])));
+    assert_eq!(class("types").map(|(class, _)| class), Some(ImportClass::Types));
+    assert_eq!(class("http"), None);
+}
+
+#[tokio::test]
+async fn the_other_role_and_no_role_are_refused() {
+    let engine = engine();
+    let tool = engine.load(tool_bytes("", OK)).await.unwrap();
+    let error = engine.agent(&tool, grants("")).err().unwrap();
+    let text = error.to_string();
+    assert!(
+        text.contains("taskrun:plugin/planner@0.1.0") && text.contains("plugin/tools@0.1.0"),
+        "{text}"
+    );
+    let agent = engine.load(agent_bytes("", "")).await.unwrap();
+    assert_eq!(agent.inspect().kind, Kind::Agent);
+    let error = engine.tool(&agent, grants("")).await.err().unwrap();
+    assert!(matches!(error, LoadError::WrongWorld { .. }), "{error}");
+    let neither = engine.load(wat::parse_str("(component)").unwrap()).await.unwrap();
+    assert_eq!(neither.inspect().kind, Kind::Other);
+    let error = engine.agent(&neither, grants("")).err().unwrap();
+    assert!(error.to_string().contains("exports nothing"), "{error}");
+}
+
+#[tokio::test]
+async fn another_version_of_the_interfaces_is_named_with_ours() {
+    let future = r#"(component
+        (import "taskrun:plugin/log@0.2.0" (instance (export "log" (func (param "m" string))))))"#;
+    let error = error_of(wat::parse_str(future).unwrap()).await;
+    let text = error.to_string();
+    assert!(matches!(error, LoadError::Version { .. }), "{text}");
+    assert!(text.contains("taskrun:plugin/log version 0.2.0") && text.contains("0.1.0"), "{text}");
+}
+
+#[tokio::test]
+async fn a_compatible_version_with_another_form_says_what_does_not_fit() {
+    let bytes = tool_bytes("", OK);
+    let engine = engine();
+    drop(engine.load(bytes).await.unwrap());
+    let odd = r#"(component
+        (import "taskrun:plugin/random@0.1.0" (instance (export "bytes" (func (param "len" string)))))
+        (instance $tools)
+        (export "taskrun:plugin/tools@0.1.0" (instance $tools)))"#;
+    let loaded = engine.load(wat::parse_str(odd).unwrap()).await.unwrap();
+    let error = engine.tool(&loaded, grants("")).await.err().unwrap();
+    assert!(matches!(error, LoadError::Mismatch { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn async_features_are_named() {
+    let text = r#"(component
+        (core module $m (func (export "f")))
+        (core instance $i (instantiate $m))
+        (func (export "f") async (canon lift (core func $i "f") async)))"#;
+    let Ok(bytes) = wat::parse_str(text) else { panic!("the text is right") };
+    let error = error_of(bytes).await;
+    assert!(matches!(error, LoadError::Async { .. }), "{error}");
+    assert!(error.to_string().contains("--backend-qjs-disable-async"), "{error}");
+}
+
+#[tokio::test]
+async fn what_an_instance_cannot_have_is_refused() {
+    let memories = "(component (core module $m (memory 1)) (core instance (instantiate $m)) (core instance (instantiate $m)))";
+    let large = "(component (core module $m (memory 2000)) (core instance (instantiate $m)))";
+    let table =
+        "(component (core module $m (table 10000000 funcref)) (core instance (instantiate $m)))";
+    let many = format!(
+        "(component (core module $m) {})",
+        "(core instance (instantiate $m))".repeat(10_000)
+    );
+    for text in [memories, large, table, &many] {
+        let error = error_of(wat::parse_str(text).unwrap()).await;
+        let refused = matches!(error, LoadError::TooMuch { .. } | LoadError::Invalid { .. });
+        assert!(refused, "{error}");
+    }
+}

@@ -1,0 +1,14 @@
+//! Components that try things, and what must come of it.
+
+#![expect(clippy::unwrap_used, reason = "a test that finds nothing to unwrap has failed")]
+
+mod cache;
+mod describe;
+mod examples;
+mod grants;
+mod host;
+mod limits;
+mod load;
+mod own_files;
+mod stop;
+mod support;

@@ -1,0 +1,144 @@
+//! Guests that are stopped, and host functions that fail.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use taskrun::ports::call::{CallFailure, StopCause, StopSignal};
+use taskrun::time::{Clock, Timestamp};
+use tokio::time::Instant;
+
+use crate::support::*;
+
+const CLOCK: &str = r#"
+    (import "taskrun:plugin/clock@0.1.0" "sleep" (func $sleep (param i64 i32)))
+    (import "taskrun:plugin/clock@0.1.0" "now" (func $now (result i64)))
+"#;
+
+async fn stopped_after(code: &str, times: u32) -> (CallFailure, Duration) {
+    let engine = engine();
+    let tool = tool(&engine, tool_bytes(CLOCK, code), grants("")).await.unwrap();
+    let stop = StopSignal::new(engine.interrupt());
+    let scope = scope(Duration::from_secs(60), stop.clone());
+    let task = tokio::spawn(async move { tool.call(call(), scope).await });
+    tokio::time::sleep(Duration::from_millis(30)).await;
+    let asked = Instant::now();
+    for _ in 0..times {
+        stop.force(StopCause::Shutdown);
+    }
+    let failure = task.await.unwrap().unwrap_err();
+    (failure, asked.elapsed())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_spinning_guest_is_stopped() {
+    let (failure, took) = stopped_after("(loop $l (br $l)) unreachable", 1).await;
+    assert_eq!(failure, CallFailure::Stopped { cause: StopCause::Shutdown });
+    assert!(took < Duration::from_secs(2), "{took:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_parked_guest_is_stopped_also_twice() {
+    // `clock.sleep` would return early when asked; this one goes back to sleep.
+    let code = "(loop $l (call $sleep (i64.const 3600000) (i32.const 5120)) (br $l)) unreachable";
+    let (failure, took) = stopped_after(code, 2).await;
+    assert_eq!(failure, CallFailure::Stopped { cause: StopCause::Shutdown });
+    assert!(took < Duration::from_secs(2), "{took:?}");
+}
+
+#[tokio::test]
+async fn a_call_that_waits_for_a_slot_is_stopped() {
+    let engine =
+        engine_with(taskrun_engine::EngineOptions { instances: Some(1), ..Default::default() });
+    let sleeper = "(call $sleep (i64.const 3600000) (i32.const 5120)) unreachable";
+    let tool = tool(&engine, tool_bytes(CLOCK, sleeper), grants("")).await.unwrap();
+    let first = tokio::spawn({
+        let tool = tool.clone();
+        async move { tool.call(call(), patient()).await }
+    });
+    tokio::time::sleep(Duration::from_millis(30)).await;
+    let stop = StopSignal::never();
+    let scope = scope(Duration::from_millis(1), stop.clone());
+    let second = tokio::spawn(async move { tool.call(call(), scope).await });
+    tokio::time::sleep(Duration::from_millis(30)).await;
+    assert!(!second.is_finished(), "the deadline counts from the slot on");
+    stop.force(StopCause::Canceled);
+    let failure = second.await.unwrap().unwrap_err();
+    assert_eq!(failure, CallFailure::Stopped { cause: StopCause::Canceled });
+    first.abort();
+}
+
+#[tokio::test]
+async fn a_sleep_ends_early_when_asked_and_the_guest_goes_on() {
+    let code = format!(
+        "(call $sleep (i64.const 3600000) (i32.const 5120)) (if (i32.eqz (i32.load8_u (i32.const 5120))) (then unreachable)) {OK}"
+    );
+    let engine = engine();
+    let tool = tool(&engine, tool_bytes(CLOCK, &code), grants("")).await.unwrap();
+    let stop = StopSignal::new(engine.interrupt());
+    let scope = scope(Duration::from_secs(60), stop.clone());
+    let task = tokio::spawn(async move { tool.call(call(), scope).await });
+    tokio::time::sleep(Duration::from_millis(30)).await;
+    stop.ask(StopCause::Canceled);
+    assert!(task.await.unwrap().unwrap().is_ok());
+}
+
+#[tokio::test]
+async fn whoever_imports_cancellation_hears_it() {
+    let import = r#"(import "taskrun:plugin/cancellation@0.1.0" "requested" (func $requested (result i32)))"#;
+    let code = format!("(loop $l (br_if $l (i32.eqz (call $requested)))) {OK}");
+    let engine = engine();
+    let tool = tool(&engine, tool_bytes(import, &code), grants("")).await.unwrap();
+    assert!(tool.hears_cancellation());
+    let stop = StopSignal::never();
+    stop.ask(StopCause::Canceled);
+    let scope = scope(Duration::from_secs(60), stop);
+    assert!(tool.call(call(), scope).await.unwrap().is_ok());
+}
+
+#[tokio::test]
+async fn a_dropped_call_frees_its_slot() {
+    let engine =
+        engine_with(taskrun_engine::EngineOptions { instances: Some(1), ..Default::default() });
+    let sleeper = "(call $sleep (i64.const 3600000) (i32.const 5120)) unreachable";
+    let tool = tool(&engine, tool_bytes(CLOCK, sleeper), grants("")).await.unwrap();
+    for _ in 0..20 {
+        let call = tool.call(call(), patient());
+        assert!(tokio::time::timeout(Duration::from_millis(5), call).await.is_err());
+    }
+    let good = self::tool(&engine, tool_bytes("", OK), grants("")).await.unwrap();
+    assert!(good.call(call(), patient()).await.unwrap().is_ok());
+}
+
+struct BrokenClock;
+
+#[async_trait]
+impl Clock for BrokenClock {
+    fn now(&self) -> Timestamp {
+        panic!("the clock is broken")
+    }
+
+    fn monotonic(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    async fn sleep(&self, _: Duration) {
+        tokio::task::yield_now().await;
+        panic!("the clock is broken")
+    }
+}
+
+#[tokio::test]
+async fn a_panic_in_a_host_function_fails_one_call() {
+    let engine = engine();
+    for code in [
+        "(drop (call $now)) unreachable",
+        "(call $sleep (i64.const 1) (i32.const 5120)) unreachable",
+    ] {
+        let tool = tool(&engine, tool_bytes(CLOCK, code), grants("")).await.unwrap();
+        let scope = scope_on(Arc::new(BrokenClock), Duration::from_secs(60), StopSignal::never());
+        assert_eq!(tool.call(call(), scope).await.unwrap_err(), CallFailure::Internal);
+    }
+    let good = tool(&engine, tool_bytes("", OK), grants("")).await.unwrap();
+    assert!(good.call(call(), patient()).await.unwrap().is_ok());
+}

@@ -1,0 +1,75 @@
+//! The agents and tools of `guest-examples/`, built with this crate and at hand as bytes: for
+//! tests, benchmarks and the demo.
+
+/// A component and what it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Example {
+    /// Name of its crate, such as `workspace`.
+    pub name: &'static str,
+    /// The component.
+    pub bytes: &'static [u8],
+    /// The world it is made for.
+    pub kind: Kind,
+}
+
+/// The world a component is made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// It exports `planner`.
+    Agent,
+    /// It exports `tools`.
+    Tool,
+}
+
+macro_rules! examples {
+    ($($(#[doc = $doc:literal])+ $constant:ident = $kind:ident $name:literal;)+) => {
+        $(
+            $(#[doc = $doc])+
+            pub const $constant: super::Example = super::Example {
+                name: $name,
+                bytes: include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".wasm")),
+                kind: super::Kind::$kind,
+            };
+        )+
+
+        /// All of these.
+        pub const ALL: &[super::Example] = &[$($constant),+];
+    };
+}
+
+/// Components as people write them.
+mod good {
+    examples! {
+        /// Lists, searches, reads and writes the files of the workspace: functions `list`,
+        /// `search`, `read`, `write`.
+        WORKSPACE = Tool "workspace";
+        /// Answers questions from the workspace, without a model.
+        RESEARCHER = Agent "researcher";
+        /// Lets a model decide.
+        CHAT = Agent "chat";
+        /// Plays the script in its task.
+        SCRIPTED = Agent "scripted";
+        /// Answers what its arguments say: functions `lookup`, `change`, `finish`.
+        SCRIPTED_TOOL = Tool "scripted-tool";
+        /// Reads and writes files through `std::fs`: functions `read`, `write`, `list`.
+        WASI_FILES = Tool "wasi-files";
+        /// Gets a page by the `http` interface: function `get`.
+        FETCH = Tool "fetch";
+    }
+}
+
+pub use good::*;
+
+/// Components that the host must survive.
+pub mod evil {
+    examples! {
+        /// One evil thing for each function.
+        TOOL = Tool "evil-tool";
+        /// Spins in `describe`.
+        DESCRIBE = Tool "evil-describe";
+        /// One evil thing for each task.
+        AGENT = Agent "evil-agent";
+        /// Tries to leave its preopened folders: function `attempt`.
+        WASI = Tool "evil-wasi";
+    }
+}

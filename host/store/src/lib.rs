@@ -1,0 +1,19 @@
+//! Stores for task runs, behind the ports of [`taskrun::ports::store`].
+//!
+//! | store | for | what is acknowledged |
+//! | --- | --- | --- |
+//! | [`MemoryStore`] | tests, and runs that need not outlive their process | is in memory |
+//! | [`SqliteStore`] | one machine, any number of processes | is on disk |
+//!
+//! `tests/conformance` says in sentences what both promise.
+
+mod door;
+mod memory;
+mod sqlite;
+mod wake;
+
+pub use memory::MemoryStore;
+pub use sqlite::{
+    Durability, READERS_DEFAULT, SCHEMA_VERSION, SqliteOptions, SqliteStore, Stats,
+    TRANSACTIONS_WAITING_MAX,
+};

@@ -1,0 +1,102 @@
+//! What can go wrong below, and what a caller is told of it.
+
+use std::io;
+use std::path::Path;
+
+use rusqlite::ErrorCode;
+use taskrun::ports::store::StoreError;
+
+/// What went wrong, before anybody said in which file.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// What SQLite said.
+    Sqlite(rusqlite::Error),
+    /// What is stored cannot be.
+    Damaged(String),
+}
+
+impl From<rusqlite::Error> for Fault {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Sqlite(error)
+    }
+}
+
+impl Fault {
+    /// The error of the port.
+    pub(crate) fn at(self, path: &str) -> StoreError {
+        let path = path.to_owned();
+        match self {
+            Self::Damaged(detail) => StoreError::Corrupt { path, detail },
+            Self::Sqlite(error) => {
+                let detail = error.to_string();
+                match kind(&error) {
+                    Kind::Locked => StoreError::Locked { path },
+                    Kind::Full => StoreError::Full { path },
+                    Kind::ReadOnly => StoreError::ReadOnly { path, detail },
+                    Kind::Corrupt => StoreError::Corrupt { path, detail },
+                    Kind::Io | Kind::Other => StoreError::Unavailable { path, detail },
+                }
+            }
+        }
+    }
+
+    /// The error of a commit: after a failed write or sync nobody knows what a restart finds.
+    pub(crate) fn at_commit(self, path: &str) -> StoreError {
+        match &self {
+            Self::Sqlite(error) if matches!(kind(error), Kind::Io | Kind::Other) => {
+                StoreError::Unknown { detail: format!("{path}: {error}") }
+            }
+            Self::Sqlite(_) | Self::Damaged(_) => self.at(path),
+        }
+    }
+}
+
+enum Kind {
+    Locked,
+    Full,
+    ReadOnly,
+    Corrupt,
+    Io,
+    Other,
+}
+
+/// An error of the file system itself that speaks of a damaged file (SQLITE_IOERR_CORRUPTFS).
+const IO_ERROR_CORRUPT: i32 = 10 | (33 << 8);
+
+#[expect(clippy::wildcard_enum_match_arm, reason = "SQLite's words, of which new ones come")]
+fn kind(error: &rusqlite::Error) -> Kind {
+    use rusqlite::Error as E;
+    match error {
+        E::SqliteFailure(failure, _) => match failure.code {
+            ErrorCode::DatabaseBusy
+            | ErrorCode::DatabaseLocked
+            | ErrorCode::FileLockingProtocolFailed => Kind::Locked,
+            ErrorCode::DiskFull => Kind::Full,
+            ErrorCode::ReadOnly | ErrorCode::PermissionDenied => Kind::ReadOnly,
+            ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase => Kind::Corrupt,
+            ErrorCode::SystemIoFailure if failure.extended_code == IO_ERROR_CORRUPT => {
+                Kind::Corrupt
+            }
+            ErrorCode::SystemIoFailure => Kind::Io,
+            _ => Kind::Other,
+        },
+        E::FromSqlConversionFailure(..)
+        | E::IntegralValueOutOfRange(..)
+        | E::InvalidColumnType(..)
+        | E::Utf8Error(..) => Kind::Corrupt,
+        _ => Kind::Other,
+    }
+}
+
+/// The error of the port for an operation on a file or folder.
+#[expect(clippy::wildcard_enum_match_arm, reason = "the system's words, of which new ones come")]
+pub(crate) fn io_error(path: &Path, error: &io::Error) -> StoreError {
+    let (path, detail) = (path.display().to_string(), error.to_string());
+    match error.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            StoreError::ReadOnly { path, detail }
+        }
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => StoreError::Full { path },
+        _ => StoreError::Unavailable { path, detail },
+    }
+}

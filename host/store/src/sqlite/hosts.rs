@@ -1,0 +1,151 @@
+//! The processes that share the file.
+
+use std::collections::HashSet;
+
+use rusqlite::{Connection, OptionalExtension, params};
+use taskrun::ids::HostId;
+use taskrun::ports::store::{HOST_STALE, Host};
+use taskrun::run::Run;
+use taskrun::time::{Timestamp, millis};
+
+use super::fault::Fault;
+use super::heart::machine_ms;
+use super::locks::Locks;
+use super::row::run_by_number;
+use super::schema::{bits, int, unbits};
+
+pub(crate) fn enter(db: &Connection, host: &Host) -> Result<(), Fault> {
+    db.prepare_cached("INSERT OR REPLACE INTO hosts VALUES (?1, ?2, ?3, ?4, ?5)")?.execute(
+        params![
+            host.id.as_str(),
+            host.pid,
+            host.policy_digest,
+            bits(host.started_at.0),
+            machine_ms()
+        ],
+    )?;
+    Ok(())
+}
+
+/// Takes a host out, unless it holds a run or work waits for its policy.
+pub(crate) fn retire(db: &Connection, host: &HostId) -> Result<bool, Fault> {
+    let id = host.as_str();
+    let mut sql = db.prepare_cached("SELECT policy_digest FROM hosts WHERE id = ?1")?;
+    let policy: Option<String> = sql.query_row([id], |row| row.get(0)).optional()?;
+    let mut queued =
+        db.prepare_cached("SELECT 1 FROM runs WHERE status = 0 AND policy_digest = ?1 LIMIT 1")?;
+    if let Some(policy) = policy
+        && queued.exists([policy])?
+    {
+        return Ok(false);
+    }
+    if holds(db, host)? {
+        return Ok(false);
+    }
+    db.prepare_cached("DELETE FROM hosts WHERE id = ?1")?.execute([id])?;
+    Ok(true)
+}
+
+/// Takes dead hosts out that hold nothing; returns which.
+pub(crate) fn sweep(db: &Connection, dead: &[HostId]) -> Result<Vec<HostId>, Fault> {
+    let mut out = Vec::new();
+    for host in dead {
+        if !holds(db, host)? {
+            db.prepare_cached("DELETE FROM hosts WHERE id = ?1")?.execute([host.as_str()])?;
+            out.push(host.clone());
+        }
+    }
+    Ok(out)
+}
+
+fn holds(db: &Connection, host: &HostId) -> Result<bool, Fault> {
+    let mut sql = db.prepare_cached("SELECT 1 FROM runs WHERE holder = ?1 LIMIT 1")?;
+    Ok(sql.exists([host.as_str()])?)
+}
+
+/// A host that is in the list, and whether it lives.
+struct Listed {
+    host: Host,
+    /// Its lock is held: its process is there.
+    is_there: bool,
+    /// And its heart beats.
+    lives: bool,
+}
+
+fn listed(db: &Connection, locks: &Locks) -> Result<Vec<Listed>, Fault> {
+    let mut sql = db.prepare_cached(
+        "SELECT id, pid, policy_digest, started_at, beat_ms FROM hosts ORDER BY id",
+    )?;
+    let rows = sql.query_map([], |row| {
+        let id: String = row.get(0)?;
+        let host = Host {
+            id: HostId::new(&id),
+            pid: row.get(1)?,
+            policy_digest: row.get(2)?,
+            started_at: Timestamp(unbits(row.get(3)?)),
+        };
+        let beat_ms: i64 = row.get(4)?;
+        Ok((host, beat_ms))
+    })?;
+    let rows = rows.collect::<rusqlite::Result<Vec<_>>>()?;
+    let now = machine_ms();
+    let judge = |(host, beat_ms): (Host, i64)| {
+        let is_there = locks.is_held(&host.id);
+        let lives = is_there && now.saturating_sub(beat_ms) < int(millis(HOST_STALE));
+        Listed { host, is_there, lives }
+    };
+    Ok(rows.into_iter().map(judge).collect())
+}
+
+/// The hosts that live.
+pub(crate) fn living(db: &Connection, locks: &Locks) -> Result<Vec<Host>, Fault> {
+    let living = listed(db, locks)?.into_iter().filter(|listed| listed.lives);
+    Ok(living.map(|listed| listed.host).collect())
+}
+
+/// Runs of hosts that do not live, and hosts that died and hold nothing. A host that is there
+/// and silent keeps its row: it may go on.
+pub(crate) fn orphans(
+    db: &Connection,
+    locks: &Locks,
+    limit: usize,
+) -> Result<(Vec<Run>, Vec<HostId>), Fault> {
+    // Both lists are of one moment: who holds a run in it was entered before it.
+    let holders = holders(db)?;
+    let listed = listed(db, locks)?;
+    let living: HashSet<&str> =
+        listed.iter().filter(|one| one.lives).map(|one| one.host.id.as_str()).collect();
+    let mut runs = Vec::new();
+    let mut held =
+        db.prepare_cached("SELECT no FROM runs WHERE holder = ?1 ORDER BY no LIMIT ?2")?;
+    for holder in holders.iter().filter(|holder| !living.contains(holder.as_str())) {
+        let room = int((limit - runs.len()) as u64);
+        let numbers = held.query_map(params![holder, room], |row| row.get(0))?;
+        for no in numbers.collect::<rusqlite::Result<Vec<i64>>>()? {
+            match run_by_number(db, no) {
+                Ok(run) => runs.push(run),
+                // The others are to be freed all the same.
+                Err(Fault::Damaged(detail)) => {
+                    tracing::error!(detail, "a run of a dead host cannot be read");
+                }
+                Err(fault @ Fault::Sqlite(_)) => return Err(fault),
+            }
+        }
+    }
+    let dead = listed.iter().filter(|one| !one.is_there && !holders.contains(one.host.id.as_str()));
+    Ok((runs, dead.map(|one| one.host.id.clone()).collect()))
+}
+
+/// Everybody who holds a run; a jump from one to the next in the index, however many runs each
+/// of them holds.
+fn holders(db: &Connection) -> Result<HashSet<String>, Fault> {
+    let mut next = db.prepare_cached("SELECT min(holder) FROM runs WHERE holder > ?1")?;
+    let mut holders = HashSet::new();
+    let mut last = String::new();
+    loop {
+        let found: Option<String> = next.query_row([&last], |row| row.get(0))?;
+        let Some(holder) = found else { return Ok(holders) };
+        last.clone_from(&holder);
+        holders.insert(holder);
+    }
+}

@@ -1,0 +1,236 @@
+//! Listing.
+//!
+//! Whatever is asked for, one index is walked in the order of the page: the most selective thing
+//! that was named, for each wanted status, merged. Times of acceptance have no such index: where
+//! few runs fit, those are looked at, and else the walk passes over the runs that do not fit.
+//! Only a wish for two things that are each frequent and hardly ever come together makes a long
+//! walk.
+
+use rusqlite::types::Value;
+use rusqlite::{Connection, params_from_iter};
+use taskrun::ids::RunId;
+use taskrun::list::{Cursor, ListFilter, Page, Scope};
+use taskrun::status::Status;
+use taskrun::time::Timestamp;
+
+use super::fault::Fault;
+use super::row::run_by_number;
+use super::schema::{By, int, label_key, status_code, time, unbits};
+
+/// So many runs are few enough to look at each.
+const FEW: i64 = 1_000;
+
+/// Place of a run in the order of a page, and its number.
+type Found = (u64, String, i64);
+
+/// SQL with the values of its parameters.
+#[derive(Clone, Default)]
+struct Conditions {
+    sql: String,
+    values: Vec<Value>,
+}
+
+impl Conditions {
+    /// Adds one; each `?` stands for the next of the values.
+    fn and(&mut self, sql: &str, values: impl IntoIterator<Item = Value>) {
+        if !self.sql.is_empty() {
+            self.sql.push_str(" AND ");
+        }
+        self.sql.push_str(sql);
+        self.values.extend(values);
+    }
+}
+
+/// An index that is in the order of pages.
+struct Walk {
+    /// What to select from, up to the condition on its key.
+    from: String,
+    key: i64,
+    /// The alias under which the index has status and time.
+    alias: &'static str,
+}
+
+/// A page; the connection is to be in a transaction, so that all is of one moment.
+pub(crate) fn page(
+    db: &Connection,
+    scope: &Scope,
+    filter: &ListFilter,
+    after: Option<&Cursor>,
+    limit: usize,
+) -> Result<Page, Fault> {
+    let wanted = limit.saturating_add(1);
+    let mut found = match few(db, scope, filter)? {
+        Some((source, value)) => {
+            let conditions = conditions(scope, filter, after, "r");
+            among_few(db, &source, value, &conditions, filter, wanted)?
+        }
+        None => {
+            let walk = walk(scope, filter);
+            let conditions = conditions(scope, filter, after, walk.alias);
+            along(db, &walk, &conditions, filter, wanted)?
+        }
+    };
+    found.sort_unstable_by(|a, b| b.cmp(a));
+    let more = found.len() > limit;
+    found.truncate(limit);
+    let next = match found.last() {
+        Some((updated_at, id, _)) if more => {
+            let id =
+                RunId::new(id).map_err(|error| Fault::Damaged(format!("run {id}: {error}")))?;
+            Some(Cursor { updated_at: Timestamp(*updated_at), id })
+        }
+        Some(_) | None => None,
+    };
+    let runs = found.iter().map(|(_, _, no)| run_by_number(db, *no)).collect::<Result<_, _>>()?;
+    Ok(Page { runs, next })
+}
+
+/// The words that have an index, most selective first.
+fn words<'a>(scope: &'a Scope, filter: &'a ListFilter) -> Vec<(By, &'a str)> {
+    let optional = [
+        (By::Parent, filter.parent_run_id.as_ref().map(RunId::as_str)),
+        (By::Session, scope.parent_session_id.as_deref()),
+        (By::Owner, scope.owner_user_id.as_deref()),
+        (By::Agent, filter.agent_name.as_deref()),
+        (By::App, scope.parent_app_name.as_deref()),
+        (By::Tenant, Some(scope.tenant.as_str())),
+    ];
+    optional.into_iter().filter_map(|(by, word)| Some((by, word?))).collect()
+}
+
+/// The most selective index. A label comes after run, session and owner, and before the rest.
+fn walk(scope: &Scope, filter: &ListFilter) -> Walk {
+    let words = words(scope, filter);
+    let (by, word) = words.first().copied().unwrap_or((By::Tenant, scope.tenant.as_str()));
+    match (by, filter.labels.first_key_value()) {
+        (By::Agent | By::App | By::Tenant, Some((name, value))) => Walk {
+            from: "labels f CROSS JOIN runs r ON r.no = f.run WHERE f.key = ?".to_owned(),
+            key: label_key(&scope.tenant, name, value),
+            alias: "f",
+        },
+        (By::Parent | By::Session | By::Owner, Some(_)) | (_, None) => {
+            let (_, column, index) = by.names();
+            Walk {
+                from: format!("runs r INDEXED BY {index} WHERE r.{column} = ?"),
+                key: by.key(&scope.tenant, word),
+                alias: "r",
+            }
+        }
+    }
+}
+
+fn conditions(
+    scope: &Scope,
+    filter: &ListFilter,
+    after: Option<&Cursor>,
+    alias: &str,
+) -> Conditions {
+    let mut all = Conditions::default();
+    for (by, word) in words(scope, filter) {
+        all.and(&format!("r.{} = ?", by.names().0), [text(word)]);
+    }
+    for (name, value) in &filter.labels {
+        let key = Value::Integer(label_key(&scope.tenant, name, value));
+        all.and(
+            "EXISTS (SELECT 1 FROM labels l WHERE l.key = ? AND l.status = r.status
+               AND l.updated_at = r.updated_at AND l.run = r.no AND l.name = ? AND l.value = ?)",
+            [key, text(name), text(value)],
+        );
+    }
+    if let Some(since) = filter.since {
+        all.and("r.created_at >= ?", [Value::Integer(time(since))]);
+    }
+    if let Some(after) = after {
+        let at = Value::Integer(time(after.updated_at));
+        all.and(
+            &format!("{alias}.updated_at <= ? AND ({alias}.updated_at < ? OR r.id < ?)"),
+            [at.clone(), at, text(after.id.as_str())],
+        );
+    }
+    all
+}
+
+fn text(text: &str) -> Value {
+    Value::Text(text.to_owned())
+}
+
+fn statuses(filter: &ListFilter) -> Vec<i64> {
+    let wanted = if filter.status.is_empty() { Status::ALL } else { &filter.status };
+    let mut codes: Vec<i64> = wanted.iter().map(|status| status_code(*status)).collect();
+    codes.sort_unstable();
+    codes.dedup();
+    codes
+}
+
+/// Where to find the runs that the time of acceptance admits, if they are few: what to select
+/// from, with one parameter.
+fn few(
+    db: &Connection,
+    scope: &Scope,
+    filter: &ListFilter,
+) -> Result<Option<(String, Value)>, Fault> {
+    let Some(since) = filter.since else { return Ok(None) };
+    let key = By::Tenant.key(&scope.tenant, &scope.tenant);
+    let from = format!(
+        "runs r INDEXED BY runs_by_created WHERE r.tenant_key = {key} AND r.created_at >= ?"
+    );
+    let value = Value::Integer(time(since));
+    let sql = format!("SELECT count(*) FROM (SELECT 1 FROM {from} LIMIT {})", FEW + 1);
+    let count: i64 = db.prepare_cached(&sql)?.query_row([&value], |row| row.get(0))?;
+    Ok((count <= FEW).then_some((from, value)))
+}
+
+fn among_few(
+    db: &Connection,
+    source: &str,
+    value: Value,
+    conditions: &Conditions,
+    filter: &ListFilter,
+    wanted: usize,
+) -> Result<Vec<Found>, Fault> {
+    let codes: Vec<String> = statuses(filter).iter().map(i64::to_string).collect();
+    let sql = format!(
+        "SELECT r.updated_at, r.id, r.no FROM {source} AND {} AND r.status IN ({})
+         ORDER BY r.updated_at DESC, r.id DESC LIMIT {}",
+        conditions.sql,
+        codes.join(", "),
+        int(wanted as u64),
+    );
+    let values = std::iter::once(value).chain(conditions.values.iter().cloned());
+    select(db, &sql, values)
+}
+
+fn along(
+    db: &Connection,
+    walk: &Walk,
+    conditions: &Conditions,
+    filter: &ListFilter,
+    wanted: usize,
+) -> Result<Vec<Found>, Fault> {
+    let sql = format!(
+        "SELECT r.updated_at, r.id, r.no FROM {from} AND {alias}.status = ? AND {conditions}
+         ORDER BY {alias}.updated_at DESC, r.id DESC LIMIT {wanted}",
+        from = walk.from,
+        alias = walk.alias,
+        conditions = conditions.sql,
+        wanted = int(wanted as u64),
+    );
+    let mut found = Vec::new();
+    for status in statuses(filter) {
+        let first = [Value::Integer(walk.key), Value::Integer(status)];
+        found.extend(select(db, &sql, first.into_iter().chain(conditions.values.iter().cloned()))?);
+    }
+    Ok(found)
+}
+
+fn select(
+    db: &Connection,
+    sql: &str,
+    values: impl Iterator<Item = Value>,
+) -> Result<Vec<Found>, Fault> {
+    let mut sql = db.prepare_cached(sql)?;
+    let rows = sql.query_map(params_from_iter(values), |row| {
+        Ok((unbits(row.get(0)?), row.get(1)?, row.get(2)?))
+    })?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}

@@ -1,0 +1,271 @@
+//! Opening: the folder, the file, what is in it, and how SQLite is to treat it.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+use rustix::fs::FlockOperation;
+use taskrun::ports::store::StoreError;
+
+use super::fault::{Fault, io_error};
+use super::schema::{APPLICATION_ID, SCHEMA_VERSION, TABLES};
+use super::{Durability, SqliteOptions};
+
+/// Name of the file in the data directory.
+pub(crate) const FILE_NAME: &str = "taskrun.db";
+/// 3.51.3: older ones have a race between resetting and writing the write-ahead log that
+/// corrupts files which several processes share.
+const SQLITE_MIN: i32 = 3_051_003;
+/// Statements kept compiled by each connection; more than there are.
+const STATEMENTS_MAX: usize = 128;
+/// Memory in which the writer changes pages, so that a full batch need not spill.
+const WRITER_CACHE_KIB: i64 = 16 << 10;
+const PAGE_BYTES: u64 = 4096;
+/// The smallest page that SQLite knows.
+const PAGE_BYTES_LEAST: u64 = 512;
+/// How often another process is asked whether it is done opening.
+const LOCK_POLL: Duration = Duration::from_millis(10);
+
+/// Where a store is.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) dir: PathBuf,
+    pub(crate) file: PathBuf,
+    /// The file as errors name it.
+    pub(crate) shown: String,
+}
+
+/// Opens or makes the file and returns the connection that writes.
+pub(crate) fn open(dir: &Path, options: &SqliteOptions) -> Result<(Place, Connection), StoreError> {
+    let file = dir.join(FILE_NAME);
+    let place = Place { dir: dir.to_owned(), shown: file.display().to_string(), file };
+    if rusqlite::version_number() < SQLITE_MIN {
+        let detail = format!("SQLite {} is older than 3.51.3", rusqlite::version());
+        return Err(StoreError::Unavailable { path: place.shown, detail });
+    }
+    if !dir.is_dir() {
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
+        made.map_err(|error| io_error(dir, &error))?;
+    }
+    refuse_network(&place)?;
+    let _opening = lock_opening(&place, options.busy_timeout)?;
+    let new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&place.file);
+    match new {
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            check_identity(&place, options.busy_timeout)?;
+        }
+        Err(error) => return Err(io_error(&place.file, &error)),
+    }
+    let db = connect(&place, options.busy_timeout, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    let read_only = db.is_readonly("main").map_err(|error| at(&place, error))?;
+    if read_only {
+        let detail = "permission denied".to_owned();
+        return Err(StoreError::ReadOnly { path: place.shown, detail });
+    }
+    if is_new(&place, &db)? {
+        make_tables(&db).map_err(|error| at(&place, error))?;
+    }
+    set_up_writer(&db, options).map_err(|fault| fault.at(&place.shown))?;
+    Ok((place, db))
+}
+
+/// A connection that reads only.
+pub(crate) fn open_reader(place: &Place, busy_timeout: Duration) -> Result<Connection, StoreError> {
+    let db = connect(place, busy_timeout, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    db.pragma_update(None, "query_only", true).map_err(|error| at(place, error))?;
+    Ok(db)
+}
+
+/// Another connection that writes, for hearts.
+pub(crate) fn open_heart(place: &Place, options: &SqliteOptions) -> Result<Connection, StoreError> {
+    let db = connect(place, options.busy_timeout, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    // A beat need not outlive the machine, and must not wait for its disk.
+    db.pragma_update(None, "synchronous", "NORMAL").map_err(|error| at(place, error))?;
+    Ok(db)
+}
+
+fn at(place: &Place, error: rusqlite::Error) -> StoreError {
+    Fault::Sqlite(error).at(&place.shown)
+}
+
+fn connect(
+    place: &Place,
+    busy_timeout: Duration,
+    flags: OpenFlags,
+) -> Result<Connection, StoreError> {
+    let flags = flags | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let db = Connection::open_with_flags(&place.file, flags).map_err(|error| at(place, error))?;
+    db.busy_timeout(busy_timeout).map_err(|error| at(place, error))?;
+    db.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+    Ok(db)
+}
+
+/// Only one process at a time makes tables and switches modes. Others wait their turn.
+fn lock_opening(place: &Place, patience: Duration) -> Result<File, StoreError> {
+    let path = place.dir.join("taskrun.open.lock");
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false).mode(0o600);
+    let file = options.open(&path).map_err(|error| io_error(&path, &error))?;
+    let mut waited = Duration::ZERO;
+    loop {
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(file),
+            Err(rustix::io::Errno::WOULDBLOCK) if waited < patience => {
+                std::thread::park_timeout(LOCK_POLL);
+                waited += LOCK_POLL;
+            }
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                return Err(StoreError::Locked { path: path.display().to_string() });
+            }
+            Err(error) => return Err(io_error(&path, &error.into())),
+        }
+    }
+}
+
+/// Locks and shared memory do not work, or not between machines, on these; the damage shows
+/// late. FUSE is let through with a warning: nearly all of it is local (encrypted folders,
+/// folders that a desktop shares with its containers), and nothing tells the rest apart.
+#[cfg(target_os = "linux")]
+fn refuse_network(place: &Place) -> Result<(), StoreError> {
+    const NETWORK: &[(u32, &str)] = &[
+        (0x0000_6969, "NFS"),
+        (0x0000_517b, "SMB"),
+        (0xfe53_4d42, "SMB"),
+        (0xff53_4d42, "CIFS"),
+        (0x0102_1997, "9p"),
+        (0x5346_414f, "AFS"),
+        (0x7375_7245, "Coda"),
+        (0x00c3_6400, "Ceph"),
+        (0x0bd0_0bd0, "Lustre"),
+    ];
+    const FUSE: u32 = 0x6573_5546;
+    let stat =
+        rustix::fs::statfs(&place.dir).map_err(|error| io_error(&place.dir, &error.into()))?;
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "magic numbers have 32 bits, in a type whose width and sign vary by machine"
+    )]
+    let magic = stat.f_type as u32;
+    if let Some((_, name)) = NETWORK.iter().find(|(known, _)| *known == magic) {
+        let detail = format!("it is on a network file system ({name}); use a local folder");
+        return Err(StoreError::Unavailable { path: place.shown.clone(), detail });
+    }
+    if magic == FUSE {
+        tracing::warn!(path = place.shown, "the store is on FUSE; it must not be a remote folder");
+    }
+    Ok(())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn refuse_network(_place: &Place) -> Result<(), StoreError> {
+    Ok(())
+}
+
+/// Refuses what is not ours on a connection that cannot change it.
+///
+/// The file is only ever opened by SQLite: whoever closes a file of his own loses the locks that
+/// SQLite holds on it elsewhere in the process.
+fn check_identity(place: &Place, busy_timeout: Duration) -> Result<(), StoreError> {
+    let mut log = place.file.clone().into_os_string();
+    log.push("-wal");
+    let log_bytes = std::fs::metadata(log).map_or(0, |log| log.len());
+    let data = std::fs::metadata(&place.file).map_err(|error| io_error(&place.file, &error))?;
+    match data.len() {
+        // Its maker died before it wrote.
+        0 => return Ok(()),
+        // SQLite takes these for empty.
+        1..PAGE_BYTES_LEAST => {
+            let detail = "it is shorter than a page".to_owned();
+            return Err(StoreError::Corrupt { path: place.shown.clone(), detail });
+        }
+        PAGE_BYTES_LEAST.. => {}
+    }
+    // SQLite takes what is missing of the last page for zeros. While there is a log, whoever
+    // died when he copied from it may have left a part; the log has the whole.
+    if data.len() % PAGE_BYTES != 0 && log_bytes == 0 {
+        let detail = "it ends within a page".to_owned();
+        return Err(StoreError::Corrupt { path: place.shown.clone(), detail });
+    }
+    let db = connect(place, busy_timeout, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    match is_new(place, &db) {
+        Ok(_) => Ok(()),
+        Err(error @ (StoreError::Corrupt { .. } | StoreError::Version { .. })) => Err(error),
+        // A reader can be kept from reading by what a writer puts right, such as a journal of
+        // somebody who died while he made the tables. The writer finds out.
+        Err(
+            StoreError::Locked { .. }
+            | StoreError::Full { .. }
+            | StoreError::ReadOnly { .. }
+            | StoreError::Unavailable { .. }
+            | StoreError::Closed
+            | StoreError::Unknown { .. },
+        ) => Ok(()),
+    }
+}
+
+/// Whether there are no tables yet.
+fn is_new(place: &Place, db: &Connection) -> Result<bool, StoreError> {
+    let number = |sql: &str| -> Result<i64, StoreError> {
+        let failed = |error: rusqlite::Error| match error.sqlite_error_code() {
+            // Nothing is wrong with this SQL; so it is with the tables, as in a format of the
+            // schema that this SQLite does not know.
+            Some(ErrorCode::Unknown) => Fault::Damaged(error.to_string()).at(&place.shown),
+            Some(_) | None => at(place, error),
+        };
+        db.query_row(sql, [], |row| row.get(0)).map_err(failed)
+    };
+    let version = number("PRAGMA user_version")?;
+    let application = number("PRAGMA application_id")?;
+    let tables = number("SELECT count(*) FROM sqlite_schema")?;
+    let (path, known) = (place.shown.clone(), SCHEMA_VERSION);
+    match (application, version) {
+        (0, 0) if tables == 0 => Ok(true),
+        (APPLICATION_ID, SCHEMA_VERSION) => Ok(false),
+        (APPLICATION_ID, found) if found > known => Err(StoreError::Version { path, found, known }),
+        (_, found) => {
+            let detail = format!("application {application:#x}, version {found}");
+            Err(StoreError::Corrupt { path, detail })
+        }
+    }
+}
+
+/// One transaction in rollback mode: the header says whose file it is as soon as it says
+/// anything.
+fn make_tables(db: &Connection) -> rusqlite::Result<()> {
+    db.execute_batch(&format!(
+        "PRAGMA page_size = {PAGE_BYTES}; PRAGMA auto_vacuum = INCREMENTAL;
+         PRAGMA journal_mode = DELETE; PRAGMA synchronous = FULL;
+         BEGIN EXCLUSIVE; {TABLES}
+         PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION};
+         COMMIT"
+    ))
+}
+
+fn set_up_writer(db: &Connection, options: &SqliteOptions) -> Result<(), Fault> {
+    let mode: String = db.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))?;
+    if mode != "wal" {
+        return Err(Fault::Damaged(format!("journal mode {mode:?} instead of \"wal\"")));
+    }
+    let synchronous = match options.durability {
+        Durability::Power => "FULL",
+        Durability::Process => "NORMAL",
+    };
+    db.pragma_update(None, "synchronous", synchronous)?;
+    db.execute_batch(&format!(
+        "PRAGMA wal_autocheckpoint = 4000; PRAGMA journal_size_limit = {};
+         PRAGMA foreign_keys = ON; PRAGMA mmap_size = 0; PRAGMA cache_size = -{WRITER_CACHE_KIB}",
+        64 << 20
+    ))?;
+    if let Some(bytes) = options.bytes_max {
+        let pages = (bytes / PAGE_BYTES).max(1);
+        db.execute_batch(&format!("PRAGMA max_page_count = {pages}"))?;
+    }
+    // Taking the write lock once shows at once whether somebody else keeps it.
+    db.execute_batch("BEGIN IMMEDIATE; COMMIT")?;
+    Ok(())
+}

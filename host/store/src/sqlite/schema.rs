@@ -1,0 +1,168 @@
+//! What the file looks like inside.
+
+use taskrun::status::Status;
+use taskrun::time::Timestamp;
+
+use crate::door;
+
+/// Version of the tables, kept as `user_version`.
+pub const SCHEMA_VERSION: i64 = 1;
+/// `application_id` of the file: "TASK".
+pub(crate) const APPLICATION_ID: i64 = 0x5441_534b;
+
+/// The tables of version 1.
+///
+/// - What a run was asked for is not repeated in `runs`: it is the body of its first event.
+/// - `no` is the order of acceptance, which is also the order of the queue. Rows of `runs` are
+///   never deleted, so numbers are never used again.
+/// - `status` is a code of [`status_code`].
+/// - Columns `…_key` are hashes (`key`) of what the other columns say in words: they keep the
+///   indexes, which every change of status rewrites, small. Words settle collisions.
+/// - `id` and `at` of events are unsigned numbers of 64 bits, kept as the signed ones with the
+///   same bits.
+/// - Every index for listing is (status, what, time): without a wish for a status the eight of
+///   them are merged, and so six indexes do what twelve would. The status comes first so that
+///   unfinished runs, which change, stand close together in few pages, and only the last change
+///   of a run goes to one of the many pages of finished ones. `labels` is such an index too.
+pub(crate) const TABLES: &str = "
+CREATE TABLE runs (
+    no            INTEGER PRIMARY KEY,
+    id            TEXT NOT NULL UNIQUE,
+    tenant        TEXT NOT NULL,
+    owner         TEXT NOT NULL,
+    session       TEXT NOT NULL,
+    app           TEXT,
+    agent         TEXT NOT NULL,
+    parent        TEXT,
+    tenant_key    INTEGER NOT NULL,
+    owner_key     INTEGER NOT NULL,
+    session_key   INTEGER NOT NULL,
+    app_key       INTEGER,
+    agent_key     INTEGER NOT NULL,
+    parent_key    INTEGER,
+    policy_digest TEXT NOT NULL,
+    priority      INTEGER NOT NULL,
+    created_at    INTEGER NOT NULL,
+    status        INTEGER NOT NULL,
+    updated_at    INTEGER NOT NULL,
+    holder        TEXT,
+    epoch         INTEGER NOT NULL,
+    head          INTEGER NOT NULL,
+    state         TEXT NOT NULL
+) STRICT;
+CREATE INDEX runs_by_tenant  ON runs (status, tenant_key, updated_at);
+CREATE INDEX runs_by_owner   ON runs (status, owner_key, updated_at);
+CREATE INDEX runs_by_session ON runs (status, session_key, updated_at);
+CREATE INDEX runs_by_app     ON runs (status, app_key, updated_at) WHERE app_key IS NOT NULL;
+CREATE INDEX runs_by_agent   ON runs (status, agent_key, updated_at);
+CREATE INDEX runs_by_parent  ON runs (status, parent_key, updated_at) WHERE parent_key IS NOT NULL;
+CREATE INDEX runs_by_created ON runs (tenant_key, created_at);
+CREATE INDEX runs_queued     ON runs (policy_digest, priority DESC, no) WHERE status = 0;
+CREATE INDEX runs_held       ON runs (holder, no) WHERE holder IS NOT NULL;
+
+CREATE TABLE events (
+    pos  INTEGER PRIMARY KEY,
+    run  INTEGER NOT NULL REFERENCES runs (no),
+    seq  INTEGER NOT NULL,
+    id   INTEGER NOT NULL,
+    at   INTEGER NOT NULL,
+    body TEXT NOT NULL,
+    UNIQUE (run, seq)
+) STRICT;
+
+CREATE TABLE labels (
+    key        INTEGER NOT NULL,
+    status     INTEGER NOT NULL,
+    updated_at INTEGER NOT NULL,
+    run        INTEGER NOT NULL REFERENCES runs (no),
+    name       TEXT NOT NULL,
+    value      TEXT NOT NULL,
+    PRIMARY KEY (status, key, updated_at, run, name)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE idempotency (
+    tenant      TEXT NOT NULL,
+    key         TEXT NOT NULL,
+    fingerprint TEXT NOT NULL,
+    run         INTEGER NOT NULL REFERENCES runs (no),
+    PRIMARY KEY (tenant, key)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE hosts (
+    id            TEXT PRIMARY KEY,
+    pid           INTEGER NOT NULL,
+    policy_digest TEXT NOT NULL,
+    started_at    INTEGER NOT NULL,
+    beat_ms       INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+";
+
+/// The number that stands for a status in the file. Numbers are never given another meaning; 0
+/// also stands in the index `runs_queued`.
+pub(crate) fn status_code(status: Status) -> i64 {
+    match status {
+        Status::Queued => 0,
+        Status::Running => 1,
+        Status::Blocked => 2,
+        Status::Canceling => 3,
+        Status::Finalizing => 4,
+        Status::Completed => 5,
+        Status::Failed => 6,
+        Status::Canceled => 7,
+    }
+}
+
+/// What a run is found by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum By {
+    Tenant,
+    Owner,
+    Session,
+    App,
+    Agent,
+    Parent,
+}
+
+impl By {
+    /// Column of the word, column of its hash, and index.
+    pub(crate) fn names(self) -> (&'static str, &'static str, &'static str) {
+        match self {
+            Self::Tenant => ("tenant", "tenant_key", "runs_by_tenant"),
+            Self::Owner => ("owner", "owner_key", "runs_by_owner"),
+            Self::Session => ("session", "session_key", "runs_by_session"),
+            Self::App => ("app", "app_key", "runs_by_app"),
+            Self::Agent => ("agent", "agent_key", "runs_by_agent"),
+            Self::Parent => ("parent", "parent_key", "runs_by_parent"),
+        }
+    }
+
+    /// Value of the hash column.
+    pub(crate) fn key(self, tenant: &str, word: &str) -> i64 {
+        bits(door::hash(&[self.names().0, tenant, word]))
+    }
+}
+
+/// Value of `labels.key`.
+pub(crate) fn label_key(tenant: &str, name: &str, value: &str) -> i64 {
+    bits(door::hash(&["label", tenant, name, value]))
+}
+
+/// The signed number with the same bits.
+pub(crate) fn bits(number: u64) -> i64 {
+    i64::from_ne_bytes(number.to_ne_bytes())
+}
+
+/// The unsigned number with the same bits.
+pub(crate) fn unbits(number: i64) -> u64 {
+    u64::from_ne_bytes(number.to_ne_bytes())
+}
+
+/// A count, or a time that is compared and sorted by.
+pub(crate) fn int(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// Like [`int`].
+pub(crate) fn time(time: Timestamp) -> i64 {
+    int(time.0)
+}

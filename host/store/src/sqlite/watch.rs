@@ -1,0 +1,176 @@
+//! Hearing what other processes wrote.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{JoinHandle, Thread};
+use std::time::Duration;
+
+use rusqlite::Connection;
+use taskrun::ids::RunId;
+use taskrun::ports::store::StoreError;
+
+use super::fault::Fault;
+use super::open::{Place, open_reader};
+use super::schema::unbits;
+use crate::wake::Wakes;
+
+/// How often the file is asked whether somebody wrote. One question takes about a microsecond.
+const POLL: Duration = Duration::from_millis(10);
+/// After so many questions that said no, new events are looked for all the same: within half the
+/// second that the port allows.
+const POLLS_UNTIL_LOOK: u32 = 50;
+/// After so many polls without a waiter the thread rests; two seconds, so that somebody who
+/// waits again and again does not start it each time.
+const POLLS_UNTIL_REST: u32 = 200;
+
+/// The watching thread. It rests while nobody waits.
+pub(crate) struct Watcher {
+    shared: Arc<Shared>,
+    handle: Mutex<Option<JoinHandle<()>>>,
+    thread: Thread,
+}
+
+struct Shared {
+    wakes: Arc<Wakes>,
+    resting: AtomicBool,
+    closed: AtomicBool,
+}
+
+impl Watcher {
+    pub(crate) fn start(
+        place: Place,
+        busy_timeout: Duration,
+        wakes: Arc<Wakes>,
+    ) -> std::io::Result<Self> {
+        let resting = AtomicBool::new(false);
+        let shared = Arc::new(Shared { wakes, resting, closed: AtomicBool::new(false) });
+        let theirs = Arc::clone(&shared);
+        let handle = std::thread::Builder::new()
+            .name("taskrun-watch".to_owned())
+            .spawn(move || theirs.run(&place, busy_timeout))?;
+        let thread = handle.thread().clone();
+        Ok(Self { shared, handle: Mutex::new(Some(handle)), thread })
+    }
+
+    /// To be called by whoever began to wait, before he looks at the store.
+    pub(crate) fn wake(&self) {
+        if self.shared.resting.swap(false, Ordering::SeqCst) {
+            self.thread.unpark();
+        }
+    }
+
+    /// Returns when the thread is gone.
+    pub(crate) fn close(&self) {
+        self.shared.closed.store(true, Ordering::SeqCst);
+        self.thread.unpark();
+        let handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if handle.is_some_and(|handle| handle.join().is_err()) {
+            tracing::error!("the watching thread panicked");
+        }
+    }
+}
+
+impl Shared {
+    fn run(&self, place: &Place, busy_timeout: Duration) {
+        while !self.closed.load(Ordering::SeqCst) {
+            self.rest();
+            if self.closed.load(Ordering::SeqCst) {
+                return;
+            }
+            if let Err(error) = self.watch(place, busy_timeout) {
+                tracing::warn!(%error, "cannot watch the store; waiters look for themselves");
+                // As often as the port promises, until the store can be read again.
+                for _ in 0..POLLS_UNTIL_LOOK {
+                    self.pause();
+                }
+            }
+        }
+    }
+
+    fn pause(&self) {
+        if !self.closed.load(Ordering::SeqCst) {
+            std::thread::park_timeout(POLL);
+        }
+    }
+
+    /// Returns when somebody waits.
+    fn rest(&self) {
+        self.resting.store(true, Ordering::SeqCst);
+        while !self.wakes.anybody() && !self.closed.load(Ordering::SeqCst) {
+            std::thread::park();
+            self.resting.store(true, Ordering::SeqCst);
+        }
+        self.resting.store(false, Ordering::SeqCst);
+    }
+
+    /// Polls until nobody has waited for a while.
+    fn watch(&self, place: &Place, busy_timeout: Duration) -> Result<(), StoreError> {
+        let opened = open_reader(place, busy_timeout);
+        let begun = opened.and_then(|db| {
+            let position = last_position(&db).map_err(|fault| fault.at(&place.shown))?;
+            Ok((db, position))
+        });
+        // What was written before that position and after a waiter's own look, nobody else will
+        // tell him.
+        self.wakes.rouse();
+        let (db, mut position) = begun?;
+        let mut version = None;
+        let (mut unasked, mut alone) = (0, 0);
+        while !self.closed.load(Ordering::SeqCst) && alone < POLLS_UNTIL_REST {
+            alone = if self.wakes.anybody() { 0 } else { alone + 1 };
+            let found = self.poll(&db, &mut version, &mut unasked, &mut position);
+            if let Err(fault) = found {
+                self.wakes.rouse();
+                return Err(fault.at(&place.shown));
+            }
+            self.pause();
+        }
+        Ok(())
+    }
+
+    fn poll(
+        &self,
+        db: &Connection,
+        version: &mut Option<i64>,
+        unasked: &mut u32,
+        position: &mut i64,
+    ) -> Result<(), Fault> {
+        let mut asked = db.prepare_cached("PRAGMA data_version")?;
+        let found: i64 = asked.query_row([], |row| row.get(0))?;
+        *unasked += 1;
+        if *version != Some(found) || *unasked >= POLLS_UNTIL_LOOK {
+            *version = Some(found);
+            *unasked = 0;
+            *position = self.tell(db, *position)?;
+        }
+        Ok(())
+    }
+
+    /// Wakes whoever waits for what was written after a position; returns the last one.
+    fn tell(&self, db: &Connection, after: i64) -> Result<i64, Fault> {
+        let mut sql = db.prepare_cached(
+            "SELECT r.id, max(e.seq), min(e.seq), max(e.pos) FROM events e
+             JOIN runs r ON r.no = e.run WHERE e.pos > ?1 GROUP BY e.run",
+        )?;
+        let mut rows = sql.query([after])?;
+        let (mut last, mut queued) = (after, false);
+        while let Some(row) = rows.next()? {
+            let id: String = row.get(0)?;
+            let (head, first, position): (i64, i64, i64) = (row.get(1)?, row.get(2)?, row.get(3)?);
+            last = last.max(position);
+            queued |= first == 1;
+            if let Ok(id) = RunId::new(&id) {
+                self.wakes.moved(&id, unbits(head));
+            }
+        }
+        if queued {
+            self.wakes.queued();
+        }
+        Ok(last)
+    }
+}
+
+fn last_position(db: &Connection) -> Result<i64, Fault> {
+    let sql = "SELECT coalesce(max(pos), 0) FROM events";
+    Ok(db.query_row(sql, [], |row| row.get(0))?)
+}

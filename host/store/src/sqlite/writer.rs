@@ -1,0 +1,302 @@
+//! The one thread that writes: takes what waits, commits it together, then answers.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use rusqlite::Connection;
+use taskrun::ports::store::StoreError;
+use tokio::sync::{Semaphore, oneshot};
+
+use super::fault::Fault;
+
+/// Most transactions that wait for the writer. Twice the largest batch: while one is written the
+/// next one fills. Beyond that, callers wait.
+pub const TRANSACTIONS_WAITING_MAX: usize = 1_024;
+/// Most transactions in one commit: bounds how long the first of them waits for the last.
+const BATCH_MAX: usize = 512;
+/// Most bytes in one commit, unless a single transaction is larger: bounds the log's growth
+/// between two commits, and the pages that are changed at once.
+const BATCH_BYTES_MAX: usize = 1 << 20;
+/// Most transactions of a batch that may fail before the rest is done one by one.
+const FAILURES_MAX: usize = 8;
+
+/// Counts of the writer.
+#[derive(Default)]
+pub(crate) struct Counts {
+    pub(crate) commits: AtomicU64,
+    pub(crate) transactions: AtomicU64,
+}
+
+/// Hands transactions to the thread.
+pub(crate) struct Writer {
+    queue: Arc<Queue>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct Queue {
+    state: Mutex<Waiting>,
+    ready: Condvar,
+    room: Semaphore,
+}
+
+struct Waiting {
+    jobs: VecDeque<Box<dyn Job>>,
+    closed: bool,
+}
+
+/// One logical transaction.
+trait Job: Send {
+    fn bytes(&self) -> usize;
+    /// Does it, keeps the answer, and says whether that is no error.
+    fn run(&mut self, db: &Connection, path: &str) -> bool;
+    /// Answers, once the fate of the commit is known.
+    fn answer(self: Box<Self>, commit: Result<(), StoreError>);
+}
+
+struct Task<T, R, D> {
+    run: R,
+    done: D,
+    bytes: usize,
+    outcome: Option<Result<T, StoreError>>,
+    reply: oneshot::Sender<Result<T, StoreError>>,
+}
+
+impl<T, R, D> Job for Task<T, R, D>
+where
+    T: Send,
+    R: FnMut(&Connection) -> Result<T, Fault> + Send,
+    D: FnOnce(&T) + Send,
+{
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn run(&mut self, db: &Connection, path: &str) -> bool {
+        let outcome = (self.run)(db).map_err(|fault| fault.at(path));
+        let kept = outcome.is_ok();
+        self.outcome = Some(outcome);
+        kept
+    }
+
+    fn answer(self: Box<Self>, commit: Result<(), StoreError>) {
+        let outcome = match (commit, self.outcome) {
+            (Ok(()), Some(Ok(value))) => {
+                (self.done)(&value);
+                Ok(value)
+            }
+            (_, Some(Err(error))) | (Err(error), _) => Err(error),
+            (Ok(()), None) => Err(StoreError::Closed),
+        };
+        // Whoever gave up waiting has dropped the other end.
+        self.reply.send(outcome).ok();
+    }
+}
+
+impl Writer {
+    pub(crate) fn start(
+        db: Connection,
+        path: String,
+        counts: Arc<Counts>,
+    ) -> std::io::Result<Self> {
+        let queue = Arc::new(Queue {
+            state: Mutex::new(Waiting { jobs: VecDeque::new(), closed: false }),
+            ready: Condvar::new(),
+            room: Semaphore::new(TRANSACTIONS_WAITING_MAX),
+        });
+        let theirs = Arc::clone(&queue);
+        let thread = std::thread::Builder::new()
+            .name("taskrun-write".to_owned())
+            .spawn(move || work(&theirs, &db, &path, &counts))?;
+        Ok(Self { queue, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Does a transaction, among others in one commit. `run` may be called more than once; `done`
+    /// is called after the commit and before the answer, even if nobody waits for that any more.
+    pub(crate) async fn submit<T, R, D>(
+        &self,
+        bytes: usize,
+        run: R,
+        done: D,
+    ) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        R: FnMut(&Connection) -> Result<T, Fault> + Send + 'static,
+        D: FnOnce(&T) + Send + 'static,
+    {
+        let permit = self.queue.room.acquire().await.map_err(|_| StoreError::Closed)?;
+        let (reply, answer) = oneshot::channel();
+        {
+            let mut state = self.queue.lock();
+            if state.closed {
+                return Err(StoreError::Closed);
+            }
+            state.jobs.push_back(Box::new(Task { run, done, bytes, outcome: None, reply }));
+        }
+        // The thread gives the room back when it takes the transaction.
+        permit.forget();
+        self.queue.ready.notify_one();
+        answer.await.unwrap_or_else(|_| {
+            Err(StoreError::Unknown { detail: "the writing thread is gone".to_owned() })
+        })
+    }
+
+    /// Commits what waits, refuses what comes, and returns when the thread is gone.
+    pub(crate) fn close(&self) {
+        self.queue.close();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if thread.is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the writing thread panicked");
+        }
+    }
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn close(&self) {
+        self.lock().closed = true;
+        self.room.close();
+        self.ready.notify_all();
+    }
+
+    /// What waits, as far as it fits into one commit; `None` once closed and empty.
+    fn take(&self) -> Option<Vec<Box<dyn Job>>> {
+        let mut state = self.lock();
+        while state.jobs.is_empty() {
+            if state.closed {
+                return None;
+            }
+            state = self.ready.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        let mut batch: Vec<Box<dyn Job>> = Vec::new();
+        let mut bytes = 0;
+        while let Some(next) = state.jobs.front() {
+            bytes += next.bytes();
+            if !batch.is_empty() && (batch.len() == BATCH_MAX || bytes > BATCH_BYTES_MAX) {
+                break;
+            }
+            batch.extend(state.jobs.pop_front());
+        }
+        drop(state);
+        self.room.add_permits(batch.len());
+        Some(batch)
+    }
+}
+
+/// Closes the queue also if a transaction panics, so that nobody waits for an answer that never
+/// comes.
+struct CloseAtEnd<'a>(&'a Queue);
+
+impl Drop for CloseAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.close();
+        self.0.lock().jobs.clear();
+    }
+}
+
+fn work(queue: &Queue, db: &Connection, path: &str, counts: &Counts) {
+    let _guard = CloseAtEnd(queue);
+    while let Some(batch) = queue.take() {
+        settle(db, batch, path, counts);
+    }
+}
+
+/// Commits a batch and answers it. One that fails is taken out and answered, and the others are
+/// done again.
+fn settle(db: &Connection, mut batch: Vec<Box<dyn Job>>, path: &str, counts: &Counts) {
+    let mut failed = 0;
+    while !batch.is_empty() {
+        // Where everything fails, as on a full disk, doing the rest again each time would not end
+        // soon.
+        let rest = if failed < FAILURES_MAX { batch.len() } else { 1 };
+        match commit(db, &mut batch[..rest], path) {
+            Ok(()) => {
+                counts.commits.fetch_add(1, Ordering::Relaxed);
+                answer(batch.drain(..rest), counts, || Ok(()));
+            }
+            Err(Stopped::Job(index)) => {
+                failed += 1;
+                let lost = || StoreError::Unknown { detail: "it was rolled back".to_owned() };
+                answer(batch.drain(index..=index), counts, || Err(lost()));
+            }
+            Err(Stopped::Commit(error)) => {
+                answer(batch.drain(..rest), counts, || Err(again(&error)));
+            }
+        }
+    }
+}
+
+/// Answers; one that failed by itself keeps its own error.
+fn answer(
+    batch: impl Iterator<Item = Box<dyn Job>>,
+    counts: &Counts,
+    commit: impl Fn() -> Result<(), StoreError>,
+) {
+    for job in batch {
+        counts.transactions.fetch_add(1, Ordering::Relaxed);
+        job.answer(commit());
+    }
+}
+
+/// Why nothing of a batch is kept.
+enum Stopped {
+    /// The transaction at this place failed.
+    Job(usize),
+    /// Beginning or committing failed.
+    Commit(StoreError),
+}
+
+/// Does the transactions in one, or nothing.
+///
+/// There is no savepoint around each: SQLite would write every page that any of them is about to
+/// change to a temporary file first, in batches of 64 four pages for each one that goes to the
+/// log. A transaction that is refused has written nothing, and so only one that fails, which is
+/// rare, has to be undone with the others.
+fn commit(db: &Connection, batch: &mut [Box<dyn Job>], path: &str) -> Result<(), Stopped> {
+    let sql = |sql: &str| db.prepare_cached(sql).and_then(|mut all| all.execute([])).map(|_| ());
+    let roll_back = || {
+        // Some failures make SQLite roll back by itself.
+        if !db.is_autocommit()
+            && let Err(error) = sql("ROLLBACK")
+        {
+            tracing::error!(%error, "a transaction cannot be rolled back");
+        }
+    };
+    sql("BEGIN IMMEDIATE").map_err(|error| Stopped::Commit(Fault::Sqlite(error).at(path)))?;
+    for (index, job) in batch.iter_mut().enumerate() {
+        if !job.run(db, path) {
+            roll_back();
+            return Err(Stopped::Job(index));
+        }
+    }
+    sql("COMMIT").map_err(|error| {
+        roll_back();
+        Stopped::Commit(Fault::Sqlite(error).at_commit(path))
+    })
+}
+
+/// The same error for one more caller.
+fn again(error: &StoreError) -> StoreError {
+    match error {
+        StoreError::Locked { path } => StoreError::Locked { path: path.clone() },
+        StoreError::Version { path, found, known } => {
+            StoreError::Version { path: path.clone(), found: *found, known: *known }
+        }
+        StoreError::Corrupt { path, detail } => {
+            StoreError::Corrupt { path: path.clone(), detail: detail.clone() }
+        }
+        StoreError::Full { path } => StoreError::Full { path: path.clone() },
+        StoreError::ReadOnly { path, detail } => {
+            StoreError::ReadOnly { path: path.clone(), detail: detail.clone() }
+        }
+        StoreError::Unavailable { path, detail } => {
+            StoreError::Unavailable { path: path.clone(), detail: detail.clone() }
+        }
+        StoreError::Closed => StoreError::Closed,
+        StoreError::Unknown { detail } => StoreError::Unknown { detail: detail.clone() },
+    }
+}

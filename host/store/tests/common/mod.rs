@@ -1,0 +1,189 @@
+//! What the tests share: runs to keep, and both stores behind one type.
+#![allow(dead_code, reason = "not every test file uses all of it")]
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rusqlite::Connection;
+use taskrun::event::{Event, Recorded};
+use taskrun::ids::{HostId, RunId};
+use taskrun::machine;
+use taskrun::ports::store::{Append, Claim, Created, Host, Hosts, Idempotency, NewRun, Store};
+use taskrun::run::{Ending, Run, RunSpec};
+use taskrun::status::StopReason;
+use taskrun::time::Timestamp;
+use taskrun_store::{Durability, MemoryStore, SqliteOptions, SqliteStore};
+use tempfile::TempDir;
+
+/// Policy under which the runs of the tests were accepted.
+pub(crate) const POLICY: &str = "policy-1";
+
+/// A store of either kind.
+pub(crate) trait Both: Store + Hosts {}
+impl<T: Store + Hosts> Both for T {}
+
+/// A store under test.
+pub(crate) struct Fixture {
+    pub(crate) store: Arc<dyn Both>,
+    memory: Option<Arc<MemoryStore>>,
+    pub(crate) dir: Option<TempDir>,
+}
+
+impl Fixture {
+    pub(crate) fn memory() -> Self {
+        let store = Arc::new(MemoryStore::new());
+        Self { store: Arc::clone(&store) as Arc<dyn Both>, memory: Some(store), dir: None }
+    }
+
+    pub(crate) fn sqlite() -> Self {
+        let dir = tempfile::tempdir().expect("a folder for the test");
+        let store = Arc::new(open(&dir));
+        Self { store, memory: None, dir: Some(dir) }
+    }
+
+    /// Registers a host and lets its process die, as far as the store can tell.
+    pub(crate) async fn let_die(&self, host: &HostId) {
+        let host = host_of(host, POLICY);
+        match (&self.memory, &self.dir) {
+            (Some(memory), _) => {
+                memory.register(host.clone()).await.expect("registers");
+                memory.forget(&host.id);
+            }
+            (None, dir) => {
+                let other = open(dir.as_ref().expect("SQLite has a folder"));
+                other.register(host).await.expect("registers");
+            }
+        }
+    }
+}
+
+/// Options for tests: no wait for the disk, as no test cuts the power.
+pub(crate) fn options() -> SqliteOptions {
+    SqliteOptions { durability: Durability::Process, ..SqliteOptions::default() }
+}
+
+pub(crate) fn open(dir: &TempDir) -> SqliteStore {
+    SqliteStore::open(dir.path(), options()).expect("the store opens")
+}
+
+pub(crate) fn run_id(text: &str) -> RunId {
+    RunId::new(text).expect("a valid id")
+}
+
+pub(crate) fn host_id(text: &str) -> HostId {
+    HostId::new(text)
+}
+
+pub(crate) fn host_of(id: &HostId, policy: &str) -> Host {
+    Host {
+        id: id.clone(),
+        pid: std::process::id(),
+        policy_digest: policy.to_owned(),
+        started_at: Timestamp(1_000),
+    }
+}
+
+/// What was asked for, accepted at 1,000 ms.
+pub(crate) fn spec(id: &str) -> RunSpec {
+    RunSpec {
+        id: run_id(id),
+        tenant: "acme".to_owned(),
+        owner_user_id: "ann".to_owned(),
+        parent_session_id: "s-1".to_owned(),
+        parent_app_name: None,
+        app_name: None,
+        child_session_id: None,
+        request_id: None,
+        agent_name: "researcher".to_owned(),
+        agent_digest: "d".to_owned(),
+        policy_digest: POLICY.to_owned(),
+        task: "look it up".to_owned(),
+        timeout_ms: None,
+        envelope: BTreeMap::new(),
+        context_messages: Vec::new(),
+        labels: BTreeMap::new(),
+        metadata: BTreeMap::new(),
+        parent_run_id: None,
+        root_run_id: run_id(id),
+        depth: 0,
+        priority: 0,
+        created_at: Timestamp(1_000),
+    }
+}
+
+/// A new run of a spec.
+pub(crate) fn new_run(spec: RunSpec) -> NewRun {
+    let at = spec.created_at;
+    let queued = Recorded { seq: 1, id: 1, at, event: Event::Queued { spec: Box::new(spec) } };
+    let run = machine::begin(&queued).expect("a beginning");
+    NewRun { run, events: vec![queued], idempotency: None }
+}
+
+pub(crate) fn keyed(mut new: NewRun, key: &str, fingerprint: &str) -> NewRun {
+    new.idempotency =
+        Some(Idempotency { key: key.to_owned(), fingerprint: fingerprint.to_owned() });
+    new
+}
+
+/// Keeps a new run and returns its record.
+pub(crate) async fn create(store: &dyn Both, spec: RunSpec) -> Run {
+    let new = new_run(spec);
+    let run = new.run.clone();
+    let created = store.create(new).await.expect("creates");
+    assert!(matches!(created, Created::New), "{created:?}");
+    run
+}
+
+/// The append of some events to a run as it stands, with ids from `id` on.
+pub(crate) fn next(run: &Run, id: u64, at: u64, events: Vec<Event>) -> Append {
+    let mut state = run.state.clone();
+    let mut recorded = Vec::new();
+    for (event, id) in events.into_iter().zip(id..) {
+        let one = Recorded { seq: state.head + 1, id, at: Timestamp(at), event };
+        state = machine::apply(state, &one).expect("a legal event");
+        recorded.push(one);
+    }
+    Append {
+        run: Run { spec: Arc::clone(&run.spec), state },
+        epoch: run.state.epoch,
+        expected_head: run.state.head,
+        events: recorded.into(),
+    }
+}
+
+pub(crate) fn note(text: &str) -> Event {
+    Event::PlannerNote { text: text.to_owned(), labels: BTreeMap::new() }
+}
+
+pub(crate) fn cancel() -> Event {
+    Event::CancelRequested { by: StopReason::CanceledByOwner, reason: Some("no more".to_owned()) }
+}
+
+/// The two events with which a run ends well.
+pub(crate) fn end() -> Vec<Event> {
+    vec![
+        Event::Finalizing { ending: Ending::completed(StopReason::FinalResponse) },
+        Event::Finished { metadata: BTreeMap::new() },
+    ]
+}
+
+pub(crate) fn wish(host: &str, limit: usize, now: u64) -> Claim {
+    Claim { host: host_id(host), policy_digest: POLICY.to_owned(), limit, now: Timestamp(now) }
+}
+
+pub(crate) fn ids(runs: &[Run]) -> Vec<&str> {
+    runs.iter().map(|run| run.id().as_str()).collect()
+}
+
+/// What a future gives before a deadline that only a hanging store reaches.
+pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
+    let deadline = Duration::from_secs(20);
+    tokio::time::timeout(deadline, future).await.expect("it happens before the deadline")
+}
+
+/// Another connection to the file, as a stranger would have it.
+pub(crate) fn stranger(dir: &TempDir) -> Connection {
+    Connection::open(dir.path().join("taskrun.db")).expect("opens")
+}

@@ -1,0 +1,145 @@
+//! Listing.
+
+use super::*;
+
+async fn listed(f: &Fixture, scope: &Scope, filter: &ListFilter) -> Vec<String> {
+    let page = f.store.list(scope, filter, None, 100).await.expect("lists");
+    assert_eq!(page.next, None);
+    page.runs.iter().map(|run| run.id().to_string()).collect()
+}
+
+fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+pub(crate) async fn lists_begin_with_the_run_that_changed_last(f: &Fixture) {
+    for (id, at) in [("a", 10), ("b", 30), ("c", 20)] {
+        create(&*f.store, RunSpec { created_at: Timestamp(at), ..spec(id) }).await;
+    }
+    let all = (Scope::tenant("acme"), ListFilter::default());
+    assert_eq!(listed(f, &all.0, &all.1).await, ["b", "c", "a"]);
+    let a = claim_one(&*f.store, "h").await;
+    assert_eq!(a.id().as_str(), "a");
+    assert_eq!(listed(f, &all.0, &all.1).await, ["a", "b", "c"]);
+    // Work does not move a run; only another status does.
+    let b = f.store.claim(wish("h", 1, 3_000)).await.expect("claims").remove(0);
+    let a = append(&*f.store, next(&a, 50, 9_000, vec![note("n")])).await;
+    assert_eq!(listed(f, &all.0, &all.1).await, ["b", "a", "c"]);
+    append(&*f.store, next(&a, 60, 9_500, end())).await;
+    assert_eq!(listed(f, &all.0, &all.1).await, ["a", "b", "c"]);
+    assert_eq!(b.id().as_str(), "b");
+}
+
+pub(crate) async fn runs_of_one_millisecond_are_listed_by_id(f: &Fixture) {
+    for id in ["m", "z", "a", "B"] {
+        create(&*f.store, spec(id)).await;
+    }
+    let scope = Scope::tenant("acme");
+    assert_eq!(listed(f, &scope, &ListFilter::default()).await, ["z", "m", "a", "B"]);
+    let first = f.store.list(&scope, &ListFilter::default(), None, 2).await.expect("lists");
+    assert_eq!(ids(&first.runs), ["z", "m"]);
+    let next = first.next.as_ref();
+    let second = f.store.list(&scope, &ListFilter::default(), next, 2).await.expect("lists");
+    assert_eq!(ids(&second.runs), ["a", "B"]);
+    assert_eq!(second.next, None);
+}
+
+pub(crate) async fn filters_and_scopes_admit_what_they_say(f: &Fixture) {
+    let at = |ms| Timestamp(ms);
+    let base = |id: &str, ms| RunSpec { created_at: at(ms), ..spec(id) };
+    let all = [
+        RunSpec { labels: labels(&[("team", "blue"), ("kind", "x")]), ..base("a", 1) },
+        RunSpec {
+            owner_user_id: "bob".to_owned(),
+            labels: labels(&[("team", "red")]),
+            ..base("b", 2)
+        },
+        RunSpec { parent_session_id: "s-2".to_owned(), ..base("c", 3) },
+        RunSpec { parent_app_name: Some("mail".to_owned()), ..base("d", 4) },
+        RunSpec {
+            agent_name: "writer".to_owned(),
+            labels: labels(&[("team", "blue")]),
+            ..base("e", 5)
+        },
+        RunSpec { parent_run_id: Some(run_id("a")), depth: 1, ..base("f", 6) },
+        RunSpec { tenant: "zeta".to_owned(), labels: labels(&[("team", "blue")]), ..base("g", 7) },
+        RunSpec { policy_digest: "p".to_owned(), ..base("h", 8) },
+    ];
+    for spec in all {
+        create(&*f.store, spec).await;
+    }
+    let theirs = Claim { policy_digest: "p".to_owned(), ..wish("host", 1, 100) };
+    f.store.claim(theirs).await.expect("claims");
+
+    let tenant = Scope::tenant("acme");
+    let none = ListFilter::default;
+    let app = Scope { parent_app_name: Some("mail".to_owned()), ..tenant.clone() };
+    let agent = |agent: &str| ListFilter { agent_name: Some(agent.to_owned()), ..none() };
+    let label = |pairs: &[_]| ListFilter { labels: labels(pairs), ..none() };
+    let status = |all: &[Status]| ListFilter { status: all.to_vec(), ..none() };
+    let child = ListFilter { parent_run_id: Some(run_id("a")), ..none() };
+    let since = ListFilter { since: Some(at(5)), ..none() };
+    let both = ListFilter { agent_name: Some("writer".to_owned()), ..label(&[("team", "blue")]) };
+    let table: &[(&Scope, ListFilter, &[&str])] = &[
+        (&tenant, none(), &["h", "f", "e", "d", "c", "b", "a"]),
+        (&Scope::tenant("zeta"), none(), &["g"]),
+        (&Scope::tenant("nobody"), none(), &[]),
+        (&tenant.clone().owner("bob"), none(), &["b"]),
+        (&tenant.clone().session("s-2"), none(), &["c"]),
+        (&tenant.clone().owner("bob").session("s-2"), none(), &[]),
+        (&app, none(), &["d"]),
+        (&tenant, agent("writer"), &["e"]),
+        (&tenant.clone().owner("bob"), agent("writer"), &[]),
+        (&tenant, label(&[("team", "blue")]), &["e", "a"]),
+        (&tenant, label(&[("team", "blue"), ("kind", "x")]), &["a"]),
+        (&tenant, label(&[("team", "green")]), &[]),
+        (&tenant, both, &["e"]),
+        (&tenant, status(&[Status::Running]), &["h"]),
+        (&tenant, status(&[Status::Running, Status::Failed]), &["h"]),
+        (&tenant.clone().owner("bob"), status(&[Status::Queued, Status::Queued]), &["b"]),
+        (&tenant, status(&[Status::Completed]), &[]),
+        (&tenant, child.clone(), &["f"]),
+        (&Scope::tenant("zeta"), child, &[]),
+        (&tenant, since.clone(), &["h", "f", "e"]),
+        (&tenant.clone().owner("bob"), since, &[]),
+    ];
+    for (scope, filter, expected) in table {
+        assert_eq!(listed(f, scope, filter).await, *expected, "{scope:?} {filter:?}");
+    }
+}
+
+pub(crate) async fn pages_join_without_gaps_while_runs_change(f: &Fixture) {
+    for n in 0..30 {
+        create(&*f.store, RunSpec { created_at: Timestamp(n / 4), ..spec(&format!("r-{n:02}")) })
+            .await;
+    }
+    let (scope, filter) = (Scope::tenant("acme"), ListFilter::default());
+    let mut cursor: Option<Cursor> = None;
+    let mut seen = Vec::new();
+    loop {
+        let page = f.store.list(&scope, &filter, cursor.as_ref(), 4).await.expect("lists");
+        seen.extend(page.runs.iter().map(|run| run.id().clone()));
+        let Some(next) = page.next else { break };
+        assert_eq!(next.to_string().parse(), Ok(next.clone()));
+        cursor = Some(next);
+        // One that was not shown moves to the front, and is not on a later page.
+        f.store.claim(wish("h", 1, 5_000)).await.expect("claims");
+    }
+    let shown: BTreeSet<_> = seen.iter().cloned().collect();
+    assert_eq!(shown.len(), seen.len(), "no run is shown twice: {seen:?}");
+    let now = f.store.list(&scope, &filter, None, 100).await.expect("lists").runs;
+    assert_eq!(now.len(), 30);
+    for run in now {
+        let moved = run.status() == Status::Running;
+        assert!(shown.contains(run.id()) || moved, "{} was passed over", run.id());
+    }
+}
+
+pub(crate) async fn a_page_that_is_just_full_has_no_next(f: &Fixture) {
+    for id in ["a", "b"] {
+        create(&*f.store, spec(id)).await;
+    }
+    let (scope, filter) = (Scope::tenant("acme"), ListFilter::default());
+    let page = f.store.list(&scope, &filter, None, 2).await.expect("lists");
+    assert_eq!((page.runs.len(), page.next), (2, None));
+}

@@ -1,0 +1,122 @@
+//! The queue, and waiting for it and for runs.
+
+use super::*;
+
+async fn append_all(store: &dyn Both, run: Run) -> Run {
+    assert_eq!(claim_one(store, "h").await.id(), run.id());
+    let run = store.get(run.id()).await.expect("gets").expect("it is there");
+    let run = append(store, next(&run, 50, 2_100, vec![note("a")])).await;
+    append(store, next(&run, 60, 2_200, end())).await
+}
+
+pub(crate) async fn claims_take_the_highest_priority_and_then_the_oldest(f: &Fixture) {
+    for (id, priority) in [("b", 0), ("a", 0), ("low", -3), ("high", 7), ("high-2", 7)] {
+        create(&*f.store, RunSpec { priority, ..spec(id) }).await;
+    }
+    let first = f.store.claim(wish("h", 3, 2_000)).await.expect("claims");
+    assert_eq!(ids(&first), ["high", "high-2", "b"]);
+    let rest = f.store.claim(wish("h", 9, 2_000)).await.expect("claims");
+    assert_eq!(ids(&rest), ["a", "low"]);
+    assert_eq!(f.store.claim(wish("h", 9, 2_000)).await.expect("claims"), []);
+}
+
+pub(crate) async fn a_claim_records_what_the_state_machine_decides(f: &Fixture) {
+    let queued = create(&*f.store, spec("r")).await;
+    let run = claim_one(&*f.store, "h").await;
+    assert_eq!((run.status(), run.state.epoch, run.state.head), (Status::Running, 1, 2));
+    assert_eq!(run.state.updated_at, Timestamp(2_000));
+    journal_is(&*f.store, &run).await;
+    let events = f.store.read(run.id(), 1, 10).await.expect("reads");
+    let decided = machine::decide::claim(&queued, &host_id("h"), Timestamp(2_000));
+    assert_eq!(events.first().map(|recorded| &recorded.event), decided.as_ref());
+}
+
+pub(crate) async fn claims_take_only_runs_of_their_policy(f: &Fixture) {
+    create(&*f.store, RunSpec { policy_digest: "other".to_owned(), ..spec("theirs") }).await;
+    create(&*f.store, spec("ours")).await;
+    let runs = f.store.claim(wish("h", 9, 2_000)).await.expect("claims");
+    assert_eq!(ids(&runs), ["ours"]);
+    let theirs = Claim { policy_digest: "other".to_owned(), ..wish("h", 9, 2_000) };
+    assert_eq!(ids(&f.store.claim(theirs).await.expect("claims")), ["theirs"]);
+}
+
+pub(crate) async fn a_run_is_given_to_one_of_many_claimers(f: &Fixture) {
+    const RUNS: usize = 60;
+    for n in 0..RUNS {
+        create(&*f.store, spec(&format!("r-{n}"))).await;
+    }
+    let claimers: Vec<_> = (0..6)
+        .map(|host| {
+            let store = Arc::clone(&f.store);
+            tokio::spawn(async move {
+                let mut mine = Vec::new();
+                loop {
+                    let wish = wish(&format!("h-{host}"), 3, 2_000);
+                    let runs = store.claim(wish).await.expect("claims");
+                    if runs.is_empty() {
+                        return mine;
+                    }
+                    mine.extend(runs);
+                }
+            })
+        })
+        .collect();
+    let mut seen = BTreeSet::new();
+    for claimer in claimers {
+        for run in within(claimer).await.expect("no panic") {
+            assert!(seen.insert(run.id().clone()), "{} was given twice", run.id());
+            assert_eq!(run.state.epoch, 1);
+        }
+    }
+    assert_eq!(seen.len(), RUNS);
+}
+
+pub(crate) async fn a_run_that_was_cancelled_in_the_queue_is_not_claimed(f: &Fixture) {
+    let run = create(&*f.store, spec("r")).await;
+    let mut events = vec![cancel()];
+    events.extend(end());
+    append(&*f.store, next(&run, 50, 1_500, events)).await;
+    assert_eq!(f.store.claim(wish("h", 9, 2_000)).await.expect("claims"), []);
+}
+
+pub(crate) async fn a_waiter_wakes_when_its_run_moves(f: &Fixture) {
+    let run = create(&*f.store, spec("r")).await;
+    let store = Arc::clone(&f.store);
+    let id = run.id().clone();
+    let waiter = tokio::spawn(async move {
+        let mut seen = 1;
+        while seen < 4 {
+            store.changed(&id, seen).await;
+            let events = store.read(&id, seen, 100).await.expect("reads");
+            seen += events.len() as u64;
+        }
+    });
+    let run = append_all(&*f.store, run).await;
+    assert!(run.state.head >= 4);
+    within(waiter).await.expect("no panic");
+}
+
+pub(crate) async fn a_waiter_for_the_past_does_not_wait(f: &Fixture) {
+    let run = create(&*f.store, spec("r")).await;
+    within(f.store.changed(run.id(), 0)).await;
+}
+
+pub(crate) async fn work_wakes_when_a_run_is_queued(f: &Fixture) {
+    // What a host does: claim, and wait where there is nothing.
+    let store = Arc::clone(&f.store);
+    let host = tokio::spawn(async move {
+        let mut taken = 0;
+        while taken < 3 {
+            let runs = store.claim(wish("h", 9, 2_000)).await.expect("claims");
+            taken += runs.len();
+            if runs.is_empty() {
+                store.work().await;
+            }
+        }
+    });
+    for id in ["a", "b", "c"] {
+        create(&*f.store, spec(id)).await;
+        tokio::task::yield_now().await;
+    }
+    within(host).await.expect("no panic");
+}

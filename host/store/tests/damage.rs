@@ -1,0 +1,232 @@
+//! Files that are cut, flipped, foreign, newer, or not to be written.
+
+mod common;
+
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+use common::*;
+use rusqlite::Connection;
+use taskrun::ids::RunId;
+use taskrun::list::{ListFilter, Scope};
+use taskrun::machine;
+use taskrun::ports::store::{Store, StoreError};
+use taskrun_store::{SCHEMA_VERSION, SqliteStore};
+use tempfile::TempDir;
+
+/// The bytes of a store's files and what was acknowledged when its log had which length.
+struct Kept {
+    file: Vec<u8>,
+    log: Vec<u8>,
+    acknowledged: Vec<(usize, RunId, u64)>,
+}
+
+fn file(dir: &TempDir) -> std::path::PathBuf {
+    dir.path().join("taskrun.db")
+}
+
+async fn kept() -> Kept {
+    let dir = tempfile::tempdir().expect("a folder");
+    let store = open(&dir);
+    let log = dir.path().join("taskrun.db-wal");
+    let mut acknowledged = Vec::new();
+    let mut ack = |id: &RunId, head| {
+        let length = std::fs::metadata(&log).expect("the log").len();
+        acknowledged.push((usize::try_from(length).expect("it fits"), id.clone(), head));
+    };
+    for n in 0..6 {
+        let run = create(&store, spec(&format!("r-{n}"))).await;
+        ack(run.id(), 1);
+        let run = store.claim(wish("h", 1, 2_000)).await.expect("claims").remove(0);
+        ack(run.id(), 2);
+        let long = note(&"x".repeat(3_000 * n));
+        let append = next(&run, 50, 3_000, vec![note("a"), long, note("b")]);
+        store.append(append.clone()).await.expect("appends");
+        ack(run.id(), 5);
+        store.append(next(&append.run, 60, 3_000, end())).await.expect("appends");
+        ack(run.id(), 7);
+    }
+    let read = |path: &Path| std::fs::read(path).expect("it is there");
+    Kept { file: read(&file(&dir)), log: read(&log), acknowledged }
+}
+
+/// Opens what is left and checks that it is a beginning of what was written: whole journals that
+/// tell their records, and nothing later where something earlier is missing.
+async fn check_beginning(kept: &Kept, log: &[u8], whole_to: usize) -> usize {
+    let dir = tempfile::tempdir().expect("a folder");
+    std::fs::write(file(&dir), &kept.file).expect("writes");
+    std::fs::write(dir.path().join("taskrun.db-wal"), log).expect("writes");
+    let store = open(&dir);
+    let all = store.list(&Scope::tenant("acme"), &ListFilter::default(), None, 100).await;
+    for run in all.expect("lists").runs {
+        let events = store.read(run.id(), 0, 100).await.expect("reads");
+        assert_eq!(machine::fold(&events), Ok(run));
+    }
+    let mut present = 0;
+    for (n, (length, id, head)) in kept.acknowledged.iter().enumerate() {
+        let found = store.get(id).await.expect("gets").map_or(0, |run| run.state.head);
+        if found >= *head {
+            assert_eq!(present, n, "something before {id} at {head} is missing");
+            present = n + 1;
+        } else {
+            assert!(*length > whole_to, "{id} at {head} was acknowledged and is lost");
+        }
+    }
+    present
+}
+
+#[tokio::test]
+async fn a_log_cut_at_any_length_leaves_a_beginning_of_what_was_acknowledged() {
+    let kept = kept().await;
+    let mut seen = std::collections::BTreeSet::new();
+    // Steps that meet every place within frames of 4,120 bytes sooner or later.
+    for cut in (0..kept.log.len()).step_by(1_709).chain([kept.log.len()]) {
+        seen.insert(check_beginning(&kept, &kept.log[..cut], cut).await);
+    }
+    assert_eq!(seen.len(), kept.acknowledged.len() + 1, "every beginning is met");
+}
+
+#[tokio::test]
+async fn a_flipped_byte_in_the_log_ends_it_there() {
+    let kept = kept().await;
+    for place in (0..kept.log.len()).step_by(9_973) {
+        let mut log = kept.log.clone();
+        log[place] ^= 0x40;
+        let frame = place.saturating_sub(32) / 4_120;
+        let whole_to = if place < 32 { 0 } else { 32 + frame * 4_120 };
+        check_beginning(&kept, &log, whole_to).await;
+    }
+}
+
+#[tokio::test]
+async fn a_newer_store_is_refused_by_version() {
+    let dir = tempfile::tempdir().expect("a folder");
+    drop(open(&dir));
+    let db = Connection::open(file(&dir)).expect("opens");
+    db.pragma_update(None, "user_version", SCHEMA_VERSION + 1).expect("writes");
+    drop(db);
+    match SqliteStore::open(dir.path(), options()).err() {
+        Some(StoreError::Version { found, known, .. }) => {
+            assert_eq!((found, known), (SCHEMA_VERSION + 1, SCHEMA_VERSION));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn assert_corrupt_and_untouched(content: &[u8]) {
+    let dir = tempfile::tempdir().expect("a folder");
+    std::fs::write(file(&dir), content).expect("writes");
+    let refused = SqliteStore::open(dir.path(), options()).err();
+    assert!(matches!(refused, Some(StoreError::Corrupt { .. })), "{refused:?}");
+    assert_eq!(std::fs::read(file(&dir)).expect("reads"), content);
+}
+
+#[test]
+fn files_that_are_no_stores_are_refused_and_not_touched() {
+    assert_corrupt_and_untouched(b"not a database");
+    assert_corrupt_and_untouched(&[0; 8_192]);
+    assert_corrupt_and_untouched(b"SQLite format 3\0");
+    for setup in [
+        "CREATE TABLE theirs (x); INSERT INTO theirs VALUES (1)",
+        "PRAGMA application_id = 7; CREATE TABLE theirs (x)",
+        "PRAGMA journal_mode = WAL; CREATE TABLE theirs (x)",
+    ] {
+        let dir = tempfile::tempdir().expect("a folder");
+        let db = Connection::open(file(&dir)).expect("opens");
+        db.execute_batch(setup).expect("sets up");
+        drop(db);
+        assert_corrupt_and_untouched(&std::fs::read(file(&dir)).expect("reads"));
+    }
+}
+
+#[tokio::test]
+async fn a_maker_that_died_before_it_wrote_leaves_a_file_to_begin_with() {
+    let dir = tempfile::tempdir().expect("a folder");
+    std::fs::write(file(&dir), b"").expect("writes");
+    create(&open(&dir), spec("r")).await;
+}
+
+#[tokio::test]
+async fn a_truncated_file_is_corrupt() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let store = open(&dir);
+    for n in 0..50 {
+        create(&store, spec(&format!("r-{n}"))).await;
+    }
+    drop(store);
+    let whole = std::fs::read(file(&dir)).expect("reads");
+    assert!(!dir.path().join("taskrun.db-wal").exists(), "all is in the file");
+    for length in [50, 100, 4_096, 8_192, whole.len() / 2, whole.len() - 4_096, whole.len() - 1] {
+        assert_corrupt_and_untouched(&whole[..length]);
+    }
+}
+
+#[tokio::test]
+async fn a_flipped_header_never_passes_for_another_store() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let store = open(&dir);
+    let run = create(&store, spec("r")).await;
+    drop(store);
+    let whole = std::fs::read(file(&dir)).expect("reads");
+    let mut refused = 0;
+    for place in 0..100 {
+        let mut flipped = whole.clone();
+        flipped[place] ^= 0x81;
+        std::fs::write(file(&dir), &flipped).expect("writes");
+        match SqliteStore::open(dir.path(), options()) {
+            // Some fields do not matter.
+            Ok(store) => match store.get(run.id()).await {
+                Ok(found) => assert_eq!(found.as_ref(), Some(&run), "byte {place}"),
+                Err(error) => assert!(matches!(error, StoreError::Corrupt { .. }), "{error:?}"),
+            },
+            Err(error) => {
+                refused += 1;
+                // Byte 18 says to programs of which age the file is read-only.
+                let fits = matches!(error.code(), "store-corrupt" | "store-version");
+                assert!(fits || place == 18, "byte {place}: {error:?}");
+            }
+        }
+        std::fs::remove_file(dir.path().join("taskrun.db-wal")).ok();
+        std::fs::remove_file(dir.path().join("taskrun.db-shm")).ok();
+    }
+    assert!(refused >= 25, "magic, page size, identity and version matter: {refused}");
+}
+
+const READ_ONLY: &str = "TASKRUN_TEST_READ_ONLY";
+
+/// Root may write everything, so the store is opened by a process of somebody else.
+#[test]
+fn a_store_that_may_not_be_written_is_read_only() {
+    #[expect(clippy::disallowed_methods, reason = "how the parent tells its child what to do")]
+    let told = std::env::var_os(READ_ONLY);
+    if let Some(dir) = told {
+        let refused = SqliteStore::open(Path::new(&dir), options()).err();
+        let read_only = matches!(refused, Some(StoreError::ReadOnly { .. }));
+        println!("{}", if read_only { "it is read-only" } else { "it is not" });
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    drop(open(&dir));
+    let set = |path: &str, mode| {
+        let permissions = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(dir.path().join(path), permissions).expect("sets");
+    };
+    // First the folder, then the file alone.
+    for (lock, file, folder) in [(0o444, 0o444, 0o555), (0o666, 0o444, 0o777)] {
+        set("taskrun.open.lock", lock);
+        set("taskrun.db", file);
+        set("", folder);
+        let mut child = Command::new(std::env::current_exe().expect("this test"));
+        child
+            .args(["--exact", "a_store_that_may_not_be_written_is_read_only", "--nocapture"])
+            .env(READ_ONLY, dir.path());
+        if rustix::process::geteuid().is_root() {
+            child.uid(65_534).gid(65_534);
+        }
+        let output = child.output().expect("the child runs");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(said.contains("it is read-only"), "{said}");
+    }
+}

@@ -1,0 +1,107 @@
+//! Hosts, hearts and locks of the store in a file.
+
+mod common;
+
+use std::time::Duration;
+
+use common::*;
+use taskrun::machine;
+use taskrun::ports::store::{Hosts, Store, StoreError};
+use taskrun::time::{Clock, SystemClock};
+use taskrun_store::{SqliteOptions, SqliteStore};
+
+/// Calls `check` until it is true, without giving up the thread to the executor.
+fn spin_until(mut check: impl FnMut() -> bool) {
+    let clock = SystemClock::new();
+    while !check() {
+        assert!(clock.monotonic() < Duration::from_secs(20), "it happens before the deadline");
+        std::thread::yield_now();
+    }
+}
+
+#[tokio::test]
+async fn hearts_beat_while_the_runtime_is_blocked() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let fast = SqliteOptions { heartbeat: Duration::from_millis(1), ..options() };
+    let store = SqliteStore::open(dir.path(), fast).expect("opens");
+    store.register(host_of(&host_id("h"), POLICY)).await.expect("registers");
+    let before = store.stats().heartbeats;
+    // The only thread of the executor does nothing else until three beats were written.
+    spin_until(|| store.stats().heartbeats >= before + 3);
+}
+
+#[tokio::test]
+async fn hearts_go_on_after_somebody_kept_the_file_locked() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let millisecond = Duration::from_millis(1);
+    let fast = SqliteOptions { heartbeat: millisecond, busy_timeout: millisecond, ..options() };
+    let store = SqliteStore::open(dir.path(), fast).expect("opens");
+    store.register(host_of(&host_id("h"), POLICY)).await.expect("registers");
+    let blocker = stranger(&dir);
+    blocker.busy_timeout(Duration::from_secs(5)).expect("sets");
+    blocker.execute_batch("BEGIN IMMEDIATE").expect("locks");
+    let refused = store.create(new_run(spec("r"))).await;
+    assert!(matches!(refused, Err(StoreError::Locked { .. })), "{refused:?}");
+    let before = store.stats().heartbeats;
+    blocker.execute_batch("COMMIT").expect("unlocks");
+    spin_until(|| store.stats().heartbeats >= before + 3);
+}
+
+#[tokio::test]
+async fn a_silent_host_does_not_live_and_lives_again_when_it_speaks() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let silent = SqliteOptions { heartbeat: Duration::from_secs(3_600), ..options() };
+    let store = SqliteStore::open(dir.path(), silent).expect("opens");
+    let host = host_of(&host_id("h"), POLICY);
+    store.register(host.clone()).await.expect("registers");
+    create(&store, spec("r")).await;
+    store.claim(wish("h", 1, 2_000)).await.expect("claims");
+    assert_eq!(store.orphans(9).await.expect("answers"), []);
+    let db = stranger(&dir);
+    db.execute("UPDATE hosts SET beat_ms = beat_ms - 30000", []).expect("writes");
+    assert_eq!(store.hosts().await.expect("lists"), []);
+    assert_eq!(ids(&store.orphans(9).await.expect("answers")), ["r"]);
+    db.execute("UPDATE hosts SET beat_ms = beat_ms + 30000", []).expect("writes");
+    assert_eq!(store.hosts().await.expect("lists"), [host]);
+    assert_eq!(store.orphans(9).await.expect("answers"), []);
+}
+
+#[tokio::test]
+async fn dead_hosts_that_hold_nothing_are_swept() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let store = open(&dir);
+    for host in ["idle", "busy"] {
+        let other = open(&dir);
+        other.register(host_of(&host_id(host), POLICY)).await.expect("registers");
+    }
+    create(&store, spec("r")).await;
+    let run = store.claim(wish("busy", 1, 2_000)).await.expect("claims").remove(0);
+    let rows = || -> Vec<String> {
+        let db = stranger(&dir);
+        let mut sql = db.prepare("SELECT id FROM hosts ORDER BY id").expect("compiles");
+        let rows = sql.query_map([], |row| row.get(0)).expect("selects");
+        rows.map(|row| row.expect("a row")).collect()
+    };
+    let lock = |host: &str| dir.path().join("hosts").join(format!("{host}.lock")).exists();
+    assert_eq!(ids(&store.orphans(9).await.expect("answers")), ["r"]);
+    assert_eq!(rows(), ["busy"]);
+    assert!(!lock("idle") && lock("busy"));
+    store.append(next(&run, 50, 3_000, machine::decide::interrupt(&run))).await.expect("appends");
+    assert_eq!(store.orphans(9).await.expect("answers"), []);
+    assert_eq!(rows(), [""; 0]);
+    assert!(!lock("busy"));
+}
+
+#[tokio::test]
+async fn a_host_is_registered_by_one_process_at_a_time() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (mine, theirs) = (open(&dir), open(&dir));
+    let host = host_of(&host_id("h"), POLICY);
+    mine.register(host.clone()).await.expect("registers");
+    mine.register(host.clone()).await.expect("again, which is harmless");
+    let refused = theirs.register(host.clone()).await;
+    assert!(matches!(refused, Err(StoreError::Locked { .. })), "{refused:?}");
+    assert_eq!(theirs.hosts().await.expect("lists"), std::slice::from_ref(&host));
+    drop(mine);
+    theirs.register(host).await.expect("registers");
+}

@@ -1,0 +1,316 @@
+//! What only the store in a file promises, beyond the death of processes.
+
+mod common;
+
+use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::*;
+use taskrun::list::{ListFilter, Scope};
+use taskrun::machine;
+use taskrun::ports::store::{Appended, Hosts, Store, StoreError};
+use taskrun_store::{Durability, SqliteOptions, SqliteStore};
+use tokio::task::JoinSet;
+
+#[tokio::test]
+async fn everything_is_there_after_reopening() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let store = open(&dir);
+    create(&store, spec("r-1")).await;
+    store.create(keyed(new_run(spec("r-2")), "k", "f")).await.expect("creates");
+    let run = store.claim(wish("h", 1, 2_000)).await.expect("claims").remove(0);
+    let append = next(&run, 50, 3_000, vec![note("a"), note("b")]);
+    store.append(append.clone()).await.expect("appends");
+    let everything = ListFilter::default();
+    let before = store.list(&Scope::tenant("acme"), &everything, None, 10).await.expect("lists");
+    drop(store);
+
+    let store = open(&dir);
+    let after = store.list(&Scope::tenant("acme"), &everything, None, 10).await.expect("lists");
+    assert_eq!(after, before);
+    let events = store.read(run.id(), 0, 100).await.expect("reads");
+    assert_eq!(machine::fold(&events), Ok(append.run.clone()));
+    assert_eq!(store.append(append).await.expect("answers"), Appended::Done);
+    let again = store.create(keyed(new_run(spec("r-3")), "k", "f")).await.expect("answers");
+    assert!(format!("{again:?}").starts_with("Repeated"), "{again:?}");
+}
+
+#[tokio::test]
+async fn folder_and_files_are_for_their_owner_only() {
+    let parent = tempfile::tempdir().expect("a folder");
+    let dir = parent.path().join("data");
+    let store = SqliteStore::open(&dir, options()).expect("opens");
+    store.register(host_of(&host_id("h"), POLICY)).await.expect("registers");
+    create(&store, spec("r")).await;
+    let mode = |path: &str| {
+        let data = std::fs::metadata(dir.join(path)).expect("it is there");
+        data.permissions().mode() & 0o777
+    };
+    assert_eq!((mode(""), mode("hosts")), (0o700, 0o700));
+    for file in ["taskrun.db", "taskrun.db-wal", "hosts/h.lock"] {
+        assert_eq!(mode(file), 0o600, "{file}");
+    }
+}
+
+#[tokio::test]
+async fn the_file_is_set_up_as_designed() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let store = SqliteStore::open(dir.path(), SqliteOptions::default()).expect("opens");
+    create(&store, spec("r")).await;
+    let db = stranger(&dir);
+    let number = |name: &str| -> i64 {
+        db.query_row(&format!("PRAGMA {name}"), [], |row| row.get(0)).expect("answers")
+    };
+    assert_eq!(number("application_id"), 0x5441_534b);
+    assert_eq!(number("user_version"), taskrun_store::SCHEMA_VERSION);
+    assert_eq!(number("auto_vacuum"), 2);
+    let mode: String = db.query_row("PRAGMA journal_mode", [], |row| row.get(0)).expect("answers");
+    assert_eq!(mode, "wal");
+    assert_eq!(SqliteOptions::default().durability, Durability::Power);
+}
+
+#[tokio::test]
+async fn many_who_open_at_once_share_one_store() {
+    let dir = Arc::new(tempfile::tempdir().expect("a folder"));
+    let opening: Vec<_> = (0..6)
+        .map(|n| {
+            let dir = Arc::clone(&dir);
+            std::thread::spawn(move || (n, open(&dir)))
+        })
+        .collect();
+    let stores: Vec<_> = opening.into_iter().map(|one| one.join().expect("it opens")).collect();
+    for (n, store) in &stores {
+        create(store, spec(&format!("r-{n}"))).await;
+    }
+    let all = stores[0].1.list(&Scope::tenant("acme"), &ListFilter::default(), None, 10).await;
+    assert_eq!(all.expect("lists").runs.len(), 6);
+}
+
+#[tokio::test]
+async fn what_waits_together_is_committed_together() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let store = Arc::new(open(&dir));
+    let before = store.stats();
+    let blocker = stranger(&dir);
+    blocker.execute_batch("BEGIN IMMEDIATE").expect("locks");
+    let mut waiting = JoinSet::new();
+    for n in 0..200 {
+        let store = Arc::clone(&store);
+        // Every fourth one is refused, alone.
+        let id = if n % 4 == 3 { "r-0".to_owned() } else { format!("r-{n}") };
+        waiting.spawn(async move { store.create(new_run(spec(&id))).await });
+    }
+    // One thread runs them all: after each had its turn, all wait for the writer.
+    for _ in 0..=200 {
+        tokio::task::yield_now().await;
+    }
+    blocker.execute_batch("COMMIT").expect("unlocks");
+    let answers = within(waiting.join_all()).await;
+    let new = answers.iter().filter(|answer| format!("{answer:?}") == "Ok(New)").count();
+    assert_eq!(new, 150);
+    let stats = store.stats();
+    assert_eq!(stats.transactions - before.transactions, 200);
+    let commits = stats.commits - before.commits;
+    assert!((1..=2).contains(&commits), "{commits} commits");
+}
+
+#[tokio::test]
+async fn a_full_store_says_so_keeps_what_it_has_and_goes_on_when_there_is_room() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let small = SqliteOptions { bytes_max: Some(400 << 10), ..options() };
+    let store = SqliteStore::open(dir.path(), small).expect("opens");
+    create(&store, spec("r")).await;
+    let mut run = store.claim(wish("h", 1, 2_000)).await.expect("claims").remove(0);
+    let refused = loop {
+        let append = next(&run, run.state.head, 3_000, vec![note(&"x".repeat(20_000))]);
+        match store.append(append.clone()).await {
+            Ok(appended) => assert_eq!(appended, Appended::Done),
+            Err(StoreError::Full { path }) => {
+                assert!(path.ends_with("taskrun.db"), "{path}");
+                break append;
+            }
+            Err(error) => panic!("{error}"),
+        }
+        run = append.run;
+    };
+    assert!(run.state.head > 3);
+    let events = store.read(run.id(), 0, 1_000).await.expect("reads");
+    assert_eq!(machine::fold(&events).as_ref(), Ok(&run));
+    assert_eq!(store.get(run.id()).await.expect("gets").as_ref(), Some(&run));
+    drop(store);
+    let store = open(&dir);
+    assert_eq!(store.append(refused).await.expect("appends"), Appended::Done);
+}
+
+#[tokio::test]
+async fn one_transaction_that_does_not_fit_fails_alone() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let small = SqliteOptions { bytes_max: Some(600 << 10), ..options() };
+    let store = Arc::new(SqliteStore::open(dir.path(), small).expect("opens"));
+    let blocker = stranger(&dir);
+    blocker.execute_batch("BEGIN IMMEDIATE").expect("locks");
+    let mut waiting = JoinSet::new();
+    for n in 0..9 {
+        let store = Arc::clone(&store);
+        let mut spec = spec(&format!("r-{n}"));
+        if n == 4 {
+            spec.task = "x".repeat(900 << 10);
+        }
+        waiting.spawn(async move { (n, store.create(new_run(spec)).await) });
+    }
+    for _ in 0..=9 {
+        tokio::task::yield_now().await;
+    }
+    blocker.execute_batch("COMMIT").expect("unlocks");
+    for (n, answer) in within(waiting.join_all()).await {
+        match answer {
+            Ok(_) => assert_ne!(n, 4),
+            Err(StoreError::Full { .. }) => assert_eq!(n, 4),
+            Err(error) => panic!("{error}"),
+        }
+    }
+    let all = store.list(&Scope::tenant("acme"), &ListFilter::default(), None, 10).await;
+    assert_eq!(all.expect("lists").runs.len(), 8);
+}
+
+#[tokio::test]
+async fn a_store_that_another_program_keeps_locked_is_locked() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let impatient = SqliteOptions { busy_timeout: Duration::from_millis(30), ..options() };
+    let store = SqliteStore::open(dir.path(), impatient.clone()).expect("opens");
+    let run = create(&store, spec("r")).await;
+    let blocker = stranger(&dir);
+    blocker.execute_batch("BEGIN EXCLUSIVE").expect("locks");
+    let refused = store.create(new_run(spec("r-2"))).await;
+    assert!(matches!(refused, Err(StoreError::Locked { .. })), "{refused:?}");
+    let second = SqliteStore::open(dir.path(), impatient).err();
+    assert!(matches!(second, Some(StoreError::Locked { .. })), "{second:?}");
+    assert_eq!(store.get(run.id()).await.expect("readers are not locked out"), Some(run));
+    blocker.execute_batch("COMMIT").expect("unlocks");
+    create(&store, spec("r-2")).await;
+}
+
+#[tokio::test]
+async fn a_closed_store_says_so() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let store = Arc::new(open(&dir));
+    let run = create(&*store, spec("r")).await;
+    let (theirs, id) = (Arc::clone(&store), run.id().clone());
+    let waiter = tokio::spawn(async move {
+        while theirs.get(&id).await.is_ok() {
+            theirs.changed(&id, 1).await;
+        }
+    });
+    spin_until_async(|| store.stats().watched == 1).await;
+    let theirs = Arc::clone(&store);
+    tokio::task::spawn_blocking(move || theirs.close()).await.expect("closes");
+    within(waiter).await.expect("no panic");
+    let closed = |error: StoreError| assert!(matches!(error, StoreError::Closed), "{error:?}");
+    closed(store.get(run.id()).await.expect_err("closed"));
+    closed(store.create(new_run(spec("r-2"))).await.expect_err("closed"));
+    closed(store.claim(wish("h", 1, 2_000)).await.expect_err("closed"));
+    closed(store.register(host_of(&host_id("h"), POLICY)).await.expect_err("closed"));
+    closed(store.orphans(1).await.expect_err("closed"));
+    within(store.work()).await;
+    drop(store);
+    assert_eq!(open(&dir).get(run.id()).await.expect("gets"), Some(run));
+}
+
+async fn spin_until_async(mut check: impl FnMut() -> bool) {
+    within(async {
+        while !check() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_write_of_another_process_wakes_whoever_waits_for_that_run() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (mine, theirs) = (Arc::new(open(&dir)), open(&dir));
+    let run = create(&theirs, spec("r")).await;
+    let reader = Arc::clone(&mine);
+    let id = run.id().clone();
+    let waiter = tokio::spawn(async move {
+        let mut seen = 1;
+        while seen < 4 {
+            reader.changed(&id, seen).await;
+            seen += reader.read(&id, seen, 100).await.expect("reads").len() as u64;
+        }
+    });
+    spin_until_async(|| mine.stats().watched == 1).await;
+    let run = theirs.claim(wish("h", 1, 2_000)).await.expect("claims").remove(0);
+    let run = next(&run, 50, 2_000, vec![note("a")]);
+    theirs.append(run.clone()).await.expect("appends");
+    theirs.append(next(&run.run, 60, 2_000, vec![note("b")])).await.expect("appends");
+    within(waiter).await.expect("no panic");
+    assert_eq!(mine.stats().watched, 0);
+}
+
+#[tokio::test]
+async fn work_that_another_process_queued_is_found() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (mine, theirs) = (Arc::new(open(&dir)), open(&dir));
+    let host = Arc::clone(&mine);
+    let host = tokio::spawn(async move {
+        loop {
+            let runs = host.claim(wish("h", 1, 2_000)).await.expect("claims");
+            if !runs.is_empty() {
+                return runs;
+            }
+            host.work().await;
+        }
+    });
+    create(&theirs, spec("r")).await;
+    assert_eq!(ids(&within(host).await.expect("no panic")), ["r"]);
+}
+
+#[tokio::test]
+async fn a_damaged_event_is_named_and_stops_nobody_else() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let store = open(&dir);
+    create(&store, spec("bad")).await;
+    create(&store, spec("good")).await;
+    let db = stranger(&dir);
+    db.execute("UPDATE events SET body = '{\"kind\":\"queued\"}' WHERE pos = 1", [])
+        .expect("writes");
+    let detail = |error: StoreError| match error {
+        StoreError::Corrupt { detail, .. } => detail,
+        other @ (StoreError::Locked { .. }
+        | StoreError::Version { .. }
+        | StoreError::Full { .. }
+        | StoreError::ReadOnly { .. }
+        | StoreError::Unavailable { .. }
+        | StoreError::Closed
+        | StoreError::Unknown { .. }) => panic!("{other:?}"),
+    };
+    let said = detail(store.get(&run_id("bad")).await.expect_err("damaged"));
+    assert!(said.starts_with("run bad, position 1: missing field `spec`"), "{said}");
+    let said = detail(store.read(&run_id("bad"), 0, 10).await.expect_err("damaged"));
+    assert!(said.starts_with("run bad, position 1: "), "{said}");
+    let runs = store.claim(wish("h", 9, 2_000)).await.expect("claims");
+    assert_eq!(ids(&runs), ["good"]);
+    db.execute("UPDATE runs SET state = 'no' WHERE id = 'good'", []).expect("writes");
+    let said = detail(store.get(&run_id("good")).await.expect_err("damaged"));
+    assert!(said.starts_with("run good, record: "), "{said}");
+    db.execute("DELETE FROM events WHERE run = 2 AND seq = 1", []).expect("writes");
+    let said = detail(store.read(&run_id("good"), 0, 10).await.expect_err("damaged"));
+    assert_eq!(said, "run good, position 1: the event is missing");
+}
+
+#[tokio::test]
+async fn an_event_of_every_size_up_to_a_megabyte_reads_back() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let store = open(&dir);
+    create(&store, spec("r")).await;
+    let mut run = store.claim(wish("h", 1, 2_000)).await.expect("claims").remove(0);
+    for size in [0, 1, 4_096, 100_000, 1 << 20, 2 << 20] {
+        let append = next(&run, 1_000 + size as u64, 3_000, vec![note(&"ä\u{0}".repeat(size / 3))]);
+        store.append(append.clone()).await.expect("appends");
+        let read = store.read(run.id(), run.state.head, 1).await.expect("reads");
+        assert_eq!(read, *append.events);
+        run = append.run;
+    }
+}

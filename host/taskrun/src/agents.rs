@@ -1,0 +1,256 @@
+//! Agents as a host has them loaded: component, tools, models and limits under one name.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::message::{RetryHint, RetryReason, ToolError};
+use crate::policy::{Budget, Limits, ToolSelector};
+use crate::ports::call::Models;
+use crate::ports::planner::Planner;
+use crate::ports::tool::{Tool, ToolFailure, ToolSpec};
+
+/// Most fields that the question of a retry hint names.
+const FIELDS_NAMED_MAX: usize = 3;
+/// Most mistakes in a call's arguments that are told; the arguments are a guest's, and could be
+/// wrong in a million places.
+const ISSUES_MAX: usize = 8;
+/// Most bytes that are told of one mistake.
+const ISSUE_BYTES_MAX: usize = 200;
+/// Most bytes of refused arguments that are handed back with the refusal.
+const PRIOR_INPUT_BYTES_MAX: usize = 4 << 10;
+
+/// A named agent, ready to plan.
+pub struct Agent {
+    /// Its name in the policy.
+    pub name: String,
+    /// Its component.
+    pub planner: Arc<dyn Planner>,
+    /// Tools it may call.
+    pub tools: AgentTools,
+    /// Models it may ask.
+    pub models: Arc<Models>,
+    /// Limits of a step and of a run.
+    pub limits: Limits,
+    /// Budget of a run.
+    pub budget: Budget,
+}
+
+/// All agents of a host, under one policy.
+#[derive(Clone)]
+pub struct Agents {
+    /// Digest of the policy.
+    pub policy_digest: String,
+    /// The agents by name.
+    pub by_name: BTreeMap<String, Arc<Agent>>,
+}
+
+/// The functions that one agent may call.
+pub struct AgentTools {
+    by_name: BTreeMap<String, AgentTool>,
+    specs: Arc<Vec<ToolSpec>>,
+}
+
+/// One function that one agent may call.
+pub struct AgentTool {
+    /// Its own name.
+    pub function: String,
+    /// Its description under its qualified name.
+    pub spec: ToolSpec,
+    /// What answers.
+    pub tool: Arc<dyn Tool>,
+    /// How long a call may take.
+    pub deadline: Duration,
+    /// Limits of a call.
+    pub limits: Limits,
+    input: jsonschema::Validator,
+}
+
+/// Why an agent's tools do not fit.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ToolsError {
+    /// A selector names a function that the tool does not have.
+    #[error("tool {tool} has no function {function:?}; it has: {known}")]
+    UnknownFunction {
+        /// The tool.
+        tool: String,
+        /// The function.
+        function: String,
+        /// Functions it has.
+        known: String,
+    },
+    /// The schema of a function's arguments is none.
+    #[error("the input schema of {name} is not a usable JSON schema: {detail}")]
+    Schema {
+        /// Qualified name.
+        name: String,
+        /// What is wrong.
+        detail: String,
+    },
+}
+
+/// A tool loaded for one agent.
+pub struct LoadedTool {
+    /// Its name in the policy.
+    pub name: String,
+    /// Its component under the agent's grants.
+    pub tool: Arc<dyn Tool>,
+    /// Limits of a call.
+    pub limits: Limits,
+}
+
+impl AgentTools {
+    /// No tools.
+    #[must_use]
+    pub fn none() -> Self {
+        Self { by_name: BTreeMap::new(), specs: Arc::new(Vec::new()) }
+    }
+
+    /// The functions that `selectors` pick from the tools.
+    ///
+    /// # Errors
+    /// [`ToolsError`] if a selector picks a function that does not exist, or a schema is none.
+    pub fn select(selectors: &[ToolSelector], tools: &[LoadedTool]) -> Result<Self, ToolsError> {
+        let mut by_name = BTreeMap::new();
+        for loaded in tools {
+            let has = |function: &str| loaded.tool.specs().iter().any(|s| s.name == function);
+            for selector in selectors.iter().filter(|s| s.tool == loaded.name) {
+                if let Some(function) = selector.function.as_deref().filter(|f| !has(f)) {
+                    let known: Vec<_> = loaded.tool.specs().iter().map(|s| &*s.name).collect();
+                    return Err(ToolsError::UnknownFunction {
+                        tool: loaded.name.clone(),
+                        function: function.to_owned(),
+                        known: known.join(", "),
+                    });
+                }
+            }
+            for spec in loaded.tool.specs() {
+                if selectors.iter().any(|s| s.matches(&loaded.name, &spec.name)) {
+                    let tool = AgentTool::new(loaded, spec)?;
+                    by_name.insert(tool.spec.name.clone(), tool);
+                }
+            }
+        }
+        let specs = Arc::new(by_name.values().map(|tool| tool.spec.clone()).collect());
+        Ok(Self { by_name, specs })
+    }
+
+    /// The function of this qualified name, if the agent may call it.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&AgentTool> {
+        self.by_name.get(name)
+    }
+
+    /// All of them, sorted by name.
+    #[must_use]
+    pub fn specs(&self) -> &Arc<Vec<ToolSpec>> {
+        &self.specs
+    }
+}
+
+impl AgentTool {
+    fn new(loaded: &LoadedTool, spec: &ToolSpec) -> Result<Self, ToolsError> {
+        let name = format!("{}/{}", loaded.name, spec.name);
+        let schema_error = |detail: String| ToolsError::Schema { name: name.clone(), detail };
+        let schema = serde_json::from_str(&spec.input_schema)
+            .map_err(|error| schema_error(error.to_string()))?;
+        let input =
+            jsonschema::validator_for(&schema).map_err(|error| schema_error(error.to_string()))?;
+        Ok(Self {
+            function: spec.name.clone(),
+            spec: ToolSpec { name, ..spec.clone() },
+            tool: Arc::clone(&loaded.tool),
+            deadline: spec.timeout.map_or(loaded.limits.call, |own| own.min(loaded.limits.call)),
+            limits: loaded.limits.clone(),
+            input,
+        })
+    }
+
+    /// Checks a call's arguments against the schema.
+    ///
+    /// # Errors
+    /// The failure to be given to the caller, with a hint how to try again.
+    pub fn check(&self, payload: &str) -> Result<(), ToolFailure> {
+        let name = &self.spec.name;
+        let value: serde_json::Value = match serde_json::from_str(payload) {
+            Ok(value) => value,
+            Err(error) => {
+                let mut hint = RetryHint::new(RetryReason::MissingFields, name);
+                hint.missing_fields = vec!["$payload".to_owned()];
+                hint.clarifying_question =
+                    Some(format!("What are the arguments of {name}, as a JSON object?"));
+                hint.prior_input = prior_input(payload);
+                let text = format!("the arguments of {name} are not JSON: {error}");
+                let error = ToolError::coded("invalid-arguments", text);
+                return Err(ToolFailure { error, retry_hint: Some(Box::new(hint)) });
+            }
+        };
+        let issues: Vec<_> = self.input.iter_errors(&value).take(ISSUES_MAX).collect();
+        if issues.is_empty() { Ok(()) } else { Err(self.refusal(&issues, payload)) }
+    }
+
+    fn refusal(&self, issues: &[jsonschema::ValidationError<'_>], payload: &str) -> ToolFailure {
+        use jsonschema::error::ValidationErrorKind;
+        let name = &self.spec.name;
+        let mut missing = Vec::new();
+        let mut texts = Vec::new();
+        let mut fields = Vec::new();
+        for issue in issues {
+            let at = issue.instance_path().to_string();
+            if let ValidationErrorKind::Required { property } = issue.kind() {
+                let field = property.as_str().map_or_else(|| property.to_string(), str::to_owned);
+                fields.push(field.clone());
+                missing.push(format!("{at}/{field}").trim_start_matches('/').to_owned());
+                texts.push(format!("{field} is required"));
+            } else {
+                let field = at.trim_start_matches('/').to_owned();
+                if let ValidationErrorKind::Enum { options } = issue.kind() {
+                    texts.push(format!("{field} must be one of: {}", listed(options)));
+                } else if field.is_empty() {
+                    texts.push(issue.to_string());
+                } else {
+                    texts.push(format!("{field}: {issue}"));
+                }
+                fields.push(field);
+            }
+        }
+        for text in texts.iter_mut().chain(&mut missing).chain(&mut fields) {
+            text.truncate(text.floor_char_boundary(ISSUE_BYTES_MAX));
+        }
+        let reason = if missing.is_empty() {
+            RetryReason::InvalidArguments
+        } else {
+            RetryReason::MissingFields
+        };
+        let mut hint = RetryHint::new(reason, name);
+        hint.missing_fields = missing;
+        fields.retain(|field| !field.is_empty());
+        fields.truncate(FIELDS_NAMED_MAX);
+        hint.clarifying_question = Some(match fields.as_slice() {
+            [] => format!("What are the arguments of {name}?"),
+            some => format!("What should {name} be given as {}?", some.join(", ")),
+        });
+        hint.prior_input = prior_input(payload);
+        hint.message = Some(texts.join("; "));
+        let text = format!("the arguments of {name} do not fit: {}", texts.join("; "));
+        ToolFailure {
+            error: ToolError::coded("invalid-arguments", text),
+            retry_hint: Some(Box::new(hint)),
+        }
+    }
+}
+
+fn prior_input(payload: &str) -> Option<String> {
+    (payload.len() <= PRIOR_INPUT_BYTES_MAX).then(|| payload.to_owned())
+}
+
+fn listed(options: &serde_json::Value) -> String {
+    match options.as_array() {
+        Some(all) => all
+            .iter()
+            .map(|one| one.as_str().map_or_else(|| one.to_string(), str::to_owned))
+            .collect::<Vec<_>>()
+            .join(", "),
+        None => options.to_string(),
+    }
+}

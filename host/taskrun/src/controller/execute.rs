@@ -1,0 +1,172 @@
+//! Takes queued runs and drives them; looks after those of hosts that died.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::Controller;
+use crate::driver::{Driver, Env, Live};
+use crate::ids::RunId;
+use crate::machine::decide::Outcome;
+use crate::ports::store::Claim;
+use crate::run::Run;
+
+/// Most runs claimed in one write, so that a free host does not empty the queue of all others.
+const CLAIM_MAX: usize = 64;
+/// How often a host looks for runs of hosts that died.
+const SWEEP_EVERY: Duration = Duration::from_secs(5);
+/// Pause after the store refused a claim.
+const CLAIM_RETRY: Duration = Duration::from_secs(1);
+
+/// Takes a run out of the list of those under way when its driver is gone, however it went.
+struct Listed {
+    controller: Controller,
+    id: RunId,
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        self.controller.live().remove(&self.id);
+    }
+}
+
+impl Controller {
+    pub(super) async fn claim_loop(self) {
+        let inner = Arc::clone(&self.0);
+        loop {
+            let slots = Arc::clone(&inner.slots);
+            let first = tokio::select! {
+                biased;
+                () = inner.closing.cancelled() => return,
+                permit = slots.acquire_owned() => permit,
+            };
+            let Ok(first) = first else { return };
+            let mut permits = vec![first];
+            while permits.len() < CLAIM_MAX
+                && let Ok(permit) = Arc::clone(&inner.slots).try_acquire_owned()
+            {
+                permits.push(permit);
+            }
+            let claim = Claim {
+                host: inner.host.clone(),
+                policy_digest: inner.parts.agents.policy_digest.clone(),
+                limit: permits.len(),
+                now: inner.parts.clock.now(),
+            };
+            let claiming = inner.claiming.lock().await;
+            if inner.closing.is_cancelled() {
+                return;
+            }
+            match inner.parts.store.claim(claim).await {
+                Ok(runs) if runs.is_empty() => {
+                    drop(claiming);
+                    drop(permits);
+                    tokio::select! {
+                        biased;
+                        () = inner.closing.cancelled() => return,
+                        () = inner.parts.store.work() => {}
+                    }
+                }
+                Ok(runs) => {
+                    for (run, permit) in runs.into_iter().zip(permits) {
+                        self.begin(run, permit);
+                    }
+                }
+                Err(error) => {
+                    drop(claiming);
+                    drop(permits);
+                    tracing::warn!(%error, "no work can be claimed");
+                    tokio::select! {
+                        biased;
+                        () = inner.closing.cancelled() => return,
+                        () = inner.parts.clock.sleep(CLAIM_RETRY) => {}
+                    }
+                }
+            }
+        }
+    }
+
+    fn begin(&self, run: Run, permit: OwnedSemaphorePermit) {
+        let inner = &self.0;
+        let live = Arc::new(Live::new(inner.parts.interrupt.clone()));
+        self.live().insert(run.id().clone(), Arc::clone(&live));
+        let listed = Listed { controller: self.clone(), id: run.id().clone() };
+        let env = Arc::new(Env {
+            store: Arc::clone(&inner.parts.store),
+            clock: Arc::clone(&inner.parts.clock),
+            random: Arc::clone(&inner.parts.random),
+            closing: inner.closing.clone(),
+        });
+        let agent = inner.parts.agents.by_name.get(&run.spec.agent_name).cloned();
+        let controller = self.clone();
+        inner.tasks.spawn(async move {
+            // Claimed in the moment in which the controller was closed: it was not in the list.
+            if controller.0.closing.is_cancelled() {
+                live.request(crate::ports::call::StopCause::Shutdown);
+            }
+            let id = run.id().clone();
+            match agent.filter(|agent| agent.planner.digest() == run.spec.agent_digest) {
+                Some(agent) => {
+                    let drive = Driver::new(env, agent, run, live).drive();
+                    if AssertUnwindSafe(drive).catch_unwind().await.is_err() {
+                        controller.end_broken(id).await;
+                    }
+                }
+                None => controller.end_unknown(run).await,
+            }
+            // The slot is free again only when the guest is gone.
+            drop(permit);
+            drop(listed);
+        });
+    }
+
+    /// Ends a run whose driver panicked, so that a mistake of the host costs one run and not a
+    /// slot for ever.
+    async fn end_broken(&self, id: RunId) {
+        tracing::error!(run = %id, "the driver panicked");
+        match self.0.parts.store.get(&id).await {
+            Ok(Some(run)) if !run.status().is_terminal() => {
+                self.end_failed(run, "internal error of the host; see its log".to_owned()).await;
+            }
+            Ok(_) => {}
+            Err(error) => tracing::error!(run = %id, %error, "cannot be ended"),
+        }
+    }
+
+    /// Ends a run whose agent this host does not have, or has in another version.
+    async fn end_unknown(&self, run: Run) {
+        let text = format!(
+            "agent {} with digest {} is not loaded in the host that took the run",
+            run.spec.agent_name, run.spec.agent_digest
+        );
+        self.end_failed(run, text).await;
+    }
+
+    async fn end_failed(&self, run: Run, text: String) {
+        let outcome = Outcome::HostFailed(text);
+        self.journal(run).end(&[], &outcome, &self.0.closing).await;
+    }
+
+    pub(super) async fn sweep_loop(self) {
+        let inner = Arc::clone(&self.0);
+        loop {
+            // Real time: the life of hosts is measured in it, whatever clock the runs see.
+            tokio::select! {
+                biased;
+                () = inner.closing.cancelled() => return,
+                () = tokio::time::sleep(SWEEP_EVERY) => {}
+            }
+            match self.sweep().await {
+                Ok(ended) => {
+                    for id in ended {
+                        tracing::warn!(run = %id, "ended: its host died");
+                    }
+                }
+                Err(error) => tracing::warn!(%error, "cannot look for runs of dead hosts"),
+            }
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! The tool calls of one turn: checked in order, executed in parallel, answered in order.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+
+use super::{Done, Driver, Halt};
+use crate::agents::{Agent, AgentTool};
+use crate::event::Event;
+use crate::machine::decide::Outcome;
+use crate::message::{Labels, LogLevel, Message, RetryHint, RetryReason, Role, ToolError};
+use crate::ports::call::{
+    CallFailure, CallScope, CallScopeParts, Remaining, ScopeLimits, StopCause,
+};
+use crate::ports::planner::ToolRequest;
+use crate::ports::tool::{ToolCall, ToolFailure, ToolOutcome, ToolOutput, ToolValue};
+use crate::status::StopReason;
+use crate::time::millis;
+
+/// Most tool calls of one run that are executed at once; further ones of the turn wait.
+const PARALLEL_CALLS_MAX: usize = 16;
+/// What a call is told that the end of the run overtook.
+const FINALIZED: &str = "Finalized before a tool result was provided for this request.";
+
+/// A call that came to its end.
+struct Ended {
+    index: usize,
+    request: ToolRequest,
+    answer: Result<Result<ToolValue, ToolFailure>, CallFailure>,
+    took: Duration,
+    scope: Arc<CallScope>,
+}
+
+impl Driver {
+    /// Checks and executes the calls of a turn. Gives the end of the run if one of them is
+    /// terminal or the run was stopped meanwhile.
+    pub(super) async fn execute(
+        &mut self,
+        mut pending: Vec<Event>,
+        requests: Vec<ToolRequest>,
+    ) -> Result<Option<Done>, Halt> {
+        let agent = Arc::clone(&self.agent);
+        let mut left = self.tool_calls_left().unwrap_or(u32::MAX);
+        let mut admitted = Vec::new();
+        for request in requests {
+            match admit(&agent, &request, left) {
+                Ok(tool) => {
+                    left -= 1;
+                    pending.push(scheduled(&request, tool));
+                    admitted.push((request, tool));
+                }
+                Err(failure) => pending.push(refused(&request, failure)),
+            }
+        }
+        self.write(pending).await?;
+        if let Some(failure) = self.stopped() {
+            return Ok(Some(Done { pending: Vec::new(), outcome: Outcome::Failed(failure) }));
+        }
+        let terminal = self.run_all(admitted).await?;
+        if let Some(failure) = self.stopped() {
+            return Ok(Some(Done { pending: Vec::new(), outcome: Outcome::Failed(failure) }));
+        }
+        Ok(terminal.map(|value| Done {
+            pending: vec![Event::AssistantMessage {
+                message: Message::text(Role::Assistant, value),
+                usage: None,
+                model: None,
+            }],
+            outcome: Outcome::Answered(StopReason::TerminalTool),
+        }))
+    }
+
+    /// Executes calls and writes each result as it arrives. Gives the result of a terminal tool.
+    async fn run_all(
+        &mut self,
+        admitted: Vec<(ToolRequest, &AgentTool)>,
+    ) -> Result<Option<String>, Halt> {
+        let live = Arc::clone(&self.live);
+        let mut waiting = admitted.into_iter().enumerate();
+        let mut running = FuturesUnordered::new();
+        let mut terminal: Option<(usize, String)> = None;
+        loop {
+            while running.len() < PARALLEL_CALLS_MAX
+                && let Some((index, (request, tool))) = waiting.next()
+            {
+                let (stop, entered) = live.enter(tool.tool.hears_cancellation());
+                let scope = Arc::new(self.call_scope(&request, tool, stop));
+                self.scopes.push(Arc::clone(&scope));
+                let call = self.call(&request, tool);
+                let clock = Arc::clone(&self.env.clock);
+                let stopped = self.stopped();
+                running.push(async move {
+                    let began = clock.monotonic();
+                    // Nothing begins once somebody has asked to stop.
+                    let answer = match stopped {
+                        Some(failure) => Err(failure),
+                        None => tool.tool.call(call, Arc::clone(&scope)).await,
+                    };
+                    drop(entered);
+                    let took = clock.monotonic().saturating_sub(began);
+                    (tool, Ended { index, request, answer, took, scope })
+                });
+            }
+            let Some(first) = self.attend(running.next()).await? else {
+                return Ok(terminal.map(|(_, value)| value));
+            };
+            let mut events = Vec::new();
+            let mut next = Some(first);
+            while let Some((tool, ended)) = next {
+                self.scopes.retain(|scope| !Arc::ptr_eq(scope, &ended.scope));
+                let end = ended.scope.finish();
+                events.extend(end.events);
+                events.extend(super::step::dropped_note(end.dropped));
+                let output = output(tool, ended.request, ended.answer);
+                if tool.spec.hints.terminal
+                    && let ToolOutcome::Value(value) = &output.outcome
+                    && terminal.as_ref().is_none_or(|(first, _)| ended.index < *first)
+                {
+                    terminal = Some((ended.index, value.clone()));
+                }
+                let output = Box::new(output);
+                events.push(Event::ToolResult { output, duration_ms: millis(ended.took) });
+                // Whatever else is there goes into the same write.
+                next = futures::FutureExt::now_or_never(running.next()).flatten();
+            }
+            self.write(events).await?;
+        }
+    }
+
+    fn call(&self, request: &ToolRequest, tool: &AgentTool) -> ToolCall {
+        let run = self.journal.run();
+        ToolCall {
+            name: tool.function.clone(),
+            payload: request.payload.clone(),
+            tool_call_id: self.call_key(request),
+            parent_tool_call_id: request.parent_tool_call_id.clone(),
+            agent_id: run.spec.agent_name.clone(),
+            run_id: run.spec.id.to_string(),
+            session_id: run.execution().map_or_else(String::new, |e| e.child_session_id.clone()),
+            turn: run.state.turns,
+            labels: run.spec.labels.clone(),
+        }
+    }
+
+    /// The id under which a tool knows a call. It is made from run, turn and the call's own id, as
+    /// models number their calls anew in each turn, and a tool takes a known id for a repetition.
+    fn call_key(&self, request: &ToolRequest) -> String {
+        let run = self.journal.run();
+        let id = request.tool_call_id.as_deref().unwrap_or_default();
+        super::step::digest(&[run.spec.id.as_str(), &run.state.turns.to_string(), id])
+    }
+
+    fn call_scope(
+        &self,
+        request: &ToolRequest,
+        tool: &AgentTool,
+        stop: crate::ports::call::StopSignal,
+    ) -> CallScope {
+        let mut context = self.context(self.journal.run().state.turns);
+        context.parent_tool_call_id.clone_from(&request.tool_call_id);
+        CallScope::new(CallScopeParts {
+            context,
+            stop,
+            deadline: tool.deadline,
+            clock: Arc::clone(&self.env.clock),
+            random: Arc::clone(&self.env.random),
+            models: None,
+            tools: Arc::default(),
+            state: std::collections::BTreeMap::new(),
+            remaining: Remaining::default(),
+            limits: ScopeLimits { events: tool.limits.events, bytes: tool.limits.log_bytes },
+            wake: Arc::clone(&self.wake),
+        })
+    }
+}
+
+/// Decides whether a call is executed: a call is left, the tool is one of the agent's, and the
+/// arguments fit.
+fn admit<'a>(
+    agent: &'a Agent,
+    request: &ToolRequest,
+    left: u32,
+) -> Result<&'a AgentTool, ToolFailure> {
+    let Some(tool) = agent.tools.get(&request.name) else {
+        let mut hint = RetryHint::new(RetryReason::ToolUnavailable, &request.name);
+        hint.prior_input = Some(request.payload.clone());
+        let known: Vec<_> = agent.tools.specs().iter().map(|spec| spec.name.as_str()).collect();
+        hint.message = Some(match known.as_slice() {
+            [] => "this agent has no tools".to_owned(),
+            some => format!("available are: {}", some.join(", ")),
+        });
+        let text = format!("tool not available: {}", request.name);
+        let error = ToolError::coded("tool-unavailable", text);
+        return Err(ToolFailure { error, retry_hint: Some(Box::new(hint)) });
+    };
+    if left == 0 {
+        let text = "skipped: cap: no tool calls are left in this run";
+        return Err(ToolFailure { error: ToolError::coded("cap", text), retry_hint: None });
+    }
+    tool.check(&request.payload)?;
+    Ok(tool)
+}
+
+fn scheduled(request: &ToolRequest, tool: &AgentTool) -> Event {
+    let call = super::step::tool_use(request);
+    Event::ToolCallScheduled {
+        name: call.name,
+        tool_call_id: call.tool_call_id,
+        payload: call.payload,
+        idempotent: tool.spec.hints.idempotent || tool.spec.hints.read_only,
+    }
+}
+
+fn refused(request: &ToolRequest, failure: ToolFailure) -> Event {
+    let call = super::step::tool_use(request);
+    let output = ToolOutput {
+        name: call.name,
+        tool_call_id: call.tool_call_id,
+        payload: call.payload,
+        outcome: ToolOutcome::Failure(failure),
+        result_bytes: 0,
+        result_omitted: None,
+        server_data: None,
+        bounds: None,
+        telemetry: None,
+    };
+    Event::ToolResult { output: Box::new(output), duration_ms: 0 }
+}
+
+/// Answers calls that the end of the run overtakes, so that the conversation stays whole.
+pub(super) fn refuse_all(pending: &mut Vec<Event>, requests: &[ToolRequest]) {
+    pending.extend(requests.iter().map(|request| {
+        let error = ToolError::coded("finalized", FINALIZED);
+        refused(request, ToolFailure { error, retry_hint: None })
+    }));
+}
+
+fn output(
+    tool: &AgentTool,
+    request: ToolRequest,
+    answer: Result<Result<ToolValue, ToolFailure>, CallFailure>,
+) -> ToolOutput {
+    let name = &request.name;
+    let (outcome, value) = match answer {
+        Ok(Ok(value)) => match check_value(tool, &value) {
+            Ok(()) => (ToolOutcome::Value(value.value.clone()), Some(value)),
+            Err(detail) => (broken(name, &detail), None),
+        },
+        Ok(Err(mut failure)) => {
+            // A tool knows its functions by their own names only.
+            if let Some(hint) = &mut failure.retry_hint
+                && hint.tool == tool.function
+            {
+                hint.tool.clone_from(name);
+            }
+            (ToolOutcome::Failure(failure), None)
+        }
+        Err(failure) => (stopped(name, &failure), None),
+    };
+    let value = value.unwrap_or(ToolValue {
+        value: String::new(),
+        server_data: None,
+        bounds: None,
+        telemetry: None,
+    });
+    ToolOutput {
+        result_bytes: value.value.len() as u64,
+        server_data: value.server_data,
+        bounds: value.bounds,
+        telemetry: value.telemetry,
+        name: request.name,
+        tool_call_id: request.tool_call_id.unwrap_or_default(),
+        payload: request.payload,
+        outcome,
+        result_omitted: None,
+    }
+}
+
+/// Holds a result to what its tool promised.
+fn check_value(tool: &AgentTool, value: &ToolValue) -> Result<(), String> {
+    if let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(&value.value) {
+        return Err(format!("its result is not JSON: {error}"));
+    }
+    let Some(bounds) = &value.bounds else {
+        return match tool.spec.hints.bounded {
+            true => Err("its results carry bounds, and this one has none".to_owned()),
+            false => Ok(()),
+        };
+    };
+    if bounds.truncated && bounds.continuation.is_none() && bounds.refinement.is_none() {
+        return Err("its result is truncated and does not say how to go on".to_owned());
+    }
+    Ok(())
+}
+
+fn broken(name: &str, detail: &str) -> ToolOutcome {
+    let error = ToolError::coded("contract", format!("{name} broke its contract: {detail}"));
+    let retry_hint = Some(Box::new(RetryHint::new(RetryReason::MalformedResponse, name)));
+    ToolOutcome::Failure(ToolFailure { error, retry_hint })
+}
+
+fn stopped(name: &str, failure: &CallFailure) -> ToolOutcome {
+    let retry_hint = match failure {
+        CallFailure::Deadline { .. } => Some(Box::new(RetryHint::new(RetryReason::Timeout, name))),
+        CallFailure::Memory { .. }
+        | CallFailure::Stack
+        | CallFailure::Limit { .. }
+        | CallFailure::Trap { .. }
+        | CallFailure::Contract { .. }
+        | CallFailure::Stopped { .. }
+        | CallFailure::Internal => None,
+    };
+    let canceled = *failure == CallFailure::Stopped { cause: StopCause::Canceled };
+    let code = if canceled { "canceled" } else { failure.kind() };
+    let error = ToolError::coded(code, format!("{name}: {failure}"));
+    ToolOutcome::Failure(ToolFailure { error, retry_hint })
+}
+
+/// A line of the host itself in a run's log.
+pub(super) fn host_line(level: LogLevel, message: String) -> Event {
+    Event::Log { level, source: "host".to_owned(), message, fields: Labels::new() }
+}

@@ -1,0 +1,175 @@
+//! The conversation of a run, folded from its journal: what planners and models are shown.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::event::Event;
+use crate::message::{Message, Part, Role, ToolAnswer};
+use crate::ports::call::cut;
+use crate::ports::tool::{ToolOutcome, ToolOutput};
+use crate::run::RunSpec;
+
+/// Most bytes of a tool's result in the conversation; of a larger one a preview stands there.
+pub const CONVERSATION_RESULT_BYTES_MAX: usize = 64 << 10;
+/// Bytes of that preview.
+const PREVIEW_BYTES: usize = 1 << 10;
+/// Why a result is left out that is too large by itself.
+const TOO_LARGE: &str = "size_limit";
+/// Why a result is left out for which the whole has no room.
+const OVER_BUDGET: &str = "workflow_budget";
+
+/// Messages, results and state so far. Results stand in the order in which the calls were
+/// requested, whatever order they arrived in.
+#[derive(Clone, Debug)]
+pub struct Conversation {
+    messages: Arc<Vec<Message>>,
+    outputs: Arc<Vec<ToolOutput>>,
+    /// Calls of the last turn in the order requested, each with its result once there is one.
+    open: Vec<(String, Option<ToolOutput>)>,
+    state: BTreeMap<String, String>,
+}
+
+impl Conversation {
+    /// The beginning: what the caller put before the task, and the task.
+    #[must_use]
+    pub fn new(spec: &RunSpec) -> Self {
+        let mut messages = spec.context_messages.clone();
+        messages.push(Message::text(Role::User, spec.task.clone()));
+        Self {
+            messages: Arc::new(messages),
+            outputs: Arc::default(),
+            open: Vec::new(),
+            state: BTreeMap::new(),
+        }
+    }
+
+    /// State that the planner keeps.
+    #[must_use]
+    pub fn state(&self) -> &BTreeMap<String, String> {
+        &self.state
+    }
+
+    /// Takes one event into account.
+    pub fn push(&mut self, event: &Event) {
+        match event {
+            Event::AssistantMessage { message, .. } => {
+                self.open = message.tool_uses().map(|u| (u.tool_call_id.clone(), None)).collect();
+                Arc::make_mut(&mut self.messages).push(message.clone());
+            }
+            Event::ToolResult { output, .. } => self.answer(output),
+            Event::PlanDecided { state, .. } => {
+                for (key, value) in state {
+                    match value {
+                        Some(value) => self.state.insert(key.clone(), value.clone()),
+                        None => self.state.remove(key),
+                    };
+                }
+            }
+            Event::Queued { .. }
+            | Event::Started { .. }
+            | Event::AssistantChunk { .. }
+            | Event::ToolCallArgsDelta { .. }
+            | Event::ThinkingBlock { .. }
+            | Event::PlannerNote { .. }
+            | Event::Usage { .. }
+            | Event::ToolCallScheduled { .. }
+            | Event::PolicyDecision { .. }
+            | Event::Log { .. }
+            | Event::FinalizeRequested { .. }
+            | Event::Blocked { .. }
+            | Event::Unblocked
+            | Event::CancelRequested { .. }
+            | Event::Finalizing { .. }
+            | Event::Finished { .. } => {}
+        }
+    }
+
+    fn answer(&mut self, output: &ToolOutput) {
+        let waits = |(id, has): &&mut (String, Option<ToolOutput>)| {
+            *id == output.tool_call_id && has.is_none()
+        };
+        if let Some((_, place)) = self.open.iter_mut().find(waits) {
+            *place = Some(output.clone());
+        }
+        if self.open.iter().all(|(_, output)| output.is_some()) {
+            let mut outputs: Vec<_> =
+                self.open.drain(..).filter_map(|(_, output)| output).collect();
+            let parts = outputs.iter().map(|o| Part::ToolAnswer(shown(o))).collect();
+            for output in &mut outputs {
+                if output.bytes() > CONVERSATION_RESULT_BYTES_MAX {
+                    leave_out(output, TOO_LARGE);
+                }
+            }
+            Arc::make_mut(&mut self.messages).push(Message { role: Role::Tool, parts });
+            Arc::make_mut(&mut self.outputs).extend(outputs);
+        }
+    }
+
+    /// Messages and results as a planner is given them, in at most `max` bytes. Where they are
+    /// more, the values of the oldest results are left out first. `None` if that is not enough.
+    #[must_use]
+    pub fn within(&self, max: usize) -> Option<Shown> {
+        let (mut messages, mut outputs) = (Arc::clone(&self.messages), Arc::clone(&self.outputs));
+        let mut bytes = messages.iter().map(Message::bytes).sum::<usize>()
+            + outputs.iter().map(ToolOutput::bytes).sum::<usize>();
+        let mut oldest = 0..outputs.len();
+        while bytes > max {
+            let output = &mut Arc::make_mut(&mut outputs)[oldest.next()?];
+            bytes -= leave_out(output, OVER_BUDGET);
+            let id = output.tool_call_id.clone();
+            let parts = Arc::make_mut(&mut messages).iter_mut().flat_map(|m| &mut m.parts);
+            for part in parts {
+                if let Part::ToolAnswer(answer) = part
+                    && answer.tool_call_id == id
+                {
+                    let before = answer.content.len();
+                    answer.content = format!("{{\"omitted\":true,\"reason\":\"{OVER_BUDGET}\"}}");
+                    bytes = (bytes + answer.content.len()).saturating_sub(before);
+                }
+            }
+        }
+        Some((messages, outputs))
+    }
+}
+
+/// Messages and results as a planner is given them.
+pub type Shown = (Arc<Vec<Message>>, Arc<Vec<ToolOutput>>);
+
+/// Leaves the value of a result out and says why; gives the bytes that this saves.
+fn leave_out(output: &mut ToolOutput, reason: &str) -> usize {
+    let before = output.bytes();
+    if let ToolOutcome::Value(value) = &mut output.outcome {
+        "null".clone_into(value);
+        output.result_omitted = Some(reason.to_owned());
+    }
+    output.server_data = None;
+    before.saturating_sub(output.bytes())
+}
+
+fn shown(output: &ToolOutput) -> ToolAnswer {
+    let (content, is_error) = match &output.outcome {
+        ToolOutcome::Value(value) if value.len() > CONVERSATION_RESULT_BYTES_MAX => {
+            let omitted = serde_json::json!({
+                "omitted": true,
+                "reason": TOO_LARGE,
+                "bytes": value.len(),
+                "preview": cut(value, PREVIEW_BYTES),
+                "bounds": output.bounds,
+            });
+            (omitted.to_string(), false)
+        }
+        ToolOutcome::Value(value) => (value.clone(), false),
+        ToolOutcome::Failure(failure) => {
+            let mut text = failure.error.message.clone();
+            if let Some(hint) = &failure.retry_hint {
+                let advice = [&hint.message, &hint.clarifying_question];
+                for advice in advice.into_iter().flatten() {
+                    text.push('\n');
+                    text.push_str(advice);
+                }
+            }
+            (cut(&text, CONVERSATION_RESULT_BYTES_MAX).to_owned(), true)
+        }
+    };
+    ToolAnswer { tool_call_id: output.tool_call_id.clone(), content, is_error }
+}

@@ -1,0 +1,61 @@
+//! The last word of a run that met a limit.
+
+use super::calls::host_line;
+use super::{Done, Driver, Halt};
+use crate::event::Event;
+use crate::machine::decide::Outcome;
+use crate::message::LogLevel;
+use crate::ports::planner::{Decision, Termination, TerminationReason};
+
+impl Driver {
+    /// Asks the planner for its last word, as a limit forbids any other step.
+    pub(super) async fn finalize(&mut self, reason: TerminationReason) -> Result<Done, Halt> {
+        let message = demand(reason).to_owned();
+        let event = Event::FinalizeRequested { reason, message: message.clone() };
+        self.write(vec![event]).await?;
+        if let Some(failure) = self.stopped() {
+            return Ok(Done { pending: Vec::new(), outcome: Outcome::Failed(failure) });
+        }
+        let step = self.step(Some(Termination { reason, message })).await?;
+        let mut pending = step.pending;
+        let outcome = match step.outcome {
+            Ok(plan) => match plan.decision {
+                Decision::FinalResponse(_) | Decision::FinalToolResult(_) => {
+                    Outcome::Partial(reason)
+                }
+                Decision::ToolCalls(requests) => {
+                    super::calls::refuse_all(&mut pending, &requests);
+                    self.something_or_nothing(reason)
+                }
+                Decision::Await(_) => self.something_or_nothing(reason),
+            },
+            Err(outcome) => match self.stopped() {
+                Some(failure) => Outcome::Failed(failure),
+                None => {
+                    let line = format!("the last step failed: {outcome:?}");
+                    pending.push(host_line(LogLevel::Warn, line));
+                    self.something_or_nothing(reason)
+                }
+            },
+        };
+        Ok(Done { pending, outcome })
+    }
+
+    fn something_or_nothing(&self, reason: TerminationReason) -> Outcome {
+        match self.journal.run().state.reply.result() {
+            Some(_) => Outcome::Partial(reason),
+            None => Outcome::Exhausted(reason),
+        }
+    }
+}
+
+fn demand(reason: TerminationReason) -> &'static str {
+    match reason {
+        TerminationReason::TimeBudget => "No time is left. Answer now from what you have.",
+        TerminationReason::ToolCap => "No tool calls are left. Answer now from what you have.",
+        TerminationReason::FailureCap => "Too many tool calls failed. Answer from what you have.",
+        TerminationReason::TurnCap => "No turns are left. Answer now from what you have.",
+        TerminationReason::TokenCap => "No tokens are left. Answer now from what you have.",
+        TerminationReason::CostCap => "No money is left. Answer now from what you have.",
+    }
+}

@@ -1,0 +1,174 @@
+//! The journal of a run as its driver writes it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::event::{Event, Recorded};
+use crate::machine;
+use crate::machine::decide::{self, Outcome};
+use crate::ports::store::{Append, Appended, Store, StoreError};
+use crate::run::Run;
+use crate::status::Status;
+use crate::time::{Clock, Random, random_u64};
+
+/// Events read at once when somebody else wrote to the journal.
+const CATCH_UP_PAGE: usize = 256;
+/// First and longest pause between attempts to record an end that the store refuses.
+const RETRY_PAUSE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
+
+/// Why a driver cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum Halt {
+    /// The run belongs to another host, or another process ended it. Nothing more may be
+    /// written and nothing done.
+    #[error("another process took the run over")]
+    Fenced,
+    /// The store refuses.
+    #[error("the store failed")]
+    Store(#[from] StoreError),
+    /// The journal tells what cannot be.
+    #[error("the journal is inconsistent: {0}")]
+    Inconsistent(String),
+}
+
+/// A journal with its record, open for writing by one owner under one epoch. Others may write to
+/// it too (a request to cancel); whoever comes second reads on and decides again.
+pub struct Journal {
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    random: Arc<dyn Random>,
+    run: Run,
+}
+
+impl Journal {
+    /// Opens the journal of `run`, as it was last read.
+    #[must_use]
+    pub fn new(
+        store: Arc<dyn Store>,
+        clock: Arc<dyn Clock>,
+        random: Arc<dyn Random>,
+        run: Run,
+    ) -> Self {
+        Self { store, clock, random, run }
+    }
+
+    /// The run after everything that was written or read here.
+    #[must_use]
+    pub fn run(&self) -> &Run {
+        &self.run
+    }
+
+    /// Whether a cancellation is recorded and the run not yet at its end.
+    #[must_use]
+    pub fn is_canceling(&self) -> bool {
+        self.run.status() == Status::Canceling
+    }
+
+    /// Adds what `decide` says, and returns when it is durable. If somebody else wrote in
+    /// between, their events are read and `decide` is asked again; an empty answer writes
+    /// nothing.
+    ///
+    /// # Errors
+    /// [`Halt`]. Nothing was added, except perhaps after [`StoreError::Unknown`].
+    pub async fn commit(
+        &mut self,
+        mut decide: impl FnMut(&Run) -> Vec<Event> + Send,
+    ) -> Result<Arc<[Recorded]>, Halt> {
+        loop {
+            let events = decide(&self.run);
+            if events.is_empty() {
+                return Ok(Arc::new([]));
+            }
+            let (run, events) = self.fold(events)?;
+            let append = Append {
+                run: run.clone(),
+                epoch: self.run.state.epoch,
+                expected_head: self.run.state.head,
+                events: Arc::clone(&events),
+            };
+            match self.store.append(append).await? {
+                Appended::Done => {
+                    self.run = run;
+                    return Ok(events);
+                }
+                Appended::Moved(_) => self.catch_up().await?,
+                Appended::Fenced(_) | Appended::Missing => return Err(Halt::Fenced),
+            }
+        }
+    }
+
+    fn fold(&self, events: Vec<Event>) -> Result<(Run, Arc<[Recorded]>), Halt> {
+        let at = self.clock.now();
+        let mut run = self.run.clone();
+        let mut recorded = Vec::with_capacity(events.len());
+        for event in events {
+            let seq = run.state.head + 1;
+            let one = Recorded { seq, id: random_u64(&*self.random), at, event };
+            run.state = machine::apply(run.state, &one)
+                .map_err(|error| Halt::Inconsistent(error.to_string()))?;
+            recorded.push(one);
+        }
+        Ok((run, recorded.into()))
+    }
+
+    /// Records the end of the run with the events of the work that are still to be written, and
+    /// goes on trying while the store refuses: whatever was worked out is not lost for a moment
+    /// in which the disk was full. Gives up when the run is not this host's any more, or when
+    /// the host is closing; then another process finds the run.
+    pub async fn end(&mut self, pending: &[Event], outcome: &Outcome, closing: &CancellationToken) {
+        let id = self.run.id().clone();
+        let (mut pause, longest) = RETRY_PAUSE;
+        loop {
+            match self.commit(|run| decide::end(run, pending, outcome.clone())).await {
+                Ok(_) => return,
+                Err(Halt::Fenced) => {
+                    tracing::warn!(run = %id, "ended or taken over by another process");
+                    return;
+                }
+                Err(Halt::Inconsistent(detail)) => {
+                    tracing::error!(run = %id, %detail, "the run cannot be ended");
+                    return;
+                }
+                Err(Halt::Store(error)) => {
+                    tracing::warn!(run = %id, %error, "the end of the run cannot be recorded yet");
+                    if closing.is_cancelled() || matches!(error, StoreError::Closed) {
+                        return;
+                    }
+                }
+            }
+            tokio::select! {
+                biased;
+                () = closing.cancelled() => {}
+                () = self.clock.sleep(pause) => {}
+            }
+            pause = (pause * 2).min(longest);
+        }
+    }
+
+    /// Reads what others wrote.
+    ///
+    /// # Errors
+    /// [`Halt::Fenced`] if the run has another owner now or was ended by somebody else.
+    pub async fn catch_up(&mut self) -> Result<(), Halt> {
+        loop {
+            let head = self.run.state.head;
+            let page = self.store.read(self.run.id(), head, CATCH_UP_PAGE).await?;
+            let last = page.len() < CATCH_UP_PAGE;
+            for recorded in &page {
+                if let Event::Started { .. } = recorded.event {
+                    return Err(Halt::Fenced);
+                }
+                self.run.state = machine::apply(self.run.state.clone(), recorded)
+                    .map_err(|error| Halt::Inconsistent(error.to_string()))?;
+            }
+            if self.run.status().is_terminal() {
+                return Err(Halt::Fenced);
+            }
+            if last {
+                return Ok(());
+            }
+        }
+    }
+}

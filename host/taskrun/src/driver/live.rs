@@ -1,0 +1,118 @@
+//! The calls of a run that are under way, and how they are stopped.
+
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::ports::call::{Interrupt, StopCause, StopSignal};
+
+/// The calls of one run that are under way.
+pub(crate) struct Live {
+    interrupt: Interrupt,
+    asked: CancellationToken,
+    asked_at: OnceLock<Duration>,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    cause: Option<StopCause>,
+    next: u64,
+    calls: Vec<Call>,
+}
+
+struct Call {
+    key: u64,
+    signal: StopSignal,
+    hears: bool,
+}
+
+/// A call under way; ends with this value.
+pub(crate) struct Entered<'a> {
+    live: &'a Live,
+    key: u64,
+}
+
+impl Live {
+    pub(crate) fn new(interrupt: Interrupt) -> Self {
+        Self {
+            interrupt,
+            asked: CancellationToken::new(),
+            asked_at: OnceLock::new(),
+            inner: Mutex::default(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins a call. If the run is being stopped already, so is the call.
+    pub(crate) fn enter(&self, hears: bool) -> (StopSignal, Entered<'_>) {
+        let signal = StopSignal::new(self.interrupt.clone());
+        let mut inner = self.lock();
+        let key = inner.next;
+        inner.next += 1;
+        inner.calls.push(Call { key, signal: signal.clone(), hears });
+        let cause = inner.cause;
+        drop(inner);
+        if let Some(cause) = cause {
+            stop(&signal, hears, cause);
+        }
+        (signal, Entered { live: self, key })
+    }
+
+    /// Stops the run: calls that can hear it are asked, the others are forced at once, as there
+    /// is nothing to wait for. The first cause counts.
+    pub(crate) fn request(&self, cause: StopCause) {
+        let mut inner = self.lock();
+        let cause = *inner.cause.get_or_insert(cause);
+        let calls: Vec<_> = inner.calls.iter().map(|c| (c.signal.clone(), c.hears)).collect();
+        drop(inner);
+        for (signal, hears) in calls {
+            stop(&signal, hears, cause);
+        }
+        self.asked.cancel();
+    }
+
+    /// Forces every call that was asked.
+    pub(crate) fn force(&self) {
+        let inner = self.lock();
+        let Some(cause) = inner.cause else { return };
+        let calls: Vec<_> = inner.calls.iter().map(|c| c.signal.clone()).collect();
+        drop(inner);
+        for signal in calls {
+            signal.force(cause);
+        }
+    }
+
+    /// Why the run is being stopped, if it is.
+    pub(crate) fn cause(&self) -> Option<StopCause> {
+        self.lock().cause
+    }
+
+    /// When somebody first looked after the run was asked to stop; `now` if nobody had.
+    pub(crate) fn asked_at(&self, now: Duration) -> Duration {
+        *self.asked_at.get_or_init(|| now)
+    }
+
+    /// Returns when the run is being stopped.
+    pub(crate) async fn asked(&self) {
+        self.asked.cancelled().await;
+    }
+}
+
+fn stop(signal: &StopSignal, hears: bool, cause: StopCause) {
+    if hears {
+        signal.ask(cause);
+    } else {
+        signal.force(cause);
+    }
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        self.live.lock().calls.retain(|call| call.key != self.key);
+    }
+}

@@ -1,0 +1,23 @@
+//! Durable runs of sandboxed agents: the records, the state machine, the controller that spawns,
+//! lists, watches and cancels, the driver of a run's turns, and the policy that decides what a
+//! component may do.
+//!
+//! This crate knows no WebAssembly engine, no socket and no database. What it needs of them
+//! stands behind the traits of [`ports`].
+
+pub mod agents;
+pub mod controller;
+pub mod driver;
+pub mod error;
+pub mod event;
+pub mod ids;
+pub mod list;
+pub mod machine;
+pub mod message;
+pub mod policy;
+pub mod ports;
+pub mod progress;
+pub mod run;
+pub mod spawn;
+pub mod status;
+pub mod time;

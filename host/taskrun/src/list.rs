@@ -1,0 +1,136 @@
+//! Who asks, and what is listed.
+
+use std::fmt;
+
+use crate::ids::RunId;
+use crate::message::Labels;
+use crate::run::Run;
+use crate::status::Status;
+use crate::time::Timestamp;
+
+/// Runs on a page unless another number is asked for.
+pub const PAGE_DEFAULT: usize = 16;
+/// Most runs on a page.
+pub const PAGE_MAX: usize = 200;
+
+/// Who asks. The tenant always counts; each other field, where it is set, narrows what can be
+/// seen. A run outside the scope looks as if it did not exist.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scope {
+    /// Tenant.
+    pub tenant: String,
+    /// Only runs of this owner.
+    pub owner_user_id: Option<String>,
+    /// Only runs asked for from this session.
+    pub parent_session_id: Option<String>,
+    /// Only runs asked for from this application.
+    pub parent_app_name: Option<String>,
+}
+
+impl Scope {
+    /// The operator of a tenant: sees all of its runs.
+    #[must_use]
+    pub fn tenant(tenant: &str) -> Self {
+        Self {
+            tenant: tenant.to_owned(),
+            owner_user_id: None,
+            parent_session_id: None,
+            parent_app_name: None,
+        }
+    }
+
+    /// The same tenant, narrowed to one owner.
+    #[must_use]
+    pub fn owner(mut self, owner: &str) -> Self {
+        self.owner_user_id = Some(owner.to_owned());
+        self
+    }
+
+    /// The same, narrowed to one parent session.
+    #[must_use]
+    pub fn session(mut self, session: &str) -> Self {
+        self.parent_session_id = Some(session.to_owned());
+        self
+    }
+
+    /// Whether a run can be seen.
+    #[must_use]
+    pub fn admits(&self, run: &Run) -> bool {
+        let fits = |wanted: &Option<String>, has: Option<&str>| {
+            wanted.as_deref().is_none_or(|wanted| has == Some(wanted))
+        };
+        self.tenant == run.spec.tenant
+            && fits(&self.owner_user_id, Some(&run.spec.owner_user_id))
+            && fits(&self.parent_session_id, Some(&run.spec.parent_session_id))
+            && fits(&self.parent_app_name, run.spec.parent_app_name.as_deref())
+    }
+}
+
+/// Which runs are listed. Empty fields admit everything; the others are all to hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListFilter {
+    /// One of these statuses.
+    pub status: Vec<Status>,
+    /// This agent.
+    pub agent_name: Option<String>,
+    /// Started by this run.
+    pub parent_run_id: Option<RunId>,
+    /// All of these labels.
+    pub labels: Labels,
+    /// Accepted at this time or later.
+    pub since: Option<Timestamp>,
+}
+
+impl ListFilter {
+    /// Whether a run is listed.
+    #[must_use]
+    pub fn admits(&self, run: &Run) -> bool {
+        let spec = &run.spec;
+        (self.status.is_empty() || self.status.contains(&run.status()))
+            && self.agent_name.as_ref().is_none_or(|agent| *agent == spec.agent_name)
+            && self.parent_run_id.as_ref().is_none_or(|id| Some(id) == spec.parent_run_id.as_ref())
+            && self.labels.iter().all(|(key, value)| spec.labels.get(key) == Some(value))
+            && self.since.is_none_or(|since| spec.created_at >= since)
+    }
+}
+
+/// A place in a listing: after this run. Opaque to callers; its text form is stable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cursor {
+    /// Sort key of the last run shown.
+    pub updated_at: Timestamp,
+    /// Its id, which settles ties.
+    pub id: RunId,
+}
+
+impl fmt::Display for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.updated_at.0, self.id)
+    }
+}
+
+/// A text that is no cursor.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a cursor of this listing: {0:?}")]
+pub struct InvalidCursor(pub String);
+
+impl std::str::FromStr for Cursor {
+    type Err = InvalidCursor;
+
+    fn from_str(text: &str) -> Result<Self, InvalidCursor> {
+        let parts = text.split_once('.').and_then(|(time, id)| {
+            Some(Self { updated_at: Timestamp(time.parse().ok()?), id: RunId::new(id).ok()? })
+        });
+        parts.ok_or_else(|| InvalidCursor(text.to_owned()))
+    }
+}
+
+/// A page of a listing: the run changed last comes first; of runs changed in the same
+/// millisecond the one with the greater id.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Page {
+    /// The runs.
+    pub runs: Vec<Run>,
+    /// Where the next page begins; `None` at the end.
+    pub next: Option<Cursor>,
+}

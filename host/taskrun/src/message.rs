@@ -1,0 +1,335 @@
+//! Conversations and the values that tools and models exchange: the host's side of the WIT
+//! interface `types`, under the same names.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Keys and values, each key once.
+pub type Labels = BTreeMap<String, String>;
+
+/// Who speaks in a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// Instructions of the operator or of the agent's author.
+    System,
+    /// The person or program that asked.
+    User,
+    /// The model, or the agent itself.
+    Assistant,
+    /// Results of tool calls.
+    Tool,
+}
+
+impl Role {
+    /// The word used in JSON.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::System => "system",
+            Self::User => "user",
+            Self::Assistant => "assistant",
+            Self::Tool => "tool",
+        }
+    }
+}
+
+/// One entry of a conversation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Message {
+    /// Who speaks.
+    pub role: Role,
+    /// In order of appearance.
+    pub parts: Vec<Part>,
+}
+
+impl Message {
+    /// A message that is one piece of text.
+    #[must_use]
+    pub fn text(role: Role, text: impl Into<String>) -> Self {
+        Self { role, parts: vec![Part::Text(text.into())] }
+    }
+
+    /// Its text parts, joined without a separator.
+    #[must_use]
+    pub fn joined_text(&self) -> String {
+        let mut all = String::new();
+        for part in &self.parts {
+            match part {
+                Part::Text(text) => all.push_str(text),
+                Part::Thinking(_) | Part::ToolUse(_) | Part::ToolAnswer(_) | Part::Json(_) => {}
+            }
+        }
+        all
+    }
+
+    /// What it says: its text, or where it has none its structured data, a line each.
+    #[must_use]
+    pub fn answer_text(&self) -> String {
+        let text = self.joined_text();
+        if !text.is_empty() {
+            return text;
+        }
+        let data = self.parts.iter().filter_map(|part| match part {
+            Part::Json(json) => Some(json.as_str()),
+            Part::Text(_) | Part::Thinking(_) | Part::ToolUse(_) | Part::ToolAnswer(_) => None,
+        });
+        data.collect::<Vec<_>>().join("\n")
+    }
+
+    /// Bytes of everything in it that somebody outside wrote.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.parts.iter().map(Part::bytes).sum()
+    }
+
+    /// Its requests for tools.
+    pub fn tool_uses(&self) -> impl Iterator<Item = &ToolUse> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::ToolUse(tool_use) => Some(tool_use),
+            Part::Text(_) | Part::Thinking(_) | Part::ToolAnswer(_) | Part::Json(_) => None,
+        })
+    }
+}
+
+/// A piece of a message.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Part {
+    /// Plain text or Markdown.
+    Text(String),
+    /// A model's reasoning.
+    Thinking(Thinking),
+    /// A request to call a tool.
+    ToolUse(ToolUse),
+    /// The answer to a request to call a tool.
+    ToolAnswer(ToolAnswer),
+    /// Structured data, as JSON.
+    Json(String),
+}
+
+impl Part {
+    /// Bytes of everything in it that somebody outside wrote.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Text(text) | Self::Json(text) => text.len(),
+            Self::Thinking(block) => block.bytes(),
+            Self::ToolUse(call) => call.tool_call_id.len() + call.name.len() + call.payload.len(),
+            Self::ToolAnswer(answer) => answer.tool_call_id.len() + answer.content.len(),
+        }
+    }
+}
+
+impl Thinking {
+    /// Bytes of text and signature.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.text.len() + self.signature.as_ref().map_or(0, String::len)
+    }
+}
+
+/// A block of a model's reasoning.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Thinking {
+    /// The readable reasoning; empty if the provider sent it redacted.
+    pub text: String,
+    /// The provider's opaque signature, sent back as it came.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signature: Option<String>,
+}
+
+/// A request to call a tool.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ToolUse {
+    /// Pairs the request with its answer.
+    pub tool_call_id: String,
+    /// Qualified name, `tool/function`.
+    pub name: String,
+    /// The arguments, as JSON.
+    pub payload: String,
+}
+
+/// The answer to a [`ToolUse`], as a model sees it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ToolAnswer {
+    /// That of the request.
+    pub tool_call_id: String,
+    /// The result as JSON, or the error's text.
+    pub content: String,
+    /// Whether `content` is an error's text.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_error: bool,
+}
+
+/// Tokens consumed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Tokens read.
+    pub prompt_tokens: u64,
+    /// Tokens written.
+    pub completion_tokens: u64,
+    /// Both, or what the provider says.
+    pub total_tokens: u64,
+}
+
+impl Usage {
+    /// The sum of two, saturating.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            prompt_tokens: self.prompt_tokens.saturating_add(other.prompt_tokens),
+            completion_tokens: self.completion_tokens.saturating_add(other.completion_tokens),
+            total_tokens: self.total_tokens.saturating_add(other.total_tokens),
+        }
+    }
+}
+
+/// An error with its causes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolError {
+    /// A short word for programs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+    /// What went wrong, for the model and for people.
+    pub message: String,
+    /// What led to it, the nearest cause first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub causes: Vec<String>,
+}
+
+impl ToolError {
+    /// An error with a code and no causes.
+    #[must_use]
+    pub fn coded(code: &str, message: impl Into<String>) -> Self {
+        Self { code: Some(code.to_owned()), message: message.into(), causes: Vec::new() }
+    }
+}
+
+/// Why a call should be tried again in another way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RetryReason {
+    /// An argument has a wrong type or value.
+    InvalidArguments,
+    /// A required argument is absent.
+    MissingFields,
+    /// The answer could not be understood.
+    MalformedResponse,
+    /// The tool took too long.
+    Timeout,
+    /// Too many calls.
+    RateLimited,
+    /// No such tool, or none that this agent may use.
+    ToolUnavailable,
+}
+
+/// How to try a failed call again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RetryHint {
+    /// Why.
+    pub reason: RetryReason,
+    /// Qualified name of the tool the hint is about.
+    pub tool: String,
+    /// Whether only this tool should be offered in the next turn.
+    #[serde(default)]
+    pub restrict_to_tool: bool,
+    /// Names of the absent fields.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing_fields: Vec<String>,
+    /// Arguments that would have been accepted, as JSON.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub example_input: Option<String>,
+    /// The arguments that were refused, as JSON.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prior_input: Option<String>,
+    /// A question whose answer supplies what is missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clarifying_question: Option<String>,
+    /// Advice for the model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+impl RetryHint {
+    /// A hint that names a reason and a tool and nothing else.
+    #[must_use]
+    pub fn new(reason: RetryReason, tool: &str) -> Self {
+        Self {
+            reason,
+            tool: tool.to_owned(),
+            restrict_to_tool: false,
+            missing_fields: Vec::new(),
+            example_input: None,
+            prior_input: None,
+            clarifying_question: None,
+            message: None,
+        }
+    }
+}
+
+/// What part of a larger result a result is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bounds {
+    /// Items in this result.
+    pub returned: u64,
+    /// Items there are in all, if known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total: Option<u64>,
+    /// Whether items are left out.
+    pub truncated: bool,
+    /// Arguments, as JSON, of the call that continues.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub continuation: Option<String>,
+    /// How to ask for less, in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refinement: Option<String>,
+}
+
+/// What a call cost, as far as its tool knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Telemetry {
+    /// How long it took.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration_ms: Option<u64>,
+    /// Tokens it consumed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
+    /// Model it used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// Anything else, as a JSON object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extra: Option<String>,
+}
+
+/// How much a log line matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LogLevel {
+    /// For finding one's way through a single call.
+    Trace,
+    /// For finding a mistake.
+    Debug,
+    /// What a reader of the log wants to know.
+    Info,
+    /// Something is wrong and work goes on.
+    Warn,
+    /// Something failed.
+    Error,
+}
+
+impl LogLevel {
+    /// The word used in JSON and on the command line.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Trace => "trace",
+            Self::Debug => "debug",
+            Self::Info => "info",
+            Self::Warn => "warn",
+            Self::Error => "error",
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! What an agent may do: its rules, and what they decide.
+
+use std::fmt;
+
+use super::error::shown;
+use super::http_request::{HttpRequest, HttpTarget};
+use super::location::Location;
+use super::path_glob::{PathGlob, split_path};
+use super::read::is_name;
+use super::rule::{Capability, ModelSelector, Rule, Selector, Verdict};
+
+/// The rules of one agent. Deny beats allow; what no rule allows is denied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grants {
+    pub(super) rules: Vec<Rule>,
+    pub(super) location: Location,
+}
+
+/// How an agent stands to a capability as a whole, which says how an import of it is linked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing<'a> {
+    /// No rule mentions it: a component that imports it does not load.
+    Unlisted,
+    /// Denied as a whole by this rule and allowed nowhere: linked to an implementation that
+    /// always refuses.
+    Denied(&'a Rule),
+    /// Allowed at least somewhere: linked, and decided at each call.
+    Selective,
+}
+
+/// What the rules say about one use of a capability. Its `Display` is for operators: it names
+/// the policy file; [`Decision::for_guest`] does not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use]
+pub struct Decision<'a> {
+    /// Whether it may happen.
+    pub allowed: bool,
+    /// The rule that decided; `None` if no rule is about it, or it is malformed.
+    pub rule: Option<&'a Rule>,
+    reason: Reason<'a>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Reason<'a> {
+    Rule,
+    Unlisted { capability: Capability, agent: &'a Location, suggestion: String },
+    Malformed(&'static str),
+}
+
+/// A folder that WASI may open for a component, with all that is below it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Preopen {
+    /// From the workspace, separated by `/`; empty for the workspace itself.
+    pub dir: String,
+    /// Whether files below may be written as well as read.
+    pub writable: bool,
+}
+
+impl Grants {
+    /// The rules: first the one implied by the agent's `model`, then those of `allow`, then those
+    /// of `deny`, each in the order of the file.
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    /// How the agent stands to a capability as a whole.
+    pub fn standing(&self, capability: Capability) -> Standing<'_> {
+        if self.of(capability, Verdict::Allow).next().is_some() {
+            return Standing::Selective;
+        }
+        // A policy with a deny rule for a part and no allow rule does not load, so any rule that
+        // is left denies all of it.
+        match self.of(capability, Verdict::Deny).find(|rule| rule.selector.is_everything()) {
+            Some(rule) => Standing::Denied(rule),
+            None => Standing::Unlisted,
+        }
+    }
+
+    /// Decides about one file or folder. `path` comes from a guest and may be anything; what is
+    /// not a path in the form of `workspace-read` is denied. A capability without paths is denied.
+    pub fn decide_path(&self, capability: Capability, path: &str) -> Decision<'_> {
+        let segments = match split_path(path) {
+            Ok(segments) => segments,
+            Err(reason) => return Decision::malformed(reason),
+        };
+        let matches = |rule: &Rule| match &rule.selector {
+            Selector::Paths(glob) => glob.matches(&segments),
+            Selector::Model(_) | Selector::Http(_) => false,
+        };
+        // Operators copy what is suggested: a guest's file named `**` must not become a pattern.
+        self.decide(capability, matches, || match path.rsplit_once('/') {
+            _ if path.contains(['*', '?', '[', ']', '{', '}', '\\']) => "FOLDER/**".to_owned(),
+            Some((folder, _)) => format!("{folder}/**"),
+            None if path.is_empty() => "**".to_owned(),
+            None => path.to_owned(),
+        })
+    }
+
+    /// Decides about a model by its name in the policy.
+    pub fn decide_model(&self, name: &str) -> Decision<'_> {
+        let matches = |rule: &Rule| match &rule.selector {
+            Selector::Model(ModelSelector::Any) => true,
+            Selector::Model(ModelSelector::Named(known)) => known == name,
+            Selector::Paths(_) | Selector::Http(_) => false,
+        };
+        self.decide(Capability::Model, matches, || {
+            if is_name(name) { name.to_owned() } else { "NAME".to_owned() }
+        })
+    }
+
+    /// Decides about one HTTP request; a redirect is a request of its own. What is not of the
+    /// form that [`HttpTarget`] promises is denied. Whether the address behind the name may be
+    /// connected to is another question, which the host asks after resolving it.
+    pub fn decide_http(&self, method: &str, target: &HttpTarget<'_>) -> Decision<'_> {
+        let request = match HttpRequest::new(method, target) {
+            Ok(request) => request,
+            Err(reason) => return Decision::malformed(reason),
+        };
+        let matches = |rule: &Rule| match &rule.selector {
+            Selector::Http(http) => http.matches(&request, rule.verdict),
+            Selector::Paths(_) | Selector::Model(_) => false,
+        };
+        self.decide(Capability::Http, matches, || request.suggestion())
+    }
+
+    /// Whether something strictly below the folder `dir` may be allowed, so that the folder may
+    /// be visited and shown even if it is not allowed itself.
+    ///
+    /// `false` is certain. `true` is not if several deny rules together cover what one rule
+    /// allows; then a visit finds nothing.
+    pub fn may_contain(&self, capability: Capability, dir: &str) -> bool {
+        let Ok(segments) = split_path(dir) else {
+            return false;
+        };
+        let any = |verdict, test: &dyn Fn(&PathGlob) -> bool| {
+            self.globs(capability, verdict).any(|(glob, _)| test(glob))
+        };
+        any(Verdict::Allow, &|glob| glob.may_match_below(&segments))
+            && !any(Verdict::Deny, &|glob| glob.matches_all_below(&segments))
+    }
+
+    /// The folders that WASI's file system may open, in the order of their names, none inside
+    /// another that allows as much. Empty if no file is allowed.
+    ///
+    /// # Errors
+    ///
+    /// The rule that cannot be expressed in folders: one that allows anything but `dir/**`, one
+    /// that allows writing where nothing allows reading, or a deny rule that cuts a piece out of
+    /// what is allowed. A component that imports WASI's file system must then not load.
+    pub fn preopens(&self) -> Result<Vec<Preopen>, &Rule> {
+        let readable = self.allowed_directories(Capability::WorkspaceRead)?;
+        let writable = self.allowed_directories(Capability::WorkspaceWrite)?;
+        for (dir, rule) in &writable {
+            if !readable.iter().any(|(parent, _)| is_inside(dir, parent)) {
+                return Err(*rule);
+            }
+        }
+        let mut preopens: Vec<Preopen> = Vec::new();
+        let folders = |list: &[(String, &Rule)], writable| {
+            list.iter().map(|(dir, _)| Preopen { dir: dir.clone(), writable }).collect::<Vec<_>>()
+        };
+        let mut candidates = folders(&writable, true);
+        candidates.extend(folders(&readable, false));
+        // Wider folders first, so that each is compared with all that could contain it.
+        candidates.sort_by_key(|candidate| (candidate.dir.len(), !candidate.writable));
+        for candidate in candidates {
+            let contained = preopens.iter().any(|wider| {
+                is_inside(&candidate.dir, &wider.dir) && (wider.writable || !candidate.writable)
+            });
+            if !contained {
+                preopens.push(candidate);
+            }
+        }
+        preopens.sort_by(|one, other| one.dir.cmp(&other.dir));
+        Ok(preopens)
+    }
+
+    fn allowed_directories(&self, capability: Capability) -> Result<Vec<(String, &Rule)>, &Rule> {
+        let mut directories = Vec::new();
+        for (glob, rule) in self.globs(capability, Verdict::Allow) {
+            let dir = glob.directory().ok_or(rule)?;
+            let segments: Vec<&str> = dir.split('/').filter(|name| !name.is_empty()).collect();
+            let cut =
+                self.globs(capability, Verdict::Deny).find(|(deny, _)| deny.touches(&segments));
+            match cut {
+                Some((_, deny)) => return Err(deny),
+                None => directories.push((dir, rule)),
+            }
+        }
+        Ok(directories)
+    }
+
+    fn of(&self, capability: Capability, verdict: Verdict) -> impl Iterator<Item = &Rule> {
+        self.rules
+            .iter()
+            .filter(move |rule| rule.capability == capability && rule.verdict == verdict)
+    }
+
+    fn globs(
+        &self,
+        capability: Capability,
+        verdict: Verdict,
+    ) -> impl Iterator<Item = (&PathGlob, &Rule)> {
+        self.of(capability, verdict).filter_map(|rule| match &rule.selector {
+            Selector::Paths(glob) => Some((glob, rule)),
+            Selector::Model(_) | Selector::Http(_) => None,
+        })
+    }
+
+    fn decide(
+        &self,
+        capability: Capability,
+        matches: impl Fn(&Rule) -> bool,
+        suggestion: impl FnOnce() -> String,
+    ) -> Decision<'_> {
+        let denying = self.of(capability, Verdict::Deny).find(|rule| matches(rule));
+        let deciding =
+            denying.or_else(|| self.of(capability, Verdict::Allow).find(|rule| matches(rule)));
+        match deciding {
+            Some(rule) => {
+                let allowed = rule.verdict == Verdict::Allow;
+                Decision { allowed, rule: Some(rule), reason: Reason::Rule }
+            }
+            None => {
+                let suggestion = shown(&suggestion());
+                let agent = &self.location;
+                let reason = Reason::Unlisted { capability, agent, suggestion };
+                Decision { allowed: false, rule: None, reason }
+            }
+        }
+    }
+}
+
+impl Decision<'_> {
+    fn malformed(reason: &'static str) -> Self {
+        Self { allowed: false, rule: None, reason: Reason::Malformed(reason) }
+    }
+
+    /// The decision as a guest may know it: the rule that decided, without the policy file.
+    pub fn for_guest(&self) -> String {
+        match (&self.reason, self.rule) {
+            (Reason::Malformed(reason), _) => (*reason).to_owned(),
+            (Reason::Rule | Reason::Unlisted { .. }, Some(rule)) => {
+                format!("{} by \"{}\"", self.word(), rule.text)
+            }
+            (Reason::Unlisted { capability, .. }, None) => {
+                format!("no rule allows {capability} here")
+            }
+            (Reason::Rule, None) => self.word().to_owned(),
+        }
+    }
+
+    fn word(&self) -> &'static str {
+        if self.allowed { "allowed" } else { "denied" }
+    }
+}
+
+/// Prints `denied by "workspace-write: **" (taskrun.toml:14:10)`, or which rule is absent and
+/// what to add.
+impl fmt::Display for Decision<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.reason, self.rule) {
+            (Reason::Malformed(reason), _) => write!(f, "denied: {reason}"),
+            (Reason::Rule | Reason::Unlisted { .. }, Some(rule)) => {
+                write!(f, "{} by \"{}\" ({})", self.word(), rule.text, rule.location)
+            }
+            (Reason::Unlisted { capability, agent, suggestion }, None) => {
+                let rule = format!("{capability}: {suggestion}");
+                write!(f, "no rule allows {capability} ({agent}, add: allow = [{rule:?}])")
+            }
+            (Reason::Rule, None) => f.write_str(self.word()),
+        }
+    }
+}
+
+/// Whether the folder `dir` is `parent` or below it.
+fn is_inside(dir: &str, parent: &str) -> bool {
+    parent.is_empty()
+        || dir.strip_prefix(parent).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}

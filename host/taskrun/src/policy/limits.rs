@@ -1,0 +1,195 @@
+//! What a call, a plan step and a run may use, with the default and the maximum of each.
+
+use std::time::Duration;
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+
+/// Memory of an instance unless the policy says otherwise: all that a slot of the pool has.
+pub const MEMORY_BYTES_DEFAULT: u64 = 64 * MIB;
+/// Most memory of an instance: the size of a slot in the engine's pool, which is reserved once.
+pub const MEMORY_BYTES_MAX: u64 = 64 * MIB;
+/// Least memory of an instance: one WebAssembly page. With less no component can start.
+pub const MEMORY_BYTES_MIN: u64 = 64 * KIB;
+
+/// Time for a tool call unless the policy says otherwise.
+pub const CALL_DEFAULT: Duration = Duration::from_secs(10);
+/// Longest tool call: one that takes an hour should be a run of its own, which survives a crash.
+pub const CALL_MAX: Duration = Duration::from_secs(3_600);
+
+/// Time for a plan step unless the policy says otherwise: several answers of a slow model.
+pub const STEP_DEFAULT: Duration = Duration::from_secs(120);
+/// Longest plan step; after a crash all of it is repeated.
+pub const STEP_MAX: Duration = Duration::from_secs(3_600);
+
+/// Time between asking a component to stop and interrupting it, unless the policy says otherwise.
+pub const GRACE_DEFAULT: Duration = Duration::from_secs(5);
+/// Longest grace: whoever cancels waits that long, and so does a host that shuts down.
+pub const GRACE_MAX: Duration = Duration::from_secs(60);
+
+/// Tool calls of a run unless the policy says otherwise: twice the default of turns.
+pub const TOOL_CALLS_DEFAULT: u32 = 40;
+/// Most tool calls of a run: each leaves events in a journal that is read back as a whole.
+pub const TOOL_CALLS_MAX: u32 = 10_000;
+
+/// Bytes of a result unless the policy says otherwise.
+pub const RESULT_BYTES_DEFAULT: u64 = MIB;
+/// Most bytes of a result: it is held in memory, written to the journal and shown to a model.
+pub const RESULT_BYTES_MAX: u64 = 16 * MIB;
+
+/// Bytes of log of a call unless the policy says otherwise.
+pub const LOG_BYTES_DEFAULT: u64 = MIB;
+/// Most bytes of log of a call: about what a person can still search.
+pub const LOG_BYTES_MAX: u64 = 16 * MIB;
+
+/// Elements of all tables of an instance unless the policy says otherwise.
+pub const TABLE_ELEMENTS_DEFAULT: u32 = 10_000;
+/// Most elements of all tables of an instance: the size of a table in wasmtime's pool.
+pub const TABLE_ELEMENTS_MAX: u32 = 20_000;
+
+/// Calls from a component to the host in one call, unless the policy says otherwise.
+pub const HOST_CALLS_DEFAULT: u32 = 100_000;
+/// Most calls to the host in one call: some seconds of nothing else.
+pub const HOST_CALLS_MAX: u32 = 10_000_000;
+
+/// Bytes that one call to the host may carry, unless the policy says otherwise.
+pub const HOST_CALL_BYTES_DEFAULT: u64 = 8 * MIB;
+/// Most bytes that one call to the host may carry: they are copied out of a memory that has no
+/// more.
+pub const HOST_CALL_BYTES_MAX: u64 = MEMORY_BYTES_MAX;
+
+/// Events that a component may emit in one call, unless the policy says otherwise.
+pub const EVENTS_DEFAULT: u32 = 10_000;
+/// Most events of one call: each is a row that every watcher of the run gets.
+pub const EVENTS_MAX: u32 = 100_000;
+
+/// Turns of a run unless the policy says otherwise.
+pub const TURNS_DEFAULT: u32 = 20;
+/// Most turns of a run: its conversation, which grows with each, is sent to the model each time.
+pub const TURNS_MAX: u32 = 1_000;
+
+/// Most tokens that a budget can name: a million million, beyond any use of one run.
+pub const TOKENS_MAX: u64 = 1_000_000_000_000;
+
+/// Time of a run unless the policy says otherwise.
+pub const WALL_DEFAULT: Duration = Duration::from_secs(20 * 60);
+/// Longest run: thirty days, for those that wait for people.
+pub const WALL_MAX: Duration = Duration::from_secs(30 * 24 * 3_600);
+
+/// What one call may use, and some bounds of the run. All are enforced; none can be switched off.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// All memories of the instance together. `memory`; see [`MEMORY_BYTES_DEFAULT`].
+    pub memory_bytes: u64,
+    /// A tool call from start to answer. `call`; see [`CALL_DEFAULT`].
+    pub call: Duration,
+    /// A plan step from start to decision, its model completions included. `step`; see
+    /// [`STEP_DEFAULT`]. Of no meaning for a tool.
+    pub step: Duration,
+    /// From asking a component to stop to interrupting it. `grace`; see [`GRACE_DEFAULT`].
+    pub grace: Duration,
+    /// Tool calls of a run. `tool_calls`; see [`TOOL_CALLS_DEFAULT`]. Always `Some` for an
+    /// agent, always `None` for a tool, which makes none.
+    pub tool_calls: Option<u32>,
+    /// A tool's result or a planner's decision, as JSON. `result`; see [`RESULT_BYTES_DEFAULT`].
+    pub result_bytes: u64,
+    /// Log of a call. `log`; see [`LOG_BYTES_DEFAULT`].
+    pub log_bytes: u64,
+    /// All tables of the instance together. `table_elements`; see [`TABLE_ELEMENTS_DEFAULT`].
+    pub table_elements: u32,
+    /// Calls to the host in one call. `host_calls`; see [`HOST_CALLS_DEFAULT`].
+    pub host_calls: u32,
+    /// What one call to the host may carry, each way. `host_call_bytes`; see
+    /// [`HOST_CALL_BYTES_DEFAULT`].
+    pub host_call_bytes: u64,
+    /// Events that one call may emit. `events`; see [`EVENTS_DEFAULT`].
+    pub events: u32,
+}
+
+/// The limits of an agent whose policy names none.
+impl Default for Limits {
+    fn default() -> Self {
+        LimitSettings::default().over_defaults(Some(TOOL_CALLS_DEFAULT))
+    }
+}
+
+/// The limits that a policy states, field by field as in [`Limits`]; `None` is not stated.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are those of `Limits`")]
+pub struct LimitSettings {
+    pub memory_bytes: Option<u64>,
+    pub call: Option<Duration>,
+    pub step: Option<Duration>,
+    pub grace: Option<Duration>,
+    pub tool_calls: Option<u32>,
+    pub result_bytes: Option<u64>,
+    pub log_bytes: Option<u64>,
+    pub table_elements: Option<u32>,
+    pub host_calls: Option<u32>,
+    pub host_call_bytes: Option<u64>,
+    pub events: Option<u32>,
+}
+
+impl LimitSettings {
+    /// What both state: of two values the smaller, of one that one, of none the default. So the
+    /// limits of a tool call are those of the agent narrowed by the tool's, and a default
+    /// narrows nothing that someone has written down.
+    pub fn narrowed_by(&self, other: &Self) -> Self {
+        fn least<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
+            match (one, other) {
+                (Some(one), Some(other)) => Some(one.min(other)),
+                (Some(only), None) | (None, Some(only)) => Some(only),
+                (None, None) => None,
+            }
+        }
+        Self {
+            memory_bytes: least(self.memory_bytes, other.memory_bytes),
+            call: least(self.call, other.call),
+            step: least(self.step, other.step),
+            grace: least(self.grace, other.grace),
+            tool_calls: least(self.tool_calls, other.tool_calls),
+            result_bytes: least(self.result_bytes, other.result_bytes),
+            log_bytes: least(self.log_bytes, other.log_bytes),
+            table_elements: least(self.table_elements, other.table_elements),
+            host_calls: least(self.host_calls, other.host_calls),
+            host_call_bytes: least(self.host_call_bytes, other.host_call_bytes),
+            events: least(self.events, other.events),
+        }
+    }
+
+    /// The stated limits, and the default of each that is not. `tool_calls` has a default for an
+    /// agent and none for a tool.
+    pub(super) fn over_defaults(&self, tool_calls: Option<u32>) -> Limits {
+        Limits {
+            memory_bytes: self.memory_bytes.unwrap_or(MEMORY_BYTES_DEFAULT),
+            call: self.call.unwrap_or(CALL_DEFAULT),
+            step: self.step.unwrap_or(STEP_DEFAULT),
+            grace: self.grace.unwrap_or(GRACE_DEFAULT),
+            tool_calls: self.tool_calls.or(tool_calls),
+            result_bytes: self.result_bytes.unwrap_or(RESULT_BYTES_DEFAULT),
+            log_bytes: self.log_bytes.unwrap_or(LOG_BYTES_DEFAULT),
+            table_elements: self.table_elements.unwrap_or(TABLE_ELEMENTS_DEFAULT),
+            host_calls: self.host_calls.unwrap_or(HOST_CALLS_DEFAULT),
+            host_call_bytes: self.host_call_bytes.unwrap_or(HOST_CALL_BYTES_DEFAULT),
+            events: self.events.unwrap_or(EVENTS_DEFAULT),
+        }
+    }
+}
+
+/// What a whole run may spend. `None` is no bound; a policy file leaves only `tokens` unbounded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Budget {
+    /// Turns of the run; see [`TURNS_DEFAULT`].
+    pub turns: Option<u32>,
+    /// Tokens of all its model completions, both ways. No default: models differ too much.
+    pub tokens: Option<u64>,
+    /// From its start to its end; see [`WALL_DEFAULT`].
+    pub wall: Option<Duration>,
+}
+
+/// The budget of an agent whose policy names none.
+impl Default for Budget {
+    fn default() -> Self {
+        Self { turns: Some(TURNS_DEFAULT), tokens: None, wall: Some(WALL_DEFAULT) }
+    }
+}

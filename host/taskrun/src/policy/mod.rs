@@ -1,0 +1,235 @@
+//! What the operator allows: the policy file `taskrun.toml`, read and decided about.
+//!
+//! A policy names models, tools and agents, and says for each agent what its components may do.
+//! Everything is checked when the file is read, and every problem is reported at once with its
+//! place and what to write instead. Decisions are pure: deny beats allow, and what no rule allows
+//! is denied. Nothing here reads a file but [`Policy::load`] and [`Policy::check_files`].
+//!
+//! ```toml
+//! [model.fast]
+//! provider = "scripted"
+//! script   = "models/fast.jsonl"
+//!
+//! [tool.workspace]
+//! component = "components/workspace.wasm"
+//!
+//! [agent.readonly_researcher]
+//! component = "components/researcher.wasm"
+//! tools     = ["workspace/list", "workspace/read"]
+//! model     = "fast"                                   # also allows "model: fast"
+//! allow     = ["workspace-read: docs/**", "http: GET https://api.example.com/v1/**"]
+//! deny      = ["workspace-write: **"]                  # linked, always refused
+//! limits    = { memory = "64MiB", call = "10s", tool_calls = 40 }
+//! budget    = { turns = 20, tokens = 200_000, wall = "20m" }
+//! ```
+
+mod check;
+mod error;
+mod files;
+mod grants;
+mod http;
+mod http_request;
+mod limits;
+mod location;
+mod parse;
+mod parse_agent;
+mod parse_limits;
+mod path_glob;
+mod quantity;
+mod read;
+mod rule;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+pub use error::{PolicyError, PolicyErrorKind, PolicyErrors, PolicyLoadError};
+pub use grants::{Decision, Grants, Preopen, Standing};
+pub use http::{HostPattern, HttpSelector, Scheme};
+pub use http_request::HttpTarget;
+pub use limits::*;
+pub use location::Location;
+pub use path_glob::{GLOB_SEGMENTS_MAX, PATH_BYTES_MAX, PathGlob};
+pub use rule::{Capability, ModelSelector, Rule, Selector, Verdict};
+
+/// Largest policy file, in bytes: far beyond what a person can review.
+pub const POLICY_BYTES_MAX: usize = 1 << 20;
+
+/// Most rules of an agent: each is compared with each when the file is read, and a decision
+/// looks at all of them.
+pub const RULES_MAX: usize = 256;
+
+/// Longest description of an agent, in bytes: it is shown in lists and to models.
+pub const DESCRIPTION_BYTES_MAX: usize = 1_024;
+
+/// A policy file in which nothing was found wrong.
+#[derive(Debug, Clone)]
+pub struct Policy {
+    /// The file, as it was named when it was loaded. Relative paths in it start at its folder.
+    pub path: PathBuf,
+    /// BLAKE3 hash of the file's text, 64 hexadecimal digits.
+    pub digest: String,
+    /// `root` of `[workspace]`, resolved; the file's folder if there is none.
+    pub workspace_root: PathBuf,
+    /// By name.
+    pub models: BTreeMap<String, ModelPolicy>,
+    /// By name.
+    pub tools: BTreeMap<String, ToolPolicy>,
+    /// By name.
+    pub agents: BTreeMap<String, AgentPolicy>,
+    source: location::Source,
+    files: Vec<files::NamedFile>,
+}
+
+/// A model that agents can be granted: `[model.NAME]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelPolicy {
+    /// `[a-z][a-z0-9_-]{0,63}`.
+    pub name: String,
+    /// Who answers.
+    pub provider: Provider,
+    /// The model's name at its provider; `None` leaves the choice to the provider.
+    pub model: Option<String>,
+    /// Of its table's header.
+    pub location: Location,
+}
+
+/// Who answers for a model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Provider {
+    /// Answers from a file, turn by turn.
+    Scripted {
+        /// JSON lines, resolved.
+        script: PathBuf,
+        /// Whether a request must be the one that the script expects. Default `false`.
+        strict: bool,
+    },
+    /// Answers with what it was asked.
+    Echo,
+}
+
+/// A tool that agents can be granted: `[tool.NAME]`. What it may do depends on the agent that
+/// calls it, so it has no rules of its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolPolicy {
+    /// `[a-z][a-z0-9_-]{0,63}`.
+    pub name: String,
+    /// Its component, resolved.
+    pub component: PathBuf,
+    /// Its limits where no agent is concerned, as for `describe`. For a call see
+    /// [`AgentPolicy::call_limits`].
+    pub limits: Limits,
+    /// Those of its limits that the file states.
+    pub stated_limits: LimitSettings,
+    /// Of its table's header.
+    pub location: Location,
+}
+
+/// An agent: `[agent.NAME]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentPolicy {
+    /// `[a-z][a-z0-9_-]{0,63}`.
+    pub name: String,
+    /// For people and for models that choose an agent. At most [`DESCRIPTION_BYTES_MAX`].
+    pub description: Option<String>,
+    /// Its planner's component, resolved.
+    pub component: PathBuf,
+    /// The tools it may call, in the order of the file. Default none.
+    pub tools: Vec<ToolSelector>,
+    /// The model it gets when it names none; always one of the policy's.
+    pub model: Option<String>,
+    /// The folder that its rules about files start at, resolved. Default the workspace's root.
+    pub workspace: PathBuf,
+    /// What it and the tools that it calls may do.
+    pub grants: Grants,
+    /// Limits of its plan steps and of its run. For a tool call see [`AgentPolicy::call_limits`].
+    pub limits: Limits,
+    /// Those of its limits that the file states.
+    pub stated_limits: LimitSettings,
+    /// What one of its runs may spend.
+    pub budget: Budget,
+    /// Of its table's header.
+    pub location: Location,
+}
+
+/// Functions of a tool that an agent may call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolSelector {
+    /// A tool of the policy.
+    pub tool: String,
+    /// One of its functions; `None`, written `*`, is all of them. Whether the tool has it is
+    /// known only when its component is loaded.
+    pub function: Option<String>,
+    /// Where it stands.
+    pub location: Location,
+}
+
+impl Policy {
+    /// Reads and checks a policy file. The files that it names are not looked at; see
+    /// [`Policy::check_files`].
+    ///
+    /// # Errors
+    ///
+    /// [`PolicyLoadError::Read`] if the file cannot be read, [`PolicyLoadError::Invalid`] if
+    /// anything in it is wrong.
+    pub fn load(path: &Path) -> Result<Self, PolicyLoadError> {
+        let unreadable = |source| PolicyLoadError::Read { path: path.to_owned(), source };
+        let file = std::fs::File::open(path).map_err(unreadable)?;
+        let mut text = String::new();
+        // One byte more than allowed, so that a file that is too large is seen to be.
+        file.take(POLICY_BYTES_MAX as u64 + 1).read_to_string(&mut text).map_err(unreadable)?;
+        Ok(Self::parse(&text, path)?)
+    }
+
+    /// Checks the text of a policy file. `path` says where relative paths start and is named in
+    /// locations; it is not read.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong with the text. If it is not TOML, only that.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, PolicyErrors> {
+        parse::parse(text, path)
+    }
+
+    /// Checks that every component and script that the policy names is a file, that every
+    /// workspace is a folder, and that no agent's workspace leads out of the root by a symbolic
+    /// link. What is true at this moment need not be true later: whoever opens a file checks
+    /// again.
+    ///
+    /// # Errors
+    ///
+    /// All files that are not so, each with the place where the policy names it.
+    pub fn check_files(&self) -> Result<(), PolicyErrors> {
+        files::check(&self.source, &self.files)
+    }
+}
+
+impl AgentPolicy {
+    /// Whether the agent may call this function of this tool.
+    pub fn may_call(&self, tool: &str, function: &str) -> bool {
+        self.tools.iter().any(|selector| selector.matches(tool, function))
+    }
+
+    /// The limits of a call of `tool` by this agent: of each limit that both state the smaller,
+    /// of one that only one states that, of one that none states the default.
+    pub fn call_limits(&self, tool: &ToolPolicy) -> Limits {
+        self.stated_limits.narrowed_by(&tool.stated_limits).over_defaults(Some(TOOL_CALLS_DEFAULT))
+    }
+}
+
+impl ToolSelector {
+    /// Whether it selects this function of this tool.
+    pub fn matches(&self, tool: &str, function: &str) -> bool {
+        self.tool == tool && self.function.as_deref().is_none_or(|selected| selected == function)
+    }
+}
+
+/// Prints it as written: `workspace/list`, `workspace/*`.
+impl fmt::Display for ToolSelector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.tool, self.function.as_deref().unwrap_or("*"))
+    }
+}

@@ -1,0 +1,242 @@
+//! From the tables of the file to the policy.
+
+use std::collections::BTreeMap;
+use std::path::{Component, Path, PathBuf};
+
+use toml::de::DeTable;
+
+use super::error::{PolicyErrorKind, PolicyErrors, Problems, shown, suggest};
+use super::files::{FileUse, NamedFile};
+use super::location::Source;
+use super::parse_limits::{TOOL_LIMIT_KEYS, read_limits};
+use super::read::{Section, Text};
+use super::{ModelPolicy, POLICY_BYTES_MAX, Policy, Provider, ToolPolicy};
+
+const ROOT_KEYS: [&str; 5] = ["defaults", "workspace", "model", "tool", "agent"];
+/// What is being read: the file's folder, what the file has declared, and the files it names.
+pub(super) struct Reading<'t> {
+    folder: &'t Path,
+    pub(super) root: PathBuf,
+    pub(super) models: Vec<&'t str>,
+    pub(super) tools: Vec<&'t str>,
+    pub(super) files: Vec<NamedFile>,
+}
+
+pub(super) fn parse(text: &str, path: &Path) -> Result<Policy, PolicyErrors> {
+    let source = Source::new(text, path);
+    let problems = Problems::new(&source);
+    if text.len() > POLICY_BYTES_MAX {
+        let kind = PolicyErrorKind::TooLarge { bytes: text.len(), max: POLICY_BYTES_MAX };
+        problems.add(0..0, kind, "split the policy, or remove what is not used");
+        return Err(problems.into_errors());
+    }
+    let (document, syntax_errors) = DeTable::parse_recoverable(text);
+    for error in &syntax_errors {
+        let span = error.span().unwrap_or(text.len()..text.len());
+        let kind = PolicyErrorKind::Syntax(shown(error.message()));
+        problems.add(span, kind, "see https://toml.io for the form of the file");
+    }
+    if !syntax_errors.is_empty() {
+        // What was recovered from a broken file would give errors that are not the operator's.
+        return Err(problems.into_errors());
+    }
+    let root = Section::root(&problems, document.get_ref());
+    let policy = read_policy(&root, &source);
+    problems.into_result()?;
+    Ok(policy)
+}
+
+fn read_policy(file: &Section<'_, '_>, source: &Source) -> Policy {
+    file.expect_keys(&ROOT_KEYS);
+    read_defaults(file);
+    let folder = source.file.parent().unwrap_or(Path::new(""));
+    let mut files = Vec::new();
+    let root = read_workspace_root(file, folder, &mut files);
+    let model_sections = file.named("model", "a model");
+    let tool_sections = file.named("tool", "a tool");
+    let agent_sections = file.named("agent", "an agent");
+    let names = |sections: &[(String, _)]| {
+        sections.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>()
+    };
+    let (model_names, tool_names) = (names(&model_sections), names(&tool_sections));
+    let mut reading = Reading {
+        folder,
+        root: root.clone(),
+        models: model_names.iter().map(String::as_str).collect(),
+        tools: tool_names.iter().map(String::as_str).collect(),
+        files,
+    };
+    // A thing with problems is left out: the policy as a whole is refused then.
+    let models = read_all(&model_sections, |name, section| reading.model(name, section));
+    let tools = read_all(&tool_sections, |name, section| reading.tool(name, section));
+    let agents = read_all(&agent_sections, |name, section| reading.agent(name, section));
+    Policy {
+        path: source.file.to_path_buf(),
+        digest: blake3::hash(source.text.as_bytes()).to_hex().to_string(),
+        workspace_root: root,
+        models,
+        tools,
+        agents,
+        source: source.clone(),
+        files: reading.files,
+    }
+}
+
+fn read_all<'a, 't: 'a, 's: 'a, T>(
+    sections: &'a [(String, Section<'t, 's>)],
+    mut read: impl FnMut(&str, &Section<'t, 's>) -> Option<T>,
+) -> BTreeMap<String, T> {
+    sections
+        .iter()
+        .filter_map(|(name, section)| Some((name.clone(), read(name, section)?)))
+        .collect()
+}
+
+fn read_defaults(file: &Section<'_, '_>) {
+    let Some(defaults) = file.section("defaults") else {
+        return;
+    };
+    defaults.expect_keys(&["unlisted"]);
+    if let Some(unlisted) = defaults.string("unlisted").filter(|text| text.value != "deny") {
+        let reason = "what no rule lists is always denied";
+        report_bad_value(
+            &defaults,
+            &unlisted,
+            "default",
+            reason,
+            "write \"deny\", or leave it out",
+        );
+    }
+}
+
+fn read_workspace_root(
+    file: &Section<'_, '_>,
+    folder: &Path,
+    files: &mut Vec<NamedFile>,
+) -> PathBuf {
+    let here = resolve(folder, ".");
+    let Some(workspace) = file.section("workspace") else {
+        return here;
+    };
+    workspace.expect_keys(&["root"]);
+    let Some(root) = workspace.string("root").filter(|text| is_path(&workspace, text, "folder"))
+    else {
+        return here;
+    };
+    let path = resolve(folder, root.value);
+    files.push(NamedFile { path: path.clone(), span: root.span, usage: FileUse::Workspace });
+    path
+}
+
+impl Reading<'_> {
+    fn model(&mut self, name: &str, section: &Section<'_, '_>) -> Option<ModelPolicy> {
+        let provider = self.provider(section);
+        let model = section.string("model").map(|text| text.value.to_owned());
+        let location = section.problems.source.locate(section.span.start);
+        Some(ModelPolicy { name: name.to_owned(), provider: provider?, model, location })
+    }
+
+    fn provider(&mut self, section: &Section<'_, '_>) -> Option<Provider> {
+        let every_key = ["provider", "model", "script", "strict"];
+        let Some(provider) = section.required_string("provider", "scripted") else {
+            section.expect_keys(&every_key);
+            return None;
+        };
+        match provider.value {
+            "scripted" => {
+                section.expect_keys(&every_key);
+                let strict = section.flag("strict");
+                let script =
+                    self.file(section, "script", "models/script.jsonl", FileUse::Script)?;
+                Some(Provider::Scripted { script, strict })
+            }
+            "echo" => {
+                section.expect_keys(&["provider", "model"]);
+                Some(Provider::Echo)
+            }
+            other => {
+                section.expect_keys(&every_key);
+                let kind = PolicyErrorKind::Unknown { what: "provider", name: shown(other) };
+                let help = suggest(other, "providers", ["scripted", "echo"]);
+                section.report(provider.span, kind, help);
+                None
+            }
+        }
+    }
+
+    fn tool(&mut self, name: &str, section: &Section<'_, '_>) -> Option<ToolPolicy> {
+        section.expect_keys(&["component", "limits"]);
+        let stated_limits = read_limits(section, TOOL_LIMIT_KEYS);
+        let component =
+            self.file(section, "component", "components/tool.wasm", FileUse::Component)?;
+        Some(ToolPolicy {
+            name: name.to_owned(),
+            component,
+            limits: stated_limits.over_defaults(None),
+            stated_limits,
+            location: section.problems.source.locate(section.span.start),
+        })
+    }
+
+    /// The file that `key` names, which must be there.
+    pub(super) fn file(
+        &mut self,
+        section: &Section<'_, '_>,
+        key: &'static str,
+        example: &str,
+        usage: FileUse,
+    ) -> Option<PathBuf> {
+        let text = section.required_string(key, example)?;
+        if !is_path(section, &text, "file") {
+            return None;
+        }
+        let path = resolve(self.folder, text.value);
+        self.files.push(NamedFile { path: path.clone(), span: text.span, usage });
+        Some(path)
+    }
+}
+
+/// Whether a text can name a file; reports why not.
+pub(super) fn is_path(section: &Section<'_, '_>, text: &Text<'_>, what: &'static str) -> bool {
+    if text.value.is_empty() {
+        report_bad_value(
+            section,
+            text,
+            what,
+            "it is empty",
+            "write a path, as seen from the policy file",
+        );
+        return false;
+    }
+    if text.value.contains("://") {
+        let help = "write a path, as seen from the policy file";
+        report_bad_value(
+            section,
+            text,
+            what,
+            "only local files are available in this version",
+            help,
+        );
+        return false;
+    }
+    true
+}
+
+pub(super) fn report_bad_value(
+    section: &Section<'_, '_>,
+    text: &Text<'_>,
+    what: &'static str,
+    reason: &str,
+    help: &str,
+) {
+    let (value, reason) = (shown(text.value), reason.to_owned());
+    section.report(text.span.clone(), PolicyErrorKind::BadValue { what, value, reason }, help);
+}
+
+/// `path` as seen from `folder`, without `.` in it; `.` itself if nothing else is left.
+pub(super) fn resolve(folder: &Path, path: &str) -> PathBuf {
+    let joined = folder.join(path);
+    let resolved: PathBuf =
+        joined.components().filter(|part| !matches!(part, Component::CurDir)).collect();
+    if resolved.as_os_str().is_empty() { PathBuf::from(".") } else { resolved }
+}

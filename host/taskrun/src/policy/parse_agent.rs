@@ -1,0 +1,188 @@
+//! From `[agent.NAME]` to the policy of an agent.
+
+use std::path::{Component, Path, PathBuf};
+
+use super::check::{check_partial_denials, check_rules};
+use super::error::{PolicyErrorKind, shown, suggest};
+use super::files::{FileUse, NamedFile};
+use super::grants::Grants;
+use super::limits::TOOL_CALLS_DEFAULT;
+use super::parse::{Reading, is_path, report_bad_value, resolve};
+use super::parse_limits::{AGENT_LIMIT_KEYS, read_budget, read_limits};
+use super::read::{Section, Text, is_function_name};
+use super::rule::{Capability, ModelSelector, Rule, Selector, Verdict, parse_rule};
+use super::{AgentPolicy, DESCRIPTION_BYTES_MAX, RULES_MAX, ToolSelector};
+
+const AGENT_KEYS: [&str; 9] = [
+    "component",
+    "description",
+    "tools",
+    "model",
+    "workspace",
+    "allow",
+    "deny",
+    "limits",
+    "budget",
+];
+
+impl Reading<'_> {
+    pub(super) fn agent(&mut self, name: &str, section: &Section<'_, '_>) -> Option<AgentPolicy> {
+        section.expect_keys(&AGENT_KEYS);
+        let description = read_description(section);
+        let tools = self.tool_selectors(section);
+        let (model, grants) = self.grants(section);
+        let stated_limits = read_limits(section, &AGENT_LIMIT_KEYS);
+        let budget = read_budget(section);
+        let workspace = self.agent_workspace(section);
+        let component =
+            self.file(section, "component", "components/agent.wasm", FileUse::Component)?;
+        Some(AgentPolicy {
+            name: name.to_owned(),
+            description,
+            component,
+            tools,
+            model,
+            workspace,
+            location: grants.location.clone(),
+            grants,
+            limits: stated_limits.over_defaults(Some(TOOL_CALLS_DEFAULT)),
+            stated_limits,
+            budget,
+        })
+    }
+
+    fn agent_workspace(&mut self, section: &Section<'_, '_>) -> PathBuf {
+        let Some(text) =
+            section.string("workspace").filter(|text| is_path(section, text, "folder"))
+        else {
+            return self.root.clone();
+        };
+        let leaves = Path::new(text.value)
+            .components()
+            .any(|part| !matches!(part, Component::CurDir | Component::Normal(_)));
+        if leaves {
+            let help = "write a folder below `root` of [workspace], without `..` and leading `/`";
+            report_bad_value(section, &text, "folder", "it leaves the workspace's root", help);
+            return self.root.clone();
+        }
+        let path = resolve(&self.root, text.value);
+        let usage = FileUse::AgentWorkspace { root: self.root.clone() };
+        self.files.push(NamedFile { path: path.clone(), span: text.span, usage });
+        path
+    }
+
+    fn tool_selectors(&self, section: &Section<'_, '_>) -> Vec<ToolSelector> {
+        let mut selectors: Vec<(ToolSelector, Text<'_>)> = Vec::new();
+        for text in section.strings("tools") {
+            let Some(selector) = self.tool_selector(section, &text) else {
+                continue;
+            };
+            let covering = selectors.iter().find(|(first, _)| {
+                first.tool == selector.tool
+                    && (first.function.is_none() || first.function == selector.function)
+            });
+            if let Some((_, first)) = covering {
+                let kind = PolicyErrorKind::Duplicate {
+                    text: text.value.to_owned(),
+                    first_text: first.value.to_owned(),
+                    first: section.problems.source.locate(first.span.start),
+                };
+                section.report(text.span.clone(), kind, "remove it");
+            }
+            selectors.push((selector, text));
+        }
+        selectors.into_iter().map(|(selector, _)| selector).collect()
+    }
+
+    fn tool_selector(&self, section: &Section<'_, '_>, text: &Text<'_>) -> Option<ToolSelector> {
+        let (tool, function) = match text.value.split_once('/') {
+            Some((tool, function)) => (tool, Some(function)),
+            None => (text.value, None),
+        };
+        if !self.tools.contains(&tool) {
+            let kind = PolicyErrorKind::Unknown { what: "tool", name: shown(tool) };
+            let help = suggest(tool, "tools", self.tools.iter().copied());
+            section.report(text.part(section.problems, 0, tool.len()), kind, help);
+            return None;
+        }
+        let function = match function {
+            Some("*") => None,
+            Some(function) if is_function_name(function) => Some(function.to_owned()),
+            Some(_) => {
+                let help = format!("write \"{tool}/FUNCTION\", or \"{tool}/*\" for all of them");
+                report_bad_value(section, text, "tool", "it does not name a function", &help);
+                return None;
+            }
+            None => {
+                let help = format!("write \"{tool}/*\" for all of its functions");
+                report_bad_value(section, text, "tool", "it does not say which function", &help);
+                return None;
+            }
+        };
+        let location = section.problems.source.locate(text.span.start);
+        Some(ToolSelector { tool: tool.to_owned(), function, location })
+    }
+
+    /// The agent's own model, and its rules with the one that the model implies.
+    fn grants(&self, section: &Section<'_, '_>) -> (Option<String>, Grants) {
+        let mut rules = Vec::new();
+        let model = section.string("model");
+        let mut implied = None;
+        if let Some(model) = &model {
+            if self.models.contains(&model.value) {
+                implied = Some(model.span.clone());
+                rules.push(implied_rule(section, model));
+            } else {
+                let kind = PolicyErrorKind::Unknown { what: "model", name: shown(model.value) };
+                let help = suggest(model.value, "models", self.models.iter().copied());
+                section.report(model.span.clone(), kind, help);
+            }
+        }
+        let problems_before = section.problems.count();
+        let mut written = 0;
+        for (key, verdict) in [("allow", Verdict::Allow), ("deny", Verdict::Deny)] {
+            for text in section.strings(key) {
+                written += 1;
+                if written > RULES_MAX {
+                    let value = format!("rule {written}");
+                    let kind = PolicyErrorKind::OutOfRange { key: key.to_owned(), value };
+                    section.report(text.span, kind, "write at most 256 rules for an agent");
+                    break;
+                }
+                rules.extend(parse_rule(section.problems, &text, verdict, &self.models));
+            }
+        }
+        let all_read = section.problems.count() == problems_before;
+        check_rules(section.problems, &rules, implied.as_ref());
+        if all_read {
+            // Otherwise the allow rule that a deny rule cuts may be one that could not be read.
+            check_partial_denials(section.problems, &rules);
+        }
+        let location = section.problems.source.locate(section.span.start);
+        (model.map(|text| text.value.to_owned()), Grants { rules, location })
+    }
+}
+
+fn implied_rule(section: &Section<'_, '_>, model: &Text<'_>) -> Rule {
+    Rule {
+        verdict: Verdict::Allow,
+        capability: Capability::Model,
+        selector: Selector::Model(ModelSelector::Named(model.value.to_owned())),
+        text: format!("model: {}", model.value),
+        location: section.problems.source.locate(model.span.start),
+        span: model.span.clone(),
+    }
+}
+
+fn read_description(section: &Section<'_, '_>) -> Option<String> {
+    let text = section.string("description")?;
+    if text.value.len() > DESCRIPTION_BYTES_MAX {
+        let kind = PolicyErrorKind::OutOfRange {
+            key: "description".to_owned(),
+            value: format!("{} bytes long", text.value.len()),
+        };
+        section.report(text.span, kind, format!("write at most {DESCRIPTION_BYTES_MAX} bytes"));
+        return None;
+    }
+    Some(text.value.to_owned())
+}

@@ -1,0 +1,61 @@
+//! From `limits` and `budget` to what a call and a run may use.
+
+use std::time::Duration;
+
+use super::limits::{self, Budget, LimitSettings};
+use super::limits::{CALL_MAX, EVENTS_MAX, GRACE_MAX, HOST_CALL_BYTES_MAX, HOST_CALLS_MAX};
+use super::limits::{
+    LOG_BYTES_MAX, MEMORY_BYTES_MAX, MEMORY_BYTES_MIN, RESULT_BYTES_MAX, STEP_MAX,
+};
+use super::limits::{TABLE_ELEMENTS_MAX, TOOL_CALLS_MAX};
+use super::read::Section;
+
+/// The last two are for agents only.
+pub(super) const AGENT_LIMIT_KEYS: [&str; 11] = [
+    "memory",
+    "call",
+    "grace",
+    "result",
+    "log",
+    "table_elements",
+    "host_calls",
+    "host_call_bytes",
+    "events",
+    "step",
+    "tool_calls",
+];
+pub(super) const TOOL_LIMIT_KEYS: &[&str] = AGENT_LIMIT_KEYS.split_at(9).0;
+
+pub(super) fn read_limits(section: &Section<'_, '_>, known: &[&str]) -> LimitSettings {
+    const INSTANT: Duration = Duration::from_millis(1);
+    let Some(table) = section.section("limits") else {
+        return LimitSettings::default();
+    };
+    table.expect_keys(known);
+    LimitSettings {
+        memory_bytes: table.size("memory", MEMORY_BYTES_MIN..=MEMORY_BYTES_MAX),
+        call: table.duration("call", INSTANT..=CALL_MAX),
+        step: table.duration("step", INSTANT..=STEP_MAX),
+        grace: table.duration("grace", Duration::ZERO..=GRACE_MAX),
+        tool_calls: table.count("tool_calls", 0..=TOOL_CALLS_MAX),
+        result_bytes: table.size("result", 1..=RESULT_BYTES_MAX),
+        log_bytes: table.size("log", 0..=LOG_BYTES_MAX),
+        table_elements: table.count("table_elements", 1..=TABLE_ELEMENTS_MAX),
+        host_calls: table.count("host_calls", 0..=HOST_CALLS_MAX),
+        host_call_bytes: table.size("host_call_bytes", 1..=HOST_CALL_BYTES_MAX),
+        events: table.count("events", 0..=EVENTS_MAX),
+    }
+}
+
+pub(super) fn read_budget(section: &Section<'_, '_>) -> Budget {
+    let mut budget = Budget::default();
+    let Some(table) = section.section("budget") else {
+        return budget;
+    };
+    table.expect_keys(&["turns", "tokens", "wall"]);
+    budget.turns = table.count("turns", 1..=limits::TURNS_MAX).or(budget.turns);
+    budget.tokens = table.number("tokens", 1..=limits::TOKENS_MAX);
+    budget.wall =
+        table.duration("wall", Duration::from_millis(1)..=limits::WALL_MAX).or(budget.wall);
+    budget
+}

@@ -1,0 +1,89 @@
+//! Sizes and durations as a policy writes them: a whole number and its unit, `64MiB`, `10s`.
+
+use std::fmt;
+use std::time::Duration;
+
+const SIZE_UNITS: [(&str, u64); 4] =
+    [("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)];
+
+/// In milliseconds.
+const DURATION_UNITS: [(&str, u64); 5] =
+    [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
+
+/// Why a text is not a quantity, and what to write instead.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct BadQuantity {
+    pub(super) reason: String,
+    pub(super) help: String,
+}
+
+/// Bytes of a size such as `64MiB`.
+pub(super) fn parse_size(text: &str) -> Result<u64, BadQuantity> {
+    parse(text, &SIZE_UNITS, "64MiB")
+}
+
+/// A duration such as `10s`, whole milliseconds.
+pub(super) fn parse_duration(text: &str) -> Result<Duration, BadQuantity> {
+    parse(text, &DURATION_UNITS, "10s").map(Duration::from_millis)
+}
+
+/// Prints a size as a policy would write it.
+pub(super) struct ShowSize(pub(super) u64);
+
+impl fmt::Display for ShowSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        show(f, self.0, &SIZE_UNITS)
+    }
+}
+
+/// Prints a duration as a policy would write it.
+pub(super) struct ShowDuration(pub(super) Duration);
+
+impl fmt::Display for ShowDuration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        show(f, u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX), &DURATION_UNITS)
+    }
+}
+
+fn show(f: &mut fmt::Formatter<'_>, value: u64, units: &[(&str, u64)]) -> fmt::Result {
+    let largest =
+        units.iter().rev().find(|(_, factor)| value >= *factor && value.is_multiple_of(*factor));
+    let (unit, factor) = largest.unwrap_or(&units[0]);
+    write!(f, "{}{unit}", value / factor)
+}
+
+fn parse(text: &str, units: &[(&str, u64)], example: &str) -> Result<u64, BadQuantity> {
+    let names = units.iter().map(|(unit, _)| *unit).collect::<Vec<_>>().join(", ");
+    let bad = |reason: &str, instead: Option<String>| BadQuantity {
+        reason: reason.to_owned(),
+        help: match instead {
+            Some(instead) => format!("write \"{instead}\""),
+            None => format!("write a whole number and one of {names}, as in \"{example}\""),
+        },
+    };
+    let digits_end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, unit) = text.split_at(digits_end);
+    if digits.is_empty() {
+        return Err(bad("it does not begin with a digit", None));
+    }
+    let Some((_, factor)) = units.iter().find(|(known, _)| *known == unit) else {
+        let bare = unit.trim();
+        let meant = units.iter().find(|(known, _)| {
+            let stem = known.trim_end_matches("iB");
+            let (bare, stem) = (bare.to_lowercase(), stem.to_lowercase());
+            bare == known.to_lowercase() || bare == stem || bare == format!("{stem}b")
+        });
+        let reason = match unit {
+            "" => "it has no unit",
+            _ if bare.len() != unit.len() => "there is a space in it",
+            _ if unit.starts_with(['.', ',', '_']) => "it is not a whole number",
+            _ => "it has no such unit",
+        };
+        return Err(bad(
+            reason,
+            meant.filter(|_| !bare.is_empty()).map(|(u, _)| format!("{digits}{u}")),
+        ));
+    };
+    let value = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(*factor));
+    value.ok_or_else(|| bad("it is too large", None))
+}

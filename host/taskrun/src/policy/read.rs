@@ -1,0 +1,317 @@
+//! Reading a table of the policy key by key, reporting what is wrong with each value.
+
+use std::fmt;
+use std::ops::{Range, RangeInclusive};
+use std::time::Duration;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::error::{PolicyErrorKind, Problems, is_hostile, nearest, shown};
+use super::quantity::{BadQuantity, ShowDuration, ShowSize, parse_duration, parse_size};
+
+/// Keys of the design that no version enforces so far, each with what to do about it. They are
+/// refused, not ignored: a rule that is written down and not enforced is worse than none.
+const UNAVAILABLE_KEYS: [(&str, &str); 5] = [
+    ("ask", "remove it, and write each of its rules under `allow` or `deny`"),
+    ("ask_timeout", "remove it: there is nobody to ask"),
+    ("members", "remove it: an agent cannot delegate"),
+    ("usd", "remove it, and bound `tokens` instead"),
+    ("base_url", "remove it: there is no provider that connects anywhere"),
+];
+
+/// A table of the file, and how to name it to a person.
+pub(super) struct Section<'t, 's> {
+    pub(super) problems: &'t Problems<'s>,
+    /// Such as `[agent.researcher]` or `limits of [agent.researcher]`.
+    pub(super) label: String,
+    /// Its header, or its braces.
+    pub(super) span: Range<usize>,
+    table: &'t DeTable<'t>,
+}
+
+/// A string of the file.
+#[derive(Clone)]
+pub(super) struct Text<'t> {
+    pub(super) value: &'t str,
+    /// With its quotation marks.
+    pub(super) span: Range<usize>,
+}
+
+impl Text<'_> {
+    /// The span of a part of the value, or of all of it if it is written with escapes, so that
+    /// its bytes are not those of the file.
+    pub(super) fn part(&self, problems: &Problems<'_>, offset: usize, len: usize) -> Range<usize> {
+        let written = problems.source.text.get(self.span.clone()).unwrap_or_default();
+        let plain = written.len() == self.value.len() + 2
+            && written.get(1..written.len() - 1) == Some(self.value);
+        if !plain {
+            return self.span.clone();
+        }
+        let start = self.span.start + 1 + offset;
+        start..start + len
+    }
+}
+
+impl<'t, 's> Section<'t, 's> {
+    pub(super) fn root(problems: &'t Problems<'s>, table: &'t DeTable<'t>) -> Self {
+        let end = problems.source.text.len();
+        Self { problems, label: "the policy".to_owned(), span: end..end, table }
+    }
+
+    pub(super) fn report(
+        &self,
+        span: Range<usize>,
+        kind: PolicyErrorKind,
+        help: impl Into<String>,
+    ) {
+        self.problems.add(span, kind, help);
+    }
+
+    /// Reports every key that is not one of `known`.
+    pub(super) fn expect_keys(&self, known: &[&str]) {
+        for key in self.table.keys().filter(|key| !known.contains(&key.get_ref().as_ref())) {
+            let name = key.get_ref().as_ref();
+            if let Some((_, help)) =
+                UNAVAILABLE_KEYS.iter().find(|(unavailable, _)| *unavailable == name)
+            {
+                let kind = PolicyErrorKind::Unavailable { key: name.to_owned() };
+                self.report(key.span(), kind, *help);
+                continue;
+            }
+            let kind = PolicyErrorKind::UnknownKey { key: shown(name), table: self.label.clone() };
+            let question = match nearest(name, known) {
+                Some(near) => format!("did you mean `{near}`? "),
+                None => String::new(),
+            };
+            self.report(
+                key.span(),
+                kind,
+                format!("{question}known keys: `{}`", known.join("`, `")),
+            );
+        }
+    }
+
+    /// The names of a table of named things, and the table of each. Reports names that are none.
+    pub(super) fn named(
+        &self,
+        key: &'static str,
+        what: &'static str,
+    ) -> Vec<(String, Section<'t, 's>)> {
+        let Some(group) = self.section(key) else {
+            return Vec::new();
+        };
+        let mut sections = Vec::new();
+        for (name, value) in group.table {
+            let text = name.get_ref().as_ref();
+            if !is_name(text) {
+                let kind = PolicyErrorKind::BadName { what, name: shown(text) };
+                let help = "write at most 64 of a-z, 0-9, `_` and `-`, beginning with a letter";
+                self.report(name.span(), kind, help);
+            }
+            let label = format!("[{key}.{}]", shown(text));
+            if let Some(section) = self.as_section(label, value) {
+                sections.push((text.to_owned(), section));
+            }
+        }
+        sections
+    }
+
+    /// The table under `key`; `None` if absent.
+    pub(super) fn section(&self, key: &'static str) -> Option<Section<'t, 's>> {
+        let value = self.table.get(key)?;
+        let label = match self.label.as_str() {
+            "the policy" => format!("[{key}]"),
+            label => format!("`{key}` of {label}"),
+        };
+        self.as_section(label, value)
+    }
+
+    fn as_section(
+        &self,
+        label: String,
+        value: &'t Spanned<DeValue<'t>>,
+    ) -> Option<Section<'t, 's>> {
+        match value.get_ref().as_table() {
+            Some(table) => {
+                Some(Section { problems: self.problems, label, span: value.span(), table })
+            }
+            None => {
+                self.wrong_type(&label, "a table", value);
+                None
+            }
+        }
+    }
+
+    /// The string under `key`, with nothing in it that cannot be shown; `None` if absent or
+    /// wrong.
+    pub(super) fn string(&self, key: &'static str) -> Option<Text<'t>> {
+        self.as_text(key, "a string", self.table.get(key)?)
+    }
+
+    /// The string under `key`, which must be there.
+    pub(super) fn required_string(&self, key: &'static str, example: &str) -> Option<Text<'t>> {
+        if self.table.get(key).is_none() {
+            let kind = PolicyErrorKind::MissingKey { key, table: self.label.clone() };
+            self.report(self.span.clone(), kind, format!("add: {key} = \"{example}\""));
+        }
+        self.string(key)
+    }
+
+    /// The strings of the list under `key`; empty if absent.
+    pub(super) fn strings(&self, key: &'static str) -> Vec<Text<'t>> {
+        let Some(value) = self.table.get(key) else {
+            return Vec::new();
+        };
+        let Some(list) = value.get_ref().as_array() else {
+            self.wrong_type(key, "a list of strings", value);
+            return Vec::new();
+        };
+        list.iter().filter_map(|item| self.as_text(key, "a list of strings", item)).collect()
+    }
+
+    fn as_text(
+        &self,
+        key: &str,
+        expected: &'static str,
+        value: &'t Spanned<DeValue<'t>>,
+    ) -> Option<Text<'t>> {
+        let Some(text) = value.get_ref().as_str() else {
+            self.wrong_type(key, expected, value);
+            return None;
+        };
+        if text.chars().any(is_hostile) {
+            let reason = "it contains a control character".to_owned();
+            let kind = PolicyErrorKind::BadValue { what: "string", value: shown(text), reason };
+            self.report(value.span(), kind, "remove the character");
+            return None;
+        }
+        Some(Text { value: text, span: value.span() })
+    }
+
+    /// The truth value under `key`; `false` if absent.
+    pub(super) fn flag(&self, key: &'static str) -> bool {
+        let Some(value) = self.table.get(key) else {
+            return false;
+        };
+        value.get_ref().as_bool().unwrap_or_else(|| {
+            self.wrong_type(key, "`true` or `false`", value);
+            false
+        })
+    }
+
+    /// The whole number under `key`; `None` if absent or wrong.
+    pub(super) fn number(&self, key: &'static str, range: RangeInclusive<u64>) -> Option<u64> {
+        let value = self.table.get(key)?;
+        let Some(number) = value.get_ref().as_integer() else {
+            self.wrong_type(key, "a whole number", value);
+            return None;
+        };
+        let parsed = u64::from_str_radix(number.as_str(), number.radix()).ok();
+        let fitting = parsed.filter(|number| range.contains(number));
+        if fitting.is_none() {
+            self.out_of_range(key, &number.to_string(), value, range);
+        }
+        fitting
+    }
+
+    /// [`Section::number`] for numbers that are kept in 32 bits.
+    pub(super) fn count(&self, key: &'static str, range: RangeInclusive<u32>) -> Option<u32> {
+        let wide = u64::from(*range.start())..=u64::from(*range.end());
+        self.number(key, wide).and_then(|number| u32::try_from(number).ok())
+    }
+
+    /// The size under `key`, in bytes; `None` if absent or wrong.
+    pub(super) fn size(&self, key: &'static str, range: RangeInclusive<u64>) -> Option<u64> {
+        let (text, value) = self.quantity(key, "a size such as \"64MiB\"")?;
+        let bytes = self.parsed(&text, "size", parse_size(text.value))?;
+        if !range.contains(&bytes) {
+            let bounds = ShowSize(*range.start())..=ShowSize(*range.end());
+            self.out_of_range(key, text.value, value, bounds);
+            return None;
+        }
+        Some(bytes)
+    }
+
+    /// The duration under `key`; `None` if absent or wrong.
+    pub(super) fn duration(
+        &self,
+        key: &'static str,
+        range: RangeInclusive<Duration>,
+    ) -> Option<Duration> {
+        let (text, value) = self.quantity(key, "a duration such as \"10s\"")?;
+        let duration = self.parsed(&text, "duration", parse_duration(text.value))?;
+        if !range.contains(&duration) {
+            let bounds = ShowDuration(*range.start())..=ShowDuration(*range.end());
+            self.out_of_range(key, text.value, value, bounds);
+            return None;
+        }
+        Some(duration)
+    }
+
+    fn quantity(
+        &self,
+        key: &'static str,
+        expected: &'static str,
+    ) -> Option<(Text<'t>, &'t Spanned<DeValue<'t>>)> {
+        let value = self.table.get(key)?;
+        Some((self.as_text(key, expected, value)?, value))
+    }
+
+    fn parsed<T>(
+        &self,
+        text: &Text<'_>,
+        what: &'static str,
+        result: Result<T, BadQuantity>,
+    ) -> Option<T> {
+        result
+            .map_err(|bad| {
+                let value = shown(text.value);
+                let kind = PolicyErrorKind::BadValue { what, value, reason: bad.reason };
+                self.report(text.span.clone(), kind, bad.help);
+            })
+            .ok()
+    }
+
+    fn out_of_range<T: fmt::Display>(
+        &self,
+        key: &str,
+        written: &str,
+        value: &Spanned<DeValue<'_>>,
+        bounds: RangeInclusive<T>,
+    ) {
+        let kind = PolicyErrorKind::OutOfRange { key: key.to_owned(), value: shown(written) };
+        self.report(
+            value.span(),
+            kind,
+            format!("write a value from {} to {}", bounds.start(), bounds.end()),
+        );
+    }
+
+    fn wrong_type(&self, key: &str, expected: &'static str, value: &Spanned<DeValue<'_>>) {
+        let found = match value.get_ref() {
+            DeValue::String(_) => "a string",
+            DeValue::Integer(_) => "a whole number",
+            DeValue::Float(_) => "a fraction",
+            DeValue::Boolean(_) => "a truth value",
+            DeValue::Datetime(_) => "a date",
+            DeValue::Array(_) => "a list",
+            DeValue::Table(_) => "a table",
+        };
+        let kind = PolicyErrorKind::WrongType { key: key.to_owned(), expected, found };
+        self.report(value.span(), kind, format!("write {expected}"));
+    }
+}
+
+/// Whether `text` is of the form `[a-z][a-z0-9_-]{0,63}`.
+pub(super) fn is_name(text: &str) -> bool {
+    text.starts_with(|first: char| first.is_ascii_lowercase()) && is_function_name(text)
+}
+
+/// Whether `text` is of the form `[a-z0-9_-]{1,64}`, which is that of a tool's functions.
+pub(super) fn is_function_name(text: &str) -> bool {
+    (1..=64).contains(&text.len())
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_' || b == b'-')
+}

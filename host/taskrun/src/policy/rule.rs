@@ -1,0 +1,254 @@
+//! One line of `allow` or `deny`: a capability and what of it the line is about.
+
+use std::fmt;
+use std::ops::Range;
+
+use super::error::{PolicyErrorKind, Problems, is_hostile, shown, suggest};
+use super::http::HttpSelector;
+use super::location::Location;
+use super::path_glob::PathGlob;
+use super::read::Text;
+
+/// What a component must be granted before it may use it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Capability {
+    /// Completions of language models; the interface `model`.
+    Model,
+    /// Listing and reading files; the interface `workspace-read`.
+    WorkspaceRead,
+    /// Creating, changing and removing files; the interface `workspace-write`. Does not include
+    /// reading them.
+    WorkspaceWrite,
+    /// HTTP requests; the interface `http`.
+    Http,
+}
+
+/// What a rule says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Grants what it selects, unless a deny rule takes it away.
+    Allow,
+    /// Refuses what it selects, whatever else is allowed.
+    Deny,
+}
+
+/// One rule of an agent's policy, written `capability: selector`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule {
+    /// Whether it stands under `allow` or `deny`.
+    pub verdict: Verdict,
+    /// What it is about.
+    pub capability: Capability,
+    /// What of it.
+    pub selector: Selector,
+    /// As written. For the rule that `model = "x"` on an agent implies, `model: x`.
+    pub text: String,
+    /// Where it stands in the policy file.
+    pub location: Location,
+    pub(super) span: Range<usize>,
+}
+
+/// What of a capability a rule is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Selector {
+    /// Paths of the workspace, for the two workspace capabilities.
+    Paths(PathGlob),
+    /// Models of the policy, for [`Capability::Model`].
+    Model(ModelSelector),
+    /// Requests, for [`Capability::Http`].
+    Http(HttpSelector),
+}
+
+/// Which models a rule is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ModelSelector {
+    /// All that the policy declares, written `*`.
+    Any,
+    /// The one that the policy declares under this name.
+    Named(String),
+}
+
+impl Capability {
+    /// Every capability.
+    pub const ALL: [Self; 4] = [Self::Model, Self::WorkspaceRead, Self::WorkspaceWrite, Self::Http];
+
+    /// Its word in a policy, which is also the name of its interface in the WIT.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Model => "model",
+            Self::WorkspaceRead => "workspace-read",
+            Self::WorkspaceWrite => "workspace-write",
+            Self::Http => "http",
+        }
+    }
+
+    /// The rule that is about all of it.
+    pub(super) fn everything_rule(self) -> &'static str {
+        match self {
+            Self::Model => "model: *",
+            Self::WorkspaceRead => "workspace-read: **",
+            Self::WorkspaceWrite => "workspace-write: **",
+            Self::Http => "http: *",
+        }
+    }
+
+    fn example(self) -> &'static str {
+        match self {
+            Self::Model => "model: *",
+            Self::WorkspaceRead => "workspace-read: docs/**",
+            Self::WorkspaceWrite => "workspace-write: notes/**",
+            Self::Http => "http: GET https://api.example.com/**",
+        }
+    }
+}
+
+/// Prints its word in a policy.
+impl fmt::Display for Capability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Prints `allow` or `deny`.
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Allow => "allow",
+            Self::Deny => "deny",
+        })
+    }
+}
+
+/// Prints `deny "workspace-write: **" (taskrun.toml:14:10)`.
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} \"{}\" ({})", self.verdict, self.text, self.location)
+    }
+}
+
+impl Selector {
+    /// Whether it selects all of its capability.
+    pub fn is_everything(&self) -> bool {
+        match self {
+            Self::Paths(glob) => glob.is_everything(),
+            Self::Model(ModelSelector::Any) => true,
+            Self::Model(ModelSelector::Named(_)) => false,
+            Self::Http(http) => http.is_everything(),
+        }
+    }
+
+    /// Whether all that `other` selects is selected by this one too. `false` may mean "not
+    /// known".
+    pub(super) fn covers(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Paths(ours), Self::Paths(theirs)) => ours.covers(theirs),
+            (Self::Model(ModelSelector::Any), Self::Model(_)) => true,
+            (
+                Self::Model(ModelSelector::Named(ours)),
+                Self::Model(ModelSelector::Named(theirs)),
+            ) => ours == theirs,
+            (Self::Model(ModelSelector::Named(_)), Self::Model(ModelSelector::Any)) => false,
+            (Self::Http(ours), Self::Http(theirs)) => ours.covers(theirs),
+            (Self::Paths(_), Self::Model(_) | Self::Http(_))
+            | (Self::Model(_), Self::Paths(_) | Self::Http(_))
+            | (Self::Http(_), Self::Paths(_) | Self::Model(_)) => false,
+        }
+    }
+}
+
+/// Reads a rule; reports what is wrong with it. `models` are the declared ones.
+pub(super) fn parse_rule(
+    problems: &Problems<'_>,
+    text: &Text<'_>,
+    verdict: Verdict,
+    models: &[&str],
+) -> Option<Rule> {
+    let (word, rest) = match text.value.split_once(':') {
+        Some((word, rest)) => (word, Some(rest)),
+        None => (text.value, None),
+    };
+    let Some(capability) = Capability::ALL.into_iter().find(|known| known.as_str() == word) else {
+        let kind = PolicyErrorKind::Unknown { what: "capability", name: shown(word) };
+        let known = Capability::ALL.map(Capability::as_str);
+        let help = suggest(word.trim(), "capabilities", known);
+        problems.add(text.part(problems, 0, word.len()), kind, help);
+        return None;
+    };
+    let selector_text = rest.map_or("", str::trim);
+    if selector_text.is_empty() {
+        let kind = bad_value("rule", text.value, "it selects nothing");
+        let everything = capability.everything_rule();
+        let help = match (capability, verdict) {
+            (Capability::Http, Verdict::Allow) => format!("write \"{}\"", capability.example()),
+            (Capability::Http | Capability::Model, _) => {
+                format!("write \"{everything}\" for all of it")
+            }
+            (Capability::WorkspaceRead | Capability::WorkspaceWrite, _) => {
+                format!(
+                    "write \"{everything}\" for all of it, or a part as in \"{}\"",
+                    capability.example()
+                )
+            }
+        };
+        problems.add(text.span.clone(), kind, help);
+        return None;
+    }
+    let start = text.value.len() - rest.map_or(0, |rest| rest.trim_start().len());
+    let span = text.part(problems, start, selector_text.len());
+    let selector = parse_selector(problems, &span, capability, verdict, selector_text, models)?;
+    Some(Rule {
+        verdict,
+        capability,
+        selector,
+        text: text.value.to_owned(),
+        location: problems.source.locate(text.span.start),
+        span: text.span.clone(),
+    })
+}
+
+fn parse_selector(
+    problems: &Problems<'_>,
+    span: &Range<usize>,
+    capability: Capability,
+    verdict: Verdict,
+    text: &str,
+    models: &[&str],
+) -> Option<Selector> {
+    let report = |what, reason: &str, help: String| {
+        problems.add(span.clone(), bad_value(what, text, reason), help);
+        None
+    };
+    if text.chars().any(is_hostile) {
+        return report(
+            "selector",
+            "it contains a control character",
+            "remove the character".to_owned(),
+        );
+    }
+    match capability {
+        Capability::WorkspaceRead | Capability::WorkspaceWrite => match PathGlob::parse(text) {
+            Ok(glob) => Some(Selector::Paths(glob)),
+            Err(bad) => report("path", &bad.reason, bad.help),
+        },
+        Capability::Model if text == "*" => Some(Selector::Model(ModelSelector::Any)),
+        Capability::Model if models.contains(&text) => {
+            Some(Selector::Model(ModelSelector::Named(text.to_owned())))
+        }
+        Capability::Model if text == "**" => {
+            report("model", "it is not a name", "write `*` for every model".to_owned())
+        }
+        Capability::Model => {
+            let kind = PolicyErrorKind::Unknown { what: "model", name: shown(text) };
+            problems.add(span.clone(), kind, suggest(text, "models", models.iter().copied()));
+            None
+        }
+        Capability::Http => match HttpSelector::parse(text, verdict) {
+            Ok(http) => Some(Selector::Http(http)),
+            Err(bad) => report("address", &bad.reason, bad.help),
+        },
+    }
+}
+
+fn bad_value(what: &'static str, value: &str, reason: &str) -> PolicyErrorKind {
+    PolicyErrorKind::BadValue { what, value: shown(value), reason: reason.to_owned() }
+}

@@ -1,0 +1,29 @@
+//! Tests of the policy: tables of texts and what must come out.
+
+mod decisions;
+mod errors;
+mod globs;
+mod policies;
+
+use std::path::Path;
+
+use super::{AgentPolicy, Policy, PolicyErrors};
+
+/// A policy with a tool, two models and the agent `a`, whose table ends with `body`.
+fn with_agent(body: &str) -> String {
+    format!(
+        "[model.fast]\nprovider = \"echo\"\n[model.large]\nprovider = \"echo\"\n\
+         [tool.workspace]\ncomponent = \"w.wasm\"\n\
+         [agent.a]\ncomponent = \"a.wasm\"\n{body}\n"
+    )
+}
+
+fn parse(text: &str) -> Result<Policy, PolicyErrors> {
+    Policy::parse(text, Path::new("conf/taskrun.toml"))
+}
+
+/// The agent `a` of [`with_agent`].
+fn agent(body: &str) -> AgentPolicy {
+    let policy = parse(&with_agent(body)).unwrap_or_else(|errors| panic!("{errors}"));
+    policy.agents["a"].clone()
+}

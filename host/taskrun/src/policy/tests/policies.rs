@@ -1,0 +1,195 @@
+//! Whole policies that load: defaults, paths, tools, limits, files.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::super::{Budget, LimitSettings, Limits, Policy, Provider};
+use super::{agent, parse, with_agent};
+
+/// The example of the design, without what this version refuses.
+const EXAMPLE: &str = r#"
+[defaults]
+unlisted = "deny"            # the only default there is
+
+[model.default]
+provider = "scripted"
+script   = "models/default.jsonl"
+strict   = true
+model    = "smollm2"
+
+[tool.workspace]
+component = "components/workspace.wasm"
+limits    = { call = "30s", memory = "32MiB" }
+
+[agent.readonly_researcher]
+component = "components/researcher.wasm"
+tools     = ["workspace/list", "workspace/search", "workspace/read"]
+model     = "default"
+allow = ["workspace-read: docs/**"]
+deny  = ["workspace-write: **"]          # linked, always refused
+limits = { memory = "64MiB", call = "10s", tool_calls = 40 }
+budget = { turns = 20, tokens = 200_000, wall = "20m" }
+
+[agent.note_writer]
+component = "/opt/writer.wasm"
+description = "Writes notes."
+tools     = ["workspace/*"]
+workspace = "./team/notes"
+"#;
+
+#[test]
+fn the_example_of_the_design_loads() {
+    let policy = parse(EXAMPLE).unwrap_or_else(|errors| panic!("{errors}"));
+    assert_eq!(policy.path, Path::new("conf/taskrun.toml"));
+    assert_eq!(policy.digest, blake3::hash(EXAMPLE.as_bytes()).to_hex().as_str());
+    let model = &policy.models["default"];
+    let script = PathBuf::from("conf/models/default.jsonl");
+    assert_eq!(model.provider, Provider::Scripted { script, strict: true });
+    assert_eq!(model.model.as_deref(), Some("smollm2"));
+    assert_eq!(policy.tools["workspace"].component, Path::new("conf/components/workspace.wasm"));
+
+    let researcher = &policy.agents["readonly_researcher"];
+    assert_eq!(researcher.location.to_string(), "conf/taskrun.toml:15:1");
+    assert_eq!(researcher.workspace, Path::new("conf"));
+    assert_eq!(researcher.model.as_deref(), Some("default"));
+    let rules: Vec<String> = researcher.grants.rules().iter().map(ToString::to_string).collect();
+    assert_eq!(
+        rules,
+        [
+            "allow \"model: default\" (conf/taskrun.toml:18:13)",
+            "allow \"workspace-read: docs/**\" (conf/taskrun.toml:19:10)",
+            "deny \"workspace-write: **\" (conf/taskrun.toml:20:10)",
+        ]
+    );
+    assert_eq!(researcher.budget.tokens, Some(200_000));
+    assert!(researcher.may_call("workspace", "list"));
+    assert!(!researcher.may_call("workspace", "write"));
+    assert!(!researcher.may_call("other", "list"));
+
+    let writer = &policy.agents["note_writer"];
+    assert_eq!(writer.component, Path::new("/opt/writer.wasm"));
+    assert_eq!(writer.workspace, Path::new("conf/team/notes"));
+    assert_eq!(writer.description.as_deref(), Some("Writes notes."));
+    assert_eq!(writer.tools[0].to_string(), "workspace/*");
+    assert!(writer.may_call("workspace", "write"));
+}
+
+#[test]
+fn what_is_not_stated_has_its_default() {
+    let agent = agent("");
+    assert_eq!(agent.limits, Limits::default());
+    assert_eq!(agent.stated_limits, LimitSettings::default());
+    assert_eq!(agent.budget, Budget::default());
+    assert_eq!(agent.limits.memory_bytes, 64 * 1024 * 1024);
+    assert_eq!(agent.limits.call, Duration::from_secs(10));
+    assert_eq!(agent.limits.tool_calls, Some(40));
+    assert_eq!(agent.budget.turns, Some(20));
+    assert_eq!(agent.budget.tokens, None);
+    assert_eq!((agent.description, agent.model, agent.tools), (None, None, vec![]));
+    assert!(agent.grants.rules().is_empty());
+    let policy = parse("").unwrap();
+    assert!(policy.agents.is_empty() && policy.tools.is_empty() && policy.models.is_empty());
+}
+
+#[test]
+fn every_limit_can_be_stated() {
+    let agent = agent(
+        "[agent.a.limits]\nmemory = \"1MiB\"\ncall = \"1ms\"\nstep = \"1h\"\ngrace = \"0s\"\ntool_calls = 0\n\
+         result = \"2KiB\"\nlog = \"3B\"\ntable_elements = 0x10\nhost_calls = 1_000\nhost_call_bytes = \"4MiB\"\nevents = 7",
+    );
+    let expected = Limits {
+        memory_bytes: 1 << 20,
+        call: Duration::from_millis(1),
+        step: Duration::from_secs(3_600),
+        grace: Duration::ZERO,
+        tool_calls: Some(0),
+        result_bytes: 2_048,
+        log_bytes: 3,
+        table_elements: 16,
+        host_calls: 1_000,
+        host_call_bytes: 4 << 20,
+        events: 7,
+    };
+    assert_eq!(agent.limits, expected);
+}
+
+#[test]
+fn a_call_gets_the_narrower_of_what_agent_and_tool_state() {
+    let text = with_agent("limits = { call = \"20s\", memory = \"16MiB\" }").replace(
+        "\"w.wasm\"\n",
+        "\"w.wasm\"\nlimits = { call = \"30s\", memory = \"8MiB\", result = \"4MiB\" }\n",
+    );
+    let policy = parse(&text).unwrap();
+    let (agent, tool) = (&policy.agents["a"], &policy.tools["workspace"]);
+    assert_eq!((tool.limits.call, tool.limits.tool_calls), (Duration::from_secs(30), None));
+    let limits = agent.call_limits(tool);
+    assert_eq!(limits.call, Duration::from_secs(20));
+    assert_eq!(limits.memory_bytes, 8 << 20);
+    // Stated by the tool alone, more than the default; stated by nobody.
+    assert_eq!(limits.result_bytes, 4 << 20);
+    assert_eq!(limits.log_bytes, 1 << 20);
+}
+
+#[test]
+fn paths_start_at_the_folder_of_the_policy() {
+    let root =
+        |file: &str, text: &str| Policy::parse(text, Path::new(file)).unwrap().workspace_root;
+    assert_eq!(root("taskrun.toml", ""), Path::new("."));
+    assert_eq!(root("/etc/taskrun.toml", ""), Path::new("/etc"));
+    assert_eq!(root("taskrun.toml", "workspace.root = \"work\""), Path::new("work"));
+    assert_eq!(root("/etc/taskrun.toml", "workspace.root = \"./work/\""), Path::new("/etc/work"));
+    assert_eq!(root("/etc/taskrun.toml", "workspace.root = \"/work\""), Path::new("/work"));
+}
+
+/// A new folder of this test's own, removed at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path =
+            std::env::temp_dir().join(format!("taskrun-policy-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn files_that_are_named_must_be_there() {
+    let folder = Folder::new("files");
+    let path = folder.0.join("taskrun.toml");
+    let text = "[workspace]\nroot = \"work\"\n[model.m]\nprovider = \"scripted\"\nscript = \"work\"\n\
+                [agent.a]\ncomponent = \"a.wasm\"\nworkspace = \"out\"\n[agent.b]\ncomponent = \"b.wasm\"\n";
+    fs::write(&path, text).unwrap();
+    fs::write(folder.0.join("a.wasm"), "").unwrap();
+    fs::create_dir_all(folder.0.join("work")).unwrap();
+    std::os::unix::fs::symlink(&folder.0, folder.0.join("work/out")).unwrap();
+    let errors = Policy::load(&path).unwrap().check_files().unwrap_err();
+    let seen: Vec<String> = errors
+        .errors
+        .iter()
+        .map(|error| format!("{}:{} {}", error.location.line, error.location.column, error.kind))
+        .map(|message| message.replace(&folder.0.display().to_string(), "DIR"))
+        .collect();
+    assert_eq!(
+        seen,
+        [
+            "5:10 script DIR/work is not a file",
+            "8:13 folder DIR/work/out leads out of the workspace's root",
+            "10:13 component DIR/b.wasm cannot be used: No such file or directory (os error 2)",
+        ]
+    );
+
+    fs::write(folder.0.join("b.wasm"), "").unwrap();
+    fs::remove_file(folder.0.join("work/out")).unwrap();
+    fs::create_dir(folder.0.join("work/out")).unwrap();
+    fs::write(&path, text.replace("script = \"work\"", "script = \"a.wasm\"")).unwrap();
+    assert_eq!(Policy::load(&path).unwrap().check_files(), Ok(()));
+}

@@ -1,0 +1,615 @@
+//! What a component may reach while it is called, and how a call can be stopped.
+//!
+//! The engine knows nothing of runs. It is handed a [`CallScope`], and every host function that
+//! is more than arithmetic goes through it: so policy, budget, journal and cancellation sit on
+//! one path.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use futures::StreamExt;
+use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::model::ModelStream;
+use super::model::{Chunk, Collected, Completion, CompletionRequest, Model, ModelError};
+use super::tool::ToolSpec;
+use crate::event::Event;
+use crate::message::{Labels, LogLevel, Message, Usage};
+use crate::policy::Grants;
+use crate::time::{Clock, Random, Timestamp};
+
+/// Most bytes of one log line; longer ones are cut. A line is for reading.
+pub const LOG_LINE_BYTES_MAX: usize = 8 << 10;
+/// Most keys of a run's state. State is for a handful of small values; large ones are artifacts.
+pub const STATE_KEYS_MAX: usize = 1_000;
+/// Most bytes of a state key.
+pub const STATE_KEY_BYTES_MAX: usize = 256;
+/// Most bytes of all state values of a run together.
+pub const STATE_BYTES_MAX: usize = 1 << 20;
+/// Most random bytes a guest is given at once.
+pub const RANDOM_BYTES_MAX: u32 = 65_536;
+
+/// The run, as the component called in it may know it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunContext {
+    /// Id of the run.
+    pub run_id: String,
+    /// Run that started this one.
+    pub parent_run_id: Option<String>,
+    /// First run of the tree.
+    pub root_run_id: String,
+    /// Session of this run.
+    pub session_id: String,
+    /// Session that asked for the run.
+    pub parent_session_id: String,
+    /// Who asked for the run.
+    pub owner_user_id: String,
+    /// Application of the run.
+    pub app_name: Option<String>,
+    /// Agent of the run.
+    pub agent_name: String,
+    /// Number of the turn, from 1.
+    pub turn: u32,
+    /// Number of the attempt at this turn, from 1.
+    pub attempt: u32,
+    /// Runs above this one.
+    pub depth: u32,
+    /// Tool call this run or call belongs to.
+    pub parent_tool_call_id: Option<String>,
+    /// Labels of the run.
+    pub labels: Labels,
+    /// State that the caller gave, and the host's own keys.
+    pub envelope: BTreeMap<String, String>,
+}
+
+/// Who or what stops a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StopCause {
+    /// The run was cancelled.
+    Canceled,
+    /// The run's own time-out passed.
+    RunTimeout,
+    /// The host is being shut down.
+    Shutdown,
+}
+
+impl fmt::Display for StopCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Canceled => "the run was canceled",
+            Self::RunTimeout => "the run's time-out passed",
+            Self::Shutdown => "the host is shutting down",
+        })
+    }
+}
+
+/// Stops calls in two grades: first asks, then forces. Clones are the same signal.
+#[derive(Clone)]
+pub struct StopSignal(Arc<StopInner>);
+
+struct StopInner {
+    asked: CancellationToken,
+    forced: CancellationToken,
+    cause: OnceLock<StopCause>,
+    /// Makes running guests look at their signal now instead of at the next tick.
+    interrupt: Interrupt,
+}
+
+/// Makes every running guest of the engine look at its [`StopSignal`] now. Cheap and harmless to
+/// those that are not meant.
+pub type Interrupt = Arc<dyn Fn() + Send + Sync>;
+
+impl fmt::Debug for StopSignal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StopSignal")
+            .field("cause", &self.cause())
+            .field("forced", &self.is_forced())
+            .finish()
+    }
+}
+
+impl StopSignal {
+    /// A signal that nobody has given.
+    #[must_use]
+    pub fn new(interrupt: Interrupt) -> Self {
+        Self(Arc::new(StopInner {
+            asked: CancellationToken::new(),
+            forced: CancellationToken::new(),
+            cause: OnceLock::new(),
+            interrupt,
+        }))
+    }
+
+    /// A signal for callers that stop calls by dropping them.
+    #[must_use]
+    pub fn never() -> Self {
+        Self::new(Arc::new(|| {}))
+    }
+
+    /// Asks to stop. The first cause counts.
+    pub fn ask(&self, cause: StopCause) {
+        // A second cause changes nothing.
+        self.0.cause.set(cause).ok();
+        self.0.asked.cancel();
+    }
+
+    /// Forces the stop: running guests are interrupted.
+    pub fn force(&self, cause: StopCause) {
+        self.ask(cause);
+        self.0.forced.cancel();
+        (self.0.interrupt)();
+    }
+
+    /// Why, if anybody asked.
+    #[must_use]
+    pub fn cause(&self) -> Option<StopCause> {
+        self.0.cause.get().copied()
+    }
+
+    /// Whether somebody asked.
+    #[must_use]
+    pub fn is_asked(&self) -> bool {
+        self.0.asked.is_cancelled()
+    }
+
+    /// Whether the stop is forced.
+    #[must_use]
+    pub fn is_forced(&self) -> bool {
+        self.0.forced.is_cancelled()
+    }
+
+    /// Returns when somebody asks.
+    pub async fn asked(&self) {
+        self.0.asked.cancelled().await;
+    }
+
+    /// Returns when the stop is forced.
+    pub async fn forced(&self) {
+        self.0.forced.cancelled().await;
+    }
+}
+
+/// Why a call has no answer of its own. Nothing in here speaks of the host's insides; details
+/// for the operator go to the host's log.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+pub enum CallFailure {
+    /// It wanted more memory than it may have.
+    #[error("stopped: memory limit of {limit_bytes} bytes")]
+    Memory {
+        /// The limit.
+        limit_bytes: u64,
+    },
+    /// It took longer than it may.
+    #[error("stopped: deadline of {limit_ms} ms exceeded")]
+    Deadline {
+        /// The limit.
+        limit_ms: u64,
+    },
+    /// Its stack overflowed.
+    #[error("stopped: stack overflow")]
+    Stack,
+    /// It met another of its limits.
+    #[error("stopped: limit on {what} ({limit})")]
+    Limit {
+        /// What is limited.
+        what: String,
+        /// The limit.
+        limit: u64,
+    },
+    /// It trapped.
+    #[error("trapped: {code}")]
+    Trap {
+        /// WebAssembly's name of the trap.
+        code: String,
+    },
+    /// It did what its interface forbids.
+    #[error("contract violated: {detail}")]
+    Contract {
+        /// What.
+        detail: String,
+    },
+    /// Somebody stopped it.
+    #[error("stopped: {cause}")]
+    Stopped {
+        /// Who or what.
+        cause: StopCause,
+    },
+    /// The host itself failed.
+    #[error("internal error of the host")]
+    Internal,
+}
+
+impl CallFailure {
+    /// The word for programs.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Memory { .. } => "memory",
+            Self::Deadline { .. } => "deadline",
+            Self::Stack => "stack",
+            Self::Limit { .. } => "limit",
+            Self::Trap { .. } => "trap",
+            Self::Contract { .. } => "contract",
+            Self::Stopped { .. } => "stopped",
+            Self::Internal => "internal",
+        }
+    }
+}
+
+/// Models that an agent may use.
+pub struct Models {
+    /// Providers by their name in the policy.
+    pub by_name: BTreeMap<String, Arc<dyn Model>>,
+    /// The agent's own.
+    pub default: Option<String>,
+    /// The rules that decide.
+    pub grants: Grants,
+}
+
+impl Models {
+    fn choose(&self, wanted: Option<&str>) -> Result<&Arc<dyn Model>, ModelError> {
+        let name = wanted.or(self.default.as_deref()).ok_or_else(|| {
+            ModelError::UnknownModel("(this agent has no model of its own)".into())
+        })?;
+        let decision = self.grants.decide_model(name);
+        if !decision.allowed {
+            return Err(ModelError::Denied(decision.for_guest().to_string()));
+        }
+        self.by_name.get(name).ok_or_else(|| ModelError::UnknownModel(name.to_owned()))
+    }
+}
+
+/// Bounds on what a call may write into the journal.
+#[derive(Clone, Copy, Debug)]
+pub struct ScopeLimits {
+    /// Events, log lines included.
+    pub events: u32,
+    /// Bytes of log lines and event texts together.
+    pub bytes: u64,
+}
+
+/// What is left of a run's budget when a call begins; `None` is not limited.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Remaining {
+    /// Turns after this one.
+    pub turns: Option<u32>,
+    /// Tool calls.
+    pub tool_calls: Option<u32>,
+    /// Tokens.
+    pub tokens: Option<u64>,
+}
+
+/// Everything a [`CallScope`] is made of.
+pub struct CallScopeParts {
+    /// The run.
+    pub context: RunContext,
+    /// Stops the call.
+    pub stop: StopSignal,
+    /// How long the call may take.
+    pub deadline: Duration,
+    /// Time as the guest sees it.
+    pub clock: Arc<dyn Clock>,
+    /// Random numbers as the guest sees them.
+    pub random: Arc<dyn Random>,
+    /// Models the guest may ask; a tool has none.
+    pub models: Option<Arc<Models>>,
+    /// Tools the planner may call.
+    pub tools: Arc<Vec<ToolSpec>>,
+    /// State of the run.
+    pub state: BTreeMap<String, String>,
+    /// What is left.
+    pub remaining: Remaining,
+    /// Bounds on what goes into the journal.
+    pub limits: ScopeLimits,
+    /// Woken when there are events to be journalled.
+    pub wake: Arc<Notify>,
+}
+
+/// What one call may reach. One for each call.
+pub struct CallScope {
+    parts: CallScopeParts,
+    started: Duration,
+    open: Mutex<Open>,
+    dropped: AtomicU32,
+}
+
+#[derive(Default)]
+struct Open {
+    events: Vec<Event>,
+    recorded: u32,
+    bytes: u64,
+    usage: Option<Usage>,
+    model: Option<String>,
+    answer: Option<Message>,
+    state: BTreeMap<String, String>,
+    /// The last value of each key that was set or removed.
+    changes: BTreeMap<String, Option<String>>,
+}
+
+impl fmt::Debug for CallScope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CallScope").field("run", &self.parts.context.run_id).finish_non_exhaustive()
+    }
+}
+
+impl CallScope {
+    /// Opens a scope; its deadline counts from now.
+    #[must_use]
+    pub fn new(mut parts: CallScopeParts) -> Self {
+        let started = parts.clock.monotonic();
+        let open = Open { state: std::mem::take(&mut parts.state), ..Open::default() };
+        Self { parts, started, open: Mutex::new(open), dropped: AtomicU32::new(0) }
+    }
+
+    fn open(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The run.
+    #[must_use]
+    pub fn context(&self) -> &RunContext {
+        &self.parts.context
+    }
+
+    /// Stops the call.
+    #[must_use]
+    pub fn stop(&self) -> &StopSignal {
+        &self.parts.stop
+    }
+
+    /// How long the call may take in all.
+    #[must_use]
+    pub fn deadline(&self) -> Duration {
+        self.parts.deadline
+    }
+
+    /// How long the call may still take.
+    #[must_use]
+    pub fn time_left(&self) -> Duration {
+        let spent = self.parts.clock.monotonic().saturating_sub(self.started);
+        self.parts.deadline.saturating_sub(spent)
+    }
+
+    /// What was left when the call began.
+    #[must_use]
+    pub fn remaining(&self) -> Remaining {
+        self.parts.remaining
+    }
+
+    /// Tools the planner may call.
+    #[must_use]
+    pub fn tools(&self) -> &[ToolSpec] {
+        &self.parts.tools
+    }
+
+    /// The time of day.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.parts.clock.now()
+    }
+
+    /// Random bytes, at most [`RANDOM_BYTES_MAX`] of them.
+    #[must_use]
+    pub fn random(&self, len: u32) -> Vec<u8> {
+        let mut bytes = vec![0; len.min(RANDOM_BYTES_MAX) as usize];
+        self.parts.random.fill(&mut bytes);
+        bytes
+    }
+
+    /// Waits; gives `false` if somebody asks to stop meanwhile. A wait that begins after that is
+    /// one like any other: it belongs to the guest's own orderly end, and the grace bounds it.
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives up the wait.
+    pub async fn sleep(&self, duration: Duration) -> bool {
+        if self.parts.stop.is_asked() {
+            self.parts.clock.sleep(duration).await;
+            return true;
+        }
+        tokio::select! {
+            biased;
+            () = self.parts.stop.asked() => false,
+            () = self.parts.clock.sleep(duration) => true,
+        }
+    }
+
+    /// Puts an event into the journal, unless the call has met its bound; such events are
+    /// counted and dropped.
+    pub fn record(&self, event: Event) {
+        let size = event.text_bytes() as u64;
+        let mut open = self.open();
+        let fits = open.recorded < self.parts.limits.events
+            && open.bytes.saturating_add(size) <= self.parts.limits.bytes;
+        if !fits {
+            drop(open);
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        open.recorded += 1;
+        open.bytes += size;
+        open.events.push(event);
+        drop(open);
+        self.parts.wake.notify_one();
+    }
+
+    /// Writes a line of the guest into the log, cut at [`LOG_LINE_BYTES_MAX`].
+    pub fn log(&self, level: LogLevel, source: &str, message: &str, fields: Labels) {
+        let message = cut(message, LOG_LINE_BYTES_MAX).to_owned();
+        self.record(Event::Log { level, source: source.to_owned(), message, fields });
+    }
+
+    /// Adds tokens that the guest says it consumed elsewhere.
+    pub fn add_usage(&self, usage: Usage) {
+        let mut open = self.open();
+        open.usage = Some(open.usage.unwrap_or_default().plus(usage));
+    }
+
+    /// The value last set for a key.
+    #[must_use]
+    pub fn state(&self, key: &str) -> Option<String> {
+        self.open().state.get(key).cloned()
+    }
+
+    /// All keys, sorted.
+    #[must_use]
+    pub fn state_keys(&self) -> Vec<String> {
+        self.open().state.keys().cloned().collect()
+    }
+
+    /// Keeps a value, or removes it.
+    ///
+    /// # Errors
+    /// Which bound was met, in words.
+    pub fn set_state(&self, key: String, value: Option<String>) -> Result<(), String> {
+        if key.len() > STATE_KEY_BYTES_MAX {
+            return Err(format!("a state key has at most {STATE_KEY_BYTES_MAX} bytes"));
+        }
+        let mut open = self.open();
+        if let Some(value) = &value {
+            let others: usize =
+                open.state.iter().filter(|(k, _)| **k != key).map(|(_, v)| v.len()).sum();
+            if others + value.len() > STATE_BYTES_MAX {
+                return Err(format!("a run's state has at most {STATE_BYTES_MAX} bytes"));
+            }
+            if !open.state.contains_key(&key) && open.state.len() >= STATE_KEYS_MAX {
+                return Err(format!("a run's state has at most {STATE_KEYS_MAX} keys"));
+            }
+            open.state.insert(key.clone(), value.clone());
+        } else {
+            // Removing what is not there must not fill the journal either.
+            if open.state.remove(&key).is_none() && !open.changes.contains_key(&key) {
+                return Ok(());
+            }
+        }
+        open.changes.insert(key, value);
+        Ok(())
+    }
+
+    /// Asks a model and waits for the whole answer.
+    ///
+    /// # Errors
+    /// Those of [`Self::stream`] and of the stream.
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the provider's request.
+    pub async fn complete(&self, request: CompletionRequest) -> Result<Completion, ModelError> {
+        let mut stream = self.stream(request).await?;
+        let mut collected = Collected::default();
+        loop {
+            match self.next_chunk(&mut stream).await {
+                Some(chunk) => {
+                    if let Some(done) = collected.push(chunk?) {
+                        return Ok(done);
+                    }
+                }
+                None => return Err(ModelError::Unavailable("the answer was cut off".into())),
+            }
+        }
+    }
+
+    /// Asks a model. Read the answer with [`Self::next_chunk`], which accounts for it.
+    ///
+    /// # Errors
+    /// [`ModelError::Denied`] if no rule allows the model, [`ModelError::Budget`] if no tokens
+    /// are left, [`ModelError::Canceled`] if the run is being stopped, or the provider's.
+    pub async fn stream(&self, request: CompletionRequest) -> Result<Answering, ModelError> {
+        let models = self.parts.models.as_ref();
+        let models = models.ok_or_else(|| ModelError::Denied("tools have no models".to_owned()))?;
+        let model = Arc::clone(models.choose(request.model.as_deref())?);
+        if let Some(tokens) = self.parts.remaining.tokens {
+            let used = self.open().usage.unwrap_or_default().total_tokens;
+            if used >= tokens {
+                return Err(ModelError::Budget("no tokens are left".to_owned()));
+            }
+        }
+        tokio::select! {
+            biased;
+            () = self.parts.stop.asked() => Err(ModelError::Canceled),
+            stream = model.stream(request) => {
+                Ok(Answering { stream: stream?, collected: Collected::default() })
+            }
+        }
+    }
+
+    /// The next chunk of a model's answer; `None` after the last.
+    pub async fn next_chunk(&self, answer: &mut Answering) -> Option<Result<Chunk, ModelError>> {
+        let chunk = tokio::select! {
+            biased;
+            () = self.parts.stop.asked() => return Some(Err(ModelError::Canceled)),
+            chunk = answer.stream.next() => chunk?,
+        };
+        if let Ok(chunk) = &chunk
+            && let Some(completion) = answer.collected.push(chunk.clone())
+        {
+            self.open().answer = Some(completion.message);
+        }
+        match &chunk {
+            Ok(Chunk::Usage(usage)) => self.add_usage(*usage),
+            Ok(Chunk::Stop { model, .. }) => self.open().model = Some(model.clone()),
+            Ok(
+                Chunk::Text(_)
+                | Chunk::Thinking(_)
+                | Chunk::ToolCallDelta { .. }
+                | Chunk::ToolCall(_),
+            )
+            | Err(_) => {}
+        }
+        Some(chunk)
+    }
+
+    /// Takes the events recorded since the last time, in order.
+    #[must_use]
+    pub fn take_events(&self) -> Vec<Event> {
+        std::mem::take(&mut self.open().events)
+    }
+
+    /// Ends the scope: what is left in it for the journal.
+    #[must_use]
+    pub fn finish(&self) -> ScopeEnd {
+        let mut open = self.open();
+        ScopeEnd {
+            events: std::mem::take(&mut open.events),
+            dropped: self.dropped.swap(0, Ordering::Relaxed),
+            usage: open.usage.take(),
+            model: open.model.take(),
+            answer: open.answer.take(),
+            state_changes: std::mem::take(&mut open.changes).into_iter().collect(),
+        }
+    }
+}
+
+/// A model's answer on its way to a guest. Dropping it cancels the provider's request.
+pub struct Answering {
+    stream: ModelStream,
+    collected: Collected,
+}
+
+/// What a call left behind.
+#[derive(Debug, Default)]
+pub struct ScopeEnd {
+    /// Events not taken yet.
+    pub events: Vec<Event>,
+    /// Events that met the bound and were dropped.
+    pub dropped: u32,
+    /// Tokens consumed, if any were reported.
+    pub usage: Option<Usage>,
+    /// Model that answered last, as its provider calls it.
+    pub model: Option<String>,
+    /// The last whole answer of a model, as the host saw it.
+    pub answer: Option<Message>,
+    /// Keys that were set, or removed, with their last value, sorted.
+    pub state_changes: Vec<(String, Option<String>)>,
+}
+
+/// The longest prefix of `text` of at most `max` bytes that ends between characters.
+#[must_use]
+pub fn cut(text: &str, max: usize) -> &str {
+    &text[..text.floor_char_boundary(max)]
+}

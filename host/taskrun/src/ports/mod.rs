@@ -1,0 +1,8 @@
+//! What the controller needs from outside: the seams behind which a component, a model provider
+//! or a store stands. Each has at least two implementations.
+
+pub mod call;
+pub mod model;
+pub mod planner;
+pub mod store;
+pub mod tool;

@@ -1,0 +1,202 @@
+//! The port to tools: their description and one call.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+use super::call::{CallFailure, CallScope};
+use crate::message::{Bounds, Labels, RetryHint, Telemetry, ToolError};
+
+/// Something that answers tool calls: a tool's component under one agent's grants, or a stand-in.
+#[async_trait]
+pub trait Tool: Send + Sync {
+    /// Digest of the code that answers: `blake3:` and hex for a component.
+    fn digest(&self) -> &str;
+
+    /// Whether the code can hear that it is asked to stop; if not, it is given no grace.
+    fn hears_cancellation(&self) -> bool;
+
+    /// Its functions under their own names, as described at load. Never changes.
+    fn specs(&self) -> &[ToolSpec];
+
+    /// Answers one call, in a fresh instance. When this returns, the instance is gone, however
+    /// it ended.
+    ///
+    /// # Errors
+    /// [`CallFailure`] when the guest was stopped or broke its contract. A failure that the tool
+    /// itself returned is the inner `Err`.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the instance at once.
+    async fn call(
+        &self,
+        call: ToolCall,
+        scope: Arc<CallScope>,
+    ) -> Result<Result<ToolValue, ToolFailure>, CallFailure>;
+}
+
+/// Promises a tool makes about a function; the host acts on them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ToolHints {
+    /// Changes nothing anywhere.
+    pub read_only: bool,
+    /// May destroy what cannot be had back.
+    pub destructive: bool,
+    /// A repeated call with the same id has no further effect.
+    pub idempotent: bool,
+    /// Its answer ends the run.
+    pub terminal: bool,
+    /// Its results carry bounds.
+    pub bounded: bool,
+}
+
+/// One function of a tool.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ToolSpec {
+    /// The function's own name, or the qualified one where an agent sees it.
+    pub name: String,
+    /// A few words for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// What it does, for a model.
+    pub description: String,
+    /// JSON schema of the arguments.
+    pub input_schema: String,
+    /// JSON schema of the result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_schema: Option<String>,
+    /// Promises.
+    pub hints: ToolHints,
+    /// How long a call may take, by the tool's own account.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<Duration>,
+    /// Words that policies select by.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
+}
+
+/// A call as the tool sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToolCall {
+    /// The function's own name.
+    pub name: String,
+    /// The arguments, as JSON.
+    pub payload: String,
+    /// The same for every attempt at this call.
+    pub tool_call_id: String,
+    /// Call this one belongs under in displays.
+    pub parent_tool_call_id: Option<String>,
+    /// Agent that calls.
+    pub agent_id: String,
+    /// Run that calls.
+    pub run_id: String,
+    /// Session of that run.
+    pub session_id: String,
+    /// Turn of that run, from 1.
+    pub turn: u32,
+    /// Labels of that run.
+    pub labels: Labels,
+}
+
+/// What a call gave.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ToolValue {
+    /// The result, as JSON.
+    pub value: String,
+    /// Data for the agent and the operator, as JSON; never given to a model.
+    pub server_data: Option<String>,
+    /// What part of a larger result this is.
+    pub bounds: Option<Bounds>,
+    /// What it cost.
+    pub telemetry: Option<Telemetry>,
+}
+
+/// A call that failed by the tool's own account, or was refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolFailure {
+    /// What went wrong.
+    pub error: ToolError,
+    /// How to try again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_hint: Option<Box<RetryHint>>,
+}
+
+/// How a tool call ended, as planners and the journal see it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolOutcome {
+    /// The result, as JSON.
+    Value(String),
+    /// The failure.
+    Failure(ToolFailure),
+}
+
+impl ToolOutput {
+    /// Bytes of everything in it that somebody outside wrote.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let optional = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        let bounds = self.bounds.as_ref();
+        let telemetry = self.telemetry.as_ref();
+        self.name.len()
+            + self.tool_call_id.len()
+            + self.payload.len()
+            + self.outcome.bytes()
+            + optional(&self.server_data)
+            + bounds.map_or(0, |b| optional(&b.continuation) + optional(&b.refinement))
+            + telemetry.map_or(0, |t| optional(&t.model) + optional(&t.extra))
+    }
+}
+
+impl ToolOutcome {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Value(value) => value.len(),
+            Self::Failure(failure) => {
+                let hint = failure.retry_hint.as_ref().map_or(0, |hint| {
+                    let texts = [
+                        &hint.example_input,
+                        &hint.prior_input,
+                        &hint.clarifying_question,
+                        &hint.message,
+                    ];
+                    texts.into_iter().flatten().map(String::len).sum::<usize>()
+                        + hint.missing_fields.iter().map(String::len).sum::<usize>()
+                        + hint.tool.len()
+                });
+                let causes: usize = failure.error.causes.iter().map(String::len).sum();
+                failure.error.message.len() + causes + hint
+            }
+        }
+    }
+}
+
+/// A tool call that was executed, refused, or answered from outside.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ToolOutput {
+    /// Qualified name of the tool.
+    pub name: String,
+    /// Id of the call.
+    pub tool_call_id: String,
+    /// The arguments, as JSON.
+    pub payload: String,
+    /// How it ended.
+    pub outcome: ToolOutcome,
+    /// Size of the whole result in bytes.
+    pub result_bytes: u64,
+    /// Why the result was left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result_omitted: Option<String>,
+    /// Data for the agent and the operator, as JSON.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_data: Option<String>,
+    /// What part of a larger result this is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bounds: Option<Bounds>,
+    /// What it cost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub telemetry: Option<Telemetry>,
+}

@@ -1,0 +1,235 @@
+//! Counts and the answer so far, folded from the journal.
+
+use serde::{Deserialize, Serialize};
+
+use crate::event::{Event, Recorded};
+use crate::message::Usage;
+use crate::run::RESULT_CHARS_MAX;
+use crate::time::Timestamp;
+
+/// A small snapshot of what a run has done.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// Events of the agent: messages, parts of messages, reasoning, results of tools.
+    pub event_count: u64,
+    /// Requests for tools in whole messages.
+    pub tool_call_count: u64,
+    /// Results of tools.
+    pub tool_result_count: u64,
+    /// Tokens read.
+    pub prompt_tokens: u64,
+    /// Tokens written.
+    pub completion_tokens: u64,
+    /// Both.
+    pub total_tokens: u64,
+    /// When the last event was recorded; RFC 3339 in JSON.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "time_text")]
+    pub last_event_at: Option<Timestamp>,
+}
+
+mod time_text {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use super::Timestamp;
+
+    pub(super) fn serialize<S: Serializer>(
+        time: &Option<Timestamp>,
+        out: S,
+    ) -> Result<S::Ok, S::Error> {
+        match time {
+            Some(time) => out.collect_str(time),
+            None => out.serialize_none(),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        input: D,
+    ) -> Result<Option<Timestamp>, D::Error> {
+        let text = Option::<String>::deserialize(input)?;
+        text.map(|text| {
+            let time: jiff::Timestamp = text.parse().map_err(serde::de::Error::custom)?;
+            let ms = u64::try_from(time.as_millisecond()).map_err(serde::de::Error::custom)?;
+            Ok(Timestamp(ms))
+        })
+        .transpose()
+    }
+}
+
+impl Progress {
+    /// Counts one event. Parts of messages count as events and add neither tools nor tokens.
+    pub fn count(&mut self, recorded: &Recorded) {
+        match &recorded.event {
+            Event::AssistantChunk { .. }
+            | Event::ToolCallArgsDelta { .. }
+            | Event::ThinkingBlock { .. } => {}
+            Event::AssistantMessage { message, usage, .. } => {
+                self.tool_call_count += message.tool_uses().count() as u64;
+                self.add(usage.unwrap_or_default());
+            }
+            Event::ToolResult { .. } => self.tool_result_count += 1,
+            Event::Usage { usage } => {
+                self.add(*usage);
+                return;
+            }
+            Event::Queued { .. }
+            | Event::Started { .. }
+            | Event::PlannerNote { .. }
+            | Event::ToolCallScheduled { .. }
+            | Event::PolicyDecision { .. }
+            | Event::Log { .. }
+            | Event::PlanDecided { .. }
+            | Event::FinalizeRequested { .. }
+            | Event::Blocked { .. }
+            | Event::Unblocked
+            | Event::CancelRequested { .. }
+            | Event::Finalizing { .. }
+            | Event::Finished { .. } => return,
+        }
+        self.event_count += 1;
+        self.last_event_at = Some(recorded.at);
+    }
+
+    fn add(&mut self, usage: Usage) {
+        self.prompt_tokens = self.prompt_tokens.saturating_add(usage.prompt_tokens);
+        self.completion_tokens = self.completion_tokens.saturating_add(usage.completion_tokens);
+        self.total_tokens = self.total_tokens.saturating_add(usage.total_tokens);
+    }
+}
+
+/// The answer so far. Parts are joined until a whole message has been seen; from then on the
+/// last whole message with text counts.
+///
+/// Only what can be shown is kept, so that the record stays small however long the answer is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reply {
+    text: String,
+    bytes: u64,
+    cut: bool,
+    whole: bool,
+}
+
+impl Reply {
+    /// Takes one event into account.
+    pub fn count(&mut self, event: &Event) {
+        match event {
+            Event::AssistantChunk { text } => {
+                if !self.whole {
+                    self.append(text);
+                }
+            }
+            Event::AssistantMessage { message, .. } => {
+                let text = message.answer_text();
+                if !text.is_empty() {
+                    *self = Self { whole: true, ..Self::default() };
+                    self.append(&text);
+                }
+            }
+            Event::Queued { .. }
+            | Event::Started { .. }
+            | Event::ToolCallArgsDelta { .. }
+            | Event::ThinkingBlock { .. }
+            | Event::PlannerNote { .. }
+            | Event::Usage { .. }
+            | Event::ToolCallScheduled { .. }
+            | Event::ToolResult { .. }
+            | Event::PolicyDecision { .. }
+            | Event::Log { .. }
+            | Event::PlanDecided { .. }
+            | Event::FinalizeRequested { .. }
+            | Event::Blocked { .. }
+            | Event::Unblocked
+            | Event::CancelRequested { .. }
+            | Event::Finalizing { .. }
+            | Event::Finished { .. } => {}
+        }
+    }
+
+    fn append(&mut self, text: &str) {
+        self.bytes = self.bytes.saturating_add(text.len() as u64);
+        let text = if self.text.is_empty() { text.trim_start() } else { text };
+        if self.cut {
+            return;
+        }
+        let room = RESULT_CHARS_MAX - self.text.chars().count();
+        let fits = first_chars(text, room);
+        self.text.push_str(fits);
+        // What is cut off matters only if it is more than the white space at the end.
+        self.cut = !text[fits.len()..].trim_end().is_empty();
+    }
+
+    /// The text, trimmed; `None` if there is none.
+    #[must_use]
+    pub fn result(&self) -> Option<String> {
+        let text = self.text.trim_end();
+        (!text.is_empty()).then(|| text.to_owned())
+    }
+
+    /// Bytes of the whole text.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether the text is longer than what is kept of it.
+    #[must_use]
+    pub fn is_cut(&self) -> bool {
+        self.cut
+    }
+}
+
+/// The first `max` characters of a text.
+#[must_use]
+pub fn first_chars(text: &str, max: usize) -> &str {
+    match text.char_indices().nth(max) {
+        Some((end, _)) => &text[..end],
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{Message, Role};
+
+    fn chunk(text: &str) -> Event {
+        Event::AssistantChunk { text: text.to_owned() }
+    }
+
+    fn whole(text: &str) -> Event {
+        let message = Message::text(Role::Assistant, text);
+        Event::AssistantMessage { message, usage: None, model: None }
+    }
+
+    fn reply(events: &[Event]) -> Reply {
+        let mut reply = Reply::default();
+        events.iter().for_each(|event| reply.count(event));
+        reply
+    }
+
+    #[test]
+    fn parts_are_joined_until_a_whole_message_replaces_them() {
+        let table: &[(&[Event], Option<&str>)] = &[
+            (&[], None),
+            (&[chunk("a"), chunk("b")], Some("ab")),
+            (&[chunk("a"), chunk("b"), whole("abc")], Some("abc")),
+            (&[chunk("a"), whole("abc"), chunk("d")], Some("abc")),
+            (&[whole("first"), whole("second")], Some("second")),
+            (&[whole("first"), whole("")], Some("first")),
+            (&[chunk("  a"), chunk(" b  ")], Some("a b")),
+        ];
+        for (events, expected) in table {
+            assert_eq!(reply(events).result().as_deref(), *expected, "{events:?}");
+        }
+    }
+
+    #[test]
+    fn a_long_answer_is_cut_between_characters_and_says_so() {
+        let long = "ä".repeat(RESULT_CHARS_MAX + 1);
+        let cut = reply(&[whole(&long)]);
+        assert_eq!(cut.result().map(|t| t.chars().count()), Some(RESULT_CHARS_MAX));
+        assert!(cut.is_cut());
+        assert_eq!(cut.bytes(), 2 * (RESULT_CHARS_MAX as u64 + 1));
+        let fits = reply(&[whole(&format!("{}  \n", "ä".repeat(RESULT_CHARS_MAX)))]);
+        assert!(!fits.is_cut());
+    }
+}

@@ -1,0 +1,476 @@
+//! What a run is: what was asked for, how it stands, and how that is shown.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::event::Seq;
+use crate::ids::{HostId, RunId};
+use crate::message::{Labels, Message};
+use crate::ports::call::CallFailure;
+use crate::progress::{Progress, Reply, first_chars};
+use crate::status::{BlockedOn, Status, StopReason};
+use crate::time::{Timestamp, millis};
+
+/// Most characters of a result that are shown with its run; the whole text is in the journal.
+pub const RESULT_CHARS_MAX: usize = 4_000;
+/// Most characters of a summary.
+pub const SUMMARY_CHARS_MAX: usize = 240;
+
+/// What was asked for, as accepted. Never changes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunSpec {
+    /// Id of the run.
+    pub id: RunId,
+    /// Tenant it belongs to.
+    pub tenant: String,
+    /// Who asked.
+    pub owner_user_id: String,
+    /// Session from which it was asked.
+    pub parent_session_id: String,
+    /// Application from which it was asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent_app_name: Option<String>,
+    /// Application it runs as.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub app_name: Option<String>,
+    /// Session of the run, where the caller fixed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub child_session_id: Option<String>,
+    /// Name of its execution, where the caller fixed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<String>,
+    /// Agent that does it.
+    pub agent_name: String,
+    /// Digest of that agent's component.
+    pub agent_digest: String,
+    /// Digest of the policy under which it was accepted; only hosts with the same one take it.
+    pub policy_digest: String,
+    /// The task, trimmed.
+    pub task: String,
+    /// How long it may run; waiting in the queue does not count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+    /// State given to the component: the caller's keys with the host's over them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub envelope: BTreeMap<String, String>,
+    /// Messages put before the task; not part of any stored conversation.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub context_messages: Vec<Message>,
+    /// Keys and values to find it by.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
+    /// Keys and values that are shown with it.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub metadata: Labels,
+    /// Run that started it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent_run_id: Option<RunId>,
+    /// First run of its tree.
+    pub root_run_id: RunId,
+    /// Runs above it.
+    pub depth: u32,
+    /// Higher ones first.
+    pub priority: i32,
+    /// When it was accepted.
+    pub created_at: Timestamp,
+}
+
+/// One execution of a run by a host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Execution {
+    /// The host.
+    pub host: HostId,
+    /// Session of the run.
+    pub child_session_id: String,
+    /// Names this execution in logs of others.
+    pub request_id: String,
+    /// When it began.
+    pub started_at: Timestamp,
+}
+
+/// Where a run stands, with exactly what belongs to that.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "status")]
+pub enum Lifecycle {
+    /// Waits for a slot.
+    Queued,
+    /// A host executes it.
+    Running {
+        /// The execution.
+        execution: Execution,
+    },
+    /// Waits for somebody, without a slot.
+    Blocked {
+        /// The execution.
+        execution: Execution,
+        /// What it waits for.
+        on: BlockedOn,
+    },
+    /// Its cancellation is recorded; the guest may still be there.
+    Canceling {
+        /// The execution; `None` if it never began.
+        execution: Option<Execution>,
+        /// Who cancelled.
+        by: StopReason,
+        /// In words, from whoever asked.
+        reason: Option<String>,
+    },
+    /// The guest is gone; the outcome is fixed.
+    Finalizing {
+        /// The execution; `None` if it never began.
+        execution: Option<Execution>,
+        /// The outcome.
+        ending: Ending,
+    },
+    /// It ended.
+    Ended {
+        /// The execution; `None` if it never began.
+        execution: Option<Execution>,
+        /// The outcome.
+        ending: Ending,
+        /// When.
+        finished_at: Timestamp,
+    },
+}
+
+/// How a run ends.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ending {
+    /// One of the terminal ones.
+    pub status: EndStatus,
+    /// Why.
+    pub stop_reason: StopReason,
+    /// What went wrong, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// How the component was stopped, where it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<CallFailure>,
+    /// Whether a limit cut the work short and the result is what there was.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub partial: bool,
+}
+
+/// The terminal statuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EndStatus {
+    /// With an answer.
+    Completed,
+    /// Without an answer.
+    Failed,
+    /// Because somebody asked.
+    Canceled,
+}
+
+impl Ending {
+    /// An end with an answer.
+    #[must_use]
+    pub fn completed(stop_reason: StopReason) -> Self {
+        Self {
+            status: EndStatus::Completed,
+            stop_reason,
+            error: None,
+            failure: None,
+            partial: false,
+        }
+    }
+
+    /// An end without an answer.
+    #[must_use]
+    pub fn failed(stop_reason: StopReason, error: impl Into<String>) -> Self {
+        Self {
+            status: EndStatus::Failed,
+            stop_reason,
+            error: Some(error.into()),
+            failure: None,
+            partial: false,
+        }
+    }
+
+    /// An end because somebody asked.
+    #[must_use]
+    pub fn canceled(by: StopReason) -> Self {
+        Self {
+            status: EndStatus::Canceled,
+            stop_reason: by,
+            error: None,
+            failure: None,
+            partial: false,
+        }
+    }
+
+    /// The same with the typed reason for which the component was stopped.
+    #[must_use]
+    pub fn because(mut self, failure: CallFailure) -> Self {
+        self.failure = Some(failure);
+        self
+    }
+}
+
+/// What changes in a run: the fold of its journal.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunState {
+    /// Where it stands.
+    #[serde(flatten)]
+    pub lifecycle: Lifecycle,
+    /// Position of the last event.
+    pub head: Seq,
+    /// Number of claims so far.
+    pub epoch: u64,
+    /// When the status last changed.
+    pub updated_at: Timestamp,
+    /// Counts of what happened.
+    pub progress: Progress,
+    /// The answer so far.
+    pub reply: Reply,
+    /// Plan steps that decided.
+    pub turns: u32,
+    /// Tool calls that began.
+    pub tool_calls: u32,
+    /// Metadata that a finalizer added.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub metadata: Labels,
+}
+
+/// A run: what was asked for and how it stands.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Run {
+    /// What was asked for.
+    pub spec: Arc<RunSpec>,
+    /// How it stands.
+    pub state: RunState,
+}
+
+impl Run {
+    /// Its id.
+    #[must_use]
+    pub fn id(&self) -> &RunId {
+        &self.spec.id
+    }
+
+    /// Its status.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.state.lifecycle.status()
+    }
+
+    /// The execution that it is in or was in.
+    #[must_use]
+    pub fn execution(&self) -> Option<&Execution> {
+        self.state.lifecycle.execution()
+    }
+
+    /// Its outcome, once that is fixed.
+    #[must_use]
+    pub fn ending(&self) -> Option<&Ending> {
+        match &self.state.lifecycle {
+            Lifecycle::Finalizing { ending, .. } | Lifecycle::Ended { ending, .. } => Some(ending),
+            Lifecycle::Queued
+            | Lifecycle::Running { .. }
+            | Lifecycle::Blocked { .. }
+            | Lifecycle::Canceling { .. } => None,
+        }
+    }
+}
+
+impl Lifecycle {
+    /// The status that is shown.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        match self {
+            Self::Queued => Status::Queued,
+            Self::Running { .. } => Status::Running,
+            Self::Blocked { .. } => Status::Blocked,
+            Self::Canceling { .. } => Status::Canceling,
+            Self::Finalizing { .. } => Status::Finalizing,
+            Self::Ended { ending, .. } => match ending.status {
+                EndStatus::Completed => Status::Completed,
+                EndStatus::Failed => Status::Failed,
+                EndStatus::Canceled => Status::Canceled,
+            },
+        }
+    }
+
+    /// The execution that the run is in or was in.
+    #[must_use]
+    pub fn execution(&self) -> Option<&Execution> {
+        match self {
+            Self::Queued => None,
+            Self::Running { execution } | Self::Blocked { execution, .. } => Some(execution),
+            Self::Canceling { execution, .. }
+            | Self::Finalizing { execution, .. }
+            | Self::Ended { execution, .. } => execution.as_ref(),
+        }
+    }
+}
+
+/// A run as people and programs see it. Absent fields are left out of the JSON.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RunView {
+    /// Id of the run.
+    pub id: RunId,
+    /// Who asked.
+    pub owner_user_id: String,
+    /// Session from which it was asked.
+    pub parent_session_id: String,
+    /// Application from which it was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parent_app_name: Option<String>,
+    /// Application it runs as.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub app_name: Option<String>,
+    /// Session of the run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub child_session_id: Option<String>,
+    /// Names the execution in logs of others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<String>,
+    /// Agent that does it.
+    pub agent_name: String,
+    /// Digest of the agent's component.
+    pub agent_digest: String,
+    /// The task.
+    pub task: String,
+    /// Where it stands.
+    pub status: Status,
+    /// What it waits for, while blocked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blocked_on: Option<BlockedOn>,
+    /// Why it ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop_reason: Option<StopReason>,
+    /// Whether a limit cut the work short and the result is what there was.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub partial: bool,
+    /// At most [`SUMMARY_CHARS_MAX`] characters of the result, or of the error.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub summary: Option<String>,
+    /// At most [`RESULT_CHARS_MAX`] characters of the answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub result: Option<String>,
+    /// Bytes of the whole answer, where `result` is cut.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub result_bytes: Option<u64>,
+    /// Whether `result` is cut; the whole text is in the transcript.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub truncated: bool,
+    /// What went wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// How the component was stopped, where it was: `kind` and what belongs to it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<CallFailure>,
+    /// Counts; absent before the first event.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub progress: Option<Progress>,
+    /// Plan steps that decided.
+    pub turns: u32,
+    /// Number of claims so far.
+    pub attempt: u64,
+    /// Keys and values to find it by.
+    #[serde(skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
+    /// Keys and values that belong to it.
+    #[serde(skip_serializing_if = "Labels::is_empty")]
+    pub metadata: Labels,
+    /// Run that started it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parent_run_id: Option<RunId>,
+    /// First run of its tree.
+    pub root_run_id: RunId,
+    /// Runs above it.
+    pub depth: u32,
+    /// Position of its last event; grows with every change.
+    pub revision: Seq,
+    /// When it was accepted.
+    #[serde(serialize_with = "crate::time::rfc3339::serialize")]
+    pub created_at: Timestamp,
+    /// When the status last changed.
+    #[serde(serialize_with = "crate::time::rfc3339::serialize")]
+    pub updated_at: Timestamp,
+    /// When its execution began.
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "crate::time::rfc3339::option::serialize"
+    )]
+    pub started_at: Option<Timestamp>,
+    /// When it ended.
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "crate::time::rfc3339::option::serialize"
+    )]
+    pub finished_at: Option<Timestamp>,
+    /// From its beginning to its end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub duration_ms: Option<u64>,
+}
+
+impl From<&Run> for RunView {
+    fn from(run: &Run) -> Self {
+        let (spec, state) = (&run.spec, &run.state);
+        let execution = run.execution();
+        let (blocked_on, finished_at) = match &state.lifecycle {
+            Lifecycle::Blocked { on, .. } => (Some(*on), None),
+            Lifecycle::Ended { finished_at, .. } => (None, Some(*finished_at)),
+            Lifecycle::Queued
+            | Lifecycle::Running { .. }
+            | Lifecycle::Canceling { .. }
+            | Lifecycle::Finalizing { .. } => (None, None),
+        };
+        let ending = if run.status().is_terminal() { run.ending() } else { None };
+        let result = state.reply.result();
+        let started_at = execution.map(|e| e.started_at);
+        let mut metadata = spec.metadata.clone();
+        metadata.extend(state.metadata.clone());
+        Self {
+            id: spec.id.clone(),
+            owner_user_id: spec.owner_user_id.clone(),
+            parent_session_id: spec.parent_session_id.clone(),
+            parent_app_name: spec.parent_app_name.clone(),
+            app_name: spec.app_name.clone(),
+            child_session_id: execution
+                .map(|e| e.child_session_id.clone())
+                .or_else(|| spec.child_session_id.clone()),
+            request_id: execution.map(|e| e.request_id.clone()).or_else(|| spec.request_id.clone()),
+            agent_name: spec.agent_name.clone(),
+            agent_digest: spec.agent_digest.clone(),
+            task: spec.task.clone(),
+            status: run.status(),
+            blocked_on,
+            stop_reason: ending.map(|e| e.stop_reason),
+            partial: ending.is_some_and(|e| e.partial),
+            summary: ending.and_then(|ending| summary(ending, result.as_deref())),
+            result_bytes: state.reply.is_cut().then_some(state.reply.bytes()),
+            truncated: state.reply.is_cut(),
+            result,
+            error: ending.and_then(|e| e.error.clone()),
+            failure: ending.and_then(|e| e.failure.clone()),
+            progress: (state.progress.event_count > 0).then(|| state.progress.clone()),
+            turns: state.turns,
+            attempt: state.epoch,
+            labels: spec.labels.clone(),
+            metadata,
+            parent_run_id: spec.parent_run_id.clone(),
+            root_run_id: spec.root_run_id.clone(),
+            depth: spec.depth,
+            revision: state.head,
+            created_at: spec.created_at,
+            updated_at: state.updated_at,
+            started_at,
+            finished_at,
+            duration_ms: started_at.zip(finished_at).map(|(from, to)| millis(to.since(from))),
+        }
+    }
+}
+
+fn summary(ending: &Ending, result: Option<&str>) -> Option<String> {
+    let text = match ending.status {
+        EndStatus::Completed => result,
+        EndStatus::Failed => ending.error.as_deref().or(result),
+        EndStatus::Canceled => result.or(Some("canceled")),
+    };
+    text.map(|text| first_chars(text, SUMMARY_CHARS_MAX).to_owned())
+}

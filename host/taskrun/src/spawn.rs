@@ -1,0 +1,233 @@
+//! A request for a run, and how it is checked.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::agents::Agents;
+use crate::error::ControllerError;
+use crate::ids::RunId;
+use crate::list::Scope;
+use crate::message::{Labels, Message};
+use crate::run::RunSpec;
+use crate::time::{Timestamp, millis};
+
+/// Most bytes of a task. It is shown to a model whole; larger inputs belong into the workspace.
+pub const TASK_BYTES_MAX: usize = 256 << 10;
+/// Most labels, metadata keys or envelope keys of a run.
+pub const KEYS_MAX: usize = 64;
+/// Most bytes of one key or value of those.
+pub const KEY_BYTES_MAX: usize = 4 << 10;
+
+/// A request for a run. All of it can be serialised, so that the same request works in process
+/// and through any adapter.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SpawnRequest {
+    /// Id of the run; blank for one made by the host.
+    pub id: Option<String>,
+    /// Who asks. Required.
+    pub owner_user_id: String,
+    /// Session from which it is asked. Required.
+    pub parent_session_id: String,
+    /// Application from which it is asked.
+    pub parent_app_name: Option<String>,
+    /// Application it runs as.
+    pub app_name: Option<String>,
+    /// Session of the run; made by the host unless given.
+    pub child_session_id: Option<String>,
+    /// Name of the execution; made by the host unless given.
+    pub request_id: Option<String>,
+    /// Agent to do it. Required.
+    pub agent_name: String,
+    /// What to do. Required.
+    pub task: String,
+    /// How long it may run, from when it leaves the queue.
+    pub timeout: Option<Duration>,
+    /// State for the component; the host's own keys win over these.
+    pub runtime_state: BTreeMap<String, String>,
+    /// Names of the host's own keys; each not given keeps its default.
+    pub runtime_state_keys: RuntimeStateKeys,
+    /// Settings that win over those of the request itself.
+    pub run_options: RunOptions,
+    /// Messages put before the task, not part of any stored conversation.
+    pub injected_context_messages: Vec<Message>,
+    /// Keys and values that are shown with the run.
+    pub metadata: Labels,
+    /// Keys and values to find it by.
+    pub labels: Labels,
+    /// Higher ones first; 0 unless given.
+    pub priority: i32,
+    /// The same key with the same request gives the run that was started first.
+    pub idempotency_key: Option<String>,
+}
+
+/// Settings of one run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RunOptions {
+    /// Application it runs as; wins over [`SpawnRequest::app_name`].
+    pub app_name: Option<String>,
+}
+
+/// Names under which the host puts its own keys into a run's state.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RuntimeStateKeys {
+    /// Instead of `taskrun.run`.
+    pub run: Option<String>,
+    /// Instead of `taskrun.run_id`.
+    pub run_id: Option<String>,
+    /// Instead of `taskrun.parent_session_id`.
+    pub parent_session_id: Option<String>,
+}
+
+fn invalid(field: &'static str, reason: impl Into<String>) -> ControllerError {
+    ControllerError::Invalid { field, reason: reason.into() }
+}
+
+fn some_text(text: Option<&str>) -> Option<String> {
+    text.map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned)
+}
+
+/// Checks a request, in the order owner, parent session, task, agent, scope, sizes, and gives
+/// what is kept of it.
+///
+/// # Errors
+/// [`ControllerError::Invalid`] with the first thing that is wrong, or
+/// [`ControllerError::Forbidden`] if the caller asks in the name of somebody else.
+pub fn accept(
+    request: &SpawnRequest,
+    scope: &Scope,
+    agents: &Agents,
+    fresh_id: RunId,
+    now: Timestamp,
+) -> Result<RunSpec, ControllerError> {
+    let owner = some_text(Some(&request.owner_user_id))
+        .ok_or_else(|| invalid("owner_user_id", "empty owner"))?;
+    let session = some_text(Some(&request.parent_session_id))
+        .ok_or_else(|| invalid("parent_session_id", "empty parent session id"))?;
+    let task = some_text(Some(&request.task)).ok_or_else(|| invalid("task", "empty task"))?;
+    let agent = agents.by_name.get(request.agent_name.trim()).ok_or_else(|| {
+        let known: Vec<_> = agents.by_name.keys().map(String::as_str).collect();
+        let name = &request.agent_name;
+        invalid("agent_name", format!("unknown agent {name:?}; known are: {}", known.join(", ")))
+    })?;
+    check_scope(request, scope)?;
+    check_sizes(request)?;
+    let id = match some_text(request.id.as_deref()) {
+        Some(text) => RunId::new(&text).map_err(|error| invalid("id", error.to_string()))?,
+        None => fresh_id,
+    };
+    let mut envelope = request.runtime_state.clone();
+    let keys = &request.runtime_state_keys;
+    let name = |given: &Option<String>, default: &str| {
+        some_text(given.as_deref()).unwrap_or_else(|| default.to_owned())
+    };
+    envelope.insert(name(&keys.run, "taskrun.run"), "true".to_owned());
+    envelope.insert(name(&keys.run_id, "taskrun.run_id"), id.to_string());
+    let session_key = name(&keys.parent_session_id, "taskrun.parent_session_id");
+    envelope.insert(session_key, session.clone());
+    Ok(RunSpec {
+        root_run_id: id.clone(),
+        id,
+        tenant: scope.tenant.clone(),
+        owner_user_id: owner,
+        parent_session_id: session,
+        parent_app_name: some_text(request.parent_app_name.as_deref()),
+        app_name: some_text(request.run_options.app_name.as_deref())
+            .or_else(|| some_text(request.app_name.as_deref())),
+        child_session_id: some_text(request.child_session_id.as_deref()),
+        request_id: some_text(request.request_id.as_deref()),
+        agent_name: agent.name.clone(),
+        agent_digest: agent.planner.digest().to_owned(),
+        policy_digest: agents.policy_digest.clone(),
+        task,
+        timeout_ms: request.timeout.filter(|t| !t.is_zero()).map(millis),
+        envelope,
+        context_messages: request.injected_context_messages.clone(),
+        labels: request.labels.clone(),
+        metadata: request.metadata.clone(),
+        parent_run_id: None,
+        depth: 0,
+        priority: request.priority,
+        created_at: now,
+    })
+}
+
+/// A caller who sees only what belongs to somebody asks only in the name of that one.
+fn check_scope(request: &SpawnRequest, scope: &Scope) -> Result<(), ControllerError> {
+    let app = request.parent_app_name.as_deref().unwrap_or_default();
+    let doors = [
+        ("owner", &scope.owner_user_id, request.owner_user_id.as_str()),
+        ("parent session", &scope.parent_session_id, request.parent_session_id.as_str()),
+        ("parent application", &scope.parent_app_name, app),
+    ];
+    for (what, own, asked) in doors {
+        if own.as_deref().is_some_and(|own| own != asked.trim()) {
+            let reason = format!("runs may be started for the caller's own {what} only");
+            return Err(ControllerError::Forbidden { reason });
+        }
+    }
+    Ok(())
+}
+
+fn check_sizes(request: &SpawnRequest) -> Result<(), ControllerError> {
+    let keys = &request.runtime_state_keys;
+    let texts = [
+        ("id", request.id.as_deref()),
+        ("owner_user_id", Some(request.owner_user_id.as_str())),
+        ("parent_session_id", Some(request.parent_session_id.as_str())),
+        ("parent_app_name", request.parent_app_name.as_deref()),
+        ("app_name", request.app_name.as_deref()),
+        ("run_options", request.run_options.app_name.as_deref()),
+        ("child_session_id", request.child_session_id.as_deref()),
+        ("request_id", request.request_id.as_deref()),
+        ("idempotency_key", request.idempotency_key.as_deref()),
+        ("runtime_state_keys", keys.run.as_deref()),
+        ("runtime_state_keys", keys.run_id.as_deref()),
+        ("runtime_state_keys", keys.parent_session_id.as_deref()),
+    ];
+    for (field, text) in texts {
+        if text.is_some_and(|text| text.len() > KEY_BYTES_MAX) {
+            return Err(invalid(field, format!("{field} has more than {KEY_BYTES_MAX} bytes")));
+        }
+    }
+    if request.injected_context_messages.len() > KEYS_MAX {
+        let reason = format!("more than {KEYS_MAX} messages are put before the task");
+        return Err(invalid("injected_context_messages", reason));
+    }
+    let bytes: usize = request.injected_context_messages.iter().map(Message::bytes).sum::<usize>()
+        + request.task.len();
+    if bytes > TASK_BYTES_MAX {
+        return Err(invalid("task", format!("the task has more than {TASK_BYTES_MAX} bytes")));
+    }
+    let maps = [
+        ("labels", &request.labels),
+        ("metadata", &request.metadata),
+        ("runtime_state", &request.runtime_state),
+    ];
+    for (field, map) in maps {
+        if map.len() > KEYS_MAX {
+            return Err(invalid(field, format!("{field} have more than {KEYS_MAX} keys")));
+        }
+        if map.iter().any(|(key, value)| key.len().max(value.len()) > KEY_BYTES_MAX) {
+            let reason = format!("a key or value of {field} has more than {KEY_BYTES_MAX} bytes");
+            return Err(invalid(field, reason));
+        }
+        if map.keys().any(|key| key.trim().is_empty()) {
+            return Err(invalid(field, format!("a key of {field} is blank")));
+        }
+    }
+    Ok(())
+}
+
+/// Digest of everything in a request that says what is to be done, so that a repeated key can
+/// be told from a reused one.
+#[must_use]
+pub fn fingerprint(request: &SpawnRequest) -> String {
+    let canonical = SpawnRequest { idempotency_key: None, ..request.clone() };
+    let text = serde_json::to_vec(&canonical).unwrap_or_default();
+    blake3::hash(&text).to_hex().to_string()
+}

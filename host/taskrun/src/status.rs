@@ -1,0 +1,187 @@
+//! The closed sets that a run's outside shows: status, what it is blocked on, why it ended.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! words {
+    (
+        $(#[$meta:meta])*
+        $name:ident, $unknown:ident, $what:literal {
+            $($(#[$vmeta:meta])* $variant:ident = $word:literal),+ $(,)?
+        }
+    ) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        pub enum $name {
+            $($(#[$vmeta])* #[serde(rename = $word)] $variant),+
+        }
+
+        impl $name {
+            /// All of them, in the order in which they are documented.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
+
+            /// The word used everywhere: journal, JSON, command line.
+            #[must_use]
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $word),+
+                }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.as_str())
+            }
+        }
+
+        impl std::str::FromStr for $name {
+            type Err = $unknown;
+
+            fn from_str(text: &str) -> Result<Self, $unknown> {
+                Self::ALL
+                    .iter()
+                    .copied()
+                    .find(|one| one.as_str() == text)
+                    .ok_or_else(|| $unknown { given: text.to_owned() })
+            }
+        }
+
+        #[doc = concat!("A word that is no ", $what, ".")]
+        #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+        #[error("unknown {what} {given:?}, known are: {known}", what = $what, known = [$($word),+].join(", "))]
+        pub struct $unknown {
+            /// The word.
+            pub given: String,
+        }
+    };
+}
+
+words! {
+    /// Where a run stands.
+    Status, UnknownStatus, "status" {
+        /// Accepted and durable, waiting for a slot. Entered by spawn; left when a host claims
+        /// the run or somebody cancels it. A crash changes nothing.
+        Queued = "queued",
+        /// A host executes it. Entered by a claim; left by the driver. When the host dies,
+        /// another process finds its lease gone and ends the run.
+        Running = "running",
+        /// Waits for somebody or something and holds no slot and no instance.
+        Blocked = "blocked",
+        /// Cancellation was asked for and recorded; the guest may still be on its way out.
+        Canceling = "canceling",
+        /// The guest is gone and the outcome is fixed; the last work before the end.
+        Finalizing = "finalizing",
+        /// Ended with an answer. Terminal.
+        Completed = "completed",
+        /// Ended without an answer. Terminal.
+        Failed = "failed",
+        /// Ended because somebody asked for it. Terminal.
+        Canceled = "canceled",
+    }
+}
+
+impl Status {
+    /// Whether the run has ended; a run in such a status never changes again.
+    #[must_use]
+    pub fn is_terminal(self) -> bool {
+        match self {
+            Self::Completed | Self::Failed | Self::Canceled => true,
+            Self::Queued | Self::Running | Self::Blocked | Self::Canceling | Self::Finalizing => {
+                false
+            }
+        }
+    }
+}
+
+words! {
+    /// What a blocked run waits for.
+    BlockedOn, UnknownBlockedOn, "blocked_on" {
+        /// An answer to a question.
+        Input = "input",
+        /// Other runs.
+        Children = "children",
+        /// Consent to a tool call.
+        Confirmation = "confirmation",
+        /// Results that somebody outside provides.
+        ExternalTools = "external_tools",
+        /// `resume`.
+        Pause = "pause",
+        /// A point in time.
+        Schedule = "schedule",
+    }
+}
+
+words! {
+    /// Why a run ended.
+    StopReason, UnknownStopReason, "stop reason" {
+        /// The agent reported that it was done.
+        Done = "done",
+        /// The agent had nothing more to do.
+        NaturalEnd = "natural_end",
+        /// A tool whose answer ends the run answered.
+        TerminalTool = "terminal_tool",
+        /// The planner gave its final response.
+        FinalResponse = "final_response",
+        /// No turns were left.
+        MaxTurns = "max_turns",
+        /// No tokens were left.
+        MaxTokens = "max_tokens",
+        /// No money was left.
+        MaxCost = "max_cost",
+        /// The budget of running time was used up.
+        Wallclock = "wallclock",
+        /// No tool calls were left.
+        ToolCap = "tool_cap",
+        /// Too many tool calls in a row failed.
+        FailureCap = "failure_cap",
+        /// The time for starting work was used up.
+        TimeBudget = "time_budget",
+        /// The run's own time-out passed.
+        RunTimeout = "run_timeout",
+        /// One call took too long.
+        TurnTimeout = "turn_timeout",
+        /// The retry policy gave up.
+        RetryAborted = "retry_aborted",
+        /// The planner decided something that is not allowed.
+        PlannerError = "planner_error",
+        /// The agent returned an error.
+        AgentError = "agent_error",
+        /// The agent's component was stopped by a trap or a limit.
+        AgentTrap = "agent_trap",
+        /// A component broke its contract with the host.
+        ContractViolation = "contract_violation",
+        /// Its owner cancelled it.
+        CanceledByOwner = "canceled_by_owner",
+        /// A run above it was cancelled.
+        CanceledByParent = "canceled_by_parent",
+        /// The host was shut down.
+        HostShutdown = "host_shutdown",
+        /// The host lost its lease.
+        LeaseLost = "lease_lost",
+        /// The host that executed it died.
+        InterruptedByRestart = "interrupted_by_restart",
+        /// The store refused a record.
+        PersistFailed = "persist_failed",
+        /// Put off to a later time.
+        Deferred = "deferred",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_word_reads_back_and_unknown_ones_are_errors() {
+        for status in Status::ALL {
+            assert_eq!(status.as_str().parse(), Ok(*status));
+        }
+        for reason in StopReason::ALL {
+            assert_eq!(reason.as_str().parse(), Ok(*reason));
+        }
+        let error = "finished".parse::<Status>().expect_err("not one of ours");
+        assert!(error.to_string().starts_with("unknown status \"finished\", known are: queued,"));
+    }
+}

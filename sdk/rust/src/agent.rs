@@ -1,0 +1,175 @@
+//! Writing an agent: [`Agent`] and [`export_agent!`](crate::export_agent!).
+
+mod stream;
+
+pub use crate::bindings::agent::exports::taskrun::plugin::planner::{
+    Annotation, AwaitClarification, AwaitExternalTools, AwaitItem, AwaitQuestions, AwaitRequest,
+    Decision, ExternalTool, FinalResponse, FinalToolResult, PlanInput, PlanResult, PlanResumeInput,
+    PlannerError, Question, QuestionOption, Reminder, Termination, TerminationReason, ToolFailure,
+    ToolOutcome, ToolOutput, ToolRequest,
+};
+pub use crate::types::{Message, Part, Role, Usage};
+pub use stream::{Answer, consume_stream};
+
+/// A component that decides. It must decide the same from the same input: after a crash a step
+/// is repeated.
+pub trait Agent {
+    /// Decides the first step of a run.
+    ///
+    /// # Errors
+    ///
+    /// When the agent gives up; the run fails.
+    fn start(input: PlanInput) -> Result<PlanResult, PlannerError>;
+
+    /// Decides each later step, after tool calls or answers.
+    ///
+    /// # Errors
+    ///
+    /// When the agent gives up; the run fails.
+    fn resume(input: PlanResumeInput) -> Result<PlanResult, PlannerError>;
+}
+
+/// The text of the last message of role `user`, which in the first step is the task.
+#[must_use]
+pub fn task(messages: &[Message]) -> Option<String> {
+    messages.iter().rev().find(|message| message.role == Role::User).map(Message::plain_text)
+}
+
+impl PlanResult {
+    /// A step that answers `decision` and nothing else.
+    #[must_use]
+    pub fn new(decision: Decision) -> Self {
+        Self { decision, streamed: false, expected_children: None, notes: Vec::new() }
+    }
+
+    /// Calls tools; at least one.
+    #[must_use]
+    pub fn tool_calls(requests: Vec<ToolRequest>) -> Self {
+        Self::new(Decision::ToolCalls(requests))
+    }
+
+    /// Ends the run with a text.
+    #[must_use]
+    pub fn final_text(text: impl Into<String>) -> Self {
+        Self::final_message(Message::text(Role::Assistant, text))
+    }
+
+    /// Ends the run with a message.
+    #[must_use]
+    pub fn final_message(message: Message) -> Self {
+        Self::new(Decision::FinalResponse(FinalResponse { message }))
+    }
+
+    /// Says that the answer's text already went out in chunks.
+    #[must_use]
+    pub fn streamed(mut self) -> Self {
+        self.streamed = true;
+        self
+    }
+
+    /// Adds a remark for whoever watches the run.
+    #[must_use]
+    pub fn note(mut self, text: impl Into<String>) -> Self {
+        self.notes.push(Annotation { text: text.into(), labels: Vec::new() });
+        self
+    }
+}
+
+impl ToolRequest {
+    /// A call of `name`, such as `workspace/read`, with arguments given as JSON. The host makes
+    /// its id.
+    #[must_use]
+    pub fn new(name: impl Into<String>, payload: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            payload: payload.into(),
+            tool_call_id: None,
+            parent_tool_call_id: None,
+        }
+    }
+
+    /// Keeps a model's own id for the call.
+    #[must_use]
+    pub fn id(mut self, tool_call_id: impl Into<String>) -> Self {
+        self.tool_call_id = Some(tool_call_id.into());
+        self
+    }
+}
+
+impl PlannerError {
+    /// An error without code and causes.
+    #[must_use]
+    pub fn new(message: impl Into<String>) -> Self {
+        Self { code: None, message: message.into(), causes: Vec::new() }
+    }
+
+    /// Adds a short lower-case word for programs.
+    #[must_use]
+    pub fn code(mut self, code: impl Into<String>) -> Self {
+        self.code = Some(code.into());
+        self
+    }
+}
+
+impl TerminationReason {
+    /// The case's name in the contract.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::TimeBudget => "time-budget",
+            Self::ToolCap => "tool-cap",
+            Self::FailureCap => "failure-cap",
+            Self::TurnCap => "turn-cap",
+            Self::TokenCap => "token-cap",
+            Self::CostCap => "cost-cap",
+        }
+    }
+}
+
+/// The two functions that an agent exports.
+#[doc(hidden)]
+pub type Entries = (
+    fn(PlanInput) -> Result<PlanResult, PlannerError>,
+    fn(PlanResumeInput) -> Result<PlanResult, PlannerError>,
+);
+
+/// Makes a type that implements [`Agent`] this component's agent. Exports
+/// nothing on other targets than WebAssembly.
+#[macro_export]
+macro_rules! export_agent {
+    ($agent:ty) => {
+        const _: () = {
+            struct Exported;
+
+            impl $crate::bindings::agent::exports::taskrun::plugin::planner::Guest for Exported {
+                fn plan_start(
+                    input: $crate::agent::PlanInput,
+                ) -> ::std::result::Result<$crate::agent::PlanResult, $crate::agent::PlannerError>
+                {
+                    $crate::panics::install_hook();
+                    <$agent as $crate::agent::Agent>::start(input)
+                }
+
+                fn plan_resume(
+                    input: $crate::agent::PlanResumeInput,
+                ) -> ::std::result::Result<$crate::agent::PlanResult, $crate::agent::PlannerError>
+                {
+                    $crate::panics::install_hook();
+                    <$agent as $crate::agent::Agent>::resume(input)
+                }
+            }
+
+            #[cfg(target_arch = "wasm32")]
+            $crate::bindings::agent::export_agent_world!(
+                Exported with_types_in $crate::bindings::agent
+            );
+
+            // Elsewhere nothing calls these, and nothing is unused for that.
+            #[cfg(not(target_arch = "wasm32"))]
+            const _: $crate::agent::Entries = {
+                use $crate::bindings::agent::exports::taskrun::plugin::planner::Guest;
+                (<Exported as Guest>::plan_start, <Exported as Guest>::plan_resume)
+            };
+        };
+    };
+}

@@ -1,0 +1,75 @@
+//! What an author needs to write agents and tools for `taskrun` in Rust.
+//!
+//! A guest is a `cdylib` crate for `wasm32-unknown-unknown` (or `wasm32-wasip2`, for code that
+//! wants files through `std::fs`). A **tool** lists its functions with [`tool!`]:
+//!
+//! ```
+//! use taskrun_guest::tool::{Failure, ToolCall, ToolResult};
+//!
+//! const MEASURE: &str = r#"{
+//!     "type": "object",
+//!     "properties": {"text": {"type": "string"}},
+//!     "required": ["text"],
+//!     "additionalProperties": false
+//! }"#;
+//!
+//! fn measure(call: &ToolCall) -> Result<ToolResult, Failure> {
+//!     Ok(ToolResult::new(call.payload.len().to_string()))
+//! }
+//!
+//! taskrun_guest::tool! {
+//!     /// Tells how many bytes its arguments have.
+//!     fn measure(MEASURE, read_only) => measure;
+//! }
+//! # fn main() {}
+//! ```
+//!
+//! An **agent** implements [`agent::Agent`] and names itself in [`export_agent!`]:
+//!
+//! ```
+//! use taskrun_guest::agent::{Agent, PlanInput, PlanResult, PlanResumeInput, PlannerError};
+//!
+//! struct Parrot;
+//!
+//! impl Agent for Parrot {
+//!     fn start(input: PlanInput) -> Result<PlanResult, PlannerError> {
+//!         Ok(PlanResult::final_text(taskrun_guest::agent::task(&input.messages).unwrap_or_default()))
+//!     }
+//!
+//!     fn resume(_: PlanResumeInput) -> Result<PlanResult, PlannerError> {
+//!         Err(PlannerError::new("a parrot calls no tools"))
+//!     }
+//! }
+//!
+//! taskrun_guest::export_agent!(Parrot);
+//! # fn main() {}
+//! ```
+//!
+//! Every other module is a capability of the host, one for each interface of the contract. What a
+//! guest calls ends up in its component's import list, which is what it asks the operator for;
+//! what it does not call does not. `log` is always there: a panic is written to the run's log
+//! before it ends the call.
+//!
+//! On any target but WebAssembly the capabilities are stand-ins ([`native`]), so that
+//! `cargo test` runs a guest's logic on the author's machine.
+
+pub mod agent;
+#[doc(hidden)]
+pub mod bindings;
+mod capabilities;
+#[cfg(not(target_arch = "wasm32"))]
+pub mod native;
+#[doc(hidden)]
+pub mod panics;
+pub mod tool;
+pub mod types;
+
+pub use capabilities::{
+    cancellation, clock, events, http, log, memory, metrics, model, prompts, random, reminders,
+    run, secrets, state, workspace,
+};
+
+#[cfg(target_arch = "wasm32")]
+pub(crate) use bindings::agent::taskrun::plugin as host;
+#[cfg(not(target_arch = "wasm32"))]
+pub(crate) use native::imports as host;

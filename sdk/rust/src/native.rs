@@ -1,0 +1,162 @@
+//! Stand-ins for the host, for `cargo test` on the author's machine. Each thread, and so each
+//! test, has a host of its own.
+//!
+//! ```
+//! use taskrun_guest::{clock, native, workspace};
+//!
+//! native::host(|host| {
+//!     host.now_ms = 1_000;
+//!     host.files.insert("notes/today.md".into(), b"buy milk".to_vec());
+//! });
+//!
+//! clock::sleep(500).expect("nobody cancels");
+//! assert_eq!(clock::now(), 1_500);
+//! assert_eq!(workspace::read("notes/today.md", 4, 100).expect("it is there"), b"milk");
+//! ```
+
+mod ask;
+pub(crate) mod imports;
+mod workspace;
+
+use crate::{
+    bindings::agent::taskrun::plugin::{
+        http::{HttpError, Request, Response},
+        log::Level,
+        memory::Fact,
+        model::{Chunk, CompletionRequest, ModelError},
+        reminders::ReminderSpec,
+        run::Remaining,
+    },
+    types::{Label, RunContext, Thinking, ToolSpec, Usage},
+};
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet, VecDeque},
+};
+
+/// Everything the stand-ins know, and everything that was asked of them. Tests set it up before
+/// and look at it after, with [`host`].
+#[derive(Debug)]
+pub struct Host {
+    /// The time, in milliseconds since 1970. Starts at 0; only [`clock::sleep`](crate::clock)
+    /// moves it on.
+    pub now_ms: u64,
+    /// Whether the run is being cancelled.
+    pub cancel_requested: bool,
+    /// Where the random numbers come from: the same seed, the same numbers.
+    pub random_seed: u64,
+    /// The workspace: contents by path. The directories above a file are there with it.
+    pub files: BTreeMap<String, Vec<u8>>,
+    /// Directories that were made empty.
+    pub directories: BTreeSet<String>,
+    /// Secrets by name.
+    pub secrets: BTreeMap<String, String>,
+    /// The run's state.
+    pub state: BTreeMap<String, String>,
+    /// What memory holds.
+    pub facts: Vec<Fact>,
+    /// Texts of prompts by id, given as they are.
+    pub prompts: BTreeMap<String, String>,
+    /// Notes that were left.
+    pub reminders: BTreeMap<String, ReminderSpec>,
+    /// The run, as the guest may know it.
+    pub context: RunContext,
+    /// What is left of the budget.
+    pub remaining: Remaining,
+    /// Tools that the agent may use.
+    pub tools: Vec<ToolSpec>,
+    /// Answers of the model, the next one first. Without one it is `unavailable`.
+    pub completions: VecDeque<Result<Vec<Chunk>, ModelError>>,
+    /// What the model was asked.
+    pub completion_requests: Vec<CompletionRequest>,
+    /// Answers of the network, the next one first. Without one it is `unreachable`.
+    pub http_answers: VecDeque<Result<Response, HttpError>>,
+    /// What was sent to the network.
+    pub http_requests: Vec<Request>,
+    /// Lines of the log, which also go to standard error.
+    pub log: Vec<(Level, String, Vec<Label>)>,
+    /// What observers were told.
+    pub events: Vec<Event>,
+    /// Sums of counters by name.
+    pub counters: BTreeMap<String, u64>,
+    /// Measurements by name.
+    pub values: BTreeMap<String, Vec<f64>>,
+}
+
+/// Something observers were told.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// By `assistant-chunk`.
+    Chunk(String),
+    /// By `assistant-message`.
+    Message(String),
+    /// By `tool-call-args-delta`: id, name, fragment.
+    ArgsDelta(String, String, String),
+    /// By `planner-thinking-block`.
+    Thinking(Thinking),
+    /// By `planner-thought`.
+    Thought(String, Vec<Label>),
+    /// By `usage-delta`.
+    Usage(Usage),
+}
+
+thread_local! {
+    static HOST: RefCell<Host> = RefCell::new(Host::new());
+}
+
+/// Gives access to this thread's host.
+///
+/// # Panics
+///
+/// When called, or a capability is used, inside `act`.
+pub fn host<T>(act: impl FnOnce(&mut Host) -> T) -> T {
+    HOST.with(|host| act(&mut host.borrow_mut()))
+}
+
+/// Makes this thread's host as it was at the start.
+pub fn reset() {
+    host(|host| *host = Host::new());
+}
+
+impl Host {
+    fn new() -> Self {
+        Self {
+            now_ms: 0,
+            cancel_requested: false,
+            random_seed: 0,
+            files: BTreeMap::new(),
+            directories: BTreeSet::new(),
+            secrets: BTreeMap::new(),
+            state: BTreeMap::new(),
+            facts: Vec::new(),
+            prompts: BTreeMap::new(),
+            reminders: BTreeMap::new(),
+            context: RunContext {
+                run_id: "run-1".into(),
+                parent_run_id: None,
+                root_run_id: "run-1".into(),
+                session_id: "session-1".into(),
+                parent_session_id: "session-0".into(),
+                owner_user_id: "user-1".into(),
+                app_name: None,
+                agent_name: "agent".into(),
+                turn: 1,
+                attempt: 1,
+                depth: 0,
+                parent_tool_call_id: None,
+                labels: Vec::new(),
+                envelope: Vec::new(),
+            },
+            remaining: Remaining { call_time: 10_000, turns: None, tool_calls: None, tokens: None },
+            tools: Vec::new(),
+            completions: VecDeque::new(),
+            completion_requests: Vec::new(),
+            http_answers: VecDeque::new(),
+            http_requests: Vec::new(),
+            log: Vec::new(),
+            events: Vec::new(),
+            counters: BTreeMap::new(),
+            values: BTreeMap::new(),
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Values that several interfaces share, with what makes them pleasant to build.
+
+pub use crate::bindings::agent::taskrun::plugin::types::{
+    Bounds, DurationMs, Label, Message, Part, RetryHint, RetryReason, Role, RunContext, Telemetry,
+    Thinking, TimestampMs, ToolAnswer, ToolError, ToolHints, ToolSpec, ToolUse, Usage,
+};
+
+impl Message {
+    /// A message of one text.
+    #[must_use]
+    pub fn text(role: Role, text: impl Into<String>) -> Self {
+        Self { role, parts: vec![Part::Text(text.into())] }
+    }
+
+    /// Its texts, joined; all other parts left out.
+    #[must_use]
+    pub fn plain_text(&self) -> String {
+        self.parts
+            .iter()
+            .filter_map(|part| match part {
+                Part::Text(text) => Some(text.as_str()),
+                Part::Thinking(_) | Part::ToolUse(_) | Part::ToolAnswer(_) | Part::Json(_) => None,
+            })
+            .collect()
+    }
+}
+
+impl ToolError {
+    /// An error without code and causes.
+    #[must_use]
+    pub fn new(message: impl Into<String>) -> Self {
+        Self { code: None, message: message.into(), causes: Vec::new() }
+    }
+}
+
+impl RetryHint {
+    /// A hint about the function `tool`, with nothing but its reason.
+    #[must_use]
+    pub fn new(reason: RetryReason, tool: impl Into<String>) -> Self {
+        Self {
+            reason,
+            tool: tool.into(),
+            restrict_to_tool: false,
+            missing_fields: Vec::new(),
+            example_input: None,
+            prior_input: None,
+            clarifying_question: None,
+            message: None,
+        }
+    }
+
+    /// Adds advice for the model.
+    #[must_use]
+    pub fn advice(mut self, message: impl Into<String>) -> Self {
+        self.message = Some(message.into());
+        self
+    }
+
+    /// Adds arguments that would have been accepted, as JSON.
+    #[must_use]
+    pub fn example(mut self, input: impl Into<String>) -> Self {
+        self.example_input = Some(input.into());
+        self
+    }
+}
+
+impl Bounds {
+    /// All `returned` items there are.
+    #[must_use]
+    pub fn whole(returned: u64) -> Self {
+        Self {
+            returned,
+            total: Some(returned),
+            truncated: false,
+            continuation: None,
+            refinement: None,
+        }
+    }
+
+    /// Some of the items; `refinement` says in words how to ask for less, or for the rest.
+    #[must_use]
+    pub fn truncated(returned: u64, total: Option<u64>, refinement: impl Into<String>) -> Self {
+        Self {
+            returned,
+            total,
+            truncated: true,
+            continuation: None,
+            refinement: Some(refinement.into()),
+        }
+    }
+
+    /// Adds the arguments, as JSON, of the call that continues where this one stopped.
+    #[must_use]
+    pub fn continued_by(mut self, input: impl Into<String>) -> Self {
+        self.continuation = Some(input.into());
+        self
+    }
+}
+
+impl Default for ToolHints {
+    /// Promises nothing.
+    fn default() -> Self {
+        Self {
+            read_only: false,
+            destructive: false,
+            idempotent: false,
+            terminal: false,
+            bounded: false,
+        }
+    }
+}
+
+impl ToolSpec {
+    /// A function that promises nothing. `input_schema` is a JSON schema of type `object`.
+    #[must_use]
+    pub fn new(
+        name: impl Into<String>,
+        description: impl Into<String>,
+        input_schema: impl Into<String>,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            title: None,
+            description: description.into(),
+            input_schema: input_schema.into(),
+            output_schema: None,
+            hints: ToolHints::default(),
+            timeout: None,
+            tags: Vec::new(),
+        }
+    }
+
+    /// Adds a few words for people.
+    #[must_use]
+    pub fn title(mut self, title: impl Into<String>) -> Self {
+        self.title = Some(title.into());
+        self
+    }
+
+    /// Adds a JSON schema of the result.
+    #[must_use]
+    pub fn output(mut self, schema: impl Into<String>) -> Self {
+        self.output_schema = Some(schema.into());
+        self
+    }
+
+    /// Promises that it changes nothing anywhere, and so that it may be repeated.
+    #[must_use]
+    pub fn read_only(mut self) -> Self {
+        self.hints.read_only = true;
+        self.hints.idempotent = true;
+        self
+    }
+
+    /// Warns that it may destroy what cannot be had back.
+    #[must_use]
+    pub fn destructive(mut self) -> Self {
+        self.hints.destructive = true;
+        self
+    }
+
+    /// Promises that a second call with the same id and arguments has no further effect.
+    #[must_use]
+    pub fn idempotent(mut self) -> Self {
+        self.hints.idempotent = true;
+        self
+    }
+
+    /// Makes its answer end the run.
+    #[must_use]
+    pub fn terminal(mut self) -> Self {
+        self.hints.terminal = true;
+        self
+    }
+
+    /// Promises that its results carry `bounds`.
+    #[must_use]
+    pub fn bounded(mut self) -> Self {
+        self.hints.bounded = true;
+        self
+    }
+
+    /// Sets how long a call may take.
+    #[must_use]
+    pub fn timeout_ms(mut self, timeout_ms: DurationMs) -> Self {
+        self.timeout = Some(timeout_ms);
+        self
+    }
+
+    /// Adds a word that policies select by.
+    #[must_use]
+    pub fn tag(mut self, tag: impl Into<String>) -> Self {
+        self.tags.push(tag.into());
+        self
+    }
+}

@@ -1,0 +1,8 @@
+//! A whole host in a temporary folder, for tests: policy, components, engine, store, controller,
+//! reached through the public interfaces only.
+
+mod house;
+mod script;
+
+pub use house::{Builder, House, Storage, engine};
+pub use script::Script;

@@ -1,0 +1,32 @@
+//! The demo, as a stranger runs it.
+
+use crate::project::Project;
+
+#[test]
+fn the_demo_shows_three_lives_twice_and_leaves_a_store_to_look_at() {
+    let project = Project::new();
+    for _ in 0..2 {
+        let ran = project.run(&["demo"]);
+        assert_eq!(ran.code, 0, "{ran:?}");
+        let all = format!("{}{}", ran.stdout, ran.stderr);
+        // An answer with a citation, a refusal with its rule, and a stop with its reason.
+        assert!(all.contains("docs/") && all.contains(".md:"), "{all}");
+        assert!(all.contains("workspace-write: **") && all.contains("taskrun.toml:"), "{all}");
+        assert!(all.contains("deadline"), "{all}");
+    }
+    let left = ["--config", "taskrun-demo/taskrun.toml"];
+    let with = |args: &[&str]| {
+        let all: Vec<&str> = left.iter().chain(args).copied().collect();
+        let ran = project.run(&all);
+        assert_eq!(ran.code, 0, "{ran:?}");
+        ran
+    };
+    let runs = with(&["ps", "-a", "-o", "json"]).json();
+    let runs = runs["runs"].as_array().expect("runs").clone();
+    assert_eq!(runs.len(), 6);
+    for run in &runs {
+        let id = run["id"].as_str().expect("an id");
+        assert_eq!(with(&["get", id, "-o", "json"]).json()["id"], run["id"]);
+        assert!(with(&["transcript", id]).stdout.contains("user"));
+    }
+}

@@ -1,0 +1,107 @@
+//! Bad input gets a clear error, and nothing is lost.
+
+use crate::project::{Project, Ran};
+
+/// The program refuses with this exit code, and says each of these things.
+fn refuses(ran: &Ran, code: i32, says: &[&str]) {
+    assert_eq!(ran.code, code, "{ran:?}");
+    for text in says {
+        assert!(ran.stderr.contains(text), "{text:?} is missing: {}", ran.stderr);
+    }
+    let error = ran.error();
+    assert!(error["code"].is_string() && error["message"].is_string(), "{error}");
+    assert!(error["hint"].as_str().is_some_and(|hint| !hint.is_empty()), "{error}");
+    assert!(!ran.stderr.contains("panicked"), "{ran:?}");
+}
+
+#[test]
+fn wrong_requests_are_refused_with_a_hint_and_leave_nothing_behind() {
+    let project = Project::new();
+    refuses(&project.run(&["run", "readonly_reseacher", "x"]), 2, &["readonly_researcher"]);
+    refuses(&project.run(&["run", "worker", "  "]), 2, &["empty task"]);
+    refuses(&project.run(&["get", "nobody"]), 2, &["not found"]);
+    refuses(&project.run(&["cancel", "nobody"]), 2, &["not found"]);
+    refuses(&project.run(&["wait", "nobody"]), 2, &["not found"]);
+    refuses(&project.run(&["ps", "--status", "finished"]), 2, &["finished", "completed"]);
+    let runs = project.run(&["ps", "-a", "-o", "json"]).json();
+    assert_eq!(runs["runs"].as_array().map(Vec::len), Some(0));
+}
+
+#[test]
+fn a_mistake_in_the_policy_is_shown_with_its_place_and_what_to_write() {
+    let project = Project::new();
+    let policy = std::fs::read_to_string(project.path().join("taskrun.toml")).expect("a policy");
+    let typo = policy.replace("[agent.worker]\ncomponent", "[agent.worker]\ncomponnet");
+    project.write("taskrun.toml", typo.as_bytes());
+    let line = 1 + typo.lines().position(|line| line.contains("componnet")).expect("the line");
+    let place = format!("taskrun.toml:{line}:1");
+    refuses(&project.run(&["run", "worker", "x"]), 2, &["componnet", "`component`", &place]);
+}
+
+#[test]
+fn components_that_do_not_fit_are_refused_in_words() {
+    let project = Project::new();
+    let file = "components/scripted.wasm";
+    let whole = std::fs::read(project.path().join(file)).expect("a component");
+    let core = b"\0asm\x01\0\0\0";
+    let tool = std::fs::read(project.path().join("components/workspace.wasm")).expect("a tool");
+    let table: [(&[u8], &str); 5] = [
+        (&whole[..whole.len() / 2], "cut off"),
+        (core, "core module"),
+        (&tool, "planner"),
+        (b"", "empty"),
+        (b"hello", "not a WebAssembly component"),
+    ];
+    for (bytes, word) in table {
+        project.write(file, bytes);
+        refuses(&project.run(&["run", "worker", "x"]), 2, &[word, "scripted.wasm"]);
+    }
+    project.write(file, &whole);
+    let ran = project.run(&["run", "worker", "fits again", "--wait"]);
+    assert_eq!((ran.code, ran.stdout.trim()), (0, "fits again"), "{ran:?}");
+}
+
+#[test]
+fn a_component_without_a_rule_for_what_it_imports_is_refused_with_the_line_to_add() {
+    let project = Project::new();
+    let policy = std::fs::read_to_string(project.path().join("taskrun.toml")).expect("a policy");
+    let without = policy.replace("deny = [\"workspace-write: **\"]\n", "");
+    project.write("taskrun.toml", without.as_bytes());
+    let ran = project.run(&["run", "readonly_researcher", "x"]);
+    refuses(&ran, 4, &["readonly_researcher", "allow = [\"workspace-write: "]);
+}
+
+#[test]
+fn a_locked_a_newer_and_a_foreign_store_are_refused_and_left_alone() {
+    let project = Project::new();
+    let ran = project.run(&["run", "worker", "kept", "--wait"]);
+    let kept = (ran.code, ran.stdout.trim().to_owned());
+    assert_eq!(kept, (0, "kept".to_owned()), "{ran:?}");
+    project.kill_hosts();
+    let file = project.path().join(".taskrun/taskrun.db");
+
+    let other = rusqlite::Connection::open(&file).expect("opens");
+    other.execute_batch("PRAGMA locking_mode=EXCLUSIVE; BEGIN EXCLUSIVE").expect("locked");
+    refuses(&project.run(&["ps"]), 10, &["locked"]);
+    other.execute_batch("ROLLBACK").expect("unlocked");
+    drop(other);
+
+    let other = rusqlite::Connection::open(&file).expect("opens");
+    let version: i64 =
+        other.query_row("PRAGMA user_version", [], |row| row.get(0)).expect("a version");
+    other.execute_batch(&format!("PRAGMA user_version={}", version + 1)).expect("newer");
+    drop(other);
+    refuses(&project.run(&["ps"]), 10, &["unsupported store version"]);
+    let other = rusqlite::Connection::open(&file).expect("opens");
+    other.execute_batch(&format!("PRAGMA user_version={version}")).expect("as it was");
+    drop(other);
+
+    let runs = project.run(&["ps", "-a", "-o", "json"]).json();
+    assert_eq!(runs["runs"][0]["result"], "kept");
+
+    let foreign = Project::new();
+    foreign.write(".taskrun/taskrun.db", b"this is no store, it is a letter to my aunt");
+    refuses(&foreign.run(&["ps"]), 10, &["not a store"]);
+    let letter = std::fs::read(foreign.path().join(".taskrun/taskrun.db")).expect("still there");
+    assert!(letter.starts_with(b"this is no store"));
+}

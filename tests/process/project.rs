@@ -1,0 +1,175 @@
+//! A project in a temporary folder, and the program in it.
+
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+use taskrun_examples::{RESEARCHER, SCRIPTED, SCRIPTED_TOOL, WORKSPACE, evil};
+
+/// How long a test waits for something that must happen.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const POLICY: &str = r#"[tool.workspace]
+component = "components/workspace.wasm"
+
+[tool.scripted]
+component = "components/scripted-tool.wasm"
+
+[agent.readonly_researcher]
+component = "components/researcher.wasm"
+tools = ["workspace/list", "workspace/search", "workspace/read"]
+allow = ["workspace-read: docs/**"]
+deny = ["workspace-write: **"]
+
+[agent.worker]
+component = "components/scripted.wasm"
+tools = ["scripted/*"]
+
+[agent.spinner]
+component = "components/evil-agent.wasm"
+limits = { step = "10m" }
+"#;
+
+/// A project; its folder is removed with it, and the host process it started is ended.
+pub(crate) struct Project {
+    folder: tempfile::TempDir,
+}
+
+/// What a program printed.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl From<Output> for Ran {
+    fn from(output: Output) -> Self {
+        Self {
+            code: output.status.code().unwrap_or(-1),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+}
+
+impl Ran {
+    /// What it printed, as JSON.
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// The last line of stderr, which is JSON when the program failed in a pipe.
+    pub(crate) fn error(&self) -> Value {
+        let line = self.stderr.lines().last().unwrap_or_default();
+        let parsed: Value =
+            serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {self:?}"));
+        parsed["error"].clone()
+    }
+
+    /// The id that it printed.
+    pub(crate) fn id(&self) -> String {
+        assert_eq!(self.code, 0, "{self:?}");
+        self.stdout.trim().to_owned()
+    }
+}
+
+impl Project {
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let project = Self { folder };
+        for (name, bytes) in [
+            ("workspace", WORKSPACE.bytes),
+            ("researcher", RESEARCHER.bytes),
+            ("scripted", SCRIPTED.bytes),
+            ("scripted-tool", SCRIPTED_TOOL.bytes),
+            ("evil-agent", evil::AGENT.bytes),
+        ] {
+            project.write(&format!("components/{name}.wasm"), bytes);
+        }
+        project.write("docs/a.md", b"# Apples\n\nApples are kept in the cellar.\n");
+        project.write("taskrun.toml", POLICY.as_bytes());
+        project
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub(crate) fn write(&self, path: &str, contents: &[u8]) {
+        let file = self.path().join(path);
+        std::fs::create_dir_all(file.parent().expect("beneath the folder")).expect("a folder");
+        std::fs::write(file, contents).expect("written");
+    }
+
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_taskrun"));
+        command.args(args).current_dir(self.path()).stdin(Stdio::null());
+        for name in ["TASKRUN_CONFIG", "TASKRUN_DATA_DIR", "TASKRUN_TENANT", "TASKRUN_OUTPUT"] {
+            command.env_remove(name);
+        }
+        command
+    }
+
+    /// Runs the program to its end.
+    pub(crate) fn run(&self, args: &[&str]) -> Ran {
+        self.command(args).output().expect("starts").into()
+    }
+
+    /// Starts the program and leaves it running.
+    pub(crate) fn start(&self, args: &[&str]) -> Child {
+        let mut command = self.command(args);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts")
+    }
+
+    /// The run as JSON.
+    pub(crate) fn get(&self, id: &str) -> Value {
+        let ran = self.run(&["get", id, "-o", "json"]);
+        assert_eq!(ran.code, 0, "{ran:?}");
+        ran.json()
+    }
+
+    /// Waits until the run has a status, by asking for it.
+    pub(crate) fn reach(&self, id: &str, status: &str) -> Value {
+        let tries = PATIENCE.as_secs();
+        for _ in 0..tries {
+            // Each wait lasts until the run ends or a second is over.
+            let run = self.get(id);
+            if run["status"] == status {
+                return run;
+            }
+            self.run(&["wait", id, "--for", status, "--timeout", "1s"]);
+        }
+        panic!("{id} does not become {status}: {}", self.get(id));
+    }
+
+    /// The live hosts of the project, as processes.
+    pub(crate) fn hosts(&self) -> Vec<i32> {
+        let ran = self.run(&["doctor", "-o", "json"]);
+        let hosts = ran.json()["hosts"].as_array().cloned().unwrap_or_default();
+        let pids = hosts.iter().filter_map(|host| host["pid"].as_i64());
+        pids.filter_map(|pid| i32::try_from(pid).ok()).collect()
+    }
+
+    /// Ends the hosts of this project the hard way.
+    pub(crate) fn kill_hosts(&self) -> usize {
+        let hosts = self.hosts();
+        for pid in &hosts {
+            let pid = rustix::process::Pid::from_raw(*pid).expect("a process");
+            rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("killed");
+        }
+        hosts.len()
+    }
+}
+
+impl Drop for Project {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let log = std::fs::read_to_string(self.path().join(".taskrun/host.log"));
+            eprintln!("host.log: {}", log.unwrap_or_default());
+        } else {
+            self.kill_hosts();
+        }
+    }
+}

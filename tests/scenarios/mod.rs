@@ -1,0 +1,5 @@
+//! The scenarios of the systems that this project brings together, each under its id.
+
+mod driver;
+mod ts_basic;
+mod ts_result;
