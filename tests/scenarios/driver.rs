@@ -268,3 +268,63 @@ async fn closing_cancels_what_runs_and_accepts_nothing_more() {
     let error = house.controller.spawn(&house.scope, &request).await.expect_err("closed");
     assert_eq!(error.code(), "closed");
 }
+
+#[tokio::test]
+async fn a_refusal_is_no_longer_than_its_reader_can_bear() {
+    let house = Builder::new(POLICY).open().await;
+    let many: serde_json::Map<_, _> = (0..5_000).map(|i| (format!("key-{i}"), json!(i))).collect();
+    let script = Script::new().call("c", "lookup/lookup", many.into()).then().reply("went on");
+    let id = house.spawn(&house.request("worker", &script.task())).await;
+    assert_eq!(house.end(&id).await.status(), Status::Completed);
+    let outputs = outputs(&house, &id).await;
+    let failure = failure(&outputs[0]);
+    let hint = failure.retry_hint.as_ref().expect("a hint");
+    assert!(failure.error.message.len() < 4_096, "{} bytes", failure.error.message.len());
+    assert_eq!(hint.prior_input, None, "too long to be handed back");
+}
+
+#[tokio::test]
+async fn nobody_starts_a_run_in_the_name_of_another() {
+    let house = Builder::new(POLICY).open().await;
+    let request =
+        SpawnRequest { idempotency_key: Some("key".into()), ..house.request("worker", "hello") };
+    let own = house.scope.clone().owner("user-a").session("parent-a");
+    house.controller.spawn(&own, &request).await.expect("their own");
+    for other in [house.scope.clone().owner("user-b"), house.scope.clone().session("parent-b")] {
+        let error = house.controller.spawn(&other, &request).await.expect_err("not theirs");
+        assert_eq!(error.code(), "forbidden");
+    }
+    // The same key of another owner has nothing to do with it.
+    let theirs = SpawnRequest { owner_user_id: "user-b".into(), ..request };
+    house.controller.spawn(&house.scope, &theirs).await.expect("a run of its own");
+}
+
+#[tokio::test]
+async fn a_time_out_is_seen_however_fast_the_calls_are() {
+    let clock = Arc::new(SimulatedClock::new(Timestamp(1_000)));
+    let house = Builder::new(POLICY).clock(clock.clone()).open().await;
+    // Each wait is shorter than the time-out; together they are longer.
+    let script = Script::new()
+        .sleep(600)
+        .call("c", "lookup/lookup", json!({ "result": 1 }))
+        .then()
+        .sleep(600)
+        .reply("too late");
+    let request = SpawnRequest {
+        timeout: Some(Duration::from_secs(1)),
+        ..house.request("worker", &script.task())
+    };
+    let id = house.spawn(&request).await;
+    let moving = async {
+        loop {
+            clock.advance_to_next(Duration::from_secs(1)).await;
+            tokio::task::yield_now().await;
+        }
+    };
+    let run = tokio::select! {
+        run = house.end(&id) => run,
+        () = moving => unreachable!("it moves for ever"),
+    };
+    let view = RunView::from(&run);
+    assert_eq!((view.status, view.stop_reason), (Status::Failed, Some(StopReason::RunTimeout)));
+}

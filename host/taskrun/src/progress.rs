@@ -189,7 +189,7 @@ pub fn first_chars(text: &str, max: usize) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{Message, Role};
+    use crate::message::{Message, Part, Role};
 
     fn chunk(text: &str) -> Event {
         Event::AssistantChunk { text: text.to_owned() }
@@ -220,6 +220,14 @@ mod tests {
         for (events, expected) in table {
             assert_eq!(reply(events).result().as_deref(), *expected, "{events:?}");
         }
+    }
+
+    #[test]
+    fn structured_data_is_an_answer_where_there_is_no_text() {
+        let json = Part::Json("{\"a\":1}".to_owned());
+        let message = Message { role: Role::Assistant, parts: vec![json] };
+        let event = Event::AssistantMessage { message, usage: None, model: None };
+        assert_eq!(reply(&[event]).result().as_deref(), Some("{\"a\":1}"));
     }
 
     #[test]

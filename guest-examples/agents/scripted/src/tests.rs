@@ -91,9 +91,9 @@ fn after_the_last_step_the_reply_held_back_ends_the_run() {
 }
 
 #[test]
-fn an_error_is_sticky() {
+fn an_error_is_sticky_and_the_last_one_counts() {
     let error = start(r#"{"ops":[{"err":"one"},{"reply":"r"},{"err":"two"},{"set":["k","v"]}]}"#);
-    assert_eq!(error.expect_err("it fails").message, "one");
+    assert_eq!(error.expect_err("it fails").message, "two");
     assert_eq!(events(), [Event::Message("r".into())]);
     assert_eq!(state::get("k").as_deref(), Some("v"));
 }

@@ -173,3 +173,106 @@ fn shown(output: &ToolOutput) -> ToolAnswer {
     };
     ToolAnswer { tool_call_id: output.tool_call_id.clone(), content, is_error }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{ToolError, ToolUse};
+    use crate::ports::tool::ToolFailure;
+
+    fn asked(ids: &[&str]) -> Event {
+        let parts = ids.iter().map(|id| {
+            Part::ToolUse(ToolUse {
+                tool_call_id: (*id).to_owned(),
+                name: "t/f".to_owned(),
+                payload: "{}".to_owned(),
+            })
+        });
+        let message = Message { role: Role::Assistant, parts: parts.collect() };
+        Event::AssistantMessage { message, usage: None, model: None }
+    }
+
+    fn answered(id: &str, outcome: ToolOutcome) -> Event {
+        let result_bytes = match &outcome {
+            ToolOutcome::Value(value) => value.len() as u64,
+            ToolOutcome::Failure(_) => 0,
+        };
+        let output = Box::new(ToolOutput {
+            name: "t/f".to_owned(),
+            tool_call_id: id.to_owned(),
+            payload: "{}".to_owned(),
+            outcome,
+            result_bytes,
+            result_omitted: None,
+            server_data: None,
+            bounds: None,
+            telemetry: None,
+        });
+        Event::ToolResult { output, duration_ms: 0 }
+    }
+
+    fn value(bytes: usize) -> ToolOutcome {
+        ToolOutcome::Value(format!("\"{}\"", "x".repeat(bytes - 2)))
+    }
+
+    fn conversation(events: &[Event]) -> Conversation {
+        let mut conversation = Conversation {
+            messages: Arc::new(vec![Message::text(Role::User, "task")]),
+            outputs: Arc::default(),
+            open: Vec::new(),
+            state: BTreeMap::new(),
+        };
+        events.iter().for_each(|event| conversation.push(event));
+        conversation
+    }
+
+    fn omitted(outputs: &[ToolOutput]) -> Vec<Option<&str>> {
+        outputs.iter().map(|output| output.result_omitted.as_deref()).collect()
+    }
+
+    #[test]
+    fn results_stand_in_the_order_requested() {
+        let said =
+            conversation(&[asked(&["a", "b"]), answered("b", value(10)), answered("a", value(20))]);
+        let ids: Vec<_> = said.outputs.iter().map(|o| o.tool_call_id.as_str()).collect();
+        assert_eq!(ids, ["a", "b"]);
+        assert_eq!(said.messages.len(), 3);
+    }
+
+    #[test]
+    fn a_large_result_is_left_out_and_its_size_is_kept() {
+        let bytes = CONVERSATION_RESULT_BYTES_MAX + 1_024;
+        let said = conversation(&[asked(&["a"]), answered("a", value(bytes))]);
+        assert_eq!(omitted(&said.outputs), [Some(TOO_LARGE)]);
+        assert_eq!(said.outputs[0].result_bytes, bytes as u64);
+        let Part::ToolAnswer(answer) = &said.messages[2].parts[0] else { panic!("an answer") };
+        assert!(answer.content.contains("\"preview\"") && answer.content.len() < 4_096);
+    }
+
+    #[test]
+    fn an_error_without_end_is_cut() {
+        let error = ToolError::coded("x", "e".repeat(10 * CONVERSATION_RESULT_BYTES_MAX));
+        let failure = ToolOutcome::Failure(ToolFailure { error, retry_hint: None });
+        let said = conversation(&[asked(&["a"]), answered("a", failure)]);
+        let Part::ToolAnswer(answer) = &said.messages[2].parts[0] else { panic!("an answer") };
+        assert_eq!(answer.content.len(), CONVERSATION_RESULT_BYTES_MAX);
+    }
+
+    #[test]
+    fn where_there_is_no_room_the_oldest_results_go_first() {
+        let events: Vec<_> = ["a", "b", "c"]
+            .into_iter()
+            .flat_map(|id| [asked(&[id]), answered(id, value(10_000))])
+            .collect();
+        let said = conversation(&events);
+        let (messages, outputs) = said.within(60_000).expect("less than the results");
+        assert_eq!(omitted(&outputs), [Some(OVER_BUDGET), None, None]);
+        let total = messages.iter().map(Message::bytes).sum::<usize>()
+            + outputs.iter().map(ToolOutput::bytes).sum::<usize>();
+        assert!(total <= 60_000, "{total}");
+        let (_, outputs) = said.within(1_000).expect("without any result");
+        assert_eq!(omitted(&outputs), [Some(OVER_BUDGET); 3]);
+        assert!(said.within(10).is_none(), "the requests alone are more");
+        assert_eq!(omitted(&said.outputs), [None; 3], "the conversation itself is whole");
+    }
+}
