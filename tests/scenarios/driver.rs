@@ -66,12 +66,11 @@ async fn results_stand_in_the_order_requested_and_events_in_the_order_of_complet
         .then()
         .raw(json!("reply_input"));
     let id = house.spawn(&house.request("worker", &script.task())).await;
-    let moved = async {
-        for _ in 0..2 {
-            clock.advance_to_next(Duration::from_millis(20)).await;
-        }
-    };
-    let (run, ()) = tokio::join!(house.end(&id), moved);
+    clock.wait_for_sleepers(2).await;
+    clock.advance(Duration::from_millis(10));
+    house.event(&id, |one| one.event.kind() == "tool_result").await;
+    clock.advance(Duration::from_millis(10));
+    let run = house.end(&id).await;
     assert_eq!(run.status(), Status::Completed, "{run:?}");
     let completed: Vec<_> =
         outputs(&house, &id).await.into_iter().map(|output| output.tool_call_id).collect();

@@ -238,6 +238,13 @@ impl SimulatedClock {
         self.sleepers.send_replace(left);
     }
 
+    /// Waits until at least so many sleep.
+    pub async fn wait_for_sleepers(&self, count: usize) {
+        let mut changed = self.sleepers.subscribe();
+        // The sender lives as long as `self`.
+        changed.wait_for(|sleepers| *sleepers >= count).await.ok();
+    }
+
     /// Waits until somebody sleeps at most `within` from now, moves to the moment at which the
     /// first of them wakes, and returns how far that was.
     pub async fn advance_to_next(&self, within: Duration) -> Duration {
