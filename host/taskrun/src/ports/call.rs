@@ -4,16 +4,21 @@
 //! is more than arithmetic goes through it: so policy, budget, journal and cancellation sit on
 //! one path.
 
+mod stop;
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
-use tokio_util::sync::CancellationToken;
+
+pub use stop::{CallFailure, Interrupt, StopCause, StopSignal};
 
 use super::model::ModelStream;
 use super::model::{Chunk, Collected, Completion, CompletionRequest, Model, ModelError};
@@ -65,182 +70,6 @@ pub struct RunContext {
     pub labels: Labels,
     /// State that the caller gave, and the host's own keys.
     pub envelope: BTreeMap<String, String>,
-}
-
-/// Who or what stops a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum StopCause {
-    /// The run was cancelled.
-    Canceled,
-    /// The run's own time-out passed.
-    RunTimeout,
-    /// The host is being shut down.
-    Shutdown,
-}
-
-impl fmt::Display for StopCause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Canceled => "the run was canceled",
-            Self::RunTimeout => "the run's time-out passed",
-            Self::Shutdown => "the host is shutting down",
-        })
-    }
-}
-
-/// Stops calls in two grades: first asks, then forces. Clones are the same signal.
-#[derive(Clone)]
-pub struct StopSignal(Arc<StopInner>);
-
-struct StopInner {
-    asked: CancellationToken,
-    forced: CancellationToken,
-    cause: OnceLock<StopCause>,
-    /// Makes running guests look at their signal now instead of at the next tick.
-    interrupt: Interrupt,
-}
-
-/// Makes every running guest of the engine look at its [`StopSignal`] now. Cheap and harmless to
-/// those that are not meant.
-pub type Interrupt = Arc<dyn Fn() + Send + Sync>;
-
-impl fmt::Debug for StopSignal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StopSignal")
-            .field("cause", &self.cause())
-            .field("forced", &self.is_forced())
-            .finish()
-    }
-}
-
-impl StopSignal {
-    /// A signal that nobody has given.
-    #[must_use]
-    pub fn new(interrupt: Interrupt) -> Self {
-        Self(Arc::new(StopInner {
-            asked: CancellationToken::new(),
-            forced: CancellationToken::new(),
-            cause: OnceLock::new(),
-            interrupt,
-        }))
-    }
-
-    /// A signal for callers that stop calls by dropping them.
-    #[must_use]
-    pub fn never() -> Self {
-        Self::new(Arc::new(|| {}))
-    }
-
-    /// Asks to stop. The first cause counts.
-    pub fn ask(&self, cause: StopCause) {
-        // A second cause changes nothing.
-        self.0.cause.set(cause).ok();
-        self.0.asked.cancel();
-    }
-
-    /// Forces the stop: running guests are interrupted.
-    pub fn force(&self, cause: StopCause) {
-        self.ask(cause);
-        self.0.forced.cancel();
-        (self.0.interrupt)();
-    }
-
-    /// Why, if anybody asked.
-    #[must_use]
-    pub fn cause(&self) -> Option<StopCause> {
-        self.0.cause.get().copied()
-    }
-
-    /// Whether somebody asked.
-    #[must_use]
-    pub fn is_asked(&self) -> bool {
-        self.0.asked.is_cancelled()
-    }
-
-    /// Whether the stop is forced.
-    #[must_use]
-    pub fn is_forced(&self) -> bool {
-        self.0.forced.is_cancelled()
-    }
-
-    /// Returns when somebody asks.
-    pub async fn asked(&self) {
-        self.0.asked.cancelled().await;
-    }
-
-    /// Returns when the stop is forced.
-    pub async fn forced(&self) {
-        self.0.forced.cancelled().await;
-    }
-}
-
-/// Why a call has no answer of its own. Nothing in here speaks of the host's insides; details
-/// for the operator go to the host's log.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "kind")]
-pub enum CallFailure {
-    /// It wanted more memory than it may have.
-    #[error("stopped: memory limit of {limit_bytes} bytes")]
-    Memory {
-        /// The limit.
-        limit_bytes: u64,
-    },
-    /// It took longer than it may.
-    #[error("stopped: deadline of {limit_ms} ms exceeded")]
-    Deadline {
-        /// The limit.
-        limit_ms: u64,
-    },
-    /// Its stack overflowed.
-    #[error("stopped: stack overflow")]
-    Stack,
-    /// It met another of its limits.
-    #[error("stopped: limit on {what} ({limit})")]
-    Limit {
-        /// What is limited.
-        what: String,
-        /// The limit.
-        limit: u64,
-    },
-    /// It trapped.
-    #[error("trapped: {code}")]
-    Trap {
-        /// WebAssembly's name of the trap.
-        code: String,
-    },
-    /// It did what its interface forbids.
-    #[error("contract violated: {detail}")]
-    Contract {
-        /// What.
-        detail: String,
-    },
-    /// Somebody stopped it.
-    #[error("stopped: {cause}")]
-    Stopped {
-        /// Who or what.
-        cause: StopCause,
-    },
-    /// The host itself failed.
-    #[error("internal error of the host")]
-    Internal,
-}
-
-impl CallFailure {
-    /// The word for programs.
-    #[must_use]
-    pub fn kind(&self) -> &'static str {
-        match self {
-            Self::Memory { .. } => "memory",
-            Self::Deadline { .. } => "deadline",
-            Self::Stack => "stack",
-            Self::Limit { .. } => "limit",
-            Self::Trap { .. } => "trap",
-            Self::Contract { .. } => "contract",
-            Self::Stopped { .. } => "stopped",
-            Self::Internal => "internal",
-        }
-    }
 }
 
 /// Models that an agent may use.
@@ -612,75 +441,4 @@ pub struct ScopeEnd {
 #[must_use]
 pub fn cut(text: &str, max: usize) -> &str {
     &text[..text.floor_char_boundary(max)]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::time::{SeededRandom, SimulatedClock};
-
-    fn scope(events: u32, bytes: u64) -> CallScope {
-        CallScope::new(CallScopeParts {
-            context: RunContext::default(),
-            stop: StopSignal::never(),
-            deadline: Duration::from_secs(1),
-            clock: Arc::new(SimulatedClock::new(Timestamp(0))),
-            random: Arc::new(SeededRandom::new(1)),
-            models: None,
-            tools: Arc::default(),
-            state: BTreeMap::from([("old".to_owned(), "value".to_owned())]),
-            remaining: Remaining::default(),
-            limits: ScopeLimits { events, bytes },
-            wake: Arc::default(),
-        })
-    }
-
-    #[test]
-    fn a_key_that_is_set_again_and_again_is_recorded_once() {
-        let scope = scope(10, 100);
-        for round in 0..10_000 {
-            scope.set_state("key".to_owned(), Some(round.to_string())).expect("within bounds");
-            scope.set_state(format!("absent-{round}"), None).expect("within bounds");
-        }
-        scope.set_state("old".to_owned(), None).expect("within bounds");
-        let changes = scope.finish().state_changes;
-        let expected = [("key".to_owned(), Some("9999".to_owned())), ("old".to_owned(), None)];
-        assert_eq!(changes, expected);
-    }
-
-    #[test]
-    fn state_is_bounded_in_keys_and_bytes() {
-        let scope = scope(10, 100);
-        scope.set_state("old".to_owned(), None).expect("makes room");
-        let large = "x".repeat(STATE_BYTES_MAX);
-        scope.set_state("a".to_owned(), Some(large.clone())).expect("just fits");
-        scope.set_state("b".to_owned(), Some("x".to_owned())).expect_err("one byte too many");
-        scope.set_state("a".to_owned(), Some(large)).expect("in its own place");
-        scope.set_state("x".repeat(STATE_KEY_BYTES_MAX + 1), None).expect_err("a long key");
-        scope.set_state("a".to_owned(), None).expect("makes room");
-        for key in 0..STATE_KEYS_MAX {
-            scope.set_state(key.to_string(), Some(String::new())).expect("within bounds");
-        }
-        scope.set_state("more".to_owned(), Some(String::new())).expect_err("one key too many");
-    }
-
-    #[test]
-    fn events_over_a_bound_are_dropped_and_counted() {
-        let scope = scope(3, 10);
-        for text in ["12345", "123456", "12345", "", ""] {
-            scope.record(Event::AssistantChunk { text: text.to_owned() });
-        }
-        let end = scope.finish();
-        let texts: Vec<_> = end.events.iter().map(Event::text_bytes).collect();
-        assert_eq!((texts, end.dropped), (vec![5, 5, 0], 2));
-    }
-
-    #[tokio::test]
-    async fn a_wait_ends_when_somebody_asks_and_one_after_that_does_not() {
-        let scope = scope(1, 1);
-        let ask = async { scope.stop().ask(StopCause::Canceled) };
-        let (slept, ()) = tokio::join!(scope.sleep(Duration::MAX), ask);
-        assert!(!slept);
-        assert!(scope.sleep(Duration::ZERO).await);
-    }
 }
