@@ -10,7 +10,7 @@ use taskrun::policy::Policy;
 use taskrun::ports::call::{
     CallScope, CallScopeParts, Remaining, RunContext, ScopeLimits, StopSignal,
 };
-use taskrun::ports::tool::ToolCall;
+use taskrun::ports::tool::{ToolCall, ToolReply};
 use taskrun::time::{SystemClock, SystemRandom};
 use taskrun_engine::{Cache, Engine, EngineOptions};
 
@@ -59,9 +59,7 @@ pub(crate) fn child(folder: Option<&str>) -> ExitCode {
         .build()
         .expect("a runtime");
     runtime.block_on(answer(Path::new(folder)));
-    let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux tells");
-    let pages: f64 = statm.split(' ').nth(1).and_then(|n| n.parse().ok()).expect("a number");
-    println!("{}", pages * rustix::param::page_size() as f64 / f64::from(1 << 20));
+    println!("{}", taskrun_benches::resident_bytes() / f64::from(1 << 20));
     ExitCode::SUCCESS
 }
 
@@ -84,6 +82,8 @@ async fn answer(folder: &Path) {
         remaining: Remaining::default(),
         limits: ScopeLimits { events: 100, bytes: 1 << 20 },
         wake: Arc::default(),
+        journal: None,
+        tape: None,
     });
     let call = ToolCall {
         name: tool.function.clone(),
@@ -97,5 +97,9 @@ async fn answer(folder: &Path) {
         labels: BTreeMap::new(),
     };
     let answer = tool.tool.call(call, Arc::new(scope)).await.expect("not stopped");
-    assert!(answer.is_ok_and(|answer| answer.value.contains("found")));
+    let found = |reply| match reply {
+        ToolReply::Value(answer) => answer.value.contains("found"),
+        ToolReply::Park(_) => false,
+    };
+    assert!(answer.is_ok_and(found));
 }

@@ -12,6 +12,7 @@ mod product;
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
+use taskrun_benches::{cpu_us, percentile};
 
 /// Rounds of which the median counts.
 const ROUNDS: usize = 7;
@@ -101,19 +102,4 @@ impl Pairs {
             "rounds": self.0.len(),
         })
     }
-}
-
-/// The figure that so many percent of all do not exceed, to two decimals.
-fn percentile(figures: &[f64], percent: usize) -> f64 {
-    let mut sorted = figures.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let index = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
-    let figure = sorted.get(index).copied().unwrap_or(f64::NAN);
-    (figure * 100.0).round() / 100.0
-}
-
-/// CPU time that this process has used, in microseconds.
-fn cpu_us() -> f64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    time.tv_sec as f64 * 1e6 + time.tv_nsec as f64 / 1e3
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use taskrun::controller::{Controller, ControllerParts, succeeded};
+use taskrun::controller::{Controller, ControllerParts, Settings, succeeded};
 use taskrun::list::Scope;
 use taskrun::policy::Policy;
 use taskrun::spawn::SpawnRequest;
@@ -74,12 +74,13 @@ impl Product {
         let store = Arc::new(MemoryStore::new());
         let controller = Controller::new(ControllerParts {
             store: store.clone(),
-            hosts: store,
+            hosts: store.clone(),
+            sessions: store,
             agents,
             clock: Arc::new(SystemClock::new()),
             random: Arc::new(SystemRandom),
             interrupt: engine.interrupt(),
-            slots: 64,
+            settings: Settings::default(),
         });
         controller.start().await.expect("starts");
         Self { controller, scope: Scope::tenant("bench"), _folder: folder }

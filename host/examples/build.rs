@@ -12,7 +12,7 @@ const PLAIN: &str = "wasm32-unknown-unknown";
 /// Where `std::fs` works.
 const WASI: &str = "wasm32-wasip2";
 /// The guests for [`WASI`]; all others are for [`PLAIN`].
-const WASI_GUESTS: [&str; 2] = ["wasi-files", "evil-wasi"];
+const WASI_GUESTS: [&str; 3] = ["dice", "wasi-files", "evil-wasi"];
 /// Folders of `guest-examples/` with a crate in each subfolder.
 const FAMILIES: [&str; 3] = ["agents", "tools", "evil"];
 

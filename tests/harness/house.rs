@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use taskrun::controller::{Controller, ControllerParts};
+use taskrun::controller::{Controller, ControllerParts, Settings};
 use taskrun::event::Recorded;
 use taskrun::list::Scope;
 use taskrun::policy::Policy;
-use taskrun::ports::store::{Hosts, Store};
+use taskrun::ports::store::{Hosts, Sessions, Store};
 use taskrun::run::Run;
 use taskrun::spawn::SpawnRequest;
 use taskrun::status::Status;
@@ -135,26 +135,28 @@ impl Builder {
         }
         let engine = engine();
         let agents = engine.load_agents(&policy, &models).await.expect("the agents load");
-        let (store, hosts): (Arc<dyn Store>, Arc<dyn Hosts>) = match self.storage {
+        type Ports = (Arc<dyn Store>, Arc<dyn Hosts>, Arc<dyn Sessions>);
+        let (store, hosts, sessions): Ports = match self.storage {
             Storage::Memory => {
                 let store = Arc::new(MemoryStore::new());
-                (store.clone(), store)
+                (store.clone(), store.clone(), store)
             }
             Storage::Sqlite => {
                 let data = self.folder.path().join(".taskrun");
                 let store = SqliteStore::open(&data, Default::default()).expect("a store");
                 let store = Arc::new(store);
-                (store.clone(), store)
+                (store.clone(), store.clone(), store)
             }
         };
         let controller = Controller::new(ControllerParts {
             store: Arc::clone(&store),
             hosts,
+            sessions,
             agents,
             clock: self.clock,
             random: Arc::new(SystemRandom),
             interrupt: engine.interrupt(),
-            slots: self.slots,
+            settings: Settings { slots: self.slots, ..Settings::default() },
         });
         House { controller, store, scope: Scope::tenant("default"), folder: self.folder }
     }

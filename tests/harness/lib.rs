@@ -2,6 +2,8 @@
 //! reached through the public interfaces only.
 
 mod house;
+#[path = "../native/mod.rs"]
+pub mod native;
 mod script;
 
 pub use house::{Builder, House, Storage, engine};

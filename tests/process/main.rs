@@ -1,6 +1,9 @@
 //! The real program as processes: two terminals, kill -9, wrong input, and what each prints.
 
+mod asks;
 mod demo;
+mod durable;
 mod input;
 mod project;
+mod sessions;
 mod two;

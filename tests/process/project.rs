@@ -1,10 +1,13 @@
 //! A project in a temporary folder, and the program in it.
 
+use std::io::BufRead;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
+use rustix::process::Signal;
 use serde_json::Value;
+use taskrun::time::{Clock, SystemClock};
 use taskrun_examples::{RESEARCHER, SCRIPTED, SCRIPTED_TOOL, WORKSPACE, evil};
 
 /// How long a test waits for something that must happen.
@@ -25,6 +28,11 @@ deny = ["workspace-write: **"]
 [agent.worker]
 component = "components/scripted.wasm"
 tools = ["scripted/*"]
+members = ["worker"]
+
+[agent.fragile]
+component = "components/scripted.wasm"
+durable = false
 
 [agent.spinner]
 component = "components/evil-agent.wasm"
@@ -75,6 +83,24 @@ impl Ran {
     }
 }
 
+/// When [`PATIENCE`] is over.
+struct Deadline {
+    clock: SystemClock,
+    at: Duration,
+}
+
+fn deadline() -> Deadline {
+    let clock = SystemClock::new();
+    let at = clock.monotonic() + PATIENCE;
+    Deadline { clock, at }
+}
+
+impl Deadline {
+    fn is_over(&self) -> bool {
+        self.clock.monotonic() > self.at
+    }
+}
+
 impl Project {
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
@@ -106,7 +132,16 @@ impl Project {
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_taskrun"));
         command.args(args).current_dir(self.path()).stdin(Stdio::null());
-        for name in ["TASKRUN_CONFIG", "TASKRUN_DATA_DIR", "TASKRUN_TENANT", "TASKRUN_OUTPUT"] {
+        for name in [
+            "TASKRUN_CONFIG",
+            "TASKRUN_DATA_DIR",
+            "TASKRUN_TENANT",
+            "TASKRUN_OUTPUT",
+            "TASKRUN_SESSION",
+            "TASKRUN_OWNER",
+            "TASKRUN_SLOTS",
+            "TASKRUN_LEASE",
+        ] {
             command.env_remove(name);
         }
         command
@@ -144,6 +179,45 @@ impl Project {
         panic!("{id} does not become {status}: {}", self.get(id));
     }
 
+    /// Waits until the journal of the run has an event of this kind, by following it.
+    pub(crate) fn sees(&self, id: &str, kind: &str) -> Value {
+        let args = ["events", id, "-f", "--kind", kind, "-o", "ndjson"];
+        let mut child = self.start(&args);
+        let stdout = child.stdout.take().expect("a pipe");
+        let (line, lines) = std::sync::mpsc::channel();
+        let reader = std::thread::spawn(move || {
+            let mut first = String::new();
+            // An end without a line is an empty one.
+            std::io::BufReader::new(stdout).read_line(&mut first).ok();
+            line.send(first).ok();
+        });
+        let first = lines.recv_timeout(PATIENCE);
+        child.kill().expect("killed");
+        child.wait().expect("gone");
+        reader.join().expect("it has read");
+        let first = first.unwrap_or_else(|_| panic!("no {kind}: {}", self.get(id)));
+        serde_json::from_str(&first).unwrap_or_else(|error| panic!("{error}: {first:?}"))
+    }
+
+    /// Waits until the run has ended, by looking only: nothing here starts a host.
+    pub(crate) fn ends_by_itself(&self, id: &str) -> Value {
+        let deadline = deadline();
+        loop {
+            let run = self.get(id);
+            if run["finished_at"].is_string() {
+                return run;
+            }
+            assert!(!deadline.is_over(), "{run}");
+        }
+    }
+
+    /// The journal of the run.
+    pub(crate) fn events(&self, id: &str) -> Vec<Value> {
+        let ran = self.run(&["events", id, "-o", "json"]);
+        assert_eq!(ran.code, 0, "{ran:?}");
+        ran.json()["events"].as_array().cloned().expect("events")
+    }
+
     /// The live hosts of the project, as processes.
     pub(crate) fn hosts(&self) -> Vec<i32> {
         let ran = self.run(&["doctor", "-o", "json"]);
@@ -154,10 +228,33 @@ impl Project {
 
     /// Ends the hosts of this project the hard way.
     pub(crate) fn kill_hosts(&self) -> usize {
+        self.signal_hosts(Signal::KILL)
+    }
+
+    /// Asks the hosts of this project to end, and waits until they are gone.
+    pub(crate) fn end_hosts(&self) -> usize {
+        let count = self.signal_hosts(Signal::TERM);
+        let deadline = deadline();
+        while !self.hosts().is_empty() {
+            assert!(!deadline.is_over(), "a host does not end");
+        }
+        count
+    }
+
+    /// Waits until a host of this project lives.
+    pub(crate) fn meets_host(&self) {
+        let deadline = deadline();
+        while self.hosts().is_empty() {
+            assert!(!deadline.is_over(), "no host begins");
+        }
+    }
+
+    fn signal_hosts(&self, signal: Signal) -> usize {
         let hosts = self.hosts();
         for pid in &hosts {
             let pid = rustix::process::Pid::from_raw(*pid).expect("a process");
-            rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("killed");
+            // One that ended by itself meanwhile has ended.
+            rustix::process::kill_process(pid, signal).ok();
         }
         hosts.len()
     }

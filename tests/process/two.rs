@@ -1,4 +1,4 @@
-//! Two processes on one data directory, and processes that die.
+//! Two processes on one data directory, and terminals that die.
 
 use crate::project::Project;
 
@@ -56,29 +56,4 @@ fn kill_9_of_the_terminal_does_not_hurt_the_run() {
     assert_eq!(project.get(&id)["status"], "running");
     assert_eq!(project.run(&["cancel", &id]).code, 0);
     assert_eq!(project.run(&["wait", &id]).code, 6);
-}
-
-#[test]
-fn kill_9_of_the_host_is_seen_at_once_and_damages_nothing() {
-    let project = Project::new();
-    let done = project.run(&["run", "worker", "said", "--wait"]);
-    assert_eq!((done.code, done.stdout.trim()), (0, "said"), "{done:?}");
-    let ids = [spin(&project), spin(&project)];
-    for id in &ids {
-        project.reach(id, "running");
-    }
-    assert!(project.kill_hosts() > 0, "somebody executed them");
-    let listed = project.run(&["ps", "-a", "-o", "json"]).json();
-    let runs = listed["runs"].as_array().expect("runs");
-    assert_eq!(runs.len(), 3);
-    for id in &ids {
-        let run = project.get(id);
-        assert_eq!(run["status"], "failed", "{run}");
-        assert_eq!(run["stop_reason"], "interrupted_by_restart");
-        assert_eq!(run["error"], "interrupted by previous runtime restart");
-    }
-    // The store goes on as if nothing had been.
-    let again = project.run(&["run", "worker", "again", "--wait"]);
-    assert_eq!((again.code, again.stdout.trim()), (0, "again"), "{again:?}");
-    assert_eq!(project.run(&["doctor"]).code, 0);
 }

@@ -64,7 +64,12 @@ fn one_call(name: &str, args: Value) -> String {
 
 /// Lets the agent `victim` make one call, and gives its outcome. The agent must live on.
 async fn call(house: &House, name: &str, args: Value) -> ToolOutcome {
-    let run = house.run("victim", &one_call(name, args)).await;
+    call_by(house, "victim", name, args).await
+}
+
+/// The same for another agent.
+async fn call_by(house: &House, agent: &str, name: &str, args: Value) -> ToolOutcome {
+    let run = house.run(agent, &one_call(name, args)).await;
     assert_eq!(run.status(), Status::Completed, "the agent lives on: {run:?}");
     output(house, &run).await.outcome
 }

@@ -1,5 +1,6 @@
 //! The scenarios of the systems that this project brings together, each under its id.
 
 mod driver;
+mod replay;
 mod ts_basic;
 mod ts_result;

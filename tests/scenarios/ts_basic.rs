@@ -56,7 +56,7 @@ async fn ts_01(storage: Storage) {
     assert_eq!(page.expect("listed").runs.len(), 1);
 
     // What the child saw is its first message.
-    let transcript = house.controller.transcript(&house.scope, &id, 40).await.expect("read");
+    let transcript = house.controller.transcript(&house.scope, &id, None, 40).await.expect("read");
     let seen: serde_json::Value =
         serde_json::from_str(&transcript.events[1].content).expect("the context as JSON");
     let envelope = &seen["envelope"];

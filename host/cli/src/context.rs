@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use taskrun::agents::Agents;
-use taskrun::controller::{Controller, ControllerParts};
+use taskrun::controller::{Controller, ControllerParts, Settings};
 use taskrun::list::Scope;
 use taskrun::policy::Policy;
 use taskrun::ports::call::Interrupt;
-use taskrun::ports::store::{Hosts, Store, StoreError};
+use taskrun::ports::store::{Hosts, Sessions, Store, StoreError};
 use taskrun::time::{Clock, Random, SystemClock, SystemRandom, Timestamp};
 use taskrun_store::{MemoryStore, SqliteOptions, SqliteStore};
 
@@ -36,19 +36,21 @@ pub(crate) struct Context {
     pub random: Arc<dyn Random>,
 }
 
-/// The two sides of a store.
+/// The sides of a store.
 #[derive(Clone)]
 pub(crate) struct Books {
     /// Journal, records and queue.
     pub store: Arc<dyn Store>,
     /// The processes that share it.
     pub hosts: Arc<dyn Hosts>,
+    /// The sessions from which runs are started.
+    pub sessions: Arc<dyn Sessions>,
 }
 
 impl Books {
-    fn of<S: Store + Hosts + 'static>(store: S) -> Self {
+    fn of<S: Store + Hosts + Sessions + 'static>(store: S) -> Self {
         let store = Arc::new(store);
-        Self { store: store.clone(), hosts: store }
+        Self { store: store.clone(), hosts: store.clone(), sessions: store }
     }
 }
 
@@ -149,30 +151,32 @@ impl Context {
     /// A controller that executes nothing, over the agents that can be spawned here.
     #[must_use]
     pub(crate) fn watching(&self, books: &Books, agents: Agents) -> Controller {
-        self.controller(books, agents, Arc::new(|| {}), 0)
+        let settings = Settings { slots: 0, ..Settings::default() };
+        self.controller(books, agents, Arc::new(|| {}), settings)
     }
 
-    /// A controller that executes up to `slots` runs at once.
+    /// A controller with these bounds.
     #[must_use]
     pub(crate) fn controller(
         &self,
         books: &Books,
         agents: Agents,
         interrupt: Interrupt,
-        slots: usize,
+        settings: Settings,
     ) -> Controller {
         Controller::new(ControllerParts {
             store: Arc::clone(&books.store),
             hosts: Arc::clone(&books.hosts),
+            sessions: Arc::clone(&books.sessions),
             agents,
             clock: Arc::clone(&self.clock),
             random: Arc::clone(&self.random),
             interrupt,
-            slots,
+            settings,
         })
     }
 
-    /// A controller for commands about runs that exist. Runs of dead hosts have ended when this
+    /// A controller for commands about runs that exist. Runs of dead hosts are freed when this
     /// returns.
     ///
     /// # Errors

@@ -3,18 +3,21 @@
 use std::sync::Arc;
 
 use clap::CommandFactory;
+use taskrun::error::{ControllerError, NotAwaitable};
 use taskrun::event::{DecisionKind, Event, Recorded};
 use taskrun::ids::{HostId, RunId};
 use taskrun::machine;
 use taskrun::message::{Labels, Message, Role, Usage};
 use taskrun::policy::{Policy, PolicyLoadError};
 use taskrun::ports::call::CallFailure;
-use taskrun::run::{Ending, Run, RunSpec, RunView};
-use taskrun::status::StopReason;
+use taskrun::ports::planner::AwaitItem;
+use taskrun::run::{Ending, Run, RunSpec, RunView, Wait};
+use taskrun::status::{BlockedOn, StopReason};
 use taskrun::time::Timestamp;
+use taskrun::wait::Item;
 use taskrun_cli::args::Cli;
 use taskrun_cli::failure::{Failure, policy_failure};
-use taskrun_cli::output::{RunList, run_details, run_object, run_table, versioned};
+use taskrun_cli::output::{RunList, run_details, run_object, run_table, run_tree, versioned};
 
 /// When everything happens.
 const START: Timestamp = Timestamp(1_767_225_600_000);
@@ -44,6 +47,10 @@ fn spec(number: u8, agent: &str, task: &str) -> RunSpec {
         parent_run_id: None,
         depth: 0,
         priority: 0,
+        durable: true,
+        finalizer: false,
+        serial: false,
+        seed: String::new(),
         created_at: Timestamp(START.0 + u64::from(number) * 1_000),
     }
 }
@@ -87,8 +94,9 @@ fn runs() -> Vec<Run> {
         decision: DecisionKind::FinalResponse,
         state: Vec::new(),
         expected_children: None,
+        ran_ms: 0,
     };
-    let finished = || Event::Finished { metadata: Labels::new() };
+    let finished = || Event::Finished { metadata: Labels::new(), finalizer_error: None };
     let completed = Ending::completed(StopReason::FinalResponse);
     let failed =
         Ending::failed(StopReason::TurnTimeout, "deadline exceeded: a plan step may take 1000 ms")
@@ -156,6 +164,55 @@ fn tables_fit_and_guests_cannot_write_to_the_terminal() {
     insta::assert_snapshot!("details_failed", run_details(&runs[1], NOW));
 }
 
+/// A run that asks something, and one that it started.
+fn family() -> Vec<Run> {
+    let parent = spec(1, "coordinator", "write the report");
+    let question = AwaitItem::Clarification {
+        id: "which".to_owned(),
+        question: "Which quarter?\x1b[2J".to_owned(),
+        missing_fields: Vec::new(),
+        restrict_to_tool: None,
+        example_input: None,
+        clarifying_prompt: None,
+    };
+    let asked =
+        Event::Asked { item: Box::new(Item { what: question, tool_call_id: None, until: None }) };
+    let blocked =
+        Event::Blocked { on: BlockedOn::Input, wait: Wait::Answers { at: None }, ran_ms: 10 };
+    let child = |number| RunSpec {
+        parent_run_id: Some(parent.id.clone()),
+        root_run_id: parent.id.clone(),
+        depth: 1,
+        ..spec(number, "note_writer", "write down what was said")
+    };
+    let lost = Event::Lost {
+        host: HostId::new("host-1"),
+        epoch: 2,
+        not_before: Timestamp(0),
+        crashed: true,
+        ran_ms: 0,
+    };
+    let (first, second) = (child(2), child(3));
+    vec![
+        run(second, vec![]),
+        run(parent.clone(), vec![started(), asked, blocked]),
+        run(first, vec![started(), lost]),
+        run(spec(0, "spinner", "spin"), vec![started()]),
+    ]
+}
+
+#[test]
+fn children_stand_under_their_parents_and_questions_with_their_run() {
+    let family = family();
+    insta::assert_snapshot!("tree_wide", run_tree(&family, NOW, Some(140)));
+    insta::assert_snapshot!("tree_narrow", run_tree(&family, NOW, Some(80)));
+    let details = run_details(&family[1], NOW);
+    assert!(!details.contains('\x1b'), "{details}");
+    insta::assert_snapshot!("details_blocked", details);
+    let json = serde_json::to_string_pretty(&run_object(&family[1])).expect("JSON");
+    insta::assert_snapshot!("json_blocked", json);
+}
+
 #[test]
 fn json_is_a_contract() {
     let runs = runs();
@@ -168,11 +225,37 @@ fn json_is_a_contract() {
     insta::assert_snapshot!("json_list", json);
 }
 
+/// What the controller refuses and people can do something about.
+fn refusals() -> Vec<ControllerError> {
+    let id = || RunId::new("r-1").expect("an id");
+    let limit = |kind, cap| ControllerError::Limit { kind, cap };
+    let no = |why| ControllerError::NotAwaitable { id: id(), why };
+    vec![
+        limit("queue", 10_000),
+        limit("tree", 64),
+        limit("depth", 8),
+        limit("slots", 4),
+        ControllerError::SessionEnded { id: "s".to_owned() },
+        ControllerError::ParentEnded { id: "r-1".to_owned() },
+        no(NotAwaitable::UnknownItem),
+        no(NotAwaitable::Answered),
+        no(NotAwaitable::Ended),
+    ]
+}
+
 #[test]
 fn failures_say_what_helps() {
     let runs = runs();
     let failure = Failure::of_run(&runs[1]).expect("it failed");
     insta::assert_snapshot!("failure_run", format!("{}\n{}", failure.text(), failure.json()));
+    let refused: Vec<String> = refusals()
+        .into_iter()
+        .map(|error| {
+            let failure = Box::<Failure>::from(error);
+            format!("{} {}\n{}", failure.exit.code(), failure.text(), failure.json())
+        })
+        .collect();
+    insta::assert_snapshot!("failure_refusals", refused.join("\n\n"));
     assert!(Failure::of_run(&runs[2]).is_none());
     let text = "[agent.a]\ncomponnet = \"a.wasm\"\nallow = [\"workspace-wrte: **\"]\n";
     let errors = Policy::parse(text, "taskrun.toml".as_ref()).expect_err("two mistakes");

@@ -1,7 +1,7 @@
-//! The Rust side of `wit/`, one world each for agents and tools.
+//! The Rust side of `wit/`, one world each for agents, their finalizers, and tools.
 //!
-//! All imported interfaces are bound once, in [`agent`]; the world of tools uses the same types
-//! and the same host functions. What can wait is `async`; everything else is called directly.
+//! All imported interfaces are bound once, in [`agent`]; the other worlds use the same types and
+//! the same host functions. What can wait is `async`; everything else is called directly.
 
 /// What agents import and export.
 pub(crate) mod agent {
@@ -25,6 +25,19 @@ pub(crate) mod agent {
         exports: { default: async },
         with: {
             "taskrun:plugin/model.completion-stream": crate::host::model::CompletionStream,
+        },
+        require_store_data_send: true,
+    });
+}
+
+/// What agents with a finalizer export in addition.
+pub(crate) mod finalizer {
+    wasmtime::component::bindgen!({
+        path: "../../wit",
+        world: "agent-finalizer",
+        exports: { default: async },
+        with: {
+            "taskrun:plugin/types": crate::bindings::agent::taskrun::plugin::types,
         },
         require_store_data_send: true,
     });

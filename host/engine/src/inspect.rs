@@ -15,6 +15,8 @@ const PACKAGE: &str = "taskrun:plugin";
 pub(crate) const HOST_VERSION: &str = "0.1.0";
 /// What agents export.
 pub(crate) const PLANNER: &str = "taskrun:plugin/planner";
+/// What agents may export besides.
+pub(crate) const FINALIZER: &str = "taskrun:plugin/finalizer";
 /// What tools export.
 pub(crate) const TOOLS: &str = "taskrun:plugin/tools";
 /// WASI's own files; needs folders to be expressed in.

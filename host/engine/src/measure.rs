@@ -45,6 +45,10 @@ pub(crate) fn specs(specs: &[ToolSpec]) -> usize {
     items(specs, bytes)
 }
 
+pub(crate) fn labels(labels: &[(String, String)]) -> usize {
+    items(labels, |(key, value)| key.len() + value.len())
+}
+
 pub(crate) fn planner_error(error: &PlannerError) -> usize {
     optional(&error.code) + error.message.len() + texts(&error.causes)
 }
@@ -120,6 +124,9 @@ fn await_item(item: &AwaitItem) -> usize {
             let tools =
                 items(tools, |item| item.name.len() + item.tool_call_id.len() + item.payload.len());
             id.len() + tools
+        }
+        AwaitItem::Confirmation { id, question, tool_name, tool_call_id, payload } => {
+            id.len() + question.len() + tool_name.len() + tool_call_id.len() + payload.len()
         }
     }
 }

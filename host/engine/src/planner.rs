@@ -3,16 +3,20 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use taskrun::message::Labels;
 use taskrun::ports::call::{CallFailure, CallScope};
-use taskrun::ports::planner::{PlanInput, PlanResult, Planner, PlannerError};
+use taskrun::ports::planner::{FinalizeInput, PlanInput, PlanResult, Planner, PlannerError};
 
 use crate::bindings::agent::AgentPre;
+use crate::bindings::finalizer::AgentFinalizerPre;
 use crate::call;
+use crate::convert::finalizer::{finalize_input, metadata};
 use crate::convert::planner::{resume_input, start_input};
 use crate::engine::Engine;
 use crate::error::LoadError;
 use crate::grants::Role;
 use crate::guest::{AgentGrants, Guest};
+use crate::inspect::FINALIZER;
 use crate::link::link;
 use crate::load::Loaded;
 use crate::measure;
@@ -20,6 +24,8 @@ use crate::state::{CallState, Mode};
 
 struct AgentComponent {
     pre: AgentPre<CallState>,
+    /// The same component by its other export, if it has that.
+    finalizer: Option<AgentFinalizerPre<CallState>>,
     guest: Arc<Guest>,
 }
 
@@ -35,9 +41,13 @@ impl Engine {
         with: AgentGrants,
     ) -> Result<Arc<dyn Planner>, LoadError> {
         let (pre, guest) = link(self, loaded, Role::Agent, with)?;
-        let pre = AgentPre::new(pre)
-            .map_err(|error| LoadError::Mismatch { detail: format!("{error:#}") })?;
-        Ok(Arc::new(AgentComponent { pre, guest }))
+        let mismatch = |error| LoadError::Mismatch { detail: format!("{error:#}") };
+        let finalizer = match loaded.inspect().exports(FINALIZER) {
+            true => Some(AgentFinalizerPre::new(pre.clone()).map_err(mismatch)?),
+            false => None,
+        };
+        let pre = AgentPre::new(pre).map_err(mismatch)?;
+        Ok(Arc::new(AgentComponent { pre, finalizer, guest }))
     }
 }
 
@@ -49,6 +59,38 @@ impl Planner for AgentComponent {
 
     fn hears_cancellation(&self) -> bool {
         self.guest.hears_cancellation
+    }
+
+    fn has_finalizer(&self) -> bool {
+        self.finalizer.is_some()
+    }
+
+    async fn finalize(
+        &self,
+        input: FinalizeInput,
+        scope: Arc<CallScope>,
+    ) -> Result<Result<Labels, PlannerError>, CallFailure> {
+        let Some(pre) = self.finalizer.clone() else { return Ok(Ok(Labels::new())) };
+        let result = call::run(&self.guest, scope, Mode::Call, move |store| {
+            Box::pin(async move {
+                let agent = pre.instantiate_async(&mut *store).await?;
+                let finalizer = agent.taskrun_plugin_finalizer();
+                finalizer.call_finalize(store, &finalize_input(&input)).await
+            })
+        })
+        .await?;
+        let limit = self.guest.limits.result_bytes;
+        match result {
+            Ok(labels) => {
+                measure::check(measure::labels(&labels), limit)?;
+                Ok(Ok(metadata(labels)?))
+            }
+            Err(error) => {
+                let error = PlannerError::from(error);
+                measure::check(measure::planner_error(&error), limit)?;
+                Ok(Err(error))
+            }
+        }
     }
 
     async fn plan(

@@ -90,7 +90,12 @@ impl Engine {
             let grants = AgentGrants::of_tool(agent, tool);
             let limits = grants.limits.clone();
             let linked = self.tool(&loaded, grants).await.map_err(wrong)?;
-            tools.push(LoadedTool { name: tool.name.clone(), tool: linked, limits });
+            tools.push(LoadedTool {
+                name: tool.name.clone(),
+                tool: linked,
+                limits,
+                interrupted: tool.interrupted,
+            });
         }
         let tools =
             AgentTools::select(&agent.tools, &tools).map_err(|source| AgentError::Tools {
@@ -109,6 +114,9 @@ impl Engine {
             }),
             limits: agent.limits.clone(),
             budget: agent.budget.clone(),
+            members: agent.members.clone(),
+            durable: agent.durable,
+            retry: agent.retry,
         })
     }
 }

@@ -16,7 +16,7 @@ use crate::limiter::Limiter;
 /// What a guest is called for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// A plan step or a tool call.
+    /// A plan step, a finalizer or a tool call.
     Call,
     /// A tool's description: nothing but the log can be used.
     Describe,

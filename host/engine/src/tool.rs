@@ -10,7 +10,7 @@ use taskrun::message::LogLevel;
 use taskrun::ports::call::{
     CallFailure, CallScope, CallScopeParts, Remaining, RunContext, ScopeLimits, StopSignal,
 };
-use taskrun::ports::tool::{Tool, ToolCall, ToolFailure, ToolSpec, ToolValue};
+use taskrun::ports::tool::{Tool, ToolCall, ToolFailure, ToolReply, ToolSpec, ToolValue};
 use taskrun::time::{SeededRandom, SimulatedClock, Timestamp};
 
 use crate::bindings::tool::ToolPre;
@@ -79,6 +79,8 @@ async fn describe(
         remaining: Remaining::default(),
         limits: ScopeLimits { events: DESCRIBE_EVENTS_MAX, bytes: DESCRIBE_LOG_BYTES_MAX },
         wake: Arc::default(),
+        journal: None,
+        tape: None,
     }));
     let pre = pre.clone();
     let described = call::run(guest, Arc::clone(&scope), Mode::Describe, move |store| {
@@ -130,7 +132,7 @@ impl Tool for ToolComponent {
         &self,
         call: ToolCall,
         scope: Arc<CallScope>,
-    ) -> Result<Result<ToolValue, ToolFailure>, CallFailure> {
+    ) -> Result<Result<ToolReply, ToolFailure>, CallFailure> {
         let pre = self.pre.clone();
         let result = call::run(&self.guest, scope, Mode::Call, move |store| {
             Box::pin(async move {
@@ -148,7 +150,7 @@ impl Tool for ToolComponent {
                 if let Some(data) = &value.server_data {
                     check_json("its server data", data)?;
                 }
-                Ok(Ok(value))
+                Ok(Ok(ToolReply::Value(Box::new(value))))
             }
             Err(failure) => {
                 let failure = ToolFailure::from(failure);

@@ -47,10 +47,16 @@ mod good {
         RESEARCHER = Agent "researcher";
         /// Lets a model decide.
         CHAT = Agent "chat";
+        /// Answers with its task and counts the words when the run has ended.
+        FINALIZER = Agent "finalizer";
+        /// Depends on chance, time and a model.
+        DICE = Agent "dice";
         /// Plays the script in its task.
         SCRIPTED = Agent "scripted";
         /// Answers what its arguments say: functions `lookup`, `change`, `finish`.
         SCRIPTED_TOOL = Tool "scripted-tool";
+        /// Leaves effects that can be counted: functions `note`, `put`.
+        LEDGER = Tool "ledger";
         /// Reads and writes files through `std::fs`: functions `read`, `write`, `list`.
         WASI_FILES = Tool "wasi-files";
         /// Gets a page by the `http` interface: function `get`.

@@ -28,8 +28,23 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("workspace", &["log", "workspace-read", "workspace-write"]),
     ("researcher", &["log", "run"]),
     ("chat", &["events", "log", "model"]),
+    (
+        "dice",
+        &[
+            "clock",
+            "events",
+            "log",
+            "model",
+            "random",
+            "wasi:clocks/monotonic-clock@0.2.6",
+            "wasi:clocks/wall-clock@0.2.6",
+            "wasi:random/insecure-seed@0.2.6",
+        ],
+    ),
+    ("finalizer", &["log"]),
     ("scripted", &["cancellation", "clock", "events", "log", "run", "state"]),
     ("scripted-tool", &["clock", "log"]),
+    ("ledger", &["log", "workspace-write"]),
     ("wasi-files", &["log", "wasi:filesystem/preopens@0.2.6", "wasi:filesystem/types@0.2.6"]),
     ("fetch", &["http", "log"]),
     ("evil-tool", &["clock", "log", "workspace-read", "workspace-write"]),
@@ -111,11 +126,15 @@ fn each_example_exports_its_world() -> Result<()> {
         let (resolve, world) = decode(example)?;
         let exports: Vec<String> =
             resolve.worlds[world].exports.keys().map(|key| resolve.name_world_key(key)).collect();
-        let wanted = match example.kind {
-            Kind::Agent => "taskrun:plugin/planner@0.1.0",
-            Kind::Tool => "taskrun:plugin/tools@0.1.0",
+        let mut wanted = match example.kind {
+            Kind::Agent => vec!["taskrun:plugin/planner@0.1.0"],
+            Kind::Tool => vec!["taskrun:plugin/tools@0.1.0"],
         };
-        assert_eq!(exports, [wanted], "{}", example.name);
+        if example.name == "finalizer" {
+            wanted.push("taskrun:plugin/finalizer@0.1.0");
+        }
+        let exports: BTreeSet<&str> = exports.iter().map(String::as_str).collect();
+        assert_eq!(exports, BTreeSet::from_iter(wanted), "{}", example.name);
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ use taskrun::event::{Event, Recorded};
 use taskrun::ids::{HostId, RunId};
 use taskrun::list::{ListFilter, Scope};
 use taskrun::machine;
-use taskrun::ports::store::{Append, Claim, NewRun, Store, StoreError};
+use taskrun::ports::store::{Admission, Append, Claim, NewRun, Store, StoreError};
 use taskrun::run::{Ending, Run, RunSpec};
 use taskrun::status::{Status, StopReason};
 use taskrun::time::{Clock, SystemClock, Timestamp};
@@ -43,16 +43,20 @@ fn new_run(n: u64, at: u64) -> NewRun {
         context_messages: Vec::new(),
         labels: BTreeMap::from([("team".to_owned(), format!("team-{}", n % 50))]),
         metadata: BTreeMap::new(),
-        parent_run_id: (n % 5 == 1).then(|| id.clone()),
+        parent_run_id: None,
         root_run_id: id,
         depth: 0,
         priority: 0,
+        durable: true,
+        finalizer: false,
+        serial: false,
+        seed: String::new(),
         created_at: Timestamp(at),
     };
     let event = Event::Queued { spec: Box::new(spec) };
     let queued = Recorded { seq: 1, id: n, at: Timestamp(at), event };
     let run = machine::begin(&queued).expect("a beginning");
-    NewRun { run, events: vec![queued], idempotency: None }
+    NewRun { run, events: vec![queued], idempotency: None, admission: Admission::UNBOUNDED }
 }
 
 fn next(run: &Run, at: u64, events: Vec<Event>) -> Append {
@@ -71,7 +75,8 @@ fn next(run: &Run, at: u64, events: Vec<Event>) -> Append {
 
 fn end() -> Vec<Event> {
     let ending = Ending::completed(StopReason::FinalResponse);
-    vec![Event::Finalizing { ending }, Event::Finished { metadata: BTreeMap::new() }]
+    let finished = Event::Finished { metadata: BTreeMap::new(), finalizer_error: None };
+    vec![Event::Finalizing { ending }, finished]
 }
 
 fn wish(limit: usize, now: u64) -> Claim {
@@ -79,6 +84,7 @@ fn wish(limit: usize, now: u64) -> Claim {
         host: HostId::new("h"),
         policy_digest: "0123456789abcdef0123456789abcdef".to_owned(),
         limit,
+        tree_slots: u32::MAX,
         now: Timestamp(now),
     }
 }

@@ -3,8 +3,9 @@
 use taskrun::event::{Recorded, Seq};
 use taskrun::ids::HostId;
 use taskrun::machine;
-use taskrun::ports::store::{Append, NewRun};
-use taskrun::run::{Lifecycle, Run};
+use taskrun::ports::store::{Append, Idempotency, NewRun, SessionKey};
+use taskrun::run::{EndStatus, Hold, Lane, Lifecycle, Run, RunSpec, WaitMode};
+use taskrun::status::Status;
 use taskrun::time::Timestamp;
 
 /// # Panics
@@ -32,16 +33,81 @@ fn check_journal(head: Seq, events: &[Recorded], run: &Run) {
     );
 }
 
-/// The host that a dead process would leave the run to be freed from: the run is neither queued
-/// nor blocked nor ended. A cancellation of a run that never began is held by nobody.
-pub(crate) fn holder(lifecycle: &Lifecycle) -> Option<&HostId> {
-    match lifecycle {
-        Lifecycle::Queued | Lifecycle::Blocked { .. } | Lifecycle::Ended { .. } => None,
-        Lifecycle::Running { execution } => Some(&execution.host),
-        Lifecycle::Canceling { execution, .. } | Lifecycle::Finalizing { execution, .. } => {
-            execution.as_ref().map(|execution| &execution.host)
-        }
+/// The session that a run belongs to.
+pub(crate) fn session_of(spec: &RunSpec) -> SessionKey {
+    SessionKey { tenant: spec.tenant.clone(), id: spec.parent_session_id.clone() }
+}
+
+/// Whether a run may start others: it has not ended and is not about to.
+pub(crate) fn takes_children(run: &Run) -> bool {
+    match run.status() {
+        Status::Queued | Status::Running | Status::Blocked => true,
+        Status::Canceling
+        | Status::Finalizing
+        | Status::Completed
+        | Status::Failed
+        | Status::Canceled => false,
     }
+}
+
+/// In which lane a run is wanted and from when on; `None` if it is not. `waits` says whether too
+/// few of the runs that it waits for have ended; it is then wanted when its time comes, if it has
+/// one, and until then it is like any other run that is put off.
+pub(crate) fn wanted(hold: &Hold, waits: bool) -> Option<(Lane, Timestamp)> {
+    match hold {
+        Hold::Nobody | Hold::Host { .. } => None,
+        Hold::Wanted { lane, not_before } => Some((*lane, *not_before)),
+        Hold::Runs { until, .. } if waits => until.map(|until| (Lane::Resume, until)),
+        Hold::Runs { .. } => Some((Lane::Resume, Timestamp(0))),
+    }
+}
+
+/// Whether a wait for `all` different runs, of which `open` have not ended, is over. A wait for
+/// none is.
+pub(crate) fn enough(mode: WaitMode, open: usize, all: usize) -> bool {
+    match mode {
+        WaitMode::All => open == 0,
+        WaitMode::Any => open < all || all == 0,
+    }
+}
+
+/// What a request's key means, where it is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KnownKey {
+    /// The same request was made before.
+    Repeated,
+    /// It belongs to another request.
+    Taken,
+    /// It no longer counts and is given to the new run.
+    Given,
+}
+
+/// What a key means that was given to `run` with this fingerprint.
+pub(crate) fn known_key(asked: &Idempotency, fingerprint: &str, run: &Run) -> KnownKey {
+    let finished_at = match &run.state.lifecycle {
+        Lifecycle::Ended { ending, finished_at, .. } => {
+            (ending.status == EndStatus::Completed).then_some(*finished_at)
+        }
+        Lifecycle::Queued
+        | Lifecycle::Running { .. }
+        | Lifecycle::Blocked { .. }
+        | Lifecycle::Canceling { .. }
+        | Lifecycle::Finalizing { .. } => None,
+    };
+    let counts =
+        asked.completed_since.is_none_or(|since| finished_at.is_some_and(|at| at >= since));
+    match counts {
+        false => KnownKey::Given,
+        true if asked.fingerprint == fingerprint => KnownKey::Repeated,
+        true => KnownKey::Taken,
+    }
+}
+
+/// Whether one of the living hosts of a policy, each given as its slots and the runs it holds,
+/// has a slot left. Where there is no host, the one that comes has.
+pub(crate) fn slot_left(hosts: impl IntoIterator<Item = (u32, u64)>) -> bool {
+    let mut hosts = hosts.into_iter().peekable();
+    hosts.peek().is_none() || hosts.any(|(slots, held)| held < u64::from(slots))
 }
 
 /// The run after it was claimed and the event that says so; `None` if it is not to be had.

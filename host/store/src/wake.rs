@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use taskrun::event::Seq;
 use taskrun::ids::RunId;
+use taskrun::ports::store::SessionKey;
 use tokio::sync::Notify;
 
 /// After this a wait for work ends without a reason: the promise of the port.
@@ -15,8 +16,8 @@ const WORK_WAIT_MAX: Duration = Duration::from_secs(1);
 /// The waiting of one process.
 #[derive(Default)]
 pub(crate) struct Wakes {
-    runs: Mutex<HashMap<RunId, Watched>>,
-    /// Waiters of both kinds. Raised before a waiter looks at the store, read after a writer
+    subjects: Mutex<HashMap<Subject, Watched>>,
+    /// Waiters of all kinds. Raised before a waiter looks at the store, read after a writer
     /// wrote: so one of the two sees the other.
     waiting: AtomicUsize,
     work: Notify,
@@ -24,14 +25,32 @@ pub(crate) struct Wakes {
     /// with a difference, as the past may have left work.
     queued: AtomicU64,
     drained: AtomicU64,
+    told: Mutex<Told>,
     closed: AtomicBool,
 }
 
-/// A run that somebody waits for; gone when the last one stops waiting.
+/// Places among all events, of which everybody here was told.
+#[derive(Default)]
+struct Told {
+    /// Up to here.
+    looked: u64,
+    /// After the first up to the second: what this process wrote, with nothing of others between.
+    own: (u64, u64),
+}
+
+/// What grows.
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Subject {
+    Run(RunId),
+    Session(SessionKey),
+}
+
+/// A subject that somebody waits for; gone when the last one stops waiting.
 struct Watched {
     notify: Arc<Notify>,
     waiters: usize,
-    head: Seq,
+    /// Where the journal of a run ends, or the last place of a session.
+    head: u64,
     /// How often everybody was told to look for himself.
     roused: u64,
 }
@@ -41,8 +60,8 @@ impl Wakes {
         Self { queued: AtomicU64::new(1), ..Self::default() }
     }
 
-    fn runs(&self) -> MutexGuard<'_, HashMap<RunId, Watched>> {
-        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    fn subjects(&self) -> MutexGuard<'_, HashMap<Subject, Watched>> {
+        self.subjects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether anybody waits.
@@ -50,17 +69,27 @@ impl Wakes {
         self.waiting.load(Ordering::SeqCst) > 0
     }
 
-    /// Runs that somebody waits for.
+    /// Runs and sessions that somebody waits for.
     pub(crate) fn watched(&self) -> usize {
-        self.runs().len()
+        self.subjects().len()
     }
 
     /// Says that the journal of a run reaches up to `head`.
     pub(crate) fn moved(&self, id: &RunId, head: Seq) {
-        if !self.anybody() {
-            return;
+        if self.anybody() {
+            self.grown(&Subject::Run(id.clone()), head);
         }
-        if let Some(watched) = self.runs().get_mut(id)
+    }
+
+    /// Says that the events of a session reach up to `place`.
+    pub(crate) fn session_moved(&self, key: &SessionKey, place: u64) {
+        if self.anybody() {
+            self.grown(&Subject::Session(key.clone()), place);
+        }
+    }
+
+    fn grown(&self, subject: &Subject, head: u64) {
+        if let Some(watched) = self.subjects().get_mut(subject)
             && watched.head < head
         {
             watched.head = head;
@@ -68,7 +97,35 @@ impl Wakes {
         }
     }
 
-    /// Says that there is one more queued run.
+    fn places(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says that this process wrote the events after place `before` up to `last`, and that
+    /// everybody was told of them. To be called in the order of the places.
+    pub(crate) fn wrote(&self, before: u64, last: u64) {
+        let mut told = self.places();
+        // Otherwise somebody else wrote between; of that nobody was told here.
+        if told.own.1 != before {
+            told.own.0 = before;
+        }
+        told.own.1 = last;
+    }
+
+    /// Says that everybody was told of all events up to a place, or is to look for himself.
+    pub(crate) fn looked(&self, last: u64) {
+        let mut told = self.places();
+        told.looked = told.looked.max(last);
+    }
+
+    /// The place up to which nobody has to be told any more.
+    pub(crate) fn told(&self) -> u64 {
+        let told = self.places();
+        let (from, to) = told.own;
+        if from <= told.looked { told.looked.max(to) } else { told.looked }
+    }
+
+    /// Says that there may be one more wanted run that can be had.
     pub(crate) fn queued(&self) {
         self.queued.fetch_add(1, Ordering::SeqCst);
         self.work.notify_waiters();
@@ -76,7 +133,7 @@ impl Wakes {
 
     /// Makes everybody look for himself.
     pub(crate) fn rouse(&self) {
-        for watched in self.runs().values_mut() {
+        for watched in self.subjects().values_mut() {
             watched.roused += 1;
             watched.notify.notify_waiters();
         }
@@ -99,16 +156,25 @@ impl Wakes {
         self.queued.load(Ordering::SeqCst)
     }
 
-    /// Says that no queued run of before that moment was left to take.
+    /// Says that no wanted run of before that moment was left to take.
     pub(crate) fn drained(&self, before: u64) {
         self.drained.fetch_max(before, Ordering::SeqCst);
     }
 
     /// Begins to wait for a run.
     pub(crate) fn watch(&self, id: &RunId) -> Watch<'_> {
+        self.begin(Subject::Run(id.clone()))
+    }
+
+    /// Begins to wait for a session.
+    pub(crate) fn watch_session(&self, key: &SessionKey) -> Watch<'_> {
+        self.begin(Subject::Session(key.clone()))
+    }
+
+    fn begin(&self, subject: Subject) -> Watch<'_> {
         self.waiting.fetch_add(1, Ordering::SeqCst);
-        let mut runs = self.runs();
-        let watched = runs.entry(id.clone()).or_insert_with(|| Watched {
+        let mut subjects = self.subjects();
+        let watched = subjects.entry(subject.clone()).or_insert_with(|| Watched {
             notify: Arc::new(Notify::new()),
             waiters: 0,
             head: 0,
@@ -116,7 +182,7 @@ impl Wakes {
         });
         watched.waiters += 1;
         let (notify, roused) = (Arc::clone(&watched.notify), watched.roused);
-        Watch { wakes: self, id: id.clone(), notify, roused }
+        Watch { wakes: self, subject, notify, roused }
     }
 
     /// Returns when there may be work. `rouse` is called once the wait is registered.
@@ -145,17 +211,17 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// A wait for a run.
+/// A wait for a run or a session.
 pub(crate) struct Watch<'a> {
     wakes: &'a Wakes,
-    id: RunId,
+    subject: Subject,
     notify: Arc<Notify>,
     roused: u64,
 }
 
 impl Watch<'_> {
-    /// Returns when the journal reaches beyond `after`, or when everybody is to look.
-    pub(crate) async fn beyond(&self, after: Seq) {
+    /// Returns when the subject reaches beyond `after`, or when everybody is to look.
+    pub(crate) async fn beyond(&self, after: u64) {
         loop {
             let notified = self.notify.notified();
             tokio::pin!(notified);
@@ -167,22 +233,23 @@ impl Watch<'_> {
         }
     }
 
-    fn is_beyond(&self, after: Seq) -> bool {
-        let runs = self.wakes.runs();
-        runs.get(&self.id).is_none_or(|run| run.head > after || run.roused > self.roused)
+    fn is_beyond(&self, after: u64) -> bool {
+        let subjects = self.wakes.subjects();
+        let found = subjects.get(&self.subject);
+        found.is_none_or(|one| one.head > after || one.roused > self.roused)
     }
 }
 
 impl Drop for Watch<'_> {
     fn drop(&mut self) {
-        let mut runs = self.wakes.runs();
-        if let Some(watched) = runs.get_mut(&self.id) {
+        let mut subjects = self.wakes.subjects();
+        if let Some(watched) = subjects.get_mut(&self.subject) {
             watched.waiters -= 1;
             if watched.waiters == 0 {
-                runs.remove(&self.id);
+                subjects.remove(&self.subject);
             }
         }
-        drop(runs);
+        drop(subjects);
         self.wakes.waiting.fetch_sub(1, Ordering::SeqCst);
     }
 }

@@ -70,3 +70,66 @@ async fn after_kill_9_all_that_was_acknowledged_is_there_and_the_host_is_known_t
     let orphans = store.orphans(10_000).await.expect("answers");
     assert!(orphans.len() >= acknowledged.len());
 }
+
+const FULL: &str = "TASKRUN_TEST_FULL";
+
+/// The process whose disk refuses: says what was acknowledged, then what the store said.
+async fn write_until_refused(dir: &Path) {
+    let store = SqliteStore::open(dir, options()).expect("opens");
+    let mut out = std::io::stdout().lock();
+    let mut refused = 0;
+    for n in 0.. {
+        let id = format!("r-{n}");
+        match store.create(new_run(spec(&id))).await {
+            Ok(_) => writeln!(out, "ack {id}").expect("says"),
+            Err(error) => {
+                writeln!(out, "refused {}", error.code()).expect("says");
+                refused += 1;
+            }
+        }
+        if refused == 5 {
+            break;
+        }
+    }
+    let read = store.get(&run_id("r-0")).await.expect("reads go on");
+    assert_eq!(read.map(|run| run.state.head), Some(1));
+    writeln!(out, "read").expect("says");
+}
+
+#[tokio::test]
+async fn a_disk_that_refuses_to_write_gives_typed_errors_and_loses_nothing_acknowledged() {
+    #[expect(clippy::disallowed_methods, reason = "how the parent tells its child what to do")]
+    let told = std::env::var_os(FULL);
+    if let Some(dir) = told {
+        write_until_refused(Path::new(&dir)).await;
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    drop(open(&dir));
+    let name = "a_disk_that_refuses_to_write_gives_typed_errors_and_loses_nothing_acknowledged";
+    // Files beyond two MiB are refused by the kernel, as they would be by a quota.
+    let output = Command::new("sh")
+        .args(["-c", "trap '' XFSZ; ulimit -f 4000; exec \"$0\" --exact \"$1\" --nocapture"])
+        .arg(std::env::current_exe().expect("this test"))
+        .arg(name)
+        .env(FULL, dir.path())
+        .output()
+        .expect("the child runs");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success() && said.contains("\nread\n"), "{said}");
+    let mut acknowledged = 0;
+    let store = open(&dir);
+    for line in said.lines() {
+        if let Some((_, id)) = line.split_once("ack ") {
+            acknowledged += 1;
+            let run = store.get(&run_id(id)).await.expect("gets").expect("it was acknowledged");
+            let events = store.read(run.id(), 0, 9).await.expect("reads");
+            assert_eq!(machine::fold(&events), Ok(run));
+        } else if let Some((_, code)) = line.split_once("refused ") {
+            let codes = ["store-full", "store-unavailable", "store-unknown"];
+            assert!(codes.contains(&code), "{code}");
+        }
+    }
+    assert!(acknowledged > 20, "{acknowledged}");
+    create(&store, spec("after")).await;
+}

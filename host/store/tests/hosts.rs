@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use common::*;
 use taskrun::machine;
-use taskrun::ports::store::{Hosts, Store, StoreError};
-use taskrun::time::{Clock, SystemClock};
+use taskrun::ports::store::{Host, Hosts, Store, StoreError};
+use taskrun::time::{Clock, SystemClock, Timestamp};
 use taskrun_store::{SqliteOptions, SqliteStore};
 
 /// Calls `check` until it is true, without giving up the thread to the executor.
@@ -19,24 +19,49 @@ fn spin_until(mut check: impl FnMut() -> bool) {
     }
 }
 
+/// A host with so long a lease.
+fn host_with(lease: Duration) -> Host {
+    Host { lease, ..host_of(&host_id("h"), POLICY) }
+}
+
+/// A lease in which hearts beat every millisecond.
+const SHORT: Duration = Duration::from_millis(6);
+
 #[tokio::test]
 async fn hearts_beat_while_the_runtime_is_blocked() {
     let dir = tempfile::tempdir().expect("a folder");
-    let fast = SqliteOptions { heartbeat: Duration::from_millis(1), ..options() };
-    let store = SqliteStore::open(dir.path(), fast).expect("opens");
-    store.register(host_of(&host_id("h"), POLICY)).await.expect("registers");
+    let store = open(&dir);
+    store.register(host_with(SHORT)).await.expect("registers");
     let before = store.stats().heartbeats;
     // The only thread of the executor does nothing else until three beats were written.
     spin_until(|| store.stats().heartbeats >= before + 3);
 }
 
 #[tokio::test]
+async fn each_host_beats_in_its_own_lease() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let store = open(&dir);
+    let slow = Host { id: host_id("slow"), ..host_with(Duration::from_secs(36_000)) };
+    store.register(slow.clone()).await.expect("registers");
+    store.register(host_with(SHORT)).await.expect("registers");
+    let beats = || -> Vec<i64> {
+        let db = stranger(&dir);
+        let mut sql = db.prepare("SELECT beat_ms FROM hosts ORDER BY id").expect("compiles");
+        let rows = sql.query_map([], |row| row.get(0)).expect("selects");
+        rows.map(|row| row.expect("a row")).collect()
+    };
+    let before = beats();
+    spin_until(|| beats()[0] > before[0]);
+    assert_eq!(beats()[1], before[1], "the slow one has hours left");
+    assert!(store.hosts().await.expect("lists").contains(&slow));
+}
+
+#[tokio::test]
 async fn hearts_go_on_after_somebody_kept_the_file_locked() {
     let dir = tempfile::tempdir().expect("a folder");
-    let millisecond = Duration::from_millis(1);
-    let fast = SqliteOptions { heartbeat: millisecond, busy_timeout: millisecond, ..options() };
+    let fast = SqliteOptions { busy_timeout: Duration::from_millis(1), ..options() };
     let store = SqliteStore::open(dir.path(), fast).expect("opens");
-    store.register(host_of(&host_id("h"), POLICY)).await.expect("registers");
+    store.register(host_with(SHORT)).await.expect("registers");
     let blocker = stranger(&dir);
     blocker.busy_timeout(Duration::from_secs(5)).expect("sets");
     blocker.execute_batch("BEGIN IMMEDIATE").expect("locks");
@@ -48,20 +73,40 @@ async fn hearts_go_on_after_somebody_kept_the_file_locked() {
 }
 
 #[tokio::test]
+async fn a_host_whose_beats_cannot_be_written_falls_silent_and_speaks_again() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let fast = SqliteOptions { busy_timeout: Duration::from_millis(1), ..options() };
+    let store = SqliteStore::open(dir.path(), fast).expect("opens");
+    let (host, stranger_to_it) = (host_id("h"), host_id("other"));
+    assert_eq!(store.silence(&host), None);
+    store.register(host_with(SHORT)).await.expect("registers");
+    assert_eq!(store.silence(&stranger_to_it), None);
+    let silence = || store.silence(&host).expect("it is registered here");
+    let blocker = stranger(&dir);
+    blocker.busy_timeout(Duration::from_secs(5)).expect("sets");
+    blocker.execute_batch("BEGIN IMMEDIATE").expect("locks");
+    spin_until(|| silence() > SHORT * 20);
+    blocker.execute_batch("COMMIT").expect("unlocks");
+    spin_until(|| silence() < SHORT * 20);
+    assert!(store.retire(&host).await.expect("retires"));
+    assert_eq!(store.silence(&host), None);
+}
+
+#[tokio::test]
 async fn a_silent_host_does_not_live_and_lives_again_when_it_speaks() {
     let dir = tempfile::tempdir().expect("a folder");
-    let silent = SqliteOptions { heartbeat: Duration::from_secs(3_600), ..options() };
-    let store = SqliteStore::open(dir.path(), silent).expect("opens");
-    let host = host_of(&host_id("h"), POLICY);
+    let store = open(&dir);
+    // Its own next beat is an hour away.
+    let host = host_with(Duration::from_secs(6 * 3_600));
     store.register(host.clone()).await.expect("registers");
     create(&store, spec("r")).await;
     store.claim(wish("h", 1, 2_000)).await.expect("claims");
     assert_eq!(store.orphans(9).await.expect("answers"), []);
     let db = stranger(&dir);
-    db.execute("UPDATE hosts SET beat_ms = beat_ms - 30000", []).expect("writes");
+    db.execute("UPDATE hosts SET beat_ms = beat_ms - lease_ms", []).expect("writes");
     assert_eq!(store.hosts().await.expect("lists"), []);
     assert_eq!(ids(&store.orphans(9).await.expect("answers")), ["r"]);
-    db.execute("UPDATE hosts SET beat_ms = beat_ms + 30000", []).expect("writes");
+    db.execute("UPDATE hosts SET beat_ms = beat_ms + lease_ms", []).expect("writes");
     assert_eq!(store.hosts().await.expect("lists"), [host]);
     assert_eq!(store.orphans(9).await.expect("answers"), []);
 }
@@ -86,7 +131,8 @@ async fn dead_hosts_that_hold_nothing_are_swept() {
     assert_eq!(ids(&store.orphans(9).await.expect("answers")), ["r"]);
     assert_eq!(rows(), ["busy"]);
     assert!(!lock("idle") && lock("busy"));
-    store.append(next(&run, 50, 3_000, machine::decide::interrupt(&run))).await.expect("appends");
+    let lost = machine::decide::lose(&run, Timestamp(3_000));
+    store.append(next(&run, 50, 3_000, lost)).await.expect("appends");
     assert_eq!(store.orphans(9).await.expect("answers"), []);
     assert_eq!(rows(), [""; 0]);
     assert!(!lock("busy"));

@@ -7,7 +7,8 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use common::*;
-use taskrun::ports::store::{Append, Store};
+use taskrun::ports::store::{Append, Claim, Sessions, Store};
+use taskrun::run::{RunSpec, WaitMode};
 use taskrun_store::MemoryStore;
 
 #[tokio::test]
@@ -30,6 +31,52 @@ async fn a_waiter_sleeps_while_other_runs_move_and_is_forgotten_when_it_gives_up
         assert_eq!(waiting.as_mut().poll(&mut context), Poll::Pending);
     }
     assert_eq!(store.watched(), 0);
+}
+
+#[tokio::test]
+async fn a_waiter_for_a_session_sleeps_while_others_move() {
+    let store = MemoryStore::new();
+    create(&store, spec("r")).await;
+    let key = session_key();
+    let events = store.read_session(&key, 0, 9).await.expect("reads");
+    let place = events.last().expect("one event").place;
+    let other = RunSpec { parent_session_id: "s-2".to_owned(), ..spec("other") };
+    let mut context = Context::from_waker(Waker::noop());
+    {
+        let mut waiting = pin!(store.session_changed(&key, place));
+        assert_eq!(waiting.as_mut().poll(&mut context), Poll::Pending);
+        create(&store, other).await;
+        assert_eq!(waiting.as_mut().poll(&mut context), Poll::Pending);
+        // A claim is told to those who wait for the run and for its session.
+        assert_eq!(store.claim(wish("h", 1, 2_000)).await.expect("claims").len(), 1);
+        assert_eq!(waiting.as_mut().poll(&mut context), Poll::Ready(()));
+    }
+    assert_eq!(store.watched(), 0);
+}
+
+#[tokio::test]
+async fn whoever_waits_for_work_hears_what_makes_a_run_claimable() {
+    let store = MemoryStore::new();
+    for id in ["a", "b", "serial", "serial-2"] {
+        let serial = id.starts_with("serial");
+        create(&store, RunSpec { serial, ..spec(id) }).await;
+    }
+    create(&store, child("under-a", &spec("a"))).await;
+    let claim = Claim { tree_slots: 1, ..wish("h", 9, 2_000) };
+    let runs = store.claim(claim.clone()).await.expect("claims");
+    assert_eq!(ids(&runs), ["a", "b", "serial"]);
+    let waits = next(&runs[1], 50, 2_000, vec![for_runs(&["a"], WaitMode::All)]);
+    append(&store, waits).await;
+    let mut context = Context::from_waker(Waker::noop());
+    // The end of one lets two go on; that of the other a third one.
+    for (run, expected) in [(&runs[0], vec!["b", "under-a"]), (&runs[2], vec!["serial-2"])] {
+        assert_eq!(store.claim(claim.clone()).await.expect("claims"), []);
+        let mut idle = pin!(store.work());
+        assert_eq!(idle.as_mut().poll(&mut context), Poll::Pending);
+        append(&store, next(run, 60, 3_000, end())).await;
+        assert_eq!(idle.as_mut().poll(&mut context), Poll::Ready(()));
+        assert_eq!(ids(&store.claim(claim.clone()).await.expect("claims")), expected);
+    }
 }
 
 #[tokio::test]

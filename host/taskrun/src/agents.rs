@@ -34,6 +34,40 @@ pub struct Agent {
     pub limits: Limits,
     /// Budget of a run.
     pub budget: Budget,
+    /// Agents that its runs may start runs of.
+    pub members: Vec<String>,
+    /// Whether its runs are continued after the death of their host; otherwise they fail then.
+    pub durable: bool,
+    /// How a plan step that failed in a way that may pass is tried again.
+    pub retry: Retry,
+}
+
+/// How often and when something that failed in a way that may pass is tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retry {
+    /// Attempts in all, the first one included; at least 1.
+    pub attempts: u32,
+    /// Pause before the second one; each further pause is twice as long, and up to a quarter is
+    /// taken off by chance, so that those who failed together do not come again together.
+    pub pause: Duration,
+}
+
+impl Default for Retry {
+    /// Three attempts, one second.
+    fn default() -> Self {
+        Self { attempts: 3, pause: Duration::from_secs(1) }
+    }
+}
+
+/// What becomes of a tool call that the death of its host cut off, where the tool does not promise
+/// that a repeated call has no further effect.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Interrupted {
+    /// The agent is told that it is not known whether the call took effect.
+    #[default]
+    Fail,
+    /// A person is asked whether to repeat it.
+    Ask,
 }
 
 /// All agents of a host, under one policy.
@@ -63,6 +97,8 @@ pub struct AgentTool {
     pub deadline: Duration,
     /// Limits of a call.
     pub limits: Limits,
+    /// What becomes of a call that was cut off.
+    pub interrupted: Interrupted,
     input: jsonschema::Validator,
 }
 
@@ -97,6 +133,8 @@ pub struct LoadedTool {
     pub tool: Arc<dyn Tool>,
     /// Limits of a call.
     pub limits: Limits,
+    /// What becomes of a call that was cut off.
+    pub interrupted: Interrupted,
 }
 
 impl AgentTools {
@@ -162,6 +200,7 @@ impl AgentTool {
             tool: Arc::clone(&loaded.tool),
             deadline: spec.timeout.map_or(loaded.limits.call, |own| own.min(loaded.limits.call)),
             limits: loaded.limits.clone(),
+            interrupted: loaded.interrupted,
             input,
         })
     }

@@ -39,9 +39,51 @@ pub enum ControllerError {
         /// Which rule says so.
         reason: String,
     },
+    /// A bound was met; nothing was accepted.
+    #[error("limit met: {kind} ({cap})")]
+    Limit {
+        /// Which: `queue`, `tree`, `depth` or `slots`.
+        kind: &'static str,
+        /// The bound.
+        cap: u64,
+    },
+    /// The session has ended: nothing is started in it any more.
+    #[error("the session has ended: {id}")]
+    SessionEnded {
+        /// The session.
+        id: String,
+    },
+    /// The run that was to start another one has ended, or is about to.
+    #[error("the parent run has ended: {id}")]
+    ParentEnded {
+        /// The run.
+        id: String,
+    },
+    /// The run does not wait for such an answer.
+    #[error("run {id} takes no such answer: {why}")]
+    NotAwaitable {
+        /// The run.
+        id: RunId,
+        /// Why not.
+        why: NotAwaitable,
+    },
     /// The store failed or refused.
     #[error("the store failed")]
     Storage(#[from] StoreError),
+}
+
+/// Why a run does not take an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotAwaitable {
+    /// Nothing of that name was asked.
+    #[error("nothing of that name is asked")]
+    UnknownItem,
+    /// It was answered.
+    #[error("it is answered already")]
+    Answered,
+    /// The run has ended.
+    #[error("the run has ended")]
+    Ended,
 }
 
 impl ControllerError {
@@ -55,6 +97,10 @@ impl ControllerError {
             Self::Closed => "closed",
             Self::Invalid { .. } => "invalid",
             Self::Forbidden { .. } => "forbidden",
+            Self::Limit { .. } => "limit",
+            Self::SessionEnded { .. } => "session-ended",
+            Self::ParentEnded { .. } => "parent-ended",
+            Self::NotAwaitable { .. } => "not-awaitable",
             Self::Storage(error) => error.code(),
         }
     }

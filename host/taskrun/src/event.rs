@@ -4,13 +4,15 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::HostId;
+use crate::ids::{HostId, RunId};
 use crate::message::{Labels, LogLevel, Message, Thinking, Usage};
+use crate::ports::model::{Chunk, Completion, ModelError};
 use crate::ports::planner::TerminationReason;
 use crate::ports::tool::ToolOutput;
-use crate::run::{Ending, RunSpec};
+use crate::run::{Ending, RunSpec, Wait, WaitMode};
 use crate::status::{BlockedOn, StopReason};
 use crate::time::Timestamp;
+use crate::wait::{Answer, Item};
 
 /// Position in a run's journal, from 1, without gaps.
 pub type Seq = u64;
@@ -47,6 +49,27 @@ pub enum Event {
         child_session_id: String,
         /// Names this execution in logs of others.
         request_id: String,
+    },
+    /// A host took up a run that waited, or whose host died.
+    Resumed {
+        /// The host.
+        host: HostId,
+        /// Number of the change of hands, from 1.
+        epoch: u64,
+    },
+    /// The host that held the run is gone, or gives it back. Whatever it still writes is refused.
+    Lost {
+        /// The host that held it.
+        host: HostId,
+        /// Number of the change of hands, from 1.
+        epoch: u64,
+        /// No host takes it up before.
+        not_before: Timestamp,
+        /// Whether the host died; otherwise it gave the run back.
+        crashed: bool,
+        /// How long the run has been running so far, as far as that is known: what a host that
+        /// died did after its last record is not.
+        ran_ms: u64,
     },
     /// Part of the answer under construction.
     AssistantChunk {
@@ -109,6 +132,81 @@ pub enum Event {
         /// How long it took.
         duration_ms: u64,
     },
+    /// A tool call that a dead host left without a result begins again, under the same id.
+    ToolCallRepeated {
+        /// Id of the call.
+        tool_call_id: String,
+        /// Number of this attempt; the first repetition is 2.
+        attempt: u32,
+    },
+    /// A tool call waits for something; its result follows when that is there.
+    ToolCallParked {
+        /// Id of the call.
+        tool_call_id: String,
+        /// Its tool.
+        name: String,
+        /// Its arguments.
+        payload: String,
+        /// What it waits for.
+        waits: Parked,
+    },
+    /// A model answered within a plan step. Should the step run again, it is given this.
+    ModelAnswered {
+        /// Number of the question in its step, from 0.
+        call: u32,
+        /// Digest of the question.
+        request: String,
+        /// The answer.
+        answer: ModelAnswer,
+    },
+    /// Times that a plan step was told. Should the step run again, it is told the same.
+    ClockRead {
+        /// Each time, with how often in a row it was told.
+        readings: Vec<(Timestamp, u32)>,
+    },
+    /// A plan step was cut off while a model answered; that answer is void and the step goes on
+    /// from there.
+    StepRestarted {
+        /// Number of the turn, from 1.
+        turn: u32,
+        /// Events of the step, and times that it was told, that stay valid: those before the
+        /// question that was not answered.
+        kept: (u32, u32),
+    },
+    /// A plan step did something else than when it ran before on the same input.
+    ReplayDiverged {
+        /// Number of the turn, from 1.
+        turn: u32,
+        /// What the journal says.
+        recorded: String,
+        /// What it did.
+        found: String,
+    },
+    /// A plan step failed in a way that may pass, and is tried again.
+    StepFailed {
+        /// Number of the turn, from 1.
+        turn: u32,
+        /// Number of the attempt at it, from 1.
+        attempt: u32,
+        /// What went wrong.
+        error: String,
+        /// Pause before the next attempt.
+        retry_after_ms: u64,
+    },
+    /// Something was asked that only somebody outside can give.
+    Asked {
+        /// What.
+        item: Box<Item>,
+    },
+    /// Somebody gave it.
+    Answered {
+        /// Id of the item.
+        item: String,
+        /// What was given.
+        answer: Answer,
+        /// Who gave it.
+        by: String,
+    },
     /// A rule of the policy decided something against the guest.
     PolicyDecision {
         /// Capability or tool.
@@ -142,6 +240,9 @@ pub enum Event {
         /// Child results to expect, where the planner said so.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         expected_children: Option<u32>,
+        /// How long the run has been running so far.
+        #[serde(default)]
+        ran_ms: u64,
     },
     /// A limit was met; the planner is asked for its last answer.
     FinalizeRequested {
@@ -152,10 +253,14 @@ pub enum Event {
     },
     /// The run gives up its slot and waits.
     Blocked {
-        /// What it waits for.
+        /// What it waits for, in a word.
         on: BlockedOn,
+        /// What ends the wait.
+        wait: Wait,
+        /// How long the run has been running so far.
+        ran_ms: u64,
     },
-    /// What the run waited for is there.
+    /// The wait was ended from outside.
     Unblocked,
     /// Somebody asked to cancel.
     CancelRequested {
@@ -170,12 +275,52 @@ pub enum Event {
         /// How the run will end.
         ending: Ending,
     },
+    /// The agent's finalizer begins; it does so once.
+    FinalizerStarted,
     /// The run ended. Always the last.
     Finished {
         /// Metadata that a finalizer added.
         #[serde(default, skip_serializing_if = "Labels::is_empty")]
         metadata: Labels,
+        /// Why the finalizer added none, where it failed.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        finalizer_error: Option<String>,
     },
+}
+
+/// What a tool call waits for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "for")]
+pub enum Parked {
+    /// Other runs; the result is how they ended, in this order.
+    Runs {
+        /// The runs.
+        runs: Vec<RunId>,
+        /// Whether one of them is enough.
+        mode: WaitMode,
+        /// When the wait is over in any case.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        until: Option<Timestamp>,
+    },
+    /// An answer; the result is its text.
+    Answer {
+        /// Id of the item that was asked.
+        item: String,
+    },
+}
+
+/// What a model answered.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ModelAnswer {
+    /// The whole at once.
+    Whole(Box<Completion>),
+    /// In parts, as they were handed over.
+    Parts(Vec<Vec<Chunk>>),
+    /// In parts that ended with an error.
+    Broken(Vec<Vec<Chunk>>, ModelError),
+    /// Not at all.
+    Error(ModelError),
 }
 
 /// What a plan step decided, in a word.
@@ -192,6 +337,29 @@ pub enum DecisionKind {
     Await,
 }
 
+impl ModelAnswer {
+    /// Tokens consumed for it, as far as the provider said.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        match self {
+            Self::Whole(completion) => completion.usage,
+            Self::Parts(batches) | Self::Broken(batches, _) => batches
+                .iter()
+                .flatten()
+                .filter_map(|chunk| match chunk {
+                    Chunk::Usage(usage) => Some(*usage),
+                    Chunk::Text(_)
+                    | Chunk::Thinking(_)
+                    | Chunk::ToolCallDelta { .. }
+                    | Chunk::ToolCall(_)
+                    | Chunk::Stop { .. } => None,
+                })
+                .fold(Usage::default(), Usage::plus),
+            Self::Error(_) => Usage::default(),
+        }
+    }
+}
+
 impl Event {
     /// The word that the journal, `events --kind` and the JSON use.
     #[must_use]
@@ -199,6 +367,8 @@ impl Event {
         match self {
             Self::Queued { .. } => "queued",
             Self::Started { .. } => "started",
+            Self::Resumed { .. } => "resumed",
+            Self::Lost { .. } => "lost",
             Self::AssistantChunk { .. } => "assistant_chunk",
             Self::AssistantMessage { .. } => "assistant_message",
             Self::ToolCallArgsDelta { .. } => "tool_call_args_delta",
@@ -207,6 +377,15 @@ impl Event {
             Self::Usage { .. } => "usage",
             Self::ToolCallScheduled { .. } => "tool_call_scheduled",
             Self::ToolResult { .. } => "tool_result",
+            Self::ToolCallRepeated { .. } => "tool_call_repeated",
+            Self::ToolCallParked { .. } => "tool_call_parked",
+            Self::ModelAnswered { .. } => "model_answered",
+            Self::ClockRead { .. } => "clock_read",
+            Self::StepRestarted { .. } => "step_restarted",
+            Self::ReplayDiverged { .. } => "replay_diverged",
+            Self::StepFailed { .. } => "step_failed",
+            Self::Asked { .. } => "asked",
+            Self::Answered { .. } => "answered",
             Self::PolicyDecision { .. } => "policy_decision",
             Self::Log { .. } => "log",
             Self::PlanDecided { .. } => "plan_decided",
@@ -215,6 +394,7 @@ impl Event {
             Self::Unblocked => "unblocked",
             Self::CancelRequested { .. } => "cancel_requested",
             Self::Finalizing { .. } => "finalizing",
+            Self::FinalizerStarted => "finalizer_started",
             Self::Finished { .. } => "finished",
         }
     }
@@ -223,6 +403,8 @@ impl Event {
     pub const KINDS: &'static [&'static str] = &[
         "queued",
         "started",
+        "resumed",
+        "lost",
         "assistant_chunk",
         "assistant_message",
         "tool_call_args_delta",
@@ -231,6 +413,15 @@ impl Event {
         "usage",
         "tool_call_scheduled",
         "tool_result",
+        "tool_call_repeated",
+        "tool_call_parked",
+        "model_answered",
+        "clock_read",
+        "step_restarted",
+        "replay_diverged",
+        "step_failed",
+        "asked",
+        "answered",
         "policy_decision",
         "log",
         "plan_decided",
@@ -239,6 +430,7 @@ impl Event {
         "unblocked",
         "cancel_requested",
         "finalizing",
+        "finalizer_started",
         "finished",
     ];
 
@@ -262,15 +454,27 @@ impl Event {
             }
             Self::Queued { .. }
             | Self::Started { .. }
+            | Self::Resumed { .. }
+            | Self::Lost { .. }
             | Self::Usage { .. }
             | Self::ToolCallScheduled { .. }
             | Self::ToolResult { .. }
+            | Self::ToolCallRepeated { .. }
+            | Self::ToolCallParked { .. }
+            | Self::ModelAnswered { .. }
+            | Self::ClockRead { .. }
+            | Self::StepRestarted { .. }
+            | Self::ReplayDiverged { .. }
+            | Self::StepFailed { .. }
+            | Self::Asked { .. }
+            | Self::Answered { .. }
             | Self::PlanDecided { .. }
             | Self::FinalizeRequested { .. }
             | Self::Blocked { .. }
             | Self::Unblocked
             | Self::CancelRequested { .. }
             | Self::Finalizing { .. }
+            | Self::FinalizerStarted
             | Self::Finished { .. } => 0,
         }
     }

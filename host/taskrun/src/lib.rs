@@ -21,3 +21,4 @@ pub mod run;
 pub mod spawn;
 pub mod status;
 pub mod time;
+pub mod wait;

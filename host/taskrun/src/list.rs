@@ -75,6 +75,8 @@ pub struct ListFilter {
     pub agent_name: Option<String>,
     /// Started by this run.
     pub parent_run_id: Option<RunId>,
+    /// In the tree of this first run, which is in it too.
+    pub root_run_id: Option<RunId>,
     /// All of these labels.
     pub labels: Labels,
     /// Accepted at this time or later.
@@ -89,6 +91,7 @@ impl ListFilter {
         (self.status.is_empty() || self.status.contains(&run.status()))
             && self.agent_name.as_ref().is_none_or(|agent| *agent == spec.agent_name)
             && self.parent_run_id.as_ref().is_none_or(|id| Some(id) == spec.parent_run_id.as_ref())
+            && self.root_run_id.as_ref().is_none_or(|id| *id == spec.root_run_id)
             && self.labels.iter().all(|(key, value)| spec.labels.get(key) == Some(value))
             && self.since.is_none_or(|since| spec.created_at >= since)
     }

@@ -73,8 +73,19 @@ impl Progress {
             }
             Event::Queued { .. }
             | Event::Started { .. }
+            | Event::Resumed { .. }
+            | Event::Lost { .. }
             | Event::PlannerNote { .. }
             | Event::ToolCallScheduled { .. }
+            | Event::ToolCallRepeated { .. }
+            | Event::ToolCallParked { .. }
+            | Event::ModelAnswered { .. }
+            | Event::ClockRead { .. }
+            | Event::StepRestarted { .. }
+            | Event::ReplayDiverged { .. }
+            | Event::StepFailed { .. }
+            | Event::Asked { .. }
+            | Event::Answered { .. }
             | Event::PolicyDecision { .. }
             | Event::Log { .. }
             | Event::PlanDecided { .. }
@@ -83,13 +94,14 @@ impl Progress {
             | Event::Unblocked
             | Event::CancelRequested { .. }
             | Event::Finalizing { .. }
+            | Event::FinalizerStarted
             | Event::Finished { .. } => return,
         }
         self.event_count += 1;
         self.last_event_at = Some(recorded.at);
     }
 
-    fn add(&mut self, usage: Usage) {
+    pub(crate) fn add(&mut self, usage: Usage) {
         self.prompt_tokens = self.prompt_tokens.saturating_add(usage.prompt_tokens);
         self.completion_tokens = self.completion_tokens.saturating_add(usage.completion_tokens);
         self.total_tokens = self.total_tokens.saturating_add(usage.total_tokens);
@@ -126,12 +138,23 @@ impl Reply {
             }
             Event::Queued { .. }
             | Event::Started { .. }
+            | Event::Resumed { .. }
+            | Event::Lost { .. }
             | Event::ToolCallArgsDelta { .. }
             | Event::ThinkingBlock { .. }
             | Event::PlannerNote { .. }
             | Event::Usage { .. }
             | Event::ToolCallScheduled { .. }
             | Event::ToolResult { .. }
+            | Event::ToolCallRepeated { .. }
+            | Event::ToolCallParked { .. }
+            | Event::ModelAnswered { .. }
+            | Event::ClockRead { .. }
+            | Event::StepRestarted { .. }
+            | Event::ReplayDiverged { .. }
+            | Event::StepFailed { .. }
+            | Event::Asked { .. }
+            | Event::Answered { .. }
             | Event::PolicyDecision { .. }
             | Event::Log { .. }
             | Event::PlanDecided { .. }
@@ -140,6 +163,7 @@ impl Reply {
             | Event::Unblocked
             | Event::CancelRequested { .. }
             | Event::Finalizing { .. }
+            | Event::FinalizerStarted
             | Event::Finished { .. } => {}
         }
     }

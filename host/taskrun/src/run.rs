@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::event::Seq;
 use crate::ids::{HostId, RunId};
-use crate::message::{Labels, Message};
+use crate::message::{Labels, Message, Usage};
 use crate::ports::call::CallFailure;
 use crate::progress::{Progress, Reply, first_chars};
 use crate::status::{BlockedOn, Status, StopReason};
@@ -73,14 +73,40 @@ pub struct RunSpec {
     pub depth: u32,
     /// Higher ones first.
     pub priority: i32,
+    /// Whether the run is continued after the death of its host; otherwise it fails then.
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    pub durable: bool,
+    /// Whether the agent has a finalizer.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub finalizer: bool,
+    /// Whether it begins only when no earlier serial run of its parent session is open.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub serial: bool,
+    /// Where the random numbers of its plan steps come from, so that a step that runs again is
+    /// given the same; 32 hexadecimal digits.
+    #[serde(default)]
+    pub seed: String,
     /// When it was accepted.
     pub created_at: Timestamp,
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn is_no_usage(usage: &Usage) -> bool {
+    *usage == Usage::default()
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the serialiser wants a reference")]
+fn is_yes(durable: &bool) -> bool {
+    *durable
 }
 
 /// One execution of a run by a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Execution {
-    /// The host.
+    /// The host that has it, or had it last.
     pub host: HostId,
     /// Session of the run.
     pub child_session_id: String,
@@ -123,6 +149,8 @@ pub enum Lifecycle {
         execution: Option<Execution>,
         /// The outcome.
         ending: Ending,
+        /// Whether the agent's finalizer has begun.
+        finalizer_began: bool,
     },
     /// It ended.
     Ended {
@@ -133,6 +161,106 @@ pub enum Lifecycle {
         /// When.
         finished_at: Timestamp,
     },
+}
+
+/// Who has a run, or may have it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Hold {
+    /// Nobody: it waits for an answer, or has ended.
+    Nobody,
+    /// Any host with a free slot may take it.
+    Wanted {
+        /// Before whom.
+        lane: Lane,
+        /// Not before this; zero for at once.
+        not_before: Timestamp,
+    },
+    /// Nobody until other runs have ended; the store makes it wanted then.
+    Runs {
+        /// The runs.
+        runs: Vec<RunId>,
+        /// Whether one of them is enough.
+        mode: WaitMode,
+        /// When it is wanted in any case.
+        until: Option<Timestamp>,
+    },
+    /// This host.
+    Host {
+        /// Its name.
+        host: HostId,
+    },
+}
+
+impl Hold {
+    /// Wanted at once by whoever has a slot, before new work.
+    pub(crate) const RESUME: Self = Self::Wanted { lane: Lane::Resume, not_before: Timestamp(0) };
+
+    /// The host that has the run.
+    #[must_use]
+    pub fn host(&self) -> Option<&HostId> {
+        match self {
+            Self::Host { host } => Some(host),
+            Self::Nobody | Self::Wanted { .. } | Self::Runs { .. } => None,
+        }
+    }
+}
+
+/// Which runs are taken first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Lane {
+    /// Those that were executed before.
+    Resume,
+    /// Those that never were.
+    Fresh,
+}
+
+/// How many of several runs are waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WaitMode {
+    /// Every one.
+    All,
+    /// The first.
+    Any,
+}
+
+/// What ends the wait of a blocked run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "until")]
+pub enum Wait {
+    /// An answer to every open item, or the time.
+    Answers {
+        /// The time.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        at: Option<Timestamp>,
+    },
+    /// The end of other runs, or the time.
+    Runs {
+        /// The runs.
+        runs: Vec<RunId>,
+        /// Whether one of them is enough.
+        mode: WaitMode,
+        /// The time.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        at: Option<Timestamp>,
+    },
+    /// Somebody's word.
+    Word,
+}
+
+/// Something asked of the outside, as far as it is shown with the run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Await {
+    /// Id of the item.
+    pub id: String,
+    /// What kind of answer it needs.
+    pub on: BlockedOn,
+    /// What is asked; at most [`SUMMARY_CHARS_MAX`] characters.
+    pub prompt: String,
+    /// Whether it is answered.
+    pub answered: bool,
 }
 
 /// How a run ends.
@@ -216,10 +344,27 @@ pub struct RunState {
     /// Where it stands.
     #[serde(flatten)]
     pub lifecycle: Lifecycle,
+    /// Who has it, or may have it.
+    pub hold: Hold,
     /// Position of the last event.
     pub head: Seq,
-    /// Number of claims so far.
+    /// How often the run changed hands. Who writes under another number is refused.
     pub epoch: u64,
+    /// How long it has been running, as last recorded; waiting does not count.
+    #[serde(default)]
+    pub ran_ms: u64,
+    /// Hosts that died with it since its last decided plan step, and in all.
+    #[serde(default)]
+    pub crashes: (u32, u32),
+    /// Attempts at the present plan step that failed.
+    #[serde(default)]
+    pub failed_attempts: u32,
+    /// What is asked of the outside.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub awaits: Vec<Await>,
+    /// Tokens of the plan step under way. They are counted when it ends, or when the run does.
+    #[serde(default, skip_serializing_if = "is_no_usage")]
+    pub step_usage: Usage,
     /// When the status last changed.
     pub updated_at: Timestamp,
     /// Counts of what happened.
@@ -368,8 +513,11 @@ pub struct RunView {
     pub progress: Option<Progress>,
     /// Plan steps that decided.
     pub turns: u32,
-    /// Number of claims so far.
-    pub attempt: u64,
+    /// Number of the attempt at the present plan step, from 1.
+    pub attempt: u32,
+    /// What is asked of the outside and not answered.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub awaits: Vec<Await>,
     /// Keys and values to find it by.
     #[serde(skip_serializing_if = "Labels::is_empty")]
     pub labels: Labels,
@@ -450,7 +598,8 @@ impl From<&Run> for RunView {
             failure: ending.and_then(|e| e.failure.clone()),
             progress: (state.progress.event_count > 0).then(|| state.progress.clone()),
             turns: state.turns,
-            attempt: state.epoch,
+            attempt: state.failed_attempts + 1,
+            awaits: open_awaits(state),
             labels: spec.labels.clone(),
             metadata,
             parent_run_id: spec.parent_run_id.clone(),
@@ -463,6 +612,19 @@ impl From<&Run> for RunView {
             finished_at,
             duration_ms: started_at.zip(finished_at).map(|(from, to)| millis(to.since(from))),
         }
+    }
+}
+
+fn open_awaits(state: &RunState) -> Vec<Await> {
+    match state.lifecycle {
+        Lifecycle::Blocked { .. } => {
+            state.awaits.iter().filter(|one| !one.answered).cloned().collect()
+        }
+        Lifecycle::Queued
+        | Lifecycle::Running { .. }
+        | Lifecycle::Canceling { .. }
+        | Lifecycle::Finalizing { .. }
+        | Lifecycle::Ended { .. } => Vec::new(),
     }
 }
 

@@ -61,6 +61,30 @@ pub struct SpawnRequest {
     pub priority: i32,
     /// The same key with the same request gives the run that was started first.
     pub idempotency_key: Option<String>,
+    /// If set, the result of the same task of the same agent is used again, where one was
+    /// completed within this time; an idempotency key takes the place of the task. What failed or
+    /// was cancelled is never used again. [`REUSE_DEFAULT`] is what most want.
+    pub reuse_within: Option<Duration>,
+    /// Run that starts this one.
+    pub parent_run_id: Option<String>,
+    /// Whether the run begins only when no earlier serial run of its parent session is open.
+    pub serial: bool,
+    /// What happens where it cannot begin at once.
+    pub when_full: WhenFull,
+}
+
+/// How long a result is used again unless told otherwise.
+pub const REUSE_DEFAULT: Duration = Duration::from_secs(300);
+
+/// What happens to a run that cannot begin at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WhenFull {
+    /// It waits in the queue, unless that is full too.
+    #[default]
+    Wait,
+    /// It is refused.
+    Refuse,
 }
 
 /// Settings of one run.
@@ -152,6 +176,10 @@ pub fn accept(
         parent_run_id: None,
         depth: 0,
         priority: request.priority,
+        durable: agent.durable,
+        finalizer: agent.planner.has_finalizer(),
+        serial: request.serial,
+        seed: String::new(),
         created_at: now,
     })
 }
@@ -185,6 +213,7 @@ fn check_sizes(request: &SpawnRequest) -> Result<(), ControllerError> {
         ("child_session_id", request.child_session_id.as_deref()),
         ("request_id", request.request_id.as_deref()),
         ("idempotency_key", request.idempotency_key.as_deref()),
+        ("parent_run_id", request.parent_run_id.as_deref()),
         ("runtime_state_keys", keys.run.as_deref()),
         ("runtime_state_keys", keys.run_id.as_deref()),
         ("runtime_state_keys", keys.parent_session_id.as_deref()),
@@ -221,6 +250,18 @@ fn check_sizes(request: &SpawnRequest) -> Result<(), ControllerError> {
         }
     }
     Ok(())
+}
+
+/// What tells a task from another one: the agent, in its present version, and the words.
+#[must_use]
+pub fn task_key(spec: &RunSpec) -> String {
+    let mut hasher = blake3::Hasher::new();
+    let task = spec.task.to_lowercase();
+    for part in [&spec.parent_session_id, &spec.agent_name, &spec.agent_digest, &task] {
+        hasher.update(&(part.len() as u64).to_le_bytes());
+        hasher.update(part.as_bytes());
+    }
+    hasher.finalize().to_hex().to_string()
 }
 
 /// Digest of everything in a request that says what is to be done, so that a repeated key can

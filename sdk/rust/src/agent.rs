@@ -1,5 +1,7 @@
-//! Writing an agent: [`Agent`] and [`export_agent!`](crate::export_agent!).
+//! Writing an agent: [`Agent`], [`Finalizer`] and [`export_agent!`](crate::export_agent!).
 
+#[doc(hidden)]
+pub mod finalizer;
 mod stream;
 
 pub use crate::bindings::agent::exports::taskrun::plugin::planner::{
@@ -9,6 +11,7 @@ pub use crate::bindings::agent::exports::taskrun::plugin::planner::{
     ToolOutcome, ToolOutput, ToolRequest,
 };
 pub use crate::types::{Message, Part, Role, Usage};
+pub use finalizer::{EndStatus, FinalizeInput, Finalizer, FinalizerError};
 pub use stream::{Answer, consume_stream};
 
 /// A component that decides. It must decide the same from the same input: after a crash a step
@@ -133,10 +136,44 @@ pub type Entries = (
     fn(PlanResumeInput) -> Result<PlanResult, PlannerError>,
 );
 
-/// Makes a type that implements [`Agent`] this component's agent. Exports
-/// nothing on other targets than WebAssembly.
+/// Makes a type that implements [`Agent`] this component's agent, and with `, finalizer` after it
+/// a type that implements [`Finalizer`] besides. Exports nothing on other targets than
+/// WebAssembly.
 #[macro_export]
 macro_rules! export_agent {
+    ($agent:ty, finalizer) => {
+        $crate::export_agent!($agent);
+
+        const _: () = {
+            struct Exported;
+
+            impl $crate::bindings::agent_finalizer::exports::taskrun::plugin::finalizer::Guest
+                for Exported
+            {
+                fn finalize(
+                    input: $crate::agent::FinalizeInput,
+                ) -> ::std::result::Result<
+                    ::std::vec::Vec<$crate::types::Label>,
+                    $crate::agent::FinalizerError,
+                > {
+                    $crate::panics::install_hook();
+                    <$agent as $crate::agent::Finalizer>::finalize(input)
+                }
+            }
+
+            #[cfg(target_arch = "wasm32")]
+            $crate::bindings::agent_finalizer::export_agent_finalizer_world!(
+                Exported with_types_in $crate::bindings::agent_finalizer
+            );
+
+            // Elsewhere nothing calls it, and nothing is unused for that.
+            #[cfg(not(target_arch = "wasm32"))]
+            const _: $crate::agent::finalizer::Entry = {
+                use $crate::bindings::agent_finalizer::exports::taskrun::plugin::finalizer::Guest;
+                <Exported as Guest>::finalize
+            };
+        };
+    };
     ($agent:ty) => {
         const _: () = {
             struct Exported;

@@ -45,6 +45,9 @@
 //! # fn main() {}
 //! ```
 //!
+//! An agent that also implements [`agent::Finalizer`] adds to the metadata of its runs when they
+//! end.
+//!
 //! Every other module is a capability of the host, one for each interface of the contract. What a
 //! guest calls ends up in its component's import list, which is what it asks the operator for;
 //! what it does not call does not. `log` is always there: a panic is written to the run's log

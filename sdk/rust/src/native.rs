@@ -19,6 +19,7 @@ pub(crate) mod imports;
 mod workspace;
 
 use crate::{
+    agent::{EndStatus, FinalizeInput},
     bindings::agent::taskrun::plugin::{
         http::{HttpError, Request, Response},
         log::Level,
@@ -116,6 +117,20 @@ pub fn host<T>(act: impl FnOnce(&mut Host) -> T) -> T {
 /// Makes this thread's host as it was at the start.
 pub fn reset() {
     host(|host| *host = Host::new());
+}
+
+/// Input of the finalizer of a run that completed with this text, without metadata; the run is
+/// this thread's. Tests change the fields for other ends.
+#[must_use]
+pub fn finalize_input(result: impl Into<String>) -> FinalizeInput {
+    FinalizeInput {
+        run: host(|host| host.context.clone()),
+        status: EndStatus::Completed,
+        stop_reason: "final_response".into(),
+        error: None,
+        result: Some(result.into()),
+        metadata: Vec::new(),
+    }
 }
 
 impl Host {

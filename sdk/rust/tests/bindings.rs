@@ -11,13 +11,14 @@ use wit_parser::{Resolve, WorldItem};
 fn generate(resolve: &mut Resolve, world: &str, shared: &[String]) -> Result<String> {
     let package = *resolve.package_names.values().next().context("wit/ holds one package")?;
     let world_id = resolve.select_world(&[package], Some(world))?;
+    let module = world.replace('-', "_");
     let mut generator = Opts {
         format: true,
         generate_all: true,
         runtime_path: Some("::wit_bindgen::rt".into()),
         additional_derive_attributes: vec!["PartialEq".into()],
-        default_bindings_module: Some(format!("$crate::bindings::{world}")),
-        export_macro_name: Some(format!("export_{world}_world")),
+        default_bindings_module: Some(format!("$crate::bindings::{module}")),
+        export_macro_name: Some(format!("export_{module}_world")),
         pub_export_macro: true,
         type_section_suffix: Some(format!("-{world}")),
         with: shared
@@ -80,20 +81,23 @@ fn committed_bindings_match_the_contract() -> Result<()> {
     resolve.push_path(root.join("../../wit"))?;
     let of_tool = imports(&resolve, "tool")?;
     let of_agent = imports(&resolve, "agent")?;
-    for interface in &of_tool {
-        assert!(of_agent.contains(interface), "a tool may import {interface}, an agent may not");
+    let of_finalizer = imports(&resolve, "agent-finalizer")?;
+    for interface in of_tool.iter().chain(&of_finalizer) {
+        assert!(of_agent.contains(interface), "others may import {interface}, an agent may not");
     }
 
-    for (world, shared) in [("agent", Vec::new()), ("tool", of_tool)] {
+    let worlds = [("agent", Vec::new()), ("agent-finalizer", of_finalizer), ("tool", of_tool)];
+    for (world, shared) in worlds {
         let made = generate(&mut resolve, world, &shared)?;
-        let path = root.join("src/bindings").join(format!("{world}.rs"));
+        let file = format!("{}.rs", world.replace('-', "_"));
+        let path = root.join("src/bindings").join(&file);
         if std::env::var_os("TASKRUN_BLESS").is_some() {
             fs::write(&path, &made)?;
         }
         let committed = fs::read_to_string(&path).unwrap_or_default();
         assert!(
             committed == made,
-            "src/bindings/{world}.rs differs from what wit/ says; \
+            "src/bindings/{file} differs from what wit/ says; \
              run TASKRUN_BLESS=1 cargo test -p taskrun-guest --test bindings"
         );
     }

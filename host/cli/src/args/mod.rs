@@ -1,17 +1,21 @@
 //! The command line as it is typed.
 
+mod crash_point;
 mod parse;
 mod runs;
+mod sessions;
 mod system;
 
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use crash_point::{CrashPoint, Persisted, Side};
 pub use runs::{
     CancelArgs, EventsArgs, GetArgs, LogsArgs, PsArgs, RunArgs, Target, TranscriptArgs,
-    TranscriptFormat, WaitArgs,
+    TranscriptFormat, TreeArgs, WaitArgs,
 };
+pub use sessions::{AnswerArgs, GcArgs, InboxArgs, SessionArgs, SessionCommand};
 pub use system::{
     AgentCommand, DemoArgs, DoctorArgs, HostArgs, InspectArgs, ToolCallArgs, ToolCommand,
 };
@@ -118,20 +122,37 @@ pub enum Command {
     Ps(PsArgs),
     /// Shows a run
     Get(GetArgs),
+    /// Shows a run with everything beneath it, and what all of that has used
+    Tree(TreeArgs),
     /// Waits until runs have ended, however they end
     ///
-    /// The exit code says how: of several runs, that of the first one that did not complete.
+    /// The exit code says how: of several runs, that of the first one that did not complete. It is
+    /// 8 as soon as a run waits for somebody who is not here; `inbox` says what is asked.
     Wait(WaitArgs),
-    /// Asks runs to stop
+    /// Asks runs and everything beneath them to stop
     ///
-    /// A run that waits in the queue ends at once; others end when their guest is gone.
+    /// A run that nobody executes ends at once; others end when their guest is gone.
     Cancel(CancelArgs),
     /// Prints the log lines of a run
     Logs(LogsArgs),
-    /// Prints the journal of a run
+    /// Prints the journal of a run, or of all runs of a session as it comes about
     Events(EventsArgs),
     /// Prints the conversation of a run: what was asked, said, called and answered
     Transcript(TranscriptArgs),
+    /// Lists what runs ask and nobody has answered
+    Inbox(InboxArgs),
+    /// Answers what a run asks
+    ///
+    /// When everything that it asks is answered, the run goes on. An answer that does not fit is
+    /// refused and changes nothing. Without an answer it says what is asked.
+    Answer(AnswerArgs),
+    /// The sessions from which runs are started
+    #[command(subcommand)]
+    Session(SessionCommand),
+    /// Removes runs that ended long ago, with their journals
+    ///
+    /// A run under which another one is open stays. With --session, only runs of that one.
+    Gc(GcArgs),
     /// The agents of the policy
     #[command(subcommand)]
     Agent(AgentCommand),
@@ -147,10 +168,11 @@ pub enum Command {
     Demo(DemoArgs),
     /// Checks this installation, the policy and the store
     Doctor(DoctorArgs),
-    /// Executes the queued runs of a data directory; `run` starts one of these by itself
+    /// Executes the runs of a data directory; `run`, `wait` and `answer` start one by themselves
     ///
     /// It takes the runs that were accepted under its policy with the components as they are.
-    /// Ctrl-C and SIGTERM cancel what runs here and wait up to ten seconds for it to end.
+    /// Ctrl-C and SIGTERM make it hand over what runs here, in at most ten seconds: another host
+    /// continues it, or the next one.
     Host(HostArgs),
     /// Prints a completion script for a shell
     Completions {

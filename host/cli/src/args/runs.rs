@@ -31,6 +31,20 @@ pub struct RunArgs {
     /// The same key with the same request gives the run that was started first
     #[arg(long, value_name = "KEY")]
     pub idempotency_key: Option<String>,
+    /// Gives the result of the same task of the same agent where one was completed so recently
+    /// [default: 5m]; with --idempotency-key, of the run with that key
+    #[arg(long, value_name = "DURATION", num_args = 0..=1, require_equals = true, value_parser = duration)]
+    pub reuse: Option<Option<Duration>>,
+    /// Run beneath which this one stands: it is cancelled with it, and belongs to its owner and
+    /// session unless others are named
+    #[arg(long, value_name = "RUN")]
+    pub parent: Option<String>,
+    /// Begins only when no earlier serial run of the session is open
+    #[arg(long)]
+    pub serial: bool,
+    /// Refuses the run, with exit code 4, if it cannot begin at once
+    #[arg(long)]
+    pub no_queue: bool,
     /// Id of the run [default: a new UUID]
     #[arg(long)]
     pub id: Option<String>,
@@ -60,6 +74,16 @@ pub struct PsArgs {
     /// Where the page begins, as printed by the page before
     #[arg(long, value_parser = str::parse::<Cursor>)]
     pub cursor: Option<Cursor>,
+    /// Shows runs under the runs that started them
+    #[arg(long)]
+    pub tree: bool,
+}
+
+/// Arguments of `tree`.
+#[derive(Debug, Args)]
+pub struct TreeArgs {
+    /// The run
+    pub run: String,
 }
 
 /// Arguments of `get`.
@@ -118,6 +142,9 @@ pub struct CancelArgs {
     /// Why, in words; kept in the journal
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
+    /// Leaves the runs beneath them as they are
+    #[arg(long)]
+    pub keep_children: bool,
 }
 
 /// Arguments of `logs`.
@@ -139,12 +166,12 @@ pub struct LogsArgs {
 /// Arguments of `events`.
 #[derive(Debug, Args)]
 pub struct EventsArgs {
-    /// The run
-    pub run: String,
-    /// Goes on until the run has ended
+    /// The run; without one, all runs of the session named by --session
+    pub run: Option<String>,
+    /// Goes on until the run, or the session with all of its runs, has ended
     #[arg(short, long)]
     pub follow: bool,
-    /// Only events after this position
+    /// Only events after this position; of a session, after this place
     #[arg(long, value_name = "SEQ", default_value_t = 0)]
     pub after: u64,
     /// Only events of these kinds
@@ -166,6 +193,9 @@ pub struct TranscriptArgs {
     #[arg(long, value_name = "N", default_value_t = 40,
         value_parser = clap::value_parser!(u16).range(1..=200))]
     pub limit: u16,
+    /// Only entries before this position; a transcript that is cut says which to give
+    #[arg(long, value_name = "SEQ", conflicts_with = "follow")]
+    pub before: Option<u64>,
     /// Form of the transcript [default: md, or that of -o]
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<TranscriptFormat>,

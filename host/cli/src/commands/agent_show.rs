@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use taskrun::agents::Agent;
+use taskrun::agents::{Agent, Interrupted, Retry};
 use taskrun::policy::{AgentPolicy, Capability, Limits, Standing, Verdict};
 use taskrun_engine::{ImportClass, Loaded};
 
@@ -25,7 +25,8 @@ struct Shown {
     description: Option<String>,
     location: String,
     component: Part,
-    tools: Vec<Part>,
+    tools: Vec<Tool>,
+    members: Vec<String>,
     functions: Vec<Function>,
     capabilities: Vec<Given>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -33,6 +34,8 @@ struct Shown {
     workspace: String,
     limits: BTreeMap<&'static str, String>,
     budget: BTreeMap<&'static str, String>,
+    durable: bool,
+    retry: BTreeMap<&'static str, String>,
     loads: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
@@ -48,6 +51,14 @@ struct Part {
     imports: Vec<String>,
     #[serde(skip)]
     asks: Vec<Capability>,
+}
+
+/// A tool of the agent.
+#[derive(Serialize)]
+struct Tool {
+    #[serde(flatten)]
+    part: Part,
+    interrupted: &'static str,
 }
 
 /// A function that the agent may call.
@@ -91,7 +102,8 @@ async fn gather(house: &House, agent: &AgentPolicy) -> Outcome<Shown> {
         if agent.tools.iter().any(|selector| selector.tool == tool.name) {
             let tool = tool_of(&house.policy, &tool.name)?;
             let loaded = house.component(&tool.component, &format!("tool {}", tool.name)).await?;
-            tools.push(part(&tool.name, &shown(&tool.component), &loaded));
+            let part = part(&tool.name, &shown(&tool.component), &loaded);
+            tools.push(Tool { part, interrupted: interrupted(tool.interrupted) });
         }
     }
     let loaded = house.agent(&agent.name).await;
@@ -106,11 +118,14 @@ async fn gather(house: &House, agent: &AgentPolicy) -> Outcome<Shown> {
         capabilities: capabilities(agent, &component, &tools),
         component,
         tools,
+        members: agent.members.clone(),
         functions,
         model: agent.model.clone(),
         workspace: shown(&agent.workspace),
         limits: limits(&agent.limits),
         budget: budget(agent),
+        durable: agent.durable,
+        retry: retry(agent.retry),
         loads: error.is_none(),
         error,
     })
@@ -152,14 +167,15 @@ pub(super) fn first_sentence(text: &str) -> String {
     line.split_once(". ").map_or(line, |(first, _)| first).trim_end_matches('.').to_owned()
 }
 
-fn capabilities(agent: &AgentPolicy, component: &Part, tools: &[Part]) -> Vec<Given> {
+fn capabilities(agent: &AgentPolicy, component: &Part, tools: &[Tool]) -> Vec<Given> {
     let given = |capability: Capability| {
         let mut asked_by = Vec::new();
         if component.asks.contains(&capability) {
             asked_by.push("the agent".to_owned());
         }
-        let asking = tools.iter().filter(|tool| tool.asks.contains(&capability));
-        asked_by.extend(asking.map(|tool| format!("tool {}", tool.name)));
+        let asking =
+            tools.iter().map(|tool| &tool.part).filter(|part| part.asks.contains(&capability));
+        asked_by.extend(asking.map(|part| format!("tool {}", part.name)));
         let about = |verdict| {
             agent
                 .grants
@@ -207,6 +223,21 @@ fn budget(agent: &AgentPolicy) -> BTreeMap<&'static str, String> {
     all
 }
 
+fn retry(retry: Retry) -> BTreeMap<&'static str, String> {
+    BTreeMap::from([
+        ("attempts", retry.attempts.to_string()),
+        ("pause", human::duration(retry.pause)),
+    ])
+}
+
+/// What becomes of a call of the tool that was cut off, as the policy writes it.
+fn interrupted(interrupted: Interrupted) -> &'static str {
+    match interrupted {
+        Interrupted::Fail => "fail",
+        Interrupted::Ask => "ask",
+    }
+}
+
 fn text(shown: &Shown, width: Option<usize>) -> String {
     let list = |map: &BTreeMap<&'static str, String>| {
         map.iter().map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ")
@@ -221,12 +252,24 @@ fn text(shown: &Shown, width: Option<usize>) -> String {
     }
     head.push(("component", part(&shown.component)));
     for tool in &shown.tools {
-        head.push(("tool", format!("{}: {}", tool.name, part(tool))));
+        head.push(("tool", format!("{}: {}", tool.part.name, part(&tool.part))));
+        if tool.interrupted != interrupted(Interrupted::default()) {
+            head.push(("interrupted", format!("{}: {}", tool.part.name, tool.interrupted)));
+        }
+    }
+    if !shown.members.is_empty() {
+        head.push(("members", shown.members.join(", ")));
     }
     head.push(("model", shown.model.clone().unwrap_or_else(|| "none".to_owned())));
     head.push(("workspace", shown.workspace.clone()));
     head.push(("limits", list(&shown.limits)));
     head.push(("budget", list(&shown.budget)));
+    if !shown.durable {
+        head.push(("durable", "no: its runs fail when their host dies".to_owned()));
+    }
+    if shown.retry != retry(Retry::default()) {
+        head.push(("retry", list(&shown.retry)));
+    }
     let mut text = pairs(&head);
     if !shown.functions.is_empty() {
         let rows = shown

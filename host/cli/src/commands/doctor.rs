@@ -6,8 +6,8 @@ use std::sync::Arc;
 use serde::Serialize;
 use taskrun::policy::Policy;
 use taskrun::ports::store::Host;
-use taskrun::time::Timestamp;
-use taskrun_engine::{AgentGrants, Cache, Engine};
+use taskrun::time::{Timestamp, millis};
+use taskrun_engine::{AgentGrants, Cache, ENGINE_VERSION, Engine};
 use taskrun_examples::SCRIPTED_TOOL;
 
 use crate::args::OutputFormat;
@@ -55,8 +55,9 @@ struct Check {
 
 impl From<Host> for HostRow {
     fn from(host: Host) -> Self {
-        let Host { id, pid, policy_digest, started_at } = host;
-        Self { id: id.to_string(), pid, policy_digest, started_at }
+        let Host { id, pid, policy_digest, started_at, slots, lease } = host;
+        let lease_ms = millis(lease);
+        Self { id: id.to_string(), pid, policy_digest, started_at, slots, lease_ms }
     }
 }
 
@@ -80,6 +81,7 @@ impl Check {
 #[derive(Serialize)]
 struct Report {
     version: &'static str,
+    engine: &'static str,
     store_version: i64,
     hosts: Vec<HostRow>,
     checks: Vec<Check>,
@@ -92,6 +94,8 @@ struct HostRow {
     policy_digest: String,
     #[serde(serialize_with = "taskrun::time::rfc3339::serialize")]
     started_at: Timestamp,
+    slots: u32,
+    lease_ms: u64,
 }
 
 pub(super) async fn doctor(context: &Context) -> Outcome {
@@ -127,7 +131,7 @@ pub(super) async fn doctor(context: &Context) -> Outcome {
 
 fn version() -> String {
     format!(
-        "taskrun {}, store version {}",
+        "taskrun {}, {ENGINE_VERSION}, store version {}",
         env!("CARGO_PKG_VERSION"),
         taskrun_store::SCHEMA_VERSION
     )
@@ -278,6 +282,7 @@ fn print(context: &Context, hosts: Vec<Host>, checks: Vec<Check>) {
         OutputFormat::Table => checks.iter().for_each(|check| printer.line(text(check))),
         OutputFormat::Json => printer.json(&versioned(Report {
             version: env!("CARGO_PKG_VERSION"),
+            engine: ENGINE_VERSION,
             store_version: taskrun_store::SCHEMA_VERSION,
             hosts: hosts.into_iter().map(HostRow::from).collect(),
             checks,

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use taskrun::event::{Event, Recorded};
+use taskrun::event::{Event, Parked, Recorded};
 use taskrun::ports::tool::ToolOutcome;
+use taskrun::run::{Wait, WaitMode};
 use taskrun::time::Timestamp;
+use taskrun::wait::Answer;
 
 use crate::output::escape::excerpt;
 use crate::output::human;
@@ -12,7 +14,7 @@ use crate::output::paint::{DIM, with};
 use crate::place::shown_in;
 
 /// Characters of an event's detail that are shown.
-const DETAIL_CHARS_MAX: usize = 160;
+pub(super) const DETAIL_CHARS_MAX: usize = 160;
 
 /// The event: position, time since the run was accepted, kind, detail.
 pub(super) fn event_line(recorded: &Recorded, accepted: Timestamp) -> String {
@@ -24,10 +26,13 @@ pub(super) fn event_line(recorded: &Recorded, accepted: Timestamp) -> String {
     line.trim_end().to_owned()
 }
 
-fn detail(event: &Event) -> String {
+/// What happened, in words; not yet fit for a terminal.
+pub(super) fn detail(event: &Event) -> String {
     match event {
         Event::Queued { spec } => format!("{}: {}", spec.agent_name, spec.task),
-        Event::Started { host, epoch, .. } => format!("by {host}, attempt {epoch}"),
+        Event::Started { host, .. } | Event::Resumed { host, .. } => format!("by {host}"),
+        Event::Lost { host, crashed: true, .. } => format!("{host} died"),
+        Event::Lost { host, crashed: false, .. } => format!("{host} gave it back"),
         Event::AssistantChunk { text } => format!("{text:?}"),
         Event::AssistantMessage { message, .. } => {
             let calls: Vec<&str> = message.tool_uses().map(|call| call.name.as_str()).collect();
@@ -48,6 +53,27 @@ fn detail(event: &Event) -> String {
                 }
             }
         }
+        Event::ToolCallRepeated { tool_call_id, attempt } => {
+            format!("{tool_call_id}, attempt {attempt}")
+        }
+        Event::ToolCallParked { name, waits, .. } => format!("{name} waits for {}", parked(waits)),
+        Event::ModelAnswered { call, .. } => format!("question {call} of the step"),
+        Event::ClockRead { readings } => {
+            let told: u64 = readings.iter().map(|(_, times)| u64::from(*times)).sum();
+            human::count(told, "time")
+        }
+        Event::StepRestarted { turn, .. } => format!("turn {turn}"),
+        Event::ReplayDiverged { turn, recorded, found } => {
+            format!("turn {turn}: recorded was {recorded}, found was {found}")
+        }
+        Event::StepFailed { turn, attempt, error, retry_after_ms } => {
+            let pause = human::duration(Duration::from_millis(*retry_after_ms));
+            format!("turn {turn}, attempt {attempt}, again in {pause}: {error}")
+        }
+        Event::Asked { item } => {
+            format!("{} ({}): {}", item.id(), item.what.word(), item.what.prompt())
+        }
+        Event::Answered { item, answer, by } => format!("{item} by {by}: {}", answer_text(answer)),
         Event::PolicyDecision { capability, subject, rule } => {
             format!("{capability} {subject}: {rule}")
         }
@@ -56,8 +82,11 @@ fn detail(event: &Event) -> String {
         }
         Event::PlanDecided { turn, decision, .. } => format!("turn {turn}: {decision:?}"),
         Event::FinalizeRequested { message, .. } => message.clone(),
-        Event::Blocked { on } => format!("on {on}"),
-        Event::Unblocked | Event::Finished { .. } => String::new(),
+        Event::Blocked { on, wait, .. } => format!("on {on}{}", wait_text(wait)),
+        Event::Finished { finalizer_error: Some(error), .. } => {
+            format!("without what the finalizer adds: {error}")
+        }
+        Event::Unblocked | Event::FinalizerStarted | Event::Finished { .. } => String::new(),
         Event::CancelRequested { by, reason } => match reason {
             Some(reason) => format!("{by}: {reason}"),
             None => by.to_string(),
@@ -66,5 +95,55 @@ fn detail(event: &Event) -> String {
             let error = ending.error.as_deref().unwrap_or_default();
             format!("{} {error}", ending.stop_reason)
         }
+    }
+}
+
+fn runs_text(runs: &[taskrun::ids::RunId], mode: WaitMode) -> String {
+    let ids: Vec<&str> = runs.iter().map(taskrun::ids::RunId::as_str).collect();
+    let one_of = match mode {
+        WaitMode::Any if runs.len() > 1 => "one of ",
+        WaitMode::Any | WaitMode::All => "",
+    };
+    format!("{one_of}{}", ids.join(", "))
+}
+
+fn until(at: Option<Timestamp>) -> String {
+    at.map_or_else(String::new, |at| format!(", until {at}"))
+}
+
+fn parked(waits: &Parked) -> String {
+    match waits {
+        Parked::Runs { runs, mode, until: at } => {
+            format!("{}{}", runs_text(runs, *mode), until(*at))
+        }
+        Parked::Answer { item } => format!("an answer to {item}"),
+    }
+}
+
+fn wait_text(wait: &Wait) -> String {
+    match wait {
+        Wait::Answers { at } => until(*at),
+        Wait::Runs { runs, mode, at } => format!(": {}{}", runs_text(runs, *mode), until(*at)),
+        Wait::Word => String::new(),
+    }
+}
+
+/// What somebody gave, in words; not yet fit for a terminal.
+pub(crate) fn answer_text(answer: &Answer) -> String {
+    match answer {
+        Answer::Text(text) => text.clone(),
+        Answer::Choices(choices) => {
+            let one = |(question, chosen): (&String, &Vec<String>)| {
+                format!("{question}={}", chosen.join(","))
+            };
+            choices.iter().map(one).collect::<Vec<_>>().join(" ")
+        }
+        Answer::Results(results) => {
+            let calls: Vec<&str> = results.keys().map(String::as_str).collect();
+            format!("results of {}", calls.join(", "))
+        }
+        Answer::Confirmed(true) => "accepted".to_owned(),
+        Answer::Confirmed(false) => "declined".to_owned(),
+        Answer::TimedOut => "nobody answered in time".to_owned(),
     }
 }

@@ -8,12 +8,12 @@ use taskrun::run::Run;
 use taskrun::time::Timestamp;
 
 use super::event_line::event_line;
+use super::session_events::session_events;
 use crate::args::{EventsArgs, OutputFormat};
 use crate::context::{Books, Context};
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
-use crate::follow::{CtrlC, Follow, Followed};
-use crate::host::Attendant;
+use crate::follow::{Care, CtrlC, Follow, Followed};
 use crate::output::versioned;
 use crate::resolve::resolve;
 
@@ -45,7 +45,10 @@ struct List<'a> {
 
 pub(super) async fn events(context: &Context, args: &EventsArgs) -> Outcome {
     let (books, controller) = context.looking().await?;
-    let run = resolve(&controller, &context.scope(), &args.run).await?;
+    let Some(run) = &args.run else {
+        return session_events(context, args, &controller, &books).await;
+    };
+    let run = resolve(&controller, &context.scope(), run).await?;
     let format = context.printer.format();
     let wanted = |recorded: &Recorded| {
         args.kind.is_empty() || args.kind.iter().any(|kind| kind == recorded.event.kind())
@@ -88,11 +91,9 @@ pub(super) async fn follow(
         return Err(Failure::usage("usage", "a run cannot be followed as one JSON document")
             .hint("use -o ndjson: one object for each line"));
     }
-    let (scope, printer) = (context.scope(), context.printer.clone());
-    let attendant = Attendant::at_hand(context, &books);
-    let mut follow = Follow::new(controller, scope, run.id().clone(), books, printer);
+    let care = Care::at_hand(context, &controller, &books);
+    let mut follow = Follow::new(context, controller, run.id().clone(), care);
     follow.after = after;
-    follow.attendant = attendant;
     match follow.follow(None, CtrlC::Leaves, show).await? {
         Followed::Ended(_) | Followed::Reached(_) | Followed::TimedOut => Ok(Exit::Completed),
         Followed::Blocked(run) => Err(crate::follow::run_blocked(&run)),

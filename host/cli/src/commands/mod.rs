@@ -2,20 +2,26 @@
 
 mod agent;
 mod agent_show;
+mod answer;
 mod cancel;
 mod doctor;
 mod event_line;
 mod events;
+mod gc;
 mod get;
+mod inbox;
 mod inspect;
 mod logs;
 mod ps;
 mod result;
 mod run;
+mod session;
+mod session_events;
 mod text;
 mod tool;
 mod tool_call;
 mod transcript;
+mod tree;
 mod wait;
 
 use std::io::Write;
@@ -36,11 +42,16 @@ pub(crate) async fn execute(context: &Context, command: Command) -> Outcome {
         Command::Run(args) => run::run(context, &args).await,
         Command::Ps(args) => ps::ps(context, &args).await,
         Command::Get(args) => get::get(context, &args).await,
+        Command::Tree(args) => tree::tree(context, &args).await,
         Command::Wait(args) => wait::wait(context, &args).await,
         Command::Cancel(args) => cancel::cancel(context, &args).await,
         Command::Logs(args) => logs::logs(context, &args).await,
         Command::Events(args) => events::events(context, &args).await,
         Command::Transcript(args) => transcript::transcript(context, &args).await,
+        Command::Inbox(_) => inbox::inbox(context).await,
+        Command::Answer(args) => answer::answer(context, &args).await,
+        Command::Session(command) => session::session(context, &command).await,
+        Command::Gc(args) => gc::gc(context, &args).await,
         Command::Agent(AgentCommand::Ls) => agent::ls(context),
         Command::Agent(AgentCommand::Show { agent }) => agent_show::show(context, &agent).await,
         Command::Agent(AgentCommand::Check { agents }) => agent::check(context, &agents).await,

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use taskrun::controller::Controller;
 use taskrun::list::{ListFilter, PAGE_DEFAULT, PAGE_MAX};
-use taskrun::run::{Run, RunView};
+use taskrun::run::{Hold, Run, RunView};
 use taskrun::status::Status;
 
 use crate::args::{OutputFormat, PsArgs};
@@ -12,7 +12,7 @@ use crate::context::{Books, Context};
 use crate::exit::Exit;
 use crate::failure::Outcome;
 use crate::follow::nobody_executes;
-use crate::output::{RunList, run_object, run_table, versioned};
+use crate::output::{RunList, run_object, run_table, run_tree, versioned};
 
 /// Runs to be shown, and where the next page begins.
 struct Listing {
@@ -33,7 +33,11 @@ pub(super) async fn ps(context: &Context, args: &PsArgs) -> Outcome {
             "no runs; start one with `taskrun run AGENT TASK`, and see the agents with `taskrun agent ls`",
         ),
         OutputFormat::Table => {
-            printer.line(run_table(&listing.runs, context.now(), printer.width()));
+            let (runs, now, width) = (&listing.runs, context.now(), printer.width());
+            printer.line(match args.tree {
+                true => run_tree(runs, now, width),
+                false => run_table(runs, now, width),
+            });
         }
         OutputFormat::Json => {
             let runs = listing.runs.iter().map(RunView::from).collect();
@@ -54,7 +58,7 @@ pub(super) async fn ps(context: &Context, args: &PsArgs) -> Outcome {
 }
 
 fn is_plain(args: &PsArgs) -> bool {
-    let PsArgs { all, status, agent, labels, since, limit, cursor } = args;
+    let PsArgs { all, status, agent, labels, since, limit, cursor, tree: _ } = args;
     !all && status.is_empty()
         && agent.is_none()
         && labels.is_empty()
@@ -87,6 +91,7 @@ async fn page(context: &Context, controller: &Controller, args: &PsArgs) -> Outc
         status: args.status.clone(),
         agent_name: args.agent.clone(),
         parent_run_id: None,
+        root_run_id: None,
         labels: args.labels.iter().cloned().collect(),
         since: args.since.map(|since| since.before(context.now())),
     };
@@ -96,14 +101,15 @@ async fn page(context: &Context, controller: &Controller, args: &PsArgs) -> Outc
     Ok(Listing { runs: page.runs, next: page.next.map(|next| next.to_string()) })
 }
 
-/// Says so if a queued run waits for a host that is not there.
+/// Says so if a run could go on and waits for a host that is not there.
 async fn tell_unattended(context: &Context, books: &Books, runs: &[Run]) -> Outcome {
-    let Some(queued) = runs.iter().find(|run| run.status() == Status::Queued) else {
+    let is_wanted = |run: &&Run| matches!(run.state.hold, Hold::Wanted { .. });
+    let Some(wanted) = runs.iter().find(is_wanted) else {
         return Ok(Exit::Completed);
     };
     let hosts = books.hosts.hosts().await?;
-    if !hosts.iter().any(|host| host.policy_digest == queued.spec.policy_digest) {
-        context.printer.talk(nobody_executes(queued.id()));
+    if !hosts.iter().any(|host| host.policy_digest == wanted.spec.policy_digest) {
+        context.printer.talk(nobody_executes(wanted.id()));
     }
     Ok(Exit::Completed)
 }

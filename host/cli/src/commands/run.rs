@@ -3,25 +3,29 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use taskrun::controller::Controller;
+use serde::Serialize;
+use taskrun::controller::Spawned;
 use taskrun::message::LogLevel;
 use taskrun::run::{Run, RunView};
-use taskrun::spawn::{SpawnRequest, TASK_BYTES_MAX};
+use taskrun::spawn::{REUSE_DEFAULT, SpawnRequest, TASK_BYTES_MAX, WhenFull};
 
 use super::result::whole_result;
 use super::text::text;
 use crate::args::{OutputFormat, RunArgs};
-use crate::context::{Books, Context};
+use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
-use crate::follow::{CtrlC, Follow, Followed, Lines, Notes, Screen, run_blocked, wait_timed_out};
+use crate::follow::{
+    Care, CtrlC, Follow, Followed, Lines, Notes, Screen, run_blocked, wait_timed_out,
+};
 use crate::host::Attendant;
 use crate::house::{EngineUse, House, agent_of, engine};
 use crate::output::paint::{DIM, GOOD, with};
-use crate::output::{human, run_object};
+use crate::output::{human, run_object, versioned};
+use crate::resolve::resolve;
 
 /// Owner unless another is named.
-const OWNER_DEFAULT: &str = "local";
+pub(super) const OWNER_DEFAULT: &str = "local";
 /// Session unless another is named.
 const SESSION_DEFAULT: &str = "cli";
 
@@ -39,14 +43,28 @@ enum Manner {
 pub(super) async fn run(context: &Context, args: &RunArgs) -> Outcome {
     let policy = context.policy()?;
     agent_of(&policy, &args.agent)?;
-    let request = request(context, args)?;
+    let mut request = request(context, args)?;
     let data_dir = context.data_dir()?;
     let books = context.books(&data_dir)?;
     let house = House::new(engine(Some(&data_dir), EngineUse::Looking)?, policy)?;
-    let agents = house.agents(&[&args.agent]).await?;
+    let mut names = vec![args.agent.clone()];
+    if let Some(parent) = &args.parent {
+        let (_, looking) = context.looking().await?;
+        let parent = resolve(&looking, &context.scope(), parent).await?;
+        put_beneath(context, &mut request, &parent);
+        // What its agent may start stands in the policy; one that is gone may start nothing.
+        names.extend(house.policy.agents.get(&parent.spec.agent_name).map(|a| a.name.clone()));
+    }
+    names.dedup();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let agents = house.agents(&names).await?;
     let controller = context.watching(&books, agents);
     controller.start().await?;
-    let run = controller.spawn(&context.scope(), &request).await?;
+    let Spawned { run, reused } = controller.submit(&context.scope(), &request).await?;
+    if reused {
+        let id = run.id();
+        context.printer.talk(with(DIM, &format!("{id} was there before and is used again")));
+    }
     let hosts = Arc::clone(&books.hosts);
     let mut attendant = Attendant::new(house.policy.path.clone(), data_dir, house.digest(), hosts);
     // The engine has done its work here; a host has one of its own.
@@ -54,15 +72,17 @@ pub(super) async fn run(context: &Context, args: &RunArgs) -> Outcome {
     if !run.status().is_terminal() {
         attendant.attend().await.map_err(|failure| failure.about(run.id()))?;
     }
+    let follow = |attendant| {
+        let care = Care::new(context, &controller, &books, Some(attendant));
+        Follow::new(context, controller.clone(), run.id().clone(), care)
+    };
     match manner(context, args) {
         Manner::Detach => {
-            print_accepted(context, &run);
+            print_accepted(context, &run, reused);
             Ok(Exit::Completed)
         }
-        Manner::Wait(timeout) => {
-            wait(context, follow(context, controller, &run, books, attendant), timeout).await
-        }
-        Manner::Watch => watch(context, follow(context, controller, &run, books, attendant)).await,
+        Manner::Wait(timeout) => wait(context, follow(attendant), timeout).await,
+        Manner::Watch => watch(context, follow(attendant)).await,
     }
 }
 
@@ -97,28 +117,39 @@ fn request(context: &Context, args: &RunArgs) -> Outcome<SpawnRequest> {
         timeout: args.timeout,
         labels: args.labels.iter().cloned().collect(),
         idempotency_key: args.idempotency_key.clone(),
+        reuse_within: args.reuse.map(|within| within.unwrap_or(REUSE_DEFAULT)),
+        serial: args.serial,
+        when_full: if args.no_queue { WhenFull::Refuse } else { WhenFull::Wait },
         ..SpawnRequest::default()
     })
 }
 
-fn follow(
-    context: &Context,
-    controller: Controller,
-    run: &Run,
-    books: Books,
-    attendant: Attendant,
-) -> Follow {
-    let printer = context.printer.clone();
-    let mut follow = Follow::new(controller, context.scope(), run.id().clone(), books, printer);
-    follow.attendant = Some(attendant);
-    follow
+/// Puts a request beneath a run. It belongs to whom that belongs, unless another is named.
+fn put_beneath(context: &Context, request: &mut SpawnRequest, parent: &Run) {
+    request.parent_run_id = Some(parent.id().to_string());
+    if context.globals.owner.is_none() {
+        request.owner_user_id.clone_from(&parent.spec.owner_user_id);
+    }
+    if context.globals.session.is_none() {
+        request.parent_session_id.clone_from(&parent.spec.parent_session_id);
+    }
 }
 
-fn print_accepted(context: &Context, run: &Run) {
+#[derive(Serialize)]
+struct Accepted {
+    #[serde(flatten)]
+    run: RunView,
+    /// Whether the run was there before.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    reused: bool,
+}
+
+fn print_accepted(context: &Context, run: &Run, reused: bool) {
+    let accepted = || versioned(Accepted { run: run.into(), reused });
     match context.printer.format() {
         OutputFormat::Table | OutputFormat::Name => context.printer.line(run.id()),
-        OutputFormat::Json => context.printer.json(&run_object(run)),
-        OutputFormat::Ndjson => context.printer.json_line(&run_object(run)),
+        OutputFormat::Json => context.printer.json(&accepted()),
+        OutputFormat::Ndjson => context.printer.json_line(&accepted()),
     }
 }
 

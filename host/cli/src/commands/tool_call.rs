@@ -13,7 +13,7 @@ use taskrun::policy::{AgentPolicy, Policy};
 use taskrun::ports::call::{
     CallScope, CallScopeParts, Remaining, RunContext, ScopeLimits, StopCause, StopSignal,
 };
-use taskrun::ports::tool::{ToolCall, ToolFailure, ToolValue};
+use taskrun::ports::tool::{ToolCall, ToolFailure, ToolReply, ToolValue};
 
 use super::text::text;
 use super::tool::callers;
@@ -53,8 +53,12 @@ pub(super) async fn call(context: &Context, args: &ToolCallArgs) -> Outcome {
     let cache = data_dir.is_dir().then_some(data_dir);
     let house = House::new(engine(cache.as_deref(), EngineUse::Looking)?, policy)?;
     let limits = agent.call_limits(&tool);
-    let loaded =
-        LoadedTool { name: tool_name.to_owned(), tool: house.tool(&agent, &tool).await?, limits };
+    let loaded = LoadedTool {
+        name: tool_name.to_owned(),
+        tool: house.tool(&agent, &tool).await?,
+        limits,
+        interrupted: tool.interrupted,
+    };
     let tools = AgentTools::select(&agent.tools, &[loaded]);
     let tools = tools.map_err(|error| {
         Failure::usage("tools", format!("the tools of agent {} do not fit", agent.name))
@@ -149,7 +153,13 @@ async fn execute(
     tell_events(context, &scope.finish().events);
     let name = &function.spec.name;
     match answer {
-        Some(Ok(Ok(value))) => Ok(value),
+        Some(Ok(Ok(ToolReply::Value(value)))) => Ok(*value),
+        Some(Ok(Ok(ToolReply::Park(_)))) => Err(Failure::new(
+            Exit::Blocked,
+            "tool-waits",
+            format!("{name} waits for something, and only a run can"),
+        )
+        .hint("let an agent call it in a run: `taskrun run AGENT TASK`")),
         Some(Ok(Err(failure))) => {
             let denied = failure.error.code.as_deref() == Some("denied");
             let exit = if denied { Exit::Denied } else { Exit::Failed };
@@ -205,6 +215,8 @@ fn scope(
         remaining: Remaining::default(),
         limits: ScopeLimits { events: function.limits.events, bytes: function.limits.log_bytes },
         wake: Arc::default(),
+        journal: None,
+        tape: None,
     })
 }
 

@@ -32,8 +32,9 @@ pub(super) async fn transcript(context: &Context, args: &TranscriptArgs) -> Outc
         return Err(Failure::usage("usage", "a run cannot be followed as one JSON document")
             .hint("use --format ndjson: one object for each line"));
     }
-    let transcript =
-        controller.transcript(&scope, run.id().as_str(), usize::from(args.limit)).await?;
+    let transcript = controller
+        .transcript(&scope, run.id().as_str(), args.before, usize::from(args.limit))
+        .await?;
     match format {
         TranscriptFormat::Json => printer.json(&versioned(&transcript)),
         TranscriptFormat::Md => print_head(printer, &run, &transcript),
@@ -69,7 +70,11 @@ fn print_head(printer: &Printer, run: &Run, transcript: &Transcript) {
     ));
     if transcript.truncated {
         let count = transcript.events.len();
-        printer.line(with(DIM, &format!("(the last {count} entries; --limit shows more)\n")));
+        let earlier = match transcript.before {
+            Some(before) => format!("--before {before} shows earlier ones"),
+            None => "--limit shows more".to_owned(),
+        };
+        printer.line(with(DIM, &format!("({count} entries; {earlier})\n")));
     }
 }
 

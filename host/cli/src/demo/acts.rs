@@ -6,7 +6,6 @@ use std::time::Duration;
 use taskrun::controller::Controller;
 use taskrun::event::{Event, Recorded};
 use taskrun::ids::RunId;
-use taskrun::list::Scope;
 use taskrun::message::LogLevel;
 use taskrun::ports::call::CallFailure;
 use taskrun::run::{Run, RunView};
@@ -16,7 +15,7 @@ use taskrun::status::Status;
 use crate::context::{Books, Context};
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
-use crate::follow::{CtrlC, Follow, Followed, Lines, Notes, Screen, wait_timed_out};
+use crate::follow::{Care, CtrlC, Follow, Followed, Lines, Notes, Screen, wait_timed_out};
 use crate::output::escape::escaped_line;
 use crate::output::paint::{BAD, BOLD, DIM, GOOD, with};
 use crate::output::{human, status_text};
@@ -135,7 +134,7 @@ impl Stage {
 
     /// Starts a run and shows it until it has ended.
     async fn run(&self, agent: &str, task: &str) -> Outcome<Ended> {
-        let scope = Scope::tenant("default");
+        let scope = self.context.scope();
         let request = SpawnRequest {
             owner_user_id: "local".to_owned(),
             parent_session_id: "demo".to_owned(),
@@ -149,8 +148,8 @@ impl Stage {
         let mut lines = Lines::new(LogLevel::Warn);
         let mut events = Vec::new();
         let id = run.id().clone();
-        let mut follow =
-            Follow::new(self.controller.clone(), scope, id.clone(), self.books.clone(), printer);
+        let care = Care::new(&self.context, &self.controller, &self.books, None);
+        let mut follow = Follow::new(&self.context, self.controller.clone(), id.clone(), care);
         let show = |recorded: &Recorded| {
             lines.of(recorded).iter().for_each(|line| screen.show(line));
             screen.progress(lines.progress());

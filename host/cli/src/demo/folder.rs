@@ -30,6 +30,7 @@ documents!(
     "CONTRIBUTING.md",
     "wit/clock.wit",
     "wit/events.wit",
+    "wit/finalizer.wit",
     "wit/http.wit",
     "wit/log.wit",
     "wit/memory.wit",

@@ -4,7 +4,7 @@ mod acts;
 mod folder;
 mod invocation;
 
-use taskrun::controller::DRAIN_DEFAULT;
+use taskrun::controller::{DRAIN_DEFAULT, Settings};
 
 use self::acts::Stage;
 use self::folder::DemoFolder;
@@ -41,10 +41,10 @@ pub(crate) async fn demo(context: &Context) -> Outcome {
     let took = context.clock.monotonic().saturating_sub(began);
     let took = crate::output::human::duration(took);
     printer.line(with(DIM, &format!("  {} agents loaded in {took}", names.len())));
-    let controller = context.controller(&books, agents, house.engine.interrupt(), SLOTS);
+    let controller = context.controller(&books, agents, house.engine.interrupt(), settings());
     controller.start().await?;
     let stage = Stage {
-        context: context.clone(),
+        context: everybodys(context),
         controller: controller.clone(),
         books,
         folder: folder.path.clone(),
@@ -84,4 +84,17 @@ fn tell_what_is_left(context: &Context, folder: &DemoFolder, answered: &str) {
     for (command, what) in commands {
         printer.line(format!("  {call} {command}  {}", with(DIM, &format!("# {what}"))));
     }
+}
+
+fn settings() -> Settings {
+    Settings { slots: SLOTS, ..Settings::default() }
+}
+
+/// The demo's runs belong to nobody in particular, whoever plays it.
+fn everybodys(context: &Context) -> Context {
+    let mut context = context.clone();
+    context.globals.tenant = None;
+    context.globals.owner = None;
+    context.globals.session = None;
+    context
 }

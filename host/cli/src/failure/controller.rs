@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-use taskrun::error::ControllerError;
+use taskrun::error::{ControllerError, NotAwaitable};
+use taskrun::ids::RunId;
 use taskrun::ports::store::StoreError;
 
 use super::Failure;
@@ -22,8 +23,19 @@ impl From<ControllerError> for Box<Failure> {
             ControllerError::Invalid { field, .. } => {
                 Failure::usage(code, message).hint(invalid_hint(field))
             }
-            ControllerError::Forbidden { .. } => Failure::new(Exit::Forbidden, code, message)
-                .hint("run it as an owner who may do this; see --owner"),
+            ControllerError::Forbidden { .. } => Failure::new(Exit::Forbidden, code, message).hint(
+                "run it as an owner who may do this (--owner); beneath a run stand only \
+                     agents that its own agent names in `members` (`taskrun agent show`)",
+            ),
+            ControllerError::Limit { kind, cap } => {
+                Failure::new(Exit::Denied, code, message).hint(limit_hint(kind, cap))
+            }
+            ControllerError::SessionEnded { id } => Failure::usage(code, message)
+                .hint(format!("start it in another session: --session NAME; {id} stays ended")),
+            ControllerError::ParentEnded { id } => Failure::usage(code, message).hint(format!(
+                "see how it ended with `taskrun get {id}`, or start it without --parent"
+            )),
+            ControllerError::NotAwaitable { id, why } => not_awaitable(&id, why, message),
             ControllerError::Storage(error) => store_failure(&error),
         }
     }
@@ -35,8 +47,40 @@ fn invalid_hint(field: &str) -> String {
         "task" => "give the task as an argument, `-` for stdin or `@FILE`; \
                    larger inputs belong into files of the workspace"
             .to_owned(),
+        "answer" => "see what is asked with `taskrun inbox -o json`, and how it is answered with \
+                     `taskrun answer --help`"
+            .to_owned(),
+        "item" => "see the items with `taskrun inbox`: `taskrun answer RUN ITEM ANSWER`".to_owned(),
+        "session" => "give the name of a session".to_owned(),
         _ => "see `taskrun run --help`".to_owned(),
     }
+}
+
+fn limit_hint(kind: &str, cap: u64) -> String {
+    match kind {
+        "queue" => format!(
+            "{cap} runs wait to begin; wait for some of them, or see them with \
+             `taskrun ps --status queued`"
+        ),
+        "tree" => format!("a tree has at most {cap} runs, ended ones included; start another one"),
+        "depth" => format!("at most {cap} runs stand above a run; start it higher up"),
+        _ => "leave out --no-queue and it begins as soon as it can".to_owned(),
+    }
+}
+
+/// Each reason has a word of its own: what helps is different.
+fn not_awaitable(id: &RunId, why: NotAwaitable, message: String) -> Box<Failure> {
+    let (code, hint) = match why {
+        NotAwaitable::UnknownItem => (
+            "unknown-item",
+            "see what is asked, and under which names, with `taskrun inbox`".into(),
+        ),
+        NotAwaitable::Answered => {
+            ("already-answered", format!("see by whom with `taskrun events {id} --kind answered`"))
+        }
+        NotAwaitable::Ended => ("run-ended", format!("see how with `taskrun get {id}`")),
+    };
+    Failure::usage(code, message).about(id).hint(hint)
 }
 
 /// A store that does not do its work.

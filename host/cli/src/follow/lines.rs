@@ -102,7 +102,34 @@ impl Lines {
             Event::FinalizeRequested { message, .. } => {
                 note(with(NOTE, &format!("! {}", escaped_line(message))))
             }
-            Event::Blocked { on } => note(with(NOTE, &format!("! waits for {on}"))),
+            Event::Blocked { on, .. } => note(with(NOTE, &format!("! waits for {on}"))),
+            Event::Asked { item } => {
+                let prompt = excerpt(&item.what.prompt(), ERROR_CHARS_MAX);
+                let text =
+                    format!("? {} ({}): {prompt}", escaped_line(item.id()), item.what.word());
+                note(with(NOTE, &text))
+            }
+            Event::Answered { item, by, .. } => {
+                let text = format!("· {} was answered by {}", escaped_line(item), escaped_line(by));
+                note(with(DIM, &text))
+            }
+            Event::Lost { crashed, .. } => {
+                let how = if *crashed { "its host died" } else { "its host gave it back" };
+                note(with(NOTE, &format!("! {how}; it is continued by the next one")))
+            }
+            Event::Resumed { .. } => note(with(DIM, "· goes on")),
+            Event::StepFailed { attempt, error, retry_after_ms, .. } => {
+                let pause = human::duration(Duration::from_millis(*retry_after_ms));
+                let error = excerpt(error, ERROR_CHARS_MAX);
+                note(with(NOTE, &format!("! attempt {attempt} failed, again in {pause}: {error}")))
+            }
+            Event::ToolCallRepeated { attempt, .. } => note(with(
+                NOTE,
+                &format!("! a call that was cut off begins again, attempt {attempt}"),
+            )),
+            Event::ReplayDiverged { turn, .. } => {
+                note(with(NOTE, &format!("! turn {turn} did something else than before the crash")))
+            }
             Event::CancelRequested { reason, .. } => {
                 let why = reason
                     .as_deref()
@@ -115,10 +142,15 @@ impl Lines {
             | Event::ThinkingBlock { .. }
             | Event::Usage { .. }
             | Event::ToolCallScheduled { .. }
+            | Event::ToolCallParked { .. }
+            | Event::ModelAnswered { .. }
+            | Event::ClockRead { .. }
+            | Event::StepRestarted { .. }
             | Event::Log { .. }
             | Event::PlanDecided { .. }
             | Event::Unblocked
             | Event::Finalizing { .. }
+            | Event::FinalizerStarted
             | Event::Finished { .. } => Vec::new(),
         }
     }
@@ -128,7 +160,11 @@ impl Lines {
         let tokens = |usage: &Usage| usage.total_tokens;
         match event {
             Event::Queued { .. } => progress.status = Some(Status::Queued),
-            Event::Started { .. } | Event::Unblocked => progress.status = Some(Status::Running),
+            Event::Started { .. } => progress.status = Some(Status::Running),
+            // What was being canceled or finalized when its host died, still is.
+            Event::Resumed { .. } if progress.status == Some(Status::Blocked) => {
+                progress.status = Some(Status::Running);
+            }
             Event::Blocked { .. } => progress.status = Some(Status::Blocked),
             Event::CancelRequested { .. } => progress.status = Some(Status::Canceling),
             Event::Finalizing { .. } => progress.status = Some(Status::Finalizing),
@@ -147,13 +183,28 @@ impl Lines {
             Event::Usage { usage } => {
                 progress.tokens = progress.tokens.saturating_add(tokens(usage));
             }
-            Event::AssistantChunk { .. }
+            Event::ToolCallParked { tool_call_id, .. } => {
+                progress.calling.remove(tool_call_id);
+            }
+            Event::Resumed { .. }
+            | Event::Lost { .. }
+            | Event::AssistantChunk { .. }
             | Event::ToolCallArgsDelta { .. }
             | Event::ThinkingBlock { .. }
             | Event::PlannerNote { .. }
+            | Event::ToolCallRepeated { .. }
+            | Event::ModelAnswered { .. }
+            | Event::ClockRead { .. }
+            | Event::StepRestarted { .. }
+            | Event::ReplayDiverged { .. }
+            | Event::StepFailed { .. }
+            | Event::Asked { .. }
+            | Event::Answered { .. }
             | Event::PolicyDecision { .. }
             | Event::Log { .. }
             | Event::FinalizeRequested { .. }
+            | Event::Unblocked
+            | Event::FinalizerStarted
             | Event::Finished { .. } => {}
         }
     }

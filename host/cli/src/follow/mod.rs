@@ -1,5 +1,6 @@
 //! Following a run by its journal: what it says, calls and comes to.
 
+mod care;
 mod lines;
 mod screen;
 
@@ -9,24 +10,23 @@ use taskrun::controller::Controller;
 use taskrun::event::Recorded;
 use taskrun::ids::RunId;
 use taskrun::list::Scope;
-use taskrun::run::Run;
-use taskrun::status::Status;
+use taskrun::run::{Await, Run};
 
+pub(crate) use care::{Care, needs_somebody};
 pub(crate) use lines::{Lines, refusal};
 pub(crate) use screen::{Notes, Screen};
 
 use crate::args::Target;
-use crate::context::Books;
+use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
-use crate::host::Attendant;
 use crate::output::{Printer, status_text};
 use crate::signals::Interrupts;
 
 /// Events read at once.
 const PAGE: usize = 1_000;
-/// How often it is made sure that somebody executes the run.
-const ATTEND_EVERY: Duration = Duration::from_millis(500);
+/// How often it is made sure that runs which are waited for go on.
+pub(crate) const ATTEND_EVERY: Duration = Duration::from_millis(500);
 /// How long the second Ctrl-C is waited for.
 const SECOND_CTRL_C: Duration = Duration::from_secs(3);
 
@@ -38,17 +38,14 @@ pub(crate) struct Follow {
     pub scope: Scope,
     /// The run.
     pub id: RunId,
-    /// Hosts of the store.
-    pub books: Books,
-    /// Starts hosts, if the policy is at hand.
-    pub attendant: Option<Attendant>,
+    /// Sees to it that it goes on.
+    pub care: Care,
     /// Where warnings go.
     pub printer: Printer,
     /// Position up to which events are known.
     pub after: u64,
     /// Where following ends, at the latest with the run.
     pub target: Target,
-    warned: bool,
 }
 
 /// How following came to its end.
@@ -78,24 +75,9 @@ pub(crate) enum CtrlC {
 impl Follow {
     /// Follows `id` from its first event.
     #[must_use]
-    pub(crate) fn new(
-        controller: Controller,
-        scope: Scope,
-        id: RunId,
-        books: Books,
-        printer: Printer,
-    ) -> Self {
-        Self {
-            controller,
-            scope,
-            id,
-            books,
-            attendant: None,
-            printer,
-            after: 0,
-            target: Target::Terminal,
-            warned: false,
-        }
+    pub(crate) fn new(context: &Context, controller: Controller, id: RunId, care: Care) -> Self {
+        let (scope, printer) = (context.scope(), context.printer.clone());
+        Self { controller, scope, id, care, printer, after: 0, target: Target::Terminal }
     }
 
     /// Shows events as they come until the run has ended, the time is up, or Ctrl-C.
@@ -143,7 +125,7 @@ impl Follow {
                     }
                 }
                 _ = attend.tick() => {
-                    if let Some(run) = self.attend().await? {
+                    if let Some(run) = self.care.attend(&self.id).await? {
                         return Ok(Followed::Blocked(Box::new(run)));
                     }
                 }
@@ -176,42 +158,15 @@ impl Follow {
             () = tokio::time::sleep(SECOND_CTRL_C) => Ok(false),
         }
     }
-
-    /// Sees to it that a queued run is executed and that one of a dead host ends. Gives a run that
-    /// waits for somebody.
-    async fn attend(&mut self) -> Outcome<Option<Run>> {
-        let run = self.controller.get(&self.scope, self.id.as_str()).await?;
-        match run.status() {
-            Status::Queued => self.find_host(&run).await?,
-            Status::Running | Status::Canceling | Status::Finalizing => {
-                self.controller.sweep().await?;
-            }
-            Status::Blocked => return Ok(Some(run)),
-            Status::Completed | Status::Failed | Status::Canceled => {}
-        }
-        Ok(None)
-    }
-
-    async fn find_host(&mut self, run: &Run) -> Outcome<()> {
-        let digest = &run.spec.policy_digest;
-        if let Some(attendant) = self.attendant.as_mut().filter(|a| a.digest() == digest) {
-            return attendant.attend().await.map_err(|failure| failure.about(run.id()));
-        }
-        let hosts = self.books.hosts.hosts().await?;
-        if !self.warned && !hosts.iter().any(|host| host.policy_digest == *digest) {
-            self.warned = true;
-            self.printer.talk(nobody_executes(run.id()));
-        }
-        Ok(())
-    }
 }
 
-/// What is said of a queued run for which no host lives.
+/// What is said of a run that could go on and for which no host lives.
 #[must_use]
 pub(crate) fn nobody_executes(id: &RunId) -> String {
     format!(
         "no host executes runs of the policy that {id} was accepted under; where that policy is, \
-         `taskrun host` does, and if it has changed, `taskrun cancel {id}` and start it anew"
+         `taskrun wait {id}` starts one, and if it has changed, `taskrun cancel {id}` and start it \
+         anew"
     )
 }
 
@@ -219,10 +174,19 @@ pub(crate) fn nobody_executes(id: &RunId) -> String {
 #[must_use]
 pub(crate) fn run_blocked(run: &Run) -> Box<Failure> {
     let id = run.id();
-    let message = format!("run {id} is {} and nobody here can answer", status_text(run));
-    Failure::new(Exit::Blocked, "run-blocked", message).about(id).hint(format!(
-        "see what it waits for with `taskrun transcript {id}`, or end it with `taskrun cancel {id}`"
-    ))
+    let open: Vec<&Await> = run.state.awaits.iter().filter(|one| !one.answered).collect();
+    let nobody = if open.is_empty() { "" } else { " and nobody here can answer" };
+    let message = format!("run {id} is {}{nobody}", status_text(run));
+    let mut failure = Failure::new(Exit::Blocked, "run-blocked", message).about(id);
+    failure.causes = open.iter().map(|one| format!("it asks {}: {}", one.id, one.prompt)).collect();
+    failure.hint(if open.is_empty() {
+        format!("see what it did with `taskrun events {id}`, or end it with `taskrun cancel {id}`")
+    } else {
+        format!(
+            "see what it asks with `taskrun inbox`, answer with `taskrun answer {id} ...`, or end \
+             it with `taskrun cancel {id}`"
+        )
+    })
 }
 
 /// How a command fails whose wait was too short.

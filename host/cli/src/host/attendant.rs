@@ -15,9 +15,9 @@ use crate::house::execution_digest;
 
 /// Lines of a dead host's log that an error shows.
 const LINES_SHOWN: usize = 12;
-/// How often a background host is started before that is given up: one that dies with each run
-/// would be started for ever.
-const STARTS_MAX: u32 = 3;
+/// How often a background host is started before that is given up. More often than a run may bring
+/// its host down before it fails for that, so that the run is what is heard of.
+const STARTS_MAX: u32 = 5;
 
 /// Starts a background host where there is none for a policy.
 pub(crate) struct Attendant {
@@ -72,6 +72,8 @@ impl Attendant {
                 Ok(None) => return Ok(()),
                 // It found another host at work, or was idle long enough.
                 Ok(Some(status)) if status.success() => {}
+                // It was killed: what it executed is continued by the next one.
+                Ok(Some(status)) if status.code().is_none() => {}
                 Ok(Some(status)) => return Err(self.died(&status.to_string())),
                 Err(error) => return Err(self.died(&error.to_string())),
             }
@@ -121,7 +123,7 @@ impl Attendant {
         let mut failure = Failure::new(
             Exit::Unreachable,
             "host-died",
-            format!("the background host ended ({how}); the run stays queued"),
+            format!("the background host ended ({how}); the run waits for the next one"),
         );
         let tail = log_file::tail(&self.data_dir, self.log_begins, LINES_SHOWN);
         if !tail.is_empty() {

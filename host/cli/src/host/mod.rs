@@ -1,6 +1,7 @@
 //! The process that executes runs, and how it is started.
 
 mod attendant;
+mod crash;
 mod lock;
 mod log_file;
 mod noticed;
@@ -11,10 +12,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use taskrun::agents::Agents;
-use taskrun::controller::{Controller, DRAIN_DEFAULT};
+use taskrun::controller::{Controller, DRAIN_DEFAULT, Settings};
+use taskrun::ports::store::Store;
 
 pub(crate) use attendant::Attendant;
 
+use self::crash::Crashing;
 use self::lock::BackgroundLock;
 use self::noticed::Noticed;
 use crate::args::HostArgs;
@@ -27,7 +30,7 @@ use crate::signals;
 /// How often a host looks whether it is idle.
 const IDLE_POLL: Duration = Duration::from_millis(250);
 
-/// Executes queued runs until it is idle or told to end.
+/// Executes wanted runs until it is idle, or told to end: then it hands over what is under way.
 ///
 /// # Errors
 /// If policy, store, engine or every agent is unusable.
@@ -47,10 +50,10 @@ pub(crate) async fn host(context: &Context, args: &HostArgs) -> Outcome {
     let agents = load_all(&house).await?;
     let names: Vec<&str> = agents.by_name.keys().map(String::as_str).collect();
     tracing::info!(policy = %house.policy.path.display(), agents = names.join(","), "host begins");
-    let noticed = Arc::new(Noticed::new(Arc::clone(&books.store), Arc::clone(&context.clock)));
-    let books = Books { store: noticed.clone(), hosts: books.hosts };
-    let controller =
-        context.controller(&books, agents, house.engine.interrupt(), usize::from(args.slots));
+    let store = watched(&books, args)?;
+    let noticed = Arc::new(Noticed::new(store, Arc::clone(&context.clock)));
+    let books = Books { store: noticed.clone(), ..books };
+    let controller = context.controller(&books, agents, house.engine.interrupt(), settings(args));
     controller.start().await?;
     tell_begin(context, args, &house.policy.path, &controller);
     let reason = tokio::select! {
@@ -58,14 +61,33 @@ pub(crate) async fn host(context: &Context, args: &HostArgs) -> Outcome {
         () = idle(&controller, &noticed, args.idle_exit) => "idle",
     };
     tracing::info!(reason, "host ends");
-    let closed = controller.close(DRAIN_DEFAULT).await;
+    let closed = controller.hand_over(DRAIN_DEFAULT).await;
     drop(lock);
     if closed.stragglers.is_empty() {
         return Ok(Exit::Completed);
     }
     let ids: Vec<String> = closed.stragglers.iter().map(ToString::to_string).collect();
-    Err(Failure::unexpected(format!("runs had not ended in time: {}", ids.join(", ")))
-        .hint("they are ended as interrupted when the next command looks at them"))
+    let message = format!("runs could not be handed over in time: {}", ids.join(", "));
+    Err(Failure::unexpected(message)
+        .hint("they are continued when this host is taken for dead; `taskrun wait` sees to that"))
+}
+
+/// The store, and around it what the crash tests ask for.
+fn watched(books: &Books, args: &HostArgs) -> Outcome<Arc<dyn Store>> {
+    let store = Arc::clone(&books.store);
+    if args.crash_at.is_none() && args.acknowledged.is_none() {
+        return Ok(store);
+    }
+    match Crashing::new(store, args.crash_at, args.acknowledged.as_deref()) {
+        Ok(crashing) => Ok(Arc::new(crashing)),
+        Err(error) => Err(Failure::unexpected("the log cannot be opened").because(&error)),
+    }
+}
+
+fn settings(args: &HostArgs) -> Settings {
+    let default = Settings::default();
+    let lease = args.lease.unwrap_or(default.lease);
+    Settings { slots: usize::from(args.slots), lease, ..default }
 }
 
 fn tell_begin(context: &Context, args: &HostArgs, policy: &Path, controller: &Controller) {
@@ -74,7 +96,7 @@ fn tell_begin(context: &Context, args: &HostArgs, policy: &Path, controller: &Co
     }
     let agents: Vec<&str> = controller.agents().by_name.keys().map(String::as_str).collect();
     let ends = match args.idle_exit {
-        Duration::ZERO => "Ctrl-C ends it".to_owned(),
+        Duration::ZERO => "Ctrl-C hands its runs over and ends it".to_owned(),
         idle => {
             format!("ends after {} without work, or with Ctrl-C", humantime::format_duration(idle))
         }

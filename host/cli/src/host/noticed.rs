@@ -8,7 +8,9 @@ use async_trait::async_trait;
 use taskrun::event::{Recorded, Seq};
 use taskrun::ids::RunId;
 use taskrun::list::{Cursor, ListFilter, Page, Scope};
-use taskrun::ports::store::{Append, Appended, Claim, Created, NewRun, Store, StoreError};
+use taskrun::ports::store::{
+    Append, Appended, Claim, Created, NewRun, Removal, Removed, Store, StoreError,
+};
 use taskrun::run::Run;
 use taskrun::time::{Clock, millis};
 
@@ -84,5 +86,9 @@ impl Store for Noticed {
 
     async fn work(&self) {
         self.store.work().await;
+    }
+
+    async fn remove(&self, removal: Removal) -> Result<Removed, StoreError> {
+        self.store.remove(removal).await
     }
 }

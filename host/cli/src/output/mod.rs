@@ -12,7 +12,7 @@ use taskrun::run::{Run, RunView};
 
 pub use printer::{Printer, paint};
 pub use run_details::run_details;
-pub use run_table::{run_table, status_text};
+pub use run_table::{run_table, run_tree, status_text};
 pub use table::{pairs, table};
 
 /// Version of the JSON that this program prints; fields are added without changing it.

@@ -23,6 +23,13 @@ pub fn run_details(run: &Run, now: Timestamp) -> String {
     if let Some(reason) = view.stop_reason {
         lines.push(("stop reason", reason.to_string()));
     }
+    for open in &view.awaits {
+        let text = format!("{} ({}): {}", open.id, open.on, open.prompt);
+        lines.push(("asks", line(&text)));
+    }
+    if let Some(parent) = &view.parent_run_id {
+        lines.push(("parent", parent.to_string()));
+    }
     lines.push(("owner", line(&view.owner_user_id)));
     lines.push(("session", line(&view.parent_session_id)));
     lines.push(("created", moment(view.created_at, now)));

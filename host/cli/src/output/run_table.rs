@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use taskrun::ids::RunId;
 use taskrun::run::{Lifecycle, Run, RunView};
 use taskrun::time::Timestamp;
 
@@ -20,16 +21,43 @@ const AGENT_CHARS_MAX: usize = 24;
 /// The runs, as `ps` shows them.
 #[must_use]
 pub fn run_table(runs: &[Run], now: Timestamp, width: Option<usize>) -> String {
+    rows(runs, &runs.iter().map(|run| (0, run)).collect::<Vec<_>>(), now, width)
+}
+
+/// The same with each run under the one that started it, as far as that is among them.
+#[must_use]
+pub fn run_tree(runs: &[Run], now: Timestamp, width: Option<usize>) -> String {
+    let is_here = |id: &RunId| runs.iter().any(|run| run.id() == id);
+    let is_top = |run: &&Run| !run.spec.parent_run_id.as_ref().is_some_and(is_here);
+    let mut placed = Vec::with_capacity(runs.len());
+    // Taken from the end: the first of those that are left is the next line.
+    let mut left: Vec<(usize, &Run)> = runs.iter().filter(is_top).map(|run| (0, run)).collect();
+    left.reverse();
+    while let Some((depth, run)) = left.pop() {
+        placed.push((depth, run));
+        let mut children: Vec<&Run> = runs
+            .iter()
+            .filter(|child| child.spec.parent_run_id.as_ref() == Some(run.id()))
+            .collect();
+        // The one started last is taken last.
+        children.sort_by_key(|run| std::cmp::Reverse((run.spec.created_at, run.id().clone())));
+        left.extend(children.into_iter().map(|child| (depth + 1, child)));
+    }
+    rows(runs, &placed, now, width)
+}
+
+fn rows(runs: &[Run], placed: &[(usize, &Run)], now: Timestamp, width: Option<usize>) -> String {
     let id_chars = match width {
         Some(width) if width < WIDE => unique_chars(runs),
         Some(_) | None => usize::MAX,
     };
-    let rows = runs
+    let rows = placed
         .iter()
-        .map(|run| {
-            let view = RunView::from(run);
+        .map(|(depth, run)| {
+            let view = RunView::from(*run);
+            let id: String = view.id.as_str().chars().take(id_chars).collect();
             vec![
-                view.id.as_str().chars().take(id_chars).collect(),
+                format!("{}{id}", indent(*depth)),
                 excerpt(&view.agent_name, AGENT_CHARS_MAX),
                 status_text(run),
                 human::age(now.since(view.created_at)),
@@ -42,6 +70,13 @@ pub fn run_table(runs: &[Run], now: Timestamp, width: Option<usize>) -> String {
         .collect();
     let headings = ["RUN", "AGENT", "STATUS", "AGE", "TIME", "TURNS", "TOOLS", "TASK"];
     table(&headings, rows, width)
+}
+
+fn indent(depth: usize) -> String {
+    match depth {
+        0 => String::new(),
+        depth => format!("{}└ ", "  ".repeat(depth - 1)),
+    }
 }
 
 /// How many characters of the ids tell them apart.

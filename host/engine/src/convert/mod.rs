@@ -1,5 +1,6 @@
 //! Between the values of `wit/` and those of the ports: the same shapes under the same names.
 
+pub(crate) mod finalizer;
 pub(crate) mod message;
 pub(crate) mod model;
 pub(crate) mod planner;

@@ -1,7 +1,7 @@
 //! `model`: completions, through the call's scope, which keeps the account.
 
-use futures::FutureExt;
 use taskrun::policy::Capability;
+use taskrun::ports::call::Answering;
 use taskrun::ports::model as port;
 use wasmtime::component::Resource;
 
@@ -21,8 +21,7 @@ const STREAMS_MAX: u32 = 16;
 /// An answer on its way. Dropping it cancels the provider's request.
 #[expect(unreachable_pub, reason = "the bindings name it, and they are `pub` in a private module")]
 pub struct CompletionStream {
-    /// `None` when the answer is complete.
-    chunks: Option<taskrun::ports::call::Answering>,
+    answer: Answering,
 }
 
 impl CallState {
@@ -84,8 +83,8 @@ impl Host for CallState {
             return Ok(Err(ModelError::Other(bound)));
         }
         match self.scope.stream(request).await {
-            Ok(chunks) => {
-                let stream = self.table.push(CompletionStream { chunks: Some(chunks) })?;
+            Ok(answer) => {
+                let stream = self.table.push(CompletionStream { answer })?;
                 self.open_streams += 1;
                 Ok(Ok(stream))
             }
@@ -104,37 +103,17 @@ impl HostCompletionStream for CallState {
         let max = max.clamp(1, CHUNKS_MAX) as usize;
         let scope = std::sync::Arc::clone(&self.scope);
         let stream = self.table.get_mut(&stream)?;
-        let mut ready: Vec<Chunk> = Vec::new();
-        while ready.len() < max {
-            let Some(chunks) = &mut stream.chunks else { break };
-            let next = scope.next_chunk(chunks);
-            // The first is waited for, the others only taken if they are there.
-            let next = if ready.is_empty() { Some(next.await) } else { next.now_or_never() };
-            match next {
-                None => break,
-                Some(Some(Ok(chunk))) => {
-                    if matches!(chunk, port::Chunk::Stop { .. }) {
-                        stream.chunks = None;
-                    }
-                    ready.push(chunk.into());
-                }
-                Some(Some(Err(error))) => {
-                    stream.chunks = None;
-                    return Ok(Err(self.no_answer(error)));
-                }
-                Some(None) => {
-                    stream.chunks = None;
-                    return Ok(Err(ModelError::Unavailable("the answer was cut off".to_owned())));
-                }
-            }
+        match scope.next_chunks(&mut stream.answer, max).await {
+            Ok(chunks) => Ok(Ok(chunks.into_iter().map(Into::into).collect())),
+            Err(error) => Ok(Err(self.no_answer(error))),
         }
-        Ok(Ok(ready))
     }
 
     fn drop(&mut self, stream: Resource<CompletionStream>) -> wasmtime::Result<()> {
-        self.table.delete(stream).map_err(|error| {
+        let stream = self.table.delete(stream).map_err(|error| {
             Violation::Contract(format!("it dropped a stream that it does not have: {error}"))
         })?;
+        self.scope.abandon(stream.answer);
         self.open_streams = self.open_streams.saturating_sub(1);
         Ok(())
     }

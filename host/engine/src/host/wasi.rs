@@ -197,8 +197,7 @@ impl HostMonotonicClock for Monotonic {
     }
 
     fn now(&self) -> u64 {
-        let spent = self.0.deadline().saturating_sub(self.0.time_left());
-        u64::try_from(spent.as_nanos()).unwrap_or(u64::MAX)
+        u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 }
 

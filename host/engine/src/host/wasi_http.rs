@@ -211,6 +211,8 @@ mod tests {
             remaining: Remaining::default(),
             limits: ScopeLimits { events: 100, bytes: 1 << 20 },
             wake: Arc::default(),
+            journal: None,
+            tape: None,
         }))
     }
 

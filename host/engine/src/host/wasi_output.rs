@@ -172,6 +172,8 @@ mod tests {
             remaining: Remaining::default(),
             limits: ScopeLimits { events: u32::MAX, bytes: u64::MAX },
             wake: Arc::default(),
+            journal: None,
+            tape: None,
         }));
         let (source, stream) = ("a".to_owned(), "stdout");
         let lines = Lines { scope: Arc::clone(&scope), source, stream, open: Mutex::default() };

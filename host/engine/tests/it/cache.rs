@@ -27,7 +27,7 @@ async fn answer(dir: &Path, bytes: &[u8]) -> String {
     let cache = Some(Cache::open(dir).unwrap());
     let engine = engine_with(EngineOptions { cache, ..EngineOptions::default() });
     let tool = tool(&engine, bytes.to_vec(), grants("")).await.unwrap();
-    tool.call(call(), patient()).await.unwrap().unwrap().value
+    ask(&*tool, call(), patient()).await.unwrap().unwrap().value
 }
 
 #[tokio::test]
@@ -72,5 +72,5 @@ async fn a_cache_that_cannot_be_written_stops_nothing() {
     std::fs::remove_dir_all(&dir).unwrap();
     let engine = engine_with(EngineOptions { cache, ..EngineOptions::default() });
     let tool = tool(&engine, answering("3"), grants("")).await.unwrap();
-    assert_eq!(tool.call(call(), patient()).await.unwrap().unwrap().value, "3");
+    assert_eq!(ask(&*tool, call(), patient()).await.unwrap().unwrap().value, "3");
 }

@@ -46,7 +46,7 @@ async fn every_good_example_loads_under_the_grants_it_needs() {
 async fn evil(function: &str, payload: &str, with: AgentGrants) -> CallResult {
     let tool = tool(&engine(), examples::evil::TOOL.bytes.to_vec(), with).await.unwrap();
     let scope = scope(Duration::from_secs(20), StopSignal::never());
-    tool.call(calling(function, payload), scope).await
+    ask(&*tool, calling(function, payload), scope).await
 }
 
 fn nowhere() -> AgentGrants {
@@ -128,7 +128,7 @@ async fn wasi(dir: &Path, rules: &str, attempts: serde_json::Value) -> (String, 
         tool(&engine(), examples::evil::WASI.bytes.to_vec(), in_folder(dir, rules)).await.unwrap();
     let scope = patient();
     let payload = serde_json::json!({ "attempts": attempts }).to_string();
-    let result = tool.call(calling("attempt", &payload), scope.clone()).await;
+    let result = ask(&*tool, calling("attempt", &payload), scope.clone()).await;
     let text = match result {
         Ok(answer) => answer.unwrap().value,
         Err(failure) => format!("{failure}"),
@@ -237,7 +237,7 @@ async fn the_workspace_tool_works_within_its_rules() {
     let tool = tool(&engine(), examples::WORKSPACE.bytes.to_vec(), in_folder(dir.path(), FILES))
         .await
         .unwrap();
-    let answer = tool.call(calling("read", r#"{"path":"a.txt"}"#), patient()).await.unwrap();
+    let answer = ask(&*tool, calling("read", r#"{"path":"a.txt"}"#), patient()).await.unwrap();
     assert!(answer.as_ref().is_ok_and(|value| value.value.contains("hello")), "{answer:?}");
     let scope = patient();
     let refused = tool
@@ -247,4 +247,26 @@ async fn the_workspace_tool_works_within_its_rules() {
     assert!(refused.is_err(), "{refused:?}");
     assert_eq!(std::fs::read(dir.path().join("a.txt")).unwrap(), b"hello");
     assert_eq!(decisions(&scope).len(), 1);
+}
+
+#[tokio::test]
+async fn the_ledger_counts_each_note_and_keeps_one_file_for_each_put() {
+    let dir = tempfile::tempdir().unwrap();
+    let rules = r#"allow = ["workspace-write: ledger.txt", "workspace-write: put/**"]"#;
+    let ledger = examples::LEDGER.bytes.to_vec();
+    let tool = tool(&engine(), ledger, in_folder(dir.path(), rules)).await.unwrap();
+    let repeatable: Vec<(&str, bool)> =
+        tool.specs().iter().map(|spec| (spec.name.as_str(), spec.hints.idempotent)).collect();
+    assert_eq!(repeatable, [("note", false), ("put", true)]);
+    for function in ["note", "put"] {
+        for _ in 0..2 {
+            let call = calling(function, r#"{"text":"said"}"#);
+            ask(&*tool, call, patient()).await.unwrap().unwrap();
+        }
+    }
+    let id = call().tool_call_id;
+    let notes = std::fs::read_to_string(dir.path().join("ledger.txt")).unwrap();
+    assert_eq!(notes, format!("{id} said\n{id} said\n"));
+    let kept = std::fs::read_to_string(dir.path().join("put").join(id)).unwrap();
+    assert_eq!(kept, "said");
 }

@@ -220,7 +220,7 @@ async fn more_calls_than_slots_all_succeed() {
     .unwrap();
     let calls = (0..100).map(|_| {
         let sleeper = sleeper.clone();
-        tokio::spawn(async move { sleeper.call(call(), patient()).await })
+        tokio::spawn(async move { ask(&*sleeper, call(), patient()).await })
     });
     for result in futures::future::join_all(calls).await {
         assert_eq!(result.unwrap().unwrap().unwrap().value, "true");

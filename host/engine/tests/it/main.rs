@@ -5,10 +5,13 @@
 mod cache;
 mod describe;
 mod examples;
+mod finalizer;
 mod grants;
 mod host;
 mod limits;
 mod load;
+mod model;
 mod own_files;
+mod roster;
 mod stop;
 mod support;

@@ -37,7 +37,7 @@ async fn refusal(code: &str, dir: &Path, options: EngineOptions) -> (String, usi
     with.workspace = dir.to_owned();
     let tool = tool(&engine_with(options), tool_bytes(IMPORTS, &code), with).await.unwrap();
     let scope = patient();
-    let result = failure(tool.call(call(), scope.clone()).await);
+    let result = failure(ask(&*tool, call(), scope.clone()).await);
     (result, decisions(&scope).len())
 }
 
@@ -100,7 +100,7 @@ async fn attempts(dir: &Path, attempts: serde_json::Value) -> Vec<serde_json::Va
     call.payload = serde_json::json!({ "attempts": attempts }).to_string();
     let second = std::time::Duration::from_secs(1);
     let scope = scope(second, taskrun::ports::call::StopSignal::never());
-    let value = tool.call(call, scope).await.unwrap().unwrap().value;
+    let value = ask(&*tool, call, scope).await.unwrap().unwrap().value;
     serde_json::from_str(&value).unwrap()
 }
 

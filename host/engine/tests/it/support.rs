@@ -14,7 +14,7 @@ use taskrun::ports::call::{
     CallFailure, CallScope, CallScopeParts, Remaining, RunContext, ScopeLimits, StopSignal,
 };
 use taskrun::ports::planner::PlanInput;
-use taskrun::ports::tool::{Tool, ToolCall, ToolFailure, ToolValue};
+use taskrun::ports::tool::{Tool, ToolCall, ToolFailure, ToolReply, ToolValue};
 use taskrun::time::{Clock, SeededRandom, SystemClock};
 use taskrun_engine::{AgentGrants, Cache, Engine, EngineOptions, LoadError};
 use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
@@ -169,6 +169,8 @@ pub(crate) fn scope_on(
         remaining: Remaining::default(),
         limits: ScopeLimits { events: 1_000, bytes: 1 << 20 },
         wake: Arc::default(),
+        journal: None,
+        tape: None,
     }))
 }
 
@@ -200,7 +202,17 @@ pub(crate) async fn run(bytes: Vec<u8>, with: AgentGrants) -> CallResult {
 
 pub(crate) async fn run_in(bytes: Vec<u8>, with: AgentGrants, scope: Arc<CallScope>) -> CallResult {
     let tool = tool(&engine(), bytes, with).await.unwrap();
-    tool.call(call(), scope).await
+    ask(&*tool, call(), scope).await
+}
+
+/// Calls a tool.
+pub(crate) async fn ask(tool: &dyn Tool, call: ToolCall, scope: Arc<CallScope>) -> CallResult {
+    tool.call(call, scope).await.map(|answer| {
+        answer.map(|reply| match reply {
+            ToolReply::Value(value) => *value,
+            ToolReply::Park(wait) => panic!("a component parks: {wait:?}"),
+        })
+    })
 }
 
 /// The text that a tool failed with.

@@ -1,6 +1,6 @@
 //! Heartbeats, on a thread and a connection that nothing else uses.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -9,11 +9,13 @@ use std::time::Duration;
 use rusqlite::{Connection, params};
 use rustix::time::{ClockId, clock_gettime};
 use taskrun::ids::HostId;
-use taskrun::ports::store::StoreError;
+use taskrun::ports::store::{BEATS_PER_LEASE, StoreError};
+use taskrun::time::millis;
 
 use super::SqliteOptions;
 use super::fault::Fault;
 use super::open::{Place, open_heart};
+use super::schema::int;
 
 /// After a beat that could not be written the next one is tried so soon, for ever.
 const RETRY: Duration = Duration::from_millis(250);
@@ -40,8 +42,18 @@ struct Shared {
 
 #[derive(Default)]
 struct Beating {
-    hosts: BTreeSet<HostId>,
+    hosts: BTreeMap<HostId, Pulse>,
     closed: bool,
+}
+
+/// The heart of one host; all times are of [`machine_ms`].
+struct Pulse {
+    /// From one beat to the next.
+    interval_ms: i64,
+    /// When the last beat that was written was sent.
+    sent_ms: i64,
+    /// When the next one is.
+    due_ms: i64,
 }
 
 impl Heart {
@@ -58,9 +70,11 @@ impl Heart {
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Lets the heart of a host beat, whose row is written.
-    pub(crate) fn add(&self, host: HostId) {
-        self.shared.lock().hosts.insert(host);
+    /// Lets the heart of a host beat, whose row was sent to be written at a time and is.
+    pub(crate) fn add(&self, host: HostId, lease: Duration, sent_ms: i64) {
+        let interval_ms = int(millis(lease / BEATS_PER_LEASE)).max(1);
+        let due_ms = sent_ms.saturating_add(interval_ms);
+        self.shared.lock().hosts.insert(host, Pulse { interval_ms, sent_ms, due_ms });
         self.shared.changed.notify_all();
     }
 
@@ -69,7 +83,14 @@ impl Heart {
         self.shared.lock().hosts.remove(host);
     }
 
-    /// Beats that were written.
+    /// How long ago the last beat of a host was sent that was written.
+    pub(crate) fn silence(&self, host: &HostId) -> Option<Duration> {
+        let sent_ms = self.shared.lock().hosts.get(host)?.sent_ms;
+        let silent_ms = machine_ms().saturating_sub(sent_ms);
+        Some(Duration::from_millis(u64::try_from(silent_ms).unwrap_or(0)))
+    }
+
+    /// Rounds of beats that were written.
     pub(crate) fn beats(&self) -> u64 {
         self.shared.beats.load(Ordering::Relaxed)
     }
@@ -82,6 +103,7 @@ impl Heart {
         if thread.is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("the heart's thread panicked");
         }
+        self.shared.lock().hosts.clear();
     }
 }
 
@@ -92,38 +114,71 @@ impl Shared {
 
     fn run(&self, place: &Place, options: &SqliteOptions) {
         let mut db = None;
-        let mut pause = options.heartbeat;
-        while let Some(hosts) = self.next(pause) {
-            pause = match beat(&mut db, place, options, &hosts) {
+        while let Some(hosts) = self.next() {
+            let mut sent = Vec::new();
+            match beat(&mut db, place, options, &hosts, &mut sent) {
                 Ok(()) => {
                     self.beats.fetch_add(1, Ordering::Relaxed);
-                    options.heartbeat
                 }
                 Err(error) => {
                     tracing::warn!(%error, "a heartbeat could not be written; it is tried again");
                     db = None;
-                    RETRY.min(options.heartbeat)
+                }
+            }
+            self.note(&hosts, &sent);
+        }
+    }
+
+    /// Waits for the time of the next beat and says whose; `None` once closed.
+    fn next(&self) -> Option<Vec<HostId>> {
+        let mut state = self.lock();
+        loop {
+            if state.closed {
+                return None;
+            }
+            let now_ms = machine_ms();
+            let soonest = state.hosts.values().map(|pulse| pulse.due_ms).min();
+            state = match soonest {
+                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(due_ms) if due_ms <= now_ms => {
+                    let due = state.hosts.iter().filter(|(_, pulse)| pulse.due_ms <= now_ms);
+                    return Some(due.map(|(host, _)| host.clone()).collect());
+                }
+                Some(due_ms) => {
+                    let pause = u64::try_from(due_ms - now_ms).unwrap_or(0);
+                    let waited = self.changed.wait_timeout(state, Duration::from_millis(pause));
+                    waited.unwrap_or_else(PoisonError::into_inner).0
                 }
             };
         }
     }
 
-    /// Waits for the time of the next beat and says whose; `None` once closed.
-    fn next(&self, pause: Duration) -> Option<Vec<HostId>> {
-        let state = self.lock();
-        let waited = self.changed.wait_timeout_while(state, pause, |state| !state.closed);
-        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        let nobody = |state: &mut Beating| !state.closed && state.hosts.is_empty();
-        let state = self.changed.wait_while(state, nobody).unwrap_or_else(PoisonError::into_inner);
-        (!state.closed).then(|| state.hosts.iter().cloned().collect())
+    /// Keeps when the beats of some hosts were sent, as far as they were written.
+    fn note(&self, hosts: &[HostId], sent: &[(HostId, i64)]) {
+        let mut state = self.lock();
+        for host in hosts {
+            let Some(pulse) = state.hosts.get_mut(host) else { continue };
+            match sent.iter().find(|(written, _)| written == host) {
+                Some((_, sent_ms)) => {
+                    pulse.sent_ms = *sent_ms;
+                    pulse.due_ms = sent_ms.saturating_add(pulse.interval_ms);
+                }
+                None => {
+                    let pause = pulse.interval_ms.min(int(millis(RETRY)));
+                    pulse.due_ms = machine_ms().saturating_add(pause);
+                }
+            }
+        }
     }
 }
 
+/// Fills `sent` with the hosts whose beat was written, and when it was sent.
 fn beat(
     db: &mut Option<Connection>,
     place: &Place,
     options: &SqliteOptions,
     hosts: &[HostId],
+    sent: &mut Vec<(HostId, i64)>,
 ) -> Result<(), StoreError> {
     let db = match db {
         Some(db) => db,
@@ -132,7 +187,10 @@ fn beat(
     let at = |error| Fault::Sqlite(error).at(&place.shown);
     let mut sql = db.prepare_cached("UPDATE hosts SET beat_ms = ?2 WHERE id = ?1").map_err(at)?;
     for host in hosts {
-        sql.execute(params![host.as_str(), machine_ms()]).map_err(at)?;
+        let now_ms = machine_ms();
+        if sql.execute(params![host.as_str(), now_ms]).map_err(at)? > 0 {
+            sent.push((host.clone(), now_ms));
+        }
     }
     Ok(())
 }

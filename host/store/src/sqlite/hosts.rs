@@ -1,10 +1,11 @@
 //! The processes that share the file.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, params};
-use taskrun::ids::HostId;
-use taskrun::ports::store::{HOST_STALE, Host};
+use taskrun::ids::{HostId, RunId};
+use taskrun::ports::store::Host;
 use taskrun::run::Run;
 use taskrun::time::{Timestamp, millis};
 
@@ -14,28 +15,32 @@ use super::locks::Locks;
 use super::row::run_by_number;
 use super::schema::{bits, int, unbits};
 
-pub(crate) fn enter(db: &Connection, host: &Host) -> Result<(), Fault> {
-    db.prepare_cached("INSERT OR REPLACE INTO hosts VALUES (?1, ?2, ?3, ?4, ?5)")?.execute(
-        params![
+/// Enters a host that gave its first sign of life at a time of [`machine_ms`].
+pub(crate) fn enter(db: &Connection, host: &Host, sent_ms: i64) -> Result<(), Fault> {
+    db.prepare_cached("INSERT OR REPLACE INTO hosts VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")?
+        .execute(params![
             host.id.as_str(),
             host.pid,
             host.policy_digest,
             bits(host.started_at.0),
-            machine_ms()
-        ],
-    )?;
+            host.slots,
+            int(millis(host.lease)),
+            sent_ms
+        ])?;
     Ok(())
 }
 
-/// Takes a host out, unless it holds a run or work waits for its policy.
+/// Takes a host out, unless it holds a run or one is wanted under its policy.
 pub(crate) fn retire(db: &Connection, host: &HostId) -> Result<bool, Fault> {
     let id = host.as_str();
     let mut sql = db.prepare_cached("SELECT policy_digest FROM hosts WHERE id = ?1")?;
     let policy: Option<String> = sql.query_row([id], |row| row.get(0)).optional()?;
-    let mut queued =
-        db.prepare_cached("SELECT 1 FROM runs WHERE status = 0 AND policy_digest = ?1 LIMIT 1")?;
+    let mut wanted = db.prepare_cached(
+        "SELECT 1 FROM runs INDEXED BY runs_queued
+         WHERE policy_digest = ?1 AND queue IS NOT NULL LIMIT 1",
+    )?;
     if let Some(policy) = policy
-        && queued.exists([policy])?
+        && wanted.exists([policy])?
     {
         return Ok(false);
     }
@@ -74,7 +79,8 @@ struct Listed {
 
 fn listed(db: &Connection, locks: &Locks) -> Result<Vec<Listed>, Fault> {
     let mut sql = db.prepare_cached(
-        "SELECT id, pid, policy_digest, started_at, beat_ms FROM hosts ORDER BY id",
+        "SELECT id, pid, policy_digest, started_at, slots, lease_ms, beat_ms FROM hosts
+         ORDER BY id",
     )?;
     let rows = sql.query_map([], |row| {
         let id: String = row.get(0)?;
@@ -83,15 +89,17 @@ fn listed(db: &Connection, locks: &Locks) -> Result<Vec<Listed>, Fault> {
             pid: row.get(1)?,
             policy_digest: row.get(2)?,
             started_at: Timestamp(unbits(row.get(3)?)),
+            slots: row.get(4)?,
+            lease: Duration::from_millis(unbits(row.get(5)?)),
         };
-        let beat_ms: i64 = row.get(4)?;
+        let beat_ms: i64 = row.get(6)?;
         Ok((host, beat_ms))
     })?;
     let rows = rows.collect::<rusqlite::Result<Vec<_>>>()?;
     let now = machine_ms();
     let judge = |(host, beat_ms): (Host, i64)| {
         let is_there = locks.is_held(&host.id);
-        let lives = is_there && now.saturating_sub(beat_ms) < int(millis(HOST_STALE));
+        let lives = is_there && now.saturating_sub(beat_ms) < int(millis(host.lease));
         Listed { host, is_there, lives }
     };
     Ok(rows.into_iter().map(judge).collect())
@@ -121,19 +129,43 @@ pub(crate) fn orphans(
     for holder in holders.iter().filter(|holder| !living.contains(holder.as_str())) {
         let room = int((limit - runs.len()) as u64);
         let numbers = held.query_map(params![holder, room], |row| row.get(0))?;
-        for no in numbers.collect::<rusqlite::Result<Vec<i64>>>()? {
-            match run_by_number(db, no) {
-                Ok(run) => runs.push(run),
-                // The others are to be freed all the same.
-                Err(Fault::Damaged(detail)) => {
-                    tracing::error!(detail, "a run of a dead host cannot be read");
-                }
-                Err(fault @ Fault::Sqlite(_)) => return Err(fault),
-            }
-        }
+        collect(db, numbers.collect::<rusqlite::Result<_>>()?, &mut runs)?;
     }
     let dead = listed.iter().filter(|one| !one.is_there && !holders.contains(one.host.id.as_str()));
     Ok((runs, dead.map(|one| one.host.id.clone()).collect()))
+}
+
+/// Runs that a host holds, in the order of their ids.
+pub(crate) fn held(
+    db: &Connection,
+    host: &HostId,
+    after: Option<&RunId>,
+    limit: usize,
+) -> Result<Vec<Run>, Fault> {
+    let after = after.map_or("", RunId::as_str);
+    let mut sql = db.prepare_cached(
+        "SELECT no FROM runs INDEXED BY runs_held WHERE holder = ?1 AND id > ?2
+         ORDER BY id LIMIT ?3",
+    )?;
+    let limit = int(limit as u64);
+    let numbers = sql.query_map(params![host.as_str(), after, limit], |row| row.get(0))?;
+    let mut runs = Vec::new();
+    collect(db, numbers.collect::<rusqlite::Result<_>>()?, &mut runs)?;
+    Ok(runs)
+}
+
+/// Reads what can be read: the others are to be freed all the same.
+fn collect(db: &Connection, numbers: Vec<i64>, runs: &mut Vec<Run>) -> Result<(), Fault> {
+    for no in numbers {
+        match run_by_number(db, no) {
+            Ok(run) => runs.push(run),
+            Err(Fault::Damaged(detail)) => {
+                tracing::error!(detail, "a run that is held cannot be read");
+            }
+            Err(fault @ Fault::Sqlite(_)) => return Err(fault),
+        }
+    }
+    Ok(())
 }
 
 /// Everybody who holds a run; a jump from one to the next in the index, however many runs each

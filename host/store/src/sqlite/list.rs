@@ -7,7 +7,7 @@
 //! walk.
 
 use rusqlite::types::Value;
-use rusqlite::{Connection, params_from_iter};
+use rusqlite::{Connection, OptionalExtension, params_from_iter};
 use taskrun::ids::RunId;
 use taskrun::list::{Cursor, ListFilter, Page, Scope};
 use taskrun::status::Status;
@@ -45,7 +45,7 @@ impl Conditions {
 struct Walk {
     /// What to select from, up to the condition on its key.
     from: String,
-    key: i64,
+    key: Value,
     /// The alias under which the index has status and time.
     alias: &'static str,
 }
@@ -59,14 +59,15 @@ pub(crate) fn page(
     limit: usize,
 ) -> Result<Page, Fault> {
     let wanted = limit.saturating_add(1);
+    let tree = tree(db, filter)?;
     let mut found = match few(db, scope, filter)? {
         Some((source, value)) => {
-            let conditions = conditions(scope, filter, after, "r");
+            let conditions = conditions(scope, filter, tree.as_ref(), after, "r");
             among_few(db, &source, value, &conditions, filter, wanted)?
         }
         None => {
-            let walk = walk(scope, filter);
-            let conditions = conditions(scope, filter, after, walk.alias);
+            let walk = walk(scope, filter, tree.as_ref());
+            let conditions = conditions(scope, filter, tree.as_ref(), after, walk.alias);
             along(db, &walk, &conditions, filter, wanted)?
         }
     };
@@ -81,8 +82,40 @@ pub(crate) fn page(
         }
         Some(_) | None => None,
     };
-    let runs = found.iter().map(|(_, _, no)| run_by_number(db, *no)).collect::<Result<_, _>>()?;
-    Ok(Page { runs, next })
+    let runs = found.iter().map(|(_, id, no)| {
+        let run = run_by_number(db, *no)?;
+        // The columns that were asked are damaged, or the index; nobody is to see by that what is
+        // not his.
+        if run.id().as_str() != id || !scope.admits(&run) || !filter.admits(&run) {
+            return Err(Fault::Damaged(format!("run {id}: its columns say something else")));
+        }
+        Ok(run)
+    });
+    Ok(Page { runs: runs.collect::<Result<_, _>>()?, next })
+}
+
+/// How the runs of a tree are found.
+enum Tree {
+    Number(i64),
+    /// A run that is alone in its tree.
+    Root(RunId),
+}
+
+impl Tree {
+    fn condition(&self) -> (&'static str, Value) {
+        match self {
+            Self::Number(no) => ("r.tree = ?", Value::Integer(*no)),
+            // A run further down in a tree is the root of none.
+            Self::Root(id) => ("r.tree IS NULL AND r.id = ?", text(id.as_str())),
+        }
+    }
+}
+
+fn tree(db: &Connection, filter: &ListFilter) -> Result<Option<Tree>, Fault> {
+    let Some(root) = &filter.root_run_id else { return Ok(None) };
+    let mut sql = db.prepare_cached("SELECT no FROM trees WHERE root = ?1")?;
+    let number = sql.query_row([root.as_str()], |row| row.get(0)).optional()?;
+    Ok(Some(number.map_or_else(|| Tree::Root(root.clone()), Tree::Number)))
 }
 
 /// The words that have an index, most selective first.
@@ -98,21 +131,30 @@ fn words<'a>(scope: &'a Scope, filter: &'a ListFilter) -> Vec<(By, &'a str)> {
     optional.into_iter().filter_map(|(by, word)| Some((by, word?))).collect()
 }
 
-/// The most selective index. A label comes after run, session and owner, and before the rest.
-fn walk(scope: &Scope, filter: &ListFilter) -> Walk {
+/// The most selective index. A tree comes after the run above and before the rest, a label after
+/// run, session and owner.
+fn walk(scope: &Scope, filter: &ListFilter, tree: Option<&Tree>) -> Walk {
+    if let (Some(tree), None) = (tree, &filter.parent_run_id) {
+        let (condition, key) = tree.condition();
+        let index = match tree {
+            Tree::Number(_) => "INDEXED BY runs_by_tree",
+            Tree::Root(_) => "",
+        };
+        return Walk { from: format!("runs r {index} WHERE {condition}"), key, alias: "r" };
+    }
     let words = words(scope, filter);
     let (by, word) = words.first().copied().unwrap_or((By::Tenant, scope.tenant.as_str()));
     match (by, filter.labels.first_key_value()) {
         (By::Agent | By::App | By::Tenant, Some((name, value))) => Walk {
             from: "labels f CROSS JOIN runs r ON r.no = f.run WHERE f.key = ?".to_owned(),
-            key: label_key(&scope.tenant, name, value),
+            key: Value::Integer(label_key(&scope.tenant, name, value)),
             alias: "f",
         },
         (By::Parent | By::Session | By::Owner, Some(_)) | (_, None) => {
             let (_, column, index) = by.names();
             Walk {
                 from: format!("runs r INDEXED BY {index} WHERE r.{column} = ?"),
-                key: by.key(&scope.tenant, word),
+                key: Value::Integer(by.key(&scope.tenant, word)),
                 alias: "r",
             }
         }
@@ -122,6 +164,7 @@ fn walk(scope: &Scope, filter: &ListFilter) -> Walk {
 fn conditions(
     scope: &Scope,
     filter: &ListFilter,
+    tree: Option<&Tree>,
     after: Option<&Cursor>,
     alias: &str,
 ) -> Conditions {
@@ -136,6 +179,10 @@ fn conditions(
                AND l.updated_at = r.updated_at AND l.run = r.no AND l.name = ? AND l.value = ?)",
             [key, text(name), text(value)],
         );
+    }
+    if let Some(tree) = tree {
+        let (condition, value) = tree.condition();
+        all.and(condition, [value]);
     }
     if let Some(since) = filter.since {
         all.and("r.created_at >= ?", [Value::Integer(time(since))]);
@@ -217,7 +264,7 @@ fn along(
     );
     let mut found = Vec::new();
     for status in statuses(filter) {
-        let first = [Value::Integer(walk.key), Value::Integer(status)];
+        let first = [walk.key.clone(), Value::Integer(status)];
         found.extend(select(db, &sql, first.into_iter().chain(conditions.values.iter().cloned()))?);
     }
     Ok(found)

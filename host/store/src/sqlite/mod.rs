@@ -1,16 +1,23 @@
 //! A store in one SQLite file, shared by the processes of one machine.
 
+mod absence;
+mod change;
+mod create;
 mod fault;
 mod heart;
 mod hosts;
 mod list;
 mod locks;
+mod migrate;
 mod open;
+mod queue;
 mod readers;
+mod removal;
 mod row;
 mod schema;
+mod sessions;
+mod waits;
 mod watch;
-mod write;
 mod writer;
 
 use std::path::Path;
@@ -19,20 +26,25 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use rusqlite::Connection;
 use taskrun::event::{Recorded, Seq};
 use taskrun::ids::{HostId, RunId};
 use taskrun::list::{Cursor, ListFilter, Page, Scope};
 use taskrun::ports::store::{
-    Append, Appended, Claim, Created, HEARTBEAT, Host, Hosts, NewRun, Store, StoreError,
+    Append, Appended, Claim, Created, Host, Hosts, NewRun, Removal, Removed, Session, SessionEvent,
+    SessionKey, Sessions, Store, StoreError,
 };
-use taskrun::run::{Lifecycle, Run};
+use taskrun::run::Run;
+use taskrun::time::Timestamp;
 
+use self::absence::Absence;
+use self::change::{AppendRow, Told};
+use self::create::NewRow;
 use self::fault::io_error;
-use self::heart::Heart;
+use self::heart::{Heart, machine_ms};
 use self::locks::Locks;
 use self::readers::Readers;
 use self::watch::Watcher;
-use self::write::{AppendRow, NewRow};
 use self::writer::{Counts, Writer};
 use crate::door;
 use crate::wake::Wakes;
@@ -69,9 +81,6 @@ pub struct SqliteOptions {
     /// Most bytes of the file, without its log; beyond that [`StoreError::Full`]. Default: as
     /// many as the disk has. Holds for the writes of this process.
     pub bytes_max: Option<u64>,
-    /// How often hosts say that they live. Default: [`HEARTBEAT`]; another number is of use only
-    /// to tests.
-    pub heartbeat: Duration,
 }
 
 impl Default for SqliteOptions {
@@ -81,7 +90,6 @@ impl Default for SqliteOptions {
             busy_timeout: Duration::from_secs(5),
             readers: READERS_DEFAULT,
             bytes_max: None,
-            heartbeat: HEARTBEAT,
         }
     }
 }
@@ -91,11 +99,12 @@ impl Default for SqliteOptions {
 pub struct Stats {
     /// Commits. Each is one wait for the disk, however many transactions it keeps.
     pub commits: u64,
-    /// Transactions: creations, appends, claims, changes of hosts.
+    /// Transactions: creations, appends, claims, removals, changes of hosts and sessions.
     pub transactions: u64,
     /// Rounds of heartbeats that were written.
     pub heartbeats: u64,
-    /// Runs that somebody waits for in [`Store::changed`].
+    /// Runs and sessions that somebody waits for in [`Store::changed`] and
+    /// [`Sessions::session_changed`].
     pub watched: u64,
 }
 
@@ -107,7 +116,7 @@ pub struct Stats {
 ///
 /// # Hosts
 /// A host lives while its process holds the lock of `hosts/<id>.lock` and its heart beat within
-/// [`taskrun::ports::store::HOST_STALE`]. The kernel frees the lock when the process dies, so its
+/// its lease. The kernel frees the lock when the process dies, so its
 /// death is known at once; silence is known by the machine's monotonic clock, which all processes
 /// share and nobody can set. Lock and clock hold for one machine (and for containers on it that
 /// share the directory, unless they are in a time namespace of their own); so does the store.
@@ -123,6 +132,7 @@ pub struct SqliteStore {
     locks: Arc<Locks>,
     wakes: Arc<Wakes>,
     counts: Arc<Counts>,
+    absence: Arc<Absence>,
 }
 
 impl SqliteStore {
@@ -152,6 +162,7 @@ impl SqliteStore {
             locks,
             wakes,
             counts,
+            absence: Arc::default(),
         })
     }
 
@@ -192,52 +203,50 @@ impl Drop for SqliteStore {
 #[async_trait]
 impl Store for SqliteStore {
     async fn create(&self, new: NewRun) -> Result<Created, StoreError> {
+        self.is_open()?;
         door::check_new(&new);
-        let (id, head) = (new.run.id().clone(), new.run.state.head);
-        let queued = matches!(new.run.state.lifecycle, Lifecycle::Queued);
+        let (run, events) = (new.run.clone(), new.events.len());
         let row = NewRow::new(new);
-        let wakes = Arc::clone(&self.wakes);
-        let tell = move |created: &Created| {
-            if matches!(created, Created::New) {
-                wakes.moved(&id, head);
-                if queued {
-                    wakes.queued();
-                }
-            }
-        };
-        self.writer.submit(row.bytes(), move |db| row.create(db), tell).await
+        let (wakes, locks) = (Arc::clone(&self.wakes), Arc::clone(&self.locks));
+        let tell =
+            move |told: &Told<Created>| tell(&wakes, told, std::slice::from_ref(&run), events);
+        let told = self.writer.submit(row.bytes(), move |db| row.create(db, &locks), tell).await?;
+        Ok(told.answer)
     }
 
     async fn append(&self, append: Append) -> Result<Appended, StoreError> {
         door::check_append(&append);
-        let (id, head) = (append.run.id().clone(), append.run.state.head);
-        let row = AppendRow::new(&append);
-        let wakes = Arc::clone(&self.wakes);
-        let tell = move |appended: &Appended| {
-            if *appended == Appended::Done {
-                wakes.moved(&id, head);
-            }
-        };
-        self.writer.submit(row.bytes(), move |db| row.append(db), tell).await
+        let (run, row) = (append.run.clone(), AppendRow::new(&append));
+        let (wakes, events) = (Arc::clone(&self.wakes), append.events.len());
+        let tell =
+            move |told: &Told<Appended>| tell(&wakes, told, std::slice::from_ref(&run), events);
+        let told = self.writer.submit(row.bytes(), move |db| row.append(db), tell).await?;
+        Ok(told.answer)
     }
 
     async fn claim(&self, claim: Claim) -> Result<Vec<Run>, StoreError> {
         let before = self.wakes.before_claim();
         let (wakes, limit) = (Arc::clone(&self.wakes), claim.limit);
-        let tell = move |runs: &Vec<Run>| {
-            for run in runs {
-                wakes.moved(run.id(), run.state.head);
-            }
-            if runs.len() < limit {
+        let tell = move |told: &Told<Vec<Run>>| {
+            tell(&wakes, told, &told.answer, told.answer.len());
+            if told.answer.len() < limit {
                 wakes.drained(before);
             }
         };
-        self.writer.submit(SMALL, move |db| write::claim(db, &claim), tell).await
+        let told = self.writer.submit(SMALL, move |db| change::claim(db, &claim), tell).await?;
+        Ok(told.answer)
     }
 
     async fn get(&self, id: &RunId) -> Result<Option<Run>, StoreError> {
-        let id = id.clone();
-        self.readers.read(move |db| row::run_by_id(db, &id)).await
+        let (id, absence) = (id.clone(), Arc::clone(&self.absence));
+        let read = move |db: &Connection| {
+            let run = row::run_by_id(db, &id)?;
+            if run.is_none() {
+                absence.check(db, &id)?;
+            }
+            Ok(run)
+        };
+        self.readers.read(read).await
     }
 
     async fn list(
@@ -258,8 +267,12 @@ impl Store for SqliteStore {
         after: Seq,
         limit: usize,
     ) -> Result<Vec<Recorded>, StoreError> {
-        let id = id.clone();
-        self.readers.read(move |db| row::events(db, &id, after, limit)).await
+        let (id, absence) = (id.clone(), Arc::clone(&self.absence));
+        let read = move |db: &Connection| match row::events(db, &id, after, limit)? {
+            Some(events) => Ok(events),
+            None => absence.check(db, &id).map(|()| Vec::new()),
+        };
+        self.readers.read(read).await
     }
 
     async fn changed(&self, id: &RunId, after: Seq) {
@@ -276,6 +289,66 @@ impl Store for SqliteStore {
     async fn work(&self) {
         self.wakes.wait_for_work(|| self.watcher.wake()).await;
     }
+
+    async fn remove(&self, removal: Removal) -> Result<Removed, StoreError> {
+        self.writer.submit(SMALL, move |db| removal::remove(db, &removal), |_| {}).await
+    }
+}
+
+/// Wakes those who wait for some runs that were written with so many events, for their sessions,
+/// or for work.
+fn tell<T>(wakes: &Wakes, told: &Told<T>, runs: &[Run], events: usize) {
+    if told.place > 0 {
+        if wakes.anybody() {
+            for run in runs {
+                wakes.moved(run.id(), run.state.head);
+                wakes.session_moved(&door::session_of(&run.spec), told.place);
+            }
+        }
+        // One transaction after the other: its events have the places just before its last.
+        wakes.wrote(told.place.saturating_sub(events as u64), told.place);
+    }
+    if told.stirred {
+        wakes.queued();
+    }
+}
+
+#[async_trait]
+impl Sessions for SqliteStore {
+    async fn open_session(&self, session: Session) -> Result<Session, StoreError> {
+        self.writer.submit(SMALL, move |db| sessions::open(db, &session), |_| {}).await
+    }
+
+    async fn end_session(&self, key: &SessionKey, at: Timestamp) -> Result<Session, StoreError> {
+        let key = key.clone();
+        self.writer.submit(SMALL, move |db| sessions::end(db, &key, at), |_| {}).await
+    }
+
+    async fn session(&self, key: &SessionKey) -> Result<Option<Session>, StoreError> {
+        let key = key.clone();
+        self.readers.read(move |db| sessions::get(db, &key)).await
+    }
+
+    async fn read_session(
+        &self,
+        key: &SessionKey,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<SessionEvent>, StoreError> {
+        let key = key.clone();
+        self.readers.read(move |db| sessions::events(db, &key, after, limit)).await
+    }
+
+    async fn session_changed(&self, key: &SessionKey, after: u64) {
+        let watch = self.wakes.watch_session(key);
+        self.watcher.wake();
+        let wanted = key.clone();
+        match self.readers.read(move |db| sessions::events(db, &wanted, after, 1)).await {
+            Ok(events) if events.is_empty() => watch.beyond(after).await,
+            // The caller is to find out for himself.
+            Ok(_) | Err(_) => {}
+        }
+    }
 }
 
 #[async_trait]
@@ -285,10 +358,12 @@ impl Hosts for SqliteStore {
         let (locks, id) = (Arc::clone(&self.locks), host.id.clone());
         let taken = tokio::task::spawn_blocking(move || locks.take(&id)).await;
         taken.unwrap_or(Err(StoreError::Closed))?;
-        let (heart, id) = (Arc::clone(&self.heart), host.id.clone());
-        let beat = move |(): &()| heart.add(id);
+        let (heart, id, lease) = (Arc::clone(&self.heart), host.id.clone(), host.lease);
+        let sent_ms = machine_ms();
+        let beat = move |(): &()| heart.add(id, lease, sent_ms);
         let id = host.id.clone();
-        let entered = self.writer.submit(SMALL, move |db| hosts::enter(db, &host), beat).await;
+        let enter = move |db: &Connection| hosts::enter(db, &host, sent_ms);
+        let entered = self.writer.submit(SMALL, enter, beat).await;
         if entered.is_err() {
             self.locks.remove(&id);
         }
@@ -321,5 +396,19 @@ impl Hosts for SqliteStore {
             self.writer.submit(SMALL, move |db| hosts::sweep(db, &dead), tidy).await?;
         }
         Ok(runs)
+    }
+
+    async fn held(
+        &self,
+        host: &HostId,
+        after: Option<&RunId>,
+        limit: usize,
+    ) -> Result<Vec<Run>, StoreError> {
+        let (host, after) = (host.clone(), after.cloned());
+        self.readers.read(move |db| hosts::held(db, &host, after.as_ref(), limit)).await
+    }
+
+    fn silence(&self, host: &HostId) -> Option<Duration> {
+        self.heart.silence(host)
     }
 }

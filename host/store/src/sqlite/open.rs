@@ -6,11 +6,14 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use rustix::fs::FlockOperation;
 use taskrun::ports::store::StoreError;
 
 use super::fault::{Fault, io_error};
+use super::locks::Locks;
+use super::migrate::{self, VERSION_FROM};
 use super::schema::{APPLICATION_ID, SCHEMA_VERSION, TABLES};
 use super::{Durability, SqliteOptions};
 
@@ -66,8 +69,10 @@ pub(crate) fn open(dir: &Path, options: &SqliteOptions) -> Result<(Place, Connec
         let detail = "permission denied".to_owned();
         return Err(StoreError::ReadOnly { path: place.shown, detail });
     }
-    if is_new(&place, &db)? {
-        make_tables(&db).map_err(|error| at(&place, error))?;
+    match kind(&place, &db)? {
+        Kind::Empty => make_tables(&db).map_err(|error| at(&place, error))?,
+        Kind::Older => migrate(&place, &db)?,
+        Kind::Ours => {}
     }
     set_up_writer(&db, options).map_err(|fault| fault.at(&place.shown))?;
     Ok((place, db))
@@ -101,6 +106,12 @@ fn connect(
     let db = Connection::open_with_flags(&place.file, flags).map_err(|error| at(place, error))?;
     db.busy_timeout(busy_timeout).map_err(|error| at(place, error))?;
     db.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+    // Without this a statement is compiled anew whenever a value is bound with which it could be
+    // compared with the condition of a partial index: for half of ours at each use.
+    db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)
+        .map_err(|error| at(place, error))?;
+    // Looks at each page that is read for what cannot be.
+    db.pragma_update(None, "cell_size_check", true).map_err(|error| at(place, error))?;
     Ok(db)
 }
 
@@ -192,8 +203,13 @@ fn check_identity(place: &Place, busy_timeout: Duration) -> Result<(), StoreErro
         return Err(StoreError::Corrupt { path: place.shown.clone(), detail });
     }
     let db = connect(place, busy_timeout, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-    match is_new(place, &db) {
-        Ok(_) => Ok(()),
+    let looked = match kind(place, &db) {
+        Ok(Kind::Older) => migrate::check(&db).map_err(|fault| fault.at(&place.shown)),
+        Ok(Kind::Empty | Kind::Ours) => Ok(()),
+        Err(error) => Err(error),
+    };
+    match looked {
+        Ok(()) => Ok(()),
         Err(error @ (StoreError::Corrupt { .. } | StoreError::Version { .. })) => Err(error),
         // A reader can be kept from reading by what a writer puts right, such as a journal of
         // somebody who died while he made the tables. The writer finds out.
@@ -208,8 +224,27 @@ fn check_identity(place: &Place, busy_timeout: Duration) -> Result<(), StoreErro
     }
 }
 
-/// Whether there are no tables yet.
-fn is_new(place: &Place, db: &Connection) -> Result<bool, StoreError> {
+/// What is in a file.
+enum Kind {
+    /// No tables yet.
+    Empty,
+    /// The tables of the version before.
+    Older,
+    Ours,
+}
+
+fn migrate(place: &Place, db: &Connection) -> Result<(), StoreError> {
+    let failed = |fault: Fault| fault.at(&place.shown);
+    let locks = Locks::new(place.dir.join("hosts"));
+    if let Some(host) = migrate::host_that_lives(db, &locks).map_err(failed)? {
+        tracing::error!(%host, "a host of an older version uses the store; stop it first");
+        return Err(StoreError::Locked { path: place.shown.clone() });
+    }
+    tracing::info!(path = place.shown, "the store is brought to version {SCHEMA_VERSION}");
+    migrate::migrate(db).map_err(failed)
+}
+
+fn kind(place: &Place, db: &Connection) -> Result<Kind, StoreError> {
     let number = |sql: &str| -> Result<i64, StoreError> {
         let failed = |error: rusqlite::Error| match error.sqlite_error_code() {
             // Nothing is wrong with this SQL; so it is with the tables, as in a format of the
@@ -224,8 +259,9 @@ fn is_new(place: &Place, db: &Connection) -> Result<bool, StoreError> {
     let tables = number("SELECT count(*) FROM sqlite_schema")?;
     let (path, known) = (place.shown.clone(), SCHEMA_VERSION);
     match (application, version) {
-        (0, 0) if tables == 0 => Ok(true),
-        (APPLICATION_ID, SCHEMA_VERSION) => Ok(false),
+        (0, 0) if tables == 0 => Ok(Kind::Empty),
+        (APPLICATION_ID, SCHEMA_VERSION) => Ok(Kind::Ours),
+        (APPLICATION_ID, VERSION_FROM) => Ok(Kind::Older),
         (APPLICATION_ID, found) if found > known => Err(StoreError::Version { path, found, known }),
         (_, found) => {
             let detail = format!("application {application:#x}, version {found}");
@@ -258,7 +294,7 @@ fn set_up_writer(db: &Connection, options: &SqliteOptions) -> Result<(), Fault> 
     db.pragma_update(None, "synchronous", synchronous)?;
     db.execute_batch(&format!(
         "PRAGMA wal_autocheckpoint = 4000; PRAGMA journal_size_limit = {};
-         PRAGMA foreign_keys = ON; PRAGMA mmap_size = 0; PRAGMA cache_size = -{WRITER_CACHE_KIB}",
+         PRAGMA mmap_size = 0; PRAGMA cache_size = -{WRITER_CACHE_KIB}",
         64 << 20
     ))?;
     if let Some(bytes) = options.bytes_max {

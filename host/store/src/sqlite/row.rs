@@ -6,50 +6,80 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use taskrun::event::{Event, Recorded, Seq};
-use taskrun::ids::RunId;
-use taskrun::run::{Run, RunSpec, RunState};
+use taskrun::ids::{HostId, RunId};
+use taskrun::run::{Hold, Run, RunSpec, RunState};
 use taskrun::time::Timestamp;
 
 use super::fault::Fault;
-use super::schema::{bits, int, unbits};
+use super::schema::{bits, int, status_code, time, unbits};
 
 /// An event as it is written.
 pub(crate) struct EventRow {
     pub(crate) seq: i64,
     pub(crate) id: i64,
     at: i64,
+    sum: i64,
     body: String,
 }
 
 impl EventRow {
-    pub(crate) fn new(recorded: &Recorded) -> Self {
-        Self {
-            seq: int(recorded.seq),
-            id: bits(recorded.id),
-            at: bits(recorded.at.0),
-            body: json(&recorded.event),
-        }
+    pub(crate) fn new(run: &RunId, recorded: &Recorded) -> Self {
+        let (seq, id, at) = (int(recorded.seq), bits(recorded.id), bits(recorded.at.0));
+        let body = json(&recorded.event);
+        Self { seq, id, at, sum: event_sum(run.as_str(), [seq, id, at], &body), body }
     }
 
     pub(crate) fn bytes(&self) -> usize {
         self.body.len()
     }
 
-    pub(crate) fn insert(&self, db: &Connection, run: i64) -> Result<(), Fault> {
+    /// Returns its place among all events.
+    pub(crate) fn insert(&self, db: &Connection, run: i64) -> Result<i64, Fault> {
         db.prepare_cached(
-            "INSERT INTO events (run, seq, id, at, body) VALUES (?1, ?2, ?3, ?4, ?5)",
+            "INSERT INTO events (run, seq, id, at, sum, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
         )?
-        .execute(params![run, self.seq, self.id, self.at, self.body])?;
-        Ok(())
+        .execute(params![run, self.seq, self.id, self.at, self.sum, self.body])?;
+        Ok(db.last_insert_rowid())
     }
 }
+
+/// Checksum of an event: SQLite has none of its own, and a flipped bit in a text is still JSON
+/// more often than not. It covers the run, so that a damaged index cannot pass an event of one
+/// run for that of another.
+pub(crate) fn event_sum(run: &str, [seq, id, at]: [i64; 3], body: &str) -> i64 {
+    let mut hasher = blake3::Hasher::new();
+    for number in [seq, id, at] {
+        hasher.update(&number.to_le_bytes());
+    }
+    sum(hasher, run, body)
+}
+
+/// Checksum of a record. Of the columns beside the text each one is also in the text or in the
+/// first event, and compared with that.
+pub(crate) fn record_sum(run: &str, state: &str) -> i64 {
+    sum(blake3::Hasher::new(), run, state)
+}
+
+fn sum(mut hasher: blake3::Hasher, run: &str, text: &str) -> i64 {
+    hasher.update(&(run.len() as u64).to_le_bytes());
+    hasher.update(run.as_bytes());
+    hasher.update(text.as_bytes());
+    let mut first = [0; 8];
+    first.copy_from_slice(&hasher.finalize().as_bytes()[..8]);
+    i64::from_le_bytes(first)
+}
+
+const SUM_DIFFERS: &str = "the checksum does not fit";
 
 /// What is kept of a value.
 pub(crate) fn json(value: &impl serde::Serialize) -> String {
     serde_json::to_string(value).expect("records have text keys and no failing serialisers")
 }
 
-fn parse<T: DeserializeOwned>(text: &str, of: impl FnOnce() -> String) -> Result<T, Fault> {
+pub(crate) fn parse<T: DeserializeOwned>(
+    text: &str,
+    of: impl FnOnce() -> String,
+) -> Result<T, Fault> {
     serde_json::from_str(text).map_err(|error| Fault::Damaged(format!("{}: {error}", of())))
 }
 
@@ -59,36 +89,90 @@ struct First {
     spec: RunSpec,
 }
 
-/// Columns for [`run_of`].
-const RUN_COLUMNS: &str =
-    "r.id, r.state, (SELECT e.body FROM events e WHERE e.run = r.no AND e.seq = 1)";
+/// What [`run_of`] makes a record of.
+const RUN_FROM: &str = "SELECT r.id, r.status, r.updated_at, r.holder, r.epoch, r.head, r.sum,
+    r.state, e.id, e.at, e.sum, e.body
+    FROM runs r LEFT JOIN events e ON e.run = r.no AND e.seq = 1";
 
-/// What [`run_of`] makes a record of, as it is stored.
-type RunTexts = (String, String, Option<String>);
-
-fn run_texts(row: &Row<'_>) -> rusqlite::Result<RunTexts> {
-    Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+/// A row of [`RUN_FROM`].
+struct RunTexts {
+    id: String,
+    status: i64,
+    updated_at: i64,
+    holder: Option<String>,
+    epoch: i64,
+    head: i64,
+    sum: i64,
+    state: String,
+    first: Option<FirstTexts>,
 }
 
-fn run_of((id, state, first): RunTexts) -> Result<Run, Fault> {
-    let first = first
-        .ok_or_else(|| Fault::Damaged(format!("run {id}, position 1: the event is missing")))?;
-    let First { spec } = parse(&first, || format!("run {id}, position 1"))?;
-    let state: RunState = parse(&state, || format!("run {id}, record"))?;
+struct FirstTexts {
+    id: i64,
+    at: i64,
+    sum: i64,
+    body: String,
+}
+
+fn run_texts(row: &Row<'_>) -> rusqlite::Result<RunTexts> {
+    let first = match row.get(11)? {
+        Some(body) => {
+            Some(FirstTexts { id: row.get(8)?, at: row.get(9)?, sum: row.get(10)?, body })
+        }
+        None => None,
+    };
+    Ok(RunTexts {
+        id: row.get(0)?,
+        status: row.get(1)?,
+        updated_at: row.get(2)?,
+        holder: row.get(3)?,
+        epoch: row.get(4)?,
+        head: row.get(5)?,
+        sum: row.get(6)?,
+        state: row.get(7)?,
+        first,
+    })
+}
+
+fn run_of(texts: RunTexts) -> Result<Run, Fault> {
+    let RunTexts { id, status, updated_at, holder, epoch, head, sum, state: text, first } = texts;
+    let damaged = |part: &str, detail: &str| Fault::Damaged(format!("run {id}, {part}: {detail}"));
+    let first = first.ok_or_else(|| damaged("position 1", "the event is missing"))?;
+    if event_sum(&id, [1, first.id, first.at], &first.body) != first.sum {
+        return Err(damaged("position 1", SUM_DIFFERS));
+    }
+    let First { spec } = parse(&first.body, || format!("run {id}, position 1"))?;
+    if record_sum(&id, &text) != sum {
+        return Err(damaged("record", SUM_DIFFERS));
+    }
+    let state: RunState = parse(&text, || format!("run {id}, record"))?;
+    let fits = spec.id.as_str() == id
+        && status_code(state.lifecycle.status()) == status
+        && time(state.updated_at) == updated_at
+        && state.hold.host().map(HostId::as_str) == holder.as_deref()
+        && (int(state.epoch), int(state.head)) == (epoch, head);
+    if !fits {
+        return Err(damaged("record", "its columns say something else"));
+    }
     Ok(Run { spec: Arc::new(spec), state })
 }
 
 /// A run by its number.
 pub(crate) fn run_by_number(db: &Connection, no: i64) -> Result<Run, Fault> {
-    let sql = format!("SELECT {RUN_COLUMNS} FROM runs r WHERE r.no = ?1");
+    let sql = format!("{RUN_FROM} WHERE r.no = ?1");
     run_of(db.prepare_cached(&sql)?.query_row([no], run_texts)?)
 }
 
 /// A run by its id.
 pub(crate) fn run_by_id(db: &Connection, id: &RunId) -> Result<Option<Run>, Fault> {
-    let sql = format!("SELECT {RUN_COLUMNS} FROM runs r WHERE r.id = ?1");
+    let sql = format!("{RUN_FROM} WHERE r.id = ?1");
     let texts = db.prepare_cached(&sql)?.query_row([id.as_str()], run_texts).optional()?;
     texts.map(run_of).transpose()
+}
+
+/// How a run is held, as its record says.
+pub(crate) fn hold(db: &Connection, no: i64) -> Result<Hold, Fault> {
+    Ok(run_by_number(db, no)?.state.hold)
 }
 
 /// Where a journal ends; 0 if there is none.
@@ -98,31 +182,46 @@ pub(crate) fn head(db: &Connection, id: &RunId) -> Result<Seq, Fault> {
     Ok(head.map_or(0, unbits))
 }
 
-/// A part of a journal.
+/// A part of a journal; `None` if there is no such run.
 pub(crate) fn events(
     db: &Connection,
     id: &RunId,
     after: Seq,
     limit: usize,
-) -> Result<Vec<Recorded>, Fault> {
+) -> Result<Option<Vec<Recorded>>, Fault> {
+    let mut run = db.prepare_cached("SELECT no, head FROM runs WHERE id = ?1")?;
+    let run = run.query_row([id.as_str()], |row| Ok((row.get(0)?, unbits(row.get(1)?))));
+    let Some((no, head)): Option<(i64, u64)> = run.optional()? else { return Ok(None) };
     let mut sql = db.prepare_cached(
-        "SELECT e.seq, e.id, e.at, e.body FROM events e
-         WHERE e.run = (SELECT no FROM runs WHERE id = ?1) AND e.seq > ?2
-         ORDER BY e.seq LIMIT ?3",
+        "SELECT seq, id, at, sum, body FROM events WHERE run = ?1 AND seq > ?2
+         ORDER BY seq LIMIT ?3",
     )?;
-    let mut rows = sql.query(params![id.as_str(), int(after), int(limit as u64)])?;
+    let mut rows = sql.query(params![no, int(after), int(limit as u64)])?;
     let mut events: Vec<Recorded> = Vec::new();
+    let missing = |seq| Fault::Damaged(format!("run {id}, position {seq}: the event is missing"));
     while let Some(row) = rows.next()? {
-        let seq = unbits(row.get(0)?);
+        let recorded = recorded(id.as_str(), row)?;
         let expected = events.last().map_or(after, |last| last.seq) + 1;
-        if seq != expected {
-            let gap = format!("run {id}, position {expected}: the event is missing");
-            return Err(Fault::Damaged(gap));
+        if recorded.seq != expected {
+            return Err(missing(expected));
         }
-        let body = row.get_ref(3)?.as_str().map_err(rusqlite::Error::from)?;
-        let event: Event = parse(body, || format!("run {id}, position {seq}"))?;
-        let (id, at) = (unbits(row.get(1)?), Timestamp(unbits(row.get(2)?)));
-        events.push(Recorded { seq, id, at, event });
+        events.push(recorded);
     }
-    Ok(events)
+    let last = events.last().map_or(after, |last| last.seq);
+    if events.len() < limit && last < head {
+        return Err(missing(last + 1));
+    }
+    Ok(Some(events))
+}
+
+/// An event of a run from `seq, id, at, sum, body`.
+pub(crate) fn recorded(run: &str, row: &Row<'_>) -> Result<Recorded, Fault> {
+    let numbers: [i64; 3] = [row.get(0)?, row.get(1)?, row.get(2)?];
+    let [seq, id, at] = numbers;
+    let body = row.get_ref(4)?.as_str().map_err(rusqlite::Error::from)?;
+    if event_sum(run, numbers, body) != row.get::<_, i64>(3)? {
+        return Err(Fault::Damaged(format!("run {run}, position {seq}: {SUM_DIFFERS}")));
+    }
+    let event: Event = parse(body, || format!("run {run}, position {seq}"))?;
+    Ok(Recorded { seq: unbits(seq), id: unbits(id), at: Timestamp(unbits(at)), event })
 }

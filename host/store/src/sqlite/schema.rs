@@ -6,27 +6,37 @@ use taskrun::time::Timestamp;
 use crate::door;
 
 /// Version of the tables, kept as `user_version`.
-pub const SCHEMA_VERSION: i64 = 1;
+pub const SCHEMA_VERSION: i64 = 2;
 /// `application_id` of the file: "TASK".
 pub(crate) const APPLICATION_ID: i64 = 0x5441_534b;
 
-/// The tables of version 1.
+/// The tables of version 2.
 ///
 /// - What a run was asked for is not repeated in `runs`: it is the body of its first event.
-/// - `no` is the order of acceptance, which is also the order of the queue. Rows of `runs` are
-///   never deleted, so numbers are never used again.
-/// - `status` is a code of [`status_code`].
-/// - Columns `…_key` are hashes (`key`) of what the other columns say in words: they keep the
-///   indexes, which every change of status rewrites, small. Words settle collisions.
+/// - `no` is the order of acceptance, which is also the order of the queue. `pos` is the order in
+///   which events became durable, as there is one writer at a time; others keep places in it.
+///   Neither is ever used again (`AUTOINCREMENT`).
+/// - No row refers to another with `REFERENCES`: all that belongs to a run goes with it in one
+///   transaction, and the check costs a look at another table for each event.
+/// - `status` is a code of [`status_code`]. The codes from 5 on are those of runs that ended.
+/// - Columns `…_key` and `serial` are hashes (`key`) of what the other columns say in words: they
+///   keep the indexes, which every change of status rewrites, small. Words settle collisions; of
+///   `serial` a collision makes two sessions take turns.
+/// - `sum` is a checksum of what was written, as SQLite has none: see `row.rs`.
 /// - `id` and `at` of events are unsigned numbers of 64 bits, kept as the signed ones with the
 ///   same bits.
 /// - Every index for listing is (status, what, time): without a wish for a status the eight of
-///   them are merged, and so six indexes do what twelve would. The status comes first so that
+///   them are merged, and so seven indexes do what fourteen would. The status comes first so that
 ///   unfinished runs, which change, stand close together in few pages, and only the last change
 ///   of a run goes to one of the many pages of finished ones. `labels` is such an index too.
+/// - `tree` is set only in trees of more than one run, so that a run that starts none costs
+///   nothing for it. `queue` and `due` are explained in `queue.rs`.
+/// - `last_pos` is the place of the last event; 0 while none was added to those that the run was
+///   accepted with.
+/// - `queues` counts runs that wait to begin, `trees` the runs of a tree.
 pub(crate) const TABLES: &str = "
 CREATE TABLE runs (
-    no            INTEGER PRIMARY KEY,
+    no            INTEGER PRIMARY KEY AUTOINCREMENT,
     id            TEXT NOT NULL UNIQUE,
     tenant        TEXT NOT NULL,
     owner         TEXT NOT NULL,
@@ -43,11 +53,17 @@ CREATE TABLE runs (
     policy_digest TEXT NOT NULL,
     priority      INTEGER NOT NULL,
     created_at    INTEGER NOT NULL,
+    tree          INTEGER,
+    serial        INTEGER,
     status        INTEGER NOT NULL,
     updated_at    INTEGER NOT NULL,
     holder        TEXT,
+    queue         INTEGER,
+    due           INTEGER,
     epoch         INTEGER NOT NULL,
     head          INTEGER NOT NULL,
+    last_pos      INTEGER NOT NULL,
+    sum           INTEGER NOT NULL,
     state         TEXT NOT NULL
 ) STRICT;
 CREATE INDEX runs_by_tenant  ON runs (status, tenant_key, updated_at);
@@ -56,16 +72,23 @@ CREATE INDEX runs_by_session ON runs (status, session_key, updated_at);
 CREATE INDEX runs_by_app     ON runs (status, app_key, updated_at) WHERE app_key IS NOT NULL;
 CREATE INDEX runs_by_agent   ON runs (status, agent_key, updated_at);
 CREATE INDEX runs_by_parent  ON runs (status, parent_key, updated_at) WHERE parent_key IS NOT NULL;
+CREATE INDEX runs_by_tree    ON runs (status, tree, updated_at) WHERE tree IS NOT NULL;
 CREATE INDEX runs_by_created ON runs (tenant_key, created_at);
-CREATE INDEX runs_queued     ON runs (policy_digest, priority DESC, no) WHERE status = 0;
 CREATE INDEX runs_held       ON runs (holder, no) WHERE holder IS NOT NULL;
+CREATE INDEX runs_queued     ON runs (policy_digest, queue, priority DESC, no)
+    WHERE queue IS NOT NULL;
+CREATE INDEX runs_grouped    ON runs (tree, policy_digest, queue, priority DESC, no)
+    WHERE tree IS NOT NULL AND queue IS NOT NULL;
+CREATE INDEX runs_due        ON runs (policy_digest, due) WHERE queue >= 5;
+CREATE INDEX runs_serial     ON runs (serial, no) WHERE serial IS NOT NULL AND status < 5;
 
 CREATE TABLE events (
-    pos  INTEGER PRIMARY KEY,
-    run  INTEGER NOT NULL REFERENCES runs (no),
+    pos  INTEGER PRIMARY KEY AUTOINCREMENT,
+    run  INTEGER NOT NULL,
     seq  INTEGER NOT NULL,
     id   INTEGER NOT NULL,
     at   INTEGER NOT NULL,
+    sum  INTEGER NOT NULL,
     body TEXT NOT NULL,
     UNIQUE (run, seq)
 ) STRICT;
@@ -74,7 +97,7 @@ CREATE TABLE labels (
     key        INTEGER NOT NULL,
     status     INTEGER NOT NULL,
     updated_at INTEGER NOT NULL,
-    run        INTEGER NOT NULL REFERENCES runs (no),
+    run        INTEGER NOT NULL,
     name       TEXT NOT NULL,
     value      TEXT NOT NULL,
     PRIMARY KEY (status, key, updated_at, run, name)
@@ -84,8 +107,42 @@ CREATE TABLE idempotency (
     tenant      TEXT NOT NULL,
     key         TEXT NOT NULL,
     fingerprint TEXT NOT NULL,
-    run         INTEGER NOT NULL REFERENCES runs (no),
+    run         INTEGER NOT NULL,
     PRIMARY KEY (tenant, key)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX idempotency_run ON idempotency (run);
+
+CREATE TABLE queues (
+    tenant        TEXT NOT NULL,
+    policy_digest TEXT NOT NULL,
+    runs          INTEGER NOT NULL,
+    PRIMARY KEY (tenant, policy_digest)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE trees (
+    no   INTEGER PRIMARY KEY,
+    root TEXT NOT NULL UNIQUE,
+    runs INTEGER NOT NULL,
+    held INTEGER NOT NULL,
+    full INTEGER NOT NULL
+) STRICT;
+CREATE INDEX trees_full ON trees (held) WHERE full = 1;
+
+CREATE TABLE waits (
+    run    INTEGER NOT NULL,
+    waiter INTEGER NOT NULL,
+    any    INTEGER NOT NULL,
+    PRIMARY KEY (run, waiter)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX waits_waiter ON waits (waiter, run);
+
+CREATE TABLE sessions (
+    tenant     TEXT NOT NULL,
+    id         TEXT NOT NULL,
+    owner      TEXT,
+    created_at INTEGER NOT NULL,
+    ended_at   INTEGER,
+    PRIMARY KEY (tenant, id)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE hosts (
@@ -93,24 +150,33 @@ CREATE TABLE hosts (
     pid           INTEGER NOT NULL,
     policy_digest TEXT NOT NULL,
     started_at    INTEGER NOT NULL,
+    slots         INTEGER NOT NULL,
+    lease_ms      INTEGER NOT NULL,
     beat_ms       INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 ";
 
-/// The number that stands for a status in the file. Numbers are never given another meaning; 0
-/// also stands in the index `runs_queued`.
+/// The number that stands for a status in the file. Numbers are never given another meaning;
+/// that those of ended runs begin with 5 also stands in an index.
 pub(crate) fn status_code(status: Status) -> i64 {
     match status {
-        Status::Queued => 0,
+        Status::Queued => QUEUED,
         Status::Running => 1,
         Status::Blocked => 2,
-        Status::Canceling => 3,
+        Status::Canceling => CANCELING,
         Status::Finalizing => 4,
-        Status::Completed => 5,
+        Status::Completed => TERMINAL,
         Status::Failed => 6,
         Status::Canceled => 7,
     }
 }
+
+/// Code of [`Status::Queued`].
+pub(crate) const QUEUED: i64 = 0;
+/// Code of [`Status::Canceling`]: from here on a run starts no others.
+pub(crate) const CANCELING: i64 = 3;
+/// The first code of a run that ended.
+pub(crate) const TERMINAL: i64 = 5;
 
 /// What a run is found by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,6 +206,11 @@ impl By {
     pub(crate) fn key(self, tenant: &str, word: &str) -> i64 {
         bits(door::hash(&[self.names().0, tenant, word]))
     }
+}
+
+/// Value of `runs.serial`.
+pub(crate) fn serial_key(tenant: &str, session: &str) -> i64 {
+    bits(door::hash(&["serial", tenant, session]))
 }
 
 /// Value of `labels.key`.

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 use taskrun::ids::RunId;
-use taskrun::ports::store::StoreError;
+use taskrun::ports::store::{SessionKey, StoreError};
 
 use super::fault::Fault;
 use super::open::{Place, open_reader};
-use super::schema::unbits;
+use super::schema::{bits, unbits};
 use crate::wake::Wakes;
 
 /// How often the file is asked whether somebody wrote. One question takes about a microsecond.
@@ -114,6 +114,7 @@ impl Shared {
         // tell him.
         self.wakes.rouse();
         let (db, mut position) = begun?;
+        self.wakes.looked(unbits(position));
         let mut version = None;
         let (mut unasked, mut alone) = (0, 0);
         while !self.closed.load(Ordering::SeqCst) && alone < POLLS_UNTIL_REST {
@@ -146,26 +147,38 @@ impl Shared {
         Ok(())
     }
 
-    /// Wakes whoever waits for what was written after a position; returns the last one.
+    /// Wakes whoever waits for what was written after a position; returns the last one. What this
+    /// process wrote, up to the first thing that another one did, everybody knows.
     fn tell(&self, db: &Connection, after: i64) -> Result<i64, Fault> {
+        let after = after.max(bits(self.wakes.told()));
         let mut sql = db.prepare_cached(
-            "SELECT r.id, max(e.seq), min(e.seq), max(e.pos) FROM events e
-             JOIN runs r ON r.no = e.run WHERE e.pos > ?1 GROUP BY e.run",
+            // By the places: the other index has the order of the groups, and would be walked from
+            // its beginning to its end.
+            "SELECT r.id, r.tenant, r.session, max(e.seq), max(e.pos) FROM events e NOT INDEXED
+             CROSS JOIN runs r ON r.no = e.run WHERE e.pos > ?1 GROUP BY e.run",
         )?;
         let mut rows = sql.query([after])?;
-        let (mut last, mut queued) = (after, false);
+        let mut last = after;
         while let Some(row) = rows.next()? {
             let id: String = row.get(0)?;
-            let (head, first, position): (i64, i64, i64) = (row.get(1)?, row.get(2)?, row.get(3)?);
+            let key = SessionKey { tenant: row.get(1)?, id: row.get(2)? };
+            let (head, position): (i64, i64) = (row.get(3)?, row.get(4)?);
             last = last.max(position);
-            queued |= first == 1;
             if let Ok(id) = RunId::new(&id) {
                 self.wakes.moved(&id, unbits(head));
             }
+            self.wakes.session_moved(&key, unbits(position));
         }
-        if queued {
+        // Whatever was written may have made a run ready, if only by an end that others waited
+        // for.
+        let mut ready = db.prepare_cached(
+            "SELECT 1 FROM runs INDEXED BY runs_queued
+             WHERE queue IS NOT NULL AND queue < 2 LIMIT 1",
+        )?;
+        if last > after && ready.exists([])? {
             self.wakes.queued();
         }
+        self.wakes.looked(unbits(last));
         Ok(last)
     }
 }

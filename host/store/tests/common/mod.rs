@@ -10,9 +10,12 @@ use rusqlite::Connection;
 use taskrun::event::{Event, Recorded};
 use taskrun::ids::{HostId, RunId};
 use taskrun::machine;
-use taskrun::ports::store::{Append, Claim, Created, Host, Hosts, Idempotency, NewRun, Store};
-use taskrun::run::{Ending, Run, RunSpec};
-use taskrun::status::StopReason;
+use taskrun::ports::store::{
+    Admission, Append, Appended, Claim, Created, Host, Hosts, Idempotency, LEASE, NewRun,
+    SessionKey, Sessions, Store,
+};
+use taskrun::run::{Ending, Run, RunSpec, Wait, WaitMode};
+use taskrun::status::{BlockedOn, StopReason};
 use taskrun::time::Timestamp;
 use taskrun_store::{Durability, MemoryStore, SqliteOptions, SqliteStore};
 use tempfile::TempDir;
@@ -21,8 +24,8 @@ use tempfile::TempDir;
 pub(crate) const POLICY: &str = "policy-1";
 
 /// A store of either kind.
-pub(crate) trait Both: Store + Hosts {}
-impl<T: Store + Hosts> Both for T {}
+pub(crate) trait Both: Store + Sessions + Hosts {}
+impl<T: Store + Sessions + Hosts> Both for T {}
 
 /// A store under test.
 pub(crate) struct Fixture {
@@ -82,6 +85,8 @@ pub(crate) fn host_of(id: &HostId, policy: &str) -> Host {
         pid: std::process::id(),
         policy_digest: policy.to_owned(),
         started_at: Timestamp(1_000),
+        slots: 4,
+        lease: LEASE,
     }
 }
 
@@ -109,8 +114,27 @@ pub(crate) fn spec(id: &str) -> RunSpec {
         root_run_id: run_id(id),
         depth: 0,
         priority: 0,
+        durable: true,
+        finalizer: false,
+        serial: false,
+        seed: String::new(),
         created_at: Timestamp(1_000),
     }
+}
+
+/// The same, started by another run.
+pub(crate) fn child(id: &str, parent: &RunSpec) -> RunSpec {
+    RunSpec {
+        parent_run_id: Some(parent.id.clone()),
+        root_run_id: parent.root_run_id.clone(),
+        depth: parent.depth + 1,
+        ..spec(id)
+    }
+}
+
+/// The session of the runs of [`spec`].
+pub(crate) fn session_key() -> SessionKey {
+    SessionKey { tenant: "acme".to_owned(), id: "s-1".to_owned() }
 }
 
 /// A new run of a spec.
@@ -118,12 +142,15 @@ pub(crate) fn new_run(spec: RunSpec) -> NewRun {
     let at = spec.created_at;
     let queued = Recorded { seq: 1, id: 1, at, event: Event::Queued { spec: Box::new(spec) } };
     let run = machine::begin(&queued).expect("a beginning");
-    NewRun { run, events: vec![queued], idempotency: None }
+    NewRun { run, events: vec![queued], idempotency: None, admission: Admission::UNBOUNDED }
 }
 
 pub(crate) fn keyed(mut new: NewRun, key: &str, fingerprint: &str) -> NewRun {
-    new.idempotency =
-        Some(Idempotency { key: key.to_owned(), fingerprint: fingerprint.to_owned() });
+    new.idempotency = Some(Idempotency {
+        key: key.to_owned(),
+        fingerprint: fingerprint.to_owned(),
+        completed_since: None,
+    });
     new
 }
 
@@ -133,6 +160,13 @@ pub(crate) async fn create(store: &dyn Both, spec: RunSpec) -> Run {
     let run = new.run.clone();
     let created = store.create(new).await.expect("creates");
     assert!(matches!(created, Created::New), "{created:?}");
+    run
+}
+
+/// Keeps an append and returns the record after it.
+pub(crate) async fn append(store: &dyn Both, append: Append) -> Run {
+    let run = append.run.clone();
+    assert_eq!(store.append(append).await.expect("appends"), Appended::Done);
     run
 }
 
@@ -161,16 +195,42 @@ pub(crate) fn cancel() -> Event {
     Event::CancelRequested { by: StopReason::CanceledByOwner, reason: Some("no more".to_owned()) }
 }
 
+/// What gives up the slot until something happens.
+pub(crate) fn blocked(wait: Wait) -> Event {
+    let on = match wait {
+        Wait::Answers { .. } => BlockedOn::Input,
+        Wait::Runs { .. } => BlockedOn::Children,
+        Wait::Word => BlockedOn::Pause,
+    };
+    Event::Blocked { on, wait, ran_ms: 5 }
+}
+
+/// A wait for runs, without a time.
+pub(crate) fn for_runs(runs: &[&str], mode: WaitMode) -> Event {
+    for_runs_until(runs, mode, None)
+}
+
+pub(crate) fn for_runs_until(runs: &[&str], mode: WaitMode, at: Option<u64>) -> Event {
+    let runs = runs.iter().map(|id| run_id(id)).collect();
+    blocked(Wait::Runs { runs, mode, at: at.map(Timestamp) })
+}
+
 /// The two events with which a run ends well.
 pub(crate) fn end() -> Vec<Event> {
     vec![
         Event::Finalizing { ending: Ending::completed(StopReason::FinalResponse) },
-        Event::Finished { metadata: BTreeMap::new() },
+        Event::Finished { metadata: BTreeMap::new(), finalizer_error: None },
     ]
 }
 
 pub(crate) fn wish(host: &str, limit: usize, now: u64) -> Claim {
-    Claim { host: host_id(host), policy_digest: POLICY.to_owned(), limit, now: Timestamp(now) }
+    Claim {
+        host: host_id(host),
+        policy_digest: POLICY.to_owned(),
+        limit,
+        tree_slots: u32::MAX,
+        now: Timestamp(now),
+    }
 }
 
 pub(crate) fn ids(runs: &[Run]) -> Vec<&str> {

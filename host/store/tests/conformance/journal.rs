@@ -150,12 +150,19 @@ pub(crate) async fn all_kinds_of_states_read_back_as_they_were_written(f: &Fixtu
     let steps = [
         Event::AssistantChunk { text },
         Event::Usage { usage },
-        Event::Blocked { on: BlockedOn::Confirmation },
+        blocked(Wait::Word),
         Event::Unblocked,
+        resumed("other", 2),
+        for_runs_until(&["x", "y"], WaitMode::Any, Some(9_000)),
+        resumed("h", 3),
+        blocked(Wait::Answers { at: Some(Timestamp(u64::MAX)) }),
+        resumed("h", 4),
+        lost("h", 5, Timestamp(7_000)),
+        resumed("h", 6),
         cancel(),
     ];
     let all: Vec<Event> = steps.into_iter().chain(end()).collect();
-    for (event, id) in all.into_iter().zip(u64::MAX - 9..) {
+    for (event, id) in all.into_iter().zip(u64::MAX - 99..) {
         run = append(&*f.store, next(&run, id, 2_000 + run.state.head, vec![event])).await;
         journal_is(&*f.store, &run).await;
     }

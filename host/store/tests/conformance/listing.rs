@@ -61,7 +61,7 @@ pub(crate) async fn filters_and_scopes_admit_what_they_say(f: &Fixture) {
             labels: labels(&[("team", "blue")]),
             ..base("e", 5)
         },
-        RunSpec { parent_run_id: Some(run_id("a")), depth: 1, ..base("f", 6) },
+        RunSpec { created_at: at(6), ..child("f", &spec("a")) },
         RunSpec { tenant: "zeta".to_owned(), labels: labels(&[("team", "blue")]), ..base("g", 7) },
         RunSpec { policy_digest: "p".to_owned(), ..base("h", 8) },
     ];
@@ -77,7 +77,9 @@ pub(crate) async fn filters_and_scopes_admit_what_they_say(f: &Fixture) {
     let agent = |agent: &str| ListFilter { agent_name: Some(agent.to_owned()), ..none() };
     let label = |pairs: &[_]| ListFilter { labels: labels(pairs), ..none() };
     let status = |all: &[Status]| ListFilter { status: all.to_vec(), ..none() };
-    let child = ListFilter { parent_run_id: Some(run_id("a")), ..none() };
+    let under = ListFilter { parent_run_id: Some(run_id("a")), ..none() };
+    let tree = ListFilter { root_run_id: Some(run_id("a")), ..none() };
+    let both_trees = ListFilter { root_run_id: Some(run_id("b")), ..under.clone() };
     let since = ListFilter { since: Some(at(5)), ..none() };
     let both = ListFilter { agent_name: Some("writer".to_owned()), ..label(&[("team", "blue")]) };
     let table: &[(&Scope, ListFilter, &[&str])] = &[
@@ -98,8 +100,15 @@ pub(crate) async fn filters_and_scopes_admit_what_they_say(f: &Fixture) {
         (&tenant, status(&[Status::Running, Status::Failed]), &["h"]),
         (&tenant.clone().owner("bob"), status(&[Status::Queued, Status::Queued]), &["b"]),
         (&tenant, status(&[Status::Completed]), &[]),
-        (&tenant, child.clone(), &["f"]),
-        (&Scope::tenant("zeta"), child, &[]),
+        (&tenant, under.clone(), &["f"]),
+        (&Scope::tenant("zeta"), under, &[]),
+        (&tenant, tree.clone(), &["f", "a"]),
+        (&tenant.clone().session("s-2"), tree.clone(), &[]),
+        (&tenant, ListFilter { status: vec![Status::Running], ..tree.clone() }, &[]),
+        (&Scope::tenant("zeta"), tree, &[]),
+        (&tenant, both_trees, &[]),
+        // A run under another one is not the first of a tree.
+        (&tenant, ListFilter { root_run_id: Some(run_id("f")), ..none() }, &[]),
         (&tenant, since.clone(), &["h", "f", "e"]),
         (&tenant.clone().owner("bob"), since, &[]),
     ];

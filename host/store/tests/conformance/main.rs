@@ -1,22 +1,31 @@
 //! What every store promises, in sentences, for each store.
 
+mod admission;
 #[path = "../common/mod.rs"]
 mod common;
 mod hosts;
 mod journal;
 mod listing;
 mod queue;
+mod removal;
+mod sessions;
+mod trees;
+mod waits;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use common::*;
-use taskrun::event::Event;
+use taskrun::event::{Event, Recorded};
 use taskrun::list::{Cursor, ListFilter, Scope};
 use taskrun::machine;
-use taskrun::ports::store::{Append, Appended, Claim, Created};
-use taskrun::run::{Run, RunSpec};
-use taskrun::status::{BlockedOn, Status};
+use taskrun::ports::store::{
+    Admission, Append, Appended, Claim, Created, Full, Host, LEASE, NewRun, Removal, Removed,
+    Session, SessionEvent, SessionKey,
+};
+use taskrun::run::{Ending, Run, RunSpec, Wait, WaitMode};
+use taskrun::status::{Status, StopReason};
 use taskrun::time::Timestamp;
 
 /// One test per store for each sentence.
@@ -63,7 +72,13 @@ promises!(
     a_run_that_was_cancelled_in_the_queue_is_not_claimed,
     a_waiter_wakes_when_its_run_moves,
     a_waiter_for_the_past_does_not_wait,
-    work_wakes_when_a_run_is_queued;
+    work_wakes_when_a_run_is_queued,
+    what_resumes_is_taken_before_what_never_began,
+    a_run_is_not_taken_before_its_time,
+    a_time_has_not_come_for_a_host_whose_clock_is_behind,
+    whatever_is_wanted_can_be_claimed,
+    runs_that_resume_are_taken_under_their_policy_only,
+    work_is_not_waited_for_beyond_the_time_of_a_run;
     listing:
     lists_begin_with_the_run_that_changed_last,
     runs_of_one_millisecond_are_listed_by_id,
@@ -74,7 +89,64 @@ promises!(
     a_host_retires_only_without_runs_and_queued_work,
     hosts_are_listed_from_registration_to_retirement,
     runs_of_dead_hosts_are_orphans,
-    runs_that_need_no_host_are_no_orphans;
+    runs_that_need_no_host_are_no_orphans,
+    a_host_stays_for_work_that_cannot_be_had_yet,
+    a_host_need_not_stay_for_runs_that_wait_for_somebody,
+    the_runs_of_a_host_are_listed_by_id,
+    a_host_that_lost_a_run_writes_no_more,
+    the_silence_of_a_host_is_known_while_it_is_registered;
+    admission:
+    a_key_for_a_result_counts_from_completion_until_it_is_too_old,
+    a_refused_run_gets_no_key,
+    an_ended_session_takes_no_run,
+    a_run_is_started_only_by_one_that_goes_on,
+    the_queue_of_a_tenant_is_bounded,
+    a_tree_is_bounded_with_those_that_ended,
+    a_run_that_may_not_wait_is_kept_only_if_nothing_is_before_it,
+    a_run_that_may_not_wait_needs_a_slot_of_its_tree,
+    a_run_that_may_not_wait_needs_a_slot_of_a_living_host,
+    the_first_obstacle_is_told;
+    trees:
+    no_tree_gets_more_slots_than_allowed,
+    a_full_tree_is_passed_over,
+    a_free_slot_goes_to_the_best_of_the_tree,
+    whoever_waits_in_a_full_tree_may_be_cancelled,
+    a_long_tree_is_taken_in_order_whatever_comes_between,
+    work_wakes_when_a_tree_has_a_slot_again,
+    serial_runs_begin_one_after_another,
+    serial_runs_wait_for_nobody_else,
+    a_serial_run_waits_for_one_of_another_policy_too;
+    waits:
+    a_run_that_waits_for_all_resumes_when_the_last_has_ended,
+    a_run_that_waits_for_any_resumes_when_the_first_has_ended,
+    a_wait_that_is_over_already_is_none,
+    a_wait_ends_with_its_time_in_any_case,
+    every_way_to_end_counts,
+    whoever_left_waits_for_nothing,
+    a_circle_of_waits_is_refused,
+    a_wait_that_is_over_closes_no_circle,
+    a_refused_append_begins_no_wait,
+    the_same_wait_again_is_done,
+    work_wakes_when_a_wait_is_over;
+    sessions:
+    a_session_is_opened_once,
+    a_session_ends_once_and_for_good,
+    a_session_that_was_never_mentioned_can_end,
+    runs_go_on_in_a_session_that_ended,
+    the_events_of_a_session_are_read_in_the_order_of_their_durability,
+    the_events_of_a_session_are_read_in_pages,
+    a_waiter_wakes_when_its_session_moves,
+    a_waiter_for_the_past_of_a_session_does_not_wait;
+    removal:
+    a_removed_run_leaves_nothing_behind,
+    only_what_ended_before_the_time_is_removed,
+    the_oldest_are_removed_first,
+    removal_is_narrowed_to_tenant_and_session,
+    a_dry_run_removes_nothing_and_says_what_would_be,
+    a_run_above_an_open_one_stays,
+    removed_runs_count_no_more_in_their_tree,
+    a_key_that_was_given_on_stays_when_its_first_run_goes,
+    the_end_of_a_removed_run_still_counts;
 );
 
 async fn journal_is(store: &dyn Both, run: &Run) {
@@ -83,13 +155,16 @@ async fn journal_is(store: &dyn Both, run: &Run) {
     assert_eq!(store.get(run.id()).await.expect("gets").as_ref(), Some(run));
 }
 
-async fn append(store: &dyn Both, append: Append) -> Run {
-    let run = append.run.clone();
-    assert_eq!(store.append(append).await.expect("appends"), Appended::Done);
-    run
-}
-
 async fn claim_one(store: &dyn Both, host: &str) -> Run {
     let mut runs = store.claim(wish(host, 1, 2_000)).await.expect("claims");
     runs.pop().expect("a queued run")
+}
+
+fn resumed(host: &str, epoch: u64) -> Event {
+    Event::Resumed { host: host_id(host), epoch }
+}
+
+/// A host gives a run back that is wanted from a time on.
+fn lost(host: &str, epoch: u64, not_before: Timestamp) -> Event {
+    Event::Lost { host: host_id(host), epoch, not_before, crashed: false, ran_ms: 0 }
 }

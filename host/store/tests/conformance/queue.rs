@@ -120,3 +120,89 @@ pub(crate) async fn work_wakes_when_a_run_is_queued(f: &Fixture) {
     }
     within(host).await.expect("no panic");
 }
+
+/// Claims a run and gives it back, wanted from a time on.
+async fn put_off(f: &Fixture, id: &str, until: u64) -> Run {
+    let run = claim_one(&*f.store, "h").await;
+    assert_eq!(run.id().as_str(), id);
+    append(&*f.store, next(&run, 90, 2_500, vec![lost("h", 2, Timestamp(until))])).await
+}
+
+pub(crate) async fn what_resumes_is_taken_before_what_never_began(f: &Fixture) {
+    for (id, priority) in [("low", -3), ("mid", 0), ("mid-2", 0), ("high", 7)] {
+        create(&*f.store, RunSpec { priority, ..spec(id) }).await;
+        put_off(f, id, 3_000).await;
+    }
+    create(&*f.store, RunSpec { priority: 9, ..spec("fresh") }).await;
+    let runs = f.store.claim(wish("h", 2, 4_000)).await.expect("claims");
+    assert_eq!(ids(&runs), ["high", "mid"]);
+    let runs = f.store.claim(wish("h", 9, 4_000)).await.expect("claims");
+    assert_eq!(ids(&runs), ["mid-2", "low", "fresh"]);
+}
+
+pub(crate) async fn a_run_is_not_taken_before_its_time(f: &Fixture) {
+    create(&*f.store, RunSpec { priority: 9, ..spec("r") }).await;
+    let run = put_off(f, "r", 5_000).await;
+    create(&*f.store, spec("fresh")).await;
+    assert_eq!(ids(&f.store.claim(wish("h", 9, 4_999)).await.expect("claims")), ["fresh"]);
+    journal_is(&*f.store, &run).await;
+    let runs = f.store.claim(wish("h", 9, 5_000)).await.expect("claims");
+    assert_eq!(ids(&runs), ["r"]);
+    journal_is(&*f.store, &runs[0]).await;
+}
+
+pub(crate) async fn a_time_has_not_come_for_a_host_whose_clock_is_behind(f: &Fixture) {
+    for id in ["a", "b"] {
+        create(&*f.store, spec(id)).await;
+        put_off(f, id, 5_000).await;
+    }
+    assert_eq!(ids(&f.store.claim(wish("h", 1, 6_000)).await.expect("claims")), ["a"]);
+    assert_eq!(f.store.claim(wish("behind", 9, 4_999)).await.expect("claims"), []);
+    assert_eq!(ids(&f.store.claim(wish("behind", 9, 5_000)).await.expect("claims")), ["b"]);
+}
+
+pub(crate) async fn whatever_is_wanted_can_be_claimed(f: &Fixture) {
+    for id in ["running", "canceling", "finalizing", "answered"] {
+        create(&*f.store, spec(id)).await;
+    }
+    let runs = f.store.claim(wish("h", 9, 2_000)).await.expect("claims");
+    let ending = Event::Finalizing { ending: Ending::completed(StopReason::FinalResponse) };
+    let gone = lost("h", 2, Timestamp(0));
+    let all = [
+        vec![gone.clone()],
+        vec![cancel(), gone.clone()],
+        vec![ending, gone],
+        vec![blocked(Wait::Word), Event::Unblocked],
+    ];
+    for (run, events) in runs.iter().zip(all) {
+        append(&*f.store, next(run, 50, 3_000, events)).await;
+    }
+    let runs = f.store.claim(wish("other", 9, 4_000)).await.expect("claims");
+    assert_eq!(ids(&runs), ["running", "canceling", "finalizing", "answered"]);
+    let statuses: Vec<Status> = runs.iter().map(Run::status).collect();
+    let expected = [Status::Running, Status::Canceling, Status::Finalizing, Status::Running];
+    assert_eq!(statuses, expected);
+    for run in runs {
+        assert_eq!(run.state.hold.host(), Some(&host_id("other")));
+        journal_is(&*f.store, &run).await;
+    }
+}
+
+pub(crate) async fn runs_that_resume_are_taken_under_their_policy_only(f: &Fixture) {
+    create(&*f.store, spec("r")).await;
+    put_off(f, "r", 0).await;
+    let theirs = Claim { policy_digest: "other".to_owned(), ..wish("h", 9, 3_000) };
+    assert_eq!(f.store.claim(theirs).await.expect("claims"), []);
+    assert_eq!(ids(&f.store.claim(wish("h", 9, 3_000)).await.expect("claims")), ["r"]);
+}
+
+pub(crate) async fn work_is_not_waited_for_beyond_the_time_of_a_run(f: &Fixture) {
+    create(&*f.store, spec("r")).await;
+    put_off(f, "r", 5_000).await;
+    // Whatever the store was told of the time, whoever waits gets to look.
+    for now in [3_000, 4_000] {
+        assert_eq!(f.store.claim(wish("h", 9, now)).await.expect("claims"), []);
+        within(f.store.work()).await;
+    }
+    assert_eq!(ids(&f.store.claim(wish("h", 9, 5_000)).await.expect("claims")), ["r"]);
+}

@@ -1,4 +1,4 @@
-//! Takes queued runs and drives them; looks after those of hosts that died.
+//! Takes wanted runs and drives them.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -11,31 +11,36 @@ use super::Controller;
 use crate::driver::{Driver, Env, Live};
 use crate::ids::RunId;
 use crate::machine::decide::Outcome;
+use crate::ports::call::StopCause;
 use crate::ports::store::Claim;
 use crate::run::Run;
 
 /// Most runs claimed in one write, so that a free host does not empty the queue of all others.
 const CLAIM_MAX: usize = 64;
-/// How often a host looks for runs of hosts that died.
-const SWEEP_EVERY: Duration = Duration::from_secs(5);
 /// Pause after the store refused a claim.
 const CLAIM_RETRY: Duration = Duration::from_secs(1);
 
-/// Takes a run out of the list of those under way when its driver is gone, however it went.
+/// Takes a run out of the list of those under way when its driver is gone, however it went. A run
+/// that waited and was taken up again meanwhile is in the list anew, and stays.
 struct Listed {
     controller: Controller,
     id: RunId,
+    live: Arc<Live>,
 }
 
 impl Drop for Listed {
     fn drop(&mut self) {
-        self.controller.live().remove(&self.id);
+        let mut all = self.controller.live();
+        if all.get(&self.id).is_some_and(|live| Arc::ptr_eq(live, &self.live)) {
+            all.remove(&self.id);
+        }
     }
 }
 
 impl Controller {
     pub(super) async fn claim_loop(self) {
         let inner = Arc::clone(&self.0);
+        let lease = self.lease();
         loop {
             let slots = Arc::clone(&inner.slots);
             let first = tokio::select! {
@@ -54,11 +59,23 @@ impl Controller {
                 host: inner.host.clone(),
                 policy_digest: inner.parts.agents.policy_digest.clone(),
                 limit: permits.len(),
+                tree_slots: inner.parts.settings.tree_slots,
                 now: inner.parts.clock.now(),
             };
             let claiming = inner.claiming.lock().await;
             if inner.closing.is_cancelled() {
                 return;
+            }
+            if !lease.is_fresh() {
+                drop(claiming);
+                drop(permits);
+                // Nothing begins here until a heartbeat was written.
+                tokio::select! {
+                    biased;
+                    () = inner.closing.cancelled() => return,
+                    () = tokio::time::sleep(lease.look_every()) => {}
+                }
+                continue;
             }
             match inner.parts.store.claim(claim).await {
                 Ok(runs) if runs.is_empty() => {
@@ -93,19 +110,26 @@ impl Controller {
         let inner = &self.0;
         let live = Arc::new(Live::new(inner.parts.interrupt.clone()));
         self.live().insert(run.id().clone(), Arc::clone(&live));
-        let listed = Listed { controller: self.clone(), id: run.id().clone() };
+        let listed =
+            Listed { controller: self.clone(), id: run.id().clone(), live: Arc::clone(&live) };
         let env = Arc::new(Env {
             store: Arc::clone(&inner.parts.store),
             clock: Arc::clone(&inner.parts.clock),
             random: Arc::clone(&inner.parts.random),
             closing: inner.closing.clone(),
+            draining: inner.draining.clone(),
+            lease: self.lease(),
         });
         let agent = inner.parts.agents.by_name.get(&run.spec.agent_name).cloned();
         let controller = self.clone();
         inner.tasks.spawn(async move {
             // Claimed in the moment in which the controller was closed: it was not in the list.
             if controller.0.closing.is_cancelled() {
-                live.request(crate::ports::call::StopCause::Shutdown);
+                let handed_over = controller.0.draining.is_cancelled();
+                live.request(match handed_over {
+                    true => StopCause::HandOver,
+                    false => StopCause::Shutdown,
+                });
             }
             let id = run.id().clone();
             match agent.filter(|agent| agent.planner.digest() == run.spec.agent_digest) {
@@ -148,25 +172,5 @@ impl Controller {
     async fn end_failed(&self, run: Run, text: String) {
         let outcome = Outcome::HostFailed(text);
         self.journal(run).end(&[], &outcome, &self.0.closing).await;
-    }
-
-    pub(super) async fn sweep_loop(self) {
-        let inner = Arc::clone(&self.0);
-        loop {
-            // Real time: the life of hosts is measured in it, whatever clock the runs see.
-            tokio::select! {
-                biased;
-                () = inner.closing.cancelled() => return,
-                () = tokio::time::sleep(SWEEP_EVERY) => {}
-            }
-            match self.sweep().await {
-                Ok(ended) => {
-                    for id in ended {
-                        tracing::warn!(run = %id, "ended: its host died");
-                    }
-                }
-                Err(error) => tracing::warn!(%error, "cannot look for runs of dead hosts"),
-            }
-        }
     }
 }

@@ -3,8 +3,16 @@
 //! What a run is, the store knows; the controller holds nothing but the calls under way in this
 //! process. So any number of controllers, in any number of processes, share a store.
 
+mod answer;
+mod cancel;
+mod close;
 mod execute;
 mod observe;
+mod sessions;
+mod spawn;
+mod sweep;
+mod transcript;
+mod wait;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,28 +23,23 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-pub use observe::{TRANSCRIPT_DEFAULT, TRANSCRIPT_MAX, Transcript, TranscriptEntry, Waited};
+pub use cancel::{Canceled, REASON_BYTES_MAX};
+pub use close::{Closed, DRAIN_DEFAULT};
+pub use observe::Tree;
+pub use sessions::{DELETE_WAIT, Deleted};
+pub use spawn::Spawned;
+pub use transcript::{TRANSCRIPT_DEFAULT, TRANSCRIPT_MAX, Transcript, TranscriptEntry};
+pub use wait::{WAIT_RUNS_MAX, Waited};
 
 use crate::agents::Agents;
-use crate::driver::{Halt, Journal, Live};
+use crate::driver::{Journal, Lease, Live};
 use crate::error::ControllerError;
-use crate::event::{Event, Recorded};
 use crate::ids::{HostId, RunId};
 use crate::list::{Cursor, ListFilter, PAGE_MAX, Page, Scope};
-use crate::machine::{self, decide};
-use crate::ports::call::{Interrupt, StopCause, cut};
-use crate::ports::store::{Created, Host, Hosts, Idempotency, NewRun, Store, StoreError};
+use crate::ports::call::Interrupt;
+use crate::ports::store::{Host, Hosts, LEASE, Sessions, Store, StoreError};
 use crate::run::{EndStatus, Lifecycle, Run};
-use crate::spawn::{SpawnRequest, accept, fingerprint};
-use crate::status::StopReason;
 use crate::time::{Clock, Random, random_u64};
-
-/// Runs that a host executes at once unless told otherwise.
-pub const SLOTS_DEFAULT: usize = 64;
-/// Most bytes of the reason that comes with a cancellation; a longer one is cut.
-pub const REASON_BYTES_MAX: usize = 4 << 10;
-/// How long [`Controller::close`] waits for runs to end unless told otherwise.
-pub const DRAIN_DEFAULT: Duration = Duration::from_secs(10);
 
 /// What a controller is made of.
 pub struct ControllerParts {
@@ -44,6 +47,8 @@ pub struct ControllerParts {
     pub store: Arc<dyn Store>,
     /// The list of processes that share the store.
     pub hosts: Arc<dyn Hosts>,
+    /// The sessions from which runs are started.
+    pub sessions: Arc<dyn Sessions>,
     /// Agents that can be spawned here.
     pub agents: Agents,
     /// Time.
@@ -52,9 +57,42 @@ pub struct ControllerParts {
     pub random: Arc<dyn Random>,
     /// Makes running guests look at their stop signals.
     pub interrupt: Interrupt,
-    /// Runs executed at once; 0 for a controller that only spawns and watches, and leaves the
-    /// execution to others.
+    /// Bounds.
+    pub settings: Settings,
+}
+
+/// Bounds of a controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Runs executed at once by this process; 0 for one that only spawns and watches, and leaves
+    /// the execution to others. Default: 64.
     pub slots: usize,
+    /// Runs of one tree executed at once, by whichever processes. Default: 4.
+    pub tree_slots: u32,
+    /// Runs of a tenant that wait to begin; beyond that a spawn is refused. Default: 10,000.
+    pub queue_max: u64,
+    /// Runs of one tree in all, ended ones included. Default: 64.
+    pub tree_max: u64,
+    /// Runs above a run. Default: 8.
+    pub depth_max: u32,
+    /// Longest wait for a run where the caller names none. Default: a day.
+    pub wait_max: Duration,
+    /// After what silence other processes take this one for dead. Default: [`LEASE`].
+    pub lease: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            slots: 64,
+            tree_slots: 4,
+            queue_max: 10_000,
+            tree_max: 64,
+            depth_max: 8,
+            wait_max: Duration::from_secs(24 * 60 * 60),
+            lease: LEASE,
+        }
+    }
 }
 
 /// Handle of a controller; clones are the same one.
@@ -69,25 +107,10 @@ struct Inner {
     started: AtomicBool,
     registered: tokio::sync::OnceCell<()>,
     closing: CancellationToken,
+    draining: CancellationToken,
     /// Held while runs are claimed and while this host leaves the list: it must not do both.
     claiming: tokio::sync::Mutex<()>,
     tasks: TaskTracker,
-}
-
-/// What a cancellation did.
-#[derive(Clone, Debug)]
-pub struct Canceled {
-    /// The run afterwards.
-    pub run: Run,
-    /// Whether this request changed anything.
-    pub changed: bool,
-}
-
-/// How a controller came to its end.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Closed {
-    /// Runs that had not ended in time; they stay what they are until another process finds them.
-    pub stragglers: Vec<RunId>,
 }
 
 impl Controller {
@@ -99,7 +122,7 @@ impl Controller {
             std::process::id(),
             random_u64(&*parts.random)
         ));
-        let slots = Arc::new(Semaphore::new(parts.slots));
+        let slots = Arc::new(Semaphore::new(parts.settings.slots));
         Self(Arc::new(Inner {
             parts,
             host,
@@ -108,13 +131,18 @@ impl Controller {
             started: AtomicBool::new(false),
             registered: tokio::sync::OnceCell::new(),
             closing: CancellationToken::new(),
+            draining: CancellationToken::new(),
             claiming: tokio::sync::Mutex::default(),
             tasks: TaskTracker::new(),
         }))
     }
 
-    /// Begins to execute queued runs and to look after those of hosts that died. The first call
+    /// Begins to execute wanted runs and to look after those of hosts that died. The first call
     /// counts; further ones change nothing.
+    ///
+    /// Of the runs that dead hosts left, [`PAGE_MAX`] are free when this returns, and the others
+    /// soon: a host that begins after a crash does not wait for all of them. A controller without
+    /// slots does nothing beside its calls, and frees all of them before this returns.
     ///
     /// # Errors
     /// [`ControllerError::Closed`] after [`Self::close`], [`ControllerError::Storage`].
@@ -123,17 +151,24 @@ impl Controller {
         if inner.closing.is_cancelled() {
             return Err(ControllerError::Closed);
         }
-        if inner.parts.slots > 0 {
+        let executes = inner.parts.settings.slots > 0;
+        if executes {
             inner.registered.get_or_try_init(|| self.register()).await?;
         }
+        let mut more = false;
         if !inner.started.load(Ordering::Acquire) {
             // Fails, and can be tried again, before anything is promised.
-            self.sweep().await?;
+            if executes {
+                more = self.sweep_some().await?.1;
+            } else {
+                self.sweep().await?;
+            }
         }
         let first = !inner.started.swap(true, Ordering::AcqRel);
-        if first && inner.parts.slots > 0 {
+        if first && executes {
             inner.tasks.spawn(self.clone().claim_loop());
-            inner.tasks.spawn(self.clone().sweep_loop());
+            inner.tasks.spawn(self.clone().sweep_loop(more));
+            inner.tasks.spawn(self.clone().lease_loop());
         }
         Ok(())
     }
@@ -145,6 +180,8 @@ impl Controller {
             pid: std::process::id(),
             policy_digest: inner.parts.agents.policy_digest.clone(),
             started_at: inner.parts.clock.now(),
+            slots: u32::try_from(inner.parts.settings.slots).unwrap_or(u32::MAX),
+            lease: inner.parts.settings.lease,
         };
         inner.parts.hosts.register(host).await
     }
@@ -161,56 +198,19 @@ impl Controller {
         &self.0.parts.agents
     }
 
+    /// Runs that are executed here at this moment.
+    #[must_use]
+    pub fn executing(&self) -> usize {
+        self.live().len()
+    }
+
     fn live(&self) -> MutexGuard<'_, HashMap<RunId, Arc<Live>>> {
         self.0.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Accepts a run and returns when that is durable. The run is executed by whichever host has
-    /// a free slot first, and goes on when the caller is gone.
-    ///
-    /// # Errors
-    /// In this order: [`ControllerError::NotStarted`], [`ControllerError::Closed`],
-    /// [`ControllerError::Invalid`] for owner, parent session, task, agent and sizes,
-    /// [`ControllerError::AlreadyExists`], [`ControllerError::Storage`]. Nothing is kept then.
-    pub async fn spawn(
-        &self,
-        scope: &Scope,
-        request: &SpawnRequest,
-    ) -> Result<Run, ControllerError> {
-        let inner = &self.0;
-        if !inner.started.load(Ordering::Acquire) {
-            return Err(ControllerError::NotStarted);
-        }
-        if inner.closing.is_cancelled() {
-            return Err(ControllerError::Closed);
-        }
-        let now = inner.parts.clock.now();
-        let mut random = [0; 10];
-        inner.parts.random.fill(&mut random);
-        let fresh = RunId::generate(now.0, &random);
-        let spec = accept(request, scope, &inner.parts.agents, fresh, now)?;
-        let recorded = Recorded {
-            seq: 1,
-            id: random_u64(&*inner.parts.random),
-            at: now,
-            event: Event::Queued { spec: Box::new(spec) },
-        };
-        let run = machine::begin(&recorded).map_err(|error| StoreError::Corrupt {
-            path: String::new(),
-            detail: error.to_string(),
-        })?;
-        let key = request.idempotency_key.as_deref().map(str::trim).filter(|k| !k.is_empty());
-        // One owner's keys are none of another's business.
-        let idempotency = key.map(|key| Idempotency {
-            key: format!("{}\n{key}", run.spec.owner_user_id),
-            fingerprint: fingerprint(request),
-        });
-        let new = NewRun { run: run.clone(), events: vec![recorded], idempotency };
-        match inner.parts.store.create(new).await? {
-            Created::New => Ok(run),
-            Created::Repeated(run) => Ok(*run),
-            Created::Taken(id) => Err(ControllerError::AlreadyExists { id }),
-        }
+    fn lease(&self) -> Lease {
+        let parts = &self.0.parts;
+        Lease::new(Arc::clone(&parts.hosts), self.0.host.clone(), parts.settings.lease)
     }
 
     /// The run as it stands.
@@ -244,55 +244,6 @@ impl Controller {
         Ok(self.0.parts.store.list(scope, filter, after, limit).await?)
     }
 
-    /// Asks a run to stop and returns when the request is durable. A run that waits in the queue
-    /// ends at once; one that is executed stays `canceling` until its guest is gone, in whatever
-    /// process that is.
-    ///
-    /// # Errors
-    /// [`ControllerError::NotFound`], also outside the scope; [`ControllerError::Storage`].
-    pub async fn cancel(
-        &self,
-        scope: &Scope,
-        id: &str,
-        reason: Option<&str>,
-    ) -> Result<Canceled, ControllerError> {
-        let run = self.get(scope, id).await?;
-        let reason = reason.map(|reason| cut(reason, REASON_BYTES_MAX));
-        self.cancel_run(run, StopReason::CanceledByOwner, reason).await
-    }
-
-    async fn cancel_run(
-        &self,
-        run: Run,
-        by: StopReason,
-        reason: Option<&str>,
-    ) -> Result<Canceled, ControllerError> {
-        let id = run.id().clone();
-        let mut journal = self.journal(run);
-        let decide = |run: &Run| decide::cancel(run, by, reason.map(str::to_owned));
-        let changed = match journal.commit(decide).await {
-            Ok(written) => !written.is_empty(),
-            // Somebody else took it or ended it meanwhile: it stands as it stands.
-            Err(Halt::Fenced) => {
-                let run = self.0.parts.store.get(&id).await?;
-                let run = run.ok_or_else(|| ControllerError::NotFound { id: id.to_string() })?;
-                if run.status().is_terminal() {
-                    return Ok(Canceled { run, changed: false });
-                }
-                return Box::pin(self.cancel_run(run, by, reason)).await;
-            }
-            Err(Halt::Store(error)) => return Err(error.into()),
-            Err(Halt::Inconsistent(detail)) => {
-                return Err(StoreError::Corrupt { path: id.to_string(), detail }.into());
-            }
-        };
-        let live = self.live().get(&id).cloned();
-        if let Some(live) = live.filter(|_| changed) {
-            live.request(StopCause::Canceled);
-        }
-        Ok(Canceled { run: journal.run().clone(), changed })
-    }
-
     fn journal(&self, run: Run) -> Journal {
         let parts = &self.0.parts;
         Journal::new(
@@ -301,83 +252,6 @@ impl Controller {
             Arc::clone(&parts.random),
             run,
         )
-    }
-
-    /// Ends the runs that hosts left behind when they died, and says which.
-    ///
-    /// # Errors
-    /// [`ControllerError::Storage`].
-    pub async fn sweep(&self) -> Result<Vec<RunId>, ControllerError> {
-        let mut ended = Vec::new();
-        loop {
-            let before = ended.len();
-            let orphans = self.0.parts.hosts.orphans(PAGE_MAX).await?;
-            let last = orphans.len() < PAGE_MAX;
-            self.end_orphans(orphans, &mut ended).await?;
-            // A page of runs that cannot be ended would come again for ever.
-            if last || ended.len() == before {
-                return Ok(ended);
-            }
-        }
-    }
-
-    async fn end_orphans(
-        &self,
-        orphans: Vec<Run>,
-        ended: &mut Vec<RunId>,
-    ) -> Result<(), ControllerError> {
-        for run in orphans {
-            let id = run.id().clone();
-            match self.journal(run).commit(decide::interrupt).await {
-                Ok(written) if written.is_empty() => {}
-                Ok(_) => ended.push(id),
-                // Another process was quicker.
-                Err(Halt::Fenced) => {}
-                Err(Halt::Store(error)) => return Err(error.into()),
-                Err(Halt::Inconsistent(detail)) => {
-                    tracing::error!(run = %id, %detail, "cannot be ended");
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes this host out of the list, if nothing waits for it; then it executes nothing more.
-    /// Says whether it is out.
-    ///
-    /// # Errors
-    /// [`ControllerError::Storage`].
-    pub async fn retire(&self) -> Result<bool, ControllerError> {
-        let _no_claims = self.0.claiming.lock().await;
-        if !self.live().is_empty() {
-            return Ok(false);
-        }
-        let out = self.0.parts.hosts.retire(&self.0.host).await?;
-        if out {
-            self.0.closing.cancel();
-        }
-        Ok(out)
-    }
-
-    /// Accepts and begins nothing more, cancels what runs here, and waits at most `drain` for
-    /// that to end. Calling it again waits again.
-    pub async fn close(&self, drain: Duration) -> Closed {
-        let inner = &self.0;
-        inner.closing.cancel();
-        let live: Vec<_> = self.live().values().cloned().collect();
-        live.iter().for_each(|live| live.request(StopCause::Shutdown));
-        inner.tasks.close();
-        tokio::select! {
-            () = inner.tasks.wait() => {}
-            () = inner.parts.clock.sleep(drain) => {
-                let live: Vec<_> = self.live().values().cloned().collect();
-                live.iter().for_each(|live| live.force());
-            }
-        }
-        if let Err(error) = inner.parts.hosts.retire(&inner.host).await {
-            tracing::warn!(%error, "this host could not be taken out of the list");
-        }
-        Closed { stragglers: self.live().keys().cloned().collect() }
     }
 }
 

@@ -6,17 +6,17 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 
-use super::{Done, Driver, Halt};
+use super::{Driver, Halt, is_given_back};
 use crate::agents::{Agent, AgentTool};
-use crate::event::Event;
-use crate::machine::decide::Outcome;
-use crate::message::{Labels, LogLevel, Message, RetryHint, RetryReason, Role, ToolError};
+use crate::event::{Event, Parked};
+use crate::message::{Labels, LogLevel, RetryHint, RetryReason, ToolError};
 use crate::ports::call::{
     CallFailure, CallScope, CallScopeParts, Remaining, ScopeLimits, StopCause,
 };
 use crate::ports::planner::ToolRequest;
-use crate::ports::tool::{ToolCall, ToolFailure, ToolOutcome, ToolOutput, ToolValue};
-use crate::status::StopReason;
+use crate::ports::tool::{
+    ToolCall, ToolFailure, ToolOutcome, ToolOutput, ToolReply, ToolValue, ToolWait,
+};
 use crate::time::millis;
 
 /// Most tool calls of one run that are executed at once; further ones of the turn wait.
@@ -26,21 +26,19 @@ const FINALIZED: &str = "Finalized before a tool result was provided for this re
 
 /// A call that came to its end.
 struct Ended {
-    index: usize,
     request: ToolRequest,
-    answer: Result<Result<ToolValue, ToolFailure>, CallFailure>,
+    answer: Result<Result<ToolReply, ToolFailure>, CallFailure>,
     took: Duration,
     scope: Arc<CallScope>,
 }
 
 impl Driver {
-    /// Checks and executes the calls of a turn. Gives the end of the run if one of them is
-    /// terminal or the run was stopped meanwhile.
+    /// Checks and executes the calls of a turn. Those that wait for something stay open.
     pub(super) async fn execute(
         &mut self,
         mut pending: Vec<Event>,
         requests: Vec<ToolRequest>,
-    ) -> Result<Option<Done>, Halt> {
+    ) -> Result<(), Halt> {
         let agent = Arc::clone(&self.agent);
         let mut left = self.tool_calls_left().unwrap_or(u32::MAX);
         let mut admitted = Vec::new();
@@ -55,35 +53,23 @@ impl Driver {
             }
         }
         self.write(pending).await?;
-        if let Some(failure) = self.stopped() {
-            return Ok(Some(Done { pending: Vec::new(), outcome: Outcome::Failed(failure) }));
+        if self.stopped().is_none() {
+            self.run_all(admitted).await?;
         }
-        let terminal = self.run_all(admitted).await?;
-        if let Some(failure) = self.stopped() {
-            return Ok(Some(Done { pending: Vec::new(), outcome: Outcome::Failed(failure) }));
-        }
-        Ok(terminal.map(|value| Done {
-            pending: vec![Event::AssistantMessage {
-                message: Message::text(Role::Assistant, value),
-                usage: None,
-                model: None,
-            }],
-            outcome: Outcome::Answered(StopReason::TerminalTool),
-        }))
+        Ok(())
     }
 
-    /// Executes calls and writes each result as it arrives. Gives the result of a terminal tool.
-    async fn run_all(
+    /// Executes calls and writes each result as it arrives.
+    pub(super) async fn run_all(
         &mut self,
         admitted: Vec<(ToolRequest, &AgentTool)>,
-    ) -> Result<Option<String>, Halt> {
+    ) -> Result<(), Halt> {
         let live = Arc::clone(&self.live);
-        let mut waiting = admitted.into_iter().enumerate();
+        let mut waiting = admitted.into_iter();
         let mut running = FuturesUnordered::new();
-        let mut terminal: Option<(usize, String)> = None;
         loop {
             while running.len() < PARALLEL_CALLS_MAX
-                && let Some((index, (request, tool))) = waiting.next()
+                && let Some((request, tool)) = waiting.next()
             {
                 let (stop, entered) = live.enter(tool.tool.hears_cancellation());
                 let scope = Arc::new(self.call_scope(&request, tool, stop));
@@ -100,11 +86,14 @@ impl Driver {
                     };
                     drop(entered);
                     let took = clock.monotonic().saturating_sub(began);
-                    (tool, Ended { index, request, answer, took, scope })
+                    (tool, Ended { request, answer, took, scope })
                 });
             }
             let Some(first) = self.attend(running.next()).await? else {
-                return Ok(terminal.map(|(_, value)| value));
+                return match self.stopped().is_some_and(|failure| is_given_back(&failure)) {
+                    true => Err(Halt::Lease),
+                    false => Ok(()),
+                };
             };
             let mut events = Vec::new();
             let mut next = Some(first);
@@ -113,20 +102,60 @@ impl Driver {
                 let end = ended.scope.finish();
                 events.extend(end.events);
                 events.extend(super::step::dropped_note(end.dropped));
-                let output = output(tool, ended.request, ended.answer);
-                if tool.spec.hints.terminal
-                    && let ToolOutcome::Value(value) = &output.outcome
-                    && terminal.as_ref().is_none_or(|(first, _)| ended.index < *first)
-                {
-                    terminal = Some((ended.index, value.clone()));
-                }
-                let output = Box::new(output);
-                events.push(Event::ToolResult { output, duration_ms: millis(ended.took) });
+                events.extend(self.ended(tool, ended.request, ended.answer, ended.took).await);
                 // Whatever else is there goes into the same write.
                 next = futures::FutureExt::now_or_never(running.next()).flatten();
             }
             self.write(events).await?;
         }
+    }
+
+    /// What is recorded of a call that came to its end.
+    async fn ended(
+        &self,
+        tool: &AgentTool,
+        request: ToolRequest,
+        answer: Result<Result<ToolReply, ToolFailure>, CallFailure>,
+        took: Duration,
+    ) -> Vec<Event> {
+        let answer = match answer {
+            // Whoever takes the run up decides what becomes of the call.
+            Err(failure) if is_given_back(&failure) => return Vec::new(),
+            Err(failure) => Err(failure),
+            Ok(Err(failure)) => Ok(Err(failure)),
+            Ok(Ok(ToolReply::Value(value))) => Ok(Ok(*value)),
+            Ok(Ok(ToolReply::Park(wait))) => match self.park(&request, wait).await {
+                Ok(events) => return events,
+                Err(failure) => Ok(Err(failure)),
+            },
+        };
+        let output = Box::new(output(tool, request, answer));
+        vec![Event::ToolResult { output, duration_ms: millis(took) }]
+    }
+
+    /// What is recorded of a call that waits.
+    async fn park(&self, request: &ToolRequest, wait: ToolWait) -> Result<Vec<Event>, ToolFailure> {
+        let now = self.env.clock.now();
+        let until = |timeout: Option<Duration>| timeout.map(|timeout| now.plus(timeout));
+        let (waits, asked) = match wait {
+            ToolWait::Runs { runs, mode, timeout } => {
+                self.check_runs(&runs).await?;
+                (Parked::Runs { runs, mode, until: until(timeout) }, None)
+            }
+            ToolWait::Person { question, timeout } => {
+                let item = super::settle::question(request, question, until(timeout));
+                (Parked::Answer { item: item.id().to_owned() }, Some(item))
+            }
+        };
+        let call = super::step::tool_use(request);
+        let parked = Event::ToolCallParked {
+            tool_call_id: call.tool_call_id,
+            name: call.name,
+            payload: call.payload,
+            waits,
+        };
+        let asked = asked.map(|item| Event::Asked { item: Box::new(item) });
+        Ok(std::iter::once(parked).chain(asked).collect())
     }
 
     fn call(&self, request: &ToolRequest, tool: &AgentTool) -> ToolCall {
@@ -172,6 +201,8 @@ impl Driver {
             remaining: Remaining::default(),
             limits: ScopeLimits { events: tool.limits.events, bytes: tool.limits.log_bytes },
             wake: Arc::clone(&self.wake),
+            journal: None,
+            tape: None,
         })
     }
 }
@@ -215,17 +246,8 @@ fn scheduled(request: &ToolRequest, tool: &AgentTool) -> Event {
 
 fn refused(request: &ToolRequest, failure: ToolFailure) -> Event {
     let call = super::step::tool_use(request);
-    let output = ToolOutput {
-        name: call.name,
-        tool_call_id: call.tool_call_id,
-        payload: call.payload,
-        outcome: ToolOutcome::Failure(failure),
-        result_bytes: 0,
-        result_omitted: None,
-        server_data: None,
-        bounds: None,
-        telemetry: None,
-    };
+    let outcome = ToolOutcome::Failure(failure);
+    let output = ToolOutput::plain(&call.name, &call.tool_call_id, &call.payload, outcome);
     Event::ToolResult { output: Box::new(output), duration_ms: 0 }
 }
 
@@ -316,6 +338,11 @@ fn stopped(name: &str, failure: &CallFailure) -> ToolOutcome {
     let code = if canceled { "canceled" } else { failure.kind() };
     let error = ToolError::coded(code, format!("{name}: {failure}"));
     ToolOutcome::Failure(ToolFailure { error, retry_hint })
+}
+
+/// Text as JSON.
+pub(super) fn json_text(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
 }
 
 /// A line of the host itself in a run's log.

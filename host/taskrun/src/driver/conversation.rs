@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::event::Event;
-use crate::message::{Message, Part, Role, ToolAnswer};
+use crate::message::{Message, Part, Role, ToolAnswer, ToolError, ToolUse};
 use crate::ports::call::cut;
-use crate::ports::tool::{ToolOutcome, ToolOutput};
+use crate::ports::planner::AwaitItem;
+use crate::ports::tool::{ToolFailure, ToolOutcome, ToolOutput};
 use crate::run::RunSpec;
+use crate::wait::{Answer, Item};
 
 /// Most bytes of a tool's result in the conversation; of a larger one a preview stands there.
 pub const CONVERSATION_RESULT_BYTES_MAX: usize = 64 << 10;
@@ -67,12 +69,23 @@ impl Conversation {
             }
             Event::Queued { .. }
             | Event::Started { .. }
+            | Event::Resumed { .. }
+            | Event::Lost { .. }
             | Event::AssistantChunk { .. }
             | Event::ToolCallArgsDelta { .. }
             | Event::ThinkingBlock { .. }
             | Event::PlannerNote { .. }
             | Event::Usage { .. }
             | Event::ToolCallScheduled { .. }
+            | Event::ToolCallRepeated { .. }
+            | Event::ToolCallParked { .. }
+            | Event::ModelAnswered { .. }
+            | Event::ClockRead { .. }
+            | Event::StepRestarted { .. }
+            | Event::ReplayDiverged { .. }
+            | Event::StepFailed { .. }
+            | Event::Asked { .. }
+            | Event::Answered { .. }
             | Event::PolicyDecision { .. }
             | Event::Log { .. }
             | Event::FinalizeRequested { .. }
@@ -80,7 +93,57 @@ impl Conversation {
             | Event::Unblocked
             | Event::CancelRequested { .. }
             | Event::Finalizing { .. }
+            | Event::FinalizerStarted
             | Event::Finished { .. } => {}
+        }
+    }
+
+    /// Takes an answer from outside into account that the planner asked for: text as a message of
+    /// the user, a form and the results of tools outside as calls with their results.
+    pub(super) fn answered(&mut self, item: &Item, answer: &Answer) {
+        const NOBODY: &str = "nobody answered in time";
+        let calls = match &item.what {
+            AwaitItem::Clarification { question, .. } => {
+                let text = match answer {
+                    Answer::Text(text) => text.clone(),
+                    Answer::TimedOut => format!("({NOBODY}: {question})"),
+                    Answer::Choices(_) | Answer::Results(_) | Answer::Confirmed(_) => return,
+                };
+                Arc::make_mut(&mut self.messages).push(Message::text(Role::User, text));
+                return;
+            }
+            AwaitItem::Questions { tool_name, tool_call_id, payload, .. } => {
+                vec![(tool_name, tool_call_id, payload)]
+            }
+            AwaitItem::ExternalTools { items, .. } => {
+                items.iter().map(|one| (&one.name, &one.tool_call_id, &one.payload)).collect()
+            }
+            AwaitItem::Confirmation { .. } => return,
+        };
+        let nobody = || {
+            let error = ToolError::coded("timeout", NOBODY.to_owned());
+            ToolOutcome::Failure(ToolFailure { error, retry_hint: None })
+        };
+        let parts = calls.iter().map(|(name, id, payload)| {
+            Part::ToolUse(ToolUse {
+                tool_call_id: (*id).clone(),
+                name: (*name).clone(),
+                payload: (*payload).clone(),
+            })
+        });
+        let message = Message { role: Role::Assistant, parts: parts.collect() };
+        self.open = message.tool_uses().map(|u| (u.tool_call_id.clone(), None)).collect();
+        Arc::make_mut(&mut self.messages).push(message);
+        for (name, id, payload) in calls {
+            let outcome = match answer {
+                Answer::Choices(given) => {
+                    let text = serde_json::to_string(given).expect("a map of texts");
+                    ToolOutcome::Value(text)
+                }
+                Answer::Results(given) => given.get(id).cloned().unwrap_or_else(nobody),
+                Answer::Text(_) | Answer::Confirmed(_) | Answer::TimedOut => nobody(),
+            };
+            self.answer(&ToolOutput::plain(name, id, payload, outcome));
         }
     }
 
@@ -177,8 +240,6 @@ fn shown(output: &ToolOutput) -> ToolAnswer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{ToolError, ToolUse};
-    use crate::ports::tool::ToolFailure;
 
     fn asked(ids: &[&str]) -> Event {
         let parts = ids.iter().map(|id| {

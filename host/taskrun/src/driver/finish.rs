@@ -1,22 +1,32 @@
 //! The last word of a run that met a limit.
 
 use super::calls::host_line;
-use super::{Done, Driver, Halt};
+use super::{Driver, End, Halt};
 use crate::event::Event;
 use crate::machine::decide::Outcome;
 use crate::message::LogLevel;
+use crate::ports::call::Tape;
 use crate::ports::planner::{Decision, Termination, TerminationReason};
 
 impl Driver {
     /// Asks the planner for its last word, as a limit forbids any other step.
-    pub(super) async fn finalize(&mut self, reason: TerminationReason) -> Result<Done, Halt> {
+    pub(super) async fn finalize(&mut self, reason: TerminationReason) -> Result<End, Halt> {
         let message = demand(reason).to_owned();
-        let event = Event::FinalizeRequested { reason, message: message.clone() };
-        self.write(vec![event]).await?;
+        self.write(vec![Event::FinalizeRequested { reason, message }]).await?;
+        self.last_word(reason, None).await
+    }
+
+    /// The same for a limit that is on record; the step may have been begun by another host.
+    pub(super) async fn last_word(
+        &mut self,
+        reason: TerminationReason,
+        tape: Option<Tape>,
+    ) -> Result<End, Halt> {
         if let Some(failure) = self.stopped() {
-            return Ok(Done { pending: Vec::new(), outcome: Outcome::Failed(failure) });
+            return Ok(End::failed(failure));
         }
-        let step = self.step(Some(Termination { reason, message })).await?;
+        let message = demand(reason).to_owned();
+        let step = self.step_with_retries(Some(Termination { reason, message }), tape).await?;
         let mut pending = step.pending;
         let outcome = match step.outcome {
             Ok(plan) => match plan.decision {
@@ -38,7 +48,7 @@ impl Driver {
                 }
             },
         };
-        Ok(Done { pending, outcome })
+        Ok(End::done(pending, outcome))
     }
 
     fn something_or_nothing(&self, reason: TerminationReason) -> Outcome {

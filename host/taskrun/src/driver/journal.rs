@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::event::{Event, Recorded};
+use crate::event::{Event, Recorded, Seq};
 use crate::machine;
 use crate::machine::decide::{self, Outcome};
 use crate::ports::store::{Append, Appended, Store, StoreError};
@@ -25,6 +25,15 @@ pub enum Halt {
     /// written and nothing done.
     #[error("another process took the run over")]
     Fenced,
+    /// This host's lease is nearly over, or it gives the run back: nothing more may begin.
+    #[error("the run is given back")]
+    Lease,
+    /// The run would wait for one that waits for it.
+    #[error("the runs would wait for each other")]
+    Cycle,
+    /// What is needed to go on cannot be read.
+    #[error("the store cannot be read")]
+    Read(#[source] StoreError),
     /// The store refuses.
     #[error("the store failed")]
     Store(#[from] StoreError),
@@ -40,6 +49,8 @@ pub struct Journal {
     clock: Arc<dyn Clock>,
     random: Arc<dyn Random>,
     run: Run,
+    /// What others wrote and nobody here has looked at.
+    meanwhile: Vec<Recorded>,
 }
 
 impl Journal {
@@ -51,7 +62,7 @@ impl Journal {
         random: Arc<dyn Random>,
         run: Run,
     ) -> Self {
-        Self { store, clock, random, run }
+        Self { store, clock, random, run, meanwhile: Vec::new() }
     }
 
     /// The run after everything that was written or read here.
@@ -95,6 +106,7 @@ impl Journal {
                 }
                 Appended::Moved(_) => self.catch_up().await?,
                 Appended::Fenced(_) | Appended::Missing => return Err(Halt::Fenced),
+                Appended::Cycle => return Err(Halt::Cycle),
             }
         }
     }
@@ -118,17 +130,26 @@ impl Journal {
     /// in which the disk was full. Gives up when the run is not this host's any more, or when
     /// the host is closing; then another process finds the run.
     pub async fn end(&mut self, pending: &[Event], outcome: &Outcome, closing: &CancellationToken) {
+        self.persist(|run| decide::end(run, pending, outcome.clone()), closing).await;
+    }
+
+    /// Records what has to be recorded, like [`Self::end`].
+    pub(super) async fn persist(
+        &mut self,
+        mut decide: impl FnMut(&Run) -> Vec<Event> + Send,
+        closing: &CancellationToken,
+    ) {
         let id = self.run.id().clone();
         let (mut pause, longest) = RETRY_PAUSE;
         loop {
-            match self.commit(|run| decide::end(run, pending, outcome.clone())).await {
+            match self.commit(&mut decide).await {
                 Ok(_) => return,
                 Err(Halt::Fenced) => {
                     tracing::warn!(run = %id, "ended or taken over by another process");
                     return;
                 }
-                Err(Halt::Inconsistent(detail)) => {
-                    tracing::error!(run = %id, %detail, "the run cannot be ended");
+                Err(halt @ (Halt::Lease | Halt::Cycle | Halt::Read(_) | Halt::Inconsistent(_))) => {
+                    tracing::error!(run = %id, %halt, "the run cannot be ended");
                     return;
                 }
                 Err(Halt::Store(error)) => {
@@ -147,21 +168,33 @@ impl Journal {
         }
     }
 
+    /// What others wrote since the last time this was asked, in order.
+    pub(super) fn read_meanwhile(&mut self) -> Vec<Recorded> {
+        std::mem::take(&mut self.meanwhile)
+    }
+
+    /// Events after a position, some of them.
+    pub(super) async fn page(&self, after: Seq) -> Result<Vec<Recorded>, Halt> {
+        self.store.read(self.run.id(), after, CATCH_UP_PAGE).await.map_err(Halt::Read)
+    }
+
     /// Reads what others wrote.
     ///
     /// # Errors
     /// [`Halt::Fenced`] if the run has another owner now or was ended by somebody else.
     pub async fn catch_up(&mut self) -> Result<(), Halt> {
+        let epoch = self.run.state.epoch;
         loop {
             let head = self.run.state.head;
             let page = self.store.read(self.run.id(), head, CATCH_UP_PAGE).await?;
             let last = page.len() < CATCH_UP_PAGE;
             for recorded in &page {
-                if let Event::Started { .. } = recorded.event {
-                    return Err(Halt::Fenced);
-                }
                 self.run.state = machine::apply(self.run.state.clone(), recorded)
                     .map_err(|error| Halt::Inconsistent(error.to_string()))?;
+            }
+            self.meanwhile.extend(page);
+            if self.run.state.epoch != epoch {
+                return Err(Halt::Fenced);
             }
             if self.run.status().is_terminal() {
                 return Err(Halt::Fenced);

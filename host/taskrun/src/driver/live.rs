@@ -20,6 +20,8 @@ struct Inner {
     cause: Option<StopCause>,
     next: u64,
     calls: Vec<Call>,
+    /// The finalizer under way; a cancellation of the run is none of it.
+    finalizer: Option<StopSignal>,
 }
 
 struct Call {
@@ -63,13 +65,31 @@ impl Live {
         (signal, Entered { live: self, key })
     }
 
+    /// Begins the finalizer. If the host is being closed, it is stopped at once.
+    pub(crate) fn enter_finalizer(&self) -> (StopSignal, EnteredFinalizer<'_>) {
+        let signal = StopSignal::new(self.interrupt.clone());
+        let mut inner = self.lock();
+        inner.finalizer = Some(signal.clone());
+        let cause = inner.cause;
+        drop(inner);
+        if let Some(cause) = cause.filter(|cause| is_the_hosts(*cause)) {
+            signal.force(cause);
+        }
+        (signal, EnteredFinalizer(self))
+    }
+
     /// Stops the run: calls that can hear it are asked, the others are forced at once, as there
     /// is nothing to wait for. The first cause counts.
     pub(crate) fn request(&self, cause: StopCause) {
         let mut inner = self.lock();
-        let cause = *inner.cause.get_or_insert(cause);
+        let finalizer = inner.finalizer.clone().filter(|_| is_the_hosts(cause));
+        let first = *inner.cause.get_or_insert(cause);
         let calls: Vec<_> = inner.calls.iter().map(|c| (c.signal.clone(), c.hears)).collect();
         drop(inner);
+        if let Some(finalizer) = finalizer {
+            finalizer.force(cause);
+        }
+        let cause = first;
         for (signal, hears) in calls {
             stop(&signal, hears, cause);
         }
@@ -100,6 +120,23 @@ impl Live {
     /// Returns when the run is being stopped.
     pub(crate) async fn asked(&self) {
         self.asked.cancelled().await;
+    }
+}
+
+/// Whether a stop comes from the host itself and not from whoever owns the run.
+fn is_the_hosts(cause: StopCause) -> bool {
+    match cause {
+        StopCause::Shutdown | StopCause::HandOver | StopCause::LeaseLost => true,
+        StopCause::Canceled | StopCause::RunTimeout | StopCause::Diverged => false,
+    }
+}
+
+/// The finalizer under way; ends with this value.
+pub(crate) struct EnteredFinalizer<'a>(&'a Live);
+
+impl Drop for EnteredFinalizer<'_> {
+    fn drop(&mut self) {
+        self.0.lock().finalizer = None;
     }
 }
 

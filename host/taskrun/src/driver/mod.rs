@@ -1,14 +1,21 @@
-//! Drives one run from its claim to its end: plan, execute tools, plan again, until a terminal
-//! decision, a limit, or somebody stops it.
+//! Drives one run from its claim until it ends or waits: plan, execute tools, plan again, until a
+//! terminal decision, a limit, something to wait for, or somebody who stops it.
 
+mod attend;
 mod calls;
 mod conversation;
+mod finalizer;
 mod finish;
 mod journal;
+mod lease;
 mod live;
+mod random;
+mod settle;
 mod step;
+#[cfg(test)]
+mod tests;
+mod work;
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,26 +23,27 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 pub use conversation::{CONVERSATION_RESULT_BYTES_MAX, Conversation, Shown};
+pub use finalizer::FINALIZER_TIMEOUT;
 pub use journal::{Halt, Journal};
+pub(crate) use lease::Lease;
 pub(crate) use live::Live;
 
+use self::work::Work;
 use crate::agents::Agent;
 use crate::event::{Event, Recorded};
-use crate::machine::decide::Outcome;
-use crate::ports::call::{CallFailure, CallScope, RunContext, StopCause};
+use crate::machine::decide::{self, Outcome};
+use crate::ports::call::{CallFailure, CallScope, RunContext, StopCause, Tape};
 use crate::ports::planner::{Decision, TerminationReason};
 use crate::ports::store::Store;
 use crate::run::Run;
-use crate::status::StopReason;
-use crate::time::{Clock, Random};
+use crate::status::{Status, StopReason};
+use crate::time::{Clock, Random, Timestamp, millis};
 
 /// Most bytes that a plan step is given; a run whose conversation is longer fails.
 pub const PLAN_INPUT_BYTES_MAX: usize = 1_000_000;
-/// How long events of a running call are gathered before they are written together.
-const FLUSH: Duration = Duration::from_millis(50);
-/// A call shorter than this is over before anybody could ask another process to cancel it, so
-/// only then does its driver begin to listen for others.
-const LISTEN_AFTER: Duration = Duration::from_millis(20);
+
+/// How long a run is left alone that could not be read.
+const READ_PAUSE: Duration = Duration::from_secs(1);
 
 /// What every driver of a host shares.
 pub(crate) struct Env {
@@ -43,6 +51,9 @@ pub(crate) struct Env {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) random: Arc<dyn Random>,
     pub(crate) closing: CancellationToken,
+    /// Set when this host gives its runs back, each at the next point at which nothing is lost.
+    pub(crate) draining: CancellationToken,
+    pub(crate) lease: Lease,
 }
 
 /// Drives one run.
@@ -51,23 +62,44 @@ pub(crate) struct Driver {
     agent: Arc<Agent>,
     journal: Journal,
     live: Arc<Live>,
-    conversation: Conversation,
+    work: Work,
+    /// When this host took the run, on the clock's own time, and how long it had run before.
     began: Duration,
+    ran_before: Duration,
     /// Calls under way, whose events are to be written.
     scopes: Vec<Arc<CallScope>>,
     wake: Arc<Notify>,
-    text: step::StepText,
+    urgent: Arc<Notify>,
 }
 
-/// What the work came to, with events that are still to be written.
-struct Done {
-    pending: Vec<Event>,
-    outcome: Outcome,
+/// What this execution came to.
+enum End {
+    /// The work is at its end.
+    Done {
+        /// Events that are still to be written.
+        pending: Vec<Event>,
+        outcome: Outcome,
+    },
+    /// The run waits, and is nobody's.
+    Blocked,
+    /// Something changed that makes another look necessary; whoever takes it up next looks.
+    Released,
+}
+
+impl End {
+    fn done(pending: Vec<Event>, outcome: Outcome) -> Self {
+        Self::Done { pending, outcome }
+    }
+
+    fn failed(failure: CallFailure) -> Self {
+        Self::done(Vec::new(), Outcome::Failed(failure))
+    }
 }
 
 impl Driver {
     pub(crate) fn new(env: Arc<Env>, agent: Arc<Agent>, run: Run, live: Arc<Live>) -> Self {
-        let conversation = Conversation::new(&run.spec);
+        let work = Work::new(&run.spec);
+        let ran_before = Duration::from_millis(run.state.ran_ms);
         let journal = Journal::new(
             Arc::clone(&env.store),
             Arc::clone(&env.clock),
@@ -80,60 +112,130 @@ impl Driver {
             agent,
             journal,
             live,
-            conversation,
+            work,
             began,
+            ran_before,
             scopes: Vec::new(),
             wake: Arc::new(Notify::new()),
-            text: step::StepText::default(),
+            urgent: Arc::new(Notify::new()),
         }
     }
 
-    /// Works until the run is at its end, and records that.
+    /// Works until the run is at its end or has to wait, and records that.
     pub(crate) async fn drive(mut self) {
-        let id = self.journal.run().id().clone();
-        let done = match self.work().await {
-            Ok(done) => done,
-            Err(Halt::Fenced) => {
-                tracing::warn!(run = %id, "ended or taken over by another process");
-                return;
+        if self.journal.run().status() == Status::Finalizing {
+            // The finalizer is shown the state that the run came to under another host.
+            if let Err(halt) = self.read_all().await {
+                let id = self.journal.run().id();
+                tracing::warn!(run = %id, %halt, "cannot be finalized; the run is given back");
+                return self.give_back_after(READ_PAUSE).await;
             }
-            Err(Halt::Store(error)) => {
-                tracing::error!(run = %id, %error, "the journal cannot be written");
-                Done { pending: Vec::new(), outcome: Outcome::PersistFailed(error.to_string()) }
+        } else {
+            let id = self.journal.run().id().clone();
+            let end = match self.execute_run().await {
+                Ok(end) => end,
+                Err(Halt::Fenced) => {
+                    tracing::warn!(run = %id, "ended or taken over by another process");
+                    return;
+                }
+                Err(Halt::Lease) => {
+                    tracing::warn!(run = %id, "the lease is nearly over; the run is given back");
+                    self.give_back().await;
+                    return;
+                }
+                Err(Halt::Read(error)) => {
+                    tracing::warn!(run = %id, %error, "cannot be read; the run is given back");
+                    return self.give_back_after(READ_PAUSE).await;
+                }
+                Err(Halt::Store(error)) => {
+                    tracing::error!(run = %id, %error, "the journal cannot be written");
+                    End::done(Vec::new(), Outcome::PersistFailed(error.to_string()))
+                }
+                Err(Halt::Inconsistent(detail)) => {
+                    tracing::error!(run = %id, %detail, "the journal is inconsistent");
+                    End::done(Vec::new(), Outcome::HostFailed(detail))
+                }
+                Err(Halt::Cycle) => {
+                    End::done(Vec::new(), Outcome::HostFailed("a wait in a circle".to_owned()))
+                }
+            };
+            match end {
+                End::Blocked => return,
+                End::Released => return self.give_back().await,
+                End::Done { outcome: Outcome::Failed(failure), .. } if is_given_back(&failure) => {
+                    return self.give_back().await;
+                }
+                End::Done { pending, outcome } => {
+                    self.journal.end(&pending, &outcome, &self.env.closing).await;
+                }
             }
-            Err(Halt::Inconsistent(detail)) => {
-                tracing::error!(run = %id, %detail, "the journal is inconsistent");
-                Done { pending: Vec::new(), outcome: Outcome::HostFailed(detail) }
-            }
-        };
-        self.journal.end(&done.pending, &done.outcome, &self.env.closing).await;
+        }
+        self.run_finalizer().await;
     }
 
-    async fn work(&mut self) -> Result<Done, Halt> {
+    /// Puts the run back where any host may take it up.
+    pub(super) async fn give_back(&mut self) {
+        self.give_back_after(Duration::ZERO).await;
+    }
+
+    /// The same, with a pause in which nobody takes it.
+    async fn give_back_after(&mut self, pause: Duration) {
+        let not_before = match pause.is_zero() {
+            true => Timestamp(0),
+            false => self.env.clock.now().plus(pause),
+        };
+        let ran_ms = self.ran_ms();
+        let release = |run: &Run| decide::release(run, ran_ms, not_before);
+        if let Err(error) = self.journal.commit(release).await {
+            let id = self.journal.run().id();
+            tracing::warn!(run = %id, %error, "cannot be given back; it is found by the sweep");
+        }
+    }
+
+    async fn execute_run(&mut self) -> Result<End, Halt> {
+        let mut tape = None;
+        if self.journal.run().state.epoch > 1 {
+            self.read_all().await?;
+            if self.journal.is_canceling() {
+                self.live.request(StopCause::Canceled);
+            }
+            if let Some(end) = self.settle().await? {
+                return Ok(end);
+            }
+            // The work keeps it too: what is recorded from here on continues it.
+            tape = Some(self.work.tape.clone());
+            if let Some(reason) = self.work.finalize {
+                return self.last_word(reason, tape).await;
+            }
+        }
+        self.turns(tape).await
+    }
+
+    /// Turn after turn; the first step may have been begun by another host.
+    async fn turns(&mut self, mut tape: Option<Tape>) -> Result<End, Halt> {
         loop {
             if let Some(reason) = self.cap_before_step() {
                 return self.finalize(reason).await;
             }
-            let step = self.step(None).await?;
+            let step = self.step_with_retries(None, tape.take()).await?;
             let mut pending = step.pending;
             let plan = match step.outcome {
                 Ok(plan) => plan,
-                Err(outcome) => return Ok(Done { pending, outcome }),
+                Err(outcome) => return Ok(End::done(pending, outcome)),
             };
             match plan.decision {
                 Decision::FinalResponse(_) => {
-                    let outcome = Outcome::Answered(StopReason::FinalResponse);
-                    return Ok(Done { pending, outcome });
+                    return Ok(End::done(pending, Outcome::Answered(StopReason::FinalResponse)));
                 }
                 Decision::FinalToolResult(result) => {
-                    let outcome = step::tool_result_outcome(&result);
-                    return Ok(Done { pending, outcome });
+                    return Ok(End::done(pending, step::tool_result_outcome(&result)));
                 }
-                Decision::Await(_) => {
-                    let text = "the agent wants to wait for an answer from outside, which this \
-                                host does not offer";
-                    let outcome = Outcome::Refused(text.to_owned());
-                    return Ok(Done { pending, outcome });
+                Decision::Await(items) => {
+                    pending.extend(items.into_iter().map(|what| {
+                        let item = crate::wait::Item { what, tool_call_id: None, until: None };
+                        Event::Asked { item: Box::new(item) }
+                    }));
+                    self.write(pending).await?;
                 }
                 Decision::ToolCalls(requests) => {
                     if self.tool_calls_left() == Some(0) {
@@ -141,10 +243,11 @@ impl Driver {
                         self.write(pending).await?;
                         return self.finalize(TerminationReason::ToolCap).await;
                     }
-                    if let Some(done) = self.execute(pending, requests).await? {
-                        return Ok(done);
-                    }
+                    self.execute(pending, requests).await?;
                 }
+            }
+            if let Some(end) = self.settle().await? {
+                return Ok(end);
             }
         }
     }
@@ -162,8 +265,7 @@ impl Driver {
         if budget.tokens.is_some_and(|tokens| run.progress.total_tokens >= tokens) {
             return Some(TerminationReason::TokenCap);
         }
-        let spent = self.env.clock.monotonic().saturating_sub(self.began);
-        if budget.wall.is_some_and(|wall| spent >= wall) {
+        if budget.wall.is_some_and(|wall| self.ran() >= wall) {
             return Some(TerminationReason::TimeBudget);
         }
         None
@@ -174,16 +276,16 @@ impl Driver {
         self.agent.limits.tool_calls.map(|cap| cap.saturating_sub(used))
     }
 
-    /// Records events of the work. Those that a cancellation forbids are left out.
+    /// Records events of the work, without those that somebody else made void in this moment; while
+    /// the lease is nearly over, nothing begins.
     async fn write(&mut self, events: Vec<Event>) -> Result<(), Halt> {
+        if events.iter().any(is_effect) && !self.env.lease.is_fresh() {
+            return Err(Halt::Lease);
+        }
         let written = self
             .journal
             .commit(|run| {
-                let canceling = run.status() == crate::status::Status::Canceling;
-                let allowed = |event: &&Event| {
-                    !(canceling && matches!(event, Event::ToolCallScheduled { .. }))
-                };
-                events.iter().filter(allowed).cloned().collect()
+                events.iter().filter(|event| may_be_written(run, event)).cloned().collect()
             })
             .await?;
         self.take_in(&written);
@@ -191,109 +293,54 @@ impl Driver {
     }
 
     fn take_in(&mut self, written: &[Recorded]) {
-        for recorded in written {
-            self.conversation.push(&recorded.event);
+        // What others wrote before it comes first.
+        let meanwhile = self.journal.read_meanwhile();
+        for recorded in meanwhile.iter().chain(written) {
+            self.work.push(&recorded.event);
         }
         if self.journal.is_canceling() {
             self.live.request(StopCause::Canceled);
         }
     }
 
-    /// Waits for a call while writing down what it reports, listening for others who write to
-    /// the journal, and keeping the time.
-    async fn attend<T>(&mut self, call: impl Future<Output = T> + Send) -> Result<T, Halt> {
-        self.check_time();
-        tokio::pin!(call);
-        let live = Arc::clone(&self.live);
-        let clock = Arc::clone(&self.env.clock);
-        let store = Arc::clone(&self.env.store);
-        let (grace, time_left) = (self.agent.limits.grace, self.time_left());
-        let stopping = async {
-            live.asked().await;
-            // From when it was first seen, however many calls end meanwhile.
-            let since = clock.monotonic().saturating_sub(live.asked_at(clock.monotonic()));
-            clock.sleep(grace.saturating_sub(since)).await;
-        };
-        let timeout = async {
-            match time_left {
-                Some(left) => clock.sleep(left).await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::pin!(stopping, timeout);
-        let (mut timed_out, mut forced) = (false, false);
-        loop {
-            let id = self.journal.run().id().clone();
-            let head = self.journal.run().state.head;
-            let wake = Arc::clone(&self.wake);
-            // Real time, not the clock's: these two only trade latency against writes, and mean
-            // nothing to the run.
-            let flush = async {
-                wake.notified().await;
-                tokio::time::sleep(FLUSH).await;
+    /// Reads the whole journal of a run that another host executed before.
+    async fn read_all(&mut self) -> Result<(), Halt> {
+        self.work = Work::new(&self.journal.run().spec);
+        let head = self.journal.run().state.head;
+        let mut after = 0;
+        while after < head {
+            let page = self.journal.page(after).await?;
+            let Some(last) = page.last() else {
+                return Err(Halt::Inconsistent(format!("it ends at {after} and not at {head}")));
             };
-            let others = async {
-                tokio::time::sleep(LISTEN_AFTER).await;
-                store.changed(&id, head).await;
-            };
-            tokio::pin!(flush, others);
-            loop {
-                tokio::select! {
-                    biased;
-                    result = &mut call => {
-                        self.check_time();
-                        return Ok(result);
-                    }
-                    () = &mut timeout, if !timed_out => {
-                        timed_out = true;
-                        live.request(StopCause::RunTimeout);
-                    }
-                    () = &mut stopping, if !forced => {
-                        forced = true;
-                        live.force();
-                    }
-                    () = &mut flush => {
-                        self.flush().await?;
-                        break;
-                    }
-                    () = &mut others => {
-                        match self.journal.catch_up().await {
-                            // What cannot be read now is asked for again.
-                            Ok(()) | Err(Halt::Store(_)) => {}
-                            Err(halt) => return Err(halt),
-                        }
-                        self.take_in(&[]);
-                        // The wait for more to write may have been cut short by this.
-                        self.flush().await?;
-                        break;
-                    }
-                }
+            after = last.seq;
+            for recorded in page.iter().filter(|recorded| recorded.seq <= head) {
+                self.work.push(&recorded.event);
             }
         }
+        Ok(())
     }
 
-    /// Writes down what the calls under way have reported.
-    async fn flush(&mut self) -> Result<(), Halt> {
-        let mut events = Vec::new();
-        for scope in &self.scopes {
-            events.extend(scope.take_events());
-        }
-        self.text.take(&events);
-        self.write(events).await
+    /// Reads what others wrote meanwhile.
+    async fn read_others(&mut self) -> Result<(), Halt> {
+        self.journal.catch_up().await?;
+        self.take_in(&[]);
+        Ok(())
     }
 
-    /// Calls that answer at once leave no moment in which a timer is looked at.
-    fn check_time(&self) {
-        if self.time_left() == Some(Duration::ZERO) {
-            self.live.request(StopCause::RunTimeout);
-        }
+    /// How long the run has been running, here and before.
+    fn ran(&self) -> Duration {
+        self.ran_before + self.env.clock.monotonic().saturating_sub(self.began)
+    }
+
+    fn ran_ms(&self) -> u64 {
+        millis(self.ran())
     }
 
     /// What is left of the run's own time-out.
     fn time_left(&self) -> Option<Duration> {
-        let run = self.journal.run();
-        let timeout = Duration::from_millis(run.spec.timeout_ms?);
-        Some(timeout.saturating_sub(self.env.clock.monotonic().saturating_sub(self.began)))
+        let timeout = Duration::from_millis(self.journal.run().spec.timeout_ms?);
+        Some(timeout.saturating_sub(self.ran()))
     }
 
     fn context(&self, turn: u32) -> RunContext {
@@ -309,7 +356,7 @@ impl Driver {
             app_name: spec.app_name.clone(),
             agent_name: spec.agent_name.clone(),
             turn,
-            attempt: 1,
+            attempt: run.state.failed_attempts + 1,
             depth: spec.depth,
             parent_tool_call_id: None,
             labels: spec.labels.clone(),
@@ -321,4 +368,27 @@ impl Driver {
     fn stopped(&self) -> Option<CallFailure> {
         self.live.cause().map(|cause| CallFailure::Stopped { cause })
     }
+}
+
+/// Events with which something begins outside of the journal.
+fn is_effect(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::ToolCallScheduled { .. } | Event::ToolCallRepeated { .. } | Event::Asked { .. }
+    )
+}
+
+/// Whether an event of the work still fits, whatever others wrote to the journal meanwhile: a
+/// cancellation forbids effects, and what somebody answered is not answered again.
+fn may_be_written(run: &Run, event: &Event) -> bool {
+    if let Event::Answered { item, .. } = event {
+        let open = run.state.awaits.iter().any(|one| one.id == *item && !one.answered);
+        return open && run.status() == Status::Running;
+    }
+    !(is_effect(event) && run.status() == Status::Canceling)
+}
+
+/// Whether a run that was stopped so is to be continued by another host.
+fn is_given_back(failure: &CallFailure) -> bool {
+    matches!(failure, CallFailure::Stopped { cause: StopCause::HandOver | StopCause::LeaseLost })
 }

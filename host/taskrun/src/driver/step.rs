@@ -1,21 +1,25 @@
 //! One plan step: what goes in, what comes out, and what of it is recorded.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
+use super::random::StepRandom;
 use super::{Driver, Halt, PLAN_INPUT_BYTES_MAX};
 use crate::event::{DecisionKind, Event};
 use crate::machine::decide::Outcome;
-use crate::message::{Labels, LogLevel, Message, Part, Role, Thinking, ToolUse};
+use crate::message::{Labels, LogLevel, Message, Part, Role, ToolUse};
 use crate::ports::call::{
-    CallFailure, CallScope, CallScopeParts, Remaining, ScopeEnd, ScopeLimits, StopCause, StopSignal,
+    CallFailure, CallScope, CallScopeParts, Remaining, ScopeEnd, ScopeLimits, StopCause,
+    StopSignal, Tape, cut,
 };
 use crate::ports::planner::{
-    Decision, FinalToolResult, PlanInput, PlanResult, PlannerError, Resume, Termination,
+    AwaitItem, Decision, FinalToolResult, PlanInput, PlanResult, PlannerError, Resume, Termination,
     ToolRequest,
 };
 use crate::ports::tool::ToolOutcome;
 use crate::status::StopReason;
+use crate::time::{Random, millis, random_u64};
 
 /// Most tool calls that a planner may decide on at once. A model asks for a handful; each one
 /// gets a result of its own in the conversation, also where it is refused.
@@ -24,6 +28,10 @@ const CALLS_PER_TURN_MAX: usize = 256;
 const NAME_BYTES_MAX: usize = 256;
 /// Code of a planner's error that says it only passes a cancellation on.
 const CANCELED: &str = "canceled";
+/// Codes of a planner's errors that may pass.
+const TRANSIENT: [&str; 4] = ["transient", "rate-limited", "unavailable", "timeout"];
+/// Most bytes that are told of each side of a divergence.
+const DIVERGENCE_BYTES_MAX: usize = 1 << 10;
 
 /// What a step came to.
 pub(super) struct Step {
@@ -33,44 +41,73 @@ pub(super) struct Step {
     pub(super) outcome: Result<PlanResult, Outcome>,
 }
 
-/// Text and reasoning that a step has sent in parts and no whole message has replaced.
-#[derive(Default)]
-pub(super) struct StepText {
-    text: String,
-    thinking: Vec<Thinking>,
+/// Text and reasoning that a step has sent in parts and no whole message has replaced. `tape` is all
+/// that it did, under whatever host.
+fn sent_in_parts(tape: &Tape) -> Vec<Part> {
+    let (mut text, mut parts) = (String::new(), Vec::new());
+    for event in tape.emitted() {
+        if let Event::AssistantChunk { text: more } = event {
+            text.push_str(more);
+        } else if let Event::ThinkingBlock { block } = event {
+            parts.push(Part::Thinking(block.clone()));
+        } else if let Event::AssistantMessage { .. } = event {
+            text.clear();
+            parts.clear();
+        }
+    }
+    if !text.is_empty() {
+        parts.push(Part::Text(text));
+    }
+    parts
 }
 
-impl StepText {
-    pub(super) fn take(&mut self, events: &[Event]) {
-        for event in events {
-            if let Event::AssistantChunk { text } = event {
-                self.text.push_str(text);
-            } else if let Event::ThinkingBlock { block } = event {
-                self.thinking.push(block.clone());
-            } else if let Event::AssistantMessage { .. } = event {
-                *self = Self::default();
+impl Driver {
+    /// Asks the planner, and again after a pause where it failed in a way that may pass. Nothing
+    /// of the answer is written yet.
+    pub(super) async fn step_with_retries(
+        &mut self,
+        finalize: Option<Termination>,
+        mut tape: Option<Tape>,
+    ) -> Result<Step, Halt> {
+        loop {
+            if self.env.draining.is_cancelled() {
+                return Err(Halt::Lease);
+            }
+            let mut step = self.step(finalize.clone(), tape.take()).await?;
+            let Some(error) = passing(&step.outcome) else { return Ok(step) };
+            let attempt = self.journal.run().state.failed_attempts + 1;
+            let retry = self.agent.retry;
+            if attempt >= retry.attempts {
+                if let (true, Err(outcome)) = (attempt > 1, &mut step.outcome) {
+                    *outcome = Outcome::RetryAborted { attempts: attempt, error };
+                }
+                return Ok(step);
+            }
+            let pause =
+                jittered(retry.pause.saturating_mul(1 << (attempt - 1).min(16)), &*self.env.random);
+            let turn = self.journal.run().state.turns + 1;
+            let retry_after_ms = millis(pause);
+            step.pending.push(Event::StepFailed { turn, attempt, error, retry_after_ms });
+            self.write(step.pending).await?;
+            if let Some(failure) = self.pause(pause).await? {
+                return Ok(Step { pending: Vec::new(), outcome: Err(Outcome::Failed(failure)) });
             }
         }
     }
 
-    fn into_parts(self) -> Vec<Part> {
-        let mut parts: Vec<Part> = self.thinking.into_iter().map(Part::Thinking).collect();
-        if !self.text.is_empty() {
-            parts.push(Part::Text(self.text));
-        }
-        parts
-    }
-}
-
-impl Driver {
-    /// Asks the planner once. Nothing of the answer is written yet.
-    pub(super) async fn step(&mut self, finalize: Option<Termination>) -> Result<Step, Halt> {
+    /// Asks the planner once.
+    async fn step(
+        &mut self,
+        finalize: Option<Termination>,
+        tape: Option<Tape>,
+    ) -> Result<Step, Halt> {
         let turn = self.journal.run().state.turns + 1;
         self.check_time();
         if let Some(failure) = self.stopped() {
             return Ok(Step { pending: Vec::new(), outcome: Err(Outcome::Failed(failure)) });
         }
-        let Some((messages, tool_outputs)) = self.conversation.within(PLAN_INPUT_BYTES_MAX) else {
+        let Some((messages, tool_outputs)) = self.work.conversation.within(PLAN_INPUT_BYTES_MAX)
+        else {
             let detail = format!(
                 "the conversation has more than {PLAN_INPUT_BYTES_MAX} bytes, even without the \
                  results of tools"
@@ -80,10 +117,9 @@ impl Driver {
         let live = Arc::clone(&self.live);
         let planner = Arc::clone(&self.agent.planner);
         let (stop, entered) = live.enter(planner.hears_cancellation());
-        let scope = Arc::new(self.step_scope(turn, stop));
+        let scope = Arc::new(self.step_scope(turn, stop, tape));
         let resume = (turn > 1 || finalize.is_some()).then_some(Resume { tool_outputs, finalize });
         let input = PlanInput { messages, run: scope.context().clone(), resume };
-        self.text = StepText::default();
         self.scopes = vec![Arc::clone(&scope)];
         let answer = self.attend(planner.plan(input, Arc::clone(&scope))).await;
         self.scopes.clear();
@@ -91,7 +127,7 @@ impl Driver {
         Ok(self.conclude(turn, scope.finish(), answer?))
     }
 
-    fn step_scope(&self, turn: u32, stop: StopSignal) -> CallScope {
+    fn step_scope(&self, turn: u32, stop: StopSignal, tape: Option<Tape>) -> CallScope {
         let (agent, run) = (&self.agent, self.journal.run());
         let used = run.state.progress.total_tokens;
         CallScope::new(CallScopeParts {
@@ -99,10 +135,10 @@ impl Driver {
             stop,
             deadline: agent.limits.step,
             clock: Arc::clone(&self.env.clock),
-            random: Arc::clone(&self.env.random),
+            random: Arc::new(StepRandom::new(&run.spec.seed, turn, run.state.failed_attempts + 1)),
             models: Some(Arc::clone(&agent.models)),
             tools: Arc::clone(agent.tools.specs()),
-            state: self.conversation.state().clone(),
+            state: self.work.conversation.state().clone(),
             remaining: Remaining {
                 turns: agent.budget.turns.map(|cap| cap.saturating_sub(turn)),
                 tool_calls: self.tool_calls_left(),
@@ -110,6 +146,8 @@ impl Driver {
             },
             limits: ScopeLimits { events: agent.limits.events, bytes: agent.limits.log_bytes },
             wake: Arc::clone(&self.wake),
+            journal: Some(Arc::clone(&self.urgent)),
+            tape,
         })
     }
 
@@ -119,16 +157,24 @@ impl Driver {
         end: ScopeEnd,
         answer: Result<Result<PlanResult, PlannerError>, CallFailure>,
     ) -> Step {
-        self.text.take(&end.events);
         let mut pending = end.events;
         pending.extend(dropped_note(end.dropped));
         let usage = end.usage;
+        // Who is asked to stop may well do something else than before.
+        if let Some((recorded, found)) = end.divergence.filter(|_| self.stopped().is_none()) {
+            let cut = |text: String| cut(&text, DIVERGENCE_BYTES_MAX).to_owned();
+            let (recorded, found) = (cut(recorded), cut(found));
+            pending = vec![Event::ReplayDiverged { turn, recorded, found }];
+            let failure = CallFailure::Stopped { cause: StopCause::Diverged };
+            return Step { pending, outcome: Err(Outcome::Failed(failure)) };
+        }
         let outcome = match answer {
             Ok(Ok(mut plan)) => {
-                match check(&mut plan, self.journal.run().id().as_str(), turn) {
+                let attempt = self.journal.run().state.failed_attempts + 1;
+                match check(&mut plan, self.journal.run().id().as_str(), (turn, attempt)) {
                     Ok(()) => {
-                        let sent = std::mem::take(&mut self.text).into_parts();
-                        let parts = end.answer.map_or(sent, said_beside_calls);
+                        let sent = || self.sent(&pending);
+                        let parts = end.answer.map_or_else(sent, said_beside_calls);
                         let message = message(&plan.decision, parts);
                         pending.extend(plan.notes.drain(..).map(|note| Event::PlannerNote {
                             text: note.text,
@@ -139,6 +185,7 @@ impl Driver {
                             decision: kind(&plan.decision),
                             state: end.state_changes,
                             expected_children: plan.expected_children,
+                            ran_ms: self.ran_ms(),
                         });
                         match message {
                             Some(message) => pending.push(Event::AssistantMessage {
@@ -164,10 +211,20 @@ impl Driver {
                 Some(failure) => Outcome::Failed(failure),
                 None => Outcome::Error(error),
             },
+            Err(CallFailure::Stopped { cause }) => {
+                Outcome::Failed(self.stopped().unwrap_or(CallFailure::Stopped { cause }))
+            }
             Err(failure) => Outcome::Failed(failure),
         };
         pending.extend(usage.map(|usage| Event::Usage { usage }));
         Step { pending, outcome: Err(outcome) }
+    }
+
+    /// What the step under way has sent in parts; `pending` of it is not written yet.
+    fn sent(&self, pending: &[Event]) -> Vec<Part> {
+        let mut tape = self.work.tape.clone();
+        pending.iter().for_each(|event| tape.push(event));
+        sent_in_parts(&tape)
     }
 
     /// A plan that came after somebody had asked to stop is kept in the journal and not followed.
@@ -177,6 +234,46 @@ impl Driver {
             None => Ok(plan),
         }
     }
+}
+
+/// What went wrong, if it may pass: the host failed, or the agent says that what it needs was not
+/// to be had just now.
+fn passing(outcome: &Result<PlanResult, Outcome>) -> Option<String> {
+    match outcome {
+        Err(Outcome::Failed(failure @ CallFailure::Internal)) => Some(failure.to_string()),
+        Err(Outcome::Error(error)) => {
+            let code = error.code.as_deref()?;
+            TRANSIENT.contains(&code).then(|| error.to_string())
+        }
+        Err(
+            Outcome::Failed(
+                CallFailure::Memory { .. }
+                | CallFailure::Deadline { .. }
+                | CallFailure::Stack
+                | CallFailure::Limit { .. }
+                | CallFailure::Trap { .. }
+                | CallFailure::Contract { .. }
+                | CallFailure::Stopped { .. },
+            )
+            | Outcome::Answered(_)
+            | Outcome::Partial(_)
+            | Outcome::Exhausted(_)
+            | Outcome::RetryAborted { .. }
+            | Outcome::Refused(_)
+            | Outcome::PersistFailed(_)
+            | Outcome::HostFailed(_),
+        )
+        | Ok(_) => None,
+    }
+}
+
+/// A pause with up to a quarter taken off by chance.
+fn jittered(pause: Duration, random: &dyn Random) -> Duration {
+    let quarter = millis(pause) / 4;
+    if quarter == 0 {
+        return pause;
+    }
+    pause - Duration::from_millis(random_u64(random) % (quarter + 1))
 }
 
 /// What a model said beside its requests for tools. Some providers want their own reasoning back
@@ -198,7 +295,7 @@ pub(super) fn dropped_note(dropped: u32) -> Option<Event> {
 }
 
 /// Checks a plan against the contract and gives every call its id.
-fn check(plan: &mut PlanResult, run: &str, turn: u32) -> Result<(), String> {
+fn check(plan: &mut PlanResult, run: &str, step: (u32, u32)) -> Result<(), String> {
     match &mut plan.decision {
         Decision::ToolCalls(requests) => {
             if requests.is_empty() {
@@ -224,7 +321,7 @@ fn check(plan: &mut PlanResult, run: &str, turn: u32) -> Result<(), String> {
                     .tool_call_id
                     .take()
                     .filter(|id| !id.is_empty())
-                    .unwrap_or_else(|| call_id(run, turn, &request.name, index));
+                    .unwrap_or_else(|| call_id(run, step, &request.name, index));
                 if seen.insert(id.clone(), index).is_some() {
                     return Err(format!("the planner used the tool call id {id:?} twice"));
                 }
@@ -241,14 +338,49 @@ fn check(plan: &mut PlanResult, run: &str, turn: u32) -> Result<(), String> {
                 .map_err(|error| format!("the planner's final tool result is not JSON: {error}")),
             ToolOutcome::Failure(_) => Ok(()),
         },
-        Decision::FinalResponse(_) | Decision::Await(_) => Ok(()),
+        Decision::Await(items) => check_items(items),
+        Decision::FinalResponse(_) => Ok(()),
     }
+}
+
+/// Checks what a planner wants to ask.
+fn check_items(items: &[AwaitItem]) -> Result<(), String> {
+    if items.len() > CALLS_PER_TURN_MAX {
+        let wanted = items.len();
+        return Err(format!(
+            "the planner asks {wanted} things at once; {CALLS_PER_TURN_MAX} is the most"
+        ));
+    }
+    let mut seen = BTreeSet::new();
+    for item in items {
+        let id = item.id();
+        if id.is_empty() || id.len() > NAME_BYTES_MAX {
+            return Err(format!("the id of what is asked has 1 to {NAME_BYTES_MAX} bytes"));
+        }
+        if !seen.insert(id) {
+            return Err(format!("the planner used the id {id:?} twice for what it asks"));
+        }
+        match item {
+            AwaitItem::ExternalTools { items, .. } if items.is_empty() => {
+                return Err("the planner waits for tools outside and names none".to_owned());
+            }
+            AwaitItem::Questions { questions, .. } if questions.is_empty() => {
+                return Err("the planner shows a form without questions".to_owned());
+            }
+            AwaitItem::Confirmation { .. } => {
+                return Err("only the host asks for a confirmation".to_owned());
+            }
+            AwaitItem::ExternalTools { .. }
+            | AwaitItem::Questions { .. }
+            | AwaitItem::Clarification { .. } => {}
+        }
+    }
+    Ok(())
 }
 
 /// The id of a call whose planner gave none: the same for the same run, turn, attempt, tool and
 /// position, so that a repeated step asks for the same calls.
-fn call_id(run: &str, turn: u32, name: &str, index: usize) -> String {
-    let attempt = 1;
+fn call_id(run: &str, (turn, attempt): (u32, u32), name: &str, index: usize) -> String {
     digest(&[run, &turn.to_string(), &attempt.to_string(), name, &index.to_string()])
 }
 
@@ -307,5 +439,26 @@ pub(super) fn tool_result_outcome(result: &FinalToolResult) -> Outcome {
             message: failure.error.message.clone(),
             causes: failure.error.causes.clone(),
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::Thinking;
+
+    #[test]
+    fn what_a_step_sent_under_another_host_is_part_of_what_it_sent() {
+        let chunk = |text: &str| Event::AssistantChunk { text: text.to_owned() };
+        let block = Thinking { text: "hm".to_owned(), signature: None };
+        let message = Message::text(Role::Assistant, "whole");
+        let whole = Event::AssistantMessage { message, usage: None, model: None };
+        let mut tape = Tape::default();
+        let before = [chunk("gone"), whole, chunk("a"), chunk("void")];
+        let restarted = Event::StepRestarted { turn: 1, kept: (3, 0) };
+        let after = [restarted, Event::ThinkingBlock { block: block.clone() }, chunk("b")];
+        before.iter().chain(&after).for_each(|event| tape.push(event));
+        let expected = vec![Part::Thinking(block), Part::Text("ab".to_owned())];
+        assert_eq!(sent_in_parts(&tape), expected);
     }
 }

@@ -1,50 +1,65 @@
 //! What to record, given how a run stands. Nothing here touches anything.
 
+use std::time::Duration;
+
 use crate::event::Event;
 use crate::ids::HostId;
 use crate::ports::call::{CallFailure, StopCause};
 use crate::ports::planner::{PlannerError, TerminationReason};
-use crate::run::{EndStatus, Ending, Lifecycle, Run};
-use crate::status::StopReason;
+use crate::run::{EndStatus, Ending, Hold, Lifecycle, Run};
+use crate::status::{Status, StopReason};
 use crate::time::Timestamp;
+
+/// A run fails after so many hosts in a row died with it, without a plan step decided between:
+/// one that kills its host must not kill them all.
+pub const CRASHES_IN_A_ROW_MAX: u32 = 3;
+/// And after so many in all.
+pub const CRASHES_MAX: u32 = 10;
+/// First and longest pause before a run of a dead host is taken up again.
+const CRASH_PAUSE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(60));
 
 /// What a host that has a free slot records to take a run; `None` if it is not to be had.
 ///
 /// The ids of session and execution default to `taskrun:RUN:NANOSECONDS`.
 #[must_use]
 pub fn claim(run: &Run, host: &HostId, now: Timestamp) -> Option<Event> {
-    match &run.state.lifecycle {
-        Lifecycle::Queued => {
+    let epoch = run.state.epoch + 1;
+    match (&run.state.lifecycle, &run.state.hold) {
+        (_, Hold::Host { .. } | Hold::Nobody) | (Lifecycle::Ended { .. }, _) => None,
+        (Lifecycle::Queued, _) => {
             let default = || format!("taskrun:{}:{}000000", run.spec.id, now.0);
             Some(Event::Started {
                 host: host.clone(),
-                epoch: run.state.epoch + 1,
+                epoch,
                 child_session_id: run.spec.child_session_id.clone().unwrap_or_else(default),
                 request_id: run.spec.request_id.clone().unwrap_or_else(default),
             })
         }
-        Lifecycle::Running { .. }
-        | Lifecycle::Blocked { .. }
-        | Lifecycle::Canceling { .. }
-        | Lifecycle::Finalizing { .. }
-        | Lifecycle::Ended { .. } => None,
+        (
+            Lifecycle::Running { .. }
+            | Lifecycle::Blocked { .. }
+            | Lifecycle::Canceling { .. }
+            | Lifecycle::Finalizing { .. },
+            Hold::Wanted { .. } | Hold::Runs { .. },
+        ) => Some(Event::Resumed { host: host.clone(), epoch }),
     }
 }
 
 /// What a request to cancel records; empty if it changes nothing.
 ///
-/// A run that is already on its way out keeps its way. One that never began ends at once,
-/// without being executed.
+/// A run that is already on its way out keeps its way. One that nobody executes ends at once, or
+/// as soon as its finalizer was heard.
 #[must_use]
 pub fn cancel(run: &Run, by: StopReason, reason: Option<String>) -> Vec<Event> {
+    let requested = Event::CancelRequested { by, reason };
     match &run.state.lifecycle {
-        Lifecycle::Queued => vec![
-            Event::CancelRequested { by, reason },
-            Event::Finalizing { ending: Ending::canceled(by) },
-            finished(),
-        ],
-        Lifecycle::Running { .. } | Lifecycle::Blocked { .. } => {
-            vec![Event::CancelRequested { by, reason }]
+        Lifecycle::Queued | Lifecycle::Running { .. } | Lifecycle::Blocked { .. } => {
+            match run.state.hold {
+                Hold::Host { .. } => vec![requested],
+                Hold::Nobody | Hold::Wanted { .. } | Hold::Runs { .. } => {
+                    ended(run, vec![requested], Ending::canceled(by))
+                }
+            }
         }
         Lifecycle::Canceling { .. } | Lifecycle::Finalizing { .. } | Lifecycle::Ended { .. } => {
             Vec::new()
@@ -52,17 +67,83 @@ pub fn cancel(run: &Run, by: StopReason, reason: Option<String>) -> Vec<Event> {
     }
 }
 
-/// What another process records for a run whose host died: the run fails, as nothing says how
-/// far its guest came.
+/// The events with the end after them; the last one is left out where a finalizer is to be heard.
+fn ended(run: &Run, mut events: Vec<Event>, ending: Ending) -> Vec<Event> {
+    events.push(Event::Finalizing { ending });
+    if !run.spec.finalizer {
+        events.push(finished());
+    }
+    events
+}
+
+/// What another process records for a run whose host is gone, and that host itself for one that
+/// it lost from sight: the run is wanted again, after a pause that grows with the number of hosts
+/// that died with it. Empty if nobody holds it.
+///
+/// It fails if it is not to be continued, or if too many hosts died. One that was being cancelled
+/// ends so: its guest is gone.
 #[must_use]
-pub fn interrupt(run: &Run) -> Vec<Event> {
+pub fn lose(run: &Run, now: Timestamp) -> Vec<Event> {
+    let Hold::Host { host } = &run.state.hold else { return Vec::new() };
+    let (in_a_row, total) = run.state.crashes;
+    let pause = CRASH_PAUSE.0.saturating_mul(1 << in_a_row.min(16)).min(CRASH_PAUSE.1);
+    let lost = |pause: Duration| Event::Lost {
+        host: host.clone(),
+        epoch: run.state.epoch + 1,
+        not_before: if pause.is_zero() { Timestamp(0) } else { now.plus(pause) },
+        crashed: true,
+        ran_ms: run.state.ran_ms,
+    };
     match &run.state.lifecycle {
-        Lifecycle::Running { .. } => vec![Event::Finalizing { ending: interrupted() }, finished()],
-        Lifecycle::Canceling { by, .. } => {
-            vec![Event::Finalizing { ending: Ending::canceled(*by) }, finished()]
+        Lifecycle::Running { .. } if !run.spec.durable => {
+            ended(run, vec![lost(Duration::ZERO)], interrupted())
         }
-        Lifecycle::Finalizing { .. } => vec![finished()],
+        // The host that has just died counts.
+        Lifecycle::Running { .. }
+            if in_a_row + 1 >= CRASHES_IN_A_ROW_MAX || total + 1 >= CRASHES_MAX =>
+        {
+            let times = total + 1;
+            let mut ending = interrupted();
+            ending.error = ending.error.map(|text| format!("{text}, {times} times"));
+            ended(run, vec![lost(Duration::ZERO)], ending)
+        }
+        Lifecycle::Running { .. } => vec![lost(pause)],
+        Lifecycle::Canceling { by, .. } => {
+            ended(run, vec![lost(Duration::ZERO)], Ending::canceled(*by))
+        }
+        Lifecycle::Finalizing { finalizer_began, .. } if run.spec.finalizer && !finalizer_began => {
+            vec![lost(pause)]
+        }
+        Lifecycle::Finalizing { .. } => vec![lost(Duration::ZERO), finalizer_was_cut_off(run)],
         Lifecycle::Queued | Lifecycle::Blocked { .. } | Lifecycle::Ended { .. } => Vec::new(),
+    }
+}
+
+/// What a host records to give back a run that it stopped executing; empty if it does not hold it.
+///
+/// One that was being cancelled ends so: its guest is gone.
+#[must_use]
+pub fn release(run: &Run, ran_ms: u64, not_before: Timestamp) -> Vec<Event> {
+    let Hold::Host { host } = &run.state.hold else { return Vec::new() };
+    let released = Event::Lost {
+        host: host.clone(),
+        epoch: run.state.epoch + 1,
+        not_before,
+        crashed: false,
+        ran_ms,
+    };
+    match &run.state.lifecycle {
+        Lifecycle::Running { .. } | Lifecycle::Finalizing { .. } => vec![released],
+        Lifecycle::Canceling { by, .. } => ended(run, vec![released], Ending::canceled(*by)),
+        Lifecycle::Queued | Lifecycle::Blocked { .. } | Lifecycle::Ended { .. } => Vec::new(),
+    }
+}
+
+fn finalizer_was_cut_off(run: &Run) -> Event {
+    let error = "the host died while the finalizer was under way";
+    Event::Finished {
+        metadata: crate::message::Labels::new(),
+        finalizer_error: run.spec.finalizer.then(|| error.to_owned()),
     }
 }
 
@@ -78,13 +159,21 @@ pub fn end(run: &Run, pending: &[Event], outcome: Outcome) -> Vec<Event> {
         let reason = if ending.partial { ending.stop_reason } else { StopReason::AgentError };
         ending = Ending::failed(reason, "empty output");
     }
-    let mut events = pending.to_vec();
-    events.extend([Event::Finalizing { ending }, finished()]);
-    events
+    match run.status() {
+        // A finalizer was asked for by whoever fixed the outcome.
+        Status::Finalizing => Vec::new(),
+        Status::Queued
+        | Status::Running
+        | Status::Blocked
+        | Status::Canceling
+        | Status::Completed
+        | Status::Failed
+        | Status::Canceled => ended(run, pending.to_vec(), ending),
+    }
 }
 
 fn finished() -> Event {
-    Event::Finished { metadata: crate::message::Labels::new() }
+    Event::Finished { metadata: crate::message::Labels::new(), finalizer_error: None }
 }
 
 fn interrupted() -> Ending {
@@ -103,6 +192,13 @@ pub enum Outcome {
     Exhausted(TerminationReason),
     /// The agent returned an error.
     Error(PlannerError),
+    /// A plan step failed in a way that may pass, too often.
+    RetryAborted {
+        /// How often it was tried.
+        attempts: u32,
+        /// What went wrong the last time.
+        error: String,
+    },
     /// The planner decided what is not allowed.
     Refused(String),
     /// The component was stopped or broke its contract.
@@ -129,10 +225,19 @@ pub fn ending(run: &Run, outcome: Outcome) -> Ending {
         | Lifecycle::Finalizing { .. }
         | Lifecycle::Ended { .. } => None,
     };
-    let natural = natural_ending(run, outcome);
-    match canceled_by {
-        Some(by) if natural.stop_reason != StopReason::AgentError => Ending::canceled(by),
-        Some(_) | None => natural,
+    match (canceled_by, outcome) {
+        (Some(_), outcome @ Outcome::Error(_)) | (None, outcome) => natural_ending(run, outcome),
+        (
+            Some(by),
+            Outcome::Answered(_)
+            | Outcome::Partial(_)
+            | Outcome::Exhausted(_)
+            | Outcome::RetryAborted { .. }
+            | Outcome::Refused(_)
+            | Outcome::Failed(_)
+            | Outcome::PersistFailed(_)
+            | Outcome::HostFailed(_),
+        ) => Ending::canceled(by),
     }
 }
 
@@ -151,6 +256,10 @@ fn natural_ending(run: &Run, outcome: Outcome) -> Ending {
             }
             Ending::failed(StopReason::AgentError, text)
         }
+        Outcome::RetryAborted { attempts, error } => Ending::failed(
+            StopReason::RetryAborted,
+            format!("gave up after {attempts} attempts: {error}"),
+        ),
         Outcome::Refused(detail) => Ending::failed(StopReason::PlannerError, detail),
         Outcome::Failed(failure) => failed(run, failure),
         Outcome::PersistFailed(detail) => Ending::failed(StopReason::PersistFailed, detail),
@@ -171,6 +280,14 @@ fn failed(run: &Run, failure: CallFailure) -> Ending {
                 ),
             ),
             StopCause::Shutdown => Ending::canceled(StopReason::HostShutdown),
+            StopCause::Diverged => Ending::failed(
+                StopReason::ContractViolation,
+                format!("agent {agent}: a plan step {failure}"),
+            ),
+            StopCause::HandOver | StopCause::LeaseLost => Ending::failed(
+                StopReason::LeaseLost,
+                "the host could not say for too long that it lives",
+            ),
         },
         CallFailure::Deadline { limit_ms } => Ending::failed(
             StopReason::TurnTimeout,

@@ -76,6 +76,11 @@ pub const WALL_DEFAULT: Duration = Duration::from_secs(20 * 60);
 /// Longest run: thirty days, for those that wait for people.
 pub const WALL_MAX: Duration = Duration::from_secs(30 * 24 * 3_600);
 
+/// Most attempts at a plan step: each may ask a model for as much as the first did.
+pub const RETRY_ATTEMPTS_MAX: u32 = 10;
+/// Longest first pause between attempts; the pauses after it double, and `wall` bounds them all.
+pub const RETRY_PAUSE_MAX: Duration = Duration::from_secs(5 * 60);
+
 /// What one call may use, and some bounds of the run. All are enforced; none can be switched off.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {

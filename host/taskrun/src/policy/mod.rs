@@ -11,7 +11,8 @@
 //! script   = "models/fast.jsonl"
 //!
 //! [tool.workspace]
-//! component = "components/workspace.wasm"
+//! component   = "components/workspace.wasm"
+//! interrupted = "ask"                                  # a call cut off by a crash
 //!
 //! [agent.readonly_researcher]
 //! component = "components/researcher.wasm"
@@ -21,6 +22,12 @@
 //! deny      = ["workspace-write: **"]                  # linked, always refused
 //! limits    = { memory = "64MiB", call = "10s", tool_calls = 40 }
 //! budget    = { turns = 20, tokens = 200_000, wall = "20m" }
+//! retry     = { attempts = 3, pause = "1s" }
+//!
+//! [agent.lead]
+//! component = "components/lead.wasm"
+//! members   = ["readonly_researcher"]                  # may start runs of it
+//! durable   = false                                    # its own runs fail with their host
 //! ```
 
 mod check;
@@ -46,6 +53,8 @@ use std::fmt;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use crate::agents::{Interrupted, Retry};
+
 pub use error::{PolicyError, PolicyErrorKind, PolicyErrors, PolicyLoadError};
 pub use grants::{Decision, Grants, Preopen, Standing};
 pub use http::{HostPattern, HttpSelector, Scheme};
@@ -61,6 +70,9 @@ pub const POLICY_BYTES_MAX: usize = 1 << 20;
 /// Most rules of an agent: each is compared with each when the file is read, and a decision
 /// looks at all of them.
 pub const RULES_MAX: usize = 256;
+
+/// Most members of an agent: whoever decides to delegate, be it a model, chooses among all of them.
+pub const MEMBERS_MAX: usize = 256;
 
 /// Longest description of an agent, in bytes: it is shown in lists and to models.
 pub const DESCRIPTION_BYTES_MAX: usize = 1_024;
@@ -124,6 +136,9 @@ pub struct ToolPolicy {
     pub limits: Limits,
     /// Those of its limits that the file states.
     pub stated_limits: LimitSettings,
+    /// What becomes of a call that the death of its host cut off. Default [`Interrupted::Fail`].
+    /// Of no meaning for functions that are idempotent or read-only: those are called again.
+    pub interrupted: Interrupted,
     /// Of its table's header.
     pub location: Location,
 }
@@ -139,6 +154,10 @@ pub struct AgentPolicy {
     pub component: PathBuf,
     /// The tools it may call, in the order of the file. Default none.
     pub tools: Vec<ToolSelector>,
+    /// Agents that its runs may start runs of, each one of the policy's and named once, in the
+    /// order of the file; all of the policy's, itself included, if the file says `["*"]`. At most
+    /// [`MEMBERS_MAX`]. Default none.
+    pub members: Vec<String>,
     /// The model it gets when it names none; always one of the policy's.
     pub model: Option<String>,
     /// The folder that its rules about files start at, resolved. Default the workspace's root.
@@ -151,6 +170,12 @@ pub struct AgentPolicy {
     pub stated_limits: LimitSettings,
     /// What one of its runs may spend.
     pub budget: Budget,
+    /// Whether its runs are continued after the death of their host; otherwise they fail then.
+    /// Default `true`.
+    pub durable: bool,
+    /// How a plan step that failed in a way that may pass is tried again. At most
+    /// [`RETRY_ATTEMPTS_MAX`] attempts, the first pause at most [`RETRY_PAUSE_MAX`].
+    pub retry: Retry,
     /// Of its table's header.
     pub location: Location,
 }

@@ -10,15 +10,17 @@ use super::files::{FileUse, NamedFile};
 use super::location::Source;
 use super::parse_limits::{TOOL_LIMIT_KEYS, read_limits};
 use super::read::{Section, Text};
-use super::{ModelPolicy, POLICY_BYTES_MAX, Policy, Provider, ToolPolicy};
+use super::{Interrupted, ModelPolicy, POLICY_BYTES_MAX, Policy, Provider, ToolPolicy};
 
 const ROOT_KEYS: [&str; 5] = ["defaults", "workspace", "model", "tool", "agent"];
+
 /// What is being read: the file's folder, what the file has declared, and the files it names.
 pub(super) struct Reading<'t> {
     folder: &'t Path,
     pub(super) root: PathBuf,
     pub(super) models: Vec<&'t str>,
     pub(super) tools: Vec<&'t str>,
+    pub(super) agents: Vec<&'t str>,
     pub(super) files: Vec<NamedFile>,
 }
 
@@ -59,11 +61,13 @@ fn read_policy(file: &Section<'_, '_>, source: &Source) -> Policy {
         sections.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>()
     };
     let (model_names, tool_names) = (names(&model_sections), names(&tool_sections));
+    let agent_names = names(&agent_sections);
     let mut reading = Reading {
         folder,
         root: root.clone(),
         models: model_names.iter().map(String::as_str).collect(),
         tools: tool_names.iter().map(String::as_str).collect(),
+        agents: agent_names.iter().map(String::as_str).collect(),
         files,
     };
     // A thing with problems is left out: the policy as a whole is refused then.
@@ -145,7 +149,7 @@ impl Reading<'_> {
         match provider.value {
             "scripted" => {
                 section.expect_keys(&every_key);
-                let strict = section.flag("strict");
+                let strict = section.flag("strict").unwrap_or(false);
                 let script =
                     self.file(section, "script", "models/script.jsonl", FileUse::Script)?;
                 Some(Provider::Scripted { script, strict })
@@ -165,8 +169,9 @@ impl Reading<'_> {
     }
 
     fn tool(&mut self, name: &str, section: &Section<'_, '_>) -> Option<ToolPolicy> {
-        section.expect_keys(&["component", "limits"]);
+        section.expect_keys(&["component", "limits", "interrupted"]);
         let stated_limits = read_limits(section, TOOL_LIMIT_KEYS);
+        let interrupted = read_interrupted(section);
         let component =
             self.file(section, "component", "components/tool.wasm", FileUse::Component)?;
         Some(ToolPolicy {
@@ -174,6 +179,7 @@ impl Reading<'_> {
             component,
             limits: stated_limits.over_defaults(None),
             stated_limits,
+            interrupted,
             location: section.problems.source.locate(section.span.start),
         })
     }
@@ -193,6 +199,21 @@ impl Reading<'_> {
         let path = resolve(self.folder, text.value);
         self.files.push(NamedFile { path: path.clone(), span: text.span, usage });
         Some(path)
+    }
+}
+
+fn read_interrupted(section: &Section<'_, '_>) -> Interrupted {
+    let Some(text) = section.string("interrupted") else {
+        return Interrupted::default();
+    };
+    match text.value {
+        "fail" => Interrupted::Fail,
+        "ask" => Interrupted::Ask,
+        other => {
+            let kind = PolicyErrorKind::Unknown { what: "`interrupted` value", name: shown(other) };
+            section.report(text.span, kind, suggest(other, "values", ["fail", "ask"]));
+            Interrupted::default()
+        }
     }
 }
 

@@ -8,21 +8,24 @@ use super::files::{FileUse, NamedFile};
 use super::grants::Grants;
 use super::limits::TOOL_CALLS_DEFAULT;
 use super::parse::{Reading, is_path, report_bad_value, resolve};
-use super::parse_limits::{AGENT_LIMIT_KEYS, read_budget, read_limits};
+use super::parse_limits::{AGENT_LIMIT_KEYS, read_budget, read_limits, read_retry};
 use super::read::{Section, Text, is_function_name};
 use super::rule::{Capability, ModelSelector, Rule, Selector, Verdict, parse_rule};
-use super::{AgentPolicy, DESCRIPTION_BYTES_MAX, RULES_MAX, ToolSelector};
+use super::{AgentPolicy, DESCRIPTION_BYTES_MAX, MEMBERS_MAX, RULES_MAX, ToolSelector};
 
-const AGENT_KEYS: [&str; 9] = [
+const AGENT_KEYS: [&str; 12] = [
     "component",
     "description",
     "tools",
+    "members",
     "model",
     "workspace",
     "allow",
     "deny",
     "limits",
     "budget",
+    "durable",
+    "retry",
 ];
 
 impl Reading<'_> {
@@ -30,9 +33,12 @@ impl Reading<'_> {
         section.expect_keys(&AGENT_KEYS);
         let description = read_description(section);
         let tools = self.tool_selectors(section);
+        let members = self.members(section);
         let (model, grants) = self.grants(section);
         let stated_limits = read_limits(section, &AGENT_LIMIT_KEYS);
         let budget = read_budget(section);
+        let durable = section.flag("durable").unwrap_or(true);
+        let retry = read_retry(section);
         let workspace = self.agent_workspace(section);
         let component =
             self.file(section, "component", "components/agent.wasm", FileUse::Component)?;
@@ -41,6 +47,7 @@ impl Reading<'_> {
             description,
             component,
             tools,
+            members,
             model,
             workspace,
             location: grants.location.clone(),
@@ -48,6 +55,8 @@ impl Reading<'_> {
             limits: stated_limits.over_defaults(Some(TOOL_CALLS_DEFAULT)),
             stated_limits,
             budget,
+            durable,
+            retry,
         })
     }
 
@@ -101,7 +110,11 @@ impl Reading<'_> {
         };
         if !self.tools.contains(&tool) {
             let kind = PolicyErrorKind::Unknown { what: "tool", name: shown(tool) };
-            let help = suggest(tool, "tools", self.tools.iter().copied());
+            let help = if self.agents.contains(&tool) {
+                format!("`{tool}` is an agent: name it under `members`")
+            } else {
+                suggest(tool, "tools", self.tools.iter().copied())
+            };
             section.report(text.part(section.problems, 0, tool.len()), kind, help);
             return None;
         }
@@ -121,6 +134,54 @@ impl Reading<'_> {
         };
         let location = section.problems.source.locate(text.span.start);
         Some(ToolSelector { tool: tool.to_owned(), function, location })
+    }
+
+    fn members(&self, section: &Section<'_, '_>) -> Vec<String> {
+        let texts = section.strings("members");
+        let mut members: Vec<&Text<'_>> = Vec::new();
+        for text in &texts {
+            if text.value == "*" {
+                if let [_] = texts.as_slice() {
+                    return self.every_agent(section, text);
+                }
+                let help = "write [\"*\"] alone for all agents, or remove it";
+                report_bad_value(section, text, "member", "there are others beside it", help);
+            } else if !self.agents.contains(&text.value) {
+                self.report_no_agent(section, text);
+            } else if let Some(first) = members.iter().find(|first| first.value == text.value) {
+                let kind = PolicyErrorKind::Duplicate {
+                    text: text.value.to_owned(),
+                    first_text: first.value.to_owned(),
+                    first: section.problems.source.locate(first.span.start),
+                };
+                section.report(text.span.clone(), kind, "remove it");
+            } else if members.len() == MEMBERS_MAX {
+                report_too_many(section, text, format!("member {}", MEMBERS_MAX + 1));
+                break;
+            } else {
+                members.push(text);
+            }
+        }
+        members.into_iter().map(|text| text.value.to_owned()).collect()
+    }
+
+    fn every_agent(&self, section: &Section<'_, '_>, star: &Text<'_>) -> Vec<String> {
+        if self.agents.len() > MEMBERS_MAX {
+            report_too_many(section, star, format!("{} agents", self.agents.len()));
+            return Vec::new();
+        }
+        self.agents.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    fn report_no_agent(&self, section: &Section<'_, '_>, text: &Text<'_>) {
+        let tool = text.value.split_once('/').map_or(text.value, |(tool, _)| tool);
+        let help = if self.tools.contains(&tool) {
+            format!("`{tool}` is a tool: name its functions under `tools`")
+        } else {
+            suggest(text.value, "agents", self.agents.iter().copied())
+        };
+        let kind = PolicyErrorKind::Unknown { what: "agent", name: shown(text.value) };
+        section.report(text.part(section.problems, 0, text.value.len()), kind, help);
     }
 
     /// The agent's own model, and its rules with the one that the model implies.
@@ -161,6 +222,11 @@ impl Reading<'_> {
         let location = section.problems.source.locate(section.span.start);
         (model.map(|text| text.value.to_owned()), Grants { rules, location })
     }
+}
+
+fn report_too_many(section: &Section<'_, '_>, text: &Text<'_>, value: String) {
+    let kind = PolicyErrorKind::OutOfRange { key: "members".to_owned(), value };
+    section.report(text.span.clone(), kind, format!("name at most {MEMBERS_MAX} agents"));
 }
 
 fn implied_rule(section: &Section<'_, '_>, model: &Text<'_>) -> Rule {

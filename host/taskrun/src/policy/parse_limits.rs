@@ -1,4 +1,4 @@
-//! From `limits` and `budget` to what a call and a run may use.
+//! From `limits`, `budget` and `retry` to what a call and a run may use.
 
 use std::time::Duration;
 
@@ -7,8 +7,9 @@ use super::limits::{CALL_MAX, EVENTS_MAX, GRACE_MAX, HOST_CALL_BYTES_MAX, HOST_C
 use super::limits::{
     LOG_BYTES_MAX, MEMORY_BYTES_MAX, MEMORY_BYTES_MIN, RESULT_BYTES_MAX, STEP_MAX,
 };
-use super::limits::{TABLE_ELEMENTS_MAX, TOOL_CALLS_MAX};
+use super::limits::{RETRY_ATTEMPTS_MAX, RETRY_PAUSE_MAX, TABLE_ELEMENTS_MAX, TOOL_CALLS_MAX};
 use super::read::Section;
+use crate::agents::Retry;
 
 /// The last two are for agents only.
 pub(super) const AGENT_LIMIT_KEYS: [&str; 11] = [
@@ -58,4 +59,16 @@ pub(super) fn read_budget(section: &Section<'_, '_>) -> Budget {
     budget.wall =
         table.duration("wall", Duration::from_millis(1)..=limits::WALL_MAX).or(budget.wall);
     budget
+}
+
+pub(super) fn read_retry(section: &Section<'_, '_>) -> Retry {
+    let default = Retry::default();
+    let Some(table) = section.section("retry") else {
+        return default;
+    };
+    table.expect_keys(&["attempts", "pause"]);
+    Retry {
+        attempts: table.count("attempts", 1..=RETRY_ATTEMPTS_MAX).unwrap_or(default.attempts),
+        pause: table.duration("pause", Duration::ZERO..=RETRY_PAUSE_MAX).unwrap_or(default.pause),
+    }
 }

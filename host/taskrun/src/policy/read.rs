@@ -12,10 +12,9 @@ use super::quantity::{BadQuantity, ShowDuration, ShowSize, parse_duration, parse
 
 /// Keys of the design that no version enforces so far, each with what to do about it. They are
 /// refused, not ignored: a rule that is written down and not enforced is worse than none.
-const UNAVAILABLE_KEYS: [(&str, &str); 5] = [
+const UNAVAILABLE_KEYS: [(&str, &str); 4] = [
     ("ask", "remove it, and write each of its rules under `allow` or `deny`"),
-    ("ask_timeout", "remove it: there is nobody to ask"),
-    ("members", "remove it: an agent cannot delegate"),
+    ("ask_timeout", "remove it: no rule asks anybody"),
     ("usd", "remove it, and bound `tokens` instead"),
     ("base_url", "remove it: there is no provider that connects anywhere"),
 ];
@@ -189,15 +188,14 @@ impl<'t, 's> Section<'t, 's> {
         Some(Text { value: text, span: value.span() })
     }
 
-    /// The truth value under `key`; `false` if absent.
-    pub(super) fn flag(&self, key: &'static str) -> bool {
-        let Some(value) = self.table.get(key) else {
-            return false;
-        };
-        value.get_ref().as_bool().unwrap_or_else(|| {
+    /// The truth value under `key`; `None` if absent or wrong.
+    pub(super) fn flag(&self, key: &'static str) -> Option<bool> {
+        let value = self.table.get(key)?;
+        let flag = value.get_ref().as_bool();
+        if flag.is_none() {
             self.wrong_type(key, "`true` or `false`", value);
-            false
-        })
+        }
+        flag
     }
 
     /// The whole number under `key`; `None` if absent or wrong.

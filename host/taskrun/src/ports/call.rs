@@ -4,7 +4,9 @@
 //! is more than arithmetic goes through it: so policy, budget, journal and cancellation sit on
 //! one path.
 
+mod model_calls;
 mod stop;
+mod tape;
 #[cfg(test)]
 mod tests;
 
@@ -14,14 +16,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures::StreamExt;
 use serde::{Deserialize, Serialize};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 
+pub use model_calls::Answering;
 pub use stop::{CallFailure, Interrupt, StopCause, StopSignal};
+pub use tape::Tape;
 
-use super::model::ModelStream;
-use super::model::{Chunk, Collected, Completion, CompletionRequest, Model, ModelError};
+use self::tape::Played;
+use super::model::{Model, ModelError};
 use super::tool::ToolSpec;
 use crate::event::Event;
 use crate::message::{Labels, LogLevel, Message, Usage};
@@ -139,6 +142,11 @@ pub struct CallScopeParts {
     pub limits: ScopeLimits,
     /// Woken when there are events to be journalled.
     pub wake: Arc<Notify>,
+    /// Woken when there are events that a guest waits for to be durable. `None` for calls that are
+    /// not done again: then nothing that they are given is recorded.
+    pub journal: Option<Arc<Notify>>,
+    /// What was recorded of the call when it was made before.
+    pub tape: Option<Tape>,
 }
 
 /// What one call may reach. One for each call.
@@ -160,6 +168,34 @@ struct Open {
     state: BTreeMap<String, String>,
     /// The last value of each key that was set or removed.
     changes: BTreeMap<String, Option<String>>,
+    tape: Option<Tape>,
+    divergence: Option<(String, String)>,
+    model_calls: u32,
+    /// Times that were told and are not recorded, each with how often in a row.
+    readings: Vec<(Timestamp, u32)>,
+    /// Different times among all of those that were recorded.
+    times_recorded: u32,
+    /// Times that were told, and events that were emitted, in all.
+    told: u32,
+    emitted: u32,
+    began: Option<Timestamp>,
+    elapsed: Duration,
+    waiting: Vec<oneshot::Sender<()>>,
+}
+
+impl Open {
+    /// The times that were told and are not recorded, as an event.
+    fn take_readings(&mut self) -> Option<Event> {
+        let readings = std::mem::take(&mut self.readings);
+        (!readings.is_empty()).then_some(Event::ClockRead { readings })
+    }
+
+    /// Says that what the tape had left is void. What is told from now on stands behind that.
+    fn restart(&mut self, turn: u32) {
+        let before = self.take_readings();
+        self.events.extend(before);
+        self.events.push(Event::StepRestarted { turn, kept: (self.emitted, self.told) });
+    }
 }
 
 impl fmt::Debug for CallScope {
@@ -173,7 +209,11 @@ impl CallScope {
     #[must_use]
     pub fn new(mut parts: CallScopeParts) -> Self {
         let started = parts.clock.monotonic();
-        let open = Open { state: std::mem::take(&mut parts.state), ..Open::default() };
+        let open = Open {
+            state: std::mem::take(&mut parts.state),
+            tape: parts.tape.take(),
+            ..Open::default()
+        };
         Self { parts, started, open: Mutex::new(open), dropped: AtomicU32::new(0) }
     }
 
@@ -221,7 +261,39 @@ impl CallScope {
     /// The time of day.
     #[must_use]
     pub fn now(&self) -> Timestamp {
-        self.parts.clock.now()
+        if !self.is_journalled() {
+            return self.parts.clock.now();
+        }
+        let mut open = self.open();
+        open.told = open.told.saturating_add(1);
+        if let Some(time) = open.tape.as_mut().and_then(Tape::time) {
+            return time;
+        }
+        let now = self.parts.clock.now();
+        let resolution = resolution_ms(open.times_recorded);
+        match open.readings.last_mut() {
+            Some((last, times)) if last.0.abs_diff(now.0) < resolution => {
+                *times = times.saturating_add(1);
+                return *last;
+            }
+            Some(_) | None => open.readings.push((now, 1)),
+        }
+        open.times_recorded = open.times_recorded.saturating_add(1);
+        now
+    }
+
+    /// How long the call has been under way, for the guest: made from what [`Self::now`] tells, so
+    /// that a step that runs again measures the same.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        if !self.is_journalled() {
+            return self.parts.clock.monotonic().saturating_sub(self.started);
+        }
+        let now = self.now();
+        let mut open = self.open();
+        let began = *open.began.get_or_insert(now);
+        open.elapsed = open.elapsed.max(now.since(began));
+        open.elapsed
     }
 
     /// Random bytes, at most [`RANDOM_BYTES_MAX`] of them.
@@ -240,6 +312,10 @@ impl CallScope {
     pub async fn sleep(&self, duration: Duration) -> bool {
         if self.parts.stop.is_asked() {
             self.parts.clock.sleep(duration).await;
+            return true;
+        }
+        // A step that did more after its sleep has slept.
+        if self.open().tape.as_ref().is_some_and(|tape| !tape.is_over()) {
             return true;
         }
         tokio::select! {
@@ -263,9 +339,20 @@ impl CallScope {
         }
         open.recorded += 1;
         open.bytes += size;
-        open.events.push(event);
-        drop(open);
-        self.parts.wake.notify_one();
+        open.emitted += 1;
+        let played = open.tape.as_mut().map_or(Played::New, |tape| tape.play(&event));
+        match played {
+            Played::Same => {}
+            Played::New => {
+                open.events.push(event);
+                drop(open);
+                self.parts.wake.notify_one();
+            }
+            Played::Other(recorded) => {
+                drop(open);
+                self.diverged(&format!("{recorded:?}"), &format!("{event:?}"));
+            }
+        }
     }
 
     /// Writes a line of the guest into the log, cut at [`LOG_LINE_BYTES_MAX`].
@@ -321,82 +408,38 @@ impl CallScope {
         Ok(())
     }
 
-    /// Asks a model and waits for the whole answer.
-    ///
-    /// # Errors
-    /// Those of [`Self::stream`] and of the stream.
-    ///
-    /// # Cancel safety
-    /// Dropping the future cancels the provider's request.
-    pub async fn complete(&self, request: CompletionRequest) -> Result<Completion, ModelError> {
-        let mut stream = self.stream(request).await?;
-        let mut collected = Collected::default();
-        loop {
-            match self.next_chunk(&mut stream).await {
-                Some(chunk) => {
-                    if let Some(done) = collected.push(chunk?) {
-                        return Ok(done);
-                    }
-                }
-                None => return Err(ModelError::Unavailable("the answer was cut off".into())),
-            }
-        }
+    /// Whether what the call was given is recorded, so that it can be given the same again.
+    fn is_journalled(&self) -> bool {
+        self.parts.journal.is_some()
     }
 
-    /// Asks a model. Read the answer with [`Self::next_chunk`], which accounts for it.
-    ///
-    /// # Errors
-    /// [`ModelError::Denied`] if no rule allows the model, [`ModelError::Budget`] if no tokens
-    /// are left, [`ModelError::Canceled`] if the run is being stopped, or the provider's.
-    pub async fn stream(&self, request: CompletionRequest) -> Result<Answering, ModelError> {
-        let models = self.parts.models.as_ref();
-        let models = models.ok_or_else(|| ModelError::Denied("tools have no models".to_owned()))?;
-        let model = Arc::clone(models.choose(request.model.as_deref())?);
-        if let Some(tokens) = self.parts.remaining.tokens {
-            let used = self.open().usage.unwrap_or_default().total_tokens;
-            if used >= tokens {
-                return Err(ModelError::Budget("no tokens are left".to_owned()));
-            }
-        }
-        tokio::select! {
-            biased;
-            () = self.parts.stop.asked() => Err(ModelError::Canceled),
-            stream = model.stream(request) => {
-                Ok(Answering { stream: stream?, collected: Collected::default() })
-            }
-        }
-    }
-
-    /// The next chunk of a model's answer; `None` after the last.
-    pub async fn next_chunk(&self, answer: &mut Answering) -> Option<Result<Chunk, ModelError>> {
-        let chunk = tokio::select! {
-            biased;
-            () = self.parts.stop.asked() => return Some(Err(ModelError::Canceled)),
-            chunk = answer.stream.next() => chunk?,
-        };
-        if let Ok(chunk) = &chunk
-            && let Some(completion) = answer.collected.push(chunk.clone())
+    /// Puts an event of the host into the journal and returns when it is durable, or when nobody
+    /// is there to make it so.
+    async fn record_durably(&self, event: Event) {
+        let Some(urgent) = &self.parts.journal else { return };
+        let (sender, durable) = oneshot::channel();
         {
-            self.open().answer = Some(completion.message);
+            let mut open = self.open();
+            open.events.push(event);
+            open.waiting.push(sender);
         }
-        match &chunk {
-            Ok(Chunk::Usage(usage)) => self.add_usage(*usage),
-            Ok(Chunk::Stop { model, .. }) => self.open().model = Some(model.clone()),
-            Ok(
-                Chunk::Text(_)
-                | Chunk::Thinking(_)
-                | Chunk::ToolCallDelta { .. }
-                | Chunk::ToolCall(_),
-            )
-            | Err(_) => {}
-        }
-        Some(chunk)
+        urgent.notify_one();
+        // An error means that the driver is gone or lost the run: then nothing waits for anything.
+        durable.await.ok();
     }
 
-    /// Takes the events recorded since the last time, in order.
+    /// Takes the events recorded since the last time, in order, after the times that the call was
+    /// told before them.
     #[must_use]
-    pub fn take_events(&self) -> Vec<Event> {
-        std::mem::take(&mut self.open().events)
+    pub fn take_events(&self) -> Taken {
+        let mut open = self.open();
+        let mut events = std::mem::take(&mut open.events);
+        if !events.is_empty() {
+            let restart = events.iter().rposition(|e| matches!(e, Event::StepRestarted { .. }));
+            let place = restart.map_or(0, |at| at + 1);
+            events.splice(place..place, open.take_readings());
+        }
+        Taken { events, waiting: Durable(std::mem::take(&mut open.waiting)) }
     }
 
     /// Ends the scope: what is left in it for the journal.
@@ -410,14 +453,40 @@ impl CallScope {
             model: open.model.take(),
             answer: open.answer.take(),
             state_changes: std::mem::take(&mut open.changes).into_iter().collect(),
+            divergence: open.divergence.take().or_else(|| {
+                let left = open.tape.as_ref().and_then(Tape::left);
+                left.map(|left| (left, "the end of the step".to_owned()))
+            }),
         }
     }
 }
 
-/// A model's answer on its way to a guest. Dropping it cancels the provider's request.
-pub struct Answering {
-    stream: ModelStream,
-    collected: Collected,
+/// Events of a call that is under way.
+#[derive(Debug)]
+pub struct Taken {
+    /// The events, in order.
+    pub events: Vec<Event>,
+    /// Whoever waits for them to be durable.
+    pub waiting: Durable,
+}
+
+/// Guests that wait until what was taken is durable. Dropping it lets them go on as well.
+#[derive(Debug, Default)]
+pub struct Durable(Vec<oneshot::Sender<()>>);
+
+impl Durable {
+    /// Adds others.
+    pub fn join(&mut self, mut others: Self) {
+        self.0.append(&mut others.0);
+    }
+
+    /// Says that it is.
+    pub fn settle(self) {
+        for sender in self.0 {
+            // Whoever was stopped meanwhile does not listen.
+            sender.send(()).ok();
+        }
+    }
 }
 
 /// What a call left behind.
@@ -435,6 +504,15 @@ pub struct ScopeEnd {
     pub answer: Option<Message>,
     /// Keys that were set, or removed, with their last value, sorted.
     pub state_changes: Vec<(String, Option<String>)>,
+    /// What the tape says and what the call did instead.
+    pub divergence: Option<(String, String)>,
+}
+
+/// Milliseconds that lie between two times that a step is told, after so many different ones: one
+/// at first, and twice as many after each thousand. So whoever waits by looking at the clock all
+/// the time writes a few thousand times into the journal and not one for each millisecond.
+fn resolution_ms(recorded: u32) -> u64 {
+    1 << (recorded / 1_000).min(16)
 }
 
 /// The longest prefix of `text` of at most `max` bytes that ends between characters.

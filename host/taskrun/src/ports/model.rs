@@ -107,7 +107,8 @@ pub struct Completion {
 }
 
 /// Why there is no answer.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ModelError {
     /// The policy does not give this agent that model.
     #[error("{0}")]

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::call::{CallFailure, CallScope, RunContext};
 use super::tool::ToolOutput;
 use crate::message::{Bounds, Labels, Message, Telemetry};
+use crate::run::Ending;
 
 /// Something that decides what a run does next: an agent's component, or a scripted stand-in.
 #[async_trait]
@@ -18,6 +19,24 @@ pub trait Planner: Send + Sync {
 
     /// Whether the code can hear that it is asked to stop; if not, it is given no grace.
     fn hears_cancellation(&self) -> bool;
+
+    /// Whether the code has a finalizer.
+    fn has_finalizer(&self) -> bool;
+
+    /// Lets the code add to the metadata of a run whose outcome is fixed, in a fresh instance.
+    /// Asked once for each run, and only where [`Self::has_finalizer`].
+    ///
+    /// # Errors
+    /// [`CallFailure`] when the guest was stopped or broke its contract. An error that the agent
+    /// itself returned is the inner `Err`.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the instance at once.
+    async fn finalize(
+        &self,
+        input: FinalizeInput,
+        scope: Arc<CallScope>,
+    ) -> Result<Result<Labels, PlannerError>, CallFailure>;
 
     /// Decides one step, in a fresh instance. When this returns, the instance is gone, however
     /// it ended.
@@ -33,6 +52,19 @@ pub trait Planner: Send + Sync {
         input: PlanInput,
         scope: Arc<CallScope>,
     ) -> Result<Result<PlanResult, PlannerError>, CallFailure>;
+}
+
+/// Input of a finalizer.
+#[derive(Clone, Debug)]
+pub struct FinalizeInput {
+    /// The run.
+    pub run: RunContext,
+    /// How the run will end.
+    pub ending: Ending,
+    /// The answer, as far as it is shown with the run.
+    pub result: Option<String>,
+    /// Metadata that the run was started with.
+    pub metadata: Labels,
 }
 
 /// Input of a plan step.
@@ -174,6 +206,19 @@ pub enum AwaitItem {
         id: String,
         /// The calls.
         items: Vec<ExternalTool>,
+    },
+    /// Consent to a tool call. Only the host asks this.
+    Confirmation {
+        /// Unique among the run's awaits.
+        id: String,
+        /// What is asked.
+        question: String,
+        /// Tool to be called.
+        tool_name: String,
+        /// Its call.
+        tool_call_id: String,
+        /// The call's arguments, as JSON.
+        payload: String,
     },
 }
 

@@ -16,6 +16,15 @@ use crate::run::Run;
 use crate::time::Timestamp;
 
 /// Journal, records and queue.
+///
+/// Beside what it is told to keep, a store maintains three things by itself, each in the
+/// transaction that gives rise to it:
+/// - a run that waits for other runs ([`crate::run::Hold::Runs`]) becomes wanted, in the lane of
+///   those that resume, when enough of them have ended. Its record does not change; whoever
+///   claims it looks for itself;
+/// - a wanted run whose tree has no slot left, or which is serial and not the first of its
+///   session, is passed over until there is one;
+/// - a run that is cancelled, claimed or ended waits for nothing any more.
 #[async_trait]
 pub trait Store: Send + Sync {
     /// Keeps a new run with its first events. Nothing is kept unless the answer is
@@ -34,8 +43,9 @@ pub trait Store: Send + Sync {
     /// [`StoreError`]; the events may then be kept only after [`StoreError::Unknown`].
     async fn append(&self, append: Append) -> Result<Appended, StoreError>;
 
-    /// Takes queued runs for a host, highest priority first, then oldest first, and records
-    /// [`crate::machine::decide::claim`] for each. No run is given to two hosts.
+    /// Takes wanted runs for a host and records [`crate::machine::decide::claim`] for each: those
+    /// that resume before those that never began, then highest priority first, then in the order
+    /// of acceptance. No run is given to two hosts, and no tree gets more slots than allowed.
     ///
     /// # Errors
     /// [`StoreError`]; runs may then be claimed only after [`StoreError::Unknown`].
@@ -74,32 +84,84 @@ pub trait Store: Send + Sync {
     /// Dropping the future gives up the wait.
     async fn changed(&self, id: &RunId, after: Seq);
 
-    /// Returns when there may be queued work, whichever process queued it. May return early;
-    /// never later than a second after the fact.
+    /// Returns when there may be wanted runs, whichever process made them so, or when the time of
+    /// one has come. May return early; never later than a second after the fact.
     ///
     /// # Cancel safety
     /// Dropping the future gives up the wait.
     async fn work(&self);
+
+    /// Removes runs that ended before a time, oldest first, with everything that belongs to them:
+    /// journals, labels, idempotency keys. A run under which another one is still open stays.
+    /// One call is one transaction.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn remove(&self, removal: Removal) -> Result<Removed, StoreError>;
+}
+
+/// The sessions from which runs are started, and what happens in them.
+///
+/// A session need not be created to be used; a name that was never mentioned is an open session.
+#[async_trait]
+pub trait Sessions: Send + Sync {
+    /// Makes a session known. Repeated, it changes nothing and gives what is there.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn open_session(&self, session: Session) -> Result<Session, StoreError>;
+
+    /// Ends a session, made known or not: no run is created in it any more. Repeated, it changes
+    /// nothing; the first end counts.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn end_session(&self, key: &SessionKey, at: Timestamp) -> Result<Session, StoreError>;
+
+    /// What is known of a session.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn session(&self, key: &SessionKey) -> Result<Option<Session>, StoreError>;
+
+    /// Events of all runs of a session after a place, in the order in which they became durable,
+    /// at most `limit`. Place 0 is the beginning.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn read_session(
+        &self,
+        key: &SessionKey,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<SessionEvent>, StoreError>;
+
+    /// Returns when there may be events of a session after a place. May return early; never later
+    /// than a second after the fact.
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives up the wait.
+    async fn session_changed(&self, key: &SessionKey, after: u64);
 }
 
 /// The processes that share a store.
 #[async_trait]
 pub trait Hosts: Send + Sync {
-    /// Enters a host into the list; from now on its heart beats without the caller's doing,
-    /// every [`HEARTBEAT`], on a thread that no executor can starve.
+    /// Enters a host into the list; from now on its heart beats without the caller's doing, six
+    /// times in its lease, on a thread that no executor can starve.
     ///
     /// # Errors
     /// [`StoreError`].
     async fn register(&self, host: Host) -> Result<(), StoreError>;
 
-    /// Takes a host out of the list, if no queued run waits for its policy and it holds none;
+    /// Takes a host out of the list, if no wanted run waits for its policy and it holds none;
     /// says whether it is out. So work that was queued while the host lived is never left lying.
     ///
     /// # Errors
     /// [`StoreError`].
     async fn retire(&self, host: &HostId) -> Result<bool, StoreError>;
 
-    /// The hosts that live: their process exists and their heart beat within [`HOST_STALE`].
+    /// The hosts that live: their process exists and their heart beat within their lease.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -110,12 +172,29 @@ pub trait Hosts: Send + Sync {
     /// # Errors
     /// [`StoreError`].
     async fn orphans(&self, limit: usize) -> Result<Vec<Run>, StoreError>;
+
+    /// Runs that a host holds after `after` in the order of their ids, at most `limit`.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn held(
+        &self,
+        host: &HostId,
+        after: Option<&RunId>,
+        limit: usize,
+    ) -> Result<Vec<Run>, StoreError>;
+
+    /// How long ago the last heartbeat of a host of this process was sent that was written; time
+    /// in which the process stood still counts. `None` for a host that is none of this process.
+    ///
+    /// A host whose answer comes near its lease may be taken for dead: it begins nothing more.
+    fn silence(&self, host: &HostId) -> Option<Duration>;
 }
 
-/// How often a host says that it lives.
-pub const HEARTBEAT: Duration = Duration::from_secs(5);
-/// After what silence a host counts as dead: six missed beats.
-pub const HOST_STALE: Duration = Duration::from_secs(30);
+/// After what silence a host counts as dead, unless it says otherwise of itself.
+pub const LEASE: Duration = Duration::from_secs(30);
+/// Beats in one lease, so that a few may be late: every 5 s in the usual one.
+pub const BEATS_PER_LEASE: u32 = 6;
 
 /// A host process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,6 +207,10 @@ pub struct Host {
     pub policy_digest: String,
     /// When it began.
     pub started_at: Timestamp,
+    /// Runs that it executes at once.
+    pub slots: u32,
+    /// After what silence it counts as dead.
+    pub lease: Duration,
 }
 
 /// A run to be kept.
@@ -139,6 +222,26 @@ pub struct NewRun {
     pub events: Vec<Recorded>,
     /// Makes a repeated request harmless.
     pub idempotency: Option<Idempotency>,
+    /// What has to hold for it to be kept; checked in the same transaction.
+    pub admission: Admission,
+}
+
+/// Bounds on what is accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Admission {
+    /// Most runs of a tenant that wait to begin, under one policy.
+    pub queue_max: u64,
+    /// Most runs of one tree, ended ones included.
+    pub tree_max: u64,
+    /// If set, the run is kept only if it can begin at once as far as the store knows: nothing is
+    /// before it in the queue, its tree has one of so many slots left, and so have the living
+    /// hosts of its policy, if there are any.
+    pub at_once: Option<u32>,
+}
+
+impl Admission {
+    /// No bounds.
+    pub const UNBOUNDED: Self = Self { queue_max: u64::MAX, tree_max: u64::MAX, at_once: None };
 }
 
 /// A caller's key for a request, unique in its tenant.
@@ -148,6 +251,9 @@ pub struct Idempotency {
     pub key: String,
     /// Digest of the request; the same key with another one is a mistake of the caller.
     pub fingerprint: String,
+    /// If set, the key stands for the result and not for the run: it counts only once its run is
+    /// completed, and only if that was not before this time. Otherwise it is given to the new run.
+    pub completed_since: Option<Timestamp>,
 }
 
 /// What became of a new run.
@@ -159,6 +265,23 @@ pub enum Created {
     Repeated(Box<Run>),
     /// The id, or the idempotency key with another request, belongs to this run.
     Taken(RunId),
+    /// It would have to wait, and may not, or one of the bounds is met.
+    Full(Full),
+    /// The session it would belong to has ended.
+    SessionEnded,
+    /// The run it would be started by is not there, has ended, or is about to.
+    ParentEnded,
+}
+
+/// A bound that keeps a run from being accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Full {
+    /// [`Admission::queue_max`].
+    Queue,
+    /// [`Admission::tree_max`].
+    Tree,
+    /// [`Admission::at_once`].
+    Slots,
 }
 
 /// Events to be added.
@@ -185,6 +308,8 @@ pub enum Appended {
     Fenced(u64),
     /// There is no such run.
     Missing,
+    /// The run would wait for runs one of which waits for it, or for itself.
+    Cycle,
 }
 
 /// A wish for work.
@@ -196,8 +321,71 @@ pub struct Claim {
     pub policy_digest: String,
     /// Most runs to take.
     pub limit: usize,
+    /// Most runs of one tree that are held at once, by whichever hosts.
+    pub tree_slots: u32,
     /// The time to be recorded.
     pub now: Timestamp,
+}
+
+/// Names a session.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SessionKey {
+    /// Its tenant.
+    pub tenant: String,
+    /// Its id, as in [`crate::run::RunSpec::parent_session_id`].
+    pub id: String,
+}
+
+/// A session from which runs are started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Session {
+    /// Its name.
+    pub key: SessionKey,
+    /// Whose it is.
+    pub owner_user_id: Option<String>,
+    /// When it was made known.
+    pub created_at: Timestamp,
+    /// When it ended.
+    pub ended_at: Option<Timestamp>,
+}
+
+/// An event of a session.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SessionEvent {
+    /// Its place among all events of the store; grows, with gaps.
+    pub place: u64,
+    /// Its run.
+    pub run: RunId,
+    /// The event.
+    pub recorded: Recorded,
+}
+
+/// Which runs are to be removed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Removal {
+    /// Only of this tenant.
+    pub tenant: Option<String>,
+    /// Only of this session.
+    pub session: Option<String>,
+    /// Only those that ended before.
+    pub before: Timestamp,
+    /// Most runs to remove.
+    pub limit: usize,
+    /// Remove nothing, only say what would be.
+    pub dry_run: bool,
+}
+
+/// What was removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Removed {
+    /// Runs.
+    pub runs: u64,
+    /// Their events.
+    pub events: u64,
+    /// Bytes of those.
+    pub bytes: u64,
+    /// Runs that are old enough and stay, as one under them is still open.
+    pub kept: u64,
 }
 
 /// Why a store could not do its work.

@@ -7,7 +7,9 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use super::call::{CallFailure, CallScope};
+use crate::ids::RunId;
 use crate::message::{Bounds, Labels, RetryHint, Telemetry, ToolError};
+use crate::run::WaitMode;
 
 /// Something that answers tool calls: a tool's component under one agent's grants, or a stand-in.
 #[async_trait]
@@ -34,7 +36,38 @@ pub trait Tool: Send + Sync {
         &self,
         call: ToolCall,
         scope: Arc<CallScope>,
-    ) -> Result<Result<ToolValue, ToolFailure>, CallFailure>;
+    ) -> Result<Result<ToolReply, ToolFailure>, CallFailure>;
+}
+
+/// What a call gave.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ToolReply {
+    /// Its result.
+    Value(Box<ToolValue>),
+    /// Nothing yet: the run gives up its slot and waits, and what it waited for is the result.
+    /// Only tools of the host itself answer so.
+    Park(ToolWait),
+}
+
+/// What a tool call waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ToolWait {
+    /// Other runs. The result is a list of `{"run_id","status","result","error"}` in this order.
+    Runs {
+        /// The runs.
+        runs: Vec<RunId>,
+        /// Whether one of them is enough.
+        mode: WaitMode,
+        /// Longest wait; then the result says how the runs stand.
+        timeout: Option<Duration>,
+    },
+    /// A person. The result is the answer, as a JSON string.
+    Person {
+        /// What is asked.
+        question: String,
+        /// Longest wait; then the call fails.
+        timeout: Option<Duration>,
+    },
 }
 
 /// Promises a tool makes about a function; the host acts on them.
@@ -101,7 +134,7 @@ pub struct ToolCall {
     pub labels: Labels,
 }
 
-/// What a call gave.
+/// The result of a call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolValue {
     /// The result, as JSON.
@@ -135,6 +168,26 @@ pub enum ToolOutcome {
 }
 
 impl ToolOutput {
+    /// An output without anything beside its outcome.
+    #[must_use]
+    pub fn plain(name: &str, tool_call_id: &str, payload: &str, outcome: ToolOutcome) -> Self {
+        let result_bytes = match &outcome {
+            ToolOutcome::Value(value) => value.len() as u64,
+            ToolOutcome::Failure(_) => 0,
+        };
+        Self {
+            name: name.to_owned(),
+            tool_call_id: tool_call_id.to_owned(),
+            payload: payload.to_owned(),
+            outcome,
+            result_bytes,
+            result_omitted: None,
+            server_data: None,
+            bounds: None,
+            telemetry: None,
+        }
+    }
+
     /// Bytes of everything in it that somebody outside wrote.
     #[must_use]
     pub fn bytes(&self) -> usize {

@@ -454,7 +454,7 @@ pub mod taskrun {
                 pub owner_user_id: _rt::String,
                 pub app_name: Option<_rt::String>,
                 pub agent_name: _rt::String,
-                /// Number of the turn, from 1.
+                /// Number of the turn, from 1; 0 before the first.
                 pub turn: u32,
                 /// Number of the attempt at this turn, from 1.
                 pub attempt: u32,

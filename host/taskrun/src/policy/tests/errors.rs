@@ -5,7 +5,9 @@
 
 use std::path::Path;
 
-use super::super::{DESCRIPTION_BYTES_MAX, POLICY_BYTES_MAX, Policy, PolicyErrorKind, RULES_MAX};
+use super::super::{
+    DESCRIPTION_BYTES_MAX, MEMBERS_MAX, POLICY_BYTES_MAX, Policy, PolicyErrorKind, RULES_MAX,
+};
 use super::{parse, with_agent};
 
 /// Checks each case of a table; `policy` makes a whole policy from the text of a case.
@@ -62,6 +64,8 @@ fn a_span_marks_exactly_the_wrong_part_of_the_text() {
         ("allow = [\"\\u0077rokspace-read: **\"]", "\"\\u0077rokspace-read: **\""),
         ("allow = ['''wrokspace-read: **''']", "'''wrokspace-read: **'''"),
         ("tools = [\"workspce/list\"]", "workspce"),
+        ("members = [\"b\"]", "b"),
+        ("retry = { pause = \"1 s\" }", "\"1 s\""),
         ("lmits = {}", "lmits"),
         ("limits = { call = \"10 s\" }", "\"10 s\""),
     ];
@@ -100,6 +104,20 @@ fn a_policy_beyond_its_bounds_is_refused() {
     };
     assert!(parse(&rules(RULES_MAX)).is_ok());
     assert_eq!(parse(&rules(RULES_MAX + 1)).unwrap_err().errors.len(), 1);
+
+    // The agent `a` counts as one of them all.
+    let agents = |count: usize, members: &str| {
+        let others = (1..count).map(|n| format!("[agent.b{n}]\ncomponent = \"b.wasm\"\n"));
+        with_agent(&format!("members = [{members}]\n{}", others.collect::<String>()))
+    };
+    let named: Vec<String> = (1..=MEMBERS_MAX + 1).map(|n| format!("\"b{n}\"")).collect();
+    assert!(parse(&agents(MEMBERS_MAX, "\"*\"")).is_ok());
+    assert!(parse(&agents(MEMBERS_MAX + 2, &named[1..].join(", "))).is_ok());
+    for members in ["\"*\"", &named.join(", ")] {
+        let errors = parse(&agents(MEMBERS_MAX + 2, members)).unwrap_err().errors;
+        assert_eq!(errors.len(), 1);
+        assert!(matches!(errors[0].kind, PolicyErrorKind::OutOfRange { .. }), "{}", errors[0]);
+    }
 
     let deep = format!("x = {}", "[".repeat(100_000));
     assert!(parse(&deep).is_err());

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::super::{Budget, LimitSettings, Limits, Policy, Provider};
 use super::{agent, parse, with_agent};
+use crate::agents::{Interrupted, Retry};
 
 /// The example of the design, without what this version refuses.
 const EXAMPLE: &str = r#"
@@ -21,6 +22,7 @@ model    = "smollm2"
 [tool.workspace]
 component = "components/workspace.wasm"
 limits    = { call = "30s", memory = "32MiB" }
+interrupted = "ask"
 
 [agent.readonly_researcher]
 component = "components/researcher.wasm"
@@ -30,6 +32,9 @@ allow = ["workspace-read: docs/**"]
 deny  = ["workspace-write: **"]          # linked, always refused
 limits = { memory = "64MiB", call = "10s", tool_calls = 40 }
 budget = { turns = 20, tokens = 200_000, wall = "20m" }
+members   = []                                  # may delegate to nobody
+retry     = { attempts = 3, pause = "1s" }
+durable   = true
 
 [agent.note_writer]
 component = "/opt/writer.wasm"
@@ -50,19 +55,21 @@ fn the_example_of_the_design_loads() {
     assert_eq!(policy.tools["workspace"].component, Path::new("conf/components/workspace.wasm"));
 
     let researcher = &policy.agents["readonly_researcher"];
-    assert_eq!(researcher.location.to_string(), "conf/taskrun.toml:15:1");
+    assert_eq!(researcher.location.to_string(), "conf/taskrun.toml:16:1");
     assert_eq!(researcher.workspace, Path::new("conf"));
     assert_eq!(researcher.model.as_deref(), Some("default"));
     let rules: Vec<String> = researcher.grants.rules().iter().map(ToString::to_string).collect();
     assert_eq!(
         rules,
         [
-            "allow \"model: default\" (conf/taskrun.toml:18:13)",
-            "allow \"workspace-read: docs/**\" (conf/taskrun.toml:19:10)",
-            "deny \"workspace-write: **\" (conf/taskrun.toml:20:10)",
+            "allow \"model: default\" (conf/taskrun.toml:19:13)",
+            "allow \"workspace-read: docs/**\" (conf/taskrun.toml:20:10)",
+            "deny \"workspace-write: **\" (conf/taskrun.toml:21:10)",
         ]
     );
     assert_eq!(researcher.budget.tokens, Some(200_000));
+    assert!(researcher.durable && researcher.members.is_empty());
+    assert_eq!(policy.tools["workspace"].interrupted, Interrupted::Ask);
     assert!(researcher.may_call("workspace", "list"));
     assert!(!researcher.may_call("workspace", "write"));
     assert!(!researcher.may_call("other", "list"));
@@ -86,10 +93,53 @@ fn what_is_not_stated_has_its_default() {
     assert_eq!(agent.limits.tool_calls, Some(40));
     assert_eq!(agent.budget.turns, Some(20));
     assert_eq!(agent.budget.tokens, None);
+    assert!(agent.durable);
+    assert_eq!(agent.retry, Retry { attempts: 3, pause: Duration::from_secs(1) });
     assert_eq!((agent.description, agent.model, agent.tools), (None, None, vec![]));
+    assert!(agent.members.is_empty());
     assert!(agent.grants.rules().is_empty());
     let policy = parse("").unwrap();
     assert!(policy.agents.is_empty() && policy.tools.is_empty() && policy.models.is_empty());
+}
+
+#[test]
+fn an_agent_delegates_to_nobody_unless_its_policy_names_who() {
+    let members = |list: &str| {
+        let body = format!(
+            "{list}\n[agent.workspace]\ncomponent = \"w.wasm\"\n\
+                            [agent.coder]\ncomponent = \"c.wasm\"\nmembers = [\"a\"]"
+        );
+        let policy = parse(&with_agent(&body)).unwrap_or_else(|errors| panic!("{errors}"));
+        assert_eq!(policy.agents["coder"].members, ["a"]);
+        policy.agents["a"].members.clone()
+    };
+    assert!(members("").is_empty());
+    assert!(members("members = []").is_empty());
+    // Being granted all of a tool says nothing of the agent that has its name.
+    assert!(members("tools = [\"workspace/*\"]").is_empty());
+    assert_eq!(members("members = [\"workspace\", \"coder\"]"), ["workspace", "coder"]);
+    assert_eq!(members("members = [\"a\"]"), ["a"]);
+    assert_eq!(members("members = [\"*\"]"), ["a", "coder", "workspace"]);
+}
+
+#[test]
+fn what_a_failure_or_a_crash_does_can_be_stated() {
+    let stated = agent("durable = false\nretry = { attempts = 10, pause = \"5m\" }");
+    assert!(!stated.durable);
+    assert_eq!(stated.retry, Retry { attempts: 10, pause: Duration::from_secs(300) });
+    let least = agent("retry = { attempts = 1, pause = \"0s\" }").retry;
+    assert_eq!(least, Retry { attempts: 1, pause: Duration::ZERO });
+    // What the table leaves out keeps its default.
+    assert_eq!(agent("retry = {}").retry, Retry::default());
+    assert_eq!(agent("retry.attempts = 5").retry, Retry { attempts: 5, ..Retry::default() });
+
+    let interrupted = |line: &str| {
+        let text = format!("[tool.t]\ncomponent = \"t.wasm\"\n{line}\n");
+        parse(&text).unwrap_or_else(|errors| panic!("{errors}")).tools["t"].interrupted
+    };
+    assert_eq!(interrupted(""), Interrupted::Fail);
+    assert_eq!(interrupted("interrupted = \"fail\""), Interrupted::Fail);
+    assert_eq!(interrupted("interrupted = \"ask\""), Interrupted::Ask);
 }
 
 #[test]

@@ -16,6 +16,12 @@ pub enum StopCause {
     RunTimeout,
     /// The host is being shut down.
     Shutdown,
+    /// A plan step did something else than when it ran before.
+    Diverged,
+    /// The host gives the run back, to be taken up by another one.
+    HandOver,
+    /// The host could not renew its lease: another one may have the run.
+    LeaseLost,
 }
 
 impl fmt::Display for StopCause {
@@ -24,6 +30,9 @@ impl fmt::Display for StopCause {
             Self::Canceled => "the run was canceled",
             Self::RunTimeout => "the run's time-out passed",
             Self::Shutdown => "the host is shutting down",
+            Self::Diverged => "it did something else than when it ran before",
+            Self::HandOver => "the host gives the run to another one",
+            Self::LeaseLost => "the host lost its lease",
         })
     }
 }

@@ -1,10 +1,18 @@
-//! Bounds of what a call may leave behind.
+//! Bounds of what a call may leave behind, and what is recorded of it.
+
+mod fixtures;
+mod replay;
+mod tape;
 
 use super::*;
 use crate::time::{SeededRandom, SimulatedClock};
 
 fn scope(events: u32, bytes: u64) -> CallScope {
-    CallScope::new(CallScopeParts {
+    CallScope::new(parts(events, bytes))
+}
+
+fn parts(events: u32, bytes: u64) -> CallScopeParts {
+    CallScopeParts {
         context: RunContext::default(),
         stop: StopSignal::never(),
         deadline: Duration::from_secs(1),
@@ -16,7 +24,9 @@ fn scope(events: u32, bytes: u64) -> CallScope {
         remaining: Remaining::default(),
         limits: ScopeLimits { events, bytes },
         wake: Arc::default(),
-    })
+        journal: None,
+        tape: None,
+    }
 }
 
 #[test]

@@ -1,0 +1,162 @@
+//! A host without components: its agents are fixed decisions.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use taskrun::agents::{Agent, AgentTools, Agents, Retry};
+use taskrun::controller::{Controller, ControllerParts, Settings};
+use taskrun::list::Scope;
+use taskrun::message::{Labels, Message, Role};
+use taskrun::policy::Policy;
+use taskrun::ports::call::{CallFailure, CallScope, Models};
+use taskrun::ports::planner::{
+    AwaitItem, Decision, FinalizeInput, PlanInput, PlanResult, Planner, PlannerError,
+};
+use taskrun::spawn::SpawnRequest;
+use taskrun::time::{SystemClock, SystemRandom};
+use taskrun_store::{Durability, SqliteOptions, SqliteStore};
+
+/// Tenant of everything that is measured.
+pub(crate) const TENANT: &str = "bench";
+/// Digest of the policy under which everything is accepted.
+pub(crate) const POLICY_DIGEST: &str = "0123456789abcdef0123456789abcdef";
+/// Digest of the agents.
+pub(crate) const AGENT_DIGEST: &str = "fixed";
+/// The agent that answers.
+pub(crate) const ANSWERS: &str = "answers";
+/// The agent that asks.
+pub(crate) const ASKS: &str = "asks";
+
+const POLICY: &str = "
+[agent.answers]
+component = \"answers.wasm\"
+[agent.asks]
+component = \"asks.wasm\"
+";
+
+/// A planner that always decides the same.
+struct Fixed(Decision);
+
+#[async_trait]
+impl Planner for Fixed {
+    fn digest(&self) -> &str {
+        AGENT_DIGEST
+    }
+
+    fn hears_cancellation(&self) -> bool {
+        false
+    }
+
+    fn has_finalizer(&self) -> bool {
+        false
+    }
+
+    async fn finalize(
+        &self,
+        _input: FinalizeInput,
+        _scope: Arc<CallScope>,
+    ) -> Result<Result<Labels, PlannerError>, CallFailure> {
+        Ok(Ok(Labels::new()))
+    }
+
+    async fn plan(
+        &self,
+        _input: PlanInput,
+        _scope: Arc<CallScope>,
+    ) -> Result<Result<PlanResult, PlannerError>, CallFailure> {
+        let decision = self.0.clone();
+        Ok(Ok(PlanResult { decision, streamed: false, expected_children: None, notes: Vec::new() }))
+    }
+}
+
+/// A controller over a store on disk; not started.
+pub(crate) struct Host {
+    pub(crate) controller: Controller,
+    pub(crate) store: Arc<SqliteStore>,
+    pub(crate) scope: Scope,
+}
+
+/// The store of a folder.
+pub(crate) fn open(dir: &Path, durability: Durability) -> Arc<SqliteStore> {
+    let options = SqliteOptions { durability, ..SqliteOptions::default() };
+    Arc::new(SqliteStore::open(dir, options).expect("a store that can be opened"))
+}
+
+impl Host {
+    /// A host over the store of a folder, where every acknowledged change survives a loss of
+    /// power.
+    pub(crate) fn new(dir: &Path) -> Self {
+        let policy = Policy::parse(POLICY, Path::new("bench")).expect("a valid policy");
+        let answer = Message::text(Role::Assistant, "It is done, and nothing was found.");
+        let question = AwaitItem::Clarification {
+            id: "which".to_owned(),
+            question: "Which of the two is meant?".to_owned(),
+            missing_fields: Vec::new(),
+            restrict_to_tool: None,
+            example_input: None,
+            clarifying_prompt: None,
+        };
+        let planners =
+            [(ANSWERS, Decision::FinalResponse(answer)), (ASKS, Decision::Await(vec![question]))];
+        let agents = planners.into_iter().map(|(name, decision)| {
+            let of = &policy.agents[name];
+            let agent = Agent {
+                name: name.to_owned(),
+                planner: Arc::new(Fixed(decision)),
+                tools: AgentTools::none(),
+                models: Arc::new(Models {
+                    by_name: std::collections::BTreeMap::new(),
+                    default: None,
+                    grants: of.grants.clone(),
+                }),
+                limits: of.limits.clone(),
+                budget: of.budget.clone(),
+                members: Vec::new(),
+                durable: true,
+                retry: Retry::default(),
+            };
+            (name.to_owned(), Arc::new(agent))
+        });
+        let agents = Agents { policy_digest: POLICY_DIGEST.to_owned(), by_name: agents.collect() };
+        let store = open(dir, Durability::Power);
+        let controller = Controller::new(ControllerParts {
+            store: Arc::clone(&store) as _,
+            hosts: Arc::clone(&store) as _,
+            sessions: Arc::clone(&store) as _,
+            agents,
+            clock: Arc::new(SystemClock::new()),
+            random: Arc::new(SystemRandom),
+            interrupt: Arc::new(|| {}),
+            settings: Settings { queue_max: u64::MAX, ..Settings::default() },
+        });
+        Self { controller, store, scope: Scope::tenant(TENANT) }
+    }
+
+    /// The same, started.
+    pub(crate) async fn start(dir: &Path) -> Self {
+        let host = Self::new(dir);
+        host.controller.start().await.expect("starts");
+        host
+    }
+
+    /// Starts a run and gives its id.
+    pub(crate) async fn spawn(&self, agent: &str) -> String {
+        let request = SpawnRequest {
+            owner_user_id: "owner".to_owned(),
+            parent_session_id: "parent".to_owned(),
+            agent_name: agent.to_owned(),
+            task: "look something up and say what you found".to_owned(),
+            ..SpawnRequest::default()
+        };
+        let run = self.controller.spawn(&self.scope, &request).await.expect("accepted");
+        run.id().to_string()
+    }
+
+    /// Gives back what is executed and closes the store.
+    pub(crate) async fn close(self) {
+        let closed = self.controller.close(std::time::Duration::from_secs(30)).await;
+        assert!(closed.stragglers.is_empty(), "runs that do not end: {closed:?}");
+        self.store.close();
+    }
+}

@@ -1,0 +1,65 @@
+//! Commands about sessions and what is old, and about what runs ask.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+use super::parse::duration;
+
+/// The sessions from which runs are started.
+#[derive(Debug, Subcommand)]
+pub enum SessionCommand {
+    /// Makes a session known
+    ///
+    /// Nobody has to: a name that was never mentioned is an open session. Repeated, it changes
+    /// nothing.
+    Create(SessionArgs),
+    /// Shows a session
+    Show(SessionArgs),
+    /// Ends a session: no run is started in it any more, and what runs goes on
+    End(SessionArgs),
+    /// Ends a session, cancels its open runs, and removes all of its runs with their journals
+    Delete(SessionArgs),
+}
+
+/// A session.
+#[derive(Debug, Args)]
+pub struct SessionArgs {
+    /// Name of the session
+    #[arg(value_name = "ID")]
+    pub id: String,
+}
+
+/// Arguments of `gc`.
+#[derive(Debug, Args)]
+pub struct GcArgs {
+    /// How long ago a run must have ended
+    #[arg(long, value_name = "DURATION", default_value = "30d", value_parser = duration)]
+    pub older_than: Duration,
+    /// Removes nothing and says what would be removed
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// Arguments of `inbox`.
+#[derive(Debug, Args)]
+pub struct InboxArgs {}
+
+/// Arguments of `answer`.
+#[derive(Debug, Args)]
+pub struct AnswerArgs {
+    /// The run
+    pub run: String,
+    /// The item, unless only one is asked, and the answer: TEXT for a clarification; KEY=VALUE for
+    /// each question of a form, or a JSON object; for external tools a JSON object with a result
+    /// for each call, `{"failure": "TEXT"}` for one that failed. `-` reads the answer from stdin,
+    /// `@FILE` from a file
+    #[arg(value_name = "ITEM|ANSWER")]
+    pub words: Vec<String>,
+    /// Consents to what is to be confirmed
+    #[arg(long, conflicts_with = "decline")]
+    pub accept: bool,
+    /// Refuses what is to be confirmed
+    #[arg(long)]
+    pub decline: bool,
+}

@@ -1,0 +1,360 @@
+//! `taskrun answer`.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+use taskrun::controller::Controller;
+use taskrun::message::ToolError;
+use taskrun::ports::planner::{AwaitItem, Question};
+use taskrun::ports::tool::{ToolFailure, ToolOutcome};
+use taskrun::run::Run;
+use taskrun::wait::{ANSWER_BYTES_MAX, Answer, Item};
+
+use super::run::OWNER_DEFAULT;
+use super::text::text;
+use crate::args::{AnswerArgs, OutputFormat};
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use crate::follow::Care;
+use crate::output::escape::{escaped_block, escaped_line};
+use crate::output::{run_object, status_text};
+use crate::resolve::resolve;
+
+pub(super) async fn answer(context: &Context, args: &AnswerArgs) -> Outcome {
+    let (books, controller) = context.looking().await?;
+    let scope = context.scope();
+    let run = resolve(&controller, &scope, &args.run).await?;
+    let asked = controller.asks(&scope, run.id().as_str()).await?;
+    let words = Words::split(args, &asked);
+    let item = match words.item {
+        Some(name) => asked.iter().find(|item| item.id() == name),
+        None => asked.first(),
+    };
+    let answer = match item {
+        Some(item) => given(args, words.answer, item).map_err(|failure| failure.about(run.id()))?,
+        // The controller says why not.
+        None => Answer::Text(words.answer.join(" ")),
+    };
+    let by = context.globals.owner.as_deref().unwrap_or(OWNER_DEFAULT);
+    let run = controller.answer(&scope, run.id().as_str(), words.item, answer, by).await?;
+    print(context, &controller, &run).await?;
+    Care::at_hand(context, &controller, &books).find_host(&run).await?;
+    Ok(Exit::Completed)
+}
+
+/// The words of the command, told apart.
+#[derive(Debug, PartialEq, Eq)]
+struct Words<'a> {
+    item: Option<&'a str>,
+    answer: &'a [String],
+}
+
+impl<'a> Words<'a> {
+    /// A single word is the answer, unless that is given by an option. Before several, the item
+    /// may stand: a name of one, or what cannot be part of an answer of several words.
+    fn split(args: &'a AnswerArgs, asked: &[Item]) -> Self {
+        let by_option = args.accept || args.decline;
+        match args.words.as_slice() {
+            [item, answer @ ..] if by_option => Self { item: Some(item), answer },
+            [first, answer @ ..] if !answer.is_empty() => {
+                let is_name = asked.iter().any(|item| item.id() == first);
+                if is_name || !first.contains('=') {
+                    Self { item: Some(first), answer }
+                } else {
+                    Self { item: None, answer: &args.words }
+                }
+            }
+            answer @ [..] => Self { item: None, answer },
+        }
+    }
+}
+
+/// The answer that the words are to this item.
+fn given(args: &AnswerArgs, words: &[String], item: &Item) -> Outcome<Answer> {
+    if args.accept || args.decline {
+        return match words {
+            [] => Ok(Answer::Confirmed(args.accept)),
+            [..] => Err(unreadable("an answer is given twice", item)),
+        };
+    }
+    if words.is_empty() {
+        return Err(unreadable("no answer is given", item));
+    }
+    match &item.what {
+        AwaitItem::Clarification { .. } => match words {
+            [only] => Ok(Answer::Text(text(only, "answer", ANSWER_BYTES_MAX)?)),
+            [..] => Ok(Answer::Text(words.join(" "))),
+        },
+        AwaitItem::Questions { .. } => choices(words, item).map(Answer::Choices),
+        AwaitItem::ExternalTools { .. } => results(words, item).map(Answer::Results),
+        AwaitItem::Confirmation { .. } => {
+            Err(unreadable("a confirmation takes --accept or --decline", item))
+        }
+    }
+}
+
+/// Whether a word is `KEY=VALUE`, and neither JSON nor the name of a file.
+fn is_pair(word: &str) -> bool {
+    word.contains('=') && !word.starts_with(['@', '{'])
+}
+
+/// `KEY=VALUE` words, the same key several times for several values; or one JSON object.
+fn fields(words: &[String], item: &Item) -> Outcome<Vec<(String, Value)>> {
+    if words.iter().all(|word| is_pair(word)) {
+        let pair = |word: &String| {
+            let (key, value) = word.split_once('=').unwrap_or((word, ""));
+            (key.trim().to_owned(), Value::String(value.to_owned()))
+        };
+        return Ok(words.iter().map(pair).collect());
+    }
+    let [only] = words else {
+        return Err(unreadable("each word of the answer is to be KEY=VALUE", item));
+    };
+    let json = text(only, "answer", ANSWER_BYTES_MAX)?;
+    let object: Map<String, Value> = serde_json::from_str(&json).map_err(|error| {
+        unreadable("the answer is neither KEY=VALUE nor a JSON object", item).because(&error)
+    })?;
+    Ok(object.into_iter().collect())
+}
+
+fn choices(words: &[String], item: &Item) -> Outcome<BTreeMap<String, Vec<String>>> {
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let mut chosen: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (question, value) in fields(words, item)? {
+        let texts = match value.as_array() {
+            Some(values) => values.iter().map(text).collect(),
+            None => vec![text(&value)],
+        };
+        chosen.entry(question).or_default().extend(texts);
+    }
+    Ok(chosen)
+}
+
+/// Results by the ids of their calls. `{"failure": "text"}` is a call that failed; in `KEY=VALUE`
+/// a value that is no JSON is a text.
+fn results(words: &[String], item: &Item) -> Outcome<BTreeMap<String, ToolOutcome>> {
+    let are_pairs = words.iter().all(|word| is_pair(word));
+    let outcome = |value: Value| {
+        let typed = value.as_str().filter(|_| are_pairs);
+        let value = typed.and_then(|text| serde_json::from_str(text).ok()).unwrap_or(value);
+        match failure_text(&value) {
+            Some(message) => ToolOutcome::Failure(ToolFailure {
+                error: ToolError { code: None, message, causes: Vec::new() },
+                retry_hint: None,
+            }),
+            None => ToolOutcome::Value(value.to_string()),
+        }
+    };
+    Ok(fields(words, item)?.into_iter().map(|(call, value)| (call, outcome(value))).collect())
+}
+
+fn failure_text(value: &Value) -> Option<String> {
+    let object = value.as_object().filter(|object| object.len() == 1)?;
+    object.get("failure")?.as_str().map(str::to_owned)
+}
+
+/// An answer that cannot be read as one, with what is asked.
+fn unreadable(message: &str, item: &Item) -> Box<Failure> {
+    let id = item.id();
+    let mut failure = Failure::usage("invalid", message);
+    failure.report = Some(asked_text(item));
+    failure.hint(match &item.what {
+        AwaitItem::Clarification { .. } => format!("`taskrun answer RUN {id} TEXT`"),
+        AwaitItem::Questions { .. } => {
+            format!("`taskrun answer RUN {id} QUESTION=OPTION ...`, or a JSON object in `@FILE`")
+        }
+        AwaitItem::ExternalTools { .. } => {
+            format!("`taskrun answer RUN {id} @FILE` with a JSON object: a result for each call")
+        }
+        AwaitItem::Confirmation { .. } => {
+            format!("`taskrun answer RUN {id} --accept`, or --decline")
+        }
+    })
+}
+
+/// What is asked, in full.
+fn asked_text(item: &Item) -> String {
+    let mut text = format!("{} ({}): {}", item.id(), item.what.word(), item.what.prompt());
+    match &item.what {
+        AwaitItem::Clarification { missing_fields, example_input, .. } => {
+            if !missing_fields.is_empty() {
+                text.push_str(&format!("\n  missing: {}", missing_fields.join(", ")));
+            }
+            if let Some(example) = example_input {
+                text.push_str(&format!("\n  for example: {example}"));
+            }
+        }
+        AwaitItem::Questions { questions, .. } => questions.iter().for_each(|question| {
+            text.push_str(&question_text(question));
+        }),
+        AwaitItem::ExternalTools { items, .. } => {
+            for call in items {
+                text.push_str(&format!(
+                    "\n  {}: {} {}",
+                    call.tool_call_id, call.name, call.payload
+                ));
+            }
+        }
+        AwaitItem::Confirmation { tool_name, payload, .. } => {
+            text.push_str(&format!("\n  {tool_name} {payload}"));
+        }
+    }
+    escaped_block(&text).into_owned()
+}
+
+fn question_text(question: &Question) -> String {
+    let several = if question.allow_multiple { ", one or more" } else { "" };
+    let mut text = format!("\n  {}: {}{several}", question.id, question.prompt);
+    for (id, label) in &question.options {
+        text.push_str(&format!("\n    {id}  {label}"));
+    }
+    text
+}
+
+async fn print(context: &Context, controller: &Controller, run: &Run) -> Outcome<()> {
+    let printer = &context.printer;
+    match printer.format() {
+        OutputFormat::Table => {
+            let open = controller.asks(&context.scope(), run.id().as_str()).await?;
+            let names: Vec<_> = open.iter().map(|item| escaped_line(item.id())).collect();
+            let left = match names.is_empty() {
+                true => "goes on".to_owned(),
+                false => format!("{}, still asks {}", status_text(run), names.join(", ")),
+            };
+            printer.line(format!("{}  {left}", run.id()));
+        }
+        OutputFormat::Json => printer.json(&run_object(run)),
+        OutputFormat::Ndjson => printer.json_line(&run_object(run)),
+        OutputFormat::Name => printer.line(run.id()),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use taskrun::ports::planner::ExternalTool;
+
+    use super::*;
+
+    fn item(what: AwaitItem) -> Item {
+        Item { what, tool_call_id: None, until: None }
+    }
+
+    fn clarification() -> Item {
+        item(AwaitItem::Clarification {
+            id: "c".to_owned(),
+            question: "which?".to_owned(),
+            missing_fields: Vec::new(),
+            restrict_to_tool: None,
+            example_input: None,
+            clarifying_prompt: None,
+        })
+    }
+
+    fn form() -> Item {
+        item(AwaitItem::Questions {
+            id: "f".to_owned(),
+            tool_name: "t/ask".to_owned(),
+            tool_call_id: "1".to_owned(),
+            payload: "{}".to_owned(),
+            title: None,
+            questions: vec![Question {
+                id: "colour".to_owned(),
+                prompt: "Which?".to_owned(),
+                options: vec![("r".to_owned(), "red".to_owned())],
+                allow_multiple: true,
+            }],
+        })
+    }
+
+    fn external() -> Item {
+        let call = ExternalTool {
+            name: "x/y".to_owned(),
+            tool_call_id: "1".to_owned(),
+            payload: "{}".to_owned(),
+        };
+        item(AwaitItem::ExternalTools { id: "e".to_owned(), items: vec![call] })
+    }
+
+    fn confirmation() -> Item {
+        item(AwaitItem::Confirmation {
+            id: "ok".to_owned(),
+            question: "again?".to_owned(),
+            tool_name: "t/f".to_owned(),
+            tool_call_id: "1".to_owned(),
+            payload: "{}".to_owned(),
+        })
+    }
+
+    fn args(words: &[&str]) -> AnswerArgs {
+        let words = words.iter().map(|word| (*word).to_owned()).collect();
+        AnswerArgs { run: "r".to_owned(), words, accept: false, decline: false }
+    }
+
+    fn read(words: &[&str], item: &Item) -> Result<Answer, String> {
+        let args = args(words);
+        let asked = [item.clone()];
+        let words = Words::split(&args, &asked);
+        given(&args, words.answer, item).map_err(|failure| failure.message)
+    }
+
+    #[test]
+    fn the_item_may_be_left_out_and_is_told_from_the_answer() {
+        let asked = [clarification()];
+        let table: &[(&[&str], Option<&str>, usize)] = &[
+            (&[], None, 0),
+            (&["c"], None, 1),
+            (&["c", "this one"], Some("c"), 1),
+            (&["nosuch", "this one"], Some("nosuch"), 1),
+            (&["a=1", "b=2"], None, 2),
+            (&["c", "a=1", "b=2"], Some("c"), 2),
+        ];
+        for (words, item, left) in table {
+            let args = args(words);
+            let split = Words::split(&args, &asked);
+            assert_eq!((split.item, split.answer.len()), (*item, *left), "{words:?}");
+        }
+        let accepted = AnswerArgs { accept: true, ..args(&["ok"]) };
+        let split = Words::split(&accepted, &[confirmation()]);
+        assert_eq!((split.item, split.answer.len()), (Some("ok"), 0));
+    }
+
+    #[test]
+    fn words_become_the_answer_that_the_item_wants() {
+        let text = |text: &str| Ok(Answer::Text(text.to_owned()));
+        assert_eq!(read(&["a=b"], &clarification()), text("a=b"));
+        assert_eq!(read(&["c", "a", "b"], &clarification()), text("a b"));
+        let chosen = |values: &[&str]| {
+            let values = values.iter().map(|value| (*value).to_owned()).collect();
+            Ok(Answer::Choices(BTreeMap::from([("colour".to_owned(), values)])))
+        };
+        assert_eq!(read(&["colour=r"], &form()), chosen(&["r"]));
+        assert_eq!(read(&["colour=r", "colour=g"], &form()), chosen(&["r", "g"]));
+        assert_eq!(read(&[r#"{"colour": ["r", "g"]}"#], &form()), chosen(&["r", "g"]));
+        assert_eq!(read(&[r#"{"colour": 3}"#], &form()), chosen(&["3"]));
+        let result = |outcome| Ok(Answer::Results(BTreeMap::from([("1".to_owned(), outcome)])));
+        let value = |json: &str| result(ToolOutcome::Value(json.to_owned()));
+        assert_eq!(read(&[r#"{"1": {"a": 2}}"#], &external()), value(r#"{"a":2}"#));
+        assert_eq!(read(&["1=[3]"], &external()), value("[3]"));
+        assert_eq!(read(&["1=plain"], &external()), value("\"plain\""));
+        assert_eq!(read(&[r#"{"1": "[3]"}"#], &external()), value("\"[3]\""));
+        let error = ToolError { code: None, message: "gone".to_owned(), causes: Vec::new() };
+        let failed = ToolOutcome::Failure(ToolFailure { error, retry_hint: None });
+        assert_eq!(read(&[r#"{"1": {"failure": "gone"}}"#], &external()), result(failed));
+    }
+
+    #[test]
+    fn what_cannot_be_read_as_an_answer_is_refused_before_anything_is_asked() {
+        let table: &[(&[&str], Item, &str)] = &[
+            (&[], clarification(), "no answer is given"),
+            (&["red"], form(), "the answer is neither KEY=VALUE nor a JSON object"),
+            (&["f", "red", "green"], form(), "each word of the answer is to be KEY=VALUE"),
+            (&["[1]"], external(), "the answer is neither KEY=VALUE nor a JSON object"),
+            (&["yes"], confirmation(), "a confirmation takes --accept or --decline"),
+        ];
+        for (words, item, refusal) in table {
+            assert_eq!(read(words, item).as_ref().err().map(String::as_str), Some(*refusal));
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! `taskrun session`.
+
+use serde::Serialize;
+use taskrun::controller::{Controller, Deleted};
+use taskrun::error::ControllerError;
+use taskrun::ids::RunId;
+use taskrun::list::Scope;
+use taskrun::ports::store::Session;
+use taskrun::time::Timestamp;
+
+use super::gc::{RemovedView, removed_text};
+use crate::args::{OutputFormat, SessionCommand};
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use crate::output::escape::escaped_line;
+use crate::output::{human, pairs, versioned};
+
+#[derive(Serialize)]
+struct SessionView<'a> {
+    id: &'a str,
+    tenant: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    owner_user_id: Option<&'a str>,
+    #[serde(serialize_with = "taskrun::time::rfc3339::serialize")]
+    created_at: Timestamp,
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "taskrun::time::rfc3339::option::serialize"
+    )]
+    ended_at: Option<Timestamp>,
+}
+
+impl<'a> From<&'a Session> for SessionView<'a> {
+    fn from(session: &'a Session) -> Self {
+        Self {
+            id: &session.key.id,
+            tenant: &session.key.tenant,
+            owner_user_id: session.owner_user_id.as_deref(),
+            created_at: session.created_at,
+            ended_at: session.ended_at,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct DeletedView<'a> {
+    id: &'a str,
+    /// Runs that were cancelled.
+    canceled: &'a [RunId],
+    /// Runs that had not ended in time and are still there.
+    open: &'a [RunId],
+    removed: RemovedView,
+}
+
+pub(super) async fn session(context: &Context, command: &SessionCommand) -> Outcome {
+    let scope = context.scope();
+    match command {
+        SessionCommand::Create(args) => {
+            // The only one of these that something comes of where there is no store yet.
+            let books = context.books(&context.data_dir()?)?;
+            let none = taskrun::agents::Agents {
+                policy_digest: String::new(),
+                by_name: Default::default(),
+            };
+            let controller = context.watching(&books, none);
+            let made = controller.create_session(&scope, &args.id).await;
+            print(context, &made.map_err(|error| failure(error, &args.id))?);
+            Ok(Exit::Completed)
+        }
+        SessionCommand::Show(args) => {
+            let (_, controller) = context.looking().await?;
+            let session = controller.session(&scope, &args.id).await;
+            print(context, &session.map_err(|error| failure(error, &args.id))?);
+            Ok(Exit::Completed)
+        }
+        SessionCommand::End(args) => {
+            let (_, controller) = context.looking().await?;
+            let ended = controller.end_session(&scope, &args.id).await;
+            print(context, &ended.map_err(|error| failure(error, &args.id))?);
+            Ok(Exit::Completed)
+        }
+        SessionCommand::Delete(args) => {
+            let (_, controller) = context.looking().await?;
+            delete(context, &controller, &scope, &args.id).await
+        }
+    }
+}
+
+/// A session that is not there is no run that is not there.
+pub(super) fn failure(error: ControllerError, id: &str) -> Box<Failure> {
+    match error {
+        ControllerError::NotFound { .. } => {
+            Failure::usage("not-found", format!("session not found: {id}")).hint(
+                "a session is known once `taskrun session create` or `end` named it; \
+                 `taskrun ps -a --session ID` lists the runs of any",
+            )
+        }
+        other @ (ControllerError::AlreadyExists { .. }
+        | ControllerError::NotStarted
+        | ControllerError::Closed
+        | ControllerError::Invalid { .. }
+        | ControllerError::Forbidden { .. }
+        | ControllerError::Limit { .. }
+        | ControllerError::SessionEnded { .. }
+        | ControllerError::ParentEnded { .. }
+        | ControllerError::NotAwaitable { .. }
+        | ControllerError::Storage(_)) => other.into(),
+    }
+}
+
+fn print(context: &Context, session: &Session) {
+    let printer = &context.printer;
+    match printer.format() {
+        OutputFormat::Table => {
+            let ago =
+                |time: Timestamp| format!("{time} ({} ago)", human::age(context.now().since(time)));
+            let mut lines = vec![("session", escaped_line(&session.key.id).into_owned())];
+            if let Some(owner) = &session.owner_user_id {
+                lines.push(("owner", escaped_line(owner).into_owned()));
+            }
+            lines.push(("created", ago(session.created_at)));
+            lines.push(("ended", session.ended_at.map_or_else(|| "no".to_owned(), ago)));
+            printer.line(pairs(&lines));
+        }
+        OutputFormat::Json => printer.json(&versioned(SessionView::from(session))),
+        OutputFormat::Ndjson => printer.json_line(&versioned(SessionView::from(session))),
+        OutputFormat::Name => printer.line(escaped_line(&session.key.id)),
+    }
+}
+
+async fn delete(context: &Context, controller: &Controller, scope: &Scope, id: &str) -> Outcome {
+    let deleted = controller.delete_session(scope, id).await;
+    let deleted = deleted.map_err(|error| failure(error, id))?;
+    let Deleted { canceled, open, removed } = &deleted;
+    let printer = &context.printer;
+    let view = || versioned(DeletedView { id, canceled, open, removed: (*removed).into() });
+    match printer.format() {
+        OutputFormat::Table => {
+            let canceled = human::count(canceled.len() as u64, "run");
+            let removed = removed_text(removed);
+            printer.line(format!(
+                "ended {}, canceled {canceled}, removed {removed}",
+                escaped_line(id)
+            ));
+        }
+        OutputFormat::Json => printer.json(&view()),
+        OutputFormat::Ndjson => printer.json_line(&view()),
+        OutputFormat::Name => printer.line(escaped_line(id)),
+    }
+    let Some(first) = open.first() else { return Ok(Exit::Completed) };
+    let many = human::count(open.len() as u64, "run");
+    let message = format!("{many} of session {id} had not ended in time");
+    Err(Failure::new(Exit::WaitTimedOut, "wait-timed-out", message).about(first).hint(format!(
+        "wait with `taskrun wait {first}`, then `taskrun session delete {id}` again"
+    )))
+}

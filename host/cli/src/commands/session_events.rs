@@ -1,0 +1,162 @@
+//! `taskrun events --session`.
+
+use serde::Serialize;
+use taskrun::controller::Controller;
+use taskrun::list::{ListFilter, Scope};
+use taskrun::ports::store::SessionEvent;
+use taskrun::status::Status;
+use taskrun::time::Timestamp;
+
+use super::event_line::{DETAIL_CHARS_MAX, detail};
+use super::session::failure;
+use crate::args::{EventsArgs, OutputFormat};
+use crate::context::{Books, Context};
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use crate::follow::ATTEND_EVERY;
+use crate::output::escape::excerpt;
+use crate::output::paint::{DIM, with};
+use crate::output::versioned;
+use crate::place::shown_in;
+use crate::signals::Interrupts;
+
+/// Events read at once.
+const PAGE: usize = 1_000;
+
+/// An event of a session as the JSON output shows it.
+#[derive(Serialize)]
+struct View<'a> {
+    place: u64,
+    run_id: &'a str,
+    seq: u64,
+    #[serde(serialize_with = "taskrun::time::rfc3339::serialize")]
+    at: Timestamp,
+    #[serde(flatten)]
+    event: &'a taskrun::event::Event,
+}
+
+impl<'a> From<&'a SessionEvent> for View<'a> {
+    fn from(event: &'a SessionEvent) -> Self {
+        let SessionEvent { place, run, recorded } = event;
+        let (seq, at) = (recorded.seq, recorded.at);
+        Self { place: *place, run_id: run.as_str(), seq, at, event: &recorded.event }
+    }
+}
+
+#[derive(Serialize)]
+struct List<'a> {
+    events: Vec<View<'a>>,
+    /// What to give as --after to go on from here.
+    after: u64,
+}
+
+/// Prints what happens in the runs of a session, in the order in which it became durable.
+pub(super) async fn session_events(
+    context: &Context,
+    args: &EventsArgs,
+    controller: &Controller,
+    books: &Books,
+) -> Outcome {
+    let Some(id) = context.globals.session.clone() else {
+        return Err(Failure::usage("usage", "neither a run nor a session is named").hint(
+            "`taskrun events RUN` prints the journal of a run, `taskrun events --session ID` \
+             those of all runs of a session",
+        ));
+    };
+    let scope = context.scope();
+    let wanted = |event: &SessionEvent| {
+        args.kind.is_empty() || args.kind.iter().any(|kind| kind == event.recorded.event.kind())
+    };
+    if context.printer.format() == OutputFormat::Json {
+        if args.follow {
+            return Err(Failure::usage(
+                "usage",
+                "a session cannot be followed as one JSON document",
+            )
+            .hint("use -o ndjson: one object for each line"));
+        }
+        let (all, after) = all_events(controller, &scope, &id, args.after).await?;
+        let events = all.iter().filter(|event| wanted(event)).map(View::from).collect();
+        context.printer.json(&versioned(List { events, after }));
+        return Ok(Exit::Completed);
+    }
+    let mut after = args.after;
+    let mut interrupts = Interrupts::new();
+    loop {
+        // Looked at before the events are: what ends it is the last of them.
+        let is_over = !args.follow || is_over(controller, books, &scope, &id).await?;
+        let (events, next) = page(controller, &scope, &id, after).await?;
+        events.iter().filter(|event| wanted(event)).for_each(|event| show(context, event));
+        let at_end = next == after;
+        after = next;
+        if at_end && is_over {
+            return Ok(Exit::Completed);
+        }
+        if at_end {
+            tokio::select! {
+                biased;
+                () = interrupts.pressed() => return Ok(Exit::Interrupted),
+                // Gives the same again, when there is something.
+                _ = controller.next_session_events(&scope, &id, after, 1) => {}
+                // The end of a session is no event.
+                () = tokio::time::sleep(ATTEND_EVERY) => {}
+            }
+        }
+    }
+}
+
+async fn page(
+    controller: &Controller,
+    scope: &Scope,
+    id: &str,
+    after: u64,
+) -> Outcome<(Vec<SessionEvent>, u64)> {
+    let page = controller.session_events(scope, id, after, PAGE).await;
+    page.map_err(|error| failure(error, id))
+}
+
+async fn all_events(
+    controller: &Controller,
+    scope: &Scope,
+    id: &str,
+    mut after: u64,
+) -> Outcome<(Vec<SessionEvent>, u64)> {
+    let mut all = Vec::new();
+    loop {
+        let (events, next) = page(controller, scope, id, after).await?;
+        all.extend(events);
+        if next == after {
+            return Ok((all, after));
+        }
+        after = next;
+    }
+}
+
+/// Whether nothing more can happen in a session: it has ended, and so have its runs.
+async fn is_over(controller: &Controller, books: &Books, scope: &Scope, id: &str) -> Outcome<bool> {
+    let key = taskrun::ports::store::SessionKey { tenant: scope.tenant.clone(), id: id.to_owned() };
+    let session = books.sessions.session(&key).await?;
+    if session.is_none_or(|session| session.ended_at.is_none()) {
+        return Ok(false);
+    }
+    let open = Status::ALL.iter().copied().filter(|status| !status.is_terminal()).collect();
+    let filter = ListFilter { status: open, ..ListFilter::default() };
+    Ok(controller.list(scope, &filter, None, 1).await?.runs.is_empty())
+}
+
+fn show(context: &Context, event: &SessionEvent) {
+    let printer = &context.printer;
+    let SessionEvent { place, run, recorded } = event;
+    let kind = recorded.event.kind();
+    match printer.format() {
+        OutputFormat::Table => {
+            let detail = excerpt(&shown_in(&detail(&recorded.event)), DETAIL_CHARS_MAX);
+            let position = with(DIM, &format!("{place:>6} {run} {:>4}", recorded.seq));
+            printer.line(format!("{position}  {kind:<20}  {detail}").trim_end());
+        }
+        OutputFormat::Json | OutputFormat::Ndjson => {
+            printer.json_line(&versioned(View::from(event)));
+        }
+        OutputFormat::Name => printer.line(kind),
+    }
+}

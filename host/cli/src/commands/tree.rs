@@ -1,0 +1,52 @@
+//! `taskrun tree`.
+
+use serde::Serialize;
+use taskrun::message::Usage;
+use taskrun::run::RunView;
+
+use crate::args::{OutputFormat, TreeArgs};
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::Outcome;
+use crate::output::paint::{DIM, with};
+use crate::output::{human, run_object, run_tree, versioned};
+use crate::resolve::resolve;
+
+#[derive(Serialize)]
+struct TreeView {
+    run: RunView,
+    /// Parents before their children.
+    beneath: Vec<RunView>,
+    /// Of all of them together.
+    usage: Usage,
+}
+
+pub(super) async fn tree(context: &Context, args: &TreeArgs) -> Outcome {
+    let (_, controller) = context.looking().await?;
+    let scope = context.scope();
+    let run = resolve(&controller, &scope, &args.run).await?;
+    let tree = controller.tree(&scope, run.id().as_str()).await?;
+    let printer = &context.printer;
+    let all = || std::iter::once(&tree.run).chain(&tree.beneath);
+    match printer.format() {
+        OutputFormat::Table => {
+            let runs: Vec<_> = all().cloned().collect();
+            printer.line(run_tree(&runs, context.now(), printer.width()));
+            let text = format!(
+                "{}, {} read and {} written",
+                human::count(runs.len() as u64, "run"),
+                human::count(tree.usage.prompt_tokens, "token"),
+                tree.usage.completion_tokens
+            );
+            printer.line(with(DIM, &text));
+        }
+        OutputFormat::Json => {
+            let beneath = tree.beneath.iter().map(RunView::from).collect();
+            let view = TreeView { run: (&tree.run).into(), beneath, usage: tree.usage };
+            printer.json(&versioned(view));
+        }
+        OutputFormat::Ndjson => all().for_each(|run| printer.json_line(&run_object(run))),
+        OutputFormat::Name => all().for_each(|run| printer.line(run.id())),
+    }
+    Ok(Exit::Completed)
+}

@@ -1,0 +1,97 @@
+//! Answers of models on their way to a guest.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::StreamExt;
+use taskrun::event::Event;
+use taskrun::message::{Message, Role};
+use taskrun::ports::call::{
+    CallScope, CallScopeParts, Models, Remaining, RunContext, ScopeLimits, StopSignal,
+};
+use taskrun::ports::model::{
+    Chunk, CompletionRequest, CompletionStop, Model, ModelError, ModelStream,
+};
+use taskrun::ports::planner::{Decision, PlanInput, PlanResult, PlannerError};
+use taskrun::time::{SeededRandom, SystemClock};
+use taskrun_examples as examples;
+
+use crate::support::*;
+
+/// Answers with these chunks, and lets others run before each `None`.
+struct Saying(Vec<Option<Result<Chunk, ModelError>>>);
+
+#[async_trait]
+impl Model for Saying {
+    async fn stream(&self, _: CompletionRequest) -> Result<ModelStream, ModelError> {
+        let chunks = futures::stream::iter(self.0.clone()).filter_map(|chunk| async move {
+            if chunk.is_none() {
+                tokio::task::yield_now().await;
+            }
+            chunk
+        });
+        Ok(Box::pin(chunks))
+    }
+}
+
+/// What the agent `chat` makes of such an answer, and what its observers saw.
+async fn chat(
+    chunks: Vec<Option<Result<Chunk, ModelError>>>,
+) -> (Result<PlanResult, PlannerError>, Vec<Event>) {
+    let with = grants("allow = [\"model: fake\"]\n[model.fake]\nprovider = \"echo\"");
+    let model: Arc<dyn Model> = Arc::new(Saying(chunks));
+    let models = Models {
+        by_name: BTreeMap::from([("fake".to_owned(), model)]),
+        default: Some("fake".to_owned()),
+        grants: with.grants.clone(),
+    };
+    let scope = Arc::new(CallScope::new(CallScopeParts {
+        context: RunContext::default(),
+        stop: StopSignal::never(),
+        deadline: Duration::from_secs(60),
+        clock: Arc::new(SystemClock::new()),
+        random: Arc::new(SeededRandom::new(7)),
+        models: Some(Arc::new(models)),
+        tools: Arc::default(),
+        state: BTreeMap::new(),
+        remaining: Remaining::default(),
+        limits: ScopeLimits { events: 1_000, bytes: 1 << 20 },
+        wake: Arc::default(),
+        journal: None,
+        tape: None,
+    }));
+    let engine = engine();
+    let loaded = engine.load(examples::CHAT.bytes.to_vec()).await.unwrap();
+    let agent = engine.agent(&loaded, with).unwrap();
+    let messages = Arc::new(vec![Message::text(Role::User, "hello")]);
+    let result = agent.plan(PlanInput { messages, ..plan_input() }, Arc::clone(&scope)).await;
+    (result.unwrap(), scope.finish().events)
+}
+
+fn text(text: &str) -> Option<Result<Chunk, ModelError>> {
+    Some(Ok(Chunk::Text(text.to_owned())))
+}
+
+fn stop() -> Option<Result<Chunk, ModelError>> {
+    let reason = CompletionStop::EndTurn;
+    Some(Ok(Chunk::Stop { reason, model: "fake-1".to_owned() }))
+}
+
+#[tokio::test]
+async fn what_is_ready_is_handed_over_together_and_all_of_it_arrives() {
+    let (result, events) = chat(vec![text("a"), text("b"), None, text("c"), stop()]).await;
+    let Decision::FinalResponse(message) = result.unwrap().decision else { panic!("no answer") };
+    assert_eq!(message.joined_text(), "abc");
+    let chunk = |text: &str| Event::AssistantChunk { text: text.to_owned() };
+    assert_eq!(events, [chunk("ab"), chunk("c")]);
+}
+
+#[tokio::test]
+async fn an_answer_without_an_end_is_an_error() {
+    let (result, _) = chat(vec![text("a"), None]).await;
+    assert_eq!(result.unwrap_err().code.as_deref(), Some("unavailable"));
+    let (result, _) = chat(vec![text("a"), None, Some(Err(ModelError::Timeout))]).await;
+    assert_eq!(result.unwrap_err().code.as_deref(), Some("timeout"));
+}

@@ -1,0 +1,45 @@
+//! What an agent gets from its policy, besides its grants.
+
+use std::time::Duration;
+
+use taskrun::agents::{Interrupted, Retry};
+use taskrun::policy::Policy;
+use taskrun_examples as examples;
+
+use crate::support::*;
+
+const POLICY: &str = r#"
+[tool.files]
+component   = "tool.wasm"
+interrupted = "ask"
+
+[agent.lead]
+component = "agent.wasm"
+tools     = ["files/*"]
+allow     = ["workspace-read: **", "workspace-write: **"]
+members   = ["coder", "lead"]
+durable   = false
+retry     = { attempts = 5, pause = "2s" }
+
+[agent.coder]
+component = "agent.wasm"
+"#;
+
+#[tokio::test]
+async fn an_agent_is_loaded_with_what_its_policy_says_of_members_crashes_and_failures() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("tool.wasm"), examples::WORKSPACE.bytes).unwrap();
+    std::fs::write(dir.path().join("agent.wasm"), examples::SCRIPTED.bytes).unwrap();
+    let policy = Policy::parse(POLICY, &dir.path().join("taskrun.toml")).unwrap();
+    let agents = engine().load_agents(&policy, &Default::default()).await.unwrap().by_name;
+
+    let lead = &agents["lead"];
+    assert_eq!(lead.members, ["coder", "lead"]);
+    assert!(!lead.durable);
+    assert_eq!(lead.retry, Retry { attempts: 5, pause: Duration::from_secs(2) });
+    assert_eq!(lead.tools.get("files/write").unwrap().interrupted, Interrupted::Ask);
+
+    let coder = &agents["coder"];
+    assert!(coder.members.is_empty() && coder.durable);
+    assert_eq!(coder.retry, Retry::default());
+}

@@ -1,0 +1,259 @@
+//! A store that forgets everything with its process.
+
+mod queue;
+mod removal;
+mod sessions;
+mod state;
+mod waits;
+
+use std::ops::Bound;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use taskrun::event::{Recorded, Seq};
+use taskrun::ids::{HostId, RunId};
+use taskrun::list::{Cursor, ListFilter, Page, Scope};
+use taskrun::ports::store::{
+    Append, Appended, Claim, Created, Host, Hosts, NewRun, Removal, Removed, Session, SessionEvent,
+    SessionKey, Sessions, Store, StoreError,
+};
+use taskrun::run::{Run, RunSpec};
+use taskrun::time::Timestamp;
+
+use self::state::State;
+use crate::door;
+use crate::wake::Wakes;
+
+/// A store in memory: for tests, and for runs that need not outlive their process. Nothing
+/// is serialised; one mutex is held for microseconds, and for longer only to remove many runs.
+///
+/// Hosts of one process share one store. A host lives from [`Hosts::register`] until it retires
+/// or [`Self::forget`] declares it dead; nobody needs to hear its heart, as it dies with the
+/// store. A run held by a host that was never registered is an orphan.
+///
+/// # Panics
+/// [`Store::create`] and [`Store::append`] if the events do not follow one another or do not
+/// lead to the record.
+pub struct MemoryStore {
+    state: Mutex<State>,
+    wakes: Wakes,
+}
+
+impl MemoryStore {
+    /// An empty store.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { state: Mutex::new(State::default()), wakes: Wakes::new() }
+    }
+
+    /// Declares a host dead, as if its process had died: the runs it holds become orphans.
+    pub fn forget(&self, host: &HostId) {
+        self.lock().hosts.remove(host);
+    }
+
+    /// Runs and sessions that somebody waits for in [`Store::changed`] and
+    /// [`Sessions::session_changed`].
+    #[must_use]
+    pub fn watched(&self) -> usize {
+        self.wakes.watched()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the state; returns the answer, the last place then, and whether there may be more
+    /// work since.
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> (T, u64, bool) {
+        let mut state = self.lock();
+        let answer = change(&mut state);
+        let stirred = std::mem::take(&mut state.stirred);
+        (answer, state.timelines.place(), stirred)
+    }
+
+    /// Wakes those who wait for a run or its session.
+    fn tell(&self, spec: &RunSpec, head: Seq, place: u64) {
+        if self.wakes.anybody() {
+            self.wakes.moved(&spec.id, head);
+            self.wakes.session_moved(&door::session_of(spec), place);
+        }
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[async_trait]
+impl Store for MemoryStore {
+    async fn create(&self, new: NewRun) -> Result<Created, StoreError> {
+        door::check_new(&new);
+        let (spec, head) = (Arc::clone(&new.run.spec), new.run.state.head);
+        let (created, place, stirred) = self.change(|state| state.create(new));
+        if matches!(created, Created::New) {
+            self.tell(&spec, head, place);
+        }
+        if stirred {
+            self.wakes.queued();
+        }
+        Ok(created)
+    }
+
+    async fn append(&self, append: Append) -> Result<Appended, StoreError> {
+        door::check_append(&append);
+        let (spec, head) = (Arc::clone(&append.run.spec), append.run.state.head);
+        let (appended, place, stirred) = self.change(|state| state.append(append));
+        if appended == Appended::Done {
+            self.tell(&spec, head, place);
+        }
+        if stirred {
+            self.wakes.queued();
+        }
+        Ok(appended)
+    }
+
+    async fn claim(&self, claim: Claim) -> Result<Vec<Run>, StoreError> {
+        let before = self.wakes.before_claim();
+        let (runs, place, stirred) = self.change(|state| state.claim(&claim));
+        for run in &runs {
+            self.tell(&run.spec, run.state.head, place);
+        }
+        if runs.len() < claim.limit {
+            self.wakes.drained(before);
+        } else if stirred {
+            self.wakes.queued();
+        }
+        Ok(runs)
+    }
+
+    async fn get(&self, id: &RunId) -> Result<Option<Run>, StoreError> {
+        Ok(self.lock().runs.get(id).map(|entry| entry.run.clone()))
+    }
+
+    async fn list(
+        &self,
+        scope: &Scope,
+        filter: &ListFilter,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page, StoreError> {
+        Ok(self.lock().list(scope, filter, after, limit.max(1)))
+    }
+
+    async fn read(
+        &self,
+        id: &RunId,
+        after: Seq,
+        limit: usize,
+    ) -> Result<Vec<Recorded>, StoreError> {
+        let chunks = self.lock().runs.get(id).map(|entry| entry.chunks_after(after, limit));
+        let events = chunks.iter().flatten().flat_map(|chunk| chunk.iter());
+        Ok(events.filter(|recorded| recorded.seq > after).take(limit).cloned().collect())
+    }
+
+    async fn changed(&self, id: &RunId, after: Seq) {
+        let watch = self.wakes.watch(id);
+        let head = self.lock().runs.get(id).map_or(0, |entry| entry.run.state.head);
+        if head <= after {
+            watch.beyond(after).await;
+        }
+    }
+
+    async fn work(&self) {
+        self.wakes.wait_for_work(|| {}).await;
+    }
+
+    async fn remove(&self, removal: Removal) -> Result<Removed, StoreError> {
+        let (mut removed, journals) = self.lock().remove(&removal);
+        for recorded in journals.iter().flatten().flat_map(|chunk| chunk.events.iter()) {
+            let body = serde_json::to_string(&recorded.event).expect("events are plain data");
+            removed.events += 1;
+            removed.bytes += body.len() as u64;
+        }
+        Ok(removed)
+    }
+}
+
+#[async_trait]
+impl Sessions for MemoryStore {
+    async fn open_session(&self, session: Session) -> Result<Session, StoreError> {
+        Ok(self.lock().timelines.open(session))
+    }
+
+    async fn end_session(&self, key: &SessionKey, at: Timestamp) -> Result<Session, StoreError> {
+        Ok(self.lock().timelines.end(key, at))
+    }
+
+    async fn session(&self, key: &SessionKey) -> Result<Option<Session>, StoreError> {
+        Ok(self.lock().timelines.get(key).cloned())
+    }
+
+    async fn read_session(
+        &self,
+        key: &SessionKey,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<SessionEvent>, StoreError> {
+        let chunks = self.lock().timelines.after(key, after, limit);
+        Ok(sessions::events_after(&chunks, after, limit))
+    }
+
+    async fn session_changed(&self, key: &SessionKey, after: u64) {
+        let watch = self.wakes.watch_session(key);
+        let last = self.lock().timelines.last(key);
+        if last <= after {
+            watch.beyond(after).await;
+        }
+    }
+}
+
+#[async_trait]
+impl Hosts for MemoryStore {
+    async fn register(&self, host: Host) -> Result<(), StoreError> {
+        self.lock().hosts.insert(host.id.clone(), host);
+        Ok(())
+    }
+
+    async fn retire(&self, host: &HostId) -> Result<bool, StoreError> {
+        let mut state = self.lock();
+        let policy = state.hosts.get(host).map(|host| host.policy_digest.as_str());
+        let waiting = policy.is_some_and(|policy| state.queue.is_wanted(policy));
+        let out = !waiting && !state.held.contains_key(host);
+        if out {
+            state.hosts.remove(host);
+        }
+        Ok(out)
+    }
+
+    async fn hosts(&self) -> Result<Vec<Host>, StoreError> {
+        Ok(self.lock().hosts.values().cloned().collect())
+    }
+
+    async fn orphans(&self, limit: usize) -> Result<Vec<Run>, StoreError> {
+        let state = self.lock();
+        let lost = state.held.iter().filter(|(host, _)| !state.hosts.contains_key(host));
+        let runs = lost.flat_map(|(_, ids)| ids).filter_map(|id| state.runs.get(id));
+        Ok(runs.take(limit).map(|entry| entry.run.clone()).collect())
+    }
+
+    async fn held(
+        &self,
+        host: &HostId,
+        after: Option<&RunId>,
+        limit: usize,
+    ) -> Result<Vec<Run>, StoreError> {
+        let state = self.lock();
+        let from = after.map_or(Bound::Unbounded, |after| Bound::Excluded(after.clone()));
+        let held = state.held.get(host).into_iter();
+        let ids = held.flat_map(|held| held.range((from.clone(), Bound::Unbounded)));
+        let runs = ids.filter_map(|id| state.runs.get(id));
+        Ok(runs.take(limit).map(|entry| entry.run.clone()).collect())
+    }
+
+    fn silence(&self, host: &HostId) -> Option<Duration> {
+        self.lock().hosts.contains_key(host).then_some(Duration::ZERO)
+    }
+}

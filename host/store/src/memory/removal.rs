@@ -1,0 +1,75 @@
+//! Removing what ended long ago.
+
+use std::collections::{HashMap, HashSet};
+
+use taskrun::ids::RunId;
+use taskrun::ports::store::{Removal, Removed};
+
+use super::sessions::Chunk;
+use super::state::{Entry, ListKey, State};
+
+impl State {
+    /// What was removed, and the journals of it, to be counted outside of the lock.
+    pub(super) fn remove(&mut self, removal: &Removal) -> (Removed, Vec<Vec<Chunk>>) {
+        let (ids, kept) = self.removable(removal);
+        let removed = Removed { runs: ids.len() as u64, kept, ..Removed::default() };
+        let journals = ids.iter().filter_map(|id| match removal.dry_run {
+            true => self.runs.get(id).map(|entry| entry.journal.clone()),
+            false => self.remove_one(id),
+        });
+        (removed, journals.collect())
+    }
+
+    fn removable(&self, removal: &Removal) -> (Vec<RunId>, u64) {
+        let mut ids = Vec::new();
+        let mut kept = 0;
+        // Of each tree that is met: the runs above open ones.
+        let mut above_open: HashMap<&RunId, HashSet<&RunId>> = HashMap::new();
+        for id in self.ended.range(..(removal.before, 0)).map(|(_, id)| id) {
+            if ids.len() >= removal.limit {
+                break;
+            }
+            let Some(Entry { run, .. }) = self.runs.get(id) else { continue };
+            let fits = |wanted: &Option<String>, has: &str| {
+                wanted.as_deref().is_none_or(|wanted| wanted == has)
+            };
+            let spec = &run.spec;
+            if !fits(&removal.tenant, &spec.tenant)
+                || !fits(&removal.session, &spec.parent_session_id)
+            {
+                continue;
+            }
+            let root = &spec.root_run_id;
+            if above_open.entry(root).or_insert_with(|| self.above_open(root)).contains(id) {
+                kept += 1;
+            } else {
+                ids.push(id.clone());
+            }
+        }
+        (ids, kept)
+    }
+
+    /// The runs of a tree under which there is an open one.
+    fn above_open(&self, root: &RunId) -> HashSet<&RunId> {
+        let mut above = HashSet::new();
+        let members = self.lists.get(&ListKey::Tree(root.clone()));
+        for (_, id) in members.into_iter().flatten() {
+            let entry = self.runs.get(id).filter(|entry| !entry.run.status().is_terminal());
+            let mut parent = entry.and_then(|entry| entry.run.spec.parent_run_id.as_ref());
+            while let Some(id) = parent.filter(|id| above.insert(*id)) {
+                parent = self.runs.get(id).and_then(|entry| entry.run.spec.parent_run_id.as_ref());
+            }
+        }
+        above
+    }
+
+    fn remove_one(&mut self, id: &RunId) -> Option<Vec<Chunk>> {
+        let entry = self.runs.remove(id)?;
+        self.unindex(&entry.run, entry.number);
+        self.timelines.remove(&entry.session, &entry.journal);
+        if let Some(key) = entry.key {
+            self.keys.remove(&(entry.run.spec.tenant.clone(), key));
+        }
+        Some(entry.journal)
+    }
+}

@@ -1,0 +1,366 @@
+//! What is in memory, and the transactions on it.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use taskrun::event::{Recorded, Seq};
+use taskrun::ids::{HostId, RunId};
+use taskrun::list::{Cursor, ListFilter, Page, Scope};
+use taskrun::ports::store::{
+    Admission, Append, Appended, Claim, Created, Full, Host, NewRun, SessionKey,
+};
+use taskrun::run::{Lane, Lifecycle, Run, RunSpec};
+use taskrun::time::Timestamp;
+
+use super::queue::{Queue, Standing};
+use super::sessions::{Chunk, Timelines};
+use super::waits::Waits;
+use crate::door::{self, KnownKey};
+
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) runs: HashMap<RunId, Entry>,
+    accepted: u64,
+    pub(super) lists: HashMap<ListKey, BTreeSet<(Timestamp, RunId)>>,
+    pub(super) queue: Queue,
+    waits: Waits,
+    /// Runs whose time was not after this stand in the queue.
+    now: Timestamp,
+    pub(super) held: BTreeMap<HostId, BTreeSet<RunId>>,
+    /// By tenant and key: the fingerprint of the request, and its run.
+    pub(super) keys: HashMap<(String, String), (String, RunId)>,
+    pub(super) hosts: BTreeMap<HostId, Host>,
+    pub(super) timelines: Timelines,
+    /// Ended runs, then in the order of acceptance.
+    pub(super) ended: BTreeMap<(Timestamp, u64), RunId>,
+    /// There may be a run more to claim than when this was last set to false.
+    pub(super) stirred: bool,
+}
+
+pub(super) struct Entry {
+    pub(super) run: Run,
+    /// Order of acceptance.
+    pub(super) number: u64,
+    pub(super) journal: Vec<Chunk>,
+    pub(super) session: Arc<SessionKey>,
+    /// Its idempotency key, as long as that was not given to another run.
+    pub(super) key: Option<String>,
+    standing: Standing,
+}
+
+/// What a listing can be narrowed to without looking at every run of the tenant.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(super) enum ListKey {
+    Tenant(String),
+    Session(String, String),
+    Parent(RunId),
+    Tree(RunId),
+}
+
+impl Entry {
+    /// The parts of the journal that may hold `limit` events after a position.
+    pub(super) fn chunks_after(&self, after: Seq, limit: usize) -> Vec<Arc<[Recorded]>> {
+        let ends_before = |chunk: &Chunk| chunk.events.last().is_none_or(|r| r.seq <= after);
+        let first = self.journal.partition_point(ends_before);
+        let chunks = self.journal[first..].iter().take(limit);
+        chunks.map(|chunk| Arc::clone(&chunk.events)).collect()
+    }
+
+    fn holds(&self, events: &[Recorded]) -> bool {
+        let Some(first) = events.first() else { return false };
+        let chunks = self.chunks_after(first.seq - 1, events.len());
+        let kept = chunks.iter().flat_map(|chunk| chunk.iter()).filter(|r| r.seq >= first.seq);
+        let ids = |recorded: &Recorded| (recorded.seq, recorded.id);
+        kept.take(events.len()).map(ids).eq(events.iter().map(ids))
+    }
+}
+
+impl State {
+    pub(super) fn create(&mut self, new: NewRun) -> Created {
+        let NewRun { run, events, idempotency, admission } = new;
+        let spec = Arc::clone(&run.spec);
+        let key = idempotency.as_ref().map(|asked| (spec.tenant.clone(), asked.key.clone()));
+        if let (Some(asked), Some(key)) = (&idempotency, &key)
+            && let Some((known, id)) = self.keys.get(key)
+            && let Some(entry) = self.runs.get(id)
+        {
+            match door::known_key(asked, known, &entry.run) {
+                KnownKey::Repeated => return Created::Repeated(Box::new(entry.run.clone())),
+                KnownKey::Taken => return Created::Taken(id.clone()),
+                KnownKey::Given => {}
+            }
+        }
+        let session = door::session_of(&spec);
+        if let Some(refused) = self.refusal(&run, &session, &admission) {
+            return refused;
+        }
+        if let (Some(asked), Some(key)) = (idempotency, key.clone()) {
+            let given = self.keys.insert(key, (asked.fingerprint, spec.id.clone()));
+            if let Some(entry) = given.and_then(|(_, id)| self.runs.get_mut(&id)) {
+                entry.key = None;
+            }
+        }
+        let number = self.accepted;
+        self.accepted += 1;
+        let session = self.timelines.key(session);
+        let journal = vec![self.timelines.push(&session, &spec.id, events.into())];
+        let (key, standing) = (key.map(|(_, key)| key), Standing::default());
+        self.index(&run, number);
+        if spec.serial && !run.status().is_terminal() {
+            self.queue.open_serial((*session).clone(), number, &spec.id);
+        }
+        let entry = Entry { run, number, journal, session, key, standing };
+        self.runs.insert(spec.id.clone(), entry);
+        self.begin_wait(&spec.id);
+        self.settle(&spec.id);
+        Created::New
+    }
+
+    fn refusal(
+        &mut self,
+        run: &Run,
+        session: &SessionKey,
+        admission: &Admission,
+    ) -> Option<Created> {
+        let spec = &run.spec;
+        if self.runs.contains_key(&spec.id) {
+            return Some(Created::Taken(spec.id.clone()));
+        }
+        if self.timelines.get(session).is_some_and(|session| session.ended_at.is_some()) {
+            return Some(Created::SessionEnded);
+        }
+        if let Some(parent) = &spec.parent_run_id {
+            let parent = self.runs.get(parent);
+            if !parent.is_some_and(|entry| door::takes_children(&entry.run)) {
+                return Some(Created::ParentEnded);
+            }
+        }
+        let tree = self.lists.get(&ListKey::Tree(spec.root_run_id.clone()));
+        let tree = tree.map_or(0, |runs| runs.len() as u64);
+        if self.queue.waiting(spec) >= admission.queue_max {
+            return Some(Created::Full(Full::Queue));
+        }
+        if spec.parent_run_id.is_some() && tree >= admission.tree_max {
+            return Some(Created::Full(Full::Tree));
+        }
+        let waits =
+            admission.at_once.is_some_and(|slots| !self.begins_at_once(run, session, slots));
+        waits.then_some(Created::Full(Full::Slots))
+    }
+
+    fn begins_at_once(&mut self, run: &Run, session: &SessionKey, tree_slots: u32) -> bool {
+        let spec = &run.spec;
+        self.set_now(run.state.updated_at);
+        let rank = (Lane::Fresh, Reverse(spec.priority), self.accepted);
+        let first = self.queue.first(&spec.policy_digest, tree_slots);
+        let hosts = self.hosts.values().filter(|host| host.policy_digest == spec.policy_digest);
+        let held = |host: &Host| self.held.get(&host.id).map_or(0, |runs| runs.len() as u64);
+        first.is_none_or(|(first, _)| rank < first)
+            && !(spec.serial && self.queue.first_serial(session).is_some())
+            && self.queue.held(&spec.root_run_id) < tree_slots
+            && door::slot_left(hosts.map(|host| (host.slots, held(host))))
+    }
+
+    pub(super) fn append(&mut self, append: Append) -> Appended {
+        let Some(entry) = self.runs.get(append.run.id()) else { return Appended::Missing };
+        let state = &entry.run.state;
+        let (head, epoch) = (state.head, state.epoch);
+        if head == append.expected_head && epoch == append.epoch {
+            let hold = &append.run.state.hold;
+            if *hold != state.hold && self.waits.would_be_cycle(append.run.id(), hold) {
+                return Appended::Cycle;
+            }
+            self.replace(append.run, append.events);
+            Appended::Done
+        } else if entry.holds(&append.events) {
+            Appended::Done
+        } else if epoch != append.epoch {
+            Appended::Fenced(epoch)
+        } else {
+            Appended::Moved(head)
+        }
+    }
+
+    pub(super) fn claim(&mut self, claim: &Claim) -> Vec<Run> {
+        self.set_now(claim.now);
+        let mut runs = Vec::new();
+        while runs.len() < claim.limit {
+            let first = self.queue.first(&claim.policy_digest, claim.tree_slots);
+            let Some(entry) = first.and_then(|(_, id)| self.runs.get(id)) else { break };
+            let claimed = door::claimed(entry.run.clone(), &claim.host, claim.now);
+            let Ok(Some((run, recorded))) = claimed else {
+                unreachable!("a wanted run can be claimed: {claimed:?}")
+            };
+            runs.push(run.clone());
+            self.replace(run, [recorded].into());
+        }
+        runs
+    }
+
+    /// Replaces a record that is there.
+    fn replace(&mut self, run: Run, events: Arc<[Recorded]>) {
+        let id = run.id().clone();
+        let Some(entry) = self.runs.get_mut(&id) else { return };
+        if !events.is_empty() {
+            entry.journal.push(self.timelines.push(&entry.session, &id, events));
+        }
+        let (number, session) = (entry.number, Arc::clone(&entry.session));
+        let old = std::mem::replace(&mut entry.run, run.clone());
+        let same_hold = old.state.hold == run.state.hold;
+        let same_status = old.status() == run.status();
+        if same_hold && same_status && old.state.updated_at == run.state.updated_at {
+            return;
+        }
+        self.unindex(&old, number);
+        self.index(&run, number);
+        if !same_hold {
+            self.waits.end(&id);
+            self.begin_wait(&id);
+        }
+        self.settle(&id);
+        if run.status().is_terminal() && !old.status().is_terminal() {
+            self.after_end(&run.spec, &session, number);
+        }
+    }
+
+    /// Those that waited for the end of a run move on.
+    fn after_end(&mut self, spec: &RunSpec, session: &SessionKey, number: u64) {
+        for waiter in self.waits.ended(&spec.id) {
+            self.settle(&waiter);
+        }
+        if spec.serial {
+            self.queue.end_serial(session, number);
+            if let Some(next) = self.queue.first_serial(session).cloned() {
+                self.settle(&next);
+            }
+        }
+    }
+
+    fn begin_wait(&mut self, id: &RunId) {
+        let Some(entry) = self.runs.get(id) else { return };
+        let open = |id: &RunId| self.runs.get(id).is_some_and(|e| !e.run.status().is_terminal());
+        self.waits.begin(id, &entry.run.state.hold, open);
+    }
+
+    /// Puts a run where it belongs in the queue.
+    fn settle(&mut self, id: &RunId) {
+        let waits = self.waits.is_waiting(id);
+        let Some(entry) = self.runs.get_mut(id) else { return };
+        let spec = &entry.run.spec;
+        let wanted = door::wanted(&entry.run.state.hold, waits);
+        let may_begin = !spec.serial || self.queue.first_serial(&entry.session) == Some(id);
+        let rank = wanted.and_then(|(lane, time)| {
+            let may = match lane {
+                Lane::Resume => true,
+                Lane::Fresh => may_begin,
+            };
+            let rank = (lane, Reverse(spec.priority), entry.number);
+            (may && time <= self.now).then_some(rank)
+        });
+        let time = wanted.map(|(_, time)| time).filter(|time| time.0 > 0);
+        let standing = Standing { wanted: wanted.is_some(), rank, time };
+        self.stirred |= self.queue.settle(spec, entry.standing, standing);
+        entry.standing = standing;
+    }
+
+    /// Moves the runs whose time has come, or has not come yet by this clock.
+    fn set_now(&mut self, now: Timestamp) {
+        let was = std::mem::replace(&mut self.now, now);
+        let (from, to) = (was.min(now), was.max(now));
+        if from < to {
+            for id in self.queue.between(from, to) {
+                self.settle(&id);
+            }
+        }
+    }
+
+    fn index(&mut self, run: &Run, number: u64) {
+        let (id, spec) = (run.id(), &run.spec);
+        for key in list_keys(run) {
+            self.lists.entry(key).or_default().insert((run.state.updated_at, id.clone()));
+        }
+        if is_queued(run) {
+            self.queue.count_waiting(spec, true);
+        }
+        if let Lifecycle::Ended { finished_at, .. } = run.state.lifecycle {
+            self.ended.insert((finished_at, number), id.clone());
+        }
+        if let Some(host) = run.state.hold.host() {
+            self.held.entry(host.clone()).or_default().insert(id.clone());
+            self.queue.hold(&spec.root_run_id);
+        }
+    }
+
+    pub(super) fn unindex(&mut self, run: &Run, number: u64) {
+        let (id, spec) = (run.id(), &run.spec);
+        for key in list_keys(run) {
+            if let Some(list) = self.lists.get_mut(&key) {
+                list.remove(&(run.state.updated_at, id.clone()));
+                if list.is_empty() {
+                    self.lists.remove(&key);
+                }
+            }
+        }
+        if is_queued(run) {
+            self.queue.count_waiting(spec, false);
+        }
+        if let Lifecycle::Ended { finished_at, .. } = run.state.lifecycle {
+            self.ended.remove(&(finished_at, number));
+        }
+        if let Some(host) = run.state.hold.host()
+            && let Some(held) = self.held.get_mut(host)
+        {
+            held.remove(id);
+            if held.is_empty() {
+                self.held.remove(host);
+            }
+            self.stirred |= self.queue.release(&spec.root_run_id);
+        }
+    }
+
+    pub(super) fn list(
+        &self,
+        scope: &Scope,
+        filter: &ListFilter,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Page {
+        let key = match (&filter.parent_run_id, &filter.root_run_id, &scope.parent_session_id) {
+            (Some(parent), _, _) => ListKey::Parent(parent.clone()),
+            (None, Some(root), _) => ListKey::Tree(root.clone()),
+            (None, None, Some(session)) => ListKey::Session(scope.tenant.clone(), session.clone()),
+            (None, None, None) => ListKey::Tenant(scope.tenant.clone()),
+        };
+        let Some(list) = self.lists.get(&key) else { return Page { runs: vec![], next: None } };
+        let range = match after {
+            Some(after) => list.range(..(after.updated_at, after.id.clone())),
+            None => list.range(..),
+        };
+        let mut runs: Vec<Run> = range
+            .rev()
+            .filter_map(|(_, id)| self.runs.get(id))
+            .filter(|entry| scope.admits(&entry.run) && filter.admits(&entry.run))
+            .take(limit.saturating_add(1))
+            .map(|entry| entry.run.clone())
+            .collect();
+        let next = (runs.len() > limit).then(|| runs.truncate(limit)).and_then(|()| runs.last());
+        let next =
+            next.map(|run| Cursor { updated_at: run.state.updated_at, id: run.id().clone() });
+        Page { runs, next }
+    }
+}
+
+fn is_queued(run: &Run) -> bool {
+    matches!(run.state.lifecycle, Lifecycle::Queued)
+}
+
+fn list_keys(run: &Run) -> impl Iterator<Item = ListKey> {
+    let spec = &run.spec;
+    let fixed = [
+        ListKey::Tenant(spec.tenant.clone()),
+        ListKey::Session(spec.tenant.clone(), spec.parent_session_id.clone()),
+        ListKey::Tree(spec.root_run_id.clone()),
+    ];
+    fixed.into_iter().chain(spec.parent_run_id.clone().map(ListKey::Parent))
+}

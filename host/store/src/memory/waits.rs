@@ -1,0 +1,92 @@
+//! Runs that wait for the end of others.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use taskrun::ids::RunId;
+use taskrun::run::{Hold, WaitMode};
+
+use crate::door;
+
+/// Who waits for whom. A run that waits for nothing any more is not in it.
+#[derive(Default)]
+pub(super) struct Waits {
+    waiting: HashMap<RunId, Waiting>,
+    /// The other way round.
+    waiters: HashMap<RunId, BTreeSet<RunId>>,
+}
+
+struct Waiting {
+    mode: WaitMode,
+    /// Those of the runs that have not ended.
+    open: BTreeSet<RunId>,
+}
+
+impl Waits {
+    /// Whether too few of the runs have ended that a run waits for.
+    pub(super) fn is_waiting(&self, id: &RunId) -> bool {
+        self.waiting.contains_key(id)
+    }
+
+    /// Begins a wait, if the hold is one and is not over at once.
+    pub(super) fn begin(&mut self, id: &RunId, hold: &Hold, is_open: impl Fn(&RunId) -> bool) {
+        let (runs, mode) = match hold {
+            Hold::Runs { runs, mode, .. } => (runs, *mode),
+            Hold::Nobody | Hold::Wanted { .. } | Hold::Host { .. } => return,
+        };
+        let all: BTreeSet<&RunId> = runs.iter().collect();
+        let open: BTreeSet<RunId> = all.iter().copied().filter(|id| is_open(id)).cloned().collect();
+        if door::enough(mode, open.len(), all.len()) {
+            return;
+        }
+        for awaited in &open {
+            self.waiters.entry(awaited.clone()).or_default().insert(id.clone());
+        }
+        self.waiting.insert(id.clone(), Waiting { mode, open });
+    }
+
+    /// Ends the wait of a run, if there is one.
+    pub(super) fn end(&mut self, id: &RunId) {
+        let Some(waiting) = self.waiting.remove(id) else { return };
+        for awaited in &waiting.open {
+            if let Some(waiters) = self.waiters.get_mut(awaited) {
+                waiters.remove(id);
+                if waiters.is_empty() {
+                    self.waiters.remove(awaited);
+                }
+            }
+        }
+    }
+
+    /// Says that a run ended; returns those whose wait is over by that.
+    pub(super) fn ended(&mut self, id: &RunId) -> Vec<RunId> {
+        let mut over = Vec::new();
+        for waiter in self.waiters.remove(id).unwrap_or_default() {
+            let Some(waiting) = self.waiting.get_mut(&waiter) else { continue };
+            let before = waiting.open.len();
+            waiting.open.remove(id);
+            if door::enough(waiting.mode, waiting.open.len(), before) {
+                self.end(&waiter);
+                over.push(waiter);
+            }
+        }
+        over
+    }
+
+    /// Whether a run that came to be held so would wait for itself, through whichever others.
+    pub(super) fn would_be_cycle(&self, id: &RunId, hold: &Hold) -> bool {
+        let mut ahead: Vec<&RunId> = match hold {
+            Hold::Runs { runs, .. } => runs.iter().collect(),
+            Hold::Nobody | Hold::Wanted { .. } | Hold::Host { .. } => return false,
+        };
+        let mut seen = HashSet::new();
+        while let Some(next) = ahead.pop() {
+            if next == id {
+                return true;
+            }
+            if seen.insert(next) {
+                ahead.extend(self.waiting.get(next).iter().flat_map(|waiting| &waiting.open));
+            }
+        }
+        false
+    }
+}

@@ -1,0 +1,350 @@
+//! A record that is replaced, and all that follows from it in the same transaction.
+
+use std::sync::Arc;
+
+use rusqlite::{Connection, OptionalExtension, params};
+use taskrun::ids::{HostId, RunId};
+use taskrun::ports::store::{Append, Appended, Claim};
+use taskrun::run::{Hold, Run, RunSpec};
+
+use super::fault::Fault;
+use super::queue::{self, Member, Queue};
+use super::row::{EventRow, hold, json, record_sum, run_by_number};
+use super::schema::{QUEUED, TERMINAL, int, label_key, status_code, time, unbits};
+use super::waits;
+use crate::door;
+
+/// What changes in a row of `runs`.
+pub(crate) struct Mutable {
+    pub(crate) status: i64,
+    pub(crate) updated_at: i64,
+    pub(crate) holder: Option<String>,
+    pub(crate) epoch: i64,
+    pub(crate) head: i64,
+    pub(crate) sum: i64,
+    pub(crate) state: String,
+    pub(crate) hold: Hold,
+}
+
+impl Mutable {
+    pub(crate) fn new(run: &Run) -> Self {
+        let state = &run.state;
+        let text = json(state);
+        Self {
+            status: status_code(run.status()),
+            updated_at: time(state.updated_at),
+            holder: state.hold.host().map(|host| host.as_str().to_owned()),
+            epoch: int(state.epoch),
+            head: int(state.head),
+            sum: record_sum(run.id().as_str(), &text),
+            state: text,
+            hold: state.hold.clone(),
+        }
+    }
+}
+
+/// What became of a change, and what those who wait are to be told.
+#[derive(Debug)]
+pub(crate) struct Told<T> {
+    pub(crate) answer: T,
+    /// Place of the last event that was written; 0 if there is none.
+    pub(crate) place: u64,
+    /// Whether there may be more to claim than before.
+    pub(crate) stirred: bool,
+}
+
+/// Events to be added, made ready outside of the writing thread.
+pub(crate) struct AppendRow {
+    spec: Arc<RunSpec>,
+    epoch: u64,
+    expected_head: u64,
+    mutable: Mutable,
+    events: Vec<EventRow>,
+}
+
+/// What is compared before a row changes.
+struct Present {
+    no: i64,
+    status: i64,
+    updated_at: i64,
+    holder: Option<String>,
+    epoch: u64,
+    head: u64,
+    tree: Option<i64>,
+    serial: Option<i64>,
+    place: Option<i64>,
+}
+
+impl AppendRow {
+    pub(crate) fn new(append: &Append) -> Self {
+        let id = append.run.id();
+        Self {
+            spec: Arc::clone(&append.run.spec),
+            epoch: append.epoch,
+            expected_head: append.expected_head,
+            mutable: Mutable::new(&append.run),
+            events: append.events.iter().map(|event| EventRow::new(id, event)).collect(),
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.mutable.state.len() + self.events.iter().map(EventRow::bytes).sum::<usize>()
+    }
+
+    pub(crate) fn append(&self, db: &Connection) -> Result<Told<Appended>, Fault> {
+        let queue = Queue::new(db);
+        let (answer, place) = self.answer(&queue)?;
+        Ok(Told { answer, place, stirred: queue.stirred() })
+    }
+
+    fn answer(&self, queue: &Queue<'_>) -> Result<(Appended, u64), Fault> {
+        let db = queue.db;
+        let refused = |answer| Ok((answer, 0));
+        let Some(present) = present(db, &self.spec.id)? else { return refused(Appended::Missing) };
+        if present.head == self.expected_head && present.epoch == self.epoch {
+            let (row, spec) = (&self.mutable, &self.spec);
+            // Between two holds without a host only the record tells whether they differ.
+            let same_hold = match (&present.holder, &row.holder) {
+                (None, None) => hold(db, present.no)? == row.hold,
+                (before, after) => before == after,
+            };
+            if !same_hold && waits::would_be_cycle(db, present.no, &spec.id, &row.hold)? {
+                return refused(Appended::Cycle);
+            }
+            let place = replace(queue, &present, spec, row, &self.events, same_hold)?;
+            Ok((Appended::Done, place))
+        } else if self.is_kept(db, present.no)? {
+            refused(Appended::Done)
+        } else if present.epoch != self.epoch {
+            refused(Appended::Fenced(present.epoch))
+        } else {
+            refused(Appended::Moved(present.head))
+        }
+    }
+
+    /// Whether exactly these events stand at their places.
+    fn is_kept(&self, db: &Connection, no: i64) -> Result<bool, Fault> {
+        let mut sql = db.prepare_cached("SELECT id FROM events WHERE run = ?1 AND seq = ?2")?;
+        for event in &self.events {
+            let id: Option<i64> = sql.query_row([no, event.seq], |row| row.get(0)).optional()?;
+            if id != Some(event.id) {
+                return Ok(false);
+            }
+        }
+        Ok(!self.events.is_empty())
+    }
+}
+
+fn present(db: &Connection, id: &RunId) -> Result<Option<Present>, Fault> {
+    let row = db
+        .prepare_cached(
+            "SELECT no, status, updated_at, holder, epoch, head, tree, serial, queue
+             FROM runs WHERE id = ?1",
+        )?
+        .query_row([id.as_str()], |row| {
+            Ok(Present {
+                no: row.get(0)?,
+                status: row.get(1)?,
+                updated_at: row.get(2)?,
+                holder: row.get(3)?,
+                epoch: unbits(row.get(4)?),
+                head: unbits(row.get(5)?),
+                tree: row.get(6)?,
+                serial: row.get(7)?,
+                place: row.get(8)?,
+            })
+        });
+    Ok(row.optional()?)
+}
+
+/// Returns the place of the last event; 0 without one.
+///
+/// Most appends change no status; they name no column that stands in an index.
+fn replace(
+    queue: &Queue<'_>,
+    present: &Present,
+    spec: &RunSpec,
+    row: &Mutable,
+    events: &[EventRow],
+    same_hold: bool,
+) -> Result<u64, Fault> {
+    let db = queue.db;
+    let mut last_pos = None;
+    for event in events {
+        last_pos = Some(event.insert(db, present.no)?);
+    }
+    let place = last_pos.map_or(0, unbits);
+    let same_status = (present.status, present.updated_at) == (row.status, row.updated_at);
+    if same_status && same_hold {
+        db.prepare_cached(
+            "UPDATE runs SET epoch = ?2, head = ?3, sum = ?4, state = ?5,
+                last_pos = coalesce(?6, last_pos) WHERE no = ?1",
+        )?
+        .execute(params![present.no, row.epoch, row.head, row.sum, row.state, last_pos])?;
+        return Ok(place);
+    }
+    if same_hold {
+        db.prepare_cached(
+            "UPDATE runs SET status = ?2, updated_at = ?3, epoch = ?4, head = ?5, sum = ?6,
+                state = ?7, last_pos = coalesce(?8, last_pos) WHERE no = ?1",
+        )?
+        .execute(params![
+            present.no,
+            row.status,
+            row.updated_at,
+            row.epoch,
+            row.head,
+            row.sum,
+            row.state,
+            last_pos
+        ])?;
+    } else {
+        db.prepare_cached(
+            "UPDATE runs SET status = ?2, updated_at = ?3, holder = ?4, epoch = ?5, head = ?6,
+                sum = ?7, state = ?8, last_pos = coalesce(?9, last_pos), queue = NULL, due = NULL
+             WHERE no = ?1",
+        )?
+        .execute(params![
+            present.no,
+            row.status,
+            row.updated_at,
+            row.holder,
+            row.epoch,
+            row.head,
+            row.sum,
+            row.state,
+            last_pos
+        ])?;
+    }
+    if !same_status {
+        move_labels(db, present, spec, row)?;
+    }
+    follow(queue, present, spec, row, same_hold)?;
+    Ok(place)
+}
+
+fn move_labels(
+    db: &Connection,
+    present: &Present,
+    spec: &RunSpec,
+    row: &Mutable,
+) -> Result<(), Fault> {
+    let mut label = db.prepare_cached(
+        "UPDATE labels SET status = ?5, updated_at = ?6
+         WHERE key = ?1 AND status = ?2 AND updated_at = ?3 AND run = ?4",
+    )?;
+    for (name, value) in &spec.labels {
+        let key = label_key(&spec.tenant, name, value);
+        let (status, at) = (present.status, present.updated_at);
+        label.execute(params![key, status, at, present.no, row.status, row.updated_at])?;
+    }
+    Ok(())
+}
+
+/// What a change of status or hold means for counts, queue and other runs.
+fn follow(
+    queue: &Queue<'_>,
+    present: &Present,
+    spec: &RunSpec,
+    row: &Mutable,
+    same_hold: bool,
+) -> Result<(), Fault> {
+    if present.status == QUEUED && row.status != QUEUED {
+        count_queued(queue.db, spec, -1)?;
+    }
+    if !same_hold {
+        if present.holder.is_none() {
+            waits::end(queue.db, present.no)?;
+        }
+        if let Some(tree) = present.tree {
+            match (&present.holder, &row.holder) {
+                (None, Some(_)) => queue.hold(tree)?,
+                (Some(_), None) => queue.release(tree)?,
+                (None, None) | (Some(_), Some(_)) => {}
+            }
+            if queue::is_ready(present.place) {
+                queue.settle(tree, &spec.policy_digest)?;
+            }
+        }
+        match row.hold {
+            Hold::Nobody | Hold::Host { .. } => {}
+            Hold::Wanted { .. } | Hold::Runs { .. } => {
+                let member = Member {
+                    no: present.no,
+                    tree: present.tree,
+                    serial: present.serial,
+                    policy: spec.policy_digest.clone(),
+                };
+                waits::begin(queue, &member, &row.hold)?;
+            }
+        }
+    }
+    if present.status < TERMINAL && row.status >= TERMINAL {
+        waits::ended(queue, present.no)?;
+        if let Some(serial) = present.serial {
+            queue.next_turn(serial)?;
+        }
+    }
+    Ok(())
+}
+
+/// One run more, or less, waits to begin.
+pub(crate) fn count_queued(db: &Connection, spec: &RunSpec, by: i64) -> Result<(), Fault> {
+    db.prepare_cached(
+        "INSERT INTO queues VALUES (?1, ?2, ?3)
+         ON CONFLICT DO UPDATE SET runs = runs + excluded.runs",
+    )?
+    .execute(params![spec.tenant, spec.policy_digest, by])?;
+    Ok(())
+}
+
+/// Takes wanted runs. One that is damaged is left where it is and does not keep the others from
+/// being taken.
+pub(crate) fn claim(db: &Connection, claim: &Claim) -> Result<Told<Vec<Run>>, Fault> {
+    let queue = Queue::new(db);
+    queue.look(&claim.policy_digest, claim.tree_slots, claim.now)?;
+    let (mut runs, mut damaged, mut place) = (Vec::new(), Vec::new(), 0);
+    while runs.len() < claim.limit {
+        let (policy, slots) = (&claim.policy_digest, claim.tree_slots);
+        let Some(first) = queue.first(policy, slots, claim.now, &damaged)? else { break };
+        match claim_one(&queue, claim, first.no) {
+            Ok((run, last)) => {
+                runs.push(run);
+                place = last;
+            }
+            Err(Fault::Damaged(detail)) => {
+                tracing::error!(detail, "a wanted run cannot be taken");
+                damaged.push(first.no);
+            }
+            Err(fault @ Fault::Sqlite(_)) => return Err(fault),
+        }
+    }
+    Ok(Told { answer: runs, place, stirred: queue.stirred() })
+}
+
+fn claim_one(queue: &Queue<'_>, claim: &Claim, no: i64) -> Result<(Run, u64), Fault> {
+    let run = run_by_number(queue.db, no)?;
+    let id = run.id().clone();
+    let damaged = |detail: &str| Fault::Damaged(format!("run {id}, record: {detail}"));
+    let wanted = match run.state.hold {
+        Hold::Wanted { .. } | Hold::Runs { .. } => run.spec.policy_digest == claim.policy_digest,
+        Hold::Nobody | Hold::Host { .. } => false,
+    };
+    if !wanted {
+        return Err(damaged("it is in the queue and not wanted"));
+    }
+    let (run, recorded) = door::claimed(run, &claim.host, claim.now)
+        .map_err(|detail| damaged(&detail))?
+        .ok_or_else(|| damaged("it is in the queue and cannot be had"))?;
+    let present = present(queue.db, &id)?.ok_or_else(|| damaged("it has another id"))?;
+    let (row, events) = (Mutable::new(&run), [EventRow::new(&id, &recorded)]);
+    let place = replace(queue, &present, &run.spec, &row, &events, false)?;
+    Ok((run, place))
+}
+
+/// Runs that a host holds.
+pub(crate) fn held(db: &Connection, host: &HostId) -> Result<u64, Fault> {
+    let mut sql = db.prepare_cached("SELECT count(*) FROM runs WHERE holder = ?1")?;
+    let count: i64 = sql.query_row([host.as_str()], |row| row.get(0))?;
+    Ok(unbits(count))
+}

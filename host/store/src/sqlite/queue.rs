@@ -1,0 +1,321 @@
+//! Wanted runs: which of them may be taken, and in which order.
+//!
+//! `runs.queue` says where a wanted run stands; it is NULL for all others:
+//!
+//! | | resumes | never began | |
+//! | --- | --- | --- | --- |
+//! | [`READY`] | 0 | 1 | may be taken, unless a claim finds its tree full |
+//! | [`PARKED`] | 2 | 3 | behind another run of its tree and policy, or its tree is full |
+//! | [`TURN`] | | 4 | serial, and not the first open one of its session |
+//! | [`DELAYED`] | 5 | 6 | its time `due` has not come |
+//!
+//! Of a tree with a slot left the best wanted run of each policy is always ready, and usually no
+//! other. So a claim looks at one run of a full tree, however many wait in it: it parks that one
+//! and marks the tree (`trees.full`), and nothing of the tree is looked at again before a slot is
+//! free. A run whose tree is not kept in `trees` is alone in it.
+
+use std::cell::Cell;
+
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use taskrun::run::Lane;
+use taskrun::time::Timestamp;
+
+use super::fault::Fault;
+use super::schema::{int, time};
+
+const READY: i64 = 0;
+const PARKED: i64 = 2;
+const TURN: i64 = 4;
+const DELAYED: i64 = 5;
+
+/// The queue within a transaction.
+pub(crate) struct Queue<'a> {
+    pub(crate) db: &'a Connection,
+    /// There may be a run to take that was not there before.
+    stirred: Cell<bool>,
+}
+
+/// A run, as far as its place in the queue depends on it.
+pub(crate) struct Member {
+    pub(crate) no: i64,
+    pub(crate) tree: Option<i64>,
+    pub(crate) serial: Option<i64>,
+    pub(crate) policy: String,
+}
+
+impl Member {
+    /// Columns for [`Self::of`].
+    const COLUMNS: &str = "no, tree, serial, policy_digest";
+
+    fn of(row: &Row<'_>) -> rusqlite::Result<Self> {
+        Ok(Self { no: row.get(0)?, tree: row.get(1)?, serial: row.get(2)?, policy: row.get(3)? })
+    }
+}
+
+/// Number of a lane within each kind of place.
+fn lane_code(lane: Lane) -> i64 {
+    match lane {
+        Lane::Resume => 0,
+        Lane::Fresh => 1,
+    }
+}
+
+fn lane_of(code: i64) -> Lane {
+    if code == 0 { Lane::Resume } else { Lane::Fresh }
+}
+
+/// Where a run stands that may be taken at once and is alone in its tree.
+pub(crate) fn ready(lane: Lane) -> i64 {
+    READY + lane_code(lane)
+}
+
+/// Whether that is a place from which a run is taken.
+pub(crate) fn is_ready(place: Option<i64>) -> bool {
+    place.is_some_and(|place| place < PARKED)
+}
+
+/// Lane, priority and order of acceptance of a wanted run; the smaller one is taken first.
+pub(crate) type Rank = (i64, std::cmp::Reverse<i64>, i64);
+
+/// A run that may be taken.
+pub(crate) struct First {
+    pub(crate) no: i64,
+    pub(crate) rank: Rank,
+    tree: Option<i64>,
+    due: Option<i64>,
+}
+
+impl<'a> Queue<'a> {
+    pub(crate) fn new(db: &'a Connection) -> Self {
+        Self { db, stirred: Cell::new(false) }
+    }
+
+    /// Says that there may be more to take.
+    pub(crate) fn stir(&self) {
+        self.stirred.set(true);
+    }
+
+    pub(crate) fn stirred(&self) -> bool {
+        self.stirred.get()
+    }
+
+    pub(crate) fn member(&self, no: i64) -> Result<Member, Fault> {
+        let sql = format!("SELECT {} FROM runs WHERE no = ?1", Member::COLUMNS);
+        Ok(self.db.prepare_cached(&sql)?.query_row([no], Member::of)?)
+    }
+
+    fn put(&self, no: i64, place: i64) -> Result<(), Fault> {
+        let mut sql = self.db.prepare_cached("UPDATE runs SET queue = ?2 WHERE no = ?1")?;
+        sql.execute([no, place])?;
+        Ok(())
+    }
+
+    /// Puts a run into a lane, whose time has come.
+    pub(crate) fn place(&self, run: &Member, lane: Lane) -> Result<(), Fault> {
+        let waits_its_turn = match lane {
+            Lane::Resume => false,
+            Lane::Fresh => self.waits_its_turn(run)?,
+        };
+        if waits_its_turn {
+            return self.put(run.no, TURN);
+        }
+        match run.tree {
+            None => {
+                self.put(run.no, ready(lane))?;
+                self.stir();
+                Ok(())
+            }
+            Some(tree) => {
+                self.put(run.no, PARKED + lane_code(lane))?;
+                self.settle(tree, &run.policy)
+            }
+        }
+    }
+
+    /// Puts a run off.
+    pub(crate) fn delay(&self, no: i64, lane: Lane, until: Timestamp) -> Result<(), Fault> {
+        let mut sql =
+            self.db.prepare_cached("UPDATE runs SET queue = ?2, due = ?3 WHERE no = ?1")?;
+        sql.execute([no, DELAYED + lane_code(lane), time(until)])?;
+        Ok(())
+    }
+
+    fn waits_its_turn(&self, run: &Member) -> Result<bool, Fault> {
+        let Some(serial) = run.serial else { return Ok(false) };
+        self.has_open_serial(serial, run.no)
+    }
+
+    /// Whether a serial run is open that was accepted before.
+    pub(crate) fn has_open_serial(&self, serial: i64, before: i64) -> Result<bool, Fault> {
+        let mut sql = self.db.prepare_cached(
+            "SELECT 1 FROM runs INDEXED BY runs_serial
+             WHERE serial = ?1 AND status < 5 AND no < ?2 LIMIT 1",
+        )?;
+        Ok(sql.exists([serial, before])?)
+    }
+
+    /// Lets the next serial run of a session begin, after one ended.
+    pub(crate) fn next_turn(&self, serial: i64) -> Result<(), Fault> {
+        let sql = format!(
+            "SELECT {}, queue FROM runs INDEXED BY runs_serial
+             WHERE serial = ?1 AND status < 5 ORDER BY no LIMIT 1",
+            Member::COLUMNS
+        );
+        let next = self.db.prepare_cached(&sql)?.query_row([serial], |row| {
+            let place: Option<i64> = row.get(4)?;
+            Ok((Member::of(row)?, place))
+        });
+        match next.optional()? {
+            Some((run, Some(TURN))) => self.place(&run, Lane::Fresh),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Makes the best wanted run of a tree and policy ready, if the tree may have a slot left.
+    pub(crate) fn settle(&self, tree: i64, policy: &str) -> Result<(), Fault> {
+        let mut full = self.db.prepare_cached("SELECT 1 FROM trees WHERE no = ?1 AND full = 1")?;
+        if full.exists([tree])? {
+            return Ok(());
+        }
+        let best = |from: i64, to: i64| -> Result<Option<Rank>, Fault> {
+            let mut sql = self.db.prepare_cached(
+                "SELECT queue - ?3, priority, no FROM runs INDEXED BY runs_grouped
+                 WHERE tree = ?1 AND policy_digest = ?2 AND queue >= ?3 AND queue < ?4
+                 ORDER BY queue, priority DESC, no LIMIT 1",
+            )?;
+            Ok(sql.query_row(params![tree, policy, from, to], rank).optional()?)
+        };
+        let Some(parked) = best(PARKED, TURN)? else { return Ok(()) };
+        if best(READY, PARKED)?.is_none_or(|ready| parked < ready) {
+            self.put(parked.2, READY + parked.0)?;
+            self.stir();
+        }
+        Ok(())
+    }
+
+    /// Takes the mark of being full from a tree.
+    fn open_up(&self, tree: i64) -> Result<(), Fault> {
+        self.db.prepare_cached("UPDATE trees SET full = 0 WHERE no = ?1")?.execute([tree])?;
+        let mut next = self.db.prepare_cached(
+            "SELECT policy_digest FROM runs INDEXED BY runs_grouped
+             WHERE tree = ?1 AND policy_digest > ?2 AND queue IS NOT NULL
+             ORDER BY policy_digest LIMIT 1",
+        )?;
+        let mut policy = String::new();
+        while let Some(found) =
+            next.query_row(params![tree, policy], |row| row.get(0)).optional()?
+        {
+            policy = found;
+            self.settle(tree, &policy)?;
+        }
+        Ok(())
+    }
+
+    /// One more run of a tree is held.
+    pub(crate) fn hold(&self, tree: i64) -> Result<(), Fault> {
+        self.db
+            .prepare_cached("UPDATE trees SET held = held + 1 WHERE no = ?1")?
+            .execute([tree])?;
+        Ok(())
+    }
+
+    /// One less.
+    pub(crate) fn release(&self, tree: i64) -> Result<(), Fault> {
+        self.db
+            .prepare_cached("UPDATE trees SET held = held - 1 WHERE no = ?1")?
+            .execute([tree])?;
+        // Whatever was ready before can be had since.
+        self.stir();
+        self.open_up(tree)
+    }
+
+    /// Runs of a tree that are held.
+    pub(crate) fn held(&self, tree: i64) -> Result<u64, Fault> {
+        let mut sql = self.db.prepare_cached("SELECT held FROM trees WHERE no = ?1")?;
+        let held: i64 = sql.query_row([tree], |row| row.get(0))?;
+        Ok(u64::try_from(held).unwrap_or(0))
+    }
+
+    /// Puts runs where they belong at this time and with so many slots for each tree. To be done
+    /// before [`Self::first`].
+    pub(crate) fn look(&self, policy: &str, tree_slots: u32, now: Timestamp) -> Result<(), Fault> {
+        let sql = format!(
+            "SELECT {}, queue FROM runs INDEXED BY runs_due
+             WHERE policy_digest = ?1 AND queue >= 5 AND due <= ?2 ORDER BY due",
+            Member::COLUMNS
+        );
+        let mut sql = self.db.prepare_cached(&sql)?;
+        let due = sql.query_map(params![policy, time(now)], |row| {
+            let place: i64 = row.get(4)?;
+            Ok((Member::of(row)?, place))
+        })?;
+        for (run, place) in due.collect::<rusqlite::Result<Vec<_>>>()? {
+            self.place(&run, lane_of(place - DELAYED))?;
+        }
+        // Marked by a host that allows fewer.
+        let mut sql = self.db.prepare_cached(
+            "SELECT no FROM trees INDEXED BY trees_full WHERE full = 1 AND held < ?1",
+        )?;
+        let trees = sql.query_map([tree_slots], |row| row.get(0))?;
+        for tree in trees.collect::<rusqlite::Result<Vec<i64>>>()? {
+            self.open_up(tree)?;
+        }
+        Ok(())
+    }
+
+    /// The run to be taken first under a policy, passing over some.
+    pub(crate) fn first(
+        &self,
+        policy: &str,
+        tree_slots: u32,
+        now: Timestamp,
+        passed_over: &[i64],
+    ) -> Result<Option<First>, Fault> {
+        if tree_slots == 0 {
+            return Ok(None);
+        }
+        let mut sql = self.db.prepare_cached(
+            "SELECT queue, priority, no, tree, due FROM runs INDEXED BY runs_queued
+             WHERE policy_digest = ?1 AND queue < 2
+             ORDER BY queue, priority DESC, no LIMIT ?2",
+        )?;
+        loop {
+            let mut rows = sql.query(params![policy, int(passed_over.len() as u64 + 1)])?;
+            let mut first = None;
+            while let Some(row) = rows.next()? {
+                let rank = rank(row)?;
+                if !passed_over.contains(&rank.2) {
+                    first = Some(First { no: rank.2, rank, tree: row.get(3)?, due: row.get(4)? });
+                    break;
+                }
+            }
+            drop(rows);
+            let Some(first) = first else { return Ok(None) };
+            if first.due.is_some_and(|due| due > time(now)) {
+                self.put_off(&first, policy)?;
+            } else if let Some(tree) = first.tree
+                && self.held(tree)? >= u64::from(tree_slots)
+            {
+                self.put(first.no, PARKED + first.rank.0)?;
+                let full = "UPDATE trees SET full = 1 WHERE no = ?1";
+                self.db.prepare_cached(full)?.execute([tree])?;
+            } else {
+                return Ok(Some(first));
+            }
+        }
+    }
+
+    /// Puts a run off whose time had come by another clock.
+    fn put_off(&self, run: &First, policy: &str) -> Result<(), Fault> {
+        self.put(run.no, DELAYED + run.rank.0)?;
+        match run.tree {
+            Some(tree) => self.settle(tree, policy),
+            None => Ok(()),
+        }
+    }
+}
+
+/// From `queue, priority, no`.
+fn rank(row: &Row<'_>) -> rusqlite::Result<Rank> {
+    Ok((row.get(0)?, std::cmp::Reverse(row.get(1)?), row.get(2)?))
+}

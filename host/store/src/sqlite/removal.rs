@@ -1,0 +1,196 @@
+//! Removing what ended long ago.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use taskrun::ids::RunId;
+use taskrun::ports::store::{Removal, Removed};
+
+use super::fault::Fault;
+use super::row::run_by_number;
+use super::schema::{By, TERMINAL, label_key, status_code, time, unbits};
+
+/// Pages that are given back to the file system after a removal; a mebibyte, so that one call
+/// stays short.
+const PAGES_FREED_MAX: u32 = 256;
+
+/// A run that ended before the time.
+struct Candidate {
+    /// When, and which: the order in which runs are removed.
+    order: (i64, i64),
+    kept: bool,
+}
+
+/// What is found out about trees on the way: the runs above open ones.
+type AboveOpen = HashMap<i64, HashSet<String>>;
+
+pub(crate) fn remove(db: &Connection, removal: &Removal) -> Result<Removed, Fault> {
+    let mut candidates = Vec::new();
+    let mut above_open = AboveOpen::new();
+    for walk in walks(db, removal)? {
+        candidates.extend(candidates_of(db, removal, &walk, &mut above_open)?);
+    }
+    candidates.sort_unstable_by_key(|candidate| candidate.order);
+    let mut removed = Removed::default();
+    for candidate in candidates {
+        if removed.runs >= removal.limit as u64 {
+            break;
+        }
+        if candidate.kept {
+            removed.kept += 1;
+            continue;
+        }
+        match remove_one(db, candidate.order.1, removal.dry_run, &mut removed) {
+            Ok(()) => {}
+            // It stays, and keeps no other one here.
+            Err(Fault::Damaged(detail)) => {
+                tracing::error!(detail, "an ended run cannot be removed");
+            }
+            Err(fault @ Fault::Sqlite(_)) => return Err(fault),
+        }
+    }
+    if removed.runs > 0 && !removal.dry_run {
+        db.prepare_cached("DELETE FROM queues WHERE runs = 0")?.execute([])?;
+        let mut free = db.prepare(&format!("PRAGMA incremental_vacuum({PAGES_FREED_MAX})"))?;
+        let mut rows = free.query([])?;
+        // Each step frees one.
+        while rows.next()?.is_some() {}
+    }
+    Ok(removed)
+}
+
+/// An index to walk from the oldest on: the condition on its key, and that.
+type Walk = (&'static str, i64);
+
+fn walks(db: &Connection, removal: &Removal) -> Result<Vec<Walk>, Fault> {
+    let by_tenant = "INDEXED BY runs_by_tenant WHERE tenant_key";
+    match (&removal.tenant, &removal.session) {
+        (Some(tenant), Some(session)) => {
+            let key = By::Session.key(tenant, session);
+            Ok(vec![("INDEXED BY runs_by_session WHERE session_key", key)])
+        }
+        (Some(tenant), None) => Ok(vec![(by_tenant, By::Tenant.key(tenant, tenant))]),
+        (None, _) => Ok(tenants(db)?.into_iter().map(|key| (by_tenant, key)).collect()),
+    }
+}
+
+/// Tenants with ended runs; a jump from one to the next in the index.
+fn tenants(db: &Connection) -> Result<BTreeSet<i64>, Fault> {
+    let mut next = db.prepare_cached(
+        "SELECT tenant_key FROM runs INDEXED BY runs_by_tenant
+         WHERE status = ?1 AND tenant_key >= ?2 ORDER BY tenant_key LIMIT 1",
+    )?;
+    let mut tenants = BTreeSet::new();
+    for status in TERMINAL..TERMINAL + 3 {
+        let mut from = Some(i64::MIN);
+        while let Some(least) = from {
+            let found: Option<i64> =
+                next.query_row([status, least], |row| row.get(0)).optional()?;
+            from = found.and_then(|key| key.checked_add(1));
+            tenants.extend(found);
+        }
+    }
+    Ok(tenants)
+}
+
+/// The oldest runs of a walk, until there are enough that can be removed.
+fn candidates_of(
+    db: &Connection,
+    removal: &Removal,
+    (index, key): &Walk,
+    above_open: &mut AboveOpen,
+) -> Result<Vec<Candidate>, Fault> {
+    let part = |status| {
+        format!(
+            "SELECT updated_at, no, tree, id FROM runs {index} = ?1 AND status = {status}
+               AND updated_at < ?2 AND (?3 IS NULL OR tenant = ?3)
+               AND (?4 IS NULL OR session = ?4)"
+        )
+    };
+    let parts: Vec<String> = (TERMINAL..TERMINAL + 3).map(part).collect();
+    let sql = format!("{} ORDER BY 1, 2", parts.join(" UNION ALL "));
+    let mut sql = db.prepare_cached(&sql)?;
+    let (before, tenant, session) = (time(removal.before), &removal.tenant, &removal.session);
+    let mut rows = sql.query(params![key, before, tenant, session])?;
+    let mut candidates = Vec::new();
+    let mut removable = 0;
+    while removable < removal.limit
+        && let Some(row) = rows.next()?
+    {
+        let kept = is_above_open(db, row, above_open)?;
+        removable += usize::from(!kept);
+        candidates.push(Candidate { order: (row.get(0)?, row.get(1)?), kept });
+    }
+    Ok(candidates)
+}
+
+fn is_above_open(
+    db: &Connection,
+    row: &Row<'_>,
+    above_open: &mut AboveOpen,
+) -> Result<bool, Fault> {
+    let Some(tree): Option<i64> = row.get(2)? else { return Ok(false) };
+    let id: String = row.get(3)?;
+    let above = match above_open.entry(tree) {
+        std::collections::hash_map::Entry::Occupied(known) => known.into_mut(),
+        std::collections::hash_map::Entry::Vacant(unknown) => unknown.insert(above(db, tree)?),
+    };
+    Ok(above.contains(&id))
+}
+
+/// The runs of a tree under which there is an open one.
+fn above(db: &Connection, tree: i64) -> Result<HashSet<String>, Fault> {
+    let mut open = db.prepare_cached(
+        "SELECT DISTINCT parent FROM runs INDEXED BY runs_by_tree
+         WHERE tree = ?1 AND status = ?2 AND parent IS NOT NULL",
+    )?;
+    let mut parent_of = db.prepare_cached("SELECT parent FROM runs WHERE id = ?1")?;
+    let mut above = HashSet::new();
+    for status in 0..TERMINAL {
+        let parents = open.query_map([tree, status], |row| row.get(0))?;
+        for parent in parents.collect::<rusqlite::Result<Vec<String>>>()? {
+            let mut next = Some(parent);
+            while let Some(id) = next.filter(|id| above.insert(id.clone())) {
+                next = parent_of.query_row([&id], |row| row.get(0)).optional()?.flatten();
+            }
+        }
+    }
+    Ok(above)
+}
+
+fn remove_one(db: &Connection, no: i64, dry_run: bool, removed: &mut Removed) -> Result<(), Fault> {
+    let run = run_by_number(db, no)?;
+    let mut sql = db.prepare_cached(
+        "SELECT count(*), coalesce(sum(octet_length(body)), 0) FROM events WHERE run = ?1",
+    )?;
+    let (events, bytes) = sql.query_row([no], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    removed.runs += 1;
+    removed.events += unbits(events);
+    removed.bytes += unbits(bytes);
+    if dry_run {
+        return Ok(());
+    }
+    let (spec, state) = (&run.spec, &run.state);
+    let mut label = db.prepare_cached(
+        "DELETE FROM labels WHERE key = ?1 AND status = ?2 AND updated_at = ?3 AND run = ?4",
+    )?;
+    let status = status_code(run.status());
+    for (name, value) in &spec.labels {
+        let key = label_key(&spec.tenant, name, value);
+        label.execute([key, status, time(state.updated_at), no])?;
+    }
+    db.prepare_cached("DELETE FROM idempotency WHERE run = ?1")?.execute([no])?;
+    db.prepare_cached("DELETE FROM events WHERE run = ?1")?.execute([no])?;
+    leave_tree(db, no, &spec.root_run_id)?;
+    db.prepare_cached("DELETE FROM runs WHERE no = ?1")?.execute([no])?;
+    Ok(())
+}
+
+fn leave_tree(db: &Connection, no: i64, root: &RunId) -> Result<(), Fault> {
+    let mut sql = db.prepare_cached("SELECT tree FROM runs WHERE no = ?1")?;
+    let Some(tree): Option<i64> = sql.query_row([no], |row| row.get(0))? else { return Ok(()) };
+    let left = "UPDATE trees SET runs = runs - 1 WHERE no = ?1 AND root = ?2";
+    db.prepare_cached(left)?.execute(params![tree, root.as_str()])?;
+    db.prepare_cached("DELETE FROM trees WHERE no = ?1 AND runs <= 0")?.execute([tree])?;
+    Ok(())
+}

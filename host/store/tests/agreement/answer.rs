@@ -1,0 +1,160 @@
+//! What a store answers, in words.
+
+use taskrun::ids::RunId;
+use taskrun::list::{Cursor, ListFilter, Scope};
+use taskrun::ports::store::{Append, Created, Host, Session, SessionKey};
+use taskrun::run::RunSpec;
+use taskrun::time::Timestamp;
+
+use crate::common::*;
+use crate::steps::{Create, Step, host, id, one_of, policy};
+
+/// What is remembered of a store's answers.
+#[derive(Default)]
+pub(crate) struct Told {
+    /// The append that may be repeated.
+    last: Option<Append>,
+    /// Runs in the order in which they were accepted; removed ones too.
+    pub(crate) accepted: Vec<RunId>,
+    /// What the last claim took.
+    pub(crate) claimed: Vec<RunId>,
+}
+
+fn key(session: u8) -> SessionKey {
+    SessionKey { id: format!("s-{session}"), ..session_key() }
+}
+
+/// Does a step; `None` if it cannot be done.
+pub(crate) async fn answer(
+    store: &dyn Both,
+    step: &Step,
+    now: u64,
+    told: &mut Told,
+) -> Option<String> {
+    let said = match step {
+        Step::Create(create) => created(store, create, now, told).await,
+        Step::Claim(wish) => {
+            let runs = store.claim(wish.at(now)).await.expect("claims");
+            told.claimed = runs.iter().map(|run| run.id().clone()).collect();
+            format!("{runs:?}")
+        }
+        Step::Append(change) => {
+            let run = one_of(&told.accepted, change.run)?;
+            let mut run = store.get(&run).await.expect("gets")?;
+            if change.stale {
+                run.state.head = run.state.head.saturating_sub(1).max(1);
+            }
+            let events = change.events(&run, now, &told.accepted)?;
+            let mut append = next(&run, change.event_id, now, events);
+            append.epoch += u64::from(change.wrong_epoch);
+            told.last = Some(append.clone());
+            format!("{:?}", store.append(append).await)
+        }
+        Step::Repeat => format!("{:?}", store.append(told.last.clone()?).await),
+        Step::List { owner, status, tree, since, limit } => {
+            let mut scope = Scope::tenant("acme");
+            scope.owner_user_id = owner.map(|owner| format!("o-{owner}"));
+            let filter = ListFilter {
+                status: status.clone(),
+                root_run_id: tree.map(id),
+                since: since.map(Timestamp),
+                ..ListFilter::default()
+            };
+            all_pages(store, &scope, &filter, *limit).await
+        }
+        Step::Read { id: run, after, limit } => {
+            format!("{:?}", store.read(&id(*run), *after, *limit).await)
+        }
+        Step::Remove(removal) => format!("{:?}", store.remove(removal.clone()).await),
+        Step::OpenSession { session } => {
+            let session = Session {
+                key: key(*session),
+                owner_user_id: Some("ann".to_owned()),
+                created_at: Timestamp(now),
+                ended_at: None,
+            };
+            let before = store.session(&session.key).await;
+            format!("{before:?} {:?}", store.open_session(session).await)
+        }
+        Step::EndSession { session } => {
+            format!("{:?}", store.end_session(&key(*session), Timestamp(now)).await)
+        }
+        Step::ReadSession { session, limit } => whole_session(store, &key(*session), *limit).await,
+        Step::Register { host: h, policy: p, slots } => {
+            let host = Host { slots: *slots, ..host_of(&host(*h), &policy(*p)) };
+            format!("{:?}", store.register(host).await)
+        }
+        Step::Retire { host: h } => format!("{:?}", store.retire(&host(*h)).await),
+        Step::Held { host: h, after, limit } => {
+            let after = after.map(id);
+            format!("{:?}", store.held(&host(*h), after.as_ref(), *limit).await)
+        }
+        Step::Orphans => {
+            let mut runs = store.orphans(100).await.expect("answers");
+            runs.sort_by(|a, b| a.id().cmp(b.id()));
+            format!("{runs:?} {:?}", store.hosts().await)
+        }
+    };
+    Some(said)
+}
+
+async fn created(store: &dyn Both, create: &Create, now: u64, told: &mut Told) -> String {
+    let mut spec = RunSpec {
+        owner_user_id: format!("o-{}", create.owner),
+        parent_session_id: format!("s-{}", create.session),
+        priority: create.priority,
+        policy_digest: policy(create.policy),
+        serial: create.serial,
+        durable: create.durable,
+        created_at: Timestamp(now),
+        ..spec(id(create.id).as_str())
+    };
+    if let Some(parent) = create.parent.and_then(|parent| one_of(&told.accepted, parent)) {
+        let found = store.get(&parent).await.expect("gets");
+        let root = found.map(|run| run.spec.root_run_id.clone());
+        spec.root_run_id = root.unwrap_or_else(|| parent.clone());
+        spec.parent_run_id = Some(parent);
+    }
+    let mut new = new_run(spec);
+    new.admission = create.admission.clone();
+    if let Some((key, fingerprint)) = create.key {
+        new = keyed(new, &key.to_string(), &fingerprint.to_string());
+    }
+    if let Some(idempotency) = &mut new.idempotency {
+        idempotency.completed_since = create.completed_since.map(Timestamp);
+    }
+    let created = store.create(new).await.expect("answers");
+    if let Created::New = created {
+        told.accepted.retain(|known| *known != id(create.id));
+        told.accepted.push(id(create.id));
+    }
+    format!("{created:?}")
+}
+
+async fn all_pages(store: &dyn Both, scope: &Scope, filter: &ListFilter, limit: usize) -> String {
+    let mut said = String::new();
+    let mut cursor: Option<Cursor> = None;
+    loop {
+        let page = store.list(scope, filter, cursor.as_ref(), limit).await.expect("lists");
+        said.push_str(&format!("{page:?}\n"));
+        cursor = page.next;
+        if cursor.is_none() {
+            return said;
+        }
+    }
+}
+
+/// The events of a session without their places, which are each store's own.
+async fn whole_session(store: &dyn Both, key: &SessionKey, limit: usize) -> String {
+    let mut said = String::new();
+    let mut after = 0;
+    loop {
+        let events = store.read_session(key, after, limit).await.expect("reads");
+        let Some(last) = events.last() else { return said };
+        assert!(last.place > after, "{events:?}");
+        after = last.place;
+        for event in &events {
+            said.push_str(&format!("{} {:?}\n", event.run, event.recorded));
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! Things that can be done to a store, drawn at random.
+
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use taskrun::event::{Event, Recorded};
+use taskrun::ids::{HostId, RunId};
+use taskrun::machine;
+use taskrun::ports::store::{Admission, Claim, Removal};
+use taskrun::run::{Run, Wait, WaitMode};
+use taskrun::status::{Status, StopReason};
+use taskrun::time::Timestamp;
+
+use crate::common::*;
+
+/// One thing done to a store.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    Create(Create),
+    Claim(Wish),
+    Append(Change),
+    Repeat,
+    List {
+        owner: Option<u8>,
+        status: Vec<Status>,
+        tree: Option<u8>,
+        since: Option<u64>,
+        limit: usize,
+    },
+    Read {
+        id: u8,
+        after: u64,
+        limit: usize,
+    },
+    Remove(Removal),
+    OpenSession {
+        session: u8,
+    },
+    EndSession {
+        session: u8,
+    },
+    ReadSession {
+        session: u8,
+        limit: usize,
+    },
+    Register {
+        host: u8,
+        policy: u8,
+        slots: u32,
+    },
+    Retire {
+        host: u8,
+    },
+    Held {
+        host: u8,
+        after: Option<u8>,
+        limit: usize,
+    },
+    Orphans,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Create {
+    pub(crate) id: u8,
+    /// One of those that were accepted.
+    pub(crate) parent: Option<u8>,
+    pub(crate) key: Option<(u8, u8)>,
+    pub(crate) completed_since: Option<u64>,
+    pub(crate) owner: u8,
+    pub(crate) session: u8,
+    pub(crate) priority: i32,
+    pub(crate) policy: u8,
+    pub(crate) serial: bool,
+    pub(crate) durable: bool,
+    pub(crate) admission: Admission,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Wish {
+    host: u8,
+    policy: u8,
+    limit: usize,
+    tree_slots: u32,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Change {
+    /// One of those that were accepted.
+    pub(crate) run: u8,
+    /// The first of these that can happen to it.
+    whats: Vec<What>,
+    pub(crate) event_id: u64,
+    pub(crate) stale: bool,
+    pub(crate) wrong_epoch: bool,
+}
+
+#[derive(Clone, Debug)]
+enum What {
+    Note,
+    AskToCancel,
+    Cancel,
+    Finalize,
+    End,
+    WaitForRuns { runs: Vec<u8>, mode: WaitMode, until_ms: Option<u64> },
+    WaitForTime { until_ms: u64 },
+    Pause,
+    Unblock,
+    Lose,
+    Release,
+}
+
+impl Wish {
+    pub(crate) fn at(&self, now: u64) -> Claim {
+        Claim {
+            policy_digest: policy(self.policy),
+            tree_slots: self.tree_slots,
+            ..wish(host(self.host).as_str(), self.limit, now)
+        }
+    }
+}
+
+pub(crate) fn id(id: u8) -> RunId {
+    run_id(&format!("r-{id}"))
+}
+
+pub(crate) fn host(host: u8) -> HostId {
+    host_id(&format!("h-{host}"))
+}
+
+pub(crate) fn policy(policy: u8) -> String {
+    format!("p-{policy}")
+}
+
+impl Change {
+    /// The events that this stands for, if any can happen to the run.
+    pub(crate) fn events(&self, run: &Run, now: u64, accepted: &[RunId]) -> Option<Vec<Event>> {
+        self.whats.iter().find_map(|what| what.events(run, now, accepted))
+    }
+}
+
+/// One of the runs that were accepted, if there are any.
+pub(crate) fn one_of(accepted: &[RunId], number: u8) -> Option<RunId> {
+    accepted.get(usize::from(number) % accepted.len().max(1)).cloned()
+}
+
+impl What {
+    fn events(&self, run: &Run, now: u64, accepted: &[RunId]) -> Option<Vec<Event>> {
+        let events = match self {
+            Self::Note => vec![note("n")],
+            Self::AskToCancel => vec![cancel()],
+            Self::Cancel => machine::decide::cancel(run, StopReason::CanceledByOwner, None),
+            Self::Finalize => end()[..1].to_vec(),
+            Self::End => end(),
+            Self::WaitForRuns { runs, mode, until_ms } => {
+                // Sometimes one that nobody knows.
+                let one = |run: &u8| match run {
+                    0 => Some(run_id("never-heard-of")),
+                    run => one_of(accepted, *run),
+                };
+                let runs = runs.iter().filter_map(one).collect();
+                let at = until_ms.map(|later| Timestamp(now + later));
+                vec![blocked(Wait::Runs { runs, mode: *mode, at })]
+            }
+            Self::WaitForTime { until_ms } => {
+                let at = Some(Timestamp(now + until_ms));
+                vec![blocked(Wait::Answers { at })]
+            }
+            Self::Pause => vec![blocked(Wait::Word)],
+            Self::Unblock => vec![Event::Unblocked],
+            Self::Lose => machine::decide::lose(run, Timestamp(now)),
+            Self::Release => machine::decide::release(run, 0, Timestamp(0)),
+        };
+        let mut state = run.state.clone();
+        for event in &events {
+            let (seq, event) = (state.head + 1, event.clone());
+            let recorded = Recorded { seq, id: 0, at: Timestamp(now), event };
+            state = machine::apply(state, &recorded).ok()?;
+        }
+        (!events.is_empty()).then_some(events)
+    }
+}
+
+fn creations() -> impl Strategy<Value = Create> {
+    let key = (option::of((0..3_u8, 0..2_u8)), option::weighted(0.3, 0..3_000_u64));
+    let place = (0..24_u8, option::weighted(0.6, any::<u8>()), 0..2_u8, 0..2_u8);
+    let kind = (-1..2_i32, prop_oneof![4 => Just(0_u8), 1 => Just(1)]);
+    let flags = (proptest::bool::weighted(0.3), proptest::bool::weighted(0.8));
+    let bound = |max| prop_oneof![4 => Just(u64::MAX), 1 => 0..max];
+    let admission = (bound(4_u64), bound(5_u64), option::weighted(0.2, 0..3_u32));
+    (place, key, kind, flags, admission).prop_map(
+        |(
+            (id, parent, owner, session),
+            (key, completed_since),
+            (priority, policy),
+            (serial, durable),
+            (queue_max, tree_max, at_once),
+        )| Create {
+            id,
+            parent,
+            key,
+            completed_since,
+            owner,
+            session,
+            priority,
+            policy,
+            serial,
+            durable,
+            admission: Admission { queue_max, tree_max, at_once },
+        },
+    )
+}
+
+fn changes() -> impl Strategy<Value = Change> {
+    let mode = prop_oneof![Just(WaitMode::All), Just(WaitMode::Any)];
+    let until = option::weighted(0.4, 0..800_u64);
+    let runs = (vec(0..64_u8, 0..4), mode, until)
+        .prop_map(|(runs, mode, until_ms)| What::WaitForRuns { runs, mode, until_ms });
+    let what = prop_oneof![
+        2 => Just(What::Note),
+        1 => Just(What::AskToCancel),
+        1 => Just(What::Cancel),
+        1 => Just(What::Finalize),
+        2 => Just(What::End),
+        5 => runs,
+        1 => (0..800_u64).prop_map(|until_ms| What::WaitForTime { until_ms }),
+        1 => Just(What::Pause),
+        2 => Just(What::Unblock),
+        2 => Just(What::Lose),
+        1 => Just(What::Release),
+    ];
+    let flags = (proptest::bool::weighted(0.05), proptest::bool::weighted(0.05));
+    let whats = vec(what, 3..8);
+    (any::<u8>(), whats, any::<u64>(), flags).prop_map(|(run, whats, event_id, flags)| Change {
+        run,
+        whats,
+        event_id: event_id / 2,
+        stale: flags.0,
+        wrong_epoch: flags.1,
+    })
+}
+
+fn removals() -> impl Strategy<Value = Removal> {
+    let session = option::weighted(0.3, (0..2_u8).prop_map(|session| format!("s-{session}")));
+    let tenant = option::weighted(0.3, prop_oneof![Just("acme"), Just("nobody")]);
+    (tenant, session, 0..8_000_u64, 0..4_usize, any::<bool>()).prop_map(
+        |(tenant, session, before, limit, dry_run)| Removal {
+            tenant: tenant.map(str::to_owned),
+            session,
+            before: Timestamp(before),
+            limit,
+            dry_run,
+        },
+    )
+}
+
+/// Some steps, one after another.
+pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let slots = prop_oneof![1..4_u32, Just(u32::MAX)];
+    let kind = prop_oneof![4 => Just(0_u8), 1 => Just(1)];
+    let claim = (0..3_u8, kind, 0..6_usize, slots).prop_map(|(host, policy, limit, tree_slots)| {
+        Step::Claim(Wish { host, policy, limit, tree_slots })
+    });
+    let status = proptest::sample::subsequence(Status::ALL.to_vec(), 0..3);
+    let (owner, tree) = (option::of(0..2_u8), option::weighted(0.3, 0..24_u8));
+    let since = option::of(0..6_000_u64);
+    let list =
+        (owner, status, tree, since, 0..5_usize).prop_map(|(owner, status, tree, since, limit)| {
+            Step::List { owner, status, tree, since, limit }
+        });
+    let read = (0..24_u8, 0..6_u64, 0..6_usize);
+    let held = (0..3_u8, option::of(0..24_u8), 0..5_usize);
+    let step = prop_oneof![
+        8 => creations().prop_map(Step::Create),
+        10 => claim,
+        14 => changes().prop_map(Step::Append),
+        1 => Just(Step::Repeat),
+        2 => list,
+        1 => read.prop_map(|(id, after, limit)| Step::Read { id, after, limit }),
+        2 => removals().prop_map(Step::Remove),
+        1 => (0..2_u8).prop_map(|session| Step::OpenSession { session }),
+        // Rarely, as nothing is created after it.
+        1 => (0..40_u8).prop_map(|session| Step::EndSession { session }),
+        1 => (0..2_u8, 1..6_usize)
+            .prop_map(|(session, limit)| Step::ReadSession { session, limit }),
+        1 => (0..3_u8, 0..2_u8, 0..4_u32)
+            .prop_map(|(host, policy, slots)| Step::Register { host, policy, slots }),
+        1 => (0..3_u8).prop_map(|host| Step::Retire { host }),
+        1 => held.prop_map(|(host, after, limit)| Step::Held { host, after, limit }),
+        1 => Just(Step::Orphans),
+    ];
+    vec(step, 1..120)
+}

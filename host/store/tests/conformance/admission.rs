@@ -1,0 +1,239 @@
+//! What is accepted.
+
+use super::*;
+
+async fn answer(f: &Fixture, new: NewRun) -> Created {
+    f.store.create(new).await.expect("answers")
+}
+
+fn bounded(mut new: NewRun, admission: Admission) -> NewRun {
+    new.admission = admission;
+    new
+}
+
+fn since(mut new: NewRun, at: u64) -> NewRun {
+    if let Some(idempotency) = &mut new.idempotency {
+        idempotency.completed_since = Some(Timestamp(at));
+    }
+    new
+}
+
+fn is_new(created: Created) {
+    assert!(matches!(created, Created::New), "{created:?}");
+}
+
+fn repeats(created: Created, id: &str) {
+    assert!(matches!(&created, Created::Repeated(run) if run.id().as_str() == id), "{created:?}");
+}
+
+fn is_full(created: Created, bound: Full) {
+    assert!(matches!(created, Created::Full(full) if full == bound), "{created:?}");
+}
+
+/// Takes a run that waits to begin and ends it.
+async fn run_to(f: &Fixture, id: &str, at: u64, events: Vec<Event>) -> Run {
+    let runs = f.store.claim(wish("h", 1, at)).await.expect("claims");
+    assert_eq!(ids(&runs), [id]);
+    append(&*f.store, next(&runs[0], 50, at, events)).await
+}
+
+pub(crate) async fn a_key_for_a_result_counts_from_completion_until_it_is_too_old(f: &Fixture) {
+    let new = |id: &str| keyed(new_run(spec(id)), "k", "same");
+    is_new(answer(f, new("r-1")).await);
+    // It has not ended: the key goes on to the next.
+    is_new(answer(f, since(new("r-2"), 0)).await);
+    repeats(answer(f, new("r-3")).await, "r-2");
+    run_to(f, "r-1", 4_000, end()).await;
+    run_to(f, "r-2", 5_000, end()).await;
+    repeats(answer(f, since(new("r-3"), 5_000)).await, "r-2");
+    let other = since(keyed(new_run(spec("r-3")), "k", "other"), 5_000);
+    let created = answer(f, other.clone()).await;
+    assert!(matches!(&created, Created::Taken(id) if id.as_str() == "r-2"), "{created:?}");
+    is_new(answer(f, since(other, 5_001)).await);
+    let again = answer(f, keyed(new_run(spec("r-4")), "k", "other")).await;
+    repeats(again, "r-3");
+    // One that failed has no result.
+    let failed = Event::Finalizing { ending: Ending::failed(StopReason::AgentError, "no") };
+    let finished = Event::Finished { metadata: BTreeMap::new(), finalizer_error: None };
+    run_to(f, "r-3", 6_000, vec![failed, finished]).await;
+    is_new(answer(f, since(new("r-4"), 0)).await);
+}
+
+pub(crate) async fn a_refused_run_gets_no_key(f: &Fixture) {
+    is_new(answer(f, keyed(new_run(spec("r-1")), "k", "same")).await);
+    let none = Admission { queue_max: 0, ..Admission::UNBOUNDED };
+    let refused = bounded(since(keyed(new_run(spec("r-2")), "k", "same"), 0), none.clone());
+    is_full(answer(f, refused).await, Full::Queue);
+    repeats(answer(f, keyed(new_run(spec("r-3")), "k", "same")).await, "r-1");
+    let refused = bounded(keyed(new_run(spec("r-2")), "free", "same"), none);
+    is_full(answer(f, refused).await, Full::Queue);
+    assert_eq!(f.store.get(&run_id("r-2")).await.expect("gets"), None);
+    is_new(answer(f, keyed(new_run(spec("r-3")), "free", "other")).await);
+}
+
+pub(crate) async fn an_ended_session_takes_no_run(f: &Fixture) {
+    is_new(answer(f, keyed(new_run(spec("before")), "k", "same")).await);
+    f.store.end_session(&session_key(), Timestamp(1_500)).await.expect("ends");
+    let created = answer(f, new_run(spec("after"))).await;
+    assert!(matches!(created, Created::SessionEnded), "{created:?}");
+    assert_eq!(f.store.get(&run_id("after")).await.expect("gets"), None);
+    let other = RunSpec { parent_session_id: "s-2".to_owned(), ..spec("other") };
+    is_new(answer(f, new_run(other)).await);
+    let foreign = RunSpec { tenant: "zeta".to_owned(), ..spec("foreign") };
+    is_new(answer(f, new_run(foreign)).await);
+    // What was asked before the end is still told.
+    repeats(answer(f, keyed(new_run(spec("again")), "k", "same")).await, "before");
+    let taken = answer(f, new_run(spec("before"))).await;
+    assert!(matches!(taken, Created::Taken(_)), "{taken:?}");
+}
+
+pub(crate) async fn a_run_is_started_only_by_one_that_goes_on(f: &Fixture) {
+    let refused = |created: Created| {
+        assert!(matches!(created, Created::ParentEnded), "{created:?}");
+    };
+    refused(answer(f, new_run(child("orphan", &spec("nobody")))).await);
+    for id in ["blocked", "canceling", "finalizing", "ended", "running", "queued"] {
+        create(&*f.store, spec(id)).await;
+    }
+    let ending = Event::Finalizing { ending: Ending::completed(StopReason::FinalResponse) };
+    run_to(f, "blocked", 2_000, vec![blocked(Wait::Word)]).await;
+    run_to(f, "canceling", 2_000, vec![cancel()]).await;
+    run_to(f, "finalizing", 2_000, vec![ending]).await;
+    run_to(f, "ended", 2_000, end()).await;
+    run_to(f, "running", 2_000, vec![note("n")]).await;
+    for id in ["canceling", "finalizing", "ended"] {
+        refused(answer(f, new_run(child("child", &spec(id)))).await);
+        assert_eq!(f.store.get(&run_id("child")).await.expect("gets"), None);
+    }
+    for id in ["blocked", "running", "queued"] {
+        is_new(answer(f, new_run(child(&format!("under-{id}"), &spec(id)))).await);
+    }
+}
+
+pub(crate) async fn the_queue_of_a_tenant_is_bounded(f: &Fixture) {
+    let two = |spec| bounded(new_run(spec), Admission { queue_max: 2, ..Admission::UNBOUNDED });
+    let foreign = |id| RunSpec { tenant: "zeta".to_owned(), ..spec(id) };
+    let other = |id| RunSpec { policy_digest: "other".to_owned(), ..spec(id) };
+    for id in ["a", "b"] {
+        is_new(answer(f, two(RunSpec { serial: true, ..spec(id) })).await);
+    }
+    is_full(answer(f, two(spec("c"))).await, Full::Queue);
+    is_new(answer(f, two(foreign("theirs"))).await);
+    is_new(answer(f, two(other("elsewhere"))).await);
+    // What began counts no more, also where it is wanted again.
+    let run = claim_one(&*f.store, "h").await;
+    let lost = machine::decide::release(&run, 0, Timestamp(0));
+    append(&*f.store, next(&run, 50, 3_000, lost)).await;
+    is_new(answer(f, two(spec("c"))).await);
+    is_full(answer(f, two(spec("d"))).await, Full::Queue);
+}
+
+pub(crate) async fn a_tree_is_bounded_with_those_that_ended(f: &Fixture) {
+    let three = |spec| bounded(new_run(spec), Admission { tree_max: 3, ..Admission::UNBOUNDED });
+    let none = |spec| bounded(new_run(spec), Admission { tree_max: 0, ..Admission::UNBOUNDED });
+    is_new(answer(f, none(spec("root"))).await);
+    let under = child("a", &spec("root"));
+    is_new(answer(f, three(under.clone())).await);
+    is_new(answer(f, three(child("b", &under))).await);
+    is_full(answer(f, three(child("c", &spec("root")))).await, Full::Tree);
+    let runs = f.store.claim(wish("h", 3, 2_000)).await.expect("claims");
+    append(&*f.store, next(&runs[2], 50, 3_000, end())).await;
+    is_full(answer(f, three(child("c", &spec("root")))).await, Full::Tree);
+    is_new(answer(f, three(spec("other"))).await);
+}
+
+pub(crate) async fn a_run_that_may_not_wait_is_kept_only_if_nothing_is_before_it(f: &Fixture) {
+    let at_once = Admission { at_once: Some(1), ..Admission::UNBOUNDED };
+    let now = |spec| bounded(new_run(spec), at_once.clone());
+    let high = |id| RunSpec { priority: 5, ..spec(id) };
+    is_new(answer(f, now(spec("a"))).await);
+    is_full(answer(f, now(spec("b"))).await, Full::Slots);
+    is_new(answer(f, now(high("b"))).await);
+    is_full(answer(f, now(high("c"))).await, Full::Slots);
+    let other = RunSpec { policy_digest: "other".to_owned(), ..spec("c") };
+    is_new(answer(f, now(other)).await);
+    // Those that resume come first, whatever their priority, once it is their time.
+    let runs = f.store.claim(wish("h", 9, 2_000)).await.expect("claims");
+    let pause = Event::Lost {
+        host: host_id("h"),
+        epoch: 2,
+        not_before: Timestamp(5_000),
+        crashed: true,
+        ran_ms: 0,
+    };
+    let run = append(&*f.store, next(&runs[1], 50, 3_000, vec![pause])).await;
+    is_new(answer(f, now(RunSpec { created_at: Timestamp(4_999), ..high("d") })).await);
+    f.store.claim(wish("h", 1, 4_999)).await.expect("claims");
+    is_full(
+        answer(f, now(RunSpec { created_at: Timestamp(5_000), ..high("e") })).await,
+        Full::Slots,
+    );
+    assert_eq!(f.store.claim(wish("h", 9, 5_000)).await.expect("claims")[0].id(), run.id());
+    is_new(answer(f, now(spec("e"))).await);
+}
+
+pub(crate) async fn a_run_that_may_not_wait_needs_a_slot_of_its_tree(f: &Fixture) {
+    let now = |spec, slots| {
+        let at_once = Some(slots);
+        bounded(new_run(spec), Admission { at_once, ..Admission::UNBOUNDED })
+    };
+    create(&*f.store, spec("root")).await;
+    claim_one(&*f.store, "h").await;
+    is_full(answer(f, now(child("a", &spec("root")), 1)).await, Full::Slots);
+    is_new(answer(f, now(child("a", &spec("root")), 2)).await);
+    // What cannot be had for want of a slot is not before others.
+    is_new(answer(f, now(spec("other"), 1)).await);
+    is_full(answer(f, now(spec("another"), 2)).await, Full::Slots);
+    let serial = |id| RunSpec { serial: true, priority: 9, ..spec(id) };
+    is_new(answer(f, now(serial("first"), 1)).await);
+    f.store.claim(wish("h", 9, 2_000)).await.expect("claims");
+    is_full(answer(f, now(serial("second"), 1)).await, Full::Slots);
+}
+
+pub(crate) async fn a_run_that_may_not_wait_needs_a_slot_of_a_living_host(f: &Fixture) {
+    let now = |id| {
+        let at_once = Some(9);
+        bounded(new_run(spec(id)), Admission { at_once, ..Admission::UNBOUNDED })
+    };
+    // A host that comes will have one.
+    is_new(answer(f, now("a")).await);
+    let host = |id, slots| Host { slots, ..host_of(&host_id(id), POLICY) };
+    f.store.register(host("h-1", 1)).await.expect("registers");
+    f.store
+        .register(Host { policy_digest: "other".to_owned(), ..host("h-2", 9) })
+        .await
+        .expect("registers");
+    claim_one(&*f.store, "h-1").await;
+    is_full(answer(f, now("b")).await, Full::Slots);
+    f.store.register(host("h-3", 1)).await.expect("registers");
+    is_new(answer(f, now("b")).await);
+    let run = claim_one(&*f.store, "h-3").await;
+    is_full(answer(f, now("c")).await, Full::Slots);
+    append(&*f.store, next(&run, 50, 3_000, vec![blocked(Wait::Word)])).await;
+    is_new(answer(f, now("c")).await);
+}
+
+pub(crate) async fn the_first_obstacle_is_told(f: &Fixture) {
+    let none = Admission { queue_max: 0, tree_max: 0, at_once: Some(0) };
+    let refused = |spec| bounded(keyed(new_run(spec), "k", "same"), none.clone());
+    is_new(answer(f, keyed(new_run(spec("r")), "k", "same")).await);
+    repeats(answer(f, refused(spec("r"))).await, "r");
+    let free = |spec| bounded(new_run(spec), none.clone());
+    let created = answer(f, free(spec("r"))).await;
+    assert!(matches!(created, Created::Taken(_)), "{created:?}");
+    let under = child("a", &spec("nobody"));
+    let ended = SessionKey { tenant: "acme".to_owned(), id: "s-2".to_owned() };
+    f.store.end_session(&ended, Timestamp(1)).await.expect("ends");
+    let elsewhere = RunSpec { parent_session_id: "s-2".to_owned(), ..under.clone() };
+    let created = answer(f, free(elsewhere)).await;
+    assert!(matches!(created, Created::SessionEnded), "{created:?}");
+    let created = answer(f, free(under)).await;
+    assert!(matches!(created, Created::ParentEnded), "{created:?}");
+    let under = child("a", &spec("r"));
+    is_full(answer(f, free(under.clone())).await, Full::Queue);
+    let queue_max = u64::MAX;
+    let tree = Admission { queue_max, ..none.clone() };
+    is_full(answer(f, bounded(new_run(under.clone()), tree)).await, Full::Tree);
+    let slots = Admission { at_once: Some(0), ..Admission::UNBOUNDED };
+    is_full(answer(f, bounded(new_run(under), slots)).await, Full::Slots);
+}

@@ -1,0 +1,212 @@
+//! Removing what ended long ago.
+
+use super::*;
+
+fn removal(before: u64) -> Removal {
+    Removal { tenant: None, session: None, before: Timestamp(before), limit: 100, dry_run: false }
+}
+
+async fn remove(f: &Fixture, removal: Removal) -> Removed {
+    f.store.remove(removal).await.expect("removes")
+}
+
+/// Runs and kept ones.
+fn counts(removed: Removed) -> (u64, u64) {
+    (removed.runs, removed.kept)
+}
+
+/// Keeps a run and lets it end at a time.
+async fn ended(f: &Fixture, spec: RunSpec, at: u64) -> Run {
+    let id = spec.id.clone();
+    create(&*f.store, spec).await;
+    end_at(f, id.as_str(), at).await
+}
+
+async fn end_at(f: &Fixture, id: &str, at: u64) -> Run {
+    let run = f.store.get(&run_id(id)).await.expect("gets").expect("it is there");
+    let run = match run.status() {
+        Status::Queued => {
+            let events = machine::decide::cancel(&run, StopReason::CanceledByOwner, None);
+            next(&run, 50, at, events)
+        }
+        Status::Running => next(&run, 50, at, end()),
+        status @ (Status::Blocked
+        | Status::Canceling
+        | Status::Finalizing
+        | Status::Completed
+        | Status::Failed
+        | Status::Canceled) => panic!("the run is {status}"),
+    };
+    append(&*f.store, run).await
+}
+
+async fn left(f: &Fixture) -> BTreeSet<String> {
+    let mut left = BTreeSet::new();
+    for tenant in ["acme", "zeta"] {
+        let page = f.store.list(&Scope::tenant(tenant), &ListFilter::default(), None, 100).await;
+        left.extend(page.expect("lists").runs.iter().map(|run| run.id().to_string()));
+    }
+    left
+}
+
+fn names<const N: usize>(names: [&str; N]) -> BTreeSet<String> {
+    names.into_iter().map(str::to_owned).collect()
+}
+
+pub(crate) async fn a_removed_run_leaves_nothing_behind(f: &Fixture) {
+    let labelled = || RunSpec {
+        labels: BTreeMap::from([("team".to_owned(), "blue".to_owned())]),
+        parent_app_name: Some("mail".to_owned()),
+        ..spec("r")
+    };
+    let new = keyed(new_run(labelled()), "k", "same");
+    assert!(matches!(f.store.create(new).await.expect("creates"), Created::New));
+    create(&*f.store, spec("other")).await;
+    let run = end_at(f, "r", 5_000).await;
+    let journal = f.store.read(run.id(), 0, 100).await.expect("reads");
+    let removed = remove(f, removal(5_001)).await;
+    assert_eq!((removed.runs, removed.events, removed.kept), (1, journal.len() as u64, 0));
+    assert!(removed.bytes > 0);
+    assert_eq!(f.store.get(run.id()).await.expect("gets"), None);
+    assert_eq!(f.store.read(run.id(), 0, 100).await.expect("reads"), []);
+    let events = f.store.read_session(&session_key(), 0, 100).await.expect("reads");
+    assert!(events.iter().all(|event| event.run.as_str() == "other"), "{events:?}");
+    let late = next(&run, 70, 6_000, vec![]);
+    assert_eq!(f.store.append(late).await.expect("answers"), Appended::Missing);
+    let blue = ListFilter { labels: labelled().labels, ..ListFilter::default() };
+    let tree = ListFilter { root_run_id: Some(run_id("r")), ..ListFilter::default() };
+    for filter in [ListFilter::default(), blue.clone(), tree] {
+        let page = f.store.list(&Scope::tenant("acme"), &filter, None, 9).await.expect("lists");
+        assert!(page.runs.iter().all(|run| run.id().as_str() == "other"), "{page:?}");
+    }
+    // Its id and its key are free, and nothing of it comes back with them.
+    let new = keyed(new_run(labelled()), "k", "something else");
+    let run = new.run.clone();
+    assert!(matches!(f.store.create(new).await.expect("creates"), Created::New));
+    journal_is(&*f.store, &run).await;
+    let page = f.store.list(&Scope::tenant("acme"), &blue, None, 9).await.expect("lists");
+    assert_eq!(page.runs, [run]);
+}
+
+pub(crate) async fn only_what_ended_before_the_time_is_removed(f: &Fixture) {
+    ended(f, spec("old"), 4_999).await;
+    ended(f, spec("young"), 5_000).await;
+    create(&*f.store, spec("queued")).await;
+    create(&*f.store, RunSpec { priority: 9, ..spec("running") }).await;
+    claim_one(&*f.store, "h").await;
+    assert_eq!(counts(remove(f, removal(5_000)).await), (1, 0));
+    assert_eq!(left(f).await, names(["young", "queued", "running"]));
+    assert_eq!(counts(remove(f, removal(u64::MAX)).await), (1, 0));
+    assert_eq!(left(f).await, names(["queued", "running"]));
+    assert_eq!(remove(f, removal(u64::MAX)).await, Removed::default());
+}
+
+pub(crate) async fn the_oldest_are_removed_first(f: &Fixture) {
+    for (id, at) in [("a", 3_000), ("b", 1_000), ("c", 4_000), ("d", 2_000)] {
+        ended(f, spec(id), at).await;
+    }
+    let two = Removal { limit: 2, ..removal(9_000) };
+    assert_eq!(counts(remove(f, Removal { limit: 0, ..two.clone() }).await), (0, 0));
+    assert_eq!(counts(remove(f, two.clone()).await), (2, 0));
+    assert_eq!(left(f).await, names(["a", "c"]));
+    assert_eq!(counts(remove(f, two).await), (2, 0));
+    assert_eq!(left(f).await, names([]));
+}
+
+pub(crate) async fn removal_is_narrowed_to_tenant_and_session(f: &Fixture) {
+    let session = |id, session: &str| RunSpec { parent_session_id: session.to_owned(), ..spec(id) };
+    let foreign = |spec| RunSpec { tenant: "zeta".to_owned(), ..spec };
+    ended(f, session("a-1", "s-1"), 1_000).await;
+    ended(f, session("a-2", "s-2"), 1_000).await;
+    ended(f, foreign(session("z-1", "s-1")), 1_000).await;
+    ended(f, foreign(session("z-2", "s-2")), 1_000).await;
+    let tenant = Some("zeta".to_owned());
+    let one = Removal { session: Some("s-1".to_owned()), tenant, ..removal(9_000) };
+    assert_eq!(counts(remove(f, one.clone()).await), (1, 0));
+    assert_eq!(left(f).await, names(["a-1", "a-2", "z-2"]));
+    let session = Removal { session: Some("s-2".to_owned()), ..removal(9_000) };
+    assert_eq!(counts(remove(f, session).await), (2, 0));
+    assert_eq!(counts(remove(f, Removal { session: None, ..one }).await), (0, 0));
+    assert_eq!(left(f).await, names(["a-1"]));
+}
+
+pub(crate) async fn a_dry_run_removes_nothing_and_says_what_would_be(f: &Fixture) {
+    ended(f, spec("a"), 1_000).await;
+    ended(f, spec("b"), 2_000).await;
+    create(&*f.store, spec("root")).await;
+    create(&*f.store, child("open", &spec("root"))).await;
+    end_at(f, "root", 3_000).await;
+    let run = f.store.get(&run_id("a")).await.expect("gets").expect("it is there");
+    let told = remove(f, Removal { dry_run: true, ..removal(9_000) }).await;
+    assert_eq!(counts(told), (2, 1));
+    let one = Removal { dry_run: true, limit: 1, ..removal(9_000) };
+    assert_eq!(counts(remove(f, one).await), (1, 0));
+    journal_is(&*f.store, &run).await;
+    assert_eq!(left(f).await, names(["a", "b", "root", "open"]));
+    assert_eq!(remove(f, removal(9_000)).await, told);
+}
+
+pub(crate) async fn a_run_above_an_open_one_stays(f: &Fixture) {
+    create(&*f.store, spec("root")).await;
+    let middle = child("middle", &spec("root"));
+    create(&*f.store, middle.clone()).await;
+    create(&*f.store, child("open", &middle)).await;
+    create(&*f.store, child("beside", &spec("root"))).await;
+    create(&*f.store, child("under", &child("beside", &spec("root")))).await;
+    for (id, at) in [("under", 1_000), ("root", 2_000), ("middle", 3_000), ("beside", 4_000)] {
+        end_at(f, id, at).await;
+    }
+    // Those that stay are in nobody's way, however small the limit.
+    let one = Removal { limit: 1, ..removal(9_000) };
+    assert_eq!(counts(remove(f, one.clone()).await), (1, 0));
+    assert_eq!(left(f).await, names(["root", "middle", "open", "beside"]));
+    assert_eq!(counts(remove(f, one.clone()).await), (1, 2));
+    assert_eq!(left(f).await, names(["root", "middle", "open"]));
+    assert_eq!(counts(remove(f, one).await), (0, 2));
+    end_at(f, "open", 5_000).await;
+    assert_eq!(counts(remove(f, removal(5_000)).await), (2, 0));
+    assert_eq!(counts(remove(f, removal(5_001)).await), (1, 0));
+    assert_eq!(left(f).await, names([]));
+}
+
+pub(crate) async fn removed_runs_count_no_more_in_their_tree(f: &Fixture) {
+    create(&*f.store, spec("root")).await;
+    let two = Admission { tree_max: 2, ..Admission::UNBOUNDED };
+    let bounded = |id| {
+        let mut new = new_run(child(id, &spec("root")));
+        new.admission = two.clone();
+        new
+    };
+    f.store.create(bounded("a")).await.expect("creates");
+    end_at(f, "a", 1_000).await;
+    let full = f.store.create(bounded("b")).await.expect("answers");
+    assert!(matches!(full, Created::Full(Full::Tree)), "{full:?}");
+    assert_eq!(counts(remove(f, removal(9_000)).await), (1, 0));
+    let created = f.store.create(bounded("b")).await.expect("answers");
+    assert!(matches!(created, Created::New), "{created:?}");
+}
+
+pub(crate) async fn a_key_that_was_given_on_stays_when_its_first_run_goes(f: &Fixture) {
+    let new = |id| keyed(new_run(spec(id)), "k", "same");
+    f.store.create(new("old")).await.expect("creates");
+    let mut again = new("young");
+    if let Some(idempotency) = &mut again.idempotency {
+        idempotency.completed_since = Some(Timestamp(0));
+    }
+    let created = f.store.create(again).await.expect("creates");
+    assert!(matches!(created, Created::New), "{created:?}");
+    end_at(f, "old", 1_000).await;
+    assert_eq!(counts(remove(f, removal(9_000)).await), (1, 0));
+    let known = f.store.create(new("third")).await.expect("answers");
+    assert!(matches!(&known, Created::Repeated(run) if run.id().as_str() == "young"), "{known:?}");
+}
+
+pub(crate) async fn the_end_of_a_removed_run_still_counts(f: &Fixture) {
+    create(&*f.store, spec("waits")).await;
+    let run = claim_one(&*f.store, "h").await;
+    ended(f, spec("gone"), 1_000).await;
+    remove(f, removal(9_000)).await;
+    let wait = for_runs(&["gone"], WaitMode::All);
+    append(&*f.store, next(&run, 50, 9_000, vec![wait])).await;
+    assert_eq!(ids(&f.store.claim(wish("h", 9, 9_000)).await.expect("claims")), ["waits"]);
+}

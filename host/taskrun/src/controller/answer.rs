@@ -1,0 +1,193 @@
+//! Answering what runs ask.
+
+use super::Controller;
+use crate::driver::Halt;
+use crate::error::{ControllerError, NotAwaitable};
+use crate::event::Event;
+use crate::ids::RunId;
+use crate::list::Scope;
+use crate::ports::store::StoreError;
+use crate::run::{Await, Run};
+use crate::status::Status;
+use crate::wait::{Answer, Item};
+
+use super::observe::READ_PAGE;
+
+impl Controller {
+    /// Answers something that a run asked; without `item` the only open one. Answers may come in
+    /// any order; when the last one is there the run is wanted again. An answer that does not fit
+    /// is refused to whoever gave it, and the run stays as it was.
+    ///
+    /// # Errors
+    /// [`ControllerError::NotFound`], also outside the scope; [`ControllerError::NotAwaitable`] if
+    /// nothing of that name is asked, or not any more; [`ControllerError::Invalid`] if the answer
+    /// does not fit; [`ControllerError::Storage`].
+    pub async fn answer(
+        &self,
+        scope: &Scope,
+        id: &str,
+        item: Option<&str>,
+        answer: Answer,
+        by: &str,
+    ) -> Result<Run, ControllerError> {
+        let mut run = self.get(scope, id).await?;
+        loop {
+            let name = open_item(&run, item)?;
+            let asked = self.asked(run.id(), &name).await?;
+            let asked = asked.ok_or_else(|| not_awaitable(&run, NotAwaitable::UnknownItem))?;
+            asked.check(&answer).map_err(|error| ControllerError::Invalid {
+                field: "answer",
+                reason: error.to_string(),
+            })?;
+            let event =
+                Event::Answered { item: name.clone(), answer: answer.clone(), by: by.to_owned() };
+            let id = run.id().clone();
+            let mut journal = self.journal(run);
+            let decide = |run: &Run| match is_open(run, &name) {
+                true => vec![event.clone()],
+                false => Vec::new(),
+            };
+            match journal.commit(decide).await {
+                Ok(written) if written.is_empty() => {
+                    let run = journal.run();
+                    let why = match listens(run) {
+                        true => NotAwaitable::Answered,
+                        false => NotAwaitable::Ended,
+                    };
+                    return Err(not_awaitable(run, why));
+                }
+                Ok(_) => return Ok(journal.run().clone()),
+                // It changed hands in this moment.
+                Err(Halt::Fenced | Halt::Lease | Halt::Cycle) => {
+                    let found = self.0.parts.store.get(&id).await?;
+                    run = found.ok_or_else(|| ControllerError::NotFound { id: id.to_string() })?;
+                }
+                Err(Halt::Store(error) | Halt::Read(error)) => return Err(error.into()),
+                Err(Halt::Inconsistent(detail)) => {
+                    return Err(StoreError::Corrupt { path: id.to_string(), detail }.into());
+                }
+            }
+        }
+    }
+
+    /// What a run asks and nobody has answered, in the order asked.
+    ///
+    /// # Errors
+    /// [`ControllerError::NotFound`], also outside the scope; [`ControllerError::Storage`].
+    pub async fn asks(&self, scope: &Scope, id: &str) -> Result<Vec<Item>, ControllerError> {
+        let run = self.get(scope, id).await?;
+        let mut items = Vec::new();
+        if listens(&run) {
+            for open in run.state.awaits.iter().filter(|one| !one.answered) {
+                items.extend(self.asked(run.id(), &open.id).await?);
+            }
+        }
+        Ok(items)
+    }
+
+    /// The item of a run that was last asked under this name.
+    async fn asked(&self, id: &RunId, name: &str) -> Result<Option<Item>, ControllerError> {
+        let (mut after, mut found) = (0, None);
+        loop {
+            let page = self.0.parts.store.read(id, after, READ_PAGE).await?;
+            let Some(last) = page.last() else { return Ok(found) };
+            after = last.seq;
+            for recorded in page {
+                if let Event::Asked { item } = recorded.event
+                    && item.id() == name
+                {
+                    found = Some(*item);
+                }
+            }
+        }
+    }
+}
+
+fn is_open(run: &Run, name: &str) -> bool {
+    let open = |one: &Await| one.id == name && !one.answered;
+    listens(run) && run.state.awaits.iter().any(open)
+}
+
+/// Whether a run still waits for what it asked; one on its way out does not.
+fn listens(run: &Run) -> bool {
+    match run.status() {
+        Status::Running | Status::Blocked => true,
+        Status::Queued
+        | Status::Canceling
+        | Status::Finalizing
+        | Status::Completed
+        | Status::Failed
+        | Status::Canceled => false,
+    }
+}
+
+fn not_awaitable(run: &Run, why: NotAwaitable) -> ControllerError {
+    ControllerError::NotAwaitable { id: run.id().clone(), why }
+}
+
+fn open_item(run: &Run, item: Option<&str>) -> Result<String, ControllerError> {
+    if !listens(run) && run.status() != Status::Queued {
+        return Err(not_awaitable(run, NotAwaitable::Ended));
+    }
+    let mut open = run.state.awaits.iter().filter(|one| !one.answered);
+    match item {
+        Some(name) if is_open(run, name) => Ok(name.to_owned()),
+        Some(name) if run.state.awaits.iter().any(|one| one.id == name) => {
+            Err(not_awaitable(run, NotAwaitable::Answered))
+        }
+        Some(_) => Err(not_awaitable(run, NotAwaitable::UnknownItem)),
+        None => match (open.next(), open.next()) {
+            (Some(only), None) => Ok(only.id.clone()),
+            (Some(_), Some(_)) => {
+                let reason = "several things are asked; say which one is answered".to_owned();
+                Err(ControllerError::Invalid { field: "item", reason })
+            }
+            (None, _) => Err(not_awaitable(run, NotAwaitable::UnknownItem)),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::tests::{
+        answered, asked, blocked, cancel_requested, completed, lost, run, started,
+    };
+    use crate::run::Wait;
+
+    #[test]
+    fn a_run_takes_answers_until_it_is_on_its_way_out() {
+        let wait = || blocked(Wait::Answers { at: None });
+        let answer = || crate::event::Event::Answered {
+            item: "q".to_owned(),
+            answer: Answer::Text("this".to_owned()),
+            by: "b".to_owned(),
+        };
+        let table = [
+            (vec![started(), asked("q")], true),
+            (vec![started(), asked("q"), wait()], true),
+            (vec![started(), asked("q"), lost(2)], true),
+            (vec![started(), asked("q"), answered("q")], false),
+            (vec![started(), asked("q"), cancel_requested()], false),
+            (vec![started(), asked("q"), wait(), cancel_requested(), completed()], false),
+            (vec![started(), asked("q"), completed()], false),
+            (vec![started()], false),
+            (vec![], false),
+        ];
+        for (events, expected) in table {
+            let run = run(events.clone());
+            assert_eq!(is_open(&run, "q"), expected, "{events:?}");
+            assert_eq!(open_item(&run, None).is_ok(), expected, "{events:?}");
+            assert_eq!(open_item(&run, Some("q")).is_ok(), expected, "{events:?}");
+            // What is open can be answered: the journal takes it.
+            let recorded = crate::event::Recorded {
+                seq: run.state.head + 1,
+                id: 1,
+                at: crate::time::Timestamp(1),
+                event: answer(),
+            };
+            let applied = crate::machine::apply(run.state.clone(), &recorded);
+            assert_eq!(applied.is_ok(), expected, "{events:?}");
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Cancelling runs, and everything beneath them.
+
+use std::collections::HashSet;
+
+use super::Controller;
+use crate::driver::Halt;
+use crate::error::ControllerError;
+use crate::ids::RunId;
+use crate::list::Scope;
+use crate::machine::decide;
+use crate::ports::call::{StopCause, cut};
+use crate::ports::store::StoreError;
+use crate::run::Run;
+use crate::status::StopReason;
+
+/// Most bytes of the reason that comes with a cancellation; a longer one is cut.
+pub const REASON_BYTES_MAX: usize = 4 << 10;
+
+/// What a cancellation did.
+#[derive(Clone, Debug)]
+pub struct Canceled {
+    /// The run afterwards.
+    pub run: Run,
+    /// Whether this request changed anything about that run.
+    pub changed: bool,
+    /// Runs beneath it that were cancelled as well, the deepest first.
+    pub beneath: Vec<RunId>,
+}
+
+impl Controller {
+    /// Asks a run and all runs beneath it to stop, children first, and returns when the requests
+    /// are durable. A run that nobody executes ends at once; one that is executed stays
+    /// `canceling` until its guest is gone, in whatever process that is.
+    ///
+    /// # Errors
+    /// [`ControllerError::NotFound`], also outside the scope; [`ControllerError::Storage`]; some
+    /// of the runs may then be cancelled, and the request can be repeated.
+    pub async fn cancel(
+        &self,
+        scope: &Scope,
+        id: &str,
+        reason: Option<&str>,
+    ) -> Result<Canceled, ControllerError> {
+        let run = self.get(scope, id).await?;
+        let reason = reason.map(|reason| cut(reason, REASON_BYTES_MAX));
+        let mut seen = HashSet::new();
+        let mut beneath = self.cancel_beneath(&run, &mut seen).await?;
+        let (run, changed) = self.cancel_run(run, StopReason::CanceledByOwner, reason).await?;
+        // What it started between the two steps; now that its own cancellation is recorded it
+        // starts nothing more.
+        beneath.extend(self.cancel_beneath(&run, &mut seen).await?);
+        Ok(Canceled { run, changed, beneath })
+    }
+
+    /// The same without the runs beneath it, which go on.
+    ///
+    /// # Errors
+    /// [`ControllerError::NotFound`], also outside the scope; [`ControllerError::Storage`].
+    pub async fn cancel_alone(
+        &self,
+        scope: &Scope,
+        id: &str,
+        reason: Option<&str>,
+    ) -> Result<Canceled, ControllerError> {
+        let run = self.get(scope, id).await?;
+        let reason = reason.map(|reason| cut(reason, REASON_BYTES_MAX));
+        let (run, changed) = self.cancel_run(run, StopReason::CanceledByOwner, reason).await?;
+        Ok(Canceled { run, changed, beneath: Vec::new() })
+    }
+
+    /// Cancels what is open beneath a run, the deepest first, and gives those that were not on
+    /// their way out already. Whatever a run starts before its own request is recorded is found by
+    /// looking again; `seen` are those that need no second request.
+    async fn cancel_beneath(
+        &self,
+        run: &Run,
+        seen: &mut HashSet<RunId>,
+    ) -> Result<Vec<RunId>, ControllerError> {
+        let mut done = Vec::new();
+        loop {
+            let mut open = self.beneath(run).await?;
+            open.retain(|run| {
+                let status = run.status();
+                !status.is_terminal() && !seen.contains(run.id())
+            });
+            if open.is_empty() {
+                return Ok(done);
+            }
+            open.sort_by_key(|run| std::cmp::Reverse(run.spec.depth));
+            for child in open {
+                let id = child.id().clone();
+                let (_, changed) =
+                    self.cancel_run(child, StopReason::CanceledByParent, None).await?;
+                seen.insert(id.clone());
+                if changed {
+                    done.push(id);
+                }
+            }
+        }
+    }
+
+    /// All runs beneath a run.
+    pub(super) async fn beneath(&self, run: &Run) -> Result<Vec<Run>, ControllerError> {
+        let mut tree = self.whole_tree(&run.spec.tenant, &run.spec.root_run_id).await?;
+        tree.sort_by_key(|run| run.spec.depth);
+        let mut inside = HashSet::from([run.id().clone()]);
+        let mut beneath = Vec::new();
+        for one in tree {
+            if one.spec.parent_run_id.as_ref().is_some_and(|parent| inside.contains(parent)) {
+                inside.insert(one.id().clone());
+                beneath.push(one);
+            }
+        }
+        Ok(beneath)
+    }
+
+    pub(super) async fn cancel_run(
+        &self,
+        mut run: Run,
+        by: StopReason,
+        reason: Option<&str>,
+    ) -> Result<(Run, bool), ControllerError> {
+        let id = run.id().clone();
+        loop {
+            let mut journal = self.journal(run);
+            let decide = |run: &Run| decide::cancel(run, by, reason.map(str::to_owned));
+            match journal.commit(decide).await {
+                Ok(written) => {
+                    let changed = !written.is_empty();
+                    let live = self.live().get(&id).cloned();
+                    if let Some(live) = live.filter(|_| changed) {
+                        live.request(StopCause::Canceled);
+                    }
+                    return Ok((journal.run().clone(), changed));
+                }
+                // Somebody else took it or ended it meanwhile: it stands as it stands.
+                Err(Halt::Fenced | Halt::Lease | Halt::Cycle) => {
+                    let found = self.0.parts.store.get(&id).await?;
+                    run = found.ok_or_else(|| ControllerError::NotFound { id: id.to_string() })?;
+                    if run.status().is_terminal() {
+                        return Ok((run, false));
+                    }
+                }
+                Err(Halt::Store(error) | Halt::Read(error)) => return Err(error.into()),
+                Err(Halt::Inconsistent(detail)) => {
+                    return Err(StoreError::Corrupt { path: id.to_string(), detail }.into());
+                }
+            }
+        }
+    }
+}

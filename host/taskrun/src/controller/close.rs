@@ -1,0 +1,93 @@
+//! The end of a controller.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Controller;
+use crate::driver::Live;
+use crate::error::ControllerError;
+use crate::ids::RunId;
+use crate::ports::call::StopCause;
+
+/// How long [`Controller::close`] and [`Controller::hand_over`] wait for runs unless told
+/// otherwise.
+pub const DRAIN_DEFAULT: Duration = Duration::from_secs(10);
+/// How long a guest that was forced to stop may take to be gone.
+const FORCED: Duration = Duration::from_secs(2);
+
+/// How a controller came to its end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Closed {
+    /// Runs that had not stopped in time; they stay what they are until another process finds
+    /// them.
+    pub stragglers: Vec<RunId>,
+}
+
+impl Controller {
+    /// Takes this host out of the list, if nothing waits for it; then it executes nothing more.
+    /// Says whether it is out.
+    ///
+    /// # Errors
+    /// [`ControllerError::Storage`].
+    pub async fn retire(&self) -> Result<bool, ControllerError> {
+        let _no_claims = self.0.claiming.lock().await;
+        if !self.live().is_empty() {
+            return Ok(false);
+        }
+        let out = self.0.parts.hosts.retire(&self.0.host).await?;
+        if out {
+            self.0.closing.cancel();
+        }
+        Ok(out)
+    }
+
+    /// Accepts and begins nothing more, cancels what runs here, and waits at most `drain` for
+    /// that to end. Calling it again waits again.
+    pub async fn close(&self, drain: Duration) -> Closed {
+        self.0.closing.cancel();
+        self.0.tasks.close();
+        self.each_live(|live| live.request(StopCause::Shutdown));
+        if !self.drained(drain).await {
+            self.each_live(Live::force);
+            self.drained(FORCED).await;
+        }
+        self.leave().await
+    }
+
+    /// Accepts and begins nothing more, and gives the runs that are executed here back, so that
+    /// they are continued by another process or when one is started. For at most `drain` each run
+    /// may come to the next point at which nothing has to be done again; then its guests are
+    /// stopped.
+    pub async fn hand_over(&self, drain: Duration) -> Closed {
+        self.0.closing.cancel();
+        self.0.draining.cancel();
+        self.0.tasks.close();
+        if !self.drained(drain).await {
+            self.each_live(|live| live.request(StopCause::HandOver));
+            self.each_live(Live::force);
+            self.drained(FORCED).await;
+        }
+        self.leave().await
+    }
+
+    /// Waits until nothing is executed here any more; says whether that came to be.
+    async fn drained(&self, time: Duration) -> bool {
+        tokio::select! {
+            biased;
+            () = self.0.tasks.wait() => true,
+            () = self.0.parts.clock.sleep(time) => false,
+        }
+    }
+
+    fn each_live(&self, act: impl Fn(&Live)) {
+        let live: Vec<Arc<Live>> = self.live().values().cloned().collect();
+        live.iter().for_each(|live| act(live));
+    }
+
+    async fn leave(&self) -> Closed {
+        if let Err(error) = self.0.parts.hosts.retire(&self.0.host).await {
+            tracing::warn!(%error, "this host could not be taken out of the list");
+        }
+        Closed { stragglers: self.live().keys().cloned().collect() }
+    }
+}

@@ -1,0 +1,173 @@
+//! Accepting runs.
+
+use std::sync::atomic::Ordering;
+
+use super::Controller;
+use crate::error::ControllerError;
+use crate::event::{Event, Recorded};
+use crate::ids::RunId;
+use crate::list::Scope;
+use crate::machine;
+use crate::ports::store::{Admission, Created, Full, Idempotency, NewRun, StoreError};
+use crate::run::{Run, RunSpec};
+use crate::spawn::{SpawnRequest, WhenFull, accept, fingerprint, task_key};
+use crate::time::random_u64;
+
+/// What became of a request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Spawned {
+    /// The run.
+    pub run: Run,
+    /// Whether it was there before: the request was a repetition, or its result is used again.
+    pub reused: bool,
+}
+
+impl Controller {
+    /// Accepts a run and returns when that is durable. The run is executed by whichever host has
+    /// a free slot first, and goes on when the caller is gone.
+    ///
+    /// # Errors
+    /// Those of [`Self::submit`].
+    pub async fn spawn(
+        &self,
+        scope: &Scope,
+        request: &SpawnRequest,
+    ) -> Result<Run, ControllerError> {
+        Ok(self.submit(scope, request).await?.run)
+    }
+
+    /// The same, saying whether the run was there before.
+    ///
+    /// # Errors
+    /// In this order: [`ControllerError::NotStarted`], [`ControllerError::Closed`],
+    /// [`ControllerError::Invalid`] for owner, parent session, task, agent and sizes,
+    /// [`ControllerError::Forbidden`], for a parent run [`ControllerError::NotFound`],
+    /// [`ControllerError::Forbidden`] if its agent may not delegate to this one, and
+    /// [`ControllerError::Limit`] for the depth; [`ControllerError::AlreadyExists`],
+    /// [`ControllerError::SessionEnded`], [`ControllerError::ParentEnded`],
+    /// [`ControllerError::Limit`] for queue, tree and slots, [`ControllerError::Storage`].
+    /// Nothing is kept then.
+    pub async fn submit(
+        &self,
+        scope: &Scope,
+        request: &SpawnRequest,
+    ) -> Result<Spawned, ControllerError> {
+        let inner = &self.0;
+        if !inner.started.load(Ordering::Acquire) {
+            return Err(ControllerError::NotStarted);
+        }
+        if inner.closing.is_cancelled() {
+            return Err(ControllerError::Closed);
+        }
+        let now = inner.parts.clock.now();
+        let (mut random, mut seed) = ([0; 10], [0; 16]);
+        inner.parts.random.fill(&mut random);
+        inner.parts.random.fill(&mut seed);
+        let fresh = RunId::generate(now.0, &random);
+        let mut spec = accept(request, scope, &inner.parts.agents, fresh, now)?;
+        spec.seed = seed.iter().map(|byte| format!("{byte:02x}")).collect();
+        if let Some(parent) = &request.parent_run_id {
+            self.put_beneath(scope, parent, &mut spec).await?;
+        }
+        let idempotency = idempotency(request, &spec, now);
+        let recorded = Recorded {
+            seq: 1,
+            id: random_u64(&*inner.parts.random),
+            at: now,
+            event: Event::Queued { spec: Box::new(spec) },
+        };
+        let run = machine::begin(&recorded).map_err(|error| StoreError::Corrupt {
+            path: String::new(),
+            detail: error.to_string(),
+        })?;
+        let admission = self.admission(request);
+        let new = NewRun { run: run.clone(), events: vec![recorded], idempotency, admission };
+        match inner.parts.store.create(new).await? {
+            Created::New => Ok(Spawned { run, reused: false }),
+            Created::Repeated(run) => Ok(Spawned { run: *run, reused: true }),
+            Created::Taken(id) => Err(ControllerError::AlreadyExists { id }),
+            Created::SessionEnded => {
+                Err(ControllerError::SessionEnded { id: run.spec.parent_session_id.clone() })
+            }
+            Created::ParentEnded => Err(ControllerError::ParentEnded {
+                id: request.parent_run_id.clone().unwrap_or_default(),
+            }),
+            Created::Full(full) => Err(self.full(full)),
+        }
+    }
+
+    fn admission(&self, request: &SpawnRequest) -> Admission {
+        let settings = &self.0.parts.settings;
+        Admission {
+            queue_max: settings.queue_max,
+            tree_max: settings.tree_max,
+            at_once: match request.when_full {
+                WhenFull::Wait => None,
+                WhenFull::Refuse => Some(settings.tree_slots),
+            },
+        }
+    }
+
+    fn full(&self, full: Full) -> ControllerError {
+        let settings = &self.0.parts.settings;
+        let (kind, cap) = match full {
+            Full::Queue => ("queue", settings.queue_max),
+            Full::Tree => ("tree", settings.tree_max),
+            Full::Slots => ("slots", u64::from(settings.tree_slots)),
+        };
+        ControllerError::Limit { kind, cap }
+    }
+
+    /// Makes a run the child of another one.
+    async fn put_beneath(
+        &self,
+        scope: &Scope,
+        parent: &str,
+        spec: &mut RunSpec,
+    ) -> Result<(), ControllerError> {
+        let parent = self.get(scope, parent.trim()).await?;
+        let above = &parent.spec;
+        if above.owner_user_id != spec.owner_user_id {
+            let reason = "a run belongs to the owner of the run that starts it".to_owned();
+            return Err(ControllerError::Forbidden { reason });
+        }
+        let agents = &self.0.parts.agents.by_name;
+        let members = agents.get(&above.agent_name).map(|agent| agent.members.as_slice());
+        let may = |name: &String| *name == spec.agent_name || name == "*";
+        if !members.unwrap_or_default().iter().any(may) {
+            let (agent, wanted) = (&above.agent_name, &spec.agent_name);
+            let reason = format!("agent {wanted} is not among the members of agent {agent}");
+            return Err(ControllerError::Forbidden { reason });
+        }
+        let depth_max = self.0.parts.settings.depth_max;
+        if above.depth >= depth_max {
+            return Err(ControllerError::Limit { kind: "depth", cap: u64::from(depth_max) });
+        }
+        spec.parent_run_id = Some(above.id.clone());
+        spec.root_run_id = above.root_run_id.clone();
+        spec.depth = above.depth + 1;
+        Ok(())
+    }
+}
+
+/// What makes a repeated request harmless. One owner's keys are none of another's business.
+fn idempotency(
+    request: &SpawnRequest,
+    spec: &RunSpec,
+    now: crate::time::Timestamp,
+) -> Option<Idempotency> {
+    let given = request.idempotency_key.as_deref().map(str::trim).filter(|key| !key.is_empty());
+    let owner = &spec.owner_user_id;
+    let since = request
+        .reuse_within
+        .map(|within| crate::time::Timestamp(now.0.saturating_sub(crate::time::millis(within))));
+    let (key, fingerprint) = match (given, since) {
+        (Some(key), _) => (format!("{owner}\n{key}"), fingerprint(request)),
+        (None, Some(_)) => {
+            let key = task_key(spec);
+            (format!("{owner}\ntask:{key}"), key)
+        }
+        (None, None) => return None,
+    };
+    Some(Idempotency { key, fingerprint, completed_since: since })
+}

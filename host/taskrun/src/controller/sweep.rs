@@ -1,0 +1,187 @@
+//! Looking after what nobody looks after: runs of dead hosts, runs of this host that it lost from
+//! sight, cancellations that nobody heard, and this host's own lease.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::try_join_all;
+
+use super::Controller;
+use crate::driver::{Halt, Live};
+use crate::error::ControllerError;
+use crate::ids::{HostId, RunId};
+use crate::list::PAGE_MAX;
+use crate::machine::decide;
+use crate::ports::call::StopCause;
+use crate::ports::store::BEATS_PER_LEASE;
+use crate::run::Run;
+use crate::status::Status;
+
+/// A run whose guest is not gone so long after its cancellation is taken from its host, which
+/// hangs: the longest grace, and what it takes to notice.
+const CANCELING_MAX: Duration = Duration::from_secs(120);
+
+impl Controller {
+    /// Frees the runs that hosts left behind when they died, and says which. They are wanted
+    /// again, or ended where they are not to be continued.
+    ///
+    /// # Errors
+    /// [`ControllerError::Storage`].
+    pub async fn sweep(&self) -> Result<Vec<RunId>, ControllerError> {
+        let mut freed = Vec::new();
+        loop {
+            let (some, more) = self.sweep_some().await?;
+            freed.extend(some);
+            if !more {
+                return Ok(freed);
+            }
+        }
+    }
+
+    /// The same for at most [`PAGE_MAX`] of them; says also whether there may be more.
+    pub(super) async fn sweep_some(&self) -> Result<(Vec<RunId>, bool), ControllerError> {
+        let orphans = self.0.parts.hosts.orphans(PAGE_MAX).await?;
+        let full = orphans.len() == PAGE_MAX;
+        // All at the same time: the store writes together what waits together.
+        let freed = try_join_all(orphans.into_iter().map(|run| async {
+            let id = run.id().clone();
+            Ok::<_, ControllerError>(self.free(run).await?.then_some(id))
+        }));
+        let freed: Vec<RunId> = freed.await?.into_iter().flatten().collect();
+        // A page of runs that cannot be freed would come again for ever.
+        let more = full && !freed.is_empty();
+        Ok((freed, more))
+    }
+
+    /// Takes a run from the host that holds it; says whether it was this call that did.
+    async fn free(&self, run: Run) -> Result<bool, ControllerError> {
+        let id = run.id().clone();
+        let clock = Arc::clone(&self.0.parts.clock);
+        match self.journal(run).commit(|run| decide::lose(run, clock.now())).await {
+            Ok(written) => Ok(!written.is_empty()),
+            // Another process was quicker.
+            Err(Halt::Fenced | Halt::Lease | Halt::Cycle) => Ok(false),
+            Err(Halt::Store(error) | Halt::Read(error)) => Err(error.into()),
+            Err(Halt::Inconsistent(detail)) => {
+                tracing::error!(run = %id, %detail, "cannot be freed");
+                Ok(false)
+            }
+        }
+    }
+
+    /// Sweeps again and again, for the first time at once or after the usual pause.
+    pub(super) async fn sweep_loop(self, mut at_once: bool) {
+        let inner = Arc::clone(&self.0);
+        let every = inner.parts.settings.lease / BEATS_PER_LEASE;
+        let mut unseen = HashSet::new();
+        loop {
+            // Real time: the life of hosts is measured in it, whatever clock the runs see.
+            let pause = if std::mem::take(&mut at_once) { Duration::ZERO } else { every };
+            tokio::select! {
+                biased;
+                () = inner.closing.cancelled() => return,
+                () = tokio::time::sleep(pause) => {}
+            }
+            match self.sweep().await {
+                Ok(freed) => {
+                    for id in freed {
+                        tracing::warn!(run = %id, "freed: its host died");
+                    }
+                }
+                Err(error) => tracing::warn!(%error, "cannot look for runs of dead hosts"),
+            }
+            match self.look_after_own(&unseen).await {
+                Ok(found) => unseen = found,
+                Err(error) => tracing::warn!(%error, "cannot look after the runs of this host"),
+            }
+            if let Err(error) = self.end_deaf().await {
+                tracing::warn!(%error, "cannot look for cancellations that nobody heard");
+            }
+        }
+    }
+
+    /// Passes on cancellations that came from elsewhere, and frees runs that the store says this
+    /// host holds and nobody here executes: a claim whose answer was lost leaves such a run, and a
+    /// driver that gave up. One that was unseen twice is meant; the first time it may just have
+    /// been claimed. Gives those that are unseen now.
+    async fn look_after_own(
+        &self,
+        unseen: &HashSet<RunId>,
+    ) -> Result<HashSet<RunId>, ControllerError> {
+        let mut found = HashSet::new();
+        for run in self.held_by(&self.0.host).await? {
+            let live = self.live().get(run.id()).cloned();
+            match live {
+                Some(live) if run.status() == Status::Canceling => {
+                    live.request(StopCause::Canceled);
+                }
+                Some(_) => {}
+                None if unseen.contains(run.id()) => {
+                    tracing::warn!(run = %run.id(), "freed: nobody here executes it");
+                    self.free(run).await?;
+                }
+                None => {
+                    found.insert(run.id().clone());
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Ends cancelled runs whose host lives and does nothing about them.
+    async fn end_deaf(&self) -> Result<(), ControllerError> {
+        let now = self.0.parts.clock.now();
+        for host in self.0.parts.hosts.hosts().await? {
+            if host.id == self.0.host {
+                continue;
+            }
+            for run in self.held_by(&host.id).await? {
+                let since = now.since(run.state.updated_at);
+                if run.status() == Status::Canceling && since > CANCELING_MAX {
+                    tracing::warn!(run = %run.id(), host = %host.id, "ended: its host hangs");
+                    self.free(run).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn held_by(&self, host: &HostId) -> Result<Vec<Run>, ControllerError> {
+        let mut all: Vec<Run> = Vec::new();
+        loop {
+            let after = all.last().map(|run| run.id().clone());
+            let page = self.0.parts.hosts.held(host, after.as_ref(), PAGE_MAX).await?;
+            let last = page.len() < PAGE_MAX;
+            all.extend(page);
+            if last {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// Stops everything that is executed here when the lease is nearly over: another host may
+    /// soon begin to do the same.
+    pub(super) async fn lease_loop(self) {
+        let inner = Arc::clone(&self.0);
+        let lease = self.lease();
+        loop {
+            tokio::select! {
+                biased;
+                () = inner.closing.cancelled() => return,
+                () = tokio::time::sleep(lease.look_every()) => {}
+            }
+            if lease.is_fresh() {
+                continue;
+            }
+            let live: Vec<Arc<Live>> = self.live().values().cloned().collect();
+            if !live.is_empty() {
+                tracing::error!(runs = live.len(), "no heartbeat was written; all is stopped");
+            }
+            for live in live {
+                live.request(StopCause::LeaseLost);
+                live.force();
+            }
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Waiting for runs. Nobody who waits cancels anything.
+
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+
+use super::Controller;
+use crate::error::ControllerError;
+use crate::list::Scope;
+use crate::run::{Run, WaitMode};
+
+/// Most runs that are waited for at once.
+pub const WAIT_RUNS_MAX: usize = 1_000;
+
+/// What a wait came to.
+#[derive(Clone, Debug)]
+pub struct Waited {
+    /// The run as it stands.
+    pub run: Run,
+    /// Whether the run is not what was waited for: the time was up, or it ended otherwise.
+    pub timed_out: bool,
+}
+
+impl Controller {
+    /// Waits until the run has ended, at most `timeout`; zero looks once, `None` waits for
+    /// [`super::Settings::wait_max`].
+    ///
+    /// # Errors
+    /// [`ControllerError::NotFound`], also outside the scope; [`ControllerError::Storage`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives up the wait and leaves the run as it is.
+    pub async fn wait(
+        &self,
+        scope: &Scope,
+        id: &str,
+        timeout: Option<Duration>,
+    ) -> Result<Waited, ControllerError> {
+        self.wait_for(scope, id, timeout, |run| run.status().is_terminal()).await
+    }
+
+    /// Waits until `reached` says yes of the run, which it is asked after every change.
+    ///
+    /// # Errors
+    /// [`ControllerError::NotFound`], also outside the scope; [`ControllerError::Storage`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives up the wait.
+    pub async fn wait_for(
+        &self,
+        scope: &Scope,
+        id: &str,
+        timeout: Option<Duration>,
+        reached: impl Fn(&Run) -> bool + Send,
+    ) -> Result<Waited, ControllerError> {
+        let time_is_up = self.0.parts.clock.sleep(self.longest(timeout));
+        tokio::pin!(time_is_up);
+        loop {
+            let run = self.get(scope, id).await?;
+            if reached(&run) {
+                return Ok(Waited { run, timed_out: false });
+            }
+            // An ended run changes no more: whoever waits for anything else of it waits in vain.
+            if timeout == Some(Duration::ZERO) || run.status().is_terminal() {
+                return Ok(Waited { run, timed_out: true });
+            }
+            let head = run.state.head;
+            tokio::select! {
+                biased;
+                () = self.0.parts.store.changed(run.id(), head) => {}
+                () = &mut time_is_up => {
+                    let run = self.get(scope, id).await?;
+                    let timed_out = !reached(&run);
+                    return Ok(Waited { run, timed_out });
+                }
+            }
+        }
+    }
+
+    /// Waits for several runs, at most `timeout`, until all of them or one of them has ended, and
+    /// says of each how it stands, in the order asked for. Those that had not ended when the wait
+    /// was over are marked as timed out.
+    ///
+    /// # Errors
+    /// [`ControllerError::Invalid`] for no or too many runs; [`ControllerError::NotFound`] if any
+    /// of them is not there, also outside the scope; [`ControllerError::Storage`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives up the wait.
+    pub async fn wait_all(
+        &self,
+        scope: &Scope,
+        ids: &[&str],
+        mode: WaitMode,
+        timeout: Option<Duration>,
+    ) -> Result<Vec<Waited>, ControllerError> {
+        if ids.is_empty() || ids.len() > WAIT_RUNS_MAX {
+            let reason = match ids {
+                [] => "no task IDs provided".to_owned(),
+                [..] => format!("at most {WAIT_RUNS_MAX} runs can be waited for at once"),
+            };
+            return Err(ControllerError::Invalid { field: "ids", reason });
+        }
+        for id in ids {
+            self.get(scope, id).await?;
+        }
+        let time_is_up = self.0.parts.clock.sleep(self.longest(timeout));
+        tokio::pin!(time_is_up);
+        // Each waits without a limit of its own: there is one clock for all.
+        let endless = Some(Duration::MAX);
+        let mut waits: FuturesUnordered<_> =
+            ids.iter().map(|id| self.wait(scope, id, endless)).collect();
+        loop {
+            let ended = tokio::select! {
+                biased;
+                ended = waits.next() => ended,
+                () = &mut time_is_up => None,
+            };
+            match ended {
+                Some(waited) => {
+                    waited?;
+                    if mode == WaitMode::Any || waits.is_empty() {
+                        break;
+                    }
+                }
+                None => break,
+            }
+        }
+        let mut all = Vec::with_capacity(ids.len());
+        for id in ids {
+            let run = self.get(scope, id).await?;
+            let timed_out = !run.status().is_terminal();
+            all.push(Waited { run, timed_out });
+        }
+        Ok(all)
+    }
+
+    fn longest(&self, timeout: Option<Duration>) -> Duration {
+        timeout.unwrap_or(self.0.parts.settings.wait_max)
+    }
+}

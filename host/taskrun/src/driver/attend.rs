@@ -1,0 +1,137 @@
+//! Waiting for a call while the rest of the world goes on.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Driver, Halt};
+use crate::ports::call::{CallFailure, Durable, StopCause};
+
+/// How long events of a running call are gathered before they are written together.
+const FLUSH: Duration = Duration::from_millis(50);
+/// A call shorter than this is over before anybody could ask another process to cancel it, so
+/// only then does its driver begin to listen for others.
+const LISTEN_AFTER: Duration = Duration::from_millis(20);
+
+impl Driver {
+    /// Waits for a call while writing down what it reports, listening for others who write to
+    /// the journal, and keeping the time.
+    pub(super) async fn attend<T>(
+        &mut self,
+        call: impl Future<Output = T> + Send,
+    ) -> Result<T, Halt> {
+        self.check_time();
+        tokio::pin!(call);
+        let live = Arc::clone(&self.live);
+        let clock = Arc::clone(&self.env.clock);
+        let store = Arc::clone(&self.env.store);
+        let (grace, time_left) = (self.agent.limits.grace, self.time_left());
+        let stopping = async {
+            live.asked().await;
+            // From when it was first seen, however many calls end meanwhile.
+            let since = clock.monotonic().saturating_sub(live.asked_at(clock.monotonic()));
+            clock.sleep(grace.saturating_sub(since)).await;
+        };
+        let timeout = async {
+            match time_left {
+                Some(left) => clock.sleep(left).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::pin!(stopping, timeout);
+        let (mut timed_out, mut forced) = (false, false);
+        loop {
+            let id = self.journal.run().id().clone();
+            let head = self.journal.run().state.head;
+            let (wake, urgent) = (Arc::clone(&self.wake), Arc::clone(&self.urgent));
+            // Real time, not the clock's: these two only trade latency against writes, and mean
+            // nothing to the run.
+            let flush = async {
+                wake.notified().await;
+                tokio::time::sleep(FLUSH).await;
+            };
+            let others = async {
+                tokio::time::sleep(LISTEN_AFTER).await;
+                store.changed(&id, head).await;
+            };
+            tokio::pin!(flush, others);
+            loop {
+                tokio::select! {
+                    biased;
+                    result = &mut call => {
+                        self.check_time();
+                        return Ok(result);
+                    }
+                    () = &mut timeout, if !timed_out => {
+                        timed_out = true;
+                        live.request(StopCause::RunTimeout);
+                    }
+                    () = &mut stopping, if !forced => {
+                        forced = true;
+                        live.force();
+                    }
+                    () = urgent.notified() => {
+                        self.flush().await?;
+                        break;
+                    }
+                    () = &mut flush => {
+                        self.flush().await?;
+                        break;
+                    }
+                    () = &mut others => {
+                        match self.read_others().await {
+                            // What cannot be read now is asked for again.
+                            Ok(()) | Err(Halt::Store(_)) => {}
+                            Err(halt) => return Err(halt),
+                        }
+                        // The wait for more to write may have been cut short by this.
+                        self.flush().await?;
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Writes down what the calls under way have reported.
+    async fn flush(&mut self) -> Result<(), Halt> {
+        // What a step does that is about to be given back is not to be found by whoever takes it
+        // up: it would have to do the same.
+        // The same holds for what it does on hearing that its time is up: should the host die now,
+        // it would run again and hear nothing. Only a cancellation is on record already.
+        let canceled = CallFailure::Stopped { cause: StopCause::Canceled };
+        if self.stopped().is_some_and(|failure| failure != canceled) {
+            return Ok(());
+        }
+        let (mut events, mut waiting) = (Vec::new(), Durable::default());
+        for scope in &self.scopes {
+            let taken = scope.take_events();
+            events.extend(taken.events);
+            waiting.join(taken.waiting);
+        }
+        self.write(events).await?;
+        waiting.settle();
+        Ok(())
+    }
+
+    /// Waits, unless somebody asks to stop; says which stop it was.
+    pub(super) async fn pause(&mut self, pause: Duration) -> Result<Option<CallFailure>, Halt> {
+        let (clock, live) = (Arc::clone(&self.env.clock), Arc::clone(&self.live));
+        self.attend(async move {
+            tokio::select! {
+                biased;
+                () = live.asked() => {}
+                () = clock.sleep(pause) => {}
+            }
+        })
+        .await?;
+        Ok(self.stopped())
+    }
+
+    /// Calls that answer at once leave no moment in which a timer is looked at.
+    pub(super) fn check_time(&self) {
+        if self.time_left() == Some(Duration::ZERO) {
+            self.live.request(StopCause::RunTimeout);
+        }
+    }
+}

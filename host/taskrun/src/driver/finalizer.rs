@@ -1,0 +1,119 @@
+//! The agent's finalizer: asked once, when the outcome is fixed.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+
+use super::{Driver, Halt};
+use crate::event::Event;
+use crate::message::Labels;
+use crate::ports::call::{CallFailure, CallScope, CallScopeParts, Remaining, ScopeLimits};
+use crate::ports::planner::FinalizeInput;
+use crate::run::{Lifecycle, Run};
+use crate::status::Status;
+
+/// How long a finalizer may take.
+pub const FINALIZER_TIMEOUT: Duration = Duration::from_secs(60);
+
+impl Driver {
+    /// Asks the finalizer and records the end, if the run is at that point and held here.
+    pub(super) async fn run_finalizer(&mut self) {
+        let run = self.journal.run();
+        if run.status() != Status::Finalizing || run.state.hold.host().is_none() {
+            return;
+        }
+        let id = run.id().clone();
+        if self.env.draining.is_cancelled() {
+            // It is asked once; a host that is about to end would only cut it off.
+            return self.give_back().await;
+        }
+        let (metadata, finalizer_error) = match self.ask_finalizer().await {
+            Ok(Ok(metadata)) => (metadata, None),
+            Ok(Err(error)) => {
+                tracing::warn!(run = %id, error, "the finalizer added nothing");
+                (Labels::new(), Some(error))
+            }
+            Err(Halt::Lease) => {
+                tracing::warn!(run = %id, "the lease is nearly over; the run is given back");
+                return self.give_back().await;
+            }
+            Err(halt) => {
+                // Whoever finds the run knows whether the finalizer had begun.
+                tracing::warn!(run = %id, %halt, "the finalizer was not asked");
+                return;
+            }
+        };
+        let finished = Event::Finished { metadata, finalizer_error };
+        let decide = |run: &Run| match run.status() {
+            Status::Finalizing => vec![finished.clone()],
+            Status::Queued
+            | Status::Running
+            | Status::Blocked
+            | Status::Canceling
+            | Status::Completed
+            | Status::Failed
+            | Status::Canceled => Vec::new(),
+        };
+        self.journal.persist(decide, &self.env.closing).await;
+    }
+
+    async fn ask_finalizer(&mut self) -> Result<Result<Labels, String>, Halt> {
+        let run = self.journal.run();
+        let Lifecycle::Finalizing { ending, finalizer_began, .. } = &run.state.lifecycle else {
+            return Ok(Ok(Labels::new()));
+        };
+        if *finalizer_began || !self.agent.planner.has_finalizer() {
+            return Ok(Err("the finalizer was cut off".to_owned()));
+        }
+        let input = FinalizeInput {
+            run: self.context(run.state.turns),
+            ending: ending.clone(),
+            result: run.state.reply.result(),
+            metadata: run.spec.metadata.clone(),
+        };
+        if !self.env.lease.is_fresh() {
+            return Err(Halt::Lease);
+        }
+        self.journal.commit(|_| vec![Event::FinalizerStarted]).await?;
+        let (signal, entered) = self.live.enter_finalizer();
+        let scope = Arc::new(CallScope::new(CallScopeParts {
+            context: input.run.clone(),
+            stop: signal.clone(),
+            deadline: FINALIZER_TIMEOUT,
+            clock: Arc::clone(&self.env.clock),
+            random: Arc::clone(&self.env.random),
+            models: Some(Arc::clone(&self.agent.models)),
+            tools: Arc::default(),
+            state: self.work.conversation.state().clone(),
+            remaining: Remaining::default(),
+            // The journal is closed to everything but the end.
+            limits: ScopeLimits { events: 0, bytes: 0 },
+            wake: Arc::clone(&self.wake),
+            journal: None,
+            tape: None,
+        }));
+        let planner = Arc::clone(&self.agent.planner);
+        let limit_ms = crate::time::millis(FINALIZER_TIMEOUT);
+        // The outcome is fixed and must not hang on a mistake in here.
+        let asked = AssertUnwindSafe(planner.finalize(input, scope)).catch_unwind();
+        let answer = tokio::select! {
+            biased;
+            answer = asked => answer.unwrap_or(Err(CallFailure::Internal)),
+            () = self.env.clock.sleep(FINALIZER_TIMEOUT) => Err(CallFailure::Deadline { limit_ms }),
+        };
+        drop(entered);
+        Ok(match answer {
+            Ok(Ok(metadata)) => Ok(trimmed(metadata)),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(failure) => Err(failure.to_string()),
+        })
+    }
+}
+
+/// Without the white space around keys and values, and without keys that are nothing else.
+fn trimmed(metadata: Labels) -> Labels {
+    let pairs = metadata.into_iter().map(|(k, v)| (k.trim().to_owned(), v.trim().to_owned()));
+    pairs.filter(|(key, _)| !key.is_empty()).collect()
+}

@@ -1,0 +1,317 @@
+//! Calls and questions that are still open: after a crash, or because they wait for something.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::work::Call;
+use super::{Driver, End, Halt, calls};
+use crate::agents::{AgentTool, Interrupted};
+use crate::event::{Event, Parked};
+use crate::machine::decide::Outcome;
+use crate::message::ToolError;
+use crate::ports::planner::{AwaitItem, ToolRequest};
+use crate::ports::tool::{ToolFailure, ToolOutcome, ToolOutput};
+use crate::run::{Run, RunView, Wait, WaitMode};
+use crate::status::{BlockedOn, StopReason};
+use crate::time::Timestamp;
+use crate::wait::{Answer, Item};
+
+/// Begins the id of the question whether a call may be repeated.
+const REPEAT: &str = "repeat:";
+/// What is known of a call that was cut off.
+const CUT_OFF: &str = "the host died while this call was under way; whether it took effect is not \
+                       known";
+
+/// What is to be done about an open call.
+enum Next {
+    /// It has its result.
+    Result(ToolOutcome),
+    /// It begins again.
+    Repeat,
+    /// Whether it may begin again is to be asked.
+    Ask(Box<Item>),
+    /// It waits.
+    Wait,
+}
+
+impl Driver {
+    /// Brings everything that is open to its end, as far as that can be done; gives the end of
+    /// this execution if the run has to wait or was stopped.
+    pub(super) async fn settle(&mut self) -> Result<Option<End>, Halt> {
+        loop {
+            if let Some(failure) = self.stopped() {
+                return Ok(Some(End::failed(failure)));
+            }
+            self.time_out_questions().await?;
+            let (mut events, mut repeats) = (Vec::new(), Vec::new());
+            let agent = Arc::clone(&self.agent);
+            for call in self.work.open_calls() {
+                let tool = agent.tools.get(&call.request.name);
+                match self.next(call, tool).await? {
+                    Next::Result(outcome) => events.push(result(&call.request, outcome)),
+                    Next::Repeat => {
+                        events.push(Event::ToolCallRepeated {
+                            tool_call_id: call.id().to_owned(),
+                            attempt: call.attempts + 1,
+                        });
+                        repeats.extend(tool.map(|tool| (call.request.clone(), tool)));
+                    }
+                    Next::Ask(item) => events.push(Event::Asked { item }),
+                    Next::Wait => {}
+                }
+            }
+            self.write(events).await?;
+            if let Some(failure) = self.stopped() {
+                return Ok(Some(End::failed(failure)));
+            }
+            if !repeats.is_empty() {
+                self.run_all(repeats).await?;
+                continue;
+            }
+            let Some((on, wait)) = self.waits_for() else { return Ok(self.terminal()) };
+            match self.block(on, wait).await {
+                Ok(end) => return Ok(Some(end)),
+                Err(Halt::Cycle) => self.refuse_cycles().await?,
+                Err(halt) => return Err(halt),
+            }
+        }
+    }
+
+    async fn next(&self, call: &Call, tool: Option<&AgentTool>) -> Result<Next, Halt> {
+        match &call.parked {
+            Some(Parked::Runs { runs, mode, until }) => {
+                let found = self.runs_of(runs).await?;
+                let ended =
+                    |run: &Option<Run>| run.as_ref().is_none_or(|r| r.status().is_terminal());
+                let settled = match mode {
+                    WaitMode::All => found.iter().all(ended),
+                    WaitMode::Any => found.iter().any(ended),
+                };
+                let over = until.is_some_and(|until| self.env.clock.now() >= until);
+                Ok(if settled || over {
+                    Next::Result(how_they_stand(runs, &found))
+                } else {
+                    Next::Wait
+                })
+            }
+            Some(Parked::Answer { item }) => Ok(match self.work.answer_to(item) {
+                Some(answer) => Next::Result(answer_as_result(answer)),
+                None => Next::Wait,
+            }),
+            None => Ok(self.after_cut(call, tool)),
+        }
+    }
+
+    /// What becomes of a call that began under a host that died.
+    fn after_cut(&self, call: &Call, tool: Option<&AgentTool>) -> Next {
+        let id = repeat_id(call);
+        let Some(tool) = tool.filter(|_| call.attempts > 0) else {
+            let text = "skipped: the run was interrupted before the call began";
+            return Next::Result(failure("interrupted", text));
+        };
+        if call.idempotent {
+            return Next::Repeat;
+        }
+        match (tool.interrupted, self.work.answer_to(&id)) {
+            (Interrupted::Ask, Some(Answer::Confirmed(true))) => Next::Repeat,
+            (Interrupted::Ask, None) if self.work.asked.iter().any(|a| a.item.id() == id) => {
+                Next::Wait
+            }
+            (Interrupted::Ask, None) => Next::Ask(Box::new(confirmation(id, &call.request))),
+            (Interrupted::Fail, _) | (Interrupted::Ask, Some(_)) => {
+                Next::Result(failure("interrupted", CUT_OFF))
+            }
+        }
+    }
+
+    /// The runs, as far as the owner of this one may see them.
+    async fn runs_of(&self, ids: &[crate::ids::RunId]) -> Result<Vec<Option<Run>>, Halt> {
+        let spec = Arc::clone(&self.journal.run().spec);
+        let mut found = Vec::with_capacity(ids.len());
+        for id in ids {
+            let run = self.env.store.get(id).await.map_err(Halt::Read)?;
+            found.push(run.filter(|run| is_visible(run, &spec)));
+        }
+        Ok(found)
+    }
+
+    /// Answers for those who did not in time.
+    async fn time_out_questions(&mut self) -> Result<(), Halt> {
+        let now = self.env.clock.now();
+        let late = |item: &Item| item.until.is_some_and(|until| now >= until);
+        let open = self.work.asked.iter().filter(|one| one.answer.is_none() && late(&one.item));
+        let events = open.map(|one| Event::Answered {
+            item: one.item.id().to_owned(),
+            answer: Answer::TimedOut,
+            by: "host".to_owned(),
+        });
+        let events: Vec<_> = events.collect();
+        self.write(events).await
+    }
+
+    /// What the run has to wait for: people first, then other runs.
+    fn waits_for(&self) -> Option<(BlockedOn, Wait)> {
+        let mut open = self.work.asked.iter().filter(|one| one.answer.is_none()).peekable();
+        if let Some(first) = open.peek() {
+            let on = first.item.what.blocks();
+            let waits = self.work.open_calls().filter_map(|call| match &call.parked {
+                Some(Parked::Runs { until, .. }) => *until,
+                Some(Parked::Answer { .. }) | None => None,
+            });
+            // Whoever waits for runs as well is told when that time is up, too.
+            let at = open.filter_map(|one| one.item.until).chain(waits).min();
+            return Some((on, Wait::Answers { at }));
+        }
+        self.work.open_calls().find_map(|call| match &call.parked {
+            Some(Parked::Runs { runs, mode, until }) => {
+                let wait = Wait::Runs { runs: runs.clone(), mode: *mode, at: *until };
+                Some((BlockedOn::Children, wait))
+            }
+            Some(Parked::Answer { .. }) | None => None,
+        })
+    }
+
+    /// Gives up the slot until something happens.
+    pub(super) async fn block(&mut self, on: BlockedOn, wait: Wait) -> Result<End, Halt> {
+        let ran_ms = self.ran_ms();
+        let event = Event::Blocked { on, wait, ran_ms };
+        let written = self
+            .journal
+            .commit(|run| {
+                let running = run.status() == crate::status::Status::Running;
+                // An answer that came in this moment is found by whoever looks again.
+                let settled = matches!(event, Event::Blocked { wait: Wait::Answers { .. }, .. })
+                    && run.state.awaits.iter().all(|one| one.answered);
+                if running && !settled { vec![event.clone()] } else { Vec::new() }
+            })
+            .await?;
+        if written.is_empty() {
+            self.read_others().await?;
+            return Ok(match self.stopped() {
+                Some(failure) => End::failed(failure),
+                None => End::Released,
+            });
+        }
+        Ok(End::Blocked)
+    }
+
+    /// Refuses the waits that would never end.
+    async fn refuse_cycles(&mut self) -> Result<(), Halt> {
+        let first =
+            self.work.open_calls().find(|call| matches!(call.parked, Some(Parked::Runs { .. })));
+        let Some(call) = first else { return Ok(()) };
+        let text = "invalid: cycle: one of the runs waits for this one";
+        let event = result(&call.request, failure("cycle", text));
+        self.write(vec![event]).await
+    }
+
+    /// The end of the run, where a tool whose answer ends it has answered.
+    pub(super) fn terminal(&self) -> Option<End> {
+        let value = self.work.calls.iter().find_map(|call| match &call.outcome {
+            Some(ToolOutcome::Value(value)) => {
+                let tool = self.agent.tools.get(&call.request.name)?;
+                tool.spec.hints.terminal.then(|| value.clone())
+            }
+            Some(ToolOutcome::Failure(_)) | None => None,
+        })?;
+        let message = crate::message::Message::text(crate::message::Role::Assistant, value);
+        let pending = vec![Event::AssistantMessage { message, usage: None, model: None }];
+        Some(End::done(pending, Outcome::Answered(StopReason::TerminalTool)))
+    }
+
+    /// Whether every run that a call wants to wait for is there; otherwise why not.
+    pub(super) async fn check_runs(&self, runs: &[crate::ids::RunId]) -> Result<(), ToolFailure> {
+        let refuse = |text: String| {
+            let error = ToolError::coded("invalid", text);
+            Err(ToolFailure { error, retry_hint: None })
+        };
+        if runs.is_empty() {
+            return refuse("no task IDs provided".to_owned());
+        }
+        let spec = &self.journal.run().spec;
+        for id in runs {
+            match self.env.store.get(id).await {
+                Ok(Some(run)) if is_visible(&run, spec) => {}
+                Ok(_) => return refuse(format!("task {id} not found")),
+                Err(error) => return refuse(format!("the store cannot be read: {}", error.code())),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The id of the question whether a call may be repeated. Each repetition is a question of its own:
+/// who agreed to one has not agreed to the next.
+pub(super) fn repeat_id(call: &Call) -> String {
+    format!("{REPEAT}{}:{}", call.attempts, call.id())
+}
+
+fn is_visible(run: &Run, spec: &crate::run::RunSpec) -> bool {
+    run.spec.tenant == spec.tenant && run.spec.owner_user_id == spec.owner_user_id
+}
+
+fn result(request: &ToolRequest, outcome: ToolOutcome) -> Event {
+    let id = request.tool_call_id.as_deref().unwrap_or_default();
+    let output = ToolOutput::plain(&request.name, id, &request.payload, outcome);
+    Event::ToolResult { output: Box::new(output), duration_ms: 0 }
+}
+
+fn failure(code: &str, text: &str) -> ToolOutcome {
+    let error = ToolError::coded(code, text);
+    ToolOutcome::Failure(ToolFailure { error, retry_hint: None })
+}
+
+fn confirmation(id: String, request: &ToolRequest) -> Item {
+    let name = &request.name;
+    let what = AwaitItem::Confirmation {
+        id,
+        question: format!("{name}: {CUT_OFF}. Call it again?"),
+        tool_name: name.clone(),
+        tool_call_id: request.tool_call_id.clone().unwrap_or_default(),
+        payload: request.payload.clone(),
+    };
+    Item { what, tool_call_id: request.tool_call_id.clone(), until: None }
+}
+
+/// The item that a tool's question to a person is.
+pub(super) fn question(request: &ToolRequest, text: String, until: Option<Timestamp>) -> Item {
+    let call = request.tool_call_id.clone().unwrap_or_default();
+    let what = AwaitItem::Clarification {
+        id: format!("ask:{call}"),
+        question: text,
+        missing_fields: Vec::new(),
+        restrict_to_tool: None,
+        example_input: None,
+        clarifying_prompt: None,
+    };
+    Item { what, tool_call_id: Some(call), until }
+}
+
+fn answer_as_result(answer: &Answer) -> ToolOutcome {
+    match answer {
+        Answer::Text(text) => ToolOutcome::Value(calls::json_text(text)),
+        Answer::TimedOut => failure("timeout", "nobody answered in time"),
+        Answer::Choices(_) | Answer::Results(_) | Answer::Confirmed(_) => {
+            failure("contract", "the answer is of another kind than the question")
+        }
+    }
+}
+
+/// The result of a wait for runs: how each of them stands, in the order asked for.
+fn how_they_stand(ids: &[crate::ids::RunId], found: &[Option<Run>]) -> ToolOutcome {
+    let entries = ids.iter().zip(found).map(|(id, run)| match run {
+        Some(run) => {
+            let view = RunView::from(run);
+            let mut entry = BTreeMap::from([
+                ("run_id", id.to_string()),
+                ("status", view.status.as_str().to_owned()),
+            ]);
+            entry.extend(view.result.map(|result| ("result", result)));
+            entry.extend(view.error.map(|error| ("error", error)));
+            entry
+        }
+        None => BTreeMap::from([("run_id", id.to_string()), ("status", "not_found".to_owned())]),
+    });
+    let entries: Vec<_> = entries.collect();
+    ToolOutcome::Value(serde_json::to_string(&entries).expect("maps of texts"))
+}

@@ -1,0 +1,214 @@
+//! Where the work of a run stands, folded from its journal: what a host needs to know to go on
+//! with it, whether it has executed it from the beginning or takes it up after another one.
+
+#[cfg(test)]
+mod tests;
+
+use crate::event::{DecisionKind, Event, Parked};
+use crate::ports::call::Tape;
+use crate::ports::planner::{AwaitItem, TerminationReason, ToolRequest};
+use crate::ports::tool::ToolOutcome;
+use crate::run::RunSpec;
+use crate::wait::{Answer, Item};
+
+use super::Conversation;
+
+/// Where the work stands.
+pub(super) struct Work {
+    /// What was said.
+    pub(super) conversation: Conversation,
+    /// The tool calls of the last turn, in the order requested.
+    pub(super) calls: Vec<Call>,
+    /// What was asked of the outside since the last plan step, in that order.
+    pub(super) asked: Vec<Asked>,
+    /// What the plan step under way has done.
+    pub(super) tape: Tape,
+    /// The limit for which the planner was asked for its last word.
+    pub(super) finalize: Option<TerminationReason>,
+}
+
+/// A tool call of the last turn.
+pub(super) struct Call {
+    pub(super) request: ToolRequest,
+    /// How often it began.
+    pub(super) attempts: u32,
+    /// Whether it may begin again after its host died.
+    pub(super) idempotent: bool,
+    /// What it waits for.
+    pub(super) parked: Option<Parked>,
+    /// How it ended.
+    pub(super) outcome: Option<ToolOutcome>,
+}
+
+/// Something that was asked of the outside.
+pub(super) struct Asked {
+    pub(super) item: Item,
+    pub(super) answer: Option<Answer>,
+}
+
+impl Work {
+    pub(super) fn new(spec: &RunSpec) -> Self {
+        Self {
+            conversation: Conversation::new(spec),
+            calls: Vec::new(),
+            asked: Vec::new(),
+            tape: Tape::default(),
+            finalize: None,
+        }
+    }
+
+    /// Takes one event into account.
+    pub(super) fn push(&mut self, event: &Event) {
+        if !is_said_by_a_step(event) {
+            self.conversation.push(event);
+        }
+        match event {
+            Event::AssistantMessage { message, .. } if message.tool_uses().next().is_some() => {
+                self.calls = message
+                    .tool_uses()
+                    .map(|call| Call {
+                        request: ToolRequest {
+                            name: call.name.clone(),
+                            payload: call.payload.clone(),
+                            tool_call_id: Some(call.tool_call_id.clone()),
+                            parent_tool_call_id: None,
+                        },
+                        attempts: 0,
+                        idempotent: false,
+                        parked: None,
+                        outcome: None,
+                    })
+                    .collect();
+            }
+            Event::ToolCallScheduled { tool_call_id, idempotent, .. } => {
+                self.with_call(tool_call_id, |call| {
+                    call.attempts = 1;
+                    call.idempotent = *idempotent;
+                });
+            }
+            Event::ToolCallRepeated { tool_call_id, attempt } => {
+                self.with_call(tool_call_id, |call| call.attempts = *attempt);
+            }
+            Event::ToolCallParked { tool_call_id, waits, .. } => {
+                self.with_call(tool_call_id, |call| call.parked = Some(waits.clone()));
+            }
+            Event::ToolResult { output, .. } => {
+                self.tape = Tape::default();
+                let outcome = &output.outcome;
+                self.with_call(&output.tool_call_id, |call| call.outcome = Some(outcome.clone()));
+            }
+            Event::PlanDecided { decision, .. } => {
+                self.end_step();
+                self.asked.clear();
+                if *decision != DecisionKind::ToolCalls {
+                    self.calls.clear();
+                }
+            }
+            Event::FinalizeRequested { reason, .. } => {
+                self.tape = Tape::default();
+                self.finalize = Some(*reason);
+            }
+            Event::StepFailed { .. } => self.end_step(),
+            Event::Asked { item } => {
+                self.tape = Tape::default();
+                self.asked.push(Asked { item: item.as_ref().clone(), answer: None });
+            }
+            Event::Answered { item, answer, .. } => self.answer(item, answer),
+            Event::AssistantMessage { .. }
+            | Event::AssistantChunk { .. }
+            | Event::ToolCallArgsDelta { .. }
+            | Event::ThinkingBlock { .. }
+            | Event::PlannerNote { .. }
+            | Event::ModelAnswered { .. }
+            | Event::ClockRead { .. }
+            | Event::StepRestarted { .. }
+            | Event::PolicyDecision { .. }
+            | Event::Log { .. } => {
+                // What a tool reports is no part of a plan step.
+                if !self.is_calling() {
+                    self.tape.push(event);
+                }
+            }
+            Event::Queued { .. }
+            | Event::Started { .. }
+            | Event::Resumed { .. }
+            | Event::Lost { .. }
+            | Event::Usage { .. }
+            | Event::ReplayDiverged { .. }
+            | Event::Blocked { .. }
+            | Event::Unblocked
+            | Event::CancelRequested { .. }
+            | Event::Finalizing { .. }
+            | Event::FinalizerStarted
+            | Event::Finished { .. } => {}
+        }
+    }
+
+    /// What a step said becomes part of the conversation when the step is over: one that runs again
+    /// is given the conversation that it was given before.
+    fn end_step(&mut self) {
+        let tape = std::mem::take(&mut self.tape);
+        tape.emitted().filter(|event| is_said_by_a_step(event)).for_each(|event| {
+            self.conversation.push(event);
+        });
+    }
+
+    /// Whether a tool call has begun and has no result.
+    fn is_calling(&self) -> bool {
+        self.open_calls().any(|call| call.attempts > 0)
+    }
+
+    fn with_call(&mut self, id: &str, change: impl FnOnce(&mut Call)) {
+        let has_id = |call: &&mut Call| call.id() == id && call.outcome.is_none();
+        if let Some(call) = self.calls.iter_mut().find(has_id) {
+            change(call);
+        }
+    }
+
+    fn answer(&mut self, id: &str, answer: &Answer) {
+        let open = |one: &&mut Asked| one.item.id() == id && one.answer.is_none();
+        if let Some(asked) = self.asked.iter_mut().find(open) {
+            asked.answer = Some(answer.clone());
+        }
+        if self.asked.iter().all(|asked| asked.answer.is_some()) {
+            // What the planner asked is part of the conversation, in the order asked, whatever
+            // order the answers came in.
+            let said = self.asked.iter().filter(|asked| asked.is_the_planners());
+            for Asked { item, answer } in said {
+                if let Some(answer) = answer {
+                    self.conversation.answered(item, answer);
+                }
+            }
+        }
+    }
+
+    /// Calls without a result.
+    pub(super) fn open_calls(&self) -> impl Iterator<Item = &Call> {
+        self.calls.iter().filter(|call| call.outcome.is_none())
+    }
+
+    /// The answer to an item, if it was asked and answered.
+    pub(super) fn answer_to(&self, id: &str) -> Option<&Answer> {
+        let asked = self.asked.iter().find(|asked| asked.item.id() == id);
+        asked.and_then(|asked| asked.answer.as_ref())
+    }
+}
+
+/// Whether this is a message that a step sent on its way, or a run's last one; the one with the
+/// calls that a step decided on follows that decision.
+fn is_said_by_a_step(event: &Event) -> bool {
+    matches!(event, Event::AssistantMessage { message, .. } if message.tool_uses().next().is_none())
+}
+
+impl Call {
+    pub(super) fn id(&self) -> &str {
+        self.request.tool_call_id.as_deref().unwrap_or_default()
+    }
+}
+
+impl Asked {
+    fn is_the_planners(&self) -> bool {
+        let asked_by_host = matches!(self.item.what, AwaitItem::Confirmation { .. });
+        self.item.tool_call_id.is_none() && !asked_by_host
+    }
+}

@@ -1,0 +1,201 @@
+//! Where the work stands after which events.
+
+use super::*;
+use crate::driver::settle::repeat_id;
+use crate::machine::tests::{answered, asked, spec};
+use crate::message::{Labels, LogLevel, Message, Part, Role, ToolUse};
+use crate::ports::tool::ToolOutput;
+use crate::run::WaitMode;
+use crate::time::Timestamp;
+
+fn calls(ids: &[&str]) -> Event {
+    let parts = ids.iter().map(|id| {
+        let (tool_call_id, name, payload) = ((*id).to_owned(), "t/f".into(), "{}".into());
+        Part::ToolUse(ToolUse { tool_call_id, name, payload })
+    });
+    let message = Message { role: Role::Assistant, parts: parts.collect() };
+    Event::AssistantMessage { message, usage: None, model: None }
+}
+
+fn says(text: &str) -> Event {
+    let message = Message::text(Role::Assistant, text);
+    Event::AssistantMessage { message, usage: None, model: None }
+}
+
+fn scheduled(id: &str, idempotent: bool) -> Event {
+    let (name, payload) = ("t/f".into(), "{}".into());
+    Event::ToolCallScheduled { name, tool_call_id: id.into(), payload, idempotent }
+}
+
+fn repeated(id: &str, attempt: u32) -> Event {
+    Event::ToolCallRepeated { tool_call_id: id.into(), attempt }
+}
+
+fn parked(id: &str, waits: Parked) -> Event {
+    Event::ToolCallParked {
+        tool_call_id: id.into(),
+        name: "t/f".into(),
+        payload: "{}".into(),
+        waits,
+    }
+}
+
+fn result(id: &str) -> Event {
+    let outcome = ToolOutcome::Value("1".into());
+    let output = Box::new(ToolOutput::plain("t/f", id, "{}", outcome));
+    Event::ToolResult { output, duration_ms: 0 }
+}
+
+fn decided(decision: DecisionKind) -> Event {
+    let state = vec![("k".to_owned(), Some("v".to_owned()))];
+    Event::PlanDecided { turn: 1, decision, state, expected_children: None, ran_ms: 0 }
+}
+
+fn failed() -> Event {
+    Event::StepFailed { turn: 1, attempt: 1, error: "e".into(), retry_after_ms: 1 }
+}
+
+fn log() -> Event {
+    let (source, message, fields) = ("s".to_owned(), "m".to_owned(), Labels::new());
+    Event::Log { level: LogLevel::Info, source, message, fields }
+}
+
+fn chunk() -> Event {
+    Event::AssistantChunk { text: "x".into() }
+}
+
+fn finalize() -> Event {
+    Event::FinalizeRequested { reason: TerminationReason::TurnCap, message: "m".into() }
+}
+
+fn work(events: &[Event]) -> Work {
+    let mut work = Work::new(&spec());
+    events.iter().for_each(|event| work.push(event));
+    work
+}
+
+fn texts(work: &Work) -> Vec<String> {
+    let (messages, _) = work.conversation.within(usize::MAX).expect("room for all");
+    messages.iter().map(Message::joined_text).collect()
+}
+
+#[test]
+fn calls_are_open_until_they_have_their_results() {
+    let turn = [decided(DecisionKind::ToolCalls), calls(&["a", "b", "c"])];
+    let with = |more: &[Event]| work(&[&turn[..], more].concat());
+    let open = |work: &Work| work.open_calls().map(|c| c.id().to_owned()).collect::<Vec<_>>();
+    assert_eq!(open(&with(&[])), ["a", "b", "c"]);
+    let some = with(&[scheduled("a", true), scheduled("b", false), result("c"), result("a")]);
+    assert_eq!(open(&some), ["b"]);
+    assert!(some.calls[0].idempotent && !some.calls[1].idempotent);
+    let attempts: Vec<_> = some.calls.iter().map(|call| call.attempts).collect();
+    assert_eq!(attempts, [1, 1, 0]);
+    let again = with(&[scheduled("a", true), repeated("a", 2), repeated("a", 3)]);
+    assert_eq!(again.calls[0].attempts, 3);
+    let next = with(&[result("a"), result("b"), result("c"), calls(&["a"])]);
+    assert_eq!(open(&next), ["a"], "models number their calls anew");
+    assert_eq!(open(&with(&[decided(DecisionKind::Await)])), Vec::<String>::new());
+}
+
+#[test]
+fn a_parked_call_says_what_it_waits_for() {
+    let runs = Parked::Runs { runs: Vec::new(), mode: WaitMode::Any, until: Some(Timestamp(9)) };
+    let answer = Parked::Answer { item: "ask:b".into() };
+    let turn = [
+        decided(DecisionKind::ToolCalls),
+        calls(&["a", "b"]),
+        scheduled("a", false),
+        scheduled("b", false),
+        parked("b", answer.clone()),
+        asked("ask:b"),
+        parked("a", runs.clone()),
+    ];
+    let waiting = work(&turn);
+    let waits: Vec<_> = waiting.open_calls().map(|call| call.parked.clone()).collect();
+    assert_eq!(waits, [Some(runs), Some(answer)]);
+    assert_eq!(waiting.answer_to("ask:b"), None);
+    let there = work(&[&turn[..], &[answered("ask:b")]].concat());
+    assert_eq!(there.answer_to("ask:b"), Some(&Answer::Text("this".into())));
+}
+
+#[test]
+fn what_the_planner_asked_is_said_once_in_the_order_asked_when_all_is_answered() {
+    let asks = [decided(DecisionKind::Await), asked("a"), asked("b"), asked("c")];
+    let orders = [["a", "b", "c"], ["a", "c", "b"], ["b", "a", "c"], ["c", "b", "a"]];
+    for order in orders {
+        let mut work = work(&asks);
+        for (given, id) in order.into_iter().enumerate() {
+            assert_eq!(texts(&work), ["do"], "{given} of {order:?}");
+            let text = Answer::Text(format!("answer to {id}"));
+            work.push(&Event::Answered { item: id.into(), answer: text, by: "b".into() });
+        }
+        assert_eq!(texts(&work), ["do", "answer to a", "answer to b", "answer to c"]);
+    }
+    let done = work(&[&asks[..], &[decided(DecisionKind::Await)]].concat());
+    assert!(done.asked.is_empty(), "a decision follows from the answers");
+}
+
+#[test]
+fn a_tool_that_asks_says_nothing_in_the_conversation_itself() {
+    let mut item = asked("ask:a");
+    if let Event::Asked { item } = &mut item {
+        item.tool_call_id = Some("a".into());
+    }
+    let turn = [decided(DecisionKind::ToolCalls), calls(&["a"]), item, answered("ask:a")];
+    assert_eq!(texts(&work(&turn)).len(), 2, "the task and the calls");
+}
+
+#[test]
+fn the_tape_holds_what_the_step_under_way_did_and_nothing_before() {
+    let step = [chunk(), log()];
+    let mut tape = Tape::default();
+    step.iter().for_each(|event| tape.push(event));
+    let before: [&[Event]; 6] = [
+        &[],
+        &[chunk(), decided(DecisionKind::ToolCalls)],
+        &[decided(DecisionKind::ToolCalls), calls(&["a"]), scheduled("a", true), result("a")],
+        &[chunk(), failed()],
+        &[chunk(), finalize()],
+        &[chunk(), decided(DecisionKind::Await), asked("q"), answered("q")],
+    ];
+    for events in before {
+        assert_eq!(work(events).tape, Tape::default(), "{events:?}");
+        assert_eq!(work(&[events, &step[..]].concat()).tape, tape, "{events:?}");
+    }
+    assert_eq!(work(&[finalize()]).finalize, Some(TerminationReason::TurnCap));
+}
+
+#[test]
+fn what_a_tool_reports_is_not_on_the_tape_of_the_next_step() {
+    let turn = [decided(DecisionKind::ToolCalls), calls(&["a"]), scheduled("a", true), log()];
+    assert_eq!(work(&turn).tape, Tape::default(), "its host may die before the result");
+}
+
+#[test]
+fn a_step_that_runs_again_is_given_the_conversation_that_it_was_given_before() {
+    let step = [chunk(), says("meanwhile"), says("void")];
+    assert_eq!(texts(&work(&step)), ["do"]);
+    assert_eq!(work(&step).tape.emitted().count(), 3);
+    let restarted = Event::StepRestarted { turn: 1, kept: (2, 0) };
+    let more = [restarted, says("again"), decided(DecisionKind::ToolCalls), calls(&["a"])];
+    let whole = work(&[&step[..], &more].concat());
+    assert_eq!(texts(&whole), ["do", "meanwhile", "again", ""]);
+    assert_eq!(whole.calls.len(), 1);
+    assert_eq!(whole.conversation.state().len(), 1);
+    let again = work(&[&step[..1], &[says("once"), failed()]].concat());
+    assert_eq!(texts(&again), ["do", "once"], "what a failed attempt said was said");
+}
+
+#[test]
+fn each_repetition_of_a_call_is_asked_for_anew() {
+    let mut events = vec![decided(DecisionKind::ToolCalls), calls(&["a"]), scheduled("a", false)];
+    let mut ids = Vec::new();
+    for attempt in 1..4 {
+        let cut_off = work(&events);
+        let id = repeat_id(&cut_off.calls[0]);
+        assert_eq!(cut_off.answer_to(&id), None, "attempt {attempt}: nobody agreed to this one");
+        events.extend([asked(&id), answered(&id), repeated("a", attempt + 1)]);
+        ids.push(id);
+    }
+    assert_eq!(ids, ["repeat:1:a", "repeat:2:a", "repeat:3:a"]);
+}

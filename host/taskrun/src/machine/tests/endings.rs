@@ -1,0 +1,108 @@
+//! How a run ends, from how its work came to its end.
+
+use super::*;
+use crate::machine::decide::{self, Outcome};
+use crate::message::{Message, Role};
+use crate::ports::call::{CallFailure, StopCause};
+use crate::ports::planner::{PlannerError, TerminationReason};
+use crate::run::EndStatus;
+
+#[test]
+fn the_outcome_is_decided_from_facts() {
+    let running = run([started()]);
+    let canceling = run([started(), cancel_requested()]);
+    let error = |text: &str| {
+        Outcome::Error(PlannerError { code: None, message: text.into(), causes: Vec::new() })
+    };
+    let stopped = |cause| Outcome::Failed(CallFailure::Stopped { cause });
+    let answered = || Outcome::Answered(StopReason::FinalResponse);
+    // TS-20, and the rows for what stops a component.
+    let table = [
+        (&canceling, answered(), EndStatus::Canceled, None),
+        (&canceling, stopped(StopCause::Canceled), EndStatus::Canceled, None),
+        (
+            &canceling,
+            error("worker canceled request"),
+            EndStatus::Failed,
+            Some("worker canceled request"),
+        ),
+        (
+            &canceling,
+            error("failed to cancel tool lease"),
+            EndStatus::Failed,
+            Some("failed to cancel tool lease"),
+        ),
+        (&running, answered(), EndStatus::Completed, None),
+        (&running, error("child failed"), EndStatus::Failed, Some("child failed")),
+        (
+            &running,
+            stopped(StopCause::RunTimeout),
+            EndStatus::Failed,
+            Some("deadline exceeded: the run may take 7 ms"),
+        ),
+        (&running, stopped(StopCause::Shutdown), EndStatus::Canceled, None),
+        (
+            &running,
+            Outcome::Failed(CallFailure::Stack),
+            EndStatus::Failed,
+            Some("agent a: stopped: stack overflow"),
+        ),
+        (&canceling, Outcome::Failed(CallFailure::Stack), EndStatus::Canceled, None),
+        (&canceling, Outcome::HostFailed("x".into()), EndStatus::Canceled, None),
+        (&canceling, Outcome::PersistFailed("x".into()), EndStatus::Canceled, None),
+        (&running, Outcome::HostFailed("x".into()), EndStatus::Failed, Some("x")),
+        (&running, Outcome::Partial(TerminationReason::TurnCap), EndStatus::Completed, None),
+        (
+            &running,
+            Outcome::Exhausted(TerminationReason::ToolCap),
+            EndStatus::Failed,
+            Some("tool call cap exceeded"),
+        ),
+    ];
+    for (run, outcome, status, text) in table {
+        let ending = decide::ending(run, outcome.clone());
+        assert_eq!((ending.status, ending.error.as_deref()), (status, text), "{outcome:?}");
+    }
+}
+
+#[test]
+fn an_answer_without_text_is_none_and_one_that_is_still_to_be_written_counts() {
+    let running = run([started()]);
+    let said = |text: &str| Event::AssistantMessage {
+        message: Message::text(Role::Assistant, text),
+        usage: None,
+        model: None,
+    };
+    let ending = |pending: &[Event], outcome| {
+        let events = decide::end(&running, pending, outcome);
+        assert_eq!(&events[..pending.len()], pending);
+        let ended = after(&running, events).expect("decided by ourselves");
+        let ending = ended.ending().expect("it ended").clone();
+        (ending.status, ending.stop_reason, ending.partial)
+    };
+    let answered = || Outcome::Answered(StopReason::FinalResponse);
+    let partial = || Outcome::Partial(TerminationReason::TurnCap);
+    let table = [
+        (said("hi"), answered(), (EndStatus::Completed, StopReason::FinalResponse, false)),
+        (said(" "), answered(), (EndStatus::Failed, StopReason::AgentError, false)),
+        (said("hi"), partial(), (EndStatus::Completed, StopReason::MaxTurns, true)),
+        (said(""), partial(), (EndStatus::Failed, StopReason::MaxTurns, false)),
+    ];
+    for (event, outcome, expected) in table {
+        assert_eq!(ending(std::slice::from_ref(&event), outcome), expected, "{event:?}");
+    }
+}
+
+#[test]
+fn an_outcome_that_is_fixed_is_not_fixed_again() {
+    let fixed = run([started(), completed()]);
+    assert_eq!(decide::end(&fixed, &[], Outcome::HostFailed("x".into())), []);
+}
+
+#[test]
+fn an_agent_with_a_finalizer_is_heard_before_its_run_ends() {
+    let run = run_of(RunSpec { finalizer: true, ..spec() }, [started()]);
+    let events = decide::end(&run, &[], Outcome::Refused("x".into()));
+    let kinds: Vec<_> = events.iter().map(Event::kind).collect();
+    assert_eq!(kinds, ["finalizing"]);
+}

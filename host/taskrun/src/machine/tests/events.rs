@@ -1,0 +1,188 @@
+//! Every place against one event of every kind.
+
+use std::collections::BTreeSet;
+
+use super::places::{places, word};
+use super::*;
+use crate::event::{DecisionKind, ModelAnswer, Parked};
+use crate::message::{LogLevel, Message, Role, Thinking, ToolError, Usage};
+use crate::ports::model::ModelError;
+use crate::ports::planner::TerminationReason;
+use crate::ports::tool::{ToolFailure, ToolOutcome, ToolOutput};
+use crate::run::EndStatus;
+use crate::status::Status;
+
+/// Exactly the changes of status that the specification allows (semantics, section 1).
+const ALLOWED: [(Status, Status); 11] = [
+    (Status::Queued, Status::Running),
+    (Status::Queued, Status::Canceling),
+    (Status::Running, Status::Blocked),
+    (Status::Running, Status::Canceling),
+    (Status::Running, Status::Finalizing),
+    (Status::Blocked, Status::Running),
+    (Status::Blocked, Status::Canceling),
+    (Status::Canceling, Status::Finalizing),
+    (Status::Finalizing, Status::Completed),
+    (Status::Finalizing, Status::Failed),
+    (Status::Finalizing, Status::Canceled),
+];
+
+/// One event of every kind, as it would be the next under `epoch`.
+fn every_event(epoch: u64) -> Vec<Event> {
+    let id = || "c".to_owned();
+    let error = ToolError::coded("x", "y");
+    let outcome = ToolOutcome::Failure(ToolFailure { error, retry_hint: None });
+    let output = Box::new(ToolOutput::plain("t/f", "c", "{}", outcome));
+    let (child_session_id, request_id) = ("cs".to_owned(), "r".to_owned());
+    let text = || "x".to_owned();
+    vec![
+        Event::Queued { spec: Box::new(spec()) },
+        Event::Started { host: HostId::new("h"), epoch, child_session_id, request_id },
+        resumed(epoch),
+        lost(epoch),
+        Event::AssistantChunk { text: text() },
+        Event::AssistantMessage {
+            message: Message::text(Role::Assistant, "hi"),
+            usage: None,
+            model: None,
+        },
+        Event::ToolCallArgsDelta { tool_call_id: id(), name: text(), delta: text() },
+        Event::ThinkingBlock { block: Thinking::default() },
+        Event::PlannerNote { text: text(), labels: Labels::new() },
+        Event::Usage { usage: Usage::default() },
+        Event::ToolCallScheduled {
+            name: "t/f".into(),
+            tool_call_id: id(),
+            payload: "{}".into(),
+            idempotent: true,
+        },
+        Event::ToolResult { output, duration_ms: 1 },
+        Event::ToolCallRepeated { tool_call_id: id(), attempt: 2 },
+        Event::ToolCallParked {
+            tool_call_id: id(),
+            name: text(),
+            payload: "{}".into(),
+            waits: Parked::Answer { item: "q".into() },
+        },
+        Event::ModelAnswered {
+            call: 0,
+            request: text(),
+            answer: ModelAnswer::Error(ModelError::Timeout),
+        },
+        Event::ClockRead { readings: vec![(Timestamp(1), 1)] },
+        Event::StepRestarted { turn: 1, kept: (0, 0) },
+        Event::ReplayDiverged { turn: 1, recorded: text(), found: text() },
+        Event::StepFailed { turn: 1, attempt: 1, error: text(), retry_after_ms: 1 },
+        asked("another"),
+        answered("q"),
+        Event::PolicyDecision { capability: text(), subject: text(), rule: text() },
+        Event::Log { level: LogLevel::Info, source: id(), message: text(), fields: Labels::new() },
+        Event::PlanDecided {
+            turn: 1,
+            decision: DecisionKind::ToolCalls,
+            state: Vec::new(),
+            expected_children: None,
+            ran_ms: 3,
+        },
+        Event::FinalizeRequested { reason: TerminationReason::ToolCap, message: text() },
+        blocked(for_runs()),
+        Event::Unblocked,
+        cancel_requested(),
+        completed(),
+        Event::FinalizerStarted,
+        finished(),
+    ]
+}
+
+#[test]
+fn every_place_of_life_against_every_event() {
+    for place in places() {
+        let run = run(place.events);
+        let name = place.name;
+        assert_eq!(word(&run.state.hold), place.hold, "{name}");
+        for event in every_event(run.state.epoch + 1) {
+            let kind = event.kind();
+            let expected = place.legal.iter().find(|(legal, ..)| *legal == kind);
+            let expected = expected.map(|(_, to, hold)| (*to, (*hold).to_owned()));
+            let got = after(&run, [event]).ok();
+            let outcome = got.as_ref().map(|run| (run.status(), word(&run.state.hold)));
+            assert_eq!(outcome, expected, "{kind} happens to a run that is {name}");
+            let Some(got) = got else { continue };
+            let moved = got.status() != run.status();
+            let updated = if moved { Timestamp(999) } else { run.state.updated_at };
+            assert_eq!(got.state.updated_at, updated, "{kind} to {name}");
+            assert_eq!(got.state.head, run.state.head + 1);
+        }
+    }
+}
+
+#[test]
+fn the_status_changes_as_the_specification_allows_and_in_no_other_way() {
+    let mut seen = BTreeSet::new();
+    for place in places() {
+        let run = run(place.events);
+        for event in every_event(run.state.epoch + 1) {
+            seen.extend(after(&run, [event]).ok().map(|after| (run.status(), after.status())));
+        }
+    }
+    // The finalizing runs of the table are all to be completed; these are the other two ends.
+    for status in [EndStatus::Failed, EndStatus::Canceled] {
+        let ending = Ending { status, ..Ending::completed(StopReason::AgentError) };
+        let run = run([started(), finalizing(ending)]);
+        let ended = after(&run, [finished()]).expect("legal");
+        seen.insert((run.status(), ended.status()));
+    }
+    seen.retain(|(from, to)| from != to);
+    assert_eq!(seen, BTreeSet::from(ALLOWED));
+}
+
+#[test]
+fn the_table_names_every_kind_of_event() {
+    let kinds: Vec<_> = every_event(1).iter().map(Event::kind).collect();
+    assert_eq!(kinds, Event::KINDS);
+    let unknown = serde_json::from_str::<Event>(r#"{"kind":"?"}"#).expect_err("no such kind");
+    for kind in Event::KINDS {
+        assert!(unknown.to_string().contains(&format!("`{kind}`")), "{kind} is not serialised so");
+    }
+}
+
+#[test]
+fn every_event_reads_back_from_json() {
+    for event in every_event(1) {
+        let text = serde_json::to_string(&event).expect("an event is JSON");
+        assert_eq!(serde_json::from_str::<Event>(&text).expect("the same"), event);
+    }
+}
+
+#[test]
+fn a_run_changes_hands_only_under_the_next_number() {
+    for place in places() {
+        let run = run(place.events);
+        let epoch = run.state.epoch;
+        for wrong in [0, epoch, epoch + 2, u64::MAX] {
+            for event in every_event(wrong) {
+                if matches!(event.kind(), "started" | "resumed" | "lost") && wrong != epoch + 1 {
+                    assert!(after(&run, [event]).is_err(), "{} under {wrong}", place.name);
+                }
+            }
+        }
+        for event in every_event(epoch + 1) {
+            let changes = matches!(event.kind(), "started" | "resumed" | "lost");
+            if let Ok(after) = after(&run, [event]) {
+                assert_eq!(after.state.epoch, epoch + u64::from(changes), "{}", place.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn events_out_of_place_are_refused() {
+    let run = run([started()]);
+    for seq in [0, 1, 2, 4, u64::MAX] {
+        let recorded = Recorded { seq, id: 1, at: Timestamp(1), event: cancel_requested() };
+        assert!(apply(run.state.clone(), &recorded).is_err(), "at {seq}");
+    }
+    let late = Recorded { seq: 2, id: 1, at: Timestamp(1), event: started() };
+    assert!(begin(&late).is_err());
+    assert!(fold(&[]).is_err());
+}

@@ -1,0 +1,116 @@
+//! What a run's record says beside its status.
+
+use super::places::word;
+use super::*;
+use crate::event::DecisionKind;
+use crate::run::{Lifecycle, RunView};
+
+fn decided(turn: u32, ran_ms: u64) -> Event {
+    Event::PlanDecided {
+        turn,
+        decision: DecisionKind::ToolCalls,
+        state: Vec::new(),
+        expected_children: None,
+        ran_ms,
+    }
+}
+
+fn step_failed(attempt: u32) -> Event {
+    Event::StepFailed { turn: 1, attempt, error: "e".into(), retry_after_ms: 1 }
+}
+
+#[test]
+fn a_wait_says_who_has_the_run_meanwhile() {
+    let at = Some(Timestamp(44));
+    let table = [
+        (Wait::Answers { at: None }, "nobody"),
+        (Wait::Answers { at }, "Resume from 44"),
+        (for_runs(), "after 1 runs"),
+        (Wait::Word, "nobody"),
+    ];
+    for (wait, hold) in table {
+        let run = run([started(), asked("q"), blocked(wait.clone())]);
+        assert_eq!(word(&run.state.hold), hold, "{wait:?}");
+    }
+}
+
+#[test]
+fn the_last_answer_makes_a_blocked_run_wanted() {
+    let waiting = [started(), asked("a"), asked("b"), blocked(Wait::Answers { at: None })];
+    let run = run(waiting);
+    let one = after(&run, [answered("b")]).expect("asked");
+    assert_eq!(word(&one.state.hold), "nobody");
+    assert!(after(&one, [answered("b")]).is_err(), "it is answered");
+    assert!(after(&one, [answered("c")]).is_err(), "it was never asked");
+    let both = after(&one, [answered("a")]).expect("asked");
+    assert_eq!(word(&both.state.hold), "Resume from 0");
+    let open = |run: &Run| run.state.awaits.iter().filter(|one| !one.answered).count();
+    assert_eq!([open(&run), open(&one), open(&both)], [2, 1, 0]);
+    let shown = |run: &Run| RunView::from(run).awaits.len();
+    assert_eq!([shown(&run), shown(&one), shown(&both)], [2, 1, 0]);
+}
+
+#[test]
+fn answered_questions_are_forgotten_when_the_run_waits_again() {
+    let asks = [started(), asked("a"), answered("a"), asked("b"), blocked(Wait::Word)];
+    let ids: Vec<_> = run(asks).state.awaits.into_iter().map(|one| one.id).collect();
+    assert_eq!(ids, ["b"]);
+}
+
+#[test]
+fn a_name_that_is_asked_again_is_answered_again() {
+    let run = run([started(), asked("a"), answered("a"), asked("a")]);
+    let answered: Vec<_> = run.state.awaits.iter().map(|one| one.answered).collect();
+    assert_eq!(answered, [true, false]);
+    after(&run, [super::answered("a")]).expect("the second one is open");
+}
+
+#[test]
+fn crashes_count_until_a_step_is_decided_and_in_all() {
+    let gave_back = |epoch| Event::Lost {
+        host: HostId::new("g"),
+        epoch,
+        not_before: Timestamp(0),
+        crashed: false,
+        ran_ms: 0,
+    };
+    let mut events = vec![started(), lost(2), resumed(3), lost(4), resumed(5), gave_back(6)];
+    assert_eq!(run(events.clone()).state.crashes, (2, 2));
+    events.extend([resumed(7), decided(1, 9)]);
+    assert_eq!(run(events.clone()).state.crashes, (0, 2));
+    events.push(lost(8));
+    assert_eq!(run(events).state.crashes, (1, 3));
+}
+
+#[test]
+fn attempts_count_until_a_step_is_decided() {
+    let events = [started(), step_failed(1), step_failed(2)];
+    let failing = run(events);
+    assert_eq!((failing.state.failed_attempts, RunView::from(&failing).attempt), (2, 3));
+    let decided = after(&failing, [decided(1, 9)]).expect("legal");
+    assert_eq!((decided.state.failed_attempts, decided.state.turns), (0, 1));
+}
+
+#[test]
+fn the_time_that_a_run_ran_never_shrinks() {
+    let waits = Event::Blocked { on: BlockedOn::Input, wait: Wait::Word, ran_ms: 40 };
+    let run = run([started(), decided(1, 30), decided(2, 20)]);
+    assert_eq!(run.state.ran_ms, 30);
+    assert_eq!(after(&run, [waits]).expect("legal").state.ran_ms, 40);
+}
+
+#[test]
+fn only_changes_of_status_change_the_time_by_which_runs_are_listed() {
+    let chunk = Event::AssistantChunk { text: "x".into() };
+    let run = run([started(), chunk, lost(2), resumed(3)]);
+    assert_eq!(run.state.updated_at, Timestamp(20));
+    assert_eq!(run.state.progress.last_event_at, Some(Timestamp(30)));
+}
+
+#[test]
+fn an_execution_moves_with_its_run_and_keeps_its_names() {
+    let run = run([started(), lost(2), resumed(3)]);
+    let Lifecycle::Running { execution } = &run.state.lifecycle else { panic!("running") };
+    assert_eq!(execution.host, HostId::new("g"));
+    assert_eq!((execution.request_id.as_str(), execution.started_at), ("r", Timestamp(20)));
+}

@@ -1,0 +1,246 @@
+//! The places of a run's life: status and hold, with everything that can happen there.
+
+use super::*;
+use crate::run::{EndStatus, Hold};
+use crate::status::Status;
+
+/// A place, the events that lead to it, who has the run there, and what can happen to it: the
+/// kind of the event, the status it leads to and who has the run then.
+pub(super) struct Place {
+    pub(super) name: &'static str,
+    pub(super) events: Vec<Event>,
+    pub(super) hold: &'static str,
+    pub(super) legal: Vec<(&'static str, Status, &'static str)>,
+}
+
+pub(super) const WORK: [&str; 17] = [
+    "assistant_chunk",
+    "assistant_message",
+    "tool_call_args_delta",
+    "thinking_block",
+    "planner_note",
+    "usage",
+    "tool_result",
+    "tool_call_parked",
+    "model_answered",
+    "clock_read",
+    "step_restarted",
+    "replay_diverged",
+    "step_failed",
+    "policy_decision",
+    "log",
+    "plan_decided",
+    "finalize_requested",
+];
+const EFFECTS: [&str; 3] = ["tool_call_scheduled", "tool_call_repeated", "asked"];
+
+/// Who has a run, in a word.
+pub(super) fn word(hold: &Hold) -> String {
+    match hold {
+        Hold::Nobody => "nobody".to_owned(),
+        Hold::Wanted { lane, not_before } => format!("{lane:?} from {}", not_before.0),
+        Hold::Runs { runs, .. } => format!("after {} runs", runs.len()),
+        Hold::Host { host } => format!("host {host}"),
+    }
+}
+
+fn ended(status: EndStatus) -> Vec<Event> {
+    let ending = match status {
+        EndStatus::Completed => Ending::completed(StopReason::FinalResponse),
+        EndStatus::Failed => Ending::failed(StopReason::AgentError, "e"),
+        EndStatus::Canceled => Ending::canceled(StopReason::CanceledByOwner),
+    };
+    vec![started(), finalizing(ending), finished()]
+}
+
+/// Every place. In what can happen, the host that resumes is `g`, the one that starts `h`, a loss
+/// lasts until 7 and a wait is for one run.
+pub(super) fn places() -> Vec<Place> {
+    [queued_and_running(), blocked_ones(), canceling(), finalizing_ones(), ended_ones()]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+fn queued_and_running() -> Vec<Place> {
+    use Status::{Blocked, Canceling, Finalizing, Running};
+    let held = |hold: &'static str, answerable: bool| {
+        let mut legal: Vec<_> =
+            WORK.into_iter().chain(EFFECTS).map(|kind| (kind, Running, hold)).collect();
+        legal.push(("blocked", Blocked, "after 1 runs"));
+        legal.push(("lost", Running, "Resume from 7"));
+        legal.push(("cancel_requested", Canceling, hold));
+        legal.push(("finalizing", Finalizing, hold));
+        if answerable {
+            legal.push(("answered", Running, hold));
+        }
+        legal
+    };
+    let wanted = |answerable: bool| {
+        let mut legal = vec![
+            ("resumed", Running, "host g"),
+            ("cancel_requested", Canceling, "nobody"),
+            ("finalizing", Finalizing, "Resume from 0"),
+        ];
+        if answerable {
+            legal.push(("answered", Running, "Resume from 7"));
+        }
+        legal
+    };
+    vec![
+        Place {
+            name: "queued",
+            events: vec![],
+            hold: "Fresh from 0",
+            legal: vec![("started", Running, "host h"), ("cancel_requested", Canceling, "nobody")],
+        },
+        Place {
+            name: "running, held",
+            events: vec![started()],
+            hold: "host h",
+            legal: held("host h", false),
+        },
+        Place {
+            name: "running, held, asking",
+            events: vec![started(), asked("q")],
+            hold: "host h",
+            legal: held("host h", true),
+        },
+        Place {
+            name: "running, taken up again",
+            events: vec![started(), lost(2), resumed(3)],
+            hold: "host g",
+            legal: held("host g", false),
+        },
+        Place {
+            name: "running, wanted",
+            events: vec![started(), lost(2)],
+            hold: "Resume from 7",
+            legal: wanted(false),
+        },
+        Place {
+            name: "running, wanted, asking",
+            events: vec![started(), asked("q"), lost(2)],
+            hold: "Resume from 7",
+            legal: wanted(true),
+        },
+    ]
+}
+
+fn blocked_ones() -> Vec<Place> {
+    use Status::{Blocked, Canceling, Running};
+    let place = |name, wait: Wait, asks: bool, more: Vec<Event>, hold: &'static str| {
+        let mut events = vec![started()];
+        events.extend(asks.then(|| asked("q")));
+        events.push(blocked(wait));
+        let answerable = asks && more.is_empty();
+        events.extend(more);
+        let mut legal = vec![
+            ("resumed", Running, "host g"),
+            ("unblocked", Blocked, "Resume from 0"),
+            ("cancel_requested", Canceling, "nobody"),
+        ];
+        if answerable {
+            legal.push(("answered", Blocked, "Resume from 0"));
+        }
+        Place { name, events, hold, legal }
+    };
+    let forever = || Wait::Answers { at: None };
+    let timed = || Wait::Answers { at: Some(Timestamp(5)) };
+    vec![
+        place("blocked, nobody's", forever(), true, vec![], "nobody"),
+        place("blocked, until a time", timed(), true, vec![], "Resume from 5"),
+        place("blocked, on runs", for_runs(), false, vec![], "after 1 runs"),
+        place("blocked, until a word", Wait::Word, false, vec![], "nobody"),
+        place("blocked, answered", forever(), true, vec![answered("q")], "Resume from 0"),
+        place("blocked, unblocked", Wait::Word, false, vec![Event::Unblocked], "Resume from 0"),
+    ]
+}
+
+fn canceling() -> Vec<Place> {
+    use Status::{Canceling, Finalizing};
+    let held = |hold: &'static str| {
+        let mut legal: Vec<_> = WORK.into_iter().map(|kind| (kind, Canceling, hold)).collect();
+        legal.push(("lost", Canceling, "Resume from 7"));
+        legal.push(("finalizing", Finalizing, hold));
+        legal
+    };
+    let free =
+        || vec![("resumed", Canceling, "host g"), ("finalizing", Finalizing, "Resume from 0")];
+    let place = |name, events, hold, legal| Place { name, events, hold, legal };
+    vec![
+        place("canceling, held", vec![started(), cancel_requested()], "host h", held("host h")),
+        place(
+            "canceling, held, asking",
+            vec![started(), asked("q"), cancel_requested()],
+            "host h",
+            held("host h"),
+        ),
+        place(
+            "canceling, wanted",
+            vec![started(), cancel_requested(), lost(2)],
+            "Resume from 7",
+            free(),
+        ),
+        place(
+            "canceling, nobody's",
+            vec![started(), blocked(for_runs()), cancel_requested()],
+            "nobody",
+            free(),
+        ),
+        place("canceling, never begun", vec![cancel_requested()], "nobody", free()),
+        place(
+            "canceling, never begun, held",
+            vec![cancel_requested(), resumed(1)],
+            "host g",
+            held("host g"),
+        ),
+    ]
+}
+
+fn finalizing_ones() -> Vec<Place> {
+    use Status::{Completed, Finalizing};
+    let place = |name, events: Vec<Event>, hold: &'static str, began: bool| {
+        let mut legal = vec![("finished", Completed, "nobody")];
+        if !hold.starts_with("host") {
+            legal.push(("resumed", Finalizing, "host g"));
+        } else {
+            legal.push(("lost", Finalizing, "Resume from 7"));
+            if !began {
+                legal.push(("finalizer_started", Finalizing, hold));
+            }
+        }
+        Place { name, events, hold, legal }
+    };
+    let begun = || vec![started(), completed(), Event::FinalizerStarted];
+    let never = || vec![cancel_requested(), completed()];
+    vec![
+        place("finalizing, held", vec![started(), completed()], "host h", false),
+        place("finalizing, held, asked", begun(), "host h", true),
+        place("finalizing, wanted", vec![started(), lost(2), completed()], "Resume from 0", false),
+        place(
+            "finalizing, wanted, asked",
+            begun().into_iter().chain([lost(2)]).collect(),
+            "Resume from 7",
+            true,
+        ),
+        place("finalizing, never begun", never(), "Resume from 0", false),
+        place(
+            "finalizing, never begun, held",
+            never().into_iter().chain([resumed(1)]).collect(),
+            "host g",
+            false,
+        ),
+    ]
+}
+
+fn ended_ones() -> Vec<Place> {
+    let place = |name, events| Place { name, events, hold: "nobody", legal: vec![] };
+    let canceled = finalizing(Ending::canceled(StopReason::CanceledByOwner));
+    vec![
+        place("completed", ended(EndStatus::Completed)),
+        place("failed", ended(EndStatus::Failed)),
+        place("canceled", ended(EndStatus::Canceled)),
+        place("canceled, never begun", vec![cancel_requested(), canceled, finished()]),
+    ]
+}

@@ -1,0 +1,176 @@
+//! What a plan step did before its host died, so that it can be given the same answers again.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::event::{Event, ModelAnswer};
+use crate::time::Timestamp;
+
+/// What was recorded of a plan step that did not come to its decision. Each kind is in the order
+/// in which it happened; between the kinds no order is needed, as a step that does the same does
+/// it in the same order.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Tape {
+    emitted: VecDeque<Event>,
+    clock: VecDeque<(Timestamp, u32)>,
+    answers: BTreeMap<u32, Kept>,
+}
+
+/// An answer on the tape.
+#[derive(Clone, Debug, PartialEq)]
+struct Kept {
+    /// Digest of the question.
+    request: String,
+    answer: ModelAnswer,
+    /// Whether the question may have followed from an answer that was cut off; then it may be
+    /// another one, and this answer is void if it is.
+    doubtful: bool,
+}
+
+/// What the tape says to a question.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Found {
+    /// Its answer.
+    Answer(ModelAnswer),
+    /// Nothing: the step was cut off before there was an answer.
+    Nothing,
+    /// Another question, with this digest, was asked here.
+    Other(String),
+}
+
+/// How an event of a step compares with what is on the tape.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Played {
+    /// It is there: nothing is to be recorded.
+    Same,
+    /// The tape is at its end: it is new.
+    New,
+    /// Something else is there.
+    Other(Box<Event>),
+}
+
+impl Tape {
+    /// Adds what the journal says next.
+    pub fn push(&mut self, event: &Event) {
+        match event {
+            Event::ModelAnswered { call, request, answer } => {
+                let (request, answer) = (request.clone(), answer.clone());
+                self.answers.insert(*call, Kept { request, answer, doubtful: false });
+            }
+            Event::ClockRead { readings } => self.clock.extend(readings),
+            Event::StepRestarted { kept, .. } => self.keep(*kept),
+            Event::AssistantChunk { .. }
+            | Event::AssistantMessage { .. }
+            | Event::ToolCallArgsDelta { .. }
+            | Event::ThinkingBlock { .. }
+            | Event::PlannerNote { .. }
+            | Event::PolicyDecision { .. }
+            | Event::Log { .. } => self.emitted.push_back(event.clone()),
+            Event::Queued { .. }
+            | Event::Started { .. }
+            | Event::Resumed { .. }
+            | Event::Lost { .. }
+            | Event::Usage { .. }
+            | Event::ToolCallScheduled { .. }
+            | Event::ToolResult { .. }
+            | Event::ToolCallRepeated { .. }
+            | Event::ToolCallParked { .. }
+            | Event::ReplayDiverged { .. }
+            | Event::StepFailed { .. }
+            | Event::Asked { .. }
+            | Event::Answered { .. }
+            | Event::PlanDecided { .. }
+            | Event::FinalizeRequested { .. }
+            | Event::Blocked { .. }
+            | Event::Unblocked
+            | Event::CancelRequested { .. }
+            | Event::Finalizing { .. }
+            | Event::FinalizerStarted
+            | Event::Finished { .. } => {}
+        }
+    }
+
+    /// Whether nothing is left that the step has to do.
+    pub(super) fn is_over(&self) -> bool {
+        self.emitted.is_empty()
+            && self.clock.is_empty()
+            && self.answers.values().all(|a| a.doubtful)
+    }
+
+    /// What the step did next and is left, in words. Times are not counted: a step that looked at
+    /// the clock once more changed nothing by that.
+    pub(super) fn left(&self) -> Option<String> {
+        let event = self.emitted.front().map(|event| format!("{event:?}"));
+        event.or_else(|| {
+            let mut answers = self.answers.iter().filter(|(_, answer)| !answer.doubtful);
+            answers.next().map(|(call, kept)| question(*call, &kept.request))
+        })
+    }
+
+    /// The events that the step emitted and that are not played yet, in order.
+    pub(crate) fn emitted(&self) -> impl Iterator<Item = &Event> {
+        self.emitted.iter()
+    }
+
+    /// Compares an event with the next one.
+    pub(super) fn play(&mut self, event: &Event) -> Played {
+        match self.emitted.pop_front() {
+            None => Played::New,
+            Some(recorded) if recorded == *event => Played::Same,
+            Some(recorded) => Played::Other(Box::new(recorded)),
+        }
+    }
+
+    /// The next time that was told.
+    pub(super) fn time(&mut self) -> Option<Timestamp> {
+        let (time, left) = self.clock.front_mut()?;
+        let time = *time;
+        *left = left.saturating_sub(1);
+        if *left == 0 {
+            self.clock.pop_front();
+        }
+        Some(time)
+    }
+
+    /// The recorded answer to a question, by its number and its digest.
+    pub(super) fn answer(&mut self, call: u32, digest: &str) -> Found {
+        match self.answers.remove(&call) {
+            Some(kept) if kept.request == digest => Found::Answer(kept.answer),
+            Some(kept) if !kept.doubtful => Found::Other(kept.request),
+            Some(_) | None => Found::Nothing,
+        }
+    }
+
+    /// Keeps so many events and times, the first ones.
+    fn keep(&mut self, (events, times): (u32, u32)) {
+        self.emitted.truncate(events as usize);
+        let mut left = times;
+        for (_, told) in &mut self.clock {
+            *told = left.min(*told);
+            left -= *told;
+        }
+        self.clock.retain(|(_, told)| *told > 0);
+        // The answer that was cut off is the first that is missing; later questions were asked
+        // while it was under way.
+        let settled = |call: &u32| self.answers.get(call).is_some_and(|kept| !kept.doubtful);
+        let missing = (0..).find(|call| !settled(call)).unwrap_or_default();
+        for (_, later) in self.answers.range_mut(missing..) {
+            later.doubtful = true;
+        }
+    }
+
+    /// Gives up what came from an answer that was cut off; says whether there was any.
+    pub(super) fn cut(&mut self) -> bool {
+        let some = !self.is_over();
+        self.emitted.clear();
+        self.clock.clear();
+        for answer in self.answers.values_mut() {
+            answer.doubtful = true;
+        }
+        some
+    }
+}
+
+/// A question in words.
+pub(super) fn question(call: u32, digest: &str) -> String {
+    format!("question {call} to a model, {digest}")
+}

@@ -1,0 +1,161 @@
+//! A host that records what a scripted guest does, and gives it its tape when it runs again.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use async_trait::async_trait;
+use futures::{StreamExt, stream};
+
+use super::super::super::model::{
+    Chunk, CompletionRequest, CompletionStop, Model, ModelError, ModelStream,
+};
+use super::super::*;
+use super::parts;
+use crate::message::{Message, Role};
+use crate::policy::Policy;
+use crate::time::{Clock, SeededRandom, random_u64};
+
+/// A clock that tells another time whenever it is asked, and never one that another host told.
+pub(super) struct Ticking(AtomicU64);
+
+#[async_trait]
+impl Clock for Ticking {
+    fn now(&self) -> Timestamp {
+        // The same time is told twice before it moves on, as happens within a millisecond.
+        Timestamp(self.0.fetch_add(1, Ordering::Relaxed) / 2)
+    }
+
+    fn monotonic(&self) -> Duration {
+        Duration::from_millis(self.0.load(Ordering::Relaxed))
+    }
+
+    async fn sleep(&self, _: Duration) {
+        self.0.fetch_add(10, Ordering::Relaxed);
+        tokio::task::yield_now().await;
+    }
+}
+
+/// A model whose answers follow from the question, and from its host where that says so.
+pub(super) struct Scripted {
+    salt: u64,
+    pub(super) asked: AtomicU32,
+}
+
+#[async_trait]
+impl Model for Scripted {
+    async fn stream(&self, request: CompletionRequest) -> Result<ModelStream, ModelError> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        tokio::task::yield_now().await;
+        let hash = blake3::hash(format!("{} {request:?}", self.salt).as_bytes());
+        let byte = |at: usize| hash.as_bytes()[at];
+        if byte(0).is_multiple_of(8) {
+            return Err(ModelError::RateLimited { retry_after_ms: Some(u64::from(byte(1))) });
+        }
+        let usage = Usage { total_tokens: u64::from(byte(2)), ..Usage::default() };
+        let mut items: Vec<Result<Chunk, ModelError>> =
+            (0..byte(3) % 6).map(|n| Ok(Chunk::Text(format!("{n}:{};", byte(4))))).collect();
+        items.insert(0, Ok(Chunk::Usage(usage)));
+        items.push(match byte(5) % 4 {
+            0 => Err(ModelError::Timeout),
+            _ => Ok(Chunk::Stop { reason: CompletionStop::EndTurn, model: "m-1".to_owned() }),
+        });
+        let late = byte(6);
+        // Some chunks are there at once and some are waited for, so that batches differ.
+        Ok(stream::iter(items.into_iter().zip(0u32..))
+            .then(move |(item, n)| async move {
+                if u32::from(late) >> (n % 8) & 1 == 1 {
+                    tokio::task::yield_now().await;
+                }
+                item
+            })
+            .boxed())
+    }
+}
+
+pub(super) fn question(text: &str) -> CompletionRequest {
+    CompletionRequest {
+        model: None,
+        messages: vec![Message::text(Role::User, text)],
+        tools: Vec::new(),
+        max_tokens: None,
+        temperature: None,
+        stop_sequences: Vec::new(),
+        response_schema: None,
+        extra: None,
+    }
+}
+
+/// One host: what it is given of the journal, and how it differs from others.
+pub(super) struct Host {
+    pub(super) scope: Arc<CallScope>,
+    pub(super) model: Arc<Scripted>,
+    /// The journal of the step: what was there before and what this host adds.
+    pub(super) journal: Mutex<Vec<Event>>,
+    wake: Arc<Notify>,
+    urgent: Arc<Notify>,
+    eager: SeededRandom,
+}
+
+impl Host {
+    /// Takes a step up where `journal` ends. The clocks of two `hosts` never agree; their models
+    /// do if the `salt` is the same.
+    pub(super) fn new(journal: &[Event], host: u64, salt: u64) -> Self {
+        let mut tape = Tape::default();
+        journal.iter().for_each(|event| tape.push(event));
+        let model = Arc::new(Scripted { salt, asked: AtomicU32::new(0) });
+        let policy = Policy::parse(POLICY, "taskrun.toml".as_ref()).expect("a valid policy");
+        let grants = policy.agents["a"].grants.clone();
+        let (wake, urgent) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let scope = Arc::new(CallScope::new(CallScopeParts {
+            clock: Arc::new(Ticking(AtomicU64::new(host * 1_000_000))),
+            models: Some(Arc::new(Models {
+                by_name: BTreeMap::from([("m".to_owned(), Arc::clone(&model) as Arc<dyn Model>)]),
+                default: Some("m".to_owned()),
+                grants,
+            })),
+            wake: Arc::clone(&wake),
+            journal: Some(Arc::clone(&urgent)),
+            tape: (!journal.is_empty()).then_some(tape),
+            ..parts(1_000, 1 << 20)
+        }));
+        let journal = Mutex::new(journal.to_vec());
+        Self { scope, model, journal, wake, urgent, eager: SeededRandom::new(host) }
+    }
+
+    /// Writes what was reported, as the driver does.
+    pub(super) fn flush(&self) {
+        let taken = self.scope.take_events();
+        self.journal.lock().expect("no panic").extend(taken.events);
+        taken.waiting.settle();
+    }
+
+    pub(super) fn journal(&self) -> Vec<Event> {
+        self.journal.lock().expect("no panic").clone()
+    }
+
+    /// Runs a guest to its end, and writes what it reports at once or some time later.
+    pub(super) async fn run<T>(&self, guest: impl Future<Output = T>) -> T {
+        tokio::pin!(guest);
+        let done = loop {
+            tokio::select! {
+                biased;
+                done = &mut guest => break done,
+                () = self.urgent.notified() => self.flush(),
+                () = self.wake.notified() => {
+                    if random_u64(&self.eager).is_multiple_of(2) {
+                        self.flush();
+                    }
+                }
+            }
+        };
+        self.flush();
+        done
+    }
+}
+
+const POLICY: &str = r#"
+[model.m]
+provider = "echo"
+[agent.a]
+component = "a.wasm"
+model = "m"
+"#;

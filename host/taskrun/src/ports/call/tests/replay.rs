@@ -1,0 +1,184 @@
+//! A step that runs again, wherever it was cut off, goes on as if it had never been.
+
+use super::super::*;
+use super::fixtures::{Host, question};
+use crate::ports::call::Answering;
+use crate::time::{SeededRandom, random_u64};
+
+/// What a guest was told and did, in order.
+#[derive(Debug, Default, PartialEq)]
+struct Story {
+    times: Vec<Timestamp>,
+    emitted: Vec<Event>,
+    heard: Vec<String>,
+}
+
+/// A guest that does what its seed says, and lets everything that it is told decide what it does
+/// next: whoever tells it something else sees it do something else.
+struct Guest<'a> {
+    scope: &'a CallScope,
+    story: Story,
+    mind: u64,
+    /// Whether times may change its mind.
+    minds_time: bool,
+    open: Vec<Answering>,
+}
+
+impl Guest<'_> {
+    fn hear(&mut self, what: &impl fmt::Debug) {
+        let text = format!("{what:?}");
+        let hash = blake3::hash(format!("{} {text}", self.mind).as_bytes());
+        self.mind = random_u64(&SeededRandom::new(
+            hash.as_bytes()[..8].iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte)),
+        ));
+        self.story.heard.push(text);
+    }
+
+    fn emit(&mut self) {
+        let event = Event::AssistantChunk { text: format!("{:x}", self.mind) };
+        self.scope.record(event.clone());
+        self.story.emitted.push(event);
+    }
+
+    fn look_at_the_clock(&mut self) {
+        let time = self.scope.now();
+        self.story.times.push(time);
+        if self.minds_time {
+            self.hear(&time);
+        }
+    }
+
+    async fn read(&mut self, at: usize) {
+        let answer = &mut self.open[at];
+        let batch = self.scope.next_chunks(answer, 3).await;
+        let over = batch.as_ref().map_or(true, Vec::is_empty);
+        self.hear(&batch);
+        if over {
+            drop(self.open.remove(at));
+        }
+    }
+
+    async fn act(&mut self) {
+        let roll = SeededRandom::new(self.mind);
+        let die = |sides: u64| random_u64(&roll) % sides;
+        match (die(9), die(4)) {
+            (0 | 1, _) => self.look_at_the_clock(),
+            (2 | 3, _) => self.emit(),
+            (4, _) => {
+                let answer = self.scope.complete(question(&self.mind.to_string())).await;
+                self.hear(&answer);
+            }
+            (5, _) if self.open.len() < 2 => {
+                match self.scope.stream(question(&self.mind.to_string())).await {
+                    Ok(answer) => {
+                        self.open.push(answer);
+                        self.hear(&"a stream");
+                    }
+                    Err(error) => self.hear(&error),
+                }
+            }
+            (6, 0) if !self.open.is_empty() => {
+                let answer = self.open.remove(0);
+                self.scope.abandon(answer);
+            }
+            (7, 0) => {
+                let slept = self.scope.sleep(Duration::from_millis(5)).await;
+                self.hear(&slept);
+            }
+            (5..=8, n) if !self.open.is_empty() => {
+                let at = usize::try_from(n).unwrap_or(0) % self.open.len();
+                self.read(at).await;
+            }
+            _ => self.hear(&"nothing"),
+        }
+        self.hear(&"next");
+    }
+}
+
+async fn guest(scope: &CallScope, seed: u64, minds_time: bool) -> Story {
+    let story = Story::default();
+    let mut guest = Guest { scope, story, mind: seed, minds_time, open: Vec::new() };
+    for _ in 0..24 {
+        guest.act().await;
+    }
+    // What is still open is given up, so that all of it is in the journal.
+    for answer in guest.open.drain(..) {
+        scope.abandon(answer);
+    }
+    guest.emit();
+    guest.story
+}
+
+/// Runs the step on one host to just before its decision is recorded; gives what the guest says of
+/// itself, the journal afterwards and how often a model was asked.
+async fn run(journal: &[Event], host: u64, seed: u64, alike: bool) -> (Story, Vec<Event>, u32) {
+    // Hosts that are alike have models that answer alike; their clocks never agree.
+    let host = Host::new(journal, host, if alike { 0 } else { host });
+    let story = host.run(guest(&host.scope, seed, !alike)).await;
+    let end = host.scope.finish();
+    assert_eq!(end.divergence, None, "seed {seed}, cut at {}", journal.len());
+    assert_eq!(end.events, [], "everything was written");
+    let journal = host.journal();
+    (story, journal, host.model.asked.load(Ordering::Relaxed))
+}
+
+/// What the journal says of the step must be what the guest says of itself.
+fn check(journal: &[Event], story: &Story, place: &str) {
+    let mut tape = Tape::default();
+    journal.iter().for_each(|event| tape.push(event));
+    let emitted: Vec<_> = tape.emitted().cloned().collect();
+    assert_eq!(emitted, story.emitted, "{place}");
+    let times: Vec<_> = std::iter::from_fn(|| tape.time()).collect();
+    assert_eq!(times, story.times, "{place}");
+}
+
+const SEEDS: std::ops::Range<u64> = 0..60;
+
+#[tokio::test]
+async fn a_step_that_is_cut_off_anywhere_is_told_the_same_again() {
+    for seed in SEEDS {
+        let (first, journal, _) = run(&[], 1, seed, false).await;
+        check(&journal, &first, "live");
+        for cut in 0..=journal.len() {
+            let (second, longer, _) = run(&journal[..cut], 2, seed, false).await;
+            let place = format!("seed {seed}, cut at {cut}");
+            check(&longer, &second, &place);
+            if cut == journal.len() {
+                assert_eq!(second, first, "{place}");
+                assert_eq!(longer, journal, "{place}: something is recorded twice");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_step_that_is_cut_off_twice_is_told_the_same_again() {
+    for seed in SEEDS.step_by(4) {
+        let (_, journal, _) = run(&[], 1, seed, false).await;
+        for cut in 0..journal.len() {
+            let (second, longer, _) = run(&journal[..cut], 2, seed, false).await;
+            for again in cut..=longer.len() {
+                let (third, last, asked) = run(&longer[..again], 3, seed, false).await;
+                let place = format!("seed {seed}, cut at {cut} and {again}");
+                check(&last, &third, &place);
+                if again == longer.len() {
+                    assert_eq!(third, second, "{place}");
+                    assert_eq!(last, longer, "{place}: something is recorded twice");
+                    assert_eq!(asked, 0, "{place}: something is paid for twice");
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn where_models_answer_alike_nobody_sees_that_a_step_was_cut_off() {
+    for seed in SEEDS {
+        let (whole, journal, _) = run(&[], 1, seed, true).await;
+        for cut in 0..journal.len() {
+            let (again, _, _) = run(&journal[..cut], 2, seed, true).await;
+            let place = format!("seed {seed}, cut at {cut}");
+            assert_eq!((&again.emitted, &again.heard), (&whole.emitted, &whole.heard), "{place}");
+        }
+    }
+}

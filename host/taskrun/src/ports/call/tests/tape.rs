@@ -1,0 +1,266 @@
+//! Cases of the tape one by one.
+
+use super::super::*;
+use super::fixtures::{Host, question};
+use super::{parts, scope};
+use crate::event::ModelAnswer;
+use crate::ports::model::{Chunk, CompletionStop};
+use crate::time::{Clock, SimulatedClock};
+
+fn chunk(text: &str) -> Event {
+    Event::AssistantChunk { text: text.to_owned() }
+}
+
+fn clock_read(readings: &[(u64, u32)]) -> Event {
+    Event::ClockRead { readings: readings.iter().map(|(at, n)| (Timestamp(*at), *n)).collect() }
+}
+
+fn answered(call: u32, request: &str, answer: ModelAnswer) -> Event {
+    Event::ModelAnswered { call, request: request.to_owned(), answer }
+}
+
+fn is_diverged(host: &Host) -> bool {
+    host.scope.stop().cause() == Some(StopCause::Diverged) && host.scope.stop().is_forced()
+}
+
+#[tokio::test]
+async fn another_event_than_on_the_tape_stops_the_step() {
+    let host = Host::new(&[chunk("a"), chunk("b")], 1, 0);
+    host.scope.record(chunk("a"));
+    assert!(!is_diverged(&host));
+    host.scope.record(chunk("c"));
+    assert!(is_diverged(&host));
+    let (recorded, found) = host.scope.finish().divergence.expect("it diverged");
+    assert!(recorded.contains("\"b\"") && found.contains("\"c\""), "{recorded} {found}");
+}
+
+#[tokio::test]
+async fn a_step_that_ends_earlier_than_on_the_tape_has_diverged() {
+    let host = Host::new(&[chunk("a"), chunk("b")], 1, 0);
+    host.scope.record(chunk("a"));
+    let (recorded, found) = host.scope.finish().divergence.expect("it diverged");
+    assert!(recorded.contains("\"b\""), "{recorded}");
+    assert_eq!(found, "the end of the step");
+    let answer = ModelAnswer::Error(ModelError::Timeout);
+    let host = Host::new(&[answered(0, "q", answer)], 1, 0);
+    assert!(host.scope.finish().divergence.is_some(), "a question is missing");
+}
+
+#[tokio::test]
+async fn another_question_or_another_kind_of_question_stops_the_step() {
+    let recorded = {
+        let host = Host::new(&[], 1, 0);
+        host.run(async { host.scope.complete(question("q")).await.expect("an answer") }).await;
+        host.journal()
+    };
+    let other = Host::new(&recorded, 2, 0);
+    assert_eq!(other.scope.complete(question("p")).await, Err(ModelError::Canceled));
+    assert!(is_diverged(&other));
+    let streamed = Host::new(&recorded, 2, 0);
+    assert!(streamed.scope.stream(question("q")).await.is_err());
+    assert!(is_diverged(&streamed));
+    let same = Host::new(&recorded, 2, 0);
+    same.scope.complete(question("q")).await.expect("the same answer");
+    assert_eq!(same.scope.finish().divergence, None);
+}
+
+#[tokio::test]
+async fn events_of_an_answer_that_was_cut_off_are_void_and_what_came_before_is_counted() {
+    // Two events and two times before the question, one of each after it.
+    let journal = [clock_read(&[(5, 2), (7, 1)]), chunk("a"), chunk("b"), chunk("of the answer")];
+    let host = Host::new(&journal, 1, 0);
+    host.scope.record(chunk("a"));
+    assert_eq!((host.scope.now(), host.scope.now()), (Timestamp(5), Timestamp(5)));
+    host.scope.record(chunk("b"));
+    // The answer itself does not matter.
+    host.run(async { host.scope.complete(question("q")).await.is_ok() }).await;
+    let added = &host.journal()[journal.len()..];
+    let context_turn = host.scope.context().turn;
+    assert_eq!(added[0], Event::StepRestarted { turn: context_turn, kept: (2, 2) });
+    assert_eq!(added[1].kind(), "model_answered");
+}
+
+#[tokio::test]
+async fn times_of_an_answer_that_was_cut_off_are_void_even_without_events() {
+    let journal = [clock_read(&[(5, 1), (7, 1)]), chunk("a")];
+    let host = Host::new(&journal, 1, 0);
+    host.scope.record(chunk("a"));
+    assert_eq!(host.scope.now(), Timestamp(5));
+    let later = host
+        .run(async {
+            host.scope.complete(question("q")).await.ok();
+            let later = host.scope.now();
+            host.scope.record(chunk("after"));
+            later
+        })
+        .await;
+    let again = Host::new(&host.journal(), 2, 0);
+    again.scope.record(chunk("a"));
+    assert_eq!(again.scope.now(), Timestamp(5));
+    again.run(async { again.scope.complete(question("q")).await.ok() }).await;
+    assert_eq!(again.scope.now(), later);
+}
+
+#[tokio::test]
+async fn times_told_before_and_after_a_cut_stay_in_their_places() {
+    let host = Host::new(&[chunk("a"), chunk("of the answer")], 1, 0);
+    host.scope.record(chunk("a"));
+    let before = [host.scope.now(), host.scope.now(), host.scope.now()];
+    // Nothing is written between the cut and the last of these times.
+    let answer = host.scope.stream(question("q")).await.expect("an answer begins");
+    let after = [host.scope.now(), host.scope.now(), host.scope.now()];
+    host.scope.abandon(answer);
+    host.scope.record(chunk("after"));
+    host.flush();
+    let again = Host::new(&host.journal(), 2, 0);
+    again.scope.record(chunk("a"));
+    assert_eq!([again.scope.now(), again.scope.now(), again.scope.now()], before);
+    drop(again.scope.stream(question("q")).await.expect("the same answer"));
+    assert_eq!([again.scope.now(), again.scope.now(), again.scope.now()], after);
+    again.scope.record(chunk("after"));
+    assert_eq!(again.scope.finish().divergence, None);
+    assert_eq!(again.journal(), host.journal());
+}
+
+#[tokio::test]
+async fn a_question_that_followed_from_an_answer_that_was_cut_off_may_be_another_one() {
+    // The first answer was still under way when the second question was asked and answered.
+    let whole = ModelAnswer::Error(ModelError::Timeout);
+    let journal = [answered(1, "followed from the first", whole)];
+    let host = Host::new(&journal, 1, 0);
+    let second = async {
+        host.scope.complete(question("first")).await.ok();
+        host.scope.complete(question("another second")).await
+    };
+    let second = host.run(second).await;
+    assert!(!is_diverged(&host));
+    let again = Host::new(&host.journal(), 2, 0);
+    again.scope.complete(question("first")).await.ok();
+    assert_eq!(again.scope.complete(question("another second")).await, second);
+    assert_eq!(again.scope.finish().divergence, None);
+}
+
+#[tokio::test]
+async fn tokens_of_an_answer_that_broke_are_counted_again() {
+    let mut seen = 0;
+    for n in 0..40 {
+        let text = format!("question {n}");
+        let host = Host::new(&[], 1, 0);
+        let answer = host.run(async { host.scope.complete(question(&text)).await }).await;
+        let again = Host::new(&host.journal(), 2, 0);
+        assert_eq!(again.scope.complete(question(&text)).await, answer);
+        let (usage, same) = (host.scope.finish().usage, again.scope.finish().usage);
+        assert_eq!(usage, same, "{answer:?}");
+        seen += u32::from(answer.is_err() && usage.is_some());
+    }
+    assert!(seen > 0, "no answer broke after tokens were spent");
+}
+
+#[tokio::test]
+async fn an_answer_is_handed_over_when_it_is_durable_or_when_nobody_can_make_it_so() {
+    for settles in [true, false] {
+        let host = Host::new(&[], 1, 0);
+        let asking = host.scope.complete(question("q"));
+        tokio::pin!(asking);
+        let mut taken = None;
+        for _ in 0..100 {
+            assert!(futures::poll!(&mut asking).is_pending(), "it is not durable");
+            let now = host.scope.take_events();
+            if !now.events.is_empty() {
+                taken = Some(now);
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        let taken = taken.expect("the answer is recorded");
+        assert!(futures::poll!(&mut asking).is_pending(), "taken is not durable");
+        match settles {
+            true => taken.waiting.settle(),
+            false => drop(taken.waiting),
+        }
+        assert!(futures::poll!(&mut asking).is_ready(), "settled: {settles}");
+    }
+}
+
+#[tokio::test]
+async fn a_forced_stop_ends_the_wait_for_the_disk() {
+    let host = Host::new(&[], 1, 0);
+    let asking = host.scope.complete(question("q"));
+    let stop = async {
+        while host.scope.take_events().events.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        host.scope.stop().force(StopCause::Canceled);
+    };
+    let (answer, ()) = tokio::join!(asking, stop);
+    assert_eq!(answer, Err(ModelError::Canceled));
+}
+
+#[tokio::test]
+async fn a_tool_is_told_the_time_and_nothing_of_it_is_recorded() {
+    let scope = scope(10, 100);
+    assert_eq!((scope.now(), scope.elapsed()), (Timestamp(0), Duration::ZERO));
+    scope.record(chunk("a"));
+    let taken = scope.take_events();
+    assert_eq!(taken.events, [chunk("a")]);
+    assert_eq!(scope.complete(question("q")).await.map(|_| ()), {
+        Err(ModelError::Denied("tools have no models".to_owned()))
+    });
+    assert_eq!(scope.finish().events, []);
+}
+
+#[tokio::test]
+async fn a_step_measures_the_same_time_again_and_never_backwards() {
+    let clock = Arc::new(SimulatedClock::new(Timestamp(1_000)));
+    let journal = Some(Arc::default());
+    let live = CallScope::new(CallScopeParts {
+        clock: Arc::clone(&clock) as Arc<dyn Clock>,
+        journal: journal.clone(),
+        ..parts(10, 100)
+    });
+    let mut measured = vec![live.elapsed()];
+    clock.advance(Duration::from_millis(30));
+    measured.push(live.elapsed());
+    clock.set_time_of_day(Timestamp(500));
+    measured.push(live.elapsed());
+    assert_eq!(measured, [0, 30, 30].map(Duration::from_millis));
+    live.record(chunk("a"));
+    let mut tape = Tape::default();
+    live.take_events().events.iter().for_each(|event| tape.push(event));
+    let again = CallScope::new(CallScopeParts { journal, tape: Some(tape), ..parts(10, 100) });
+    let same: Vec<_> = (0..3).map(|_| again.elapsed()).collect();
+    assert_eq!(same, measured);
+}
+
+#[tokio::test]
+async fn a_stream_that_a_guest_gave_up_is_given_as_far_as_it_was_read() {
+    let batches = vec![vec![Chunk::Text("a".to_owned())], vec![Chunk::Text("b".to_owned())]];
+    let stop = Chunk::Stop { reason: CompletionStop::EndTurn, model: "m".to_owned() };
+    let whole = [batches.clone(), vec![vec![stop]]].concat();
+    let digest = {
+        let host = Host::new(&[], 1, 0);
+        let answer = host.scope.stream(question("q")).await.expect("an answer begins");
+        host.scope.abandon(answer);
+        let event = host.scope.finish().events.pop().expect("the answer");
+        let Event::ModelAnswered { request, answer, .. } = event else { panic!("{event:?}") };
+        assert_eq!(answer, ModelAnswer::Parts(Vec::new()));
+        request
+    };
+    for parts in [batches, whole] {
+        let journal = [answered(0, &digest, ModelAnswer::Parts(parts.clone()))];
+        let host = Host::new(&journal, 1, 0);
+        let mut answer = host.scope.stream(question("q")).await.expect("an answer");
+        let mut heard = Vec::new();
+        loop {
+            // However many are wanted: the batches are those of the first time.
+            let batch = host.scope.next_chunks(&mut answer, 100).await.expect("no error");
+            if batch.is_empty() {
+                break;
+            }
+            heard.push(batch);
+        }
+        assert_eq!(heard, parts);
+        let end = host.scope.finish();
+        assert_eq!((end.events, end.divergence), (Vec::new(), None));
+    }
+}

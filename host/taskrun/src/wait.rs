@@ -1,0 +1,277 @@
+//! What only somebody outside can give: what is asked, and what counts as an answer.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::ports::planner::AwaitItem;
+use crate::ports::tool::ToolOutcome;
+use crate::status::BlockedOn;
+use crate::time::Timestamp;
+
+/// Most bytes of one answer. It becomes part of the conversation.
+pub const ANSWER_BYTES_MAX: usize = 64 << 10;
+
+/// Something that was asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Item {
+    /// What.
+    pub what: AwaitItem,
+    /// Tool call that the answer completes, where a tool asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_call_id: Option<String>,
+    /// When nobody is waited for any more; `None` waits for ever.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Timestamp>,
+}
+
+/// What somebody gave.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// Free text, for a clarification.
+    Text(String),
+    /// For each question of a form the ids of its options, or the text.
+    Choices(BTreeMap<String, Vec<String>>),
+    /// What tools outside gave, by the id of the call.
+    Results(BTreeMap<String, ToolOutcome>),
+    /// Whether something may be done.
+    Confirmed(bool),
+    /// Nobody answered in time.
+    TimedOut,
+}
+
+/// An answer that does not fit what was asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Unfitting(String);
+
+impl Item {
+    /// Its id, unique in its run.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        self.what.id()
+    }
+
+    /// Holds an answer to what was asked.
+    ///
+    /// # Errors
+    /// What does not fit, for whoever gave the answer.
+    pub fn check(&self, answer: &Answer) -> Result<(), Unfitting> {
+        let no = |text: String| Err(Unfitting(text));
+        let bytes = serde_json::to_string(answer).map_or(usize::MAX, |text| text.len());
+        if bytes > ANSWER_BYTES_MAX {
+            return no(format!("the answer has more than {ANSWER_BYTES_MAX} bytes"));
+        }
+        match (&self.what, answer) {
+            (AwaitItem::Clarification { .. }, Answer::Text(text)) => match text.trim() {
+                "" => no("the answer is empty".to_owned()),
+                _ => Ok(()),
+            },
+            (AwaitItem::Questions { questions, .. }, Answer::Choices(given)) => {
+                let known: BTreeSet<&str> = questions.iter().map(|q| q.id.as_str()).collect();
+                if let Some(unknown) = given.keys().find(|id| !known.contains(id.as_str())) {
+                    return no(format!("there is no question {unknown:?}"));
+                }
+                questions.iter().try_for_each(|question| {
+                    let chosen = given.get(&question.id).map_or(&[][..], Vec::as_slice);
+                    question.check(chosen).map_err(Unfitting)
+                })
+            }
+            (AwaitItem::ExternalTools { items, .. }, Answer::Results(given)) => {
+                let wanted: BTreeSet<&str> =
+                    items.iter().map(|item| item.tool_call_id.as_str()).collect();
+                let given: BTreeSet<&str> = given.keys().map(String::as_str).collect();
+                if wanted == given {
+                    return Ok(());
+                }
+                let list = |set: BTreeSet<&str>| set.into_iter().collect::<Vec<_>>().join(", ");
+                no(format!("results are needed for {}, given were {}", list(wanted), list(given)))
+            }
+            (AwaitItem::Confirmation { .. }, Answer::Confirmed(_)) => Ok(()),
+            (what, Answer::TimedOut) => no(format!("{} can only be answered", what.word())),
+            (
+                what @ (AwaitItem::Clarification { .. }
+                | AwaitItem::Questions { .. }
+                | AwaitItem::ExternalTools { .. }
+                | AwaitItem::Confirmation { .. }),
+                Answer::Text(_) | Answer::Choices(_) | Answer::Results(_) | Answer::Confirmed(_),
+            ) => no(format!("{} needs another kind of answer", what.word())),
+        }
+    }
+}
+
+impl crate::ports::planner::Question {
+    fn check(&self, chosen: &[String]) -> Result<(), String> {
+        let id = &self.id;
+        match chosen {
+            [] => return Err(format!("question {id:?} is not answered")),
+            [_] => {}
+            [..] if self.allow_multiple => {}
+            [..] => return Err(format!("question {id:?} takes one answer")),
+        }
+        let known = |one: &String| self.options.iter().any(|(option, _)| option == one);
+        match chosen.iter().find(|one| !self.options.is_empty() && !known(one)) {
+            Some(unknown) => {
+                let options: Vec<_> = self.options.iter().map(|(id, _)| id.as_str()).collect();
+                let options = options.join(", ");
+                Err(format!("question {id:?} has no option {unknown:?}; it has: {options}"))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl AwaitItem {
+    /// Its id, unique in its run.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        match self {
+            Self::Clarification { id, .. }
+            | Self::Questions { id, .. }
+            | Self::ExternalTools { id, .. }
+            | Self::Confirmation { id, .. } => id,
+        }
+    }
+
+    /// What it is, for people.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Clarification { .. } => "a clarification",
+            Self::Questions { .. } => "a form",
+            Self::ExternalTools { .. } => "an external tool call",
+            Self::Confirmation { .. } => "a confirmation",
+        }
+    }
+
+    /// What is asked, in a line.
+    #[must_use]
+    pub fn prompt(&self) -> String {
+        match self {
+            Self::Clarification { question, .. } | Self::Confirmation { question, .. } => {
+                question.clone()
+            }
+            Self::Questions { title, questions, .. } => match title {
+                Some(title) => title.clone(),
+                None => {
+                    let prompts: Vec<_> = questions.iter().map(|q| q.prompt.as_str()).collect();
+                    prompts.join("; ")
+                }
+            },
+            Self::ExternalTools { items, .. } => {
+                let names: Vec<_> = items.iter().map(|item| item.name.as_str()).collect();
+                names.join(", ")
+            }
+        }
+    }
+
+    /// What a run is blocked on while this is open.
+    #[must_use]
+    pub fn blocks(&self) -> BlockedOn {
+        match self {
+            Self::Clarification { .. } | Self::Questions { .. } => BlockedOn::Input,
+            Self::ExternalTools { .. } => BlockedOn::ExternalTools,
+            Self::Confirmation { .. } => BlockedOn::Confirmation,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ports::planner::{ExternalTool, Question};
+
+    fn item(what: AwaitItem) -> Item {
+        Item { what, tool_call_id: None, until: None }
+    }
+
+    fn clarification() -> Item {
+        item(AwaitItem::Clarification {
+            id: "c".into(),
+            question: "which?".into(),
+            missing_fields: Vec::new(),
+            restrict_to_tool: None,
+            example_input: None,
+            clarifying_prompt: None,
+        })
+    }
+
+    fn form() -> Item {
+        let question = |id: &str, options: &[&str], allow_multiple| Question {
+            id: id.into(),
+            prompt: id.into(),
+            options: options.iter().map(|o| ((*o).to_owned(), (*o).to_owned())).collect(),
+            allow_multiple,
+        };
+        item(AwaitItem::Questions {
+            id: "f".into(),
+            tool_name: "t/ask".into(),
+            tool_call_id: "1".into(),
+            payload: "{}".into(),
+            title: None,
+            questions: vec![
+                question("one", &["a", "b"], false),
+                question("many", &["x", "y"], true),
+            ],
+        })
+    }
+
+    fn choices(given: &[(&str, &[&str])]) -> Answer {
+        let texts = |all: &[&str]| all.iter().map(|one| (*one).to_owned()).collect();
+        Answer::Choices(given.iter().map(|(id, all)| ((*id).to_owned(), texts(all))).collect())
+    }
+
+    fn external() -> Item {
+        let call = |id: &str| ExternalTool {
+            name: "x/y".into(),
+            tool_call_id: id.into(),
+            payload: "{}".into(),
+        };
+        item(AwaitItem::ExternalTools { id: "e".into(), items: vec![call("1"), call("2")] })
+    }
+
+    fn results(ids: &[&str]) -> Answer {
+        let value = |id: &&str| ((*id).to_owned(), ToolOutcome::Value("1".into()));
+        Answer::Results(ids.iter().map(value).collect())
+    }
+
+    #[test]
+    fn an_answer_fits_what_was_asked_or_is_refused_with_the_reason() {
+        let long = "x".repeat(ANSWER_BYTES_MAX);
+        let table: &[(Item, Answer, Option<&str>)] = &[
+            (clarification(), Answer::Text("this".into()), None),
+            (clarification(), Answer::Text("  ".into()), Some("the answer is empty")),
+            (clarification(), Answer::Text(long), Some("the answer has more than 65536 bytes")),
+            (
+                clarification(),
+                Answer::Confirmed(true),
+                Some("a clarification needs another kind of answer"),
+            ),
+            (clarification(), Answer::TimedOut, Some("a clarification can only be answered")),
+            (form(), choices(&[("one", &["a"]), ("many", &["x", "y"])]), None),
+            (form(), choices(&[("one", &["a"])]), Some("question \"many\" is not answered")),
+            (
+                form(),
+                choices(&[("one", &["a", "b"]), ("many", &["x"])]),
+                Some("question \"one\" takes one answer"),
+            ),
+            (
+                form(),
+                choices(&[("one", &["c"]), ("many", &["x"])]),
+                Some("question \"one\" has no option \"c\"; it has: a, b"),
+            ),
+            (form(), choices(&[("two", &["a"])]), Some("there is no question \"two\"")),
+            (external(), results(&["1", "2"]), None),
+            (
+                external(),
+                results(&["1", "3"]),
+                Some("results are needed for 1, 2, given were 1, 3"),
+            ),
+        ];
+        for (item, answer, refusal) in table {
+            let refused = item.check(answer).err().map(|error| error.to_string());
+            assert_eq!(refused.as_deref(), *refusal, "{answer:?}");
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Answers to what a run asks (M-33).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use taskrun::error::{ControllerError, NotAwaitable};
+use taskrun::ports::planner::{AwaitItem, Decision, Question};
+use taskrun::run::Run;
+use taskrun::status::{BlockedOn, Status};
+use taskrun::wait::Answer;
+
+use crate::native::{ClosurePlanner, Native, World, answer, decided, request};
+
+fn clarification(id: &str) -> AwaitItem {
+    AwaitItem::Clarification {
+        id: id.into(),
+        question: format!("{id}?"),
+        missing_fields: Vec::new(),
+        restrict_to_tool: None,
+        example_input: None,
+        clarifying_prompt: None,
+    }
+}
+
+fn form(id: &str) -> AwaitItem {
+    let color = Question {
+        id: "color".into(),
+        prompt: "which color?".into(),
+        options: vec![("r".into(), "red".into()), ("g".into(), "green".into())],
+        allow_multiple: false,
+    };
+    AwaitItem::Questions {
+        id: id.into(),
+        tool_name: "t/ask".into(),
+        tool_call_id: "c1".into(),
+        payload: "{}".into(),
+        title: None,
+        questions: vec![color],
+    }
+}
+
+fn text(text: &str) -> Answer {
+    Answer::Text(text.into())
+}
+
+fn color(id: &str) -> Answer {
+    Answer::Choices(BTreeMap::from([("color".to_owned(), vec![id.to_owned()])]))
+}
+
+/// A blocked run that asked for `first`, a form and `last`; its answer is what it was told.
+async fn blocked(world: &mut World) -> (Native, String, Arc<AtomicU32>) {
+    let steps = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&steps);
+    world.agent(
+        "a",
+        ClosurePlanner::new(move |input, _| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            async move {
+                if input.resume.is_none() {
+                    let items = vec![clarification("first"), form("form"), clarification("last")];
+                    return decided(Decision::Await(items));
+                }
+                let told: Vec<_> = input.messages.iter().map(|one| one.joined_text()).collect();
+                answer(&told.join(" | "))
+            }
+        }),
+    );
+    let host = world.start().await;
+    let id = host.spawn(&request("a", "x")).await;
+    let run = host.reach(&id, Status::Blocked).await;
+    let asked: Vec<_> = run.state.awaits.iter().map(|one| (one.id.as_str(), one.on)).collect();
+    let input = BlockedOn::Input;
+    assert_eq!(asked, [("first", input), ("form", input), ("last", input)]);
+    (host, id, steps)
+}
+
+async fn give(
+    host: &Native,
+    id: &str,
+    item: Option<&str>,
+    answer: Answer,
+) -> Result<Run, ControllerError> {
+    host.controller.answer(&host.scope, id, item, answer, "me").await
+}
+
+async fn open(host: &Native, id: &str) -> Vec<String> {
+    let asks = host.controller.asks(&host.scope, id).await.expect("there");
+    asks.iter().map(|item| item.id().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn m_33_answers_come_in_any_order_and_one_step_follows_the_last() {
+    let mut world = World::new();
+    let (host, id, steps) = blocked(&mut world).await;
+    let run = give(&host, &id, Some("last"), text("of the last")).await.expect("taken");
+    assert_eq!(run.status(), Status::Blocked);
+    assert_eq!(open(&host, &id).await, ["first", "form"]);
+    give(&host, &id, Some("form"), color("g")).await.expect("taken");
+    assert_eq!(steps.load(Ordering::SeqCst), 1, "nothing is planned before the last answer");
+    assert_eq!(host.get(&id).await.status(), Status::Blocked);
+    // One is left, so it need not be named.
+    give(&host, &id, None, text("of the first")).await.expect("taken");
+    let run = host.end(&id).await;
+    assert_eq!(run.status(), Status::Completed);
+    assert_eq!(steps.load(Ordering::SeqCst), 2, "one pause, one resumption, one step");
+    let told = run.state.reply.result().expect("an answer");
+    let places = ["of the first", "of the last"].map(|part| told.find(part));
+    assert!(places[0].is_some() && places[0] < places[1], "told in the order asked: {told}");
+    assert_eq!(run.state.turns, 2);
+    let kinds = host.kinds(&id).await;
+    let count = |kind: &str| kinds.iter().filter(|one| **one == kind).count();
+    assert_eq!((count("blocked"), count("resumed")), (1, 1), "{kinds:?}");
+}
+
+#[tokio::test]
+async fn m_33_an_answer_that_does_not_fit_is_refused_and_the_run_stays_as_it_was() {
+    let mut world = World::new();
+    let (host, id, steps) = blocked(&mut world).await;
+    let before = host.get(&id).await;
+    let several = "several things are asked; say which one is answered";
+    let table: &[(Option<&str>, Answer, &str)] = &[
+        (Some("first"), text("  "), "the answer is empty"),
+        (Some("first"), Answer::Confirmed(true), "a clarification needs another kind of answer"),
+        (Some("form"), text("red"), "a form needs another kind of answer"),
+        (Some("form"), color("blue"), "question \"color\" has no option \"blue\"; it has: r, g"),
+        (Some("first"), Answer::TimedOut, "a clarification can only be answered"),
+        (None, text("for whom?"), several),
+    ];
+    for (item, answer, reason) in table {
+        let error = give(&host, &id, *item, answer.clone()).await.expect_err("refused");
+        assert_eq!((error.code(), error.to_string().as_str()), ("invalid", *reason));
+    }
+    assert_eq!(host.get(&id).await, before);
+    assert_eq!(steps.load(Ordering::SeqCst), 1);
+    give(&host, &id, Some("form"), color("r")).await.expect("one that fits is taken afterwards");
+}
+
+#[tokio::test]
+async fn m_33_what_is_not_asked_is_answered_or_has_ended_takes_no_answer() {
+    let mut world = World::new();
+    let (host, id, _) = blocked(&mut world).await;
+    let why = |result: Result<Run, ControllerError>| {
+        let error = result.expect_err("refused");
+        let ControllerError::NotAwaitable { why, .. } = error else { panic!("{error:?}") };
+        why
+    };
+    let unknown = give(&host, &id, Some("nothing"), text("x")).await;
+    assert_eq!(why(unknown), NotAwaitable::UnknownItem);
+    give(&host, &id, Some("first"), text("x")).await.expect("taken");
+    let twice = give(&host, &id, Some("first"), text("y")).await;
+    assert_eq!(why(twice), NotAwaitable::Answered);
+    let theirs = host.scope.clone().owner("user-b");
+    let stranger = host.controller.answer(&theirs, &id, Some("last"), text("x"), "me").await;
+    assert_eq!(stranger.map_err(|error| error.code()).err(), Some("not-found"));
+    let missing = give(&host, "missing", None, text("x")).await;
+    assert_eq!(missing.map_err(|error| error.code()).err(), Some("not-found"));
+
+    host.controller.cancel(&host.scope, &id, None).await.expect("there");
+    assert_eq!(host.get(&id).await.status(), Status::Canceled, "a cancellation ends the wait");
+    let late = give(&host, &id, Some("last"), text("x")).await;
+    assert_eq!(why(late), NotAwaitable::Ended);
+    assert_eq!(open(&host, &id).await, [""; 0], "an ended run asks nothing");
+}
+
+#[tokio::test]
+async fn m_33_of_two_answers_at_once_one_is_taken() {
+    let mut world = World::new();
+    let (host, id, _) = blocked(&mut world).await;
+    let (one, other) = tokio::join!(
+        give(&host, &id, Some("first"), text("one")),
+        give(&host, &id, Some("first"), text("other")),
+    );
+    assert_eq!(usize::from(one.is_ok()) + usize::from(other.is_ok()), 1);
+    let kinds = host.kinds(&id).await;
+    assert_eq!(kinds.iter().filter(|kind| **kind == "answered").count(), 1);
+}

@@ -1,0 +1,152 @@
+//! Hosts that die at chosen writes, one after the other, and runs that are cancelled meanwhile.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use futures::StreamExt;
+use taskrun::event::{Event, Recorded};
+use taskrun::message::Labels;
+use taskrun::run::RunView;
+use taskrun::status::{Status, StopReason};
+
+use super::common::{Gates, Handle, check_journal, named, task_tools};
+use crate::native::{ClosurePlanner, Native, Op, PAUSE_OVER, Side, World, answer, call_of};
+
+/// Scenarios that are under way at the same time; each has hosts of its own.
+pub(crate) const AT_ONCE: usize = 8;
+/// No scenario has so many writes of one kind.
+pub(crate) const WRITES_MAX: u64 = 200;
+
+/// Where a host dies.
+pub(crate) type Point = (Op, u64, Side);
+
+/// A host that takes up what others left, for as long as it lives.
+async fn live(world: &World, host: &Native) {
+    host.controller.sweep().await.expect("the store can be swept");
+    world.clock.advance(PAUSE_OVER);
+    host.begin().await;
+    std::future::pending().await
+}
+
+/// One host after the other, each of which dies at its point, until the world outside has what it
+/// wanted; gives that, and how many died.
+pub(crate) async fn survive<T>(
+    world: &mut World,
+    points: &[Point],
+    handle: &Handle,
+    outside: impl Future<Output = T>,
+) -> (T, u32) {
+    let mut outside = std::pin::pin!(outside);
+    let (mut points, mut deaths) = (points.iter(), 0);
+    loop {
+        if let Some(&(op, nth, side)) = points.next() {
+            world.store.cut(op, nth, side);
+        }
+        let host = world.controller();
+        handle.set(&host);
+        let done = tokio::select! {
+            biased;
+            done = &mut outside => Some(done),
+            () = world.store.is_cut() => None,
+            () = live(world, &host) => None,
+        };
+        if let Some(done) = done {
+            return (done, deaths);
+        }
+        world.kill(host).await;
+        world.part_stores();
+        deaths += 1;
+    }
+}
+
+/// A run that starts another one, both of which then wait for ever, and how often its finalizer
+/// was asked.
+fn waiting() -> (World, Handle, Arc<Gates>, Arc<AtomicU32>) {
+    let (mut world, gates) = (World::new(), Gates::new());
+    let handle = task_tools(&mut world);
+    world.agent("child", gates.planner());
+    let (inside, asked) = (Arc::clone(&gates), Arc::new(AtomicU32::new(0)));
+    let counted = Arc::clone(&asked);
+    let parent = ClosurePlanner::new(move |input, _| {
+        let gates = Arc::clone(&inside);
+        async move {
+            if input.resume.is_none() {
+                return call_of(&[("c", "spawn/f", "\"child kid\"")]);
+            }
+            let _inside = gates.pass("1").await;
+            answer("never")
+        }
+    })
+    .finalizer(move |_, _| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        async { Ok(Ok(Labels::from([("finalizer".to_owned(), "heard".to_owned())]))) }
+    });
+    world.agent("parent", parent);
+    (world, handle, gates, asked)
+}
+
+/// Spawns the run, cancels it when both wait, and gives both as they ended.
+async fn cancel(door: &Native, gates: &Gates) -> [RunView; 2] {
+    door.spawn(&named("1", "parent")).await;
+    let mut came = gates.have_come(2).await;
+    while !(came.contains(&"1".to_owned()) && came.contains(&"kid".to_owned())) {
+        came = gates.have_come(came.len() + 1).await;
+    }
+    door.controller.cancel(&door.scope, "1", None).await.expect("can be cancelled");
+    [RunView::from(&door.end("1").await), RunView::from(&door.end("kid").await)]
+}
+
+/// Nothing begins after a cancellation is on record.
+fn check_canceled(journal: &[Recorded]) {
+    check_journal(journal);
+    let canceled = |recorded: &&Recorded| recorded.event.kind() == "cancel_requested";
+    assert_eq!(journal.iter().filter(canceled).count(), 1);
+    let after = journal.iter().skip_while(|recorded| !canceled(recorded));
+    for recorded in after {
+        let begins = matches!(
+            recorded.event,
+            Event::ToolCallScheduled { .. }
+                | Event::ToolCallRepeated { .. }
+                | Event::PlanDecided { .. }
+                | Event::Asked { .. }
+        );
+        assert!(!begins, "{recorded:?}");
+    }
+}
+
+async fn cancel_everywhere(op: Op, side: Side) {
+    let plays = futures::stream::iter(1..WRITES_MAX).map(|nth| async move {
+        let (mut world, handle, gates, asked) = waiting();
+        let door = world.door().await;
+        let points = [(op, nth, side)];
+        let outside = cancel(&door, &gates);
+        let (ends, deaths) = survive(&mut world, &points, &handle, outside).await;
+        for (end, by) in
+            ends.iter().zip([StopReason::CanceledByOwner, StopReason::CanceledByParent])
+        {
+            let found = (end.status, end.stop_reason);
+            assert_eq!(found, (Status::Canceled, Some(by)), "{points:?}");
+        }
+        check_canceled(&door.journal("1").await);
+        check_canceled(&door.journal("kid").await);
+        let asked = asked.load(Ordering::SeqCst);
+        assert!(asked <= 1, "{points:?}");
+        assert!(deaths > 0 || (asked == 1 && ends[0].metadata.contains_key("finalizer")));
+        deaths
+    });
+    let mut plays = plays.buffered(AT_ONCE);
+    let mut died = 0;
+    while plays.next().await == Some(1) {
+        died += 1;
+    }
+    assert!(died >= 2, "only {died} hosts died: nothing was tested");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cancelled_tree_ends_whenever_its_host_dies() {
+    for side in [Side::Before, Side::After] {
+        cancel_everywhere(Op::Append, side).await;
+        cancel_everywhere(Op::Claim, side).await;
+    }
+}

@@ -1,0 +1,101 @@
+//! Removing runs that ended long ago.
+
+use std::time::Duration;
+
+use taskrun::list::Scope;
+use taskrun::ports::store::Removed;
+use taskrun::time::Clock;
+
+use crate::native::{ClosurePlanner, Gate, Native, World, answer, request};
+
+async fn exists(host: &Native, id: &str) -> bool {
+    host.controller.get(&host.scope, id).await.is_ok()
+}
+
+/// A host with an agent that answers and one that stays at the gate.
+async fn host(world: &mut World, gate: &Gate) -> Native {
+    let own = gate.clone();
+    world.agent("quick", ClosurePlanner::new(|_, _| async { answer("done") }));
+    world.agent(
+        "slow",
+        ClosurePlanner::new(move |_, _| {
+            let gate = own.clone();
+            async move {
+                gate.pass().await;
+                answer("done")
+            }
+        }),
+    );
+    world.start().await
+}
+
+#[tokio::test]
+async fn gc_removes_ended_runs_past_their_age_and_says_what_it_did() {
+    let (mut world, gate) = (World::new(), Gate::new());
+    let host = host(&mut world, &gate).await;
+    let open = host.spawn(&request("slow", "x")).await;
+    gate.reached_by(1).await;
+    let mut old = Vec::new();
+    for _ in 0..3 {
+        let id = host.spawn(&request("quick", "x")).await;
+        host.end(&id).await;
+        old.push(id);
+    }
+    let events = 3 * host.journal(&old[0]).await.len() as u64;
+    world.clock.advance(Duration::from_secs(60));
+    let before = world.clock.now();
+    let young = host.spawn(&request("quick", "x")).await;
+    host.end(&young).await;
+
+    let none = host.controller.gc(&Scope::tenant("other"), before, false).await.expect("done");
+    assert_eq!(none, Removed::default(), "another tenant's are none of its business");
+    let would = host.controller.gc(&host.scope, before, true).await.expect("done");
+    assert_eq!((would.runs, would.events, would.kept), (3, events, 0));
+    assert!(would.bytes > 0);
+    for id in &old {
+        assert!(exists(&host, id).await, "a dry run removes nothing");
+    }
+    let did = host.controller.gc(&host.scope, before, false).await.expect("done");
+    assert_eq!(did, would);
+    for id in &old {
+        assert!(!exists(&host, id).await);
+    }
+    assert!(exists(&host, &young).await && exists(&host, &open).await);
+    let again = host.controller.gc(&host.scope, before, false).await.expect("done");
+    assert_eq!(again, Removed::default());
+}
+
+#[tokio::test]
+async fn gc_keeps_what_stands_above_an_open_run() {
+    let (mut world, gate) = (World::new(), Gate::new());
+    let host = host(&mut world, &gate).await;
+    // root -> middle -> leaf and root -> side; only the leaf stays open.
+    let root = host.spawn(&request("slow", "root")).await;
+    gate.reached_by(1).await;
+    let beneath = |agent: &str, parent: &str| {
+        let mut asked = request(agent, "x");
+        asked.parent_run_id = Some(parent.to_owned());
+        asked
+    };
+    let middle = host.spawn(&beneath("slow", &root)).await;
+    gate.reached_by(2).await;
+    let side = host.spawn(&beneath("quick", &root)).await;
+    host.end(&side).await;
+    let leaf = host.spawn(&beneath("slow", &middle)).await;
+    gate.reached_by(3).await;
+    for id in [&root, &middle] {
+        host.controller.cancel_alone(&host.scope, id, None).await.expect("there");
+        host.end(id).await;
+    }
+    world.clock.advance(Duration::from_secs(60));
+    let before = world.clock.now();
+    let did = host.controller.gc(&host.scope, before, false).await.expect("done");
+    assert_eq!((did.runs, did.kept), (1, 2), "only the side branch goes");
+    assert!(!exists(&host, &side).await);
+    assert!(exists(&host, &root).await && exists(&host, &middle).await);
+    gate.open();
+    host.end(&leaf).await;
+    let did = host.controller.gc(&host.scope, before, false).await.expect("done");
+    assert_eq!((did.runs, did.kept), (2, 0));
+    assert!(exists(&host, &leaf).await, "it has just ended");
+}

@@ -1,0 +1,35 @@
+//! The controller under a simulated clock, with agents and tools that are closures: scenarios by
+//! their id, crashes at chosen points, and what the store promises as seen from above.
+
+mod answers;
+mod cancel;
+mod common;
+mod crash;
+mod drain;
+mod dying;
+mod everywhere;
+mod gc;
+mod interrupted;
+mod lease;
+mod list;
+mod model;
+mod observe;
+mod retry;
+mod reuse;
+mod scheduler;
+mod session;
+mod time_out;
+mod transcript;
+mod tree;
+mod ts_cancel;
+mod ts_finalizer;
+mod ts_names;
+mod ts_race;
+mod ts_store;
+mod usage;
+mod wait_all;
+mod waits;
+mod ws_runs;
+mod ws_time;
+
+pub(crate) use taskrun_tests::native;

@@ -1,0 +1,145 @@
+//! What every journal keeps to, whatever happened: semantics, section 1, and the checker of the
+//! store's design.
+
+use taskrun::event::{Event, Recorded};
+use taskrun::run::{EndStatus, Run};
+use taskrun::status::Status;
+
+/// # Errors
+/// The law that a journal breaks.
+pub(super) fn check(run: &Run, journal: &[Recorded]) -> Result<(), String> {
+    let broken = |law: &str, seq: u64| {
+        let kinds: Vec<_> = journal.iter().map(|one| one.event.kind()).collect();
+        Err(format!("journal of {}, at {seq}: {law}: {kinds:?}", run.id()))
+    };
+    let mut told =
+        Told { status: Status::Queued, epoch: 0, finalizers: 0, held: false, ending: None };
+    for (seq, recorded) in (1..).zip(journal) {
+        if recorded.seq != seq {
+            return broken("a gap", seq);
+        }
+        if (seq == 1) != matches!(recorded.event, Event::Queued { .. }) {
+            return broken("begins with queued and has no other one", seq);
+        }
+        if let Err(law) = told.take(&recorded.event) {
+            return broken(&law, seq);
+        }
+    }
+    let last = journal.len() as u64;
+    if told.status != run.status() || run.state.head != last || run.state.epoch != told.epoch {
+        return broken("the record is another one than the journal tells", last);
+    }
+    Ok(())
+}
+
+/// What a journal tells so far.
+struct Told {
+    status: Status,
+    epoch: u64,
+    finalizers: u32,
+    held: bool,
+    ending: Option<EndStatus>,
+}
+
+impl Told {
+    fn moves(&mut self, to: Status, from: &[Status]) -> Result<(), String> {
+        if !from.contains(&self.status) {
+            return Err(format!("{} -> {to}", self.status));
+        }
+        self.status = to;
+        Ok(())
+    }
+
+    fn hands(&mut self, epoch: u64) -> Result<(), String> {
+        if epoch != self.epoch + 1 {
+            return Err(format!("epoch {} -> {epoch}", self.epoch));
+        }
+        self.epoch = epoch;
+        Ok(())
+    }
+
+    fn take(&mut self, event: &Event) -> Result<(), String> {
+        if self.status.is_terminal() {
+            return Err("an event after the end".to_owned());
+        }
+        let (running, blocked) = (Status::Running, Status::Blocked);
+        match event {
+            Event::Queued { .. } => Ok(()),
+            Event::Started { epoch, .. } => {
+                self.held = true;
+                self.hands(*epoch)?;
+                self.moves(running, &[Status::Queued])
+            }
+            Event::Resumed { epoch, .. } => {
+                if std::mem::replace(&mut self.held, true) {
+                    return Err("taken from a host that has it".to_owned());
+                }
+                self.hands(*epoch)?;
+                match self.status == blocked {
+                    true => self.moves(running, &[blocked]),
+                    false => Ok(()),
+                }
+            }
+            Event::Lost { epoch, .. } => {
+                if !std::mem::replace(&mut self.held, false) {
+                    return Err("lost by nobody".to_owned());
+                }
+                self.hands(*epoch)
+            }
+            Event::Blocked { .. } => {
+                self.held = false;
+                self.moves(blocked, &[running])
+            }
+            Event::CancelRequested { .. } => {
+                self.moves(Status::Canceling, &[Status::Queued, running, blocked])
+            }
+            Event::Finalizing { ending } => {
+                self.ending = Some(ending.status);
+                self.moves(Status::Finalizing, &[running, Status::Canceling])
+            }
+            Event::FinalizerStarted => {
+                self.finalizers += 1;
+                match self.finalizers == 1 && self.status == Status::Finalizing {
+                    true => Ok(()),
+                    false => Err("the finalizer begins twice, or too early".to_owned()),
+                }
+            }
+            Event::Finished { .. } => {
+                let to = match self.ending {
+                    Some(EndStatus::Completed) => Status::Completed,
+                    Some(EndStatus::Failed) => Status::Failed,
+                    Some(EndStatus::Canceled) => Status::Canceled,
+                    None => return Err("ends without an outcome".to_owned()),
+                };
+                self.moves(to, &[Status::Finalizing])
+            }
+            Event::ToolCallScheduled { .. }
+            | Event::ToolCallRepeated { .. }
+            | Event::Asked { .. } => match self.status == running {
+                true => Ok(()),
+                false => Err(format!("{} in {}", event.kind(), self.status)),
+            },
+            Event::Answered { .. } | Event::Unblocked => Ok(()),
+            Event::AssistantChunk { .. }
+            | Event::AssistantMessage { .. }
+            | Event::ToolCallArgsDelta { .. }
+            | Event::ThinkingBlock { .. }
+            | Event::PlannerNote { .. }
+            | Event::Usage { .. }
+            | Event::ToolResult { .. }
+            | Event::ToolCallParked { .. }
+            | Event::ModelAnswered { .. }
+            | Event::ClockRead { .. }
+            | Event::StepRestarted { .. }
+            | Event::ReplayDiverged { .. }
+            | Event::StepFailed { .. }
+            | Event::PolicyDecision { .. }
+            | Event::Log { .. }
+            | Event::PlanDecided { .. }
+            | Event::FinalizeRequested { .. } => match self.held {
+                true => Ok(()),
+                false => Err(format!("{} by nobody", event.kind())),
+            },
+        }
+    }
+}

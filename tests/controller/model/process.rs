@@ -1,0 +1,234 @@
+//! The store as one process sees it: dead processes get no answer any more, and every claim is
+//! held against the promise of the port.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use taskrun::event::{Recorded, Seq};
+use taskrun::ids::{HostId, RunId};
+use taskrun::list::{Cursor, ListFilter, Page, Scope};
+use taskrun::ports::store::{
+    Append, Appended, Claim, Created, Host, Hosts, NewRun, Removal, Removed, Store, StoreError,
+};
+use taskrun::run::Run;
+use taskrun_store::MemoryStore;
+use tokio::sync::watch;
+
+use super::queue::{self, Wanted};
+
+/// What all processes of a case share.
+#[derive(Default)]
+pub(super) struct Shared {
+    /// Runs in the order of acceptance.
+    accepted: Mutex<Vec<RunId>>,
+    /// Who took what, since somebody last asked.
+    claims: Mutex<Vec<(RunId, HostId)>>,
+    /// Claims that broke the promise.
+    broken: Mutex<Vec<String>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    /// Who took what since the last call.
+    pub(super) fn take_claims(&self) -> Vec<(RunId, HostId)> {
+        std::mem::take(&mut lock(&self.claims))
+    }
+
+    /// The first claim that broke the promise.
+    pub(super) fn broken(&self) -> Option<String> {
+        lock(&self.broken).first().cloned()
+    }
+
+    /// All runs with their place in the order of acceptance.
+    pub(super) async fn all(&self, memory: &MemoryStore) -> Vec<(usize, Run)> {
+        let accepted = lock(&self.accepted).clone();
+        let mut all = Vec::new();
+        for (number, id) in accepted.iter().enumerate() {
+            if let Ok(Some(run)) = memory.get(id).await {
+                // An id that was removed and given again counts from its last acceptance.
+                all.retain(|(_, other): &(usize, Run)| other.id() != id);
+                all.push((number, run));
+            }
+        }
+        all
+    }
+}
+
+/// How a process fares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Life {
+    Lives,
+    /// It stands still, perhaps for ever.
+    Still,
+    /// It stood still, and goes on when others hold it for dead.
+    Late,
+}
+
+/// A process on the shared store.
+pub(super) struct Process {
+    pub(super) memory: Arc<MemoryStore>,
+    pub(super) shared: Arc<Shared>,
+    slots: usize,
+    life: watch::Sender<Life>,
+}
+
+impl Process {
+    pub(super) fn new(memory: Arc<MemoryStore>, shared: Arc<Shared>, slots: usize) -> Arc<Self> {
+        Arc::new(Self { memory, shared, slots, life: watch::Sender::new(Life::Lives) })
+    }
+
+    /// Whatever it asks of the store from now on is neither done nor answered.
+    pub(super) fn die(&self) {
+        self.life.send_replace(Life::Still);
+    }
+
+    /// Goes on where it stood still: what it asked of the store meanwhile is done.
+    pub(super) fn go_on(&self) {
+        self.life.send_replace(Life::Late);
+    }
+
+    async fn alive(&self) {
+        // The sender is here.
+        self.life.subscribe().wait_for(|life| *life != Life::Still).await.ok();
+    }
+
+    /// Holds what a claim took against what it should have taken.
+    fn check(&self, claim: &Claim, taken: &[Run], mut all: Vec<(usize, Run)>) {
+        let mut wrong = Vec::new();
+        for run in taken {
+            let best = queue::wanted(&all, claim.now, claim.tree_slots).into_iter().min();
+            match best {
+                Some(Wanted { id, .. }) if id == *run.id() => {}
+                other => wrong.push(format!("{} was claimed before {other:?}", run.id())),
+            }
+            if let Some((_, place)) = all.iter_mut().find(|(_, one)| one.id() == run.id()) {
+                *place = run.clone();
+            }
+        }
+        let held = all.iter().filter(|(_, run)| run.state.hold.host() == Some(&claim.host));
+        let held = held.count();
+        if held > self.slots {
+            wrong.push(format!("{} holds {held} runs with {} slots", claim.host, self.slots));
+        }
+        let left = queue::wanted(&all, claim.now, claim.tree_slots);
+        if taken.len() < claim.limit && !left.is_empty() {
+            wrong.push(format!("a claim of {} left {left:?}", claim.limit));
+        }
+        lock(&self.shared.broken).extend(wrong);
+    }
+}
+
+#[async_trait]
+impl Store for Process {
+    async fn create(&self, run: NewRun) -> Result<Created, StoreError> {
+        self.alive().await;
+        let id = run.run.id().clone();
+        let created = self.memory.create(run).await?;
+        if matches!(created, Created::New) {
+            lock(&self.shared.accepted).push(id);
+        }
+        Ok(created)
+    }
+
+    async fn append(&self, append: Append) -> Result<Appended, StoreError> {
+        self.alive().await;
+        self.memory.append(append).await
+    }
+
+    async fn claim(&self, claim: Claim) -> Result<Vec<Run>, StoreError> {
+        self.alive().await;
+        // All in one turn of the runtime, as the store in memory never waits.
+        let before = self.shared.all(&self.memory).await;
+        let runs = self.memory.claim(claim.clone()).await?;
+        self.check(&claim, &runs, before);
+        let mut claims = lock(&self.shared.claims);
+        claims.extend(runs.iter().map(|run| (run.id().clone(), claim.host.clone())));
+        drop(claims);
+        Ok(runs)
+    }
+
+    async fn get(&self, id: &RunId) -> Result<Option<Run>, StoreError> {
+        self.alive().await;
+        self.memory.get(id).await
+    }
+
+    async fn list(
+        &self,
+        scope: &Scope,
+        filter: &ListFilter,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page, StoreError> {
+        self.alive().await;
+        self.memory.list(scope, filter, after, limit).await
+    }
+
+    async fn read(
+        &self,
+        id: &RunId,
+        after: Seq,
+        limit: usize,
+    ) -> Result<Vec<Recorded>, StoreError> {
+        self.alive().await;
+        self.memory.read(id, after, limit).await
+    }
+
+    async fn changed(&self, id: &RunId, after: Seq) {
+        self.alive().await;
+        self.memory.changed(id, after).await;
+    }
+
+    async fn work(&self) {
+        self.alive().await;
+        self.memory.work().await;
+    }
+
+    async fn remove(&self, removal: Removal) -> Result<Removed, StoreError> {
+        self.alive().await;
+        self.memory.remove(removal).await
+    }
+}
+
+#[async_trait]
+impl Hosts for Process {
+    async fn register(&self, host: Host) -> Result<(), StoreError> {
+        self.alive().await;
+        self.memory.register(host).await
+    }
+
+    async fn retire(&self, host: &HostId) -> Result<bool, StoreError> {
+        self.alive().await;
+        self.memory.retire(host).await
+    }
+
+    async fn hosts(&self) -> Result<Vec<Host>, StoreError> {
+        self.alive().await;
+        self.memory.hosts().await
+    }
+
+    async fn orphans(&self, limit: usize) -> Result<Vec<Run>, StoreError> {
+        self.alive().await;
+        self.memory.orphans(limit).await
+    }
+
+    async fn held(
+        &self,
+        host: &HostId,
+        after: Option<&RunId>,
+        limit: usize,
+    ) -> Result<Vec<Run>, StoreError> {
+        self.alive().await;
+        self.memory.held(host, after, limit).await
+    }
+
+    fn silence(&self, host: &HostId) -> Option<Duration> {
+        match *self.life.borrow() {
+            Life::Lives => self.memory.silence(host),
+            Life::Still | Life::Late => Some(Duration::MAX),
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Which runs may be taken, told from their records alone and as the port says it.
+
+use std::cmp::Reverse;
+
+use taskrun::ids::RunId;
+use taskrun::run::{Hold, Lane, Run, WaitMode};
+use taskrun::time::Timestamp;
+
+/// A run that may be taken; the least of them is to be taken first.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Wanted {
+    pub(super) lane: Lane,
+    pub(super) priority: Reverse<i32>,
+    pub(super) number: usize,
+    pub(super) id: RunId,
+}
+
+/// The runs of which any host with a slot may take one now.
+pub(super) fn wanted(all: &[(usize, Run)], now: Timestamp, tree_slots: u32) -> Vec<Wanted> {
+    let mut found = Vec::new();
+    for (number, run) in all {
+        let Some(lane) = lane(all, run, now) else { continue };
+        let blocked = lane == Lane::Fresh && run.spec.serial && !first_serial(all, *number, run);
+        if blocked || held_in_tree(all, &run.spec.root_run_id) >= tree_slots as usize {
+            continue;
+        }
+        let (priority, id) = (Reverse(run.spec.priority), run.id().clone());
+        found.push(Wanted { lane, priority, number: *number, id });
+    }
+    found
+}
+
+/// Runs of a tree that have a slot.
+pub(super) fn held_in_tree(all: &[(usize, Run)], root: &RunId) -> usize {
+    let held = |run: &Run| run.spec.root_run_id == *root && run.state.hold.host().is_some();
+    all.iter().filter(|(_, run)| held(run)).count()
+}
+
+fn lane(all: &[(usize, Run)], run: &Run, now: Timestamp) -> Option<Lane> {
+    match &run.state.hold {
+        Hold::Nobody | Hold::Host { .. } => None,
+        Hold::Wanted { lane, not_before } => (*not_before <= now).then_some(*lane),
+        Hold::Runs { runs, mode, until } => {
+            let is_open = |id: &RunId| {
+                all.iter().any(|(_, one)| one.id() == id && !one.status().is_terminal())
+            };
+            let over = match mode {
+                WaitMode::All => !runs.iter().any(is_open),
+                WaitMode::Any => !runs.iter().all(is_open),
+            };
+            let late = until.is_some_and(|until| until <= now);
+            (over || late).then_some(Lane::Resume)
+        }
+    }
+}
+
+fn first_serial(all: &[(usize, Run)], number: usize, run: &Run) -> bool {
+    let same = |one: &Run| one.spec.parent_session_id == run.spec.parent_session_id;
+    let before = |(other, one): &&(usize, Run)| {
+        *other < number && one.spec.serial && same(one) && !one.status().is_terminal()
+    };
+    !all.iter().any(|one| before(&one))
+}

@@ -1,0 +1,213 @@
+//! Observers: one stream for each session, with a place to go on from (M-20, M-64).
+
+use std::time::Duration;
+
+use taskrun::agents::Interrupted;
+use taskrun::ids::RunId;
+use taskrun::ports::store::SessionEvent;
+use taskrun::ports::tool::{ToolHints, ToolReply, ToolWait};
+use taskrun::run::WaitMode;
+use taskrun::status::Status;
+
+use crate::native::{
+    ClosurePlanner, ClosureTool, Gate, Native, OWNER, SESSION, World, answer, call_of, in_time,
+    request,
+};
+
+/// A parent that waits for its child, which stays at the gate.
+async fn family(world: &mut World, gate: &Gate) -> (Native, String, String) {
+    let wait = ClosureTool::new("await", ToolHints::default(), |_, _| async {
+        let runs = vec![RunId::new("child-1").expect("an id")];
+        Ok(Ok(ToolReply::Park(ToolWait::Runs { runs, mode: WaitMode::All, timeout: None })))
+    });
+    world.tool("t", Interrupted::Fail, wait);
+    let (own, both) = (gate.clone(), Gate::new());
+    world.agent(
+        "child",
+        ClosurePlanner::new(move |_, _| {
+            let gate = own.clone();
+            async move {
+                gate.pass().await;
+                answer("from the child")
+            }
+        }),
+    );
+    let there = both.clone();
+    world.agent(
+        "parent",
+        ClosurePlanner::new(move |input, _| {
+            let there = there.clone();
+            async move {
+                there.pass().await;
+                match input.resume {
+                    None => call_of(&[("c1", "t/await", "{}")]),
+                    Some(_) => answer("from the parent"),
+                }
+            }
+        }),
+    );
+    let host = world.start().await;
+    let parent = host.spawn(&request("parent", "x")).await;
+    let mut asked = request("child", "y");
+    asked.id = Some("child-1".into());
+    asked.parent_run_id = Some(parent.clone());
+    let child = host.spawn(&asked).await;
+    both.open();
+    (host, parent, child)
+}
+
+/// The stream of the session from a place on until the run has ended.
+async fn stream(host: &Native, mut after: u64, until: &str) -> Vec<SessionEvent> {
+    let mut seen: Vec<SessionEvent> = Vec::new();
+    loop {
+        let next = host.controller.next_session_events(&host.scope, SESSION, after, 3).await;
+        let (events, next) = next.expect("there");
+        assert!(next > after);
+        after = next;
+        seen.extend(events);
+        let over = |event: &SessionEvent| {
+            event.run.as_str() == until && event.recorded.event.kind() == "finished"
+        };
+        if seen.iter().any(over) {
+            return seen;
+        }
+    }
+}
+
+#[tokio::test]
+async fn m_64_a_session_is_one_stream_in_order_with_a_place_to_go_on_from() {
+    let (mut world, gate) = (World::new(), Gate::new());
+    let (host, parent, child) = family(&mut world, &gate).await;
+    let (seen, ()) = tokio::join!(in_time(stream(&host, 0, &parent)), async {
+        host.reach(&parent, Status::Blocked).await;
+        gate.open();
+    });
+    assert!(seen.windows(2).all(|pair| pair[0].place < pair[1].place));
+    for id in [&parent, &child] {
+        let of_run = seen.iter().filter(|event| event.run.as_str() == id);
+        let of_run: Vec<_> = of_run.map(|event| event.recorded.clone()).collect();
+        assert_eq!(of_run, host.journal(id).await, "each run's own order is kept");
+    }
+    let place = |id: &str, kind: &str| {
+        let found =
+            |event: &SessionEvent| event.run.as_str() == id && event.recorded.event.kind() == kind;
+        seen.iter().position(found).expect("there")
+    };
+    assert!(place(&child, "finished") < place(&parent, "resumed"), "the child's end comes first");
+    let middle = seen.len() / 2;
+    let rest = stream(&host, seen[middle].place, &parent).await;
+    assert_eq!(rest, seen[middle + 1..], "a reader that comes again misses nothing");
+    let all = stream(&host, 0, &parent).await;
+    assert_eq!(all, seen, "one that comes late reads the same");
+}
+
+#[tokio::test]
+async fn m_64_whoever_reads_on_waits_until_something_happens() {
+    let (mut world, gate) = (World::new(), Gate::new());
+    let own = gate.clone();
+    world.agent(
+        "a",
+        ClosurePlanner::new(move |_, _| {
+            let gate = own.clone();
+            async move {
+                gate.pass().await;
+                answer("done")
+            }
+        }),
+    );
+    let host = world.start().await;
+    let next = host.controller.next_session_events(&host.scope, SESSION, 0, 100);
+    tokio::pin!(next);
+    assert!(futures::poll!(&mut next).is_pending());
+    let mut elsewhere = request("a", "x");
+    elsewhere.parent_session_id = "parent-b".into();
+    host.spawn(&elsewhere).await;
+    gate.reached_by(1).await;
+    assert!(futures::poll!(&mut next).is_pending(), "another session is another stream");
+    let id = host.spawn(&request("a", "x")).await;
+    let (events, _) = in_time(next).await.expect("there");
+    assert_eq!((events[0].run.as_str(), events[0].recorded.event.kind()), (id.as_str(), "queued"));
+
+    // Of the runs of others an observer sees nothing, and is not held up by them either.
+    gate.open();
+    host.end(&id).await;
+    let theirs = host.scope.clone().owner("user-b");
+    let (events, next) =
+        host.controller.session_events(&theirs, SESSION, 0, 100).await.expect("a page");
+    assert_eq!(events, []);
+    assert!(next > 0, "it has read beyond them");
+    let mine = host.scope.clone().owner(OWNER);
+    let (events, _) = host.controller.session_events(&mine, SESSION, 0, 100).await.expect("a page");
+    assert_eq!(events.len(), host.journal(&id).await.len());
+}
+
+#[tokio::test]
+async fn m_20_observers_that_do_not_read_or_die_hold_nothing_up() {
+    let (mut world, gate) = (World::new(), Gate::new());
+    let own = gate.clone();
+    world.agent(
+        "a",
+        ClosurePlanner::new(move |_, _| {
+            let gate = own.clone();
+            async move {
+                gate.pass().await;
+                answer("done")
+            }
+        }),
+    );
+    let host = world.start().await;
+    let id = host.spawn(&request("a", "x")).await;
+    gate.reached_by(1).await;
+    let head = host.get(&id).await.state.head;
+    // Hundreds that were asked for once and are never looked at again.
+    let mut stalled = Vec::new();
+    for _ in 0..300 {
+        let mut run = Box::pin(host.controller.next_events(&host.scope, &id, head, 10));
+        let mut session =
+            Box::pin(host.controller.next_session_events(&host.scope, SESSION, 1_000, 10));
+        assert!(futures::poll!(&mut run).is_pending());
+        assert!(futures::poll!(&mut session).is_pending());
+        stalled.push((run, session));
+    }
+    // And one that dies with what it read.
+    let (controller, scope, watched) = (host.controller.clone(), host.scope.clone(), id.clone());
+    let dies = tokio::spawn(async move {
+        let events = controller.next_events(&scope, &watched, head, 10).await.expect("there");
+        panic!("an observer of a test dies of {} events", events.len());
+    });
+    gate.open();
+    assert_eq!(host.end(&id).await.status(), Status::Completed);
+    assert!(in_time(dies).await.expect_err("it panicked").is_panic());
+    let (slow, _) = stalled.pop().expect("there are 300");
+    let caught_up = in_time(slow).await.expect("there");
+    let journal = host.journal(&id).await;
+    assert_eq!(caught_up[..], journal[usize::try_from(head).expect("small")..]);
+    let over = host.controller.next_events(&host.scope, &id, journal.len() as u64, 10).await;
+    assert_eq!(over.expect("there"), [], "after the end there is nothing to wait for");
+}
+
+#[tokio::test]
+async fn m_20_what_is_reported_during_a_call_is_seen_before_the_call_ends() {
+    let (mut world, gate) = (World::new(), Gate::new());
+    let own = gate.clone();
+    world.agent(
+        "a",
+        ClosurePlanner::new(move |_, scope| {
+            let gate = own.clone();
+            async move {
+                scope.record(taskrun::event::Event::AssistantChunk { text: "do".into() });
+                gate.pass().await;
+                answer("done")
+            }
+        }),
+    );
+    let host = world.start().await;
+    let id = host.spawn(&request("a", "x")).await;
+    let run = host.until(&id, "reports", |run| run.state.progress.event_count == 1).await;
+    assert_eq!(run.status(), Status::Running);
+    assert_eq!(run.state.reply.result().as_deref(), Some("do"));
+    world.clock.advance(Duration::from_secs(1));
+    gate.open();
+    let run = host.end(&id).await;
+    assert_eq!(run.state.reply.result().as_deref(), Some("done"));
+}

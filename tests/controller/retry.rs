@@ -1,0 +1,147 @@
+//! Plan steps that fail in a way that may pass (M-47).
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use taskrun::event::Event;
+use taskrun::ports::call::CallFailure;
+use taskrun::status::{Status, StopReason};
+use taskrun::time::millis;
+
+use crate::native::{ClosurePlanner, Native, Planned, World, answer, failed, in_time, request};
+
+/// A world with an agent whose first steps fail.
+fn fails_first(times: u32, fail: impl Fn() -> Planned + Send + Sync + 'static) -> World {
+    let mut world = World::new();
+    let steps = AtomicU32::new(0);
+    let planner = ClosurePlanner::new(move |_, scope| {
+        let step = steps.fetch_add(1, Ordering::SeqCst);
+        assert_eq!(scope.context().turn, 1, "an attempt is no turn");
+        assert_eq!(scope.context().attempt, step + 1);
+        let outcome = if step < times { fail() } else { answer("done") };
+        async move { outcome }
+    });
+    world.agent("a", planner);
+    world
+}
+
+/// The failures on record: attempt, text, pause.
+async fn failures(host: &Native, id: &str) -> Vec<(u32, String, u64)> {
+    let mut failures = Vec::new();
+    for recorded in host.journal(id).await {
+        if let Event::StepFailed { turn, attempt, error, retry_after_ms } = recorded.event {
+            assert_eq!(turn, 1);
+            failures.push((attempt, error, retry_after_ms));
+        }
+    }
+    failures
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[tokio::test]
+async fn m_47_a_step_is_tried_again_after_a_pause_that_doubles() {
+    for code in ["transient", "rate-limited", "unavailable"] {
+        let mut world = fails_first(2, move || failed(Some(code), "not just now"));
+        let host = world.start().await;
+        let id = host.spawn(&request("a", "x")).await;
+        let first = world.next(SECOND).await;
+        assert!((SECOND * 3 / 4..=SECOND).contains(&first), "{first:?}");
+        let second = world.next(SECOND * 2).await;
+        assert!((SECOND * 3 / 2..=SECOND * 2).contains(&second), "{second:?}");
+        let run = host.end(&id).await;
+        assert_eq!(run.status(), Status::Completed, "{code}");
+        assert_eq!(run.state.turns, 1, "attempts do not count as turns");
+        let expected = [
+            (1, "not just now".to_owned(), millis(first)),
+            (2, "not just now".to_owned(), millis(second)),
+        ];
+        assert_eq!(failures(&host, &id).await, expected, "the record says how long the pause is");
+    }
+}
+
+#[tokio::test]
+async fn m_47_a_failure_of_the_host_is_tried_again_too() {
+    let mut world = fails_first(1, || Err(CallFailure::Internal));
+    let host = world.start().await;
+    let id = host.spawn(&request("a", "x")).await;
+    world.next(SECOND).await;
+    assert_eq!(host.end(&id).await.status(), Status::Completed);
+    assert_eq!(failures(&host, &id).await.len(), 1);
+}
+
+#[tokio::test]
+async fn m_47_after_the_last_attempt_the_run_fails_and_says_how_often() {
+    let mut world = fails_first(3, || failed(Some("unavailable"), "no model"));
+    let host = world.start().await;
+    let id = host.spawn(&request("a", "x")).await;
+    world.next(SECOND).await;
+    world.next(SECOND * 2).await;
+    let run = host.end(&id).await;
+    assert_eq!(run.status(), Status::Failed);
+    let view = host.view(&id).await;
+    assert_eq!(view.stop_reason, Some(StopReason::RetryAborted));
+    assert_eq!(view.error.as_deref(), Some("gave up after 3 attempts: no model"));
+    assert_eq!(view.turns, 0);
+    assert_eq!(failures(&host, &id).await.len(), 2, "there is no pause after the last");
+}
+
+#[tokio::test]
+async fn m_47_other_errors_end_the_run_at_once() {
+    for code in [None, Some("canceled"), Some("bad-request")] {
+        let mut world = fails_first(1, move || failed(code, "child failed"));
+        let host = world.start().await;
+        let id = host.spawn(&request("a", "x")).await;
+        let run = host.end(&id).await;
+        assert_eq!(run.status(), Status::Failed);
+        let view = host.view(&id).await;
+        assert_eq!(view.stop_reason, Some(StopReason::AgentError), "{code:?}");
+        assert_eq!(view.error.as_deref(), Some("child failed"));
+        assert_eq!(failures(&host, &id).await, []);
+    }
+}
+
+#[tokio::test]
+async fn m_47_a_policy_of_one_attempt_tries_nothing_again() {
+    let mut world = World::new();
+    world.agent_with(
+        "a",
+        ClosurePlanner::new(|_, _| async { failed(Some("transient"), "not just now") }),
+        |agent| agent.retry.attempts = 1,
+    );
+    let host = world.start().await;
+    let id = host.spawn(&request("a", "x")).await;
+    assert_eq!(host.end(&id).await.status(), Status::Failed);
+    assert_eq!(host.view(&id).await.stop_reason, Some(StopReason::AgentError));
+    assert_eq!(failures(&host, &id).await, []);
+}
+
+#[tokio::test]
+async fn m_47_a_cancellation_ends_the_pause() {
+    let mut world = fails_first(u32::MAX, || failed(Some("transient"), "not just now"));
+    let host = world.start().await;
+    let id = host.spawn(&request("a", "x")).await;
+    host.until(&id, "fails", |run| run.state.failed_attempts == 1).await;
+    in_time(world.clock.wait_for_sleepers(1)).await;
+    host.controller.cancel(&host.scope, &id, None).await.expect("there");
+    let run = host.end(&id).await;
+    assert_eq!(run.status(), Status::Canceled);
+    assert_eq!(failures(&host, &id).await.len(), 1, "there was no second attempt");
+}
+
+#[tokio::test]
+async fn m_47_attempts_are_counted_over_a_change_of_hosts() {
+    let mut world = fails_first(u32::MAX, || failed(Some("transient"), "not just now"));
+    let first = world.start().await;
+    let id = first.spawn(&request("a", "x")).await;
+    first.until(&id, "fails", |run| run.state.failed_attempts == 1).await;
+    world.kill(first).await;
+    let second = world.start().await;
+    world.clock.advance(SECOND);
+    second.until(&id, "fails again", |run| run.state.failed_attempts == 2).await;
+    world.next(SECOND * 2).await;
+    let run = second.end(&id).await;
+    assert_eq!(run.status(), Status::Failed);
+    let error = second.view(&id).await.error;
+    assert_eq!(error.as_deref(), Some("gave up after 3 attempts: not just now"));
+}

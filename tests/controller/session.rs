@@ -1,0 +1,171 @@
+//! Sessions, and two identities on their doors (M-63, M-24).
+
+use std::time::Duration;
+
+use taskrun::controller::DELETE_WAIT;
+use taskrun::error::ControllerError;
+use taskrun::ids::RunId;
+use taskrun::list::{ListFilter, Scope};
+use taskrun::status::Status;
+
+use crate::native::{ClosurePlanner, Gate, Native, OWNER, SESSION, World, answer, request};
+
+fn at_the_gate(gate: &Gate) -> ClosurePlanner {
+    let gate = gate.clone();
+    ClosurePlanner::new(move |_, _| {
+        let gate = gate.clone();
+        async move {
+            gate.pass().await;
+            answer("done")
+        }
+    })
+}
+
+fn code<T>(result: Result<T, ControllerError>) -> Option<&'static str> {
+    result.map_err(|error| error.code()).err()
+}
+
+fn identities(host: &Native) -> (Scope, Scope) {
+    (host.scope.clone().owner(OWNER), host.scope.clone().owner("user-b"))
+}
+
+#[tokio::test]
+async fn m_63_creating_a_session_again_gives_what_is_there() {
+    let mut world = World::new();
+    let host = world.start().await;
+    let (mine, _) = identities(&host);
+    let first = host.controller.create_session(&mine, SESSION).await.expect("created");
+    world.clock.advance(Duration::from_secs(1));
+    let second = host.controller.create_session(&mine, SESSION).await.expect("there");
+    assert_eq!(first, second);
+    assert_eq!(first.owner_user_id.as_deref(), Some(OWNER));
+    assert_eq!(host.controller.session(&mine, SESSION).await.expect("there"), first);
+    for id in ["", "  "] {
+        assert_eq!(code(host.controller.create_session(&mine, id).await), Some("invalid"));
+    }
+}
+
+#[tokio::test]
+async fn m_63_nothing_begins_in_a_session_that_has_ended_and_what_runs_goes_on() {
+    let (mut world, gate) = (World::new(), Gate::new());
+    world.agent("a", at_the_gate(&gate));
+    let host = world.start().await;
+    let (mine, _) = identities(&host);
+    host.controller.create_session(&mine, SESSION).await.expect("created");
+    let id = host.spawn(&request("a", "x")).await;
+    gate.reached_by(1).await;
+    let ended = host.controller.end_session(&mine, SESSION).await.expect("ended");
+    assert!(ended.ended_at.is_some());
+    let refused = host.controller.spawn(&host.scope, &request("a", "y")).await;
+    assert_eq!(code(refused), Some("session-ended"));
+    assert_eq!(code(host.controller.create_session(&mine, SESSION).await), Some("session-ended"));
+    world.clock.advance(Duration::from_secs(1));
+    let again = host.controller.end_session(&mine, SESSION).await.expect("ended");
+    assert_eq!(again, ended, "the first end counts");
+    gate.open();
+    assert_eq!(host.end(&id).await.status(), Status::Completed);
+    let mut elsewhere = request("a", "y");
+    elsewhere.parent_session_id = "parent-b".into();
+    assert_eq!(host.end(&host.spawn(&elsewhere).await).await.status(), Status::Completed);
+}
+
+#[tokio::test]
+async fn m_63_deleting_a_session_cancels_what_is_open_and_removes_all_of_it() {
+    let (mut world, gate) = (World::new(), Gate::new());
+    world.settings.slots = 2;
+    world.agent("a", at_the_gate(&gate));
+    world.agent("quick", ClosurePlanner::new(|_, _| async { answer("done") }));
+    let host = world.start().await;
+    let (mine, _) = identities(&host);
+    host.controller.create_session(&mine, SESSION).await.expect("created");
+    let over = host.spawn(&request("quick", "x")).await;
+    host.end(&over).await;
+    let mut elsewhere = request("a", "stays");
+    elsewhere.parent_session_id = "parent-b".into();
+    let stays = host.spawn(&elsewhere).await;
+    let running = host.spawn(&request("a", "x")).await;
+    gate.reached_by(2).await;
+    let queued = host.spawn(&request("a", "y")).await;
+    assert_eq!(host.get(&queued).await.status(), Status::Queued);
+
+    let deleted = host.controller.delete_session(&mine, SESSION).await.expect("deleted");
+    let mut canceled: Vec<&str> = deleted.canceled.iter().map(RunId::as_str).collect();
+    canceled.sort_unstable();
+    let mut expected = [running.as_str(), queued.as_str()];
+    expected.sort_unstable();
+    assert_eq!(canceled, expected);
+    assert_eq!(deleted.open, []);
+    assert_eq!((deleted.removed.runs, deleted.removed.kept), (3, 0));
+    for id in [&over, &running, &queued] {
+        assert_eq!(code(host.controller.get(&host.scope, id).await), Some("not-found"));
+    }
+    assert_eq!(host.get(&stays).await.status(), Status::Running, "another session is untouched");
+    let again = host.controller.delete_session(&mine, SESSION).await.expect("deleted");
+    assert_eq!((again.canceled.len(), again.removed.runs), (0, 0));
+    assert_eq!(code(host.controller.spawn(&mine, &request("a", "z")).await), Some("session-ended"));
+}
+
+#[tokio::test]
+async fn m_63_a_run_that_does_not_stop_in_time_stays_until_the_session_is_deleted_again() {
+    let (mut world, gate) = (World::new(), Gate::new());
+    world.agent_with("a", at_the_gate(&gate).hearing(), |agent| {
+        agent.limits.grace = DELETE_WAIT * 2;
+    });
+    let host = world.start().await;
+    let (mine, _) = identities(&host);
+    host.controller.create_session(&mine, SESSION).await.expect("created");
+    let id = host.spawn(&request("a", "x")).await;
+    gate.reached_by(1).await;
+    let delete = host.controller.delete_session(&mine, SESSION);
+    let (deleted, _) = tokio::join!(delete, world.next(DELETE_WAIT));
+    let deleted = deleted.expect("deleted");
+    assert_eq!(deleted.open.iter().map(RunId::as_str).collect::<Vec<_>>(), [id.as_str()]);
+    assert_eq!(deleted.removed.runs, 0);
+    assert_eq!(host.get(&id).await.status(), Status::Canceling);
+    gate.open();
+    assert_eq!(host.end(&id).await.status(), Status::Canceled);
+    let again = host.controller.delete_session(&mine, SESSION).await.expect("deleted");
+    assert_eq!(again.removed.runs, 1);
+}
+
+#[tokio::test]
+async fn m_24_a_session_of_somebody_else_is_not_found_on_any_door() {
+    let (mut world, gate) = (World::new(), Gate::new());
+    world.agent("a", at_the_gate(&gate));
+    let host = world.start().await;
+    let (mine, theirs) = identities(&host);
+    host.controller.create_session(&mine, SESSION).await.expect("created");
+    let id = host.spawn(&request("a", "x")).await;
+    gate.reached_by(1).await;
+    let controller = &host.controller;
+    let other_session = mine.clone().session("parent-b");
+    for scope in [&theirs, &other_session] {
+        assert_eq!(code(controller.create_session(scope, SESSION).await), Some("not-found"));
+        assert_eq!(code(controller.session(scope, SESSION).await), Some("not-found"));
+        assert_eq!(code(controller.end_session(scope, SESSION).await), Some("not-found"));
+        assert_eq!(code(controller.delete_session(scope, SESSION).await), Some("not-found"));
+        assert_eq!(code(controller.get(scope, &id).await), Some("not-found"));
+        assert_eq!(code(controller.cancel(scope, &id, None).await), Some("not-found"));
+        assert_eq!(code(controller.events(scope, &id, 0, 9).await), Some("not-found"));
+        assert_eq!(code(controller.transcript(scope, &id, None, 9).await), Some("not-found"));
+        assert_eq!(code(controller.tree(scope, &id).await), Some("not-found"));
+        assert_eq!(code(controller.asks(scope, &id).await), Some("not-found"));
+        let listed = controller.list(scope, &ListFilter::default(), None, 9).await;
+        assert_eq!(listed.expect("a page").runs, []);
+        assert_eq!(code(controller.spawn(scope, &request("a", "x")).await), Some("forbidden"));
+    }
+    let (events, _) = controller.session_events(&theirs, SESSION, 0, 9).await.expect("a page");
+    assert_eq!(events, [], "nothing of what happens in it is told");
+    assert_eq!(host.get(&id).await.status(), Status::Running);
+    assert_eq!(controller.session(&mine, SESSION).await.expect("there").ended_at, None);
+    gate.open();
+}
+
+#[tokio::test]
+async fn m_24_only_an_operator_ends_a_session_that_was_never_made_known() {
+    let mut world = World::new();
+    let host = world.start().await;
+    let (mine, _) = identities(&host);
+    assert_eq!(code(host.controller.end_session(&mine, "unknown").await), Some("not-found"));
+    host.controller.end_session(&host.scope, "unknown").await.expect("ended");
+}

@@ -1,0 +1,95 @@
+//! The transcript's limits, its pages, and who may read it (M-26).
+
+use taskrun::controller::{TRANSCRIPT_DEFAULT, TRANSCRIPT_MAX, Transcript};
+use taskrun::event::{Event, Seq};
+use taskrun::message::{Message, Role};
+use taskrun::status::Status;
+
+use crate::native::{ClosurePlanner, Native, OWNER, SESSION, World, answer, request};
+
+/// A run with one task and the answers `answer-000` to `answer-200`.
+async fn long_run() -> (World, Native, String) {
+    let mut world = World::new();
+    world.agent(
+        "worker",
+        ClosurePlanner::new(|_, scope| async move {
+            for number in 0..200 {
+                let message = Message::text(Role::Assistant, format!("answer-{number:03}"));
+                scope.record(Event::AssistantMessage { message, usage: None, model: None });
+            }
+            answer("answer-200")
+        }),
+    );
+    let host = world.start().await;
+    let id = host.spawn(&request("worker", "review")).await;
+    assert_eq!(host.end(&id).await.status(), Status::Completed);
+    (world, host, id)
+}
+
+async fn page(host: &Native, id: &str, before: Option<Seq>, limit: usize) -> Transcript {
+    host.controller.transcript(&host.scope, id, before, limit).await.expect("there")
+}
+
+fn contents(page: &Transcript) -> Vec<&str> {
+    page.events.iter().map(|entry| entry.content.as_str()).collect()
+}
+
+#[tokio::test]
+async fn ts_26_a_transcript_keeps_the_last_entries_up_to_its_bound() {
+    let (_world, host, id) = long_run().await;
+    assert_eq!((TRANSCRIPT_DEFAULT, TRANSCRIPT_MAX), (40, 200));
+    let most = page(&host, &id, None, 201).await;
+    assert_eq!(most.events.len(), 200);
+    assert_eq!(most.events[0].content, "answer-001");
+    assert_eq!(most.events[199].content, "answer-200");
+    assert!(most.truncated);
+    let usual = page(&host, &id, None, TRANSCRIPT_DEFAULT).await;
+    assert_eq!(usual.events.len(), 40);
+    assert_eq!(usual.events[0].content, "answer-161");
+    let three = page(&host, &id, None, 3).await;
+    assert_eq!(contents(&three), ["answer-198", "answer-199", "answer-200"]);
+    assert_eq!((three.status, three.id.as_str()), (Status::Completed, id.as_str()));
+    assert!(three.child_session_id.is_some_and(|session| session.starts_with("taskrun:")));
+
+    let scope = host.scope.clone().owner(OWNER).session(SESSION);
+    host.controller.transcript(&scope, &id, None, 3).await.expect("its own");
+    let others = [
+        host.scope.clone().owner("user-b").session(SESSION),
+        host.scope.clone().owner(OWNER).session("parent-b"),
+    ];
+    for scope in others {
+        let error = host.controller.transcript(&scope, &id, None, 3).await.expect_err("refused");
+        assert_eq!(error.code(), "not-found");
+    }
+}
+
+#[tokio::test]
+async fn m_26_the_cursor_leads_through_earlier_pages_to_the_task() {
+    let (_world, host, id) = long_run().await;
+    let (mut before, mut pages, mut all) = (None, 0, Vec::new());
+    loop {
+        let page = page(&host, &id, before, 50).await;
+        let mut texts: Vec<String> = contents(&page).into_iter().map(str::to_owned).collect();
+        texts.append(&mut all);
+        all = texts;
+        pages += 1;
+        assert_eq!(page.truncated, page.before.is_some());
+        before = page.before;
+        if before.is_none() {
+            assert_eq!((page.events[0].author.as_str(), page.events[0].role), ("user", "user"));
+            assert_eq!(
+                (page.events[1].author.as_str(), page.events[1].role),
+                ("worker", "assistant")
+            );
+            break;
+        }
+    }
+    assert_eq!(pages, 5, "202 entries, 50 at a time");
+    let expected = (0..=200).map(|number| format!("answer-{number:03}"));
+    let expected: Vec<_> = std::iter::once("review".to_owned()).chain(expected).collect();
+    assert_eq!(all, expected, "nothing is left out or told twice");
+    let nothing = page(&host, &id, Some(1), 50).await;
+    assert_eq!((nothing.events.len(), nothing.truncated), (0, false));
+    let least = page(&host, &id, None, 0).await;
+    assert_eq!(contents(&least), ["answer-200"], "a limit of zero counts as one");
+}

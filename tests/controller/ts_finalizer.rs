@@ -1,0 +1,185 @@
+//! The finalizer, by scenario.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use taskrun::driver::FINALIZER_TIMEOUT;
+use taskrun::event::Event;
+use taskrun::message::Labels;
+use taskrun::run::EndStatus;
+use taskrun::status::{Status, StopReason};
+
+use crate::native::{ClosurePlanner, Gate, Native, Op, World, answer, in_time, request};
+
+fn labels(pairs: &[(&str, &str)]) -> Labels {
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+/// An agent whose finalizer stays at the gate.
+fn blocks_in_finalizer(gate: &Gate) -> ClosurePlanner {
+    let gate = gate.clone();
+    ClosurePlanner::new(|_, _| async { answer("done") }).finalizer(move |_, _| {
+        let gate = gate.clone();
+        async move {
+            gate.pass().await;
+            Ok(Ok(labels(&[("branch", "kept")])))
+        }
+    })
+}
+
+async fn finalizer_error(host: &Native, id: &str) -> Option<String> {
+    let journal = host.journal(id).await;
+    let Some(Event::Finished { finalizer_error, .. }) = journal.last().map(|last| &last.event)
+    else {
+        panic!("the last event of an ended run is its end: {journal:?}")
+    };
+    finalizer_error.clone()
+}
+
+#[tokio::test]
+async fn ts_10_a_cancellation_during_the_finalizer_changes_nothing() {
+    let (mut world, gate) = (World::new(), Gate::new());
+    world.agent("a", blocks_in_finalizer(&gate));
+    let host = world.start().await;
+    let mut asked = request("a", "x");
+    asked.metadata = labels(&[("ticket", "7")]);
+    let id = host.spawn(&asked).await;
+    gate.reached_by(1).await;
+    assert_eq!(host.get(&id).await.status(), Status::Finalizing);
+    let wait = host.controller.wait(&host.scope, &id, None);
+    tokio::pin!(wait);
+    assert!(futures::poll!(&mut wait).is_pending());
+
+    let canceled = host.controller.cancel(&host.scope, &id, None).await.expect("there");
+    assert!(!canceled.changed);
+    assert_eq!(canceled.run.status(), Status::Finalizing);
+    assert!(futures::poll!(&mut wait).is_pending());
+
+    gate.open();
+    assert_eq!(in_time(wait).await.expect("there").run.status(), Status::Completed);
+    let view = host.view(&id).await;
+    assert_eq!(view.metadata, labels(&[("branch", "kept"), ("ticket", "7")]));
+    assert_eq!(view.result.as_deref(), Some("done"));
+    assert_eq!(finalizer_error(&host, &id).await, None);
+}
+
+#[tokio::test]
+async fn ts_11_closing_stops_a_finalizer_and_the_run_ends_as_it_would_have() {
+    let (mut world, gate) = (World::new(), Gate::new());
+    world.agent("a", blocks_in_finalizer(&gate));
+    let host = world.start().await;
+    let id = host.spawn(&request("a", "x")).await;
+    gate.reached_by(1).await;
+    let closed = host.controller.close(Duration::from_secs(10)).await;
+    assert_eq!(closed.stragglers, []);
+    let view = host.view(&id).await;
+    assert_eq!(view.status, Status::Completed);
+    assert_eq!(view.metadata, Labels::new());
+    let error = finalizer_error(&host, &id).await;
+    assert_eq!(error.as_deref(), Some("stopped: the host is shutting down"));
+}
+
+#[tokio::test]
+async fn ts_13_a_finalizer_that_panics_adds_nothing() {
+    let mut world = World::new();
+    world.agent(
+        "a",
+        ClosurePlanner::new(|_, _| async { answer("done") })
+            .finalizer(|_, _| async { panic!("a finalizer of a test") }),
+    );
+    let host = world.start().await;
+    let id = host.spawn(&request("a", "x")).await;
+    let run = host.end(&id).await;
+    assert_eq!(run.status(), Status::Completed);
+    assert_eq!(host.view(&id).await.metadata, Labels::new());
+    let error = finalizer_error(&host, &id).await;
+    assert_eq!(error.as_deref(), Some("internal error of the host"), "and not that it died");
+    let again = host.spawn(&request("a", "y")).await;
+    assert_eq!(host.end(&again).await.status(), Status::Completed, "the host goes on");
+}
+
+/// What a finalizer was told: the outcome, and how long it may take.
+type Told = Arc<Mutex<Vec<(EndStatus, Duration)>>>;
+
+/// A world with an agent that stays at the gate in its first life, and whose finalizer notes what
+/// it is told.
+fn interrupted_world(durable: bool) -> (World, Gate, Told) {
+    let (mut world, gate, told) = (World::new(), Gate::new(), Told::default());
+    let (own, note) = (gate.clone(), Arc::clone(&told));
+    let planner = ClosurePlanner::new(move |_, _| {
+        let gate = own.clone();
+        async move {
+            // Whoever comes second is let through.
+            if gate.visitors() == 0 {
+                gate.pass().await;
+            }
+            answer("done")
+        }
+    })
+    .finalizer(move |input, scope| {
+        let note = Arc::clone(&note);
+        async move {
+            let mut note = note.lock().expect("nobody panics with it");
+            note.push((input.ending.status, scope.deadline()));
+            Ok(Ok(labels(&[("cleaned", "yes")])))
+        }
+    });
+    world.agent_with("a", planner, |agent| agent.durable = durable);
+    (world, gate, told)
+}
+
+#[tokio::test]
+async fn ts_14_a_run_that_is_not_durable_fails_when_its_host_dies_and_its_finalizer_is_heard() {
+    let (mut world, gate, told) = interrupted_world(false);
+    let first = world.start().await;
+    let id = first.spawn(&request("a", "x")).await;
+    gate.reached_by(1).await;
+    world.kill(first).await;
+    let second = world.start().await;
+    let run = second.end(&id).await;
+    assert_eq!(run.status(), Status::Failed);
+    let view = second.view(&id).await;
+    assert_eq!(view.stop_reason, Some(StopReason::InterruptedByRestart));
+    assert_eq!(view.error.as_deref(), Some("interrupted by previous runtime restart"));
+    assert_eq!(view.metadata, labels(&[("cleaned", "yes")]));
+    let told = told.lock().expect("nobody panics with it").clone();
+    assert_eq!(told, [(EndStatus::Failed, FINALIZER_TIMEOUT)]);
+}
+
+#[tokio::test]
+async fn ts_14_a_durable_run_goes_on_when_its_host_dies() {
+    let (mut world, gate, told) = interrupted_world(true);
+    let first = world.start().await;
+    let id = first.spawn(&request("a", "x")).await;
+    gate.reached_by(1).await;
+    world.kill(first).await;
+    let second = world.start().await;
+    // The pause after a crash.
+    world.clock.advance(Duration::from_secs(1));
+    let run = second.end(&id).await;
+    assert_eq!(run.status(), Status::Completed, "{:?}", second.kinds(&id).await);
+    let told = told.lock().expect("nobody panics with it").clone();
+    assert_eq!(told, [(EndStatus::Completed, FINALIZER_TIMEOUT)]);
+}
+
+#[tokio::test]
+async fn m_19_a_run_that_is_cancelled_before_it_begins_is_finalized_and_never_executed() {
+    let (mut world, gate, told) = interrupted_world(true);
+    world.store.hold(Op::Claim);
+    let host = world.start().await;
+    let id = host.spawn(&request("a", "x")).await;
+    let canceled = host.controller.cancel(&host.scope, &id, None).await.expect("there");
+    assert_eq!((canceled.changed, canceled.run.status()), (true, Status::Finalizing));
+    world.store.release();
+    assert_eq!(host.end(&id).await.status(), Status::Canceled);
+    let view = host.view(&id).await;
+    assert_eq!((view.started_at, view.summary.as_deref()), (None, Some("canceled")));
+    assert_eq!(view.metadata, labels(&[("cleaned", "yes")]));
+    let told = told.lock().expect("nobody panics with it").clone();
+    assert_eq!(told, [(EndStatus::Canceled, FINALIZER_TIMEOUT)]);
+    assert_eq!(gate.visitors(), 0);
+    let kinds = host.kinds(&id).await;
+    let expected =
+        ["queued", "cancel_requested", "finalizing", "resumed", "finalizer_started", "finished"];
+    assert_eq!(kinds, expected);
+}

@@ -1,0 +1,100 @@
+//! A cancellation that races the end of its run.
+
+use taskrun::event::Recorded;
+use taskrun::machine;
+use taskrun::status::Status;
+
+use crate::native::{ClosurePlanner, Gate, Native, World, answer, in_time, request};
+
+/// Repeats; each draws another order of the two writers.
+const REPEATS: usize = 1_000;
+
+/// Whether section 1 of the semantics lets a run go from one status to the other.
+fn is_allowed(from: Status, to: Status) -> bool {
+    match from {
+        Status::Queued => matches!(to, Status::Running | Status::Canceling),
+        Status::Running => matches!(to, Status::Blocked | Status::Canceling | Status::Finalizing),
+        Status::Blocked => matches!(to, Status::Running | Status::Canceling),
+        Status::Canceling => to == Status::Finalizing,
+        Status::Finalizing => to.is_terminal(),
+        Status::Completed | Status::Failed | Status::Canceled => false,
+    }
+}
+
+/// Holds the events that an observer saw to the state machine and gives the last status.
+fn check(events: &[Recorded]) -> Status {
+    let mut run = machine::begin(&events[0]).expect("the first event begins a run");
+    for (index, recorded) in events.iter().enumerate().skip(1) {
+        assert_eq!(recorded.seq, index as u64 + 1, "in order, without gaps");
+        let from = run.status();
+        run.state = machine::apply(run.state, recorded).expect("the event can happen here");
+        let to = run.status();
+        assert!(from == to || is_allowed(from, to), "{from} -> {to}");
+        assert!(!from.is_terminal(), "{} after the end", recorded.event.kind());
+    }
+    let ends = events.iter().filter(|recorded| recorded.event.kind() == "finished").count();
+    assert_eq!(ends, 1, "exactly one end");
+    run.status()
+}
+
+/// Everything that an observer sees until the run has ended.
+async fn tap(host: &Native, id: &str) -> Vec<Recorded> {
+    let mut seen: Vec<Recorded> = Vec::new();
+    loop {
+        let after = seen.last().map_or(0, |last| last.seq);
+        let next = host.controller.next_events(&host.scope, id, after, 2).await;
+        let next = next.expect("there");
+        if next.is_empty() {
+            return seen;
+        }
+        seen.extend(next);
+    }
+}
+
+#[tokio::test]
+async fn ts_29_a_cancellation_that_races_the_end_is_before_it_or_changes_nothing() {
+    let mut world = World::new();
+    let gates: Vec<Gate> = (0..REPEATS).map(|_| Gate::new()).collect();
+    let own = gates.clone();
+    world.agent(
+        "a",
+        ClosurePlanner::new(move |input, _| {
+            let number: usize = input.messages[0].joined_text().parse().expect("a number");
+            let gate = own[number].clone();
+            async move {
+                gate.pass().await;
+                answer("done")
+            }
+        }),
+    );
+    let host = world.start().await;
+    let mut ends = [0; 2];
+    for (number, gate) in gates.iter().enumerate() {
+        let id = host.spawn(&request("a", &number.to_string())).await;
+        let race = async {
+            match number {
+                // One that nothing races is cancelled, one that is long over is not.
+                0 => {}
+                1 => {
+                    gate.open();
+                    host.end(&id).await;
+                }
+                _ => {
+                    gate.open();
+                    for _ in 0..number % 64 {
+                        tokio::task::yield_now().await;
+                        std::hint::spin_loop();
+                    }
+                }
+            }
+            host.controller.cancel(&host.scope, &id, None).await.expect("there")
+        };
+        let (events, canceled) = tokio::join!(in_time(tap(&host, &id)), race);
+        let end = check(&events);
+        let expected = if canceled.changed { Status::Canceled } else { Status::Completed };
+        assert_eq!(end, expected, "run {number} was told changed={}", canceled.changed);
+        assert_eq!(events, host.journal(&id).await, "an observer sees the whole journal");
+        ends[usize::from(canceled.changed)] += 1;
+    }
+    assert!(ends[0] > 0 && ends[1] > 0, "{ends:?}");
+}

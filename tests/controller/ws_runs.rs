@@ -1,0 +1,269 @@
+//! Scenarios of OpenWalrus tasks: slots, the tree, waiting.
+
+use taskrun::error::ControllerError;
+use taskrun::event::Event;
+use taskrun::ids::RunId;
+use taskrun::list::{ListFilter, PAGE_DEFAULT};
+use taskrun::ports::planner::PlannerError;
+use taskrun::run::RunView;
+use taskrun::status::{BlockedOn, Status};
+use taskrun::wait::Answer;
+
+use super::common::{Gates, beneath, following, named, task_tools};
+use crate::native::{ClosurePlanner, Native, Op, World, answer};
+
+/// A world of gated agents with so many slots.
+fn gated(slots: usize) -> (World, std::sync::Arc<Gates>) {
+    let mut world = World::new();
+    world.settings.slots = slots;
+    let gates = Gates::new();
+    world.agent("block", gates.planner());
+    (world, gates)
+}
+
+async fn statuses(host: &Native, ids: &[&str]) -> Vec<Status> {
+    let mut all = Vec::new();
+    for id in ids {
+        all.push(host.get(id).await.status());
+    }
+    all
+}
+
+#[tokio::test]
+async fn ws_01_four_slots_run_four_of_five_and_the_fifth_is_queued() {
+    let (mut world, gates) = gated(4);
+    let host = world.start().await;
+    for id in ["1", "2", "3", "4", "5"] {
+        host.spawn(&named(id, "block")).await;
+    }
+    gates.have_come(4).await;
+    let running = Status::Running;
+    let found = statuses(&host, &["1", "2", "3", "4", "5"]).await;
+    assert_eq!(found, [running, running, running, running, Status::Queued]);
+}
+
+#[tokio::test]
+async fn ws_02_the_queued_run_begins_when_another_one_ends_without_any_call() {
+    let (mut world, gates) = gated(4);
+    let host = world.start().await;
+    for id in ["1", "2", "3", "4", "5"] {
+        host.spawn(&named(id, "block")).await;
+    }
+    gates.have_come(4).await;
+    gates.open("2");
+    assert_eq!(gates.have_come(5).await[4], "5");
+    assert_eq!(host.end("2").await.status(), Status::Completed);
+    assert_eq!(host.get("5").await.status(), Status::Running);
+}
+
+#[tokio::test]
+async fn ws_04_exactly_one_is_promoted_and_it_is_the_oldest() {
+    let (mut world, gates) = gated(1);
+    let host = world.start().await;
+    for id in ["a", "b", "c"] {
+        host.spawn(&named(id, "block")).await;
+    }
+    gates.have_come(1).await;
+    gates.open("a");
+    assert_eq!(gates.have_come(2).await, ["a", "b"]);
+    host.end("a").await;
+    assert_eq!(statuses(&host, &["b", "c"]).await, [Status::Running, Status::Queued]);
+}
+
+#[tokio::test]
+async fn ws_05_a_list_is_sixteen_long_the_most_recent_first() {
+    let (mut world, _gates) = gated(0);
+    let host = world.start().await;
+    for number in 1..=20 {
+        world.clock.advance(std::time::Duration::from_millis(1));
+        host.spawn(&named(&format!("r{number}"), "block")).await;
+    }
+    let filter = ListFilter::default();
+    let page = host.controller.list(&host.scope, &filter, None, PAGE_DEFAULT).await;
+    let page = page.expect("can be listed");
+    let ids: Vec<_> = page.runs.iter().map(|run| run.id().to_string()).collect();
+    let wanted: Vec<_> = (5..=20).rev().map(|number| format!("r{number}")).collect();
+    assert_eq!(ids, wanted);
+    assert!(page.next.is_some());
+}
+
+#[tokio::test]
+async fn ws_07_a_run_started_by_another_one_names_it_and_is_found_by_it() {
+    let mut world = World::new();
+    let handle = task_tools(&mut world);
+    world.agent("b", ClosurePlanner::new(|_, _| async { answer("from b") }));
+    world.agent("a", following(vec![vec![("c", "spawn/f", "\"b 2\"")]]));
+    let host = world.start().await;
+    handle.set(&host);
+    host.spawn(&named("1", "a")).await;
+    host.end("1").await;
+    let child = host.end("2").await;
+    assert_eq!(child.spec.parent_run_id.as_ref().map(RunId::as_str), Some("1"));
+    assert_eq!((child.spec.root_run_id.as_str(), child.spec.depth), ("1", 1));
+    let parent = Some(RunId::new("1").expect("an id"));
+    let filter = ListFilter { parent_run_id: parent, ..ListFilter::default() };
+    let page = host.controller.list(&host.scope, &filter, None, 16).await.expect("listed");
+    let ids: Vec<_> = page.runs.iter().map(|run| run.id().as_str()).collect();
+    assert_eq!(ids, ["2"]);
+}
+
+/// What an agent with these members is told when it starts a run of `writer`, and how many runs
+/// there are then.
+async fn delegates(members: &[&str]) -> (String, usize) {
+    let mut world = World::new();
+    let handle = task_tools(&mut world);
+    world.agent("writer", ClosurePlanner::new(|_, _| async { answer("written") }));
+    let caller = following(vec![vec![("c", "spawn/f", "\"writer 2\"")]]);
+    world.agent_with("caller", caller, |agent| {
+        agent.members = members.iter().map(|name| (*name).to_owned()).collect();
+    });
+    let host = world.start().await;
+    handle.set(&host);
+    host.spawn(&named("1", "caller")).await;
+    let run = host.end("1").await;
+    let filter = ListFilter::default();
+    let page = host.controller.list(&host.scope, &filter, None, 16).await.expect("listed");
+    (run.state.reply.result().expect("the tool's words"), page.runs.len())
+}
+
+#[tokio::test]
+async fn ws_08_an_agent_outside_of_the_members_is_refused_by_name_and_nothing_is_created() {
+    let (said, runs) = delegates(&["researcher", "coder"]).await;
+    assert_eq!(said, "forbidden: agent writer is not among the members of agent caller");
+    assert_eq!(runs, 1);
+    assert_eq!(delegates(&["writer"]).await, ("\"2\"".to_owned(), 2));
+}
+
+#[tokio::test]
+async fn ws_10_an_agent_without_members_cannot_delegate() {
+    let (said, runs) = delegates(&[]).await;
+    assert!(said.starts_with("forbidden: agent writer"), "{said}");
+    assert_eq!(runs, 1);
+}
+
+#[tokio::test]
+async fn ws_19_a_wait_gives_the_results_in_the_order_asked_whoever_ends_first() {
+    let mut world = World::new();
+    let handle = task_tools(&mut world);
+    let gates = Gates::new();
+    world.agent("good", gates.planner());
+    let passed = std::sync::Arc::clone(&gates);
+    world.agent(
+        "bad",
+        ClosurePlanner::new(move |input, _| {
+            let gates = std::sync::Arc::clone(&passed);
+            async move {
+                let _inside = gates.pass(&input.run.run_id).await;
+                Ok(Err(PlannerError {
+                    code: None,
+                    message: "it broke".to_owned(),
+                    causes: Vec::new(),
+                }))
+            }
+        }),
+    );
+    world.agent("parent", following(vec![vec![("c", "await/f", "\"all - 2 3\"")]]));
+    let host = world.start().await;
+    handle.set(&host);
+    world.store.hold(Op::Claim);
+    host.spawn(&named("1", "parent")).await;
+    host.spawn(&beneath("1", "2", "bad")).await;
+    host.spawn(&beneath("1", "3", "good")).await;
+    world.store.release();
+    let blocked = host.reach("1", Status::Blocked).await;
+    assert_eq!(RunView::from(&blocked).blocked_on, Some(BlockedOn::Children));
+    gates.open("3");
+    host.end("3").await;
+    assert_eq!(host.get("1").await.status(), Status::Blocked);
+    gates.open("2");
+    let run = host.end("1").await;
+    assert_eq!(
+        run.state.reply.result().as_deref(),
+        Some(
+            "[{\"error\":\"it broke\",\"run_id\":\"2\",\"status\":\"failed\"},\
+             {\"result\":\"done 3\",\"run_id\":\"3\",\"status\":\"completed\"}]"
+        )
+    );
+}
+
+#[tokio::test]
+async fn ws_20_a_wait_for_nothing_or_nobody_is_refused_and_blocks_nobody() {
+    for (wanted, told) in [
+        ("\"all -\"", "invalid: no task IDs provided"),
+        ("\"all - 99\"", "invalid: task 99 not found"),
+    ] {
+        let mut world = World::new();
+        task_tools(&mut world);
+        world.agent("a", following(vec![vec![("c", "await/f", wanted)]]));
+        let host = world.start().await;
+        host.spawn(&named("1", "a")).await;
+        let run = host.end("1").await;
+        assert_eq!(run.state.reply.result().as_deref(), Some(told));
+        assert!(!host.kinds("1").await.contains(&"blocked"));
+        let all = taskrun::run::WaitMode::All;
+        let none = host.controller.wait_all(&host.scope, &[], all, None).await;
+        assert!(matches!(none, Err(ControllerError::Invalid { .. })));
+        let unknown = host.controller.wait_all(&host.scope, &["1", "99"], all, None).await;
+        assert!(matches!(unknown, Err(ControllerError::NotFound { id }) if id == "99"));
+    }
+}
+
+#[tokio::test]
+async fn ws_22_with_one_slot_a_parent_that_waits_lets_its_queued_child_run() {
+    let mut world = World::new();
+    world.settings.slots = 1;
+    let handle = task_tools(&mut world);
+    world.agent("child", ClosurePlanner::new(|_, _| async { answer("from the child") }));
+    let turns =
+        vec![vec![("c1", "spawn/f", "\"child 2\"")], vec![("c2", "await/f", "\"all - 2\"")]];
+    world.agent("parent", following(turns));
+    let host = world.start().await;
+    handle.set(&host);
+    host.spawn(&named("1", "parent")).await;
+    let run = host.end("1").await;
+    assert_eq!(run.status(), Status::Completed);
+    assert!(run.state.reply.result().expect("a result").contains("from the child"));
+    assert_eq!(host.get("2").await.status(), Status::Completed);
+}
+
+#[tokio::test]
+async fn ws_23_an_approved_run_waits_for_the_slot_and_goes_before_new_work() {
+    let (mut world, gates) = gated(1);
+    task_tools(&mut world);
+    let inside = std::sync::Arc::clone(&gates);
+    let turns = vec![vec![("c", "ask/f", "\"may I?\"")]];
+    world.agent(
+        "asking",
+        ClosurePlanner::new(move |input, _| {
+            let (gates, planned) =
+                (std::sync::Arc::clone(&inside), super::common::follow(&turns, &input));
+            async move {
+                if input.resume.is_some() {
+                    let _inside = gates.pass("a again").await;
+                }
+                planned
+            }
+        }),
+    );
+    let host = world.start().await;
+    host.spawn(&named("a", "asking")).await;
+    host.reach("a", Status::Blocked).await;
+    host.spawn(&named("b", "block")).await;
+    gates.have_come(1).await;
+    host.spawn(&named("c", "block")).await;
+    let yes = Answer::Text("yes".into());
+    host.controller.answer(&host.scope, "a", None, yes, "me").await.expect("taken");
+    // It is wanted, and the slot is taken.
+    assert_eq!(host.get("b").await.status(), Status::Running);
+    assert_eq!(gates.came(), ["b"]);
+    gates.open("b");
+    assert_eq!(gates.have_come(2).await, ["b", "a again"]);
+    assert_eq!(host.get("c").await.status(), Status::Queued);
+    gates.open("a again");
+    gates.open("c");
+    host.end("c").await;
+    let journal = host.journal("a").await;
+    let ended = |kind| journal.iter().find(|recorded| recorded.event.kind() == kind);
+    assert!(matches!(ended("blocked").map(|r| &r.event), Some(Event::Blocked { .. })));
+    assert_eq!(host.end("a").await.status(), Status::Completed);
+}

@@ -1,0 +1,214 @@
+//! The client: starts runs, waits for each, answers what they ask, cancels some.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use taskrun::agents::Agents;
+use taskrun::controller::{Controller, ControllerParts, Settings, Waited};
+use taskrun::error::ControllerError;
+use taskrun::list::Scope;
+use taskrun::ports::store::{Hosts, StoreError};
+use taskrun::run::Run;
+use taskrun::status::{BlockedOn, Status};
+use taskrun::time::{Clock, SystemClock, SystemRandom, Timestamp};
+use taskrun::wait::Answer;
+use taskrun_store::{SqliteOptions, SqliteStore};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::load::{Kind, Planned};
+use crate::project::Project;
+
+/// How often the client looks after its runs.
+const LOOK: Duration = Duration::from_millis(50);
+/// Longest wait of a waiter; the round gives up before.
+const WAIT_MAX: Duration = Duration::from_secs(3_600);
+
+/// A run as its client knows it.
+pub(crate) struct Started {
+    pub(crate) planned: Planned,
+    /// Whether a cancellation was acknowledged that changed something.
+    pub(crate) canceled: bool,
+    /// Answers that were acknowledged, by the item.
+    pub(crate) answered: BTreeMap<String, u32>,
+    ended: bool,
+    started: Timestamp,
+    /// When something was first seen to be asked.
+    asked: Option<Timestamp>,
+}
+
+/// A client process's view of a store: it executes nothing.
+#[derive(Clone)]
+pub(crate) struct Client {
+    pub(crate) store: Arc<SqliteStore>,
+    pub(crate) controller: Controller,
+    pub(crate) scope: Scope,
+    pub(crate) started: Arc<Mutex<BTreeMap<String, Started>>>,
+    clock: Arc<SystemClock>,
+}
+
+impl Client {
+    /// Opens the store of a project.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub(crate) async fn open(project: &Project, agents: Agents) -> Result<Self, ControllerError> {
+        let store = Arc::new(SqliteStore::open(project.data(), SqliteOptions::default())?);
+        let controller = Controller::new(ControllerParts {
+            store: store.clone(),
+            hosts: store.clone(),
+            sessions: store.clone(),
+            agents,
+            clock: Arc::new(SystemClock::new()),
+            random: Arc::new(SystemRandom),
+            interrupt: Arc::new(|| {}),
+            settings: Settings { slots: 0, ..Settings::default() },
+        });
+        controller.start().await?;
+        let scope = Scope::tenant("default");
+        let clock = Arc::new(SystemClock::new());
+        Ok(Self { store, controller, scope, started: Arc::default(), clock })
+    }
+
+    pub(crate) fn started(&self) -> MutexGuard<'_, BTreeMap<String, Started>> {
+        self.started.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts a run and a waiter for it.
+    ///
+    /// # Errors
+    /// Those of the controller.
+    pub(crate) async fn start(
+        &self,
+        planned: Planned,
+        waiters: &mut JoinSet<(String, Result<Waited, ControllerError>)>,
+    ) -> Result<(), ControllerError> {
+        match self.controller.spawn(&self.scope, &planned.request).await {
+            Ok(_) => {}
+            // Its parent was cancelled, or has lost too many hosts.
+            Err(ControllerError::ParentEnded { .. }) => return Ok(()),
+            Err(error) => return Err(error),
+        }
+        let id = planned.id.clone();
+        let started = Started {
+            planned,
+            canceled: false,
+            answered: BTreeMap::new(),
+            ended: false,
+            started: self.clock.now(),
+            asked: None,
+        };
+        self.started().insert(id.clone(), started);
+        let (controller, scope) = (self.controller.clone(), self.scope.clone());
+        waiters.spawn(async move {
+            let waited = controller.wait(&scope, &id, Some(WAIT_MAX)).await;
+            (id, waited)
+        });
+        Ok(())
+    }
+
+    /// Answers and cancels until it is told to end.
+    ///
+    /// # Errors
+    /// Those of the controller that no race explains.
+    pub(crate) async fn attend(self, end: CancellationToken) -> Result<(), ControllerError> {
+        loop {
+            let open: Vec<String> = {
+                let started = self.started();
+                started.iter().filter(|(_, s)| !s.ended).map(|(id, _)| id.clone()).collect()
+            };
+            for id in open {
+                match self.look_after(&id).await {
+                    // The store is held by a stopped process; there is another time.
+                    Ok(()) | Err(ControllerError::Storage(StoreError::Locked { .. })) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            tokio::select! {
+                biased;
+                () = end.cancelled() => return Ok(()),
+                () = tokio::time::sleep(LOOK) => {}
+            }
+        }
+    }
+
+    async fn look_after(&self, id: &str) -> Result<(), ControllerError> {
+        let run = self.controller.get(&self.scope, id).await?;
+        let now = self.clock.now();
+        let (due_cancel, due_answer) = {
+            let mut started = self.started();
+            let Some(one) = started.get_mut(id) else { return Ok(()) };
+            one.ended = run.status().is_terminal();
+            let blocked = run.status() == Status::Blocked;
+            one.asked = if blocked { one.asked.or(Some(now)) } else { None };
+            let age = now.since(one.started);
+            let cancel = one.planned.cancel_after.is_some_and(|after| age >= after);
+            let delay = one.planned.answer_after;
+            let answer = one.asked.is_some_and(|asked| now.since(asked) >= delay);
+            (cancel && !one.canceled && !one.ended, answer)
+        };
+        if due_cancel {
+            let canceled = self.controller.cancel(&self.scope, id, Some("enough")).await?;
+            if canceled.changed
+                && let Some(one) = self.started().get_mut(id)
+            {
+                one.canceled = true;
+            }
+        }
+        if due_answer && self.is_answerable(id).await? {
+            self.answer(&run).await?;
+        }
+        Ok(())
+    }
+
+    /// A parent is answered when the run beneath it has ended.
+    async fn is_answerable(&self, id: &str) -> Result<bool, ControllerError> {
+        let child = format!("{id}-child");
+        let has_child = {
+            let started = self.started();
+            started.get(id).is_some_and(|one| one.planned.kind == Kind::Parent)
+                && started.contains_key(&child)
+        };
+        if !has_child {
+            return Ok(true);
+        }
+        Ok(self.controller.get(&self.scope, &child).await?.status().is_terminal())
+    }
+
+    async fn answer(&self, run: &Run) -> Result<(), ControllerError> {
+        let id = run.id().as_str();
+        for open in run.state.awaits.iter().filter(|one| !one.answered) {
+            let answer = match open.on {
+                // Never again, so that an effect is there once at most.
+                BlockedOn::Confirmation => Answer::Confirmed(false),
+                BlockedOn::Input
+                | BlockedOn::Children
+                | BlockedOn::ExternalTools
+                | BlockedOn::Pause
+                | BlockedOn::Schedule => Answer::Text("yes".to_owned()),
+            };
+            let answered =
+                self.controller.answer(&self.scope, id, Some(&open.id), answer, "client").await;
+            match answered {
+                Ok(_) => {
+                    if let Some(one) = self.started().get_mut(id) {
+                        *one.answered.entry(open.id.clone()).or_default() += 1;
+                    }
+                }
+                // It was cancelled in this moment.
+                Err(ControllerError::NotAwaitable { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Digest of the policy that living hosts work under, if there is one.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub(crate) async fn digest(&self) -> Result<Option<String>, StoreError> {
+        Ok(self.store.hosts().await?.first().map(|host| host.policy_digest.clone()))
+    }
+}

@@ -1,0 +1,63 @@
+//! No run may lie idle while there is a host that could take it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use taskrun::event::{Event, Recorded};
+use taskrun::time::Timestamp;
+
+use crate::book::Book;
+
+/// What a busy machine may take beside the lease and the sweep: a start of the program included.
+const SLACK: Duration = Duration::from_secs(8);
+
+/// Holds every wait for a host to the longest that is right: from when the run was wanted, its
+/// back-off included, or from when the host that took it was started, to when it was taken.
+/// `starts` has the hosts by process.
+pub(crate) fn check(book: &mut Book, starts: &BTreeMap<u32, Timestamp>, lease: Duration) {
+    let longest = lease + lease / 6 + SLACK;
+    let mut wrong = Vec::new();
+    for (run, journal) in &book.journals {
+        let mut wanted: Option<Timestamp> = None;
+        for recorded in journal {
+            if let Some((host, since)) = taken(recorded).zip(wanted) {
+                let started = starts.get(&process_of(host)).copied().unwrap_or_default();
+                let idle = recorded.at.since(since.max(started));
+                if idle > longest {
+                    let idle = idle.as_millis();
+                    wrong
+                        .push((run.clone(), format!("idle for {idle} ms before {}", recorded.seq)));
+                }
+            }
+            wanted = wanted_after(wanted, recorded);
+        }
+    }
+    wrong.into_iter().for_each(|(run, what)| book.say(&run, what));
+}
+
+/// The host that takes the run with this event.
+fn taken(recorded: &Recorded) -> Option<&str> {
+    if let Event::Started { host, .. } | Event::Resumed { host, .. } = &recorded.event {
+        return Some(host.as_str());
+    }
+    None
+}
+
+/// From when on a host could take the run, if that is told by this event.
+fn wanted_after(before: Option<Timestamp>, recorded: &Recorded) -> Option<Timestamp> {
+    let at = recorded.at;
+    if let Event::Lost { not_before, .. } = &recorded.event {
+        return Some(at.max(*not_before));
+    }
+    // These runs ask one thing at a time, so an answer is the last one.
+    if matches!(recorded.event, Event::Queued { .. } | Event::Answered { .. }) {
+        return Some(at);
+    }
+    let is_held = taken(recorded).is_some();
+    if is_held || matches!(recorded.event, Event::Blocked { .. }) { None } else { before }
+}
+
+/// The process that a host is: its name says so.
+pub(crate) fn process_of(host: &str) -> u32 {
+    host.split('-').nth(1).and_then(|pid| pid.parse().ok()).unwrap_or_default()
+}

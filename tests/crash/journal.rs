@@ -1,0 +1,192 @@
+//! What must hold of every journal, told from the events alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use taskrun::event::{Event, Recorded};
+use taskrun::ports::tool::{ToolOutcome, ToolOutput};
+
+/// A call in a journal.
+#[derive(Default)]
+struct Call {
+    idempotent: bool,
+    attempts: u32,
+    results: u32,
+}
+
+/// What has been seen of a journal on the way through it.
+#[derive(Default)]
+struct Seen {
+    ids: BTreeSet<u64>,
+    epoch: u64,
+    turn: u32,
+    held: bool,
+    canceled: bool,
+    finalizers: u32,
+    finished: bool,
+    calls: BTreeMap<String, Call>,
+    asked: BTreeMap<String, u32>,
+    answered: BTreeMap<String, u32>,
+    wrong: Vec<String>,
+}
+
+/// Everything that is wrong with a journal; it may go on.
+pub(crate) fn wrong(journal: &[Recorded]) -> Vec<String> {
+    let mut seen = Seen::default();
+    for (place, recorded) in journal.iter().enumerate() {
+        let expected = place as u64 + 1;
+        if recorded.seq != expected {
+            seen.say(recorded, format!("stands at {}, where {expected} comes", recorded.seq));
+        }
+        if !seen.ids.insert(recorded.id) {
+            seen.say(recorded, "has the id of another event");
+        }
+        if seen.finished {
+            seen.say(recorded, "comes after the end");
+        }
+        seen.push(recorded);
+    }
+    seen.wrong
+}
+
+impl Seen {
+    fn say(&mut self, recorded: &Recorded, what: impl AsRef<str>) {
+        let (seq, kind) = (recorded.seq, recorded.event.kind());
+        self.wrong.push(format!("event {seq}, {kind}: {}", what.as_ref()));
+    }
+
+    fn push(&mut self, recorded: &Recorded) {
+        match &recorded.event {
+            Event::Queued { .. } if recorded.seq != 1 => self.say(recorded, "is not the first"),
+            Event::Started { epoch, .. } | Event::Resumed { epoch, .. } => {
+                self.change_hands(recorded, *epoch, true);
+            }
+            Event::Lost { epoch, .. } => self.change_hands(recorded, *epoch, false),
+            Event::ToolCallScheduled { tool_call_id, idempotent, .. } => {
+                self.begin(recorded);
+                let call = Call { idempotent: *idempotent, attempts: 1, results: 0 };
+                if self.calls.insert(tool_call_id.clone(), call).is_some() {
+                    self.say(recorded, format!("{tool_call_id} begins twice in its turn"));
+                }
+            }
+            Event::ToolCallRepeated { tool_call_id, attempt } => {
+                self.begin(recorded);
+                self.repeated(recorded, tool_call_id, *attempt);
+            }
+            Event::ToolResult { output, .. } => self.result(recorded, output),
+            Event::PlanDecided { turn, .. } => {
+                if *turn != self.turn + 1 {
+                    self.say(recorded, format!("turn {turn} is decided after {}", self.turn));
+                }
+                self.turn = *turn;
+                self.calls.clear();
+            }
+            Event::Asked { item } => {
+                self.begin(recorded);
+                *self.asked.entry(item.id().to_owned()).or_default() += 1;
+            }
+            Event::Answered { item, .. } => {
+                let answered = self.answered.entry(item.clone()).or_default();
+                *answered += 1;
+                if *answered > self.asked.get(item).copied().unwrap_or_default() {
+                    self.say(recorded, format!("{item} is answered more often than asked"));
+                }
+            }
+            Event::CancelRequested { .. } => {
+                if self.canceled {
+                    self.say(recorded, "is there twice");
+                }
+                self.canceled = true;
+            }
+            Event::FinalizerStarted => {
+                self.finalizers += 1;
+                if self.finalizers > 1 {
+                    self.say(recorded, "is there twice");
+                }
+            }
+            Event::Blocked { .. } => self.held = false,
+            Event::Finished { .. } => self.finished = true,
+            Event::Queued { .. }
+            | Event::AssistantChunk { .. }
+            | Event::AssistantMessage { .. }
+            | Event::ToolCallArgsDelta { .. }
+            | Event::ThinkingBlock { .. }
+            | Event::PlannerNote { .. }
+            | Event::Usage { .. }
+            | Event::ToolCallParked { .. }
+            | Event::ModelAnswered { .. }
+            | Event::ClockRead { .. }
+            | Event::StepRestarted { .. }
+            | Event::StepFailed { .. }
+            | Event::PolicyDecision { .. }
+            | Event::Log { .. }
+            | Event::FinalizeRequested { .. }
+            | Event::Unblocked
+            | Event::Finalizing { .. } => {}
+            Event::ReplayDiverged { .. } => self.say(recorded, "these agents are deterministic"),
+        }
+    }
+
+    fn change_hands(&mut self, recorded: &Recorded, epoch: u64, held: bool) {
+        if epoch != self.epoch + 1 {
+            self.say(recorded, format!("epoch {epoch} comes after {}", self.epoch));
+        }
+        if self.held == held {
+            self.say(recorded, "the run changes hands without having been let go, or held");
+        }
+        self.epoch = epoch;
+        self.held = held;
+    }
+
+    /// Something begins outside of the journal.
+    fn begin(&mut self, recorded: &Recorded) {
+        if self.canceled {
+            self.say(recorded, "begins after the cancellation");
+        }
+        if !self.held {
+            self.say(recorded, "begins while nobody holds the run");
+        }
+    }
+
+    fn repeated(&mut self, recorded: &Recorded, id: &str, attempt: u32) {
+        let may =
+            |call: &&mut Call| call.idempotent && call.results == 0 && attempt == call.attempts + 1;
+        match self.calls.get_mut(id).filter(may) {
+            Some(call) => call.attempts = attempt,
+            None => self.say(recorded, format!("{id} must not begin again")),
+        }
+    }
+
+    fn result(&mut self, recorded: &Recorded, output: &ToolOutput) {
+        let id = &output.tool_call_id;
+        let call = self.calls.entry(id.clone()).or_default();
+        call.results += 1;
+        if call.results > 1 {
+            self.say(recorded, format!("{id} has a second result"));
+        } else if call.attempts == 0 && is_value(output) {
+            self.say(recorded, format!("{id} has a result and never began"));
+        }
+    }
+}
+
+fn is_value(output: &ToolOutput) -> bool {
+    matches!(output.outcome, ToolOutcome::Value(_))
+}
+
+/// Whether a call was answered for a tool that a crash cut off.
+pub(crate) fn is_interrupted(output: &ToolOutput) -> bool {
+    match &output.outcome {
+        ToolOutcome::Value(_) => false,
+        ToolOutcome::Failure(failure) => failure.error.code.as_deref() == Some("interrupted"),
+    }
+}
+
+/// The last events of a journal, for people.
+pub(crate) fn tail(journal: &[Recorded], count: usize) -> String {
+    let from = journal.len().saturating_sub(count);
+    let lines = journal[from..].iter().map(|one| {
+        let event = serde_json::to_string(&one.event).unwrap_or_else(|error| error.to_string());
+        let short: String = event.chars().take(260).collect();
+        format!("      {:>4} {} {short}", one.seq, one.at)
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,243 @@
+//! Hosts that are killed: the real program under a mixed load dies at random moments and at every
+//! named point of persistence, alone and beside another host, and what is left must be in order.
+//!
+//! ```sh
+//! cargo test -p taskrun-cli --test crash                               # half a minute
+//! cargo test -p taskrun-cli --test crash -- --kills 500 --runs 200     # every night
+//! ```
+//!
+//! The seed is printed first; `--seed N` makes the same kills and the same load again, as far as
+//! the machine's own timing allows.
+
+mod book;
+mod chance;
+mod client;
+mod deaths;
+mod effects;
+mod idle;
+mod journal;
+mod load;
+mod options;
+mod process;
+mod project;
+mod proof;
+mod round;
+mod table;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use taskrun::policy::Policy;
+use taskrun_cli::args::CrashPoint;
+use taskrun_engine::{Cache, Engine, EngineOptions};
+
+use self::chance::Chance;
+use self::deaths::Way;
+use self::options::{Asked, Options};
+use self::process::Program;
+use self::project::Project;
+use self::round::{Bench, Broken, Outcome, Round, report};
+use self::table::Table;
+
+/// The name of this test.
+const NAME: &str = "crash";
+/// Kills of a round: with more of them, runs would lose more hosts than they may.
+const ROUND_KILLS_MAX: usize = 25;
+/// Runs that are started before each kill, at least; nearly one of every kind.
+const RUNS_MIN: usize = 6;
+/// Between these many milliseconds after its start, or after that of the runs, a host is killed at
+/// random: before it is ready, and when there is little left to do.
+const RANDOM_MS: (u64, u64) = (50, 1_800);
+/// With as many kills, each point is tried several times.
+const KILLS_ENOUGH: usize = 300;
+/// Instances of the engine that only loads components.
+const INSTANCES: u32 = 4;
+/// Lease of a host that is alone: it dies, and is never silent.
+const LEASE_ALONE: Duration = Duration::from_secs(10);
+/// Lease of two hosts, of which one is stopped for longer.
+const LEASE_OF_TWO: Duration = Duration::from_millis(1_200);
+
+fn main() -> ExitCode {
+    let options = match Asked::read(std::env::args().skip(1)) {
+        Ok(Asked::ToRun(options)) => options,
+        Ok(Asked::ToList) => {
+            println!("{NAME}: test");
+            return ExitCode::SUCCESS;
+        }
+        Ok(Asked::ForOthers) => return ExitCode::SUCCESS,
+        Err(what) => {
+            eprintln!("{what}");
+            return ExitCode::from(2);
+        }
+    };
+    println!("seed {}: {} kills, {} runs a round", options.seed, options.kills, options.runs);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let outcome = runtime.map_err(Broken::from).and_then(|runtime| runtime.block_on(run(&options)));
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(broken) => {
+            println!("seed {}: the tests cannot go on: {broken}", options.seed);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Kills as often as asked, and prints what came of it; false if anything was wrong.
+async fn run(options: &Options) -> Result<bool, Broken> {
+    proof::prove()?;
+    let bench = bench().await?;
+    let mut chance = Chance::new(options.seed);
+    let alone = (options.kills * 3).div_ceil(5);
+    let mut table = Table::default();
+    let mut points = points(&mut chance);
+    for kills in rounds(alone) {
+        let ways = ways_alone(kills, &mut points, &mut chance);
+        let round = Round::begin(&bench, chance.branch(), LEASE_ALONE).await?;
+        finish("one host", alone_round(round, ways, options.runs).await?, &mut table);
+    }
+    for kills in rounds(options.kills - alone) {
+        let ways = ways_of_two(kills, &mut chance);
+        let round = Round::begin(&bench, chance.branch(), LEASE_OF_TWO).await?;
+        finish("two hosts", round_of_two(round, ways, options.runs).await?, &mut table);
+    }
+    table.print();
+    let never = table.never_hit();
+    if !never.is_empty() {
+        println!("never hit: {}", never.join(", "));
+    }
+    let (passed, mut failed) = table.verdict();
+    // With so many, chance is no excuse: the load does not come to that point any more.
+    if options.kills >= KILLS_ENOUGH {
+        failed += u32::try_from(never.len())?;
+    }
+    println!("seed {}", options.seed);
+    println!("{passed} passed, {failed} failed");
+    Ok(failed == 0)
+}
+
+fn finish(what: &str, outcome: Outcome, table: &mut Table) {
+    let Outcome { deaths, book, kept, took } = outcome;
+    let (deaths_count, runs) = (deaths.len(), book.runs().count());
+    println!("{what}: {deaths_count} deaths, {runs} runs, {} s", took.as_secs());
+    report(&book.violations, kept.as_deref());
+    table.add(&deaths, &book);
+}
+
+/// Loads the agents once; the hosts of all rounds find their native code.
+async fn bench() -> Result<Bench, Broken> {
+    let project = Project::new()?;
+    std::fs::create_dir_all(project.data())?;
+    let options = EngineOptions {
+        instances: Some(INSTANCES),
+        cache: Some(Cache::open(&project.native())?),
+        ..EngineOptions::default()
+    };
+    let engine = Engine::new(options)?;
+    let policy = Policy::load(&project.policy())?;
+    let mut models = BTreeMap::new();
+    for (name, model) in &policy.models {
+        models.insert(name.clone(), taskrun_models::provider(model)?);
+    }
+    let agents = Arc::clone(&engine).load_agents(&policy, &models).await?;
+    Ok(Bench { program: Program::new()?, agents, warm: project })
+}
+
+/// Every point, in an order of its own, again and again.
+fn points(chance: &mut Chance) -> impl Iterator<Item = CrashPoint> + use<> {
+    let mut all: Vec<CrashPoint> = CrashPoint::all().collect();
+    chance.shuffle(&mut all);
+    all.into_iter().cycle()
+}
+
+/// How many kills each round gets.
+fn rounds(kills: usize) -> Vec<usize> {
+    let rounds = kills.div_ceil(ROUND_KILLS_MAX);
+    (0..rounds).map(|round| (kills + round) / rounds).collect()
+}
+
+/// Three of four die at a point.
+fn ways_alone(
+    kills: usize,
+    points: &mut impl Iterator<Item = CrashPoint>,
+    chance: &mut Chance,
+) -> Vec<Way> {
+    let mut ways = Vec::new();
+    while ways.len() < kills {
+        let after = Way::After(Duration::from_millis(chance.between(RANDOM_MS.0, RANDOM_MS.1)));
+        match next_of(points, chance) {
+            Some(point) => {
+                ways.extend(deaths::prepared_by(&point).map(Way::At));
+                ways.push(Way::At(CrashPoint { nth: deaths::nth(&point, chance), ..point }));
+            }
+            None => ways.push(after),
+        }
+    }
+    ways.truncate(kills);
+    ways
+}
+
+/// The next point, or none in one of four cases.
+fn next_of(
+    points: &mut impl Iterator<Item = CrashPoint>,
+    chance: &mut Chance,
+) -> Option<CrashPoint> {
+    if chance.one_in(4) { None } else { points.next() }
+}
+
+/// One of three comes after the other host was stopped.
+fn ways_of_two(kills: usize, chance: &mut Chance) -> Vec<Way> {
+    let mut way = |kill: usize| match kill % 3 {
+        2 => Way::Stop(Duration::from_millis(chance.between(100, 800))),
+        _ => Way::After(Duration::from_millis(chance.between(RANDOM_MS.0, RANDOM_MS.1))),
+    };
+    (0..kills).map(&mut way).collect()
+}
+
+async fn alone_round(mut round: Round<'_>, ways: Vec<Way>, runs: usize) -> Result<Outcome, Broken> {
+    let folder = round.project.hold();
+    let each = runs.div_ceil(ways.len().max(1)).max(RUNS_MIN);
+    let rest = async {
+        for way in ways {
+            round.start_runs(each).await?;
+            if let Way::At(point) = way {
+                round.start_run_for(&point).await?;
+            }
+            round.die_alone(way).await?;
+            if round.is_violated() {
+                break;
+            }
+        }
+        let last = round.start_host(None)?;
+        round.end(vec![last]).await
+    };
+    rest.await.map_err(|broken| kept_in(&folder, &broken))
+}
+
+async fn round_of_two(
+    mut round: Round<'_>,
+    ways: Vec<Way>,
+    runs: usize,
+) -> Result<Outcome, Broken> {
+    let folder = round.project.hold();
+    let each = runs.div_ceil(ways.len().max(1)).max(RUNS_MIN);
+    let rest = async {
+        let mut pair = [round.start_host(None)?, round.start_host(None)?];
+        for way in ways {
+            round.start_runs(each).await?;
+            round.die_beside(&mut pair, way).await?;
+            if round.is_violated() {
+                break;
+            }
+        }
+        round.end(Vec::from(pair)).await
+    };
+    rest.await.map_err(|broken| kept_in(&folder, &broken))
+}
+
+fn kept_in(folder: &Path, broken: &Broken) -> Broken {
+    format!("{broken}; everything is kept in {}", folder.display()).into()
+}

@@ -1,0 +1,58 @@
+//! What the command is told.
+
+use taskrun::time::{SystemRandom, random_u64};
+
+/// Kills and runs of a round where nobody says how many: about half a minute.
+const KILLS_DEFAULT: usize = 30;
+const RUNS_DEFAULT: usize = 40;
+
+pub(crate) struct Options {
+    /// Kills in all.
+    pub(crate) kills: usize,
+    /// Runs of a round, at least.
+    pub(crate) runs: usize,
+    /// Decides when and where is killed, and what the runs do.
+    pub(crate) seed: u64,
+}
+
+pub(crate) enum Asked {
+    ToRun(Options),
+    /// Whoever starts tests wants to know their names.
+    ToList,
+    /// Only tests of another name are wanted.
+    ForOthers,
+}
+
+impl Asked {
+    /// Reads the command line. What the usual test harness understands and this one does not is
+    /// passed over, as `cargo test` gives it to every test.
+    ///
+    /// # Errors
+    /// What is wrong, in words.
+    pub(crate) fn read(args: impl Iterator<Item = String>) -> Result<Self, String> {
+        let mut options =
+            Options { kills: KILLS_DEFAULT, runs: RUNS_DEFAULT, seed: random_u64(&SystemRandom) };
+        let mut args = args.peekable();
+        while let Some(arg) = args.next() {
+            let mut number = || {
+                let value = args.next().ok_or_else(|| format!("{arg} needs a number"))?;
+                value.parse::<u64>().map_err(|_| format!("{arg}: {value:?} is not a number"))
+            };
+            match arg.as_str() {
+                "--kills" => options.kills = count(number()?)?,
+                "--runs" => options.runs = count(number()?)?,
+                "--seed" => options.seed = number()?,
+                "--list" => return Ok(Self::ToList),
+                "--test-threads" | "--color" | "--format" => drop(args.next()),
+                flag if flag.starts_with('-') => {}
+                name if crate::NAME.contains(name) => {}
+                _ => return Ok(Self::ForOthers),
+            }
+        }
+        Ok(Self::ToRun(options))
+    }
+}
+
+fn count(number: u64) -> Result<usize, String> {
+    usize::try_from(number).map_err(|_| format!("{number} is too much"))
+}

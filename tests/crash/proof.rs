@@ -1,0 +1,128 @@
+//! The checker finds what it is for: journals with one thing wrong each.
+
+use taskrun::event::{DecisionKind, Event, Recorded};
+use taskrun::ids::HostId;
+use taskrun::message::Labels;
+use taskrun::ports::tool::{ToolOutcome, ToolOutput};
+use taskrun::status::StopReason;
+use taskrun::time::Timestamp;
+
+use crate::journal;
+
+/// What is wrong, how a good journal is made so, and what the checker has to say.
+type Spoilt = (&'static str, fn(&mut Vec<Event>), &'static str);
+
+const SPOILT: &[Spoilt] = &[
+    ("a second end", |events| events.push(finished()), "comes after the end"),
+    ("an epoch that jumps", |events| events[4] = resumed(5), "epoch 5 comes after 2"),
+    ("an epoch twice", |events| events[4] = resumed(2), "epoch 2 comes after 2"),
+    ("a claim of a held run", |events| drop(events.remove(3)), "without having been let go"),
+    ("a turn twice", |events| events.push(decided(1)), "turn 1 is decided after 1"),
+    (
+        "an effect after the cancellation",
+        |events| events.insert(5, canceled()),
+        "begins after the cancellation",
+    ),
+    (
+        "a call that nobody holds",
+        |events| events.insert(4, scheduled("c", true)),
+        "begins while nobody holds",
+    ),
+    ("a call twice", |events| events.insert(3, scheduled("a", true)), "begins twice"),
+    (
+        "a call repeated that may not be",
+        |events| events[2] = scheduled("a", false),
+        "must not begin again",
+    ),
+    (
+        "a second result",
+        |events| {
+            let again = events[6].clone();
+            events.insert(7, again);
+        },
+        "has a second result",
+    ),
+    ("a result of nothing", |events| events[6] = result("b"), "never began"),
+];
+
+/// Holds the checker to journals that are wrong, and to one that is right.
+///
+/// # Errors
+/// What it does not find, or what it finds and is not there.
+pub(crate) fn prove() -> Result<(), String> {
+    let found = journal::wrong(&recorded(good()));
+    if !found.is_empty() {
+        return Err(format!("the checker refuses a good journal: {found:?}"));
+    }
+    for (what, spoil, says) in SPOILT {
+        let mut events = good();
+        spoil(&mut events);
+        expect(what, &recorded(events), says)?;
+    }
+    let mut gap = recorded(good());
+    gap.remove(6);
+    expect("a gap", &gap, "stands at 8, where 7 comes")?;
+    let mut twice = recorded(good());
+    twice[6].id = twice[5].id;
+    expect("an event twice", &twice, "has the id of another event")
+}
+
+fn expect(what: &str, journal: &[Recorded], says: &str) -> Result<(), String> {
+    let found = journal::wrong(journal);
+    if found.iter().any(|one| one.contains(says)) {
+        return Ok(());
+    }
+    Err(format!("the checker does not find {what}: {found:?}"))
+}
+
+/// A host dies in the middle of a call, and another one repeats it.
+fn good() -> Vec<Event> {
+    let host = || HostId::new("host-1");
+    vec![
+        Event::Started {
+            host: host(),
+            epoch: 1,
+            child_session_id: "session".to_owned(),
+            request_id: "request".to_owned(),
+        },
+        decided(1),
+        scheduled("a", true),
+        Event::Lost { host: host(), epoch: 2, not_before: Timestamp(0), crashed: true, ran_ms: 0 },
+        resumed(3),
+        Event::ToolCallRepeated { tool_call_id: "a".to_owned(), attempt: 2 },
+        result("a"),
+        finished(),
+    ]
+}
+
+fn recorded(events: Vec<Event>) -> Vec<Recorded> {
+    let number = |(seq, event)| Recorded { seq, id: seq, at: Timestamp(seq), event };
+    (1..).zip(events).map(number).collect()
+}
+
+fn decided(turn: u32) -> Event {
+    let (decision, state) = (DecisionKind::ToolCalls, Vec::new());
+    Event::PlanDecided { turn, decision, state, expected_children: None, ran_ms: 0 }
+}
+
+fn scheduled(id: &str, idempotent: bool) -> Event {
+    let (name, tool_call_id) = ("tool/call".to_owned(), id.to_owned());
+    Event::ToolCallScheduled { name, tool_call_id, payload: "{}".to_owned(), idempotent }
+}
+
+fn resumed(epoch: u64) -> Event {
+    Event::Resumed { host: HostId::new("host-2"), epoch }
+}
+
+fn canceled() -> Event {
+    Event::CancelRequested { by: StopReason::CanceledByOwner, reason: None }
+}
+
+fn result(id: &str) -> Event {
+    let output = ToolOutput::plain("tool/call", id, "{}", ToolOutcome::Value("1".to_owned()));
+    Event::ToolResult { output: Box::new(output), duration_ms: 1 }
+}
+
+fn finished() -> Event {
+    Event::Finished { metadata: Labels::new(), finalizer_error: None }
+}

@@ -1,0 +1,132 @@
+//! What is printed: a row for each way to die.
+
+use std::collections::BTreeMap;
+
+use taskrun::event::Event;
+use taskrun::run::EndStatus;
+use taskrun::time::Timestamp;
+
+use crate::book::Book;
+use crate::idle::process_of;
+use crate::journal::is_interrupted;
+
+/// What came of the deaths of one sort.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Row {
+    times: u32,
+    /// Of these the ones that came to nothing: the host did not come to the point and was killed
+    /// at another time, or was stopped while it held the store.
+    missed: u32,
+    /// Runs that were taken from the dead, and how they ended.
+    runs: u32,
+    ended: [u32; 3],
+    repeated: u32,
+    interrupted: u32,
+    failed: u32,
+}
+
+/// Rows by what the death is called.
+#[derive(Default)]
+pub(crate) struct Table {
+    rows: BTreeMap<String, Row>,
+    runs: [u32; 4],
+}
+
+/// A death in a round, or a stop that others take for one.
+#[derive(Clone, Debug)]
+pub(crate) struct Death {
+    /// What it is called.
+    pub(crate) name: String,
+    /// The process.
+    pub(crate) pid: u32,
+    /// When it was.
+    pub(crate) at: Timestamp,
+    /// Whether the host died where it was to.
+    pub(crate) hit: bool,
+    /// Whether something was wrong after it.
+    pub(crate) failed: bool,
+}
+
+impl Table {
+    /// Adds the deaths of a round, with what became of the runs they hit.
+    pub(crate) fn add(&mut self, deaths: &[Death], book: &Book) {
+        for death in deaths {
+            let row = self.rows.entry(death.name.clone()).or_default();
+            row.times += 1;
+            row.missed += u32::from(!death.hit);
+            row.failed += u32::from(death.failed);
+        }
+        for run in book.runs() {
+            let id = run.id().as_str();
+            let ended = run.ending().map(|ending| match ending.status {
+                EndStatus::Completed => 0,
+                EndStatus::Failed => 1,
+                EndStatus::Canceled => 2,
+            });
+            self.runs[0] += 1;
+            ended.into_iter().for_each(|ended: usize| self.runs[ended + 1] += 1);
+            let mut after: Option<&str> = None;
+            for recorded in book.journals.get(id).into_iter().flatten() {
+                if let Event::Lost { host, crashed: true, .. } = &recorded.event {
+                    let pid = process_of(host.as_str());
+                    let is_it = |death: &&Death| death.pid == pid && death.at <= recorded.at;
+                    after = deaths.iter().rev().find(is_it).map(|death| death.name.as_str());
+                    let Some(row) = after.and_then(|name| self.rows.get_mut(name)) else {
+                        continue;
+                    };
+                    row.runs += 1;
+                    ended.into_iter().for_each(|ended| row.ended[ended] += 1);
+                }
+                let Some(row) = after.and_then(|name| self.rows.get_mut(name)) else { continue };
+                if matches!(recorded.event, Event::ToolCallRepeated { .. }) {
+                    row.repeated += 1;
+                }
+                if let Event::ToolResult { output, .. } = &recorded.event
+                    && is_interrupted(output)
+                {
+                    row.interrupted += 1;
+                }
+            }
+        }
+    }
+
+    /// Ways to die that no kill hit, of those that were tried.
+    pub(crate) fn never_hit(&self) -> Vec<&str> {
+        let never = self.rows.iter().filter(|(_, row)| row.times == row.missed);
+        never.map(|(name, _)| name.as_str()).collect()
+    }
+
+    /// Deaths after which all was well, and the others.
+    pub(crate) fn verdict(&self) -> (u32, u32) {
+        let failed = self.rows.values().map(|row| row.failed).sum();
+        let times: u32 = self.rows.values().map(|row| row.times).sum();
+        (times - failed, failed)
+    }
+
+    /// Prints it.
+    pub(crate) fn print(&self) {
+        println!(
+            "{:<38} {:>5} {:>6} {:>5} {:>9} {:>6} {:>8} {:>8} {:>11}  checker",
+            "killed",
+            "times",
+            "missed",
+            "runs",
+            "completed",
+            "failed",
+            "canceled",
+            "repeated",
+            "interrupted",
+        );
+        for (name, row) in &self.rows {
+            let [completed, failed, canceled] = row.ended;
+            let verdict = if row.failed == 0 { "holds" } else { "VIOLATED" };
+            println!(
+                "{name:<38} {:>5} {:>6} {:>5} {completed:>9} {failed:>6} {canceled:>8} {:>8} {:>11}  \
+                 {verdict}",
+                row.times, row.missed, row.runs, row.repeated, row.interrupted,
+            );
+        }
+        let [all, completed, failed, canceled] = self.runs;
+        println!("{all} runs: {completed} completed, {failed} failed, {canceled} canceled");
+    }
+}

@@ -1,0 +1,182 @@
+//! A store that fails when it is told to, and otherwise is the one it wraps.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use taskrun::event::{Recorded, Seq};
+use taskrun::ids::RunId;
+use taskrun::list::{Cursor, ListFilter, Page, Scope};
+use taskrun::ports::store::{
+    Append, Appended, Claim, Created, NewRun, Removal, Removed, Store, StoreError,
+};
+use taskrun::run::Run;
+use tokio::sync::watch;
+
+/// What a store is asked to write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// A new run.
+    Create,
+    /// A claim.
+    Claim,
+    /// Events.
+    Append,
+}
+
+/// On which side of a write the process stands still for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The write is not done.
+    Before,
+    /// It is done, and nobody hears of it.
+    After,
+}
+
+/// Fails writes of one kind, or holds them up.
+pub struct Failing {
+    inner: Arc<dyn Store>,
+    cut: Mutex<Option<(Op, u64, Side)>>,
+    is_cut: watch::Sender<bool>,
+    fails: Mutex<Vec<(Op, u64)>>,
+    seen: [AtomicU64; 3],
+    held: watch::Sender<Option<Op>>,
+    waiting: watch::Sender<u64>,
+}
+
+impl Failing {
+    /// Fails nothing yet.
+    #[must_use]
+    pub fn new(inner: Arc<dyn Store>) -> Self {
+        Self {
+            inner,
+            cut: Mutex::default(),
+            is_cut: watch::Sender::new(false),
+            fails: Mutex::default(),
+            seen: Default::default(),
+            held: watch::Sender::new(None),
+            waiting: watch::Sender::new(0),
+        }
+    }
+
+    /// Fails the `nth` write of a kind from now on, the next one being 1.
+    pub fn fail(&self, op: Op, nth: u64) {
+        let nth = self.seen[op as usize].load(Ordering::SeqCst) + nth;
+        self.fails.lock().unwrap_or_else(PoisonError::into_inner).push((op, nth));
+    }
+
+    /// Writes of a kind wait until [`Self::release`].
+    pub fn hold(&self, op: Op) {
+        self.held.send_replace(Some(op));
+    }
+
+    /// Lets everything go on.
+    pub fn release(&self) {
+        self.held.send_replace(None);
+    }
+
+    /// Returns when a write waits.
+    pub async fn somebody_waits(&self) {
+        let mut waiting = self.waiting.subscribe();
+        waiting.wait_for(|waiting| *waiting > 0).await.expect("the sender is here");
+    }
+
+    /// From the `nth` write of a kind on, the next one being 1, nothing is written any more and
+    /// no write returns, as in a process that is about to be killed.
+    pub fn cut(&self, op: Op, nth: u64, side: Side) {
+        let nth = self.seen[op as usize].load(Ordering::SeqCst) + nth;
+        *self.cut.lock().unwrap_or_else(PoisonError::into_inner) = Some((op, nth, side));
+    }
+
+    /// Returns when the point of [`Self::cut`] is reached.
+    pub async fn is_cut(&self) {
+        let mut cut = self.is_cut.subscribe();
+        cut.wait_for(|cut| *cut).await.expect("the sender is here");
+    }
+
+    /// Stands still for ever if this is the point to do so, or it has passed.
+    async fn stand(&self, op: Op, number: u64, side: Side) {
+        let cut = *self.cut.lock().unwrap_or_else(PoisonError::into_inner);
+        if cut == Some((op, number, side)) {
+            self.is_cut.send_replace(true);
+        }
+        if *self.is_cut.borrow() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    async fn pass(&self, op: Op) -> Result<u64, StoreError> {
+        let number = self.seen[op as usize].fetch_add(1, Ordering::SeqCst) + 1;
+        self.stand(op, number, Side::Before).await;
+        if *self.held.borrow() == Some(op) {
+            self.waiting.send_modify(|waiting| *waiting += 1);
+            let mut held = self.held.subscribe();
+            held.wait_for(|held| *held != Some(op)).await.expect("the sender is here");
+            self.waiting.send_modify(|waiting| *waiting -= 1);
+        }
+        let fails = self.fails.lock().unwrap_or_else(PoisonError::into_inner);
+        if fails.contains(&(op, number)) {
+            return Err(StoreError::Full { path: "failing".to_owned() });
+        }
+        Ok(number)
+    }
+}
+
+#[async_trait]
+impl Store for Failing {
+    async fn create(&self, run: NewRun) -> Result<Created, StoreError> {
+        let number = self.pass(Op::Create).await?;
+        let answer = self.inner.create(run).await;
+        self.stand(Op::Create, number, Side::After).await;
+        answer
+    }
+
+    async fn append(&self, append: Append) -> Result<Appended, StoreError> {
+        let number = self.pass(Op::Append).await?;
+        let answer = self.inner.append(append).await;
+        self.stand(Op::Append, number, Side::After).await;
+        answer
+    }
+
+    async fn claim(&self, claim: Claim) -> Result<Vec<Run>, StoreError> {
+        let number = self.pass(Op::Claim).await?;
+        let answer = self.inner.claim(claim).await;
+        self.stand(Op::Claim, number, Side::After).await;
+        answer
+    }
+
+    async fn get(&self, id: &RunId) -> Result<Option<Run>, StoreError> {
+        self.inner.get(id).await
+    }
+
+    async fn list(
+        &self,
+        scope: &Scope,
+        filter: &ListFilter,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page, StoreError> {
+        self.inner.list(scope, filter, after, limit).await
+    }
+
+    async fn read(
+        &self,
+        id: &RunId,
+        after: Seq,
+        limit: usize,
+    ) -> Result<Vec<Recorded>, StoreError> {
+        self.inner.read(id, after, limit).await
+    }
+
+    async fn changed(&self, id: &RunId, after: Seq) {
+        self.inner.changed(id, after).await;
+    }
+
+    async fn work(&self) {
+        self.inner.work().await;
+    }
+
+    async fn remove(&self, removal: Removal) -> Result<Removed, StoreError> {
+        self.inner.remove(removal).await
+    }
+}

@@ -1,0 +1,50 @@
+//! A place at which agents and tools wait for the test.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+/// Closed until the test opens it. Clones are the same gate.
+#[derive(Clone)]
+pub struct Gate {
+    open: Arc<watch::Sender<bool>>,
+    came: Arc<watch::Sender<usize>>,
+}
+
+impl Default for Gate {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Gate {
+    /// Closed.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { open: Arc::new(watch::Sender::new(false)), came: Arc::new(watch::Sender::new(0)) }
+    }
+
+    /// Waits until it is open.
+    pub async fn pass(&self) {
+        self.came.send_modify(|came| *came += 1);
+        let mut open = self.open.subscribe();
+        open.wait_for(|open| *open).await.expect("the sender is here");
+    }
+
+    /// Lets everybody through.
+    pub fn open(&self) {
+        self.open.send_replace(true);
+    }
+
+    /// How many came, let through or not.
+    #[must_use]
+    pub fn visitors(&self) -> usize {
+        *self.came.borrow()
+    }
+
+    /// Returns when so many have come.
+    pub async fn reached_by(&self, count: usize) {
+        let mut came = self.came.subscribe();
+        super::in_time(came.wait_for(|came| *came >= count)).await.expect("the sender is here");
+    }
+}

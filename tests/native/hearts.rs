@@ -1,0 +1,63 @@
+//! A list of hosts whose hearts stand still when the test says so.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use taskrun::ids::{HostId, RunId};
+use taskrun::ports::store::{Host, Hosts, StoreError};
+use taskrun::run::Run;
+
+/// The list that it wraps, with silences of its own.
+pub struct Hearts {
+    inner: Arc<dyn Hosts>,
+    silent: Mutex<BTreeMap<HostId, Duration>>,
+}
+
+impl Hearts {
+    /// All hearts beat.
+    #[must_use]
+    pub fn new(inner: Arc<dyn Hosts>) -> Self {
+        Self { inner, silent: Mutex::default() }
+    }
+
+    /// The heart of a host was last heard so long ago, until something else is said.
+    pub fn silence_of(&self, host: &HostId, silence: Duration) {
+        let mut silent = self.silent.lock().unwrap_or_else(PoisonError::into_inner);
+        silent.insert(host.clone(), silence);
+    }
+}
+
+#[async_trait]
+impl Hosts for Hearts {
+    async fn register(&self, host: Host) -> Result<(), StoreError> {
+        self.inner.register(host).await
+    }
+
+    async fn retire(&self, host: &HostId) -> Result<bool, StoreError> {
+        self.inner.retire(host).await
+    }
+
+    async fn hosts(&self) -> Result<Vec<Host>, StoreError> {
+        self.inner.hosts().await
+    }
+
+    async fn orphans(&self, limit: usize) -> Result<Vec<Run>, StoreError> {
+        self.inner.orphans(limit).await
+    }
+
+    async fn held(
+        &self,
+        host: &HostId,
+        after: Option<&RunId>,
+        limit: usize,
+    ) -> Result<Vec<Run>, StoreError> {
+        self.inner.held(host, after, limit).await
+    }
+
+    fn silence(&self, host: &HostId) -> Option<Duration> {
+        let silent = self.silent.lock().unwrap_or_else(PoisonError::into_inner);
+        silent.get(host).copied().or_else(|| self.inner.silence(host))
+    }
+}

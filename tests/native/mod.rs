@@ -1,0 +1,168 @@
+//! A host without components: agents and tools are closures of the test, time stands still until
+//! the test moves it, and the store fails when it is told to.
+
+mod failing;
+mod gate;
+mod hearts;
+mod world;
+
+pub use failing::{Failing, Op, Side};
+pub use gate::Gate;
+pub use hearts::Hearts;
+pub use world::{
+    Native, OWNER, PAUSE_OVER, SESSION, World, answer, call_of, decided, failed, in_time, request,
+    value,
+};
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::future::BoxFuture;
+use taskrun::message::Labels;
+use taskrun::ports::call::{CallFailure, CallScope};
+use taskrun::ports::planner::{FinalizeInput, PlanInput, PlanResult, Planner, PlannerError};
+use taskrun::ports::tool::{Tool, ToolCall, ToolFailure, ToolHints, ToolReply, ToolSpec};
+
+/// What a planner answers.
+pub type Planned = Result<Result<PlanResult, PlannerError>, CallFailure>;
+/// What a tool answers.
+pub type Replied = Result<Result<ToolReply, ToolFailure>, CallFailure>;
+/// What a finalizer answers.
+pub type Finalized = Result<Result<Labels, PlannerError>, CallFailure>;
+
+type PlanFn = Arc<dyn Fn(PlanInput, Arc<CallScope>) -> BoxFuture<'static, Planned> + Send + Sync>;
+type CallFn = Arc<dyn Fn(ToolCall, Arc<CallScope>) -> BoxFuture<'static, Replied> + Send + Sync>;
+type EndFn =
+    Arc<dyn Fn(FinalizeInput, Arc<CallScope>) -> BoxFuture<'static, Finalized> + Send + Sync>;
+
+/// An agent that is a closure.
+#[derive(Clone)]
+pub struct ClosurePlanner {
+    plan: PlanFn,
+    finalizer: Option<EndFn>,
+    hears: bool,
+}
+
+impl ClosurePlanner {
+    /// Decides by a closure; cannot hear that it is asked to stop.
+    pub fn new<F>(plan: impl Fn(PlanInput, Arc<CallScope>) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Planned> + Send + 'static,
+    {
+        let plan: PlanFn = Arc::new(move |input, scope| Box::pin(plan(input, scope)));
+        Self { plan, finalizer: None, hears: false }
+    }
+
+    /// The same, hearing that it is asked to stop.
+    #[must_use]
+    pub fn hearing(mut self) -> Self {
+        self.hears = true;
+        self
+    }
+
+    /// The same with a finalizer.
+    #[must_use]
+    pub fn finalizer<F>(
+        mut self,
+        end: impl Fn(FinalizeInput, Arc<CallScope>) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Finalized> + Send + 'static,
+    {
+        self.finalizer = Some(Arc::new(move |input, scope| Box::pin(end(input, scope))));
+        self
+    }
+}
+
+#[async_trait]
+impl Planner for ClosurePlanner {
+    fn digest(&self) -> &str {
+        "closure"
+    }
+
+    fn hears_cancellation(&self) -> bool {
+        self.hears
+    }
+
+    fn has_finalizer(&self) -> bool {
+        self.finalizer.is_some()
+    }
+
+    async fn finalize(&self, input: FinalizeInput, scope: Arc<CallScope>) -> Finalized {
+        let Some(end) = &self.finalizer else { return Ok(Ok(Labels::new())) };
+        let (stop, end) = (scope.stop().clone(), end(input, Arc::clone(&scope)));
+        stoppable(&stop, end).await
+    }
+
+    async fn plan(&self, input: PlanInput, scope: Arc<CallScope>) -> Planned {
+        let (stop, plan) = (scope.stop().clone(), (self.plan)(input, Arc::clone(&scope)));
+        stoppable(&stop, plan).await
+    }
+}
+
+/// Stops like the engine does: a call that is forced is dropped.
+async fn stoppable<T>(
+    stop: &taskrun::ports::call::StopSignal,
+    call: impl Future<Output = Result<T, CallFailure>>,
+) -> Result<T, CallFailure> {
+    tokio::select! {
+        biased;
+        answer = call => answer,
+        () = stop.forced() => {
+            let cause = stop.cause().expect("a forced stop has a cause");
+            Err(CallFailure::Stopped { cause })
+        }
+    }
+}
+
+/// A tool with one function that is a closure.
+pub struct ClosureTool {
+    specs: Vec<ToolSpec>,
+    call: CallFn,
+}
+
+impl ClosureTool {
+    /// Answers by a closure, under these promises.
+    pub fn new<F>(
+        function: &str,
+        hints: ToolHints,
+        call: impl Fn(ToolCall, Arc<CallScope>) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Replied> + Send + 'static,
+    {
+        let spec = ToolSpec {
+            name: function.to_owned(),
+            title: None,
+            description: "a closure of a test".to_owned(),
+            input_schema: "{}".to_owned(),
+            output_schema: None,
+            hints,
+            timeout: Some(Duration::from_secs(3_600)),
+            tags: Vec::new(),
+        };
+        let call: CallFn = Arc::new(move |one, scope| Box::pin(call(one, scope)));
+        Self { specs: vec![spec], call }
+    }
+}
+
+#[async_trait]
+impl Tool for ClosureTool {
+    fn digest(&self) -> &str {
+        "closure"
+    }
+
+    fn hears_cancellation(&self) -> bool {
+        false
+    }
+
+    fn specs(&self) -> &[ToolSpec] {
+        &self.specs
+    }
+
+    async fn call(&self, call: ToolCall, scope: Arc<CallScope>) -> Replied {
+        let (stop, call) = (scope.stop().clone(), (self.call)(call, Arc::clone(&scope)));
+        stoppable(&stop, call).await
+    }
+}

@@ -1,0 +1,391 @@
+//! Controllers over one store.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use taskrun::agents::{Agent, AgentTools, Agents, Interrupted, LoadedTool, Retry};
+use taskrun::controller::{Controller, ControllerParts, Settings};
+use taskrun::event::Recorded;
+use taskrun::list::Scope;
+use taskrun::message::{Message, Role};
+use taskrun::policy::{Budget, Grants, Limits, Location, Policy, ToolSelector};
+use taskrun::ports::call::Models;
+use taskrun::ports::model::Model;
+use taskrun::ports::planner::{Decision, PlanResult, Planner, PlannerError, ToolRequest};
+use taskrun::ports::store::{Hosts, Sessions, Store};
+use taskrun::ports::tool::{Tool, ToolReply, ToolValue};
+use taskrun::run::{Run, RunView};
+use taskrun::spawn::SpawnRequest;
+use taskrun::status::Status;
+use taskrun::time::{SeededRandom, SimulatedClock, Timestamp};
+use taskrun_store::MemoryStore;
+use tokio::runtime::Runtime;
+
+use super::{Failing, Hearts};
+
+/// Who asks, in [`request`].
+pub const OWNER: &str = "user-a";
+/// From which session, in [`request`].
+pub const SESSION: &str = "parent-a";
+/// How long a test waits for something that must happen. Only a test that fails waits so long.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The pause after the death of a host is over then, however many died.
+pub const PAUSE_OVER: Duration = Duration::from_secs(60);
+
+/// What is shared by all controllers of a test: store, time, agents.
+pub struct World {
+    /// Time.
+    pub clock: Arc<SimulatedClock>,
+    /// The store, failing when told to.
+    pub store: Arc<Failing>,
+    /// What it wraps, where that is in memory.
+    pub memory: Option<Arc<MemoryStore>>,
+    inner: Arc<dyn Store>,
+    /// The list of hosts, silent when told to.
+    pub hearts: Arc<Hearts>,
+    sessions: Arc<dyn Sessions>,
+    agents: BTreeMap<String, Arc<Agent>>,
+    tools: Vec<LoadedTool>,
+    /// Bounds of the controllers.
+    pub settings: Settings,
+    seed: u64,
+}
+
+/// A controller on a runtime of its own, so that it can be killed like a process.
+pub struct Native {
+    /// The controller.
+    pub controller: Controller,
+    /// Sees everything of the tenant.
+    pub scope: Scope,
+    runtime: Option<Runtime>,
+}
+
+impl Drop for Native {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            // Its tasks end where they wait, like those of a process that is killed.
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Waits for what must happen in a test that does not fail.
+pub async fn in_time<T>(happens: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, happens).await.expect("it happens in time")
+}
+
+/// A request by [`OWNER`] from [`SESSION`].
+#[must_use]
+pub fn request(agent: &str, task: &str) -> SpawnRequest {
+    SpawnRequest {
+        owner_user_id: OWNER.into(),
+        parent_session_id: SESSION.into(),
+        agent_name: agent.into(),
+        task: task.into(),
+        ..SpawnRequest::default()
+    }
+}
+
+/// Grants under which an agent may ask any model.
+fn any_model() -> Grants {
+    let text = "[model.own]\nprovider = \"echo\"\n\
+                [agent.a]\ncomponent = \"a.wasm\"\nmodel = \"own\"\nallow = [\"model: *\"]\n";
+    let policy = Policy::parse(text, Path::new("test")).expect("a valid policy");
+    policy.agents["a"].grants.clone()
+}
+
+/// What a planner decided.
+pub fn decided(decision: Decision) -> super::Planned {
+    Ok(Ok(PlanResult { decision, streamed: false, expected_children: None, notes: Vec::new() }))
+}
+
+/// A planner's error.
+pub fn failed(code: Option<&str>, message: &str) -> super::Planned {
+    let (code, message) = (code.map(str::to_owned), message.to_owned());
+    Ok(Err(PlannerError { code, message, causes: Vec::new() }))
+}
+
+/// A planner's final answer.
+pub fn answer(text: &str) -> super::Planned {
+    decided(Decision::FinalResponse(Message::text(Role::Assistant, text)))
+}
+
+/// A planner's wish to call tools: id, name, arguments.
+pub fn call_of(calls: &[(&str, &str, &str)]) -> super::Planned {
+    let requests = calls.iter().map(|(id, name, payload)| ToolRequest {
+        name: (*name).to_owned(),
+        payload: (*payload).to_owned(),
+        tool_call_id: Some((*id).to_owned()),
+        parent_tool_call_id: None,
+    });
+    decided(Decision::ToolCalls(requests.collect()))
+}
+
+/// A tool's result.
+pub fn value(json: &str) -> super::Replied {
+    Ok(Ok(ToolReply::Value(Box::new(ToolValue {
+        value: json.to_owned(),
+        server_data: None,
+        bounds: None,
+        telemetry: None,
+    }))))
+}
+
+impl Default for World {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl World {
+    /// A world whose store is in memory.
+    #[must_use]
+    pub fn new() -> Self {
+        let memory = Arc::new(MemoryStore::new());
+        let mut world = Self::over(memory.clone(), memory.clone(), memory.clone());
+        world.memory = Some(memory);
+        world
+    }
+
+    /// A world over another store.
+    #[must_use]
+    pub fn over(store: Arc<dyn Store>, hosts: Arc<dyn Hosts>, sessions: Arc<dyn Sessions>) -> Self {
+        Self {
+            clock: Arc::new(SimulatedClock::new(Timestamp(1_800_000_000_000))),
+            store: Arc::new(Failing::new(Arc::clone(&store))),
+            memory: None,
+            inner: store,
+            hearts: Arc::new(Hearts::new(hosts)),
+            sessions,
+            agents: BTreeMap::new(),
+            tools: Vec::new(),
+            settings: Settings { slots: 8, ..Settings::default() },
+            seed: 1,
+        }
+    }
+
+    /// Adds a tool for the agents that are added after it; its function is `NAME/FUNCTION`.
+    pub fn tool(&mut self, name: &str, interrupted: Interrupted, tool: impl Tool + 'static) {
+        let tool = Arc::new(tool);
+        let limits = Limits { call: Duration::from_secs(3_600), ..Limits::default() };
+        self.tools.push(LoadedTool { name: name.to_owned(), tool, limits, interrupted });
+    }
+
+    /// Adds an agent with all tools so far, that may delegate to anybody.
+    pub fn agent(&mut self, name: &str, planner: impl Planner + 'static) {
+        self.agent_with(name, planner, |_| {});
+    }
+
+    /// The same, changed.
+    pub fn agent_with(
+        &mut self,
+        name: &str,
+        planner: impl Planner + 'static,
+        change: impl FnOnce(&mut Agent),
+    ) {
+        self.agent_asking(name, planner, None, change);
+    }
+
+    /// The same with a model of its own.
+    pub fn agent_asking(
+        &mut self,
+        name: &str,
+        planner: impl Planner + 'static,
+        model: Option<Arc<dyn Model>>,
+        change: impl FnOnce(&mut Agent),
+    ) {
+        let selectors: Vec<_> = self
+            .tools
+            .iter()
+            .map(|tool| ToolSelector {
+                tool: tool.name.clone(),
+                function: None,
+                location: Location { file: Path::new("test").into(), line: 1, column: 1 },
+            })
+            .collect();
+        let own = "own".to_owned();
+        let mut agent = Agent {
+            name: name.to_owned(),
+            planner: Arc::new(planner),
+            tools: AgentTools::select(&selectors, &self.tools).expect("tools that fit"),
+            models: Arc::new(Models {
+                default: model.is_some().then(|| own.clone()),
+                by_name: model.map(|model| (own, model)).into_iter().collect(),
+                grants: any_model(),
+            }),
+            limits: Limits { step: Duration::from_secs(36_000), ..Limits::default() },
+            budget: Budget { turns: None, tokens: None, wall: None },
+            members: vec!["*".to_owned()],
+            durable: true,
+            retry: Retry::default(),
+        };
+        change(&mut agent);
+        self.agents.insert(name.to_owned(), Arc::new(agent));
+    }
+
+    /// Adds an agent that was loaded from a component, with everything that it is.
+    pub fn loaded(&mut self, agent: &Arc<Agent>) {
+        self.agents.insert(agent.name.clone(), Arc::clone(agent));
+    }
+
+    /// Moves time to the moment at which the next sleeper wakes, which is at most `within` away,
+    /// and gives how far that was.
+    pub async fn next(&self, within: Duration) -> Duration {
+        in_time(self.clock.advance_to_next(within)).await
+    }
+
+    /// From now on controllers get a way to the store of their own, which fails for them only.
+    pub fn part_stores(&mut self) {
+        self.store = Arc::new(Failing::new(Arc::clone(&self.inner)));
+    }
+
+    /// A controller that executes nothing and whose writes never fail: whoever watches and
+    /// answers from outside.
+    pub async fn door(&mut self) -> Native {
+        let (store, slots) = (Arc::clone(&self.store), self.settings.slots);
+        self.part_stores();
+        self.settings.slots = 0;
+        let door = self.start().await;
+        (self.store, self.settings.slots) = (store, slots);
+        door
+    }
+
+    /// Takes up the work of hosts that died: frees their runs, lets the pause pass and starts a
+    /// host.
+    pub async fn take_over(&mut self) -> Native {
+        let native = self.controller();
+        native.controller.sweep().await.expect("the store can be swept");
+        self.clock.advance(PAUSE_OVER);
+        native.begin().await;
+        native
+    }
+
+    /// A controller that is not started.
+    pub fn controller(&mut self) -> Native {
+        let controller = self.controller_over(self.store.clone(), self.hearts.clone());
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        Native { controller, scope: Scope::tenant("default"), runtime: Some(runtime) }
+    }
+
+    /// A controller that is not started, without a runtime of its own and with its own view of
+    /// store and hosts.
+    pub fn controller_over(&mut self, store: Arc<dyn Store>, hosts: Arc<dyn Hosts>) -> Controller {
+        self.seed += 1;
+        Controller::new(ControllerParts {
+            store,
+            hosts,
+            sessions: Arc::clone(&self.sessions),
+            agents: Agents { policy_digest: "policy".to_owned(), by_name: self.agents.clone() },
+            clock: self.clock.clone(),
+            random: Arc::new(SeededRandom::new(self.seed)),
+            interrupt: Arc::new(|| {}),
+            settings: self.settings,
+        })
+    }
+
+    /// A controller that is started.
+    pub async fn start(&mut self) -> Native {
+        let native = self.controller();
+        native.begin().await;
+        native
+    }
+
+    /// Kills a controller: it acts no more, and its host is dead for the others.
+    pub async fn kill(&self, native: Native) {
+        self.declare_dead(&native);
+        drop(native);
+    }
+
+    /// A controller's host is dead for the others, though it goes on.
+    pub fn declare_dead(&self, native: &Native) {
+        let memory = self.memory.as_ref().expect("only in memory can hosts be declared dead");
+        memory.forget(native.controller.host());
+    }
+}
+
+impl Native {
+    /// Starts the controller.
+    pub async fn begin(&self) {
+        let controller = self.controller.clone();
+        let runtime = self.runtime.as_ref().expect("there until it is dropped");
+        let started = runtime.spawn(async move { controller.start().await }).await;
+        started.expect("no panic").expect("the controller starts");
+    }
+
+    /// Returns when what the controller can do at once is done: its runtime has one thread, which
+    /// comes round to every task that is ready.
+    pub async fn settle(&self) {
+        let runtime = self.runtime.as_ref().expect("there until it is dropped");
+        let rounds = async {
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+        };
+        runtime.spawn(rounds).await.expect("no panic");
+    }
+
+    /// Spawns a run that must be accepted, and gives its id.
+    pub async fn spawn(&self, request: &SpawnRequest) -> String {
+        let run = self.controller.spawn(&self.scope, request).await.expect("accepted");
+        run.id().to_string()
+    }
+
+    /// The run as it stands.
+    pub async fn get(&self, id: &str) -> Run {
+        self.controller.get(&self.scope, id).await.expect("there")
+    }
+
+    /// Waits for the end of a run.
+    pub async fn end(&self, id: &str) -> Run {
+        self.until(id, "ends", |run| run.status().is_terminal()).await
+    }
+
+    /// Waits until a run has a status.
+    pub async fn reach(&self, id: &str, status: Status) -> Run {
+        self.until(id, status.as_str(), |run| run.status() == status).await
+    }
+
+    /// Waits, in real time, until a run is as wanted.
+    pub async fn until(&self, id: &str, what: &str, fits: impl Fn(&Run) -> bool + Send) -> Run {
+        let longest = Some(Duration::MAX);
+        let wait = self.controller.wait_for(&self.scope, id, longest, fits);
+        let waited = tokio::time::timeout(PATIENCE, wait).await;
+        let waited = match waited {
+            Ok(waited) => waited.expect("can be waited for"),
+            Err(_) => panic!("run {id} never {what}: {:#?}", self.get(id).await),
+        };
+        assert!(!waited.timed_out, "run {id} never {what}, it is {}", waited.run.status());
+        waited.run
+    }
+
+    /// The whole journal of a run.
+    pub async fn journal(&self, id: &str) -> Vec<Recorded> {
+        let mut all = Vec::new();
+        loop {
+            let after = all.last().map_or(0, |recorded: &Recorded| recorded.seq);
+            let page = self.controller.events(&self.scope, id, after, 1_000).await;
+            let page = page.expect("can be read");
+            if page.is_empty() {
+                return all;
+            }
+            all.extend(page);
+        }
+    }
+
+    /// What the run's outside shows.
+    pub async fn view(&self, id: &str) -> RunView {
+        RunView::from(&self.get(id).await)
+    }
+
+    /// The kinds of a run's events, in order.
+    pub async fn kinds(&self, id: &str) -> Vec<&'static str> {
+        self.journal(id).await.iter().map(|recorded| recorded.event.kind()).collect()
+    }
+}

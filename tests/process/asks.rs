@@ -1,0 +1,79 @@
+//! Runs that ask, and people who answer from another terminal.
+
+use serde_json::json;
+
+use crate::project::Project;
+
+fn asking() -> String {
+    let clarification = json!({ "clarification": { "id": "which", "question": "Which quarter?" } });
+    json!({ "steps": [[{ "plan": { "await": [clarification] } }], [{ "reply": "thanks" }]] })
+        .to_string()
+}
+
+fn form() -> String {
+    let question = json!({
+        "id": "colour", "prompt": "Which colour?",
+        "options": [["r", "red"], ["g", "green"]], "allow-multiple": false,
+    });
+    let form = json!({ "questions": {
+        "id": "form", "tool-name": "t", "tool-call-id": "c", "args": {}, "questions": [question],
+    }});
+    json!({ "steps": [[{ "plan": { "await": [form] } }], [{ "reply": "painted" }]] }).to_string()
+}
+
+#[test]
+fn a_question_is_found_in_the_inbox_and_its_answer_starts_a_host_again() {
+    let project = Project::new();
+    let id = project.run(&["run", "worker", &asking(), "-d"]).id();
+    let waited = project.run(&["wait", &id]);
+    assert_eq!(waited.code, 8, "{waited:?}");
+    assert_eq!(waited.error()["code"], "run-blocked");
+    let inbox = project.run(&["inbox", "-o", "json"]).json();
+    let item = &inbox["items"][0];
+    assert_eq!((&item["run_id"], &item["item"]), (&json!(id), &json!("which")), "{inbox}");
+    assert_eq!(
+        (&item["kind"], &item["prompt"]),
+        (&json!("clarification"), &json!("Which quarter?"))
+    );
+    assert_eq!(project.get(&id)["awaits"][0]["id"], "which");
+    // Nobody has to stay for a run that waits.
+    project.end_hosts();
+    let refusals: &[(&[&str], &str, &str)] = &[
+        (&["which", "--accept"], "invalid", "another kind of answer"),
+        (&["which", " "], "invalid", "empty"),
+        (&["nosuch", "Q3"], "unknown-item", "inbox"),
+        (&[], "invalid", "Which quarter?"),
+    ];
+    for (words, code, says) in refusals {
+        let words: Vec<&str> = ["answer", &id].iter().chain(*words).copied().collect();
+        let refused = project.run(&words);
+        assert_eq!((refused.code, &refused.error()["code"]), (2, &json!(code)), "{refused:?}");
+        assert!(refused.stderr.contains(says), "{refused:?}");
+    }
+    assert_eq!(project.get(&id)["status"], "blocked", "a refused answer changes nothing");
+    let answered = project.run(&["answer", &id, "the third one", "--owner", "local"]);
+    assert_eq!(answered.code, 0, "{answered:?}");
+    // Nothing but the answer sees to it that somebody executes the run.
+    let done = project.ends_by_itself(&id);
+    assert_eq!((&done["status"], &done["result"]), (&json!("completed"), &json!("thanks")));
+    assert_eq!(project.events(&id).iter().filter(|event| event["kind"] == "answered").count(), 1);
+    let late = project.run(&["answer", &id, "which", "again"]);
+    assert_eq!((late.code, &late.error()["code"]), (2, &json!("run-ended")), "{late:?}");
+    let inbox = project.run(&["inbox", "-o", "json"]).json();
+    assert_eq!(inbox["items"], json!([]));
+}
+
+#[test]
+fn a_form_takes_its_own_options_only() {
+    let project = Project::new();
+    let id = project.run(&["run", "worker", &form(), "-d"]).id();
+    let blocked = project.run(&["wait", &id, "--for", "blocked"]);
+    assert_eq!(blocked.code, 8, "{blocked:?}");
+    let refused = project.run(&["answer", &id, "colour=blue"]);
+    assert_eq!(refused.code, 2, "{refused:?}");
+    assert!(refused.stderr.contains("no option \"blue\"; it has: r, g"), "{refused:?}");
+    let answered = project.run(&["answer", &id, "form", "colour=g"]);
+    assert_eq!(answered.code, 0, "{answered:?}");
+    assert_eq!(project.run(&["wait", &id]).code, 0);
+    assert_eq!(project.get(&id)["result"], "painted");
+}

@@ -1,0 +1,123 @@
+//! Trees and sessions of runs, what is used again, what is refused, and what is removed.
+
+use serde_json::json;
+
+use crate::project::Project;
+
+fn block() -> String {
+    json!({ "steps": [["block"]] }).to_string()
+}
+
+#[test]
+fn a_tree_is_shown_and_cancelled_as_one() {
+    let project = Project::new();
+    let parent = project.run(&["run", "worker", &block(), "-d", "--session", "s"]).id();
+    let child = project.run(&["run", "worker", &block(), "-d", "--parent", &parent]).id();
+    let stranger = project.run(&["run", "fragile", "x", "-d", "--parent", &parent]);
+    assert_eq!(stranger.code, 3, "{stranger:?}");
+    assert!(stranger.stderr.contains("members"), "{stranger:?}");
+    project.reach(&child, "running");
+    let tree = project.run(&["tree", &parent, "-o", "json"]).json();
+    assert_eq!((&tree["run"]["id"], &tree["beneath"][0]["id"]), (&json!(parent), &json!(child)));
+    assert_eq!(tree["beneath"][0]["parent_session_id"], "s", "that of its parent");
+    let listed = project.run(&["ps", "--tree"]);
+    assert!(listed.stdout.contains(&format!("└ {child}")), "{listed:?}");
+    let canceled = project.run(&["cancel", &parent]);
+    assert!(canceled.stdout.contains("and 1 run beneath it"), "{canceled:?}");
+    assert_eq!(project.run(&["wait", &parent, &child]).code, 6);
+    assert_eq!(project.get(&child)["stop_reason"], "canceled_by_parent");
+    let late = project.run(&["run", "worker", "x", "--parent", &parent]);
+    assert_eq!((late.code, &late.error()["code"]), (2, &json!("parent-ended")), "{late:?}");
+}
+
+#[test]
+fn children_can_be_kept_and_one_of_several_waited_for() {
+    let project = Project::new();
+    let parent = project.run(&["run", "worker", &block(), "-d"]).id();
+    let child = project.run(&["run", "worker", &block(), "-d", "--parent", &parent]).id();
+    project.reach(&child, "running");
+    assert_eq!(project.run(&["cancel", &parent, "--keep-children"]).code, 0);
+    let any = project.run(&["wait", "--any", &child, &parent, "-o", "name"]);
+    assert_eq!((any.code, any.stdout.trim()), (6, parent.as_str()), "{any:?}");
+    let all = project.run(&["wait", "--all", &child, &parent, "--timeout", "100ms"]);
+    assert_eq!(all.code, 124, "{all:?}");
+    assert_eq!(project.get(&child)["status"], "running");
+    assert_eq!(project.run(&["cancel", &child]).code, 0);
+}
+
+#[test]
+fn a_session_is_followed_ended_and_deleted() {
+    let project = Project::new();
+    assert_eq!(project.run(&["session", "create", "s"]).code, 0);
+    let first = project.run(&["run", "worker", "one", "--session", "s", "-d"]).id();
+    assert_eq!(project.run(&["wait", &first]).code, 0);
+    let second = project.run(&["run", "worker", &block(), "--session", "s", "-d"]).id();
+    project.reach(&second, "running");
+    let ended = project.run(&["session", "end", "s", "-o", "json"]).json();
+    assert!(ended["ended_at"].is_string(), "{ended}");
+    let late = project.run(&["run", "worker", "late", "--session", "s", "-d"]);
+    assert_eq!((late.code, &late.error()["code"]), (2, &json!("session-ended")), "{late:?}");
+    let following = project.start(&["events", "--session", "s", "-f", "-o", "ndjson"]);
+    assert_eq!(project.run(&["cancel", &second]).code, 0);
+    let followed = following.wait_with_output().expect("ends with the last run");
+    let lines = String::from_utf8(followed.stdout).expect("text");
+    let events: Vec<serde_json::Value> =
+        lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let ends = events.iter().filter(|event| event["kind"] == "finished");
+    let ids: Vec<_> = ends.map(|event| event["run_id"].clone()).collect();
+    assert_eq!(ids, [json!(first), json!(second)]);
+    let places: Vec<u64> = events.iter().filter_map(|event| event["place"].as_u64()).collect();
+    assert!(places.is_sorted() && places.len() == events.len(), "{places:?}");
+    let last = places.last().expect("events").to_string();
+    let rest = project.run(&["events", "--session", "s", "--after", &last, "-o", "json"]).json();
+    assert_eq!(rest["events"], json!([]));
+    let deleted = project.run(&["session", "delete", "s", "-o", "json"]).json();
+    assert_eq!(deleted["removed"]["runs"], 2, "{deleted}");
+    assert_eq!(project.run(&["get", &first]).code, 2);
+    let unknown = project.run(&["session", "show", "nobodys"]);
+    assert_eq!((unknown.code, &unknown.error()["code"]), (2, &json!("not-found")));
+}
+
+#[test]
+fn results_are_used_again_and_what_cannot_begin_at_once_may_be_refused() {
+    let project = Project::new();
+    let first = project.run(&["run", "worker", "the same", "-d"]).id();
+    assert_eq!(project.run(&["wait", &first]).code, 0);
+    let again = project.run(&["run", "worker", "the same", "-d", "--reuse", "-o", "json"]).json();
+    // It was not asked for under a key that stands for its result.
+    assert_ne!(again["id"], json!(first), "{again}");
+    let again = again["id"].as_str().expect("an id").to_owned();
+    assert_eq!(project.run(&["wait", &again]).code, 0);
+    let third = project.run(&["run", "worker", "The same", "-d", "--reuse=1m", "-o", "json"]);
+    assert_eq!(third.json()["id"], json!(again), "{third:?}");
+    assert_eq!(third.json()["reused"], true);
+
+    project.end_hosts();
+    let mut host = project.start(&["host", "--slots", "1", "--idle-exit", "0"]);
+    // Else the next run would start one with more slots.
+    project.meets_host();
+    let blocking = project.run(&["run", "worker", &block(), "-d"]).id();
+    project.reach(&blocking, "running");
+    let refused = project.run(&["run", "worker", "now", "--no-queue", "-d"]);
+    assert_eq!((refused.code, &refused.error()["code"]), (4, &json!("limit")), "{refused:?}");
+    assert_eq!(project.run(&["cancel", &blocking]).code, 0);
+    host.kill().expect("killed");
+    host.wait().expect("gone");
+}
+
+#[test]
+fn gc_removes_what_is_old_and_says_so_before_and_after() {
+    let project = Project::new();
+    let id = project.run(&["run", "worker", "old", "-d"]).id();
+    assert_eq!(project.run(&["wait", &id]).code, 0);
+    let blocking = project.run(&["run", "worker", &block(), "-d"]).id();
+    let young = project.run(&["gc", "-o", "json"]).json();
+    assert_eq!((&young["runs"], &young["dry_run"]), (&json!(0), &json!(false)), "{young}");
+    let would = project.run(&["gc", "--older-than", "0s", "--dry-run", "-o", "json"]).json();
+    assert_eq!((&would["runs"], &would["dry_run"]), (&json!(1), &json!(true)), "{would}");
+    assert_eq!(project.get(&id)["status"], "completed");
+    let removed = project.run(&["gc", "--older-than", "0s"]);
+    assert!(removed.stdout.starts_with("removed 1 run, "), "{removed:?}");
+    assert_eq!(project.run(&["get", &id]).code, 2);
+    assert_eq!(project.run(&["cancel", &blocking]).code, 0);
+}
