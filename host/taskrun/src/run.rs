@@ -1,5 +1,8 @@
 //! What a run is: what was asked for, how it stands, and how that is shown.
 
+mod hold;
+mod view;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -9,9 +12,12 @@ use crate::event::Seq;
 use crate::ids::{HostId, RunId};
 use crate::message::{Labels, Message, Usage};
 use crate::ports::call::CallFailure;
-use crate::progress::{Progress, Reply, first_chars};
+use crate::progress::{Progress, Reply};
 use crate::status::{BlockedOn, Status, StopReason};
-use crate::time::{Timestamp, millis};
+use crate::time::Timestamp;
+
+pub use hold::{Await, Hold, Lane, Wait, WaitMode};
+pub use view::RunView;
 
 /// Most characters of a result that are shown with its run; the whole text is in the journal.
 pub const RESULT_CHARS_MAX: usize = 4_000;
@@ -161,106 +167,6 @@ pub enum Lifecycle {
         /// When.
         finished_at: Timestamp,
     },
-}
-
-/// Who has a run, or may have it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Hold {
-    /// Nobody: it waits for an answer, or has ended.
-    Nobody,
-    /// Any host with a free slot may take it.
-    Wanted {
-        /// Before whom.
-        lane: Lane,
-        /// Not before this; zero for at once.
-        not_before: Timestamp,
-    },
-    /// Nobody until other runs have ended; the store makes it wanted then.
-    Runs {
-        /// The runs.
-        runs: Vec<RunId>,
-        /// Whether one of them is enough.
-        mode: WaitMode,
-        /// When it is wanted in any case.
-        until: Option<Timestamp>,
-    },
-    /// This host.
-    Host {
-        /// Its name.
-        host: HostId,
-    },
-}
-
-impl Hold {
-    /// Wanted at once by whoever has a slot, before new work.
-    pub(crate) const RESUME: Self = Self::Wanted { lane: Lane::Resume, not_before: Timestamp(0) };
-
-    /// The host that has the run.
-    #[must_use]
-    pub fn host(&self) -> Option<&HostId> {
-        match self {
-            Self::Host { host } => Some(host),
-            Self::Nobody | Self::Wanted { .. } | Self::Runs { .. } => None,
-        }
-    }
-}
-
-/// Which runs are taken first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Lane {
-    /// Those that were executed before.
-    Resume,
-    /// Those that never were.
-    Fresh,
-}
-
-/// How many of several runs are waited for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum WaitMode {
-    /// Every one.
-    All,
-    /// The first.
-    Any,
-}
-
-/// What ends the wait of a blocked run.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "until")]
-pub enum Wait {
-    /// An answer to every open item, or the time.
-    Answers {
-        /// The time.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        at: Option<Timestamp>,
-    },
-    /// The end of other runs, or the time.
-    Runs {
-        /// The runs.
-        runs: Vec<RunId>,
-        /// Whether one of them is enough.
-        mode: WaitMode,
-        /// The time.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        at: Option<Timestamp>,
-    },
-    /// Somebody's word.
-    Word,
-}
-
-/// Something asked of the outside, as far as it is shown with the run.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Await {
-    /// Id of the item.
-    pub id: String,
-    /// What kind of answer it needs.
-    pub on: BlockedOn,
-    /// What is asked; at most [`SUMMARY_CHARS_MAX`] characters.
-    pub prompt: String,
-    /// Whether it is answered.
-    pub answered: bool,
 }
 
 /// How a run ends.
@@ -450,189 +356,4 @@ impl Lifecycle {
             | Self::Ended { execution, .. } => execution.as_ref(),
         }
     }
-}
-
-/// A run as people and programs see it. Absent fields are left out of the JSON.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct RunView {
-    /// Id of the run.
-    pub id: RunId,
-    /// Who asked.
-    pub owner_user_id: String,
-    /// Session from which it was asked.
-    pub parent_session_id: String,
-    /// Application from which it was asked.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub parent_app_name: Option<String>,
-    /// Application it runs as.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub app_name: Option<String>,
-    /// Session of the run.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub child_session_id: Option<String>,
-    /// Names the execution in logs of others.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub request_id: Option<String>,
-    /// Agent that does it.
-    pub agent_name: String,
-    /// Digest of the agent's component.
-    pub agent_digest: String,
-    /// The task.
-    pub task: String,
-    /// Where it stands.
-    pub status: Status,
-    /// What it waits for, while blocked.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub blocked_on: Option<BlockedOn>,
-    /// Why it ended.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub stop_reason: Option<StopReason>,
-    /// Whether a limit cut the work short and the result is what there was.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub partial: bool,
-    /// At most [`SUMMARY_CHARS_MAX`] characters of the result, or of the error.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub summary: Option<String>,
-    /// At most [`RESULT_CHARS_MAX`] characters of the answer.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub result: Option<String>,
-    /// Bytes of the whole answer, where `result` is cut.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub result_bytes: Option<u64>,
-    /// Whether `result` is cut; the whole text is in the transcript.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub truncated: bool,
-    /// What went wrong.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
-    /// How the component was stopped, where it was: `kind` and what belongs to it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub failure: Option<CallFailure>,
-    /// Counts; absent before the first event.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub progress: Option<Progress>,
-    /// Plan steps that decided.
-    pub turns: u32,
-    /// Number of the attempt at the present plan step, from 1.
-    pub attempt: u32,
-    /// What is asked of the outside and not answered.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub awaits: Vec<Await>,
-    /// Keys and values to find it by.
-    #[serde(skip_serializing_if = "Labels::is_empty")]
-    pub labels: Labels,
-    /// Keys and values that belong to it.
-    #[serde(skip_serializing_if = "Labels::is_empty")]
-    pub metadata: Labels,
-    /// Run that started it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub parent_run_id: Option<RunId>,
-    /// First run of its tree.
-    pub root_run_id: RunId,
-    /// Runs above it.
-    pub depth: u32,
-    /// Position of its last event; grows with every change.
-    pub revision: Seq,
-    /// When it was accepted.
-    #[serde(serialize_with = "crate::time::rfc3339::serialize")]
-    pub created_at: Timestamp,
-    /// When the status last changed.
-    #[serde(serialize_with = "crate::time::rfc3339::serialize")]
-    pub updated_at: Timestamp,
-    /// When its execution began.
-    #[serde(
-        skip_serializing_if = "Option::is_none",
-        serialize_with = "crate::time::rfc3339::option::serialize"
-    )]
-    pub started_at: Option<Timestamp>,
-    /// When it ended.
-    #[serde(
-        skip_serializing_if = "Option::is_none",
-        serialize_with = "crate::time::rfc3339::option::serialize"
-    )]
-    pub finished_at: Option<Timestamp>,
-    /// From its beginning to its end.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub duration_ms: Option<u64>,
-}
-
-impl From<&Run> for RunView {
-    fn from(run: &Run) -> Self {
-        let (spec, state) = (&run.spec, &run.state);
-        let execution = run.execution();
-        let (blocked_on, finished_at) = match &state.lifecycle {
-            Lifecycle::Blocked { on, .. } => (Some(*on), None),
-            Lifecycle::Ended { finished_at, .. } => (None, Some(*finished_at)),
-            Lifecycle::Queued
-            | Lifecycle::Running { .. }
-            | Lifecycle::Canceling { .. }
-            | Lifecycle::Finalizing { .. } => (None, None),
-        };
-        let ending = if run.status().is_terminal() { run.ending() } else { None };
-        let result = state.reply.result();
-        let started_at = execution.map(|e| e.started_at);
-        let mut metadata = spec.metadata.clone();
-        metadata.extend(state.metadata.clone());
-        Self {
-            id: spec.id.clone(),
-            owner_user_id: spec.owner_user_id.clone(),
-            parent_session_id: spec.parent_session_id.clone(),
-            parent_app_name: spec.parent_app_name.clone(),
-            app_name: spec.app_name.clone(),
-            child_session_id: execution
-                .map(|e| e.child_session_id.clone())
-                .or_else(|| spec.child_session_id.clone()),
-            request_id: execution.map(|e| e.request_id.clone()).or_else(|| spec.request_id.clone()),
-            agent_name: spec.agent_name.clone(),
-            agent_digest: spec.agent_digest.clone(),
-            task: spec.task.clone(),
-            status: run.status(),
-            blocked_on,
-            stop_reason: ending.map(|e| e.stop_reason),
-            partial: ending.is_some_and(|e| e.partial),
-            summary: ending.and_then(|ending| summary(ending, result.as_deref())),
-            result_bytes: state.reply.is_cut().then_some(state.reply.bytes()),
-            truncated: state.reply.is_cut(),
-            result,
-            error: ending.and_then(|e| e.error.clone()),
-            failure: ending.and_then(|e| e.failure.clone()),
-            progress: (state.progress.event_count > 0).then(|| state.progress.clone()),
-            turns: state.turns,
-            attempt: state.failed_attempts + 1,
-            awaits: open_awaits(state),
-            labels: spec.labels.clone(),
-            metadata,
-            parent_run_id: spec.parent_run_id.clone(),
-            root_run_id: spec.root_run_id.clone(),
-            depth: spec.depth,
-            revision: state.head,
-            created_at: spec.created_at,
-            updated_at: state.updated_at,
-            started_at,
-            finished_at,
-            duration_ms: started_at.zip(finished_at).map(|(from, to)| millis(to.since(from))),
-        }
-    }
-}
-
-fn open_awaits(state: &RunState) -> Vec<Await> {
-    match state.lifecycle {
-        Lifecycle::Blocked { .. } => {
-            state.awaits.iter().filter(|one| !one.answered).cloned().collect()
-        }
-        Lifecycle::Queued
-        | Lifecycle::Running { .. }
-        | Lifecycle::Canceling { .. }
-        | Lifecycle::Finalizing { .. }
-        | Lifecycle::Ended { .. } => Vec::new(),
-    }
-}
-
-fn summary(ending: &Ending, result: Option<&str>) -> Option<String> {
-    let text = match ending.status {
-        EndStatus::Completed => result,
-        EndStatus::Failed => ending.error.as_deref().or(result),
-        EndStatus::Canceled => result.or(Some("canceled")),
-    };
-    text.map(|text| first_chars(text, SUMMARY_CHARS_MAX).to_owned())
 }

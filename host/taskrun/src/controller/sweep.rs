@@ -165,6 +165,7 @@ impl Controller {
     pub(super) async fn lease_loop(self) {
         let inner = Arc::clone(&self.0);
         let lease = self.lease();
+        let mut told = false;
         loop {
             tokio::select! {
                 biased;
@@ -172,10 +173,12 @@ impl Controller {
                 () = tokio::time::sleep(lease.look_every()) => {}
             }
             if lease.is_fresh() {
+                told = false;
                 continue;
             }
             let live: Vec<Arc<Live>> = self.live().values().cloned().collect();
-            if !live.is_empty() {
+            // Once, and not with every look while it lasts.
+            if !live.is_empty() && !std::mem::replace(&mut told, true) {
                 tracing::error!(runs = live.len(), "no heartbeat was written; all is stopped");
             }
             for live in live {

@@ -1,0 +1,296 @@
+//! Where an event leads to: status and hold, every pair of place and event written out.
+
+use crate::event::{Event, Recorded};
+use crate::ids::HostId;
+use crate::run::{Ending, Execution, Hold, Lane, Lifecycle, Wait};
+use crate::status::{BlockedOn, StopReason};
+use crate::time::Timestamp;
+
+/// What an event means for the status of a run.
+enum Meaning<'a> {
+    /// The agent's work; changes no status.
+    Work,
+    /// A tool call begins, or something is asked: work that a cancellation forbids.
+    Effect,
+    Queued,
+    Started {
+        host: &'a HostId,
+        session: &'a str,
+        request: &'a str,
+    },
+    Resumed {
+        host: &'a HostId,
+    },
+    Lost {
+        not_before: Timestamp,
+    },
+    Blocked {
+        on: BlockedOn,
+        wait: &'a Wait,
+    },
+    Answered,
+    Unblocked,
+    CancelRequested {
+        by: StopReason,
+        reason: Option<&'a str>,
+    },
+    Finalizing {
+        ending: &'a Ending,
+    },
+    FinalizerStarted,
+    Finished,
+}
+
+fn meaning(event: &Event) -> Meaning<'_> {
+    match event {
+        Event::AssistantChunk { .. }
+        | Event::AssistantMessage { .. }
+        | Event::ToolCallArgsDelta { .. }
+        | Event::ThinkingBlock { .. }
+        | Event::PlannerNote { .. }
+        | Event::Usage { .. }
+        | Event::ToolResult { .. }
+        | Event::ToolCallParked { .. }
+        | Event::ModelAnswered { .. }
+        | Event::ClockRead { .. }
+        | Event::StepRestarted { .. }
+        | Event::ReplayDiverged { .. }
+        | Event::StepFailed { .. }
+        | Event::PolicyDecision { .. }
+        | Event::Log { .. }
+        | Event::PlanDecided { .. }
+        | Event::FinalizeRequested { .. } => Meaning::Work,
+        Event::ToolCallScheduled { .. } | Event::ToolCallRepeated { .. } | Event::Asked { .. } => {
+            Meaning::Effect
+        }
+        Event::Queued { .. } => Meaning::Queued,
+        Event::Started { host, child_session_id, request_id, .. } => {
+            Meaning::Started { host, session: child_session_id, request: request_id }
+        }
+        Event::Resumed { host, .. } => Meaning::Resumed { host },
+        Event::Lost { not_before, .. } => Meaning::Lost { not_before: *not_before },
+        Event::Blocked { on, wait, .. } => Meaning::Blocked { on: *on, wait },
+        Event::Answered { .. } => Meaning::Answered,
+        Event::Unblocked => Meaning::Unblocked,
+        Event::CancelRequested { by, reason } => {
+            Meaning::CancelRequested { by: *by, reason: reason.as_deref() }
+        }
+        Event::Finalizing { ending } => Meaning::Finalizing { ending },
+        Event::FinalizerStarted => Meaning::FinalizerStarted,
+        Event::Finished { .. } => Meaning::Finished,
+    }
+}
+
+/// Where a run stands and who has it.
+pub(super) type Place = (Lifecycle, Hold);
+
+/// The next place; `None` if the event cannot happen. `open` says whether something is asked and
+/// not answered.
+pub(super) fn step((lifecycle, hold): Place, open: bool, recorded: &Recorded) -> Option<Place> {
+    let (meaning, at) = (meaning(&recorded.event), recorded.at);
+    match lifecycle {
+        Lifecycle::Queued => from_queued(&meaning, at),
+        Lifecycle::Running { execution } => from_running(execution, hold, &meaning),
+        Lifecycle::Blocked { execution, on } => from_blocked((execution, on), hold, open, &meaning),
+        Lifecycle::Canceling { execution, by, reason } => {
+            from_canceling((execution, by, reason), hold, &meaning)
+        }
+        Lifecycle::Finalizing { execution, ending, finalizer_began } => {
+            from_finalizing((execution, ending, finalizer_began), hold, &meaning, at)
+        }
+        Lifecycle::Ended { .. } => None,
+    }
+}
+
+fn held_by(host: &HostId) -> Hold {
+    Hold::Host { host: host.clone() }
+}
+
+fn wanted_again(not_before: Timestamp) -> Hold {
+    Hold::Wanted { lane: Lane::Resume, not_before }
+}
+
+/// The same execution in the hands of another host.
+fn moved_to(execution: Execution, host: &HostId) -> Execution {
+    Execution { host: host.clone(), ..execution }
+}
+
+fn from_queued(meaning: &Meaning<'_>, at: Timestamp) -> Option<Place> {
+    match meaning {
+        Meaning::Started { host, session, request } => {
+            let execution = Execution {
+                host: (*host).clone(),
+                child_session_id: (*session).to_owned(),
+                request_id: (*request).to_owned(),
+                started_at: at,
+            };
+            Some((Lifecycle::Running { execution }, held_by(host)))
+        }
+        Meaning::CancelRequested { by, reason } => {
+            let reason = reason.map(str::to_owned);
+            Some((Lifecycle::Canceling { execution: None, by: *by, reason }, Hold::Nobody))
+        }
+        Meaning::Work
+        | Meaning::Effect
+        | Meaning::Queued
+        | Meaning::Resumed { .. }
+        | Meaning::Lost { .. }
+        | Meaning::Blocked { .. }
+        | Meaning::Answered
+        | Meaning::Unblocked
+        | Meaning::Finalizing { .. }
+        | Meaning::FinalizerStarted
+        | Meaning::Finished => None,
+    }
+}
+
+fn from_running(execution: Execution, hold: Hold, meaning: &Meaning<'_>) -> Option<Place> {
+    let held = hold.host().is_some();
+    match meaning {
+        Meaning::Work | Meaning::Effect if held => Some((Lifecycle::Running { execution }, hold)),
+        Meaning::Answered => Some((Lifecycle::Running { execution }, hold)),
+        Meaning::Blocked { on, wait } if held => {
+            let hold = match wait {
+                Wait::Answers { at: None } | Wait::Word => Hold::Nobody,
+                Wait::Answers { at: Some(at) } => wanted_again(*at),
+                Wait::Runs { runs, mode, at } => {
+                    Hold::Runs { runs: runs.clone(), mode: *mode, until: *at }
+                }
+            };
+            Some((Lifecycle::Blocked { execution, on: *on }, hold))
+        }
+        Meaning::Lost { not_before } if held => {
+            Some((Lifecycle::Running { execution }, wanted_again(*not_before)))
+        }
+        Meaning::Resumed { host } if !held => {
+            let execution = moved_to(execution, host);
+            Some((Lifecycle::Running { execution }, held_by(host)))
+        }
+        Meaning::CancelRequested { by, reason } => {
+            let reason = reason.map(str::to_owned);
+            let hold = if held { hold } else { Hold::Nobody };
+            Some((Lifecycle::Canceling { execution: Some(execution), by: *by, reason }, hold))
+        }
+        Meaning::Finalizing { ending } => Some(finalizing(Some(execution), ending, hold)),
+        Meaning::Work
+        | Meaning::Effect
+        | Meaning::Blocked { .. }
+        | Meaning::Lost { .. }
+        | Meaning::Resumed { .. }
+        | Meaning::Queued
+        | Meaning::Started { .. }
+        | Meaning::Unblocked
+        | Meaning::FinalizerStarted
+        | Meaning::Finished => None,
+    }
+}
+
+/// A run that nobody holds is finalized by whoever takes it up.
+fn finalizing(execution: Option<Execution>, ending: &Ending, hold: Hold) -> Place {
+    let hold = if hold.host().is_some() { hold } else { Hold::RESUME };
+    let ending = ending.clone();
+    (Lifecycle::Finalizing { execution, ending, finalizer_began: false }, hold)
+}
+
+fn from_blocked(
+    (execution, on): (Execution, BlockedOn),
+    hold: Hold,
+    open: bool,
+    meaning: &Meaning<'_>,
+) -> Option<Place> {
+    match meaning {
+        Meaning::Answered => {
+            let hold = if open { hold } else { Hold::RESUME };
+            Some((Lifecycle::Blocked { execution, on }, hold))
+        }
+        Meaning::Unblocked => Some((Lifecycle::Blocked { execution, on }, Hold::RESUME)),
+        Meaning::Resumed { host } => {
+            let execution = moved_to(execution, host);
+            Some((Lifecycle::Running { execution }, held_by(host)))
+        }
+        Meaning::CancelRequested { by, reason } => {
+            let reason = reason.map(str::to_owned);
+            let execution = Some(execution);
+            Some((Lifecycle::Canceling { execution, by: *by, reason }, Hold::Nobody))
+        }
+        Meaning::Work
+        | Meaning::Effect
+        | Meaning::Queued
+        | Meaning::Started { .. }
+        | Meaning::Lost { .. }
+        | Meaning::Blocked { .. }
+        | Meaning::Finalizing { .. }
+        | Meaning::FinalizerStarted
+        | Meaning::Finished => None,
+    }
+}
+
+fn from_canceling(
+    (execution, by, reason): (Option<Execution>, StopReason, Option<String>),
+    hold: Hold,
+    meaning: &Meaning<'_>,
+) -> Option<Place> {
+    let held = hold.host().is_some();
+    match meaning {
+        // A call that is on its way out still reports what it did, and begins nothing.
+        Meaning::Work if held => Some((Lifecycle::Canceling { execution, by, reason }, hold)),
+        Meaning::Lost { not_before } if held => {
+            let hold = wanted_again(*not_before);
+            Some((Lifecycle::Canceling { execution, by, reason }, hold))
+        }
+        Meaning::Resumed { host } if !held => {
+            let execution = execution.map(|execution| moved_to(execution, host));
+            Some((Lifecycle::Canceling { execution, by, reason }, held_by(host)))
+        }
+        Meaning::Finalizing { ending } => Some(finalizing(execution, ending, hold)),
+        Meaning::Work
+        | Meaning::Lost { .. }
+        | Meaning::Resumed { .. }
+        | Meaning::Effect
+        | Meaning::Queued
+        | Meaning::Started { .. }
+        | Meaning::Blocked { .. }
+        | Meaning::Answered
+        | Meaning::Unblocked
+        | Meaning::CancelRequested { .. }
+        | Meaning::FinalizerStarted
+        | Meaning::Finished => None,
+    }
+}
+
+fn from_finalizing(
+    (execution, ending, finalizer_began): (Option<Execution>, Ending, bool),
+    hold: Hold,
+    meaning: &Meaning<'_>,
+    at: Timestamp,
+) -> Option<Place> {
+    let held = hold.host().is_some();
+    match meaning {
+        Meaning::Finished => {
+            Some((Lifecycle::Ended { execution, ending, finished_at: at }, Hold::Nobody))
+        }
+        Meaning::FinalizerStarted if held && !finalizer_began => {
+            Some((Lifecycle::Finalizing { execution, ending, finalizer_began: true }, hold))
+        }
+        Meaning::Lost { not_before } if held => {
+            let hold = wanted_again(*not_before);
+            Some((Lifecycle::Finalizing { execution, ending, finalizer_began }, hold))
+        }
+        Meaning::Resumed { host } if !held => {
+            let execution = execution.map(|execution| moved_to(execution, host));
+            Some((Lifecycle::Finalizing { execution, ending, finalizer_began }, held_by(host)))
+        }
+        Meaning::FinalizerStarted
+        | Meaning::Lost { .. }
+        | Meaning::Resumed { .. }
+        | Meaning::Work
+        | Meaning::Effect
+        | Meaning::Queued
+        | Meaning::Started { .. }
+        | Meaning::Blocked { .. }
+        | Meaning::Answered
+        | Meaning::Unblocked
+        | Meaning::CancelRequested { .. }
+        | Meaning::Finalizing { .. } => None,
+    }
+}
