@@ -9,7 +9,7 @@ use taskrun::status::{Status, StopReason};
 use taskrun_engine::{AgentGrants, LoadError};
 use taskrun_tests::engine;
 
-use super::{call, code, evil_house, neighbour_is_served, one_call, output};
+use super::{call, call_by, code, evil_house, neighbour_is_served, one_call, output};
 
 /// Resident bytes of this process.
 fn resident() -> u64 {
@@ -103,12 +103,12 @@ async fn case_10_a_guest_parked_in_a_host_call_meets_its_deadline() {
 async fn case_15_memory_beyond_the_limit_ends_the_call_and_comes_back() {
     let house = evil_house().await;
     // The first round warms pools and caches.
-    assert_eq!(code(&call(&house, "evil/grow", json!({})).await), "memory");
+    assert_eq!(code(&call_by(&house, "patient", "evil/grow", json!({})).await), "memory");
     let before = resident();
     for _ in 0..8 {
-        assert_eq!(code(&call(&house, "evil/grow", json!({})).await), "memory");
+        assert_eq!(code(&call_by(&house, "patient", "evil/grow", json!({})).await), "memory");
     }
-    let run = RunView::from(&house.run("evil", "grow").await);
+    let run = RunView::from(&house.run("patient_evil", "grow").await);
     assert_eq!(run.failure, Some(CallFailure::Memory { limit_bytes: 64 << 20 }));
     assert_eq!(run.stop_reason, Some(StopReason::AgentTrap));
     let grown = resident().saturating_sub(before);
@@ -121,7 +121,7 @@ async fn case_15_memory_beyond_the_limit_ends_the_call_and_comes_back() {
 async fn case_21_a_stack_overflow_ends_the_call() {
     let house = evil_house().await;
     for name in ["evil/overflow", "evil/overflow_in_host_call"] {
-        assert_eq!(code(&call(&house, name, json!({})).await), "stack", "{name}");
+        assert_eq!(code(&call_by(&house, "patient", name, json!({})).await), "stack", "{name}");
         neighbour_is_served(&house).await;
     }
 }
@@ -138,20 +138,20 @@ async fn case_25_a_huge_result_ends_the_call() {
         ("evil/alias_result", json!({ "mib": 8 }), "limit"),
     ];
     for (name, args, reason) in table {
-        let outcome = call(&house, name, args.clone()).await;
+        let outcome = call_by(&house, "patient", name, args.clone()).await;
         assert_eq!(code(&outcome), reason, "{name} {args}: {outcome:?}");
         neighbour_is_served(&house).await;
     }
-    let run = house.run("victim", &one_call("evil/big_result", json!({ "mib": 0 }))).await;
+    let run = house.run("patient", &one_call("evil/big_result", json!({ "mib": 0 }))).await;
     assert_eq!(output(&house, &run).await.result_bytes, 2, "what fits is answered");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_guest_that_breaks_its_contract_fails_with_a_reason() {
     let house = evil_house().await;
-    assert_eq!(code(&call(&house, "evil/lie", json!({})).await), "contract");
-    assert_eq!(code(&call(&house, "evil/unbounded", json!({})).await), "contract");
-    assert_eq!(code(&call(&house, "evil/panic", json!({})).await), "trap");
+    assert_eq!(code(&call_by(&house, "patient", "evil/lie", json!({})).await), "contract");
+    assert_eq!(code(&call_by(&house, "patient", "evil/unbounded", json!({})).await), "contract");
+    assert_eq!(code(&call_by(&house, "patient", "evil/panic", json!({})).await), "trap");
     let table = [
         ("empty-calls", StopReason::PlannerError),
         ("empty-await", StopReason::PlannerError),
@@ -161,7 +161,7 @@ async fn a_guest_that_breaks_its_contract_fails_with_a_reason() {
         ("many-calls", StopReason::AgentTrap),
     ];
     for (task, reason) in table {
-        let run = RunView::from(&house.run("evil", task).await);
+        let run = RunView::from(&house.run("patient_evil", task).await);
         assert_eq!(run.status, Status::Failed, "{task}: {run:?}");
         assert_eq!(run.stop_reason, Some(reason), "{task}: {run:?}");
     }

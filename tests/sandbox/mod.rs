@@ -32,10 +32,10 @@ limits = { call = "500ms", tool_calls = 100 }
 
 [agent.patient]
 component = "components/scripted.wasm"
-tools = ["evil/*"]
+tools = ["evil/*", "honest/*"]
 allow = ["workspace-read: docs/**"]
 deny = ["workspace-write: **"]
-limits = { call = "10m" }
+limits = { call = "10m", tool_calls = 100 }
 
 [agent.talkative]
 component = "components/scripted.wasm"
