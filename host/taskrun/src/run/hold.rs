@@ -100,7 +100,7 @@ pub struct Await {
     pub id: String,
     /// What kind of answer it needs.
     pub on: BlockedOn,
-    /// What is asked; at most [`SUMMARY_CHARS_MAX`] characters.
+    /// What is asked; at most [`super::SUMMARY_CHARS_MAX`] characters.
     pub prompt: String,
     /// Whether it is answered.
     pub answered: bool,
