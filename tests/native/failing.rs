@@ -8,7 +8,7 @@ use taskrun::event::{Recorded, Seq};
 use taskrun::ids::RunId;
 use taskrun::list::{Cursor, ListFilter, Page, Scope};
 use taskrun::ports::store::{
-    Append, Appended, Claim, Created, NewRun, Removal, Removed, Store, StoreError,
+    Append, Appended, Claim, Created, NewRun, Removal, Removed, Store, StoreError, Until,
 };
 use taskrun::run::Run;
 use tokio::sync::watch;
@@ -168,8 +168,8 @@ impl Store for Failing {
         self.inner.read(id, after, limit).await
     }
 
-    async fn changed(&self, id: &RunId, after: Seq) {
-        self.inner.changed(id, after).await;
+    async fn changed(&self, id: &RunId, until: Until) {
+        self.inner.changed(id, until).await;
     }
 
     async fn work(&self) {

@@ -48,9 +48,13 @@ enum Subject {
 /// A subject that somebody waits for; gone when the last one stops waiting.
 struct Watched {
     notify: Arc<Notify>,
+    /// For those who wait for the end of a run only, so that no other change wakes them.
+    end: Arc<Notify>,
     waiters: usize,
     /// Where the journal of a run ends, or the last place of a session.
     head: u64,
+    /// Whether a run has ended, or may have.
+    ended: bool,
     /// How often everybody was told to look for himself.
     roused: u64,
 }
@@ -74,26 +78,30 @@ impl Wakes {
         self.subjects().len()
     }
 
-    /// Says that the journal of a run reaches up to `head`.
-    pub(crate) fn moved(&self, id: &RunId, head: Seq) {
+    /// Says that the journal of a run reaches up to `head`, and whether the run has not ended.
+    pub(crate) fn moved(&self, id: &RunId, head: Seq, open: bool) {
         if self.anybody() {
-            self.grown(&Subject::Run(id.clone()), head);
+            self.grown(&Subject::Run(id.clone()), head, open);
         }
     }
 
     /// Says that the events of a session reach up to `place`.
     pub(crate) fn session_moved(&self, key: &SessionKey, place: u64) {
         if self.anybody() {
-            self.grown(&Subject::Session(key.clone()), place);
+            self.grown(&Subject::Session(key.clone()), place, true);
         }
     }
 
-    fn grown(&self, subject: &Subject, head: u64) {
-        if let Some(watched) = self.subjects().get_mut(subject)
-            && watched.head < head
-        {
-            watched.head = head;
-            watched.notify.notify_waiters();
+    fn grown(&self, subject: &Subject, head: u64, open: bool) {
+        if let Some(watched) = self.subjects().get_mut(subject) {
+            if watched.head < head {
+                watched.head = head;
+                watched.notify.notify_waiters();
+            }
+            if !open && !watched.ended {
+                watched.ended = true;
+                watched.end.notify_waiters();
+            }
         }
     }
 
@@ -136,6 +144,7 @@ impl Wakes {
         for watched in self.subjects().values_mut() {
             watched.roused += 1;
             watched.notify.notify_waiters();
+            watched.end.notify_waiters();
         }
         self.queued();
     }
@@ -176,13 +185,16 @@ impl Wakes {
         let mut subjects = self.subjects();
         let watched = subjects.entry(subject.clone()).or_insert_with(|| Watched {
             notify: Arc::new(Notify::new()),
+            end: Arc::new(Notify::new()),
             waiters: 0,
             head: 0,
+            ended: false,
             roused: 0,
         });
         watched.waiters += 1;
-        let (notify, roused) = (Arc::clone(&watched.notify), watched.roused);
-        Watch { wakes: self, subject, notify, roused }
+        let (notify, end) = (Arc::clone(&watched.notify), Arc::clone(&watched.end));
+        let roused = watched.roused;
+        Watch { wakes: self, subject, notify, end, roused }
     }
 
     /// Returns when there may be work. `rouse` is called once the wait is registered.
@@ -216,27 +228,37 @@ pub(crate) struct Watch<'a> {
     wakes: &'a Wakes,
     subject: Subject,
     notify: Arc<Notify>,
+    end: Arc<Notify>,
     roused: u64,
 }
 
 impl Watch<'_> {
     /// Returns when the subject reaches beyond `after`, or when everybody is to look.
     pub(crate) async fn beyond(&self, after: u64) {
+        self.until(&self.notify, |one| one.head > after).await;
+    }
+
+    /// Returns when the run has ended or may have, or when everybody is to look.
+    pub(crate) async fn ended(&self) {
+        self.until(&self.end, |one| one.ended).await;
+    }
+
+    async fn until(&self, notify: &Notify, reached: impl Fn(&Watched) -> bool) {
         loop {
-            let notified = self.notify.notified();
+            let notified = notify.notified();
             tokio::pin!(notified);
             notified.as_mut().enable();
-            if self.wakes.is_closed() || self.is_beyond(after) {
+            if self.wakes.is_closed() || self.look(&reached) {
                 return;
             }
             notified.await;
         }
     }
 
-    fn is_beyond(&self, after: u64) -> bool {
+    fn look(&self, reached: impl Fn(&Watched) -> bool) -> bool {
         let subjects = self.wakes.subjects();
         let found = subjects.get(&self.subject);
-        found.is_none_or(|one| one.head > after || one.roused > self.roused)
+        found.is_none_or(|one| reached(one) || one.roused > self.roused)
     }
 }
 

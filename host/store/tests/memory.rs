@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use common::*;
-use taskrun::ports::store::{Append, Claim, Sessions, Store};
+use taskrun::ports::store::{Append, Claim, Sessions, Store, Until};
 use taskrun::run::{RunSpec, WaitMode};
 use taskrun_store::MemoryStore;
 
@@ -17,7 +17,7 @@ async fn a_waiter_sleeps_while_other_runs_move_and_is_forgotten_when_it_gives_up
     let run = create(&store, spec("r")).await;
     let mut context = Context::from_waker(Waker::noop());
     {
-        let mut waiting = pin!(store.changed(run.id(), 1));
+        let mut waiting = pin!(store.changed(run.id(), Until::Beyond(1)));
         assert_eq!(waiting.as_mut().poll(&mut context), Poll::Pending);
         assert_eq!(store.watched(), 1);
         create(&store, spec("other")).await;
@@ -27,10 +27,24 @@ async fn a_waiter_sleeps_while_other_runs_move_and_is_forgotten_when_it_gives_up
     }
     assert_eq!(store.watched(), 0);
     {
-        let mut waiting = pin!(store.changed(run.id(), 2));
+        let mut waiting = pin!(store.changed(run.id(), Until::Beyond(2)));
         assert_eq!(waiting.as_mut().poll(&mut context), Poll::Pending);
     }
     assert_eq!(store.watched(), 0);
+}
+
+#[tokio::test]
+async fn a_waiter_for_the_end_sleeps_through_the_way_there() {
+    let store = MemoryStore::new();
+    let run = create(&store, spec("r")).await;
+    let mut context = Context::from_waker(Waker::noop());
+    let mut waiting = pin!(store.changed(run.id(), Until::Ended));
+    assert_eq!(waiting.as_mut().poll(&mut context), Poll::Pending);
+    let canceling = next(&run, 50, 2_000, vec![cancel()]);
+    store.append(canceling.clone()).await.expect("appends");
+    assert_eq!(waiting.as_mut().poll(&mut context), Poll::Pending);
+    store.append(next(&canceling.run, 60, 2_000, end())).await.expect("appends");
+    assert_eq!(waiting.as_mut().poll(&mut context), Poll::Ready(()));
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use common::*;
 use taskrun::list::{ListFilter, Scope};
 use taskrun::machine;
 use taskrun::ports::store::{
-    Appended, Claim, Hosts, Removal, SessionEvent, Sessions, Store, StoreError,
+    Appended, Claim, Hosts, Removal, SessionEvent, Sessions, Store, StoreError, Until,
 };
 use taskrun::run::{Run, Wait};
 use taskrun::time::{Clock, SystemClock, Timestamp};
@@ -203,7 +203,7 @@ async fn a_closed_store_says_so() {
     let (theirs, id) = (Arc::clone(&store), run.id().clone());
     let waiter = tokio::spawn(async move {
         while theirs.get(&id).await.is_ok() {
-            theirs.changed(&id, 1).await;
+            theirs.changed(&id, Until::Beyond(1)).await;
         }
     });
     spin_until_async(|| store.stats().watched == 1).await;
@@ -240,7 +240,7 @@ async fn a_write_of_another_process_wakes_whoever_waits_for_that_run() {
     let waiter = tokio::spawn(async move {
         let mut seen = 1;
         while seen < 4 {
-            reader.changed(&id, seen).await;
+            reader.changed(&id, Until::Beyond(seen)).await;
             seen += reader.read(&id, seen, 100).await.expect("reads").len() as u64;
         }
     });

@@ -10,6 +10,7 @@ use taskrun::ids::{HostId, RunId};
 use taskrun::list::{Cursor, ListFilter, Page, Scope};
 use taskrun::ports::store::{
     Append, Appended, Claim, Created, Host, Hosts, NewRun, Removal, Removed, Store, StoreError,
+    Until,
 };
 use taskrun::run::Run;
 use taskrun_store::MemoryStore;
@@ -177,9 +178,9 @@ impl Store for Process {
         self.memory.read(id, after, limit).await
     }
 
-    async fn changed(&self, id: &RunId, after: Seq) {
+    async fn changed(&self, id: &RunId, until: Until) {
         self.alive().await;
-        self.memory.changed(id, after).await;
+        self.memory.changed(id, until).await;
     }
 
     async fn work(&self) {

@@ -12,7 +12,7 @@ use taskrun::event::{Recorded, Seq};
 use taskrun::ids::RunId;
 use taskrun::list::{Cursor, ListFilter, Page, Scope};
 use taskrun::ports::store::{
-    Append, Appended, Claim, Created, NewRun, Removal, Removed, Store, StoreError,
+    Append, Appended, Claim, Created, NewRun, Removal, Removed, Store, StoreError, Until,
 };
 use taskrun::run::Run;
 
@@ -140,8 +140,8 @@ impl Store for Crashing {
         self.store.read(id, after, limit).await
     }
 
-    async fn changed(&self, id: &RunId, after: Seq) {
-        self.store.changed(id, after).await;
+    async fn changed(&self, id: &RunId, until: Until) {
+        self.store.changed(id, until).await;
     }
 
     async fn work(&self) {

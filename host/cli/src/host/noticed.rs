@@ -9,7 +9,7 @@ use taskrun::event::{Recorded, Seq};
 use taskrun::ids::RunId;
 use taskrun::list::{Cursor, ListFilter, Page, Scope};
 use taskrun::ports::store::{
-    Append, Appended, Claim, Created, NewRun, Removal, Removed, Store, StoreError,
+    Append, Appended, Claim, Created, NewRun, Removal, Removed, Store, StoreError, Until,
 };
 use taskrun::run::Run;
 use taskrun::time::{Clock, millis};
@@ -80,8 +80,8 @@ impl Store for Noticed {
         self.store.read(id, after, limit).await
     }
 
-    async fn changed(&self, id: &RunId, after: Seq) {
-        self.store.changed(id, after).await;
+    async fn changed(&self, id: &RunId, until: Until) {
+        self.store.changed(id, until).await;
     }
 
     async fn work(&self) {

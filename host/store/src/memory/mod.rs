@@ -16,7 +16,7 @@ use taskrun::ids::{HostId, RunId};
 use taskrun::list::{Cursor, ListFilter, Page, Scope};
 use taskrun::ports::store::{
     Append, Appended, Claim, Created, Host, Hosts, NewRun, Removal, Removed, Session, SessionEvent,
-    SessionKey, Sessions, Store, StoreError,
+    SessionKey, Sessions, Store, StoreError, Until,
 };
 use taskrun::run::{Run, RunSpec};
 use taskrun::time::Timestamp;
@@ -73,9 +73,9 @@ impl MemoryStore {
     }
 
     /// Wakes those who wait for a run or its session.
-    fn tell(&self, spec: &RunSpec, head: Seq, place: u64) {
+    fn tell(&self, spec: &RunSpec, head: Seq, open: bool, place: u64) {
         if self.wakes.anybody() {
-            self.wakes.moved(&spec.id, head);
+            self.wakes.moved(&spec.id, head, open);
             self.wakes.session_moved(&door::session_of(spec), place);
         }
     }
@@ -92,9 +92,10 @@ impl Store for MemoryStore {
     async fn create(&self, new: NewRun) -> Result<Created, StoreError> {
         door::check_new(&new);
         let (spec, head) = (Arc::clone(&new.run.spec), new.run.state.head);
+        let open = !new.run.status().is_terminal();
         let (created, place, stirred) = self.change(|state| state.create(new));
         if matches!(created, Created::New) {
-            self.tell(&spec, head, place);
+            self.tell(&spec, head, open, place);
         }
         if stirred {
             self.wakes.queued();
@@ -105,9 +106,10 @@ impl Store for MemoryStore {
     async fn append(&self, append: Append) -> Result<Appended, StoreError> {
         door::check_append(&append);
         let (spec, head) = (Arc::clone(&append.run.spec), append.run.state.head);
+        let open = !append.run.status().is_terminal();
         let (appended, place, stirred) = self.change(|state| state.append(append));
         if appended == Appended::Done {
-            self.tell(&spec, head, place);
+            self.tell(&spec, head, open, place);
         }
         if stirred {
             self.wakes.queued();
@@ -119,7 +121,7 @@ impl Store for MemoryStore {
         let before = self.wakes.before_claim();
         let (runs, place, stirred) = self.change(|state| state.claim(&claim));
         for run in &runs {
-            self.tell(&run.spec, run.state.head, place);
+            self.tell(&run.spec, run.state.head, true, place);
         }
         if runs.len() < claim.limit {
             self.wakes.drained(before);
@@ -154,11 +156,21 @@ impl Store for MemoryStore {
         Ok(events.filter(|recorded| recorded.seq > after).take(limit).cloned().collect())
     }
 
-    async fn changed(&self, id: &RunId, after: Seq) {
+    async fn changed(&self, id: &RunId, until: Until) {
         let watch = self.wakes.watch(id);
-        let head = self.lock().runs.get(id).map_or(0, |entry| entry.run.state.head);
-        if head <= after {
-            watch.beyond(after).await;
+        let (head, open) = {
+            let state = self.lock();
+            let run = state.runs.get(id).map(|entry| &entry.run);
+            (
+                run.map_or(0, |run| run.state.head),
+                run.is_some_and(|run| !run.status().is_terminal()),
+            )
+        };
+        match until {
+            Until::Beyond(after) if head <= after => watch.beyond(after).await,
+            Until::Ended if open => watch.ended().await,
+            // The caller is to find out for himself.
+            Until::Beyond(_) | Until::Ended => {}
         }
     }
 

@@ -32,7 +32,7 @@ use taskrun::ids::{HostId, RunId};
 use taskrun::list::{Cursor, ListFilter, Page, Scope};
 use taskrun::ports::store::{
     Append, Appended, Claim, Created, Host, Hosts, NewRun, Removal, Removed, Session, SessionEvent,
-    SessionKey, Sessions, Store, StoreError,
+    SessionKey, Sessions, Store, StoreError, Until,
 };
 use taskrun::run::Run;
 use taskrun::time::Timestamp;
@@ -275,14 +275,21 @@ impl Store for SqliteStore {
         self.readers.read(read).await
     }
 
-    async fn changed(&self, id: &RunId, after: Seq) {
+    async fn changed(&self, id: &RunId, until: Until) {
         let watch = self.wakes.watch(id);
         self.watcher.wake();
         let wanted = id.clone();
-        match self.readers.read(move |db| row::head(db, &wanted)).await {
-            Ok(head) if head <= after => watch.beyond(after).await,
+        let reached = move |db: &Connection| match until {
+            Until::Beyond(after) => Ok(row::head(db, &wanted)? > after),
+            Until::Ended => row::ended(db, &wanted),
+        };
+        match self.readers.read(reached).await {
+            Ok(false) => match until {
+                Until::Beyond(after) => watch.beyond(after).await,
+                Until::Ended => watch.ended().await,
+            },
             // The caller is to find out for himself.
-            Ok(_) | Err(_) => {}
+            Ok(true) | Err(_) => {}
         }
     }
 
@@ -301,7 +308,7 @@ fn tell<T>(wakes: &Wakes, told: &Told<T>, runs: &[Run], events: usize) {
     if told.place > 0 {
         if wakes.anybody() {
             for run in runs {
-                wakes.moved(run.id(), run.state.head);
+                wakes.moved(run.id(), run.state.head, !run.status().is_terminal());
                 wakes.session_moved(&door::session_of(&run.spec), told.place);
             }
         }

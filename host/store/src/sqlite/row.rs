@@ -182,6 +182,13 @@ pub(crate) fn head(db: &Connection, id: &RunId) -> Result<Seq, Fault> {
     Ok(head.map_or(0, unbits))
 }
 
+/// Whether a run has ended, or is not there.
+pub(crate) fn ended(db: &Connection, id: &RunId) -> Result<bool, Fault> {
+    let mut sql = db.prepare_cached("SELECT status >= 5 FROM runs WHERE id = ?1")?;
+    let ended: Option<bool> = sql.query_row([id.as_str()], |row| row.get(0)).optional()?;
+    Ok(ended.unwrap_or(true))
+}
+
 /// A part of a journal; `None` if there is no such run.
 pub(crate) fn events(
     db: &Connection,

@@ -154,7 +154,7 @@ impl Shared {
         let mut sql = db.prepare_cached(
             // By the places: the other index has the order of the groups, and would be walked from
             // its beginning to its end.
-            "SELECT r.id, r.tenant, r.session, max(e.seq), max(e.pos) FROM events e NOT INDEXED
+            "SELECT r.id, r.tenant, r.session, max(e.seq), max(e.pos), r.status < 5 FROM events e NOT INDEXED
              CROSS JOIN runs r ON r.no = e.run WHERE e.pos > ?1 GROUP BY e.run",
         )?;
         let mut rows = sql.query([after])?;
@@ -165,7 +165,7 @@ impl Shared {
             let (head, position): (i64, i64) = (row.get(3)?, row.get(4)?);
             last = last.max(position);
             if let Ok(id) = RunId::new(&id) {
-                self.wakes.moved(&id, unbits(head));
+                self.wakes.moved(&id, unbits(head), row.get(5)?);
             }
             self.wakes.session_moved(&key, unbits(position));
         }

@@ -22,7 +22,7 @@ use taskrun::list::{Cursor, ListFilter, Scope};
 use taskrun::machine;
 use taskrun::ports::store::{
     Admission, Append, Appended, Claim, Created, Full, Host, LEASE, NewRun, Removal, Removed,
-    Session, SessionEvent, SessionKey,
+    Session, SessionEvent, SessionKey, Until,
 };
 use taskrun::run::{Ending, Run, RunSpec, Wait, WaitMode};
 use taskrun::status::{Status, StopReason};
@@ -72,6 +72,7 @@ promises!(
     a_run_that_was_cancelled_in_the_queue_is_not_claimed,
     a_waiter_wakes_when_its_run_moves,
     a_waiter_for_the_past_does_not_wait,
+    a_waiter_wakes_when_its_run_ends,
     work_wakes_when_a_run_is_queued,
     what_resumes_is_taken_before_what_never_began,
     a_run_is_not_taken_before_its_time,

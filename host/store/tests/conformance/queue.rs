@@ -86,7 +86,7 @@ pub(crate) async fn a_waiter_wakes_when_its_run_moves(f: &Fixture) {
     let waiter = tokio::spawn(async move {
         let mut seen = 1;
         while seen < 4 {
-            store.changed(&id, seen).await;
+            store.changed(&id, Until::Beyond(seen)).await;
             let events = store.read(&id, seen, 100).await.expect("reads");
             seen += events.len() as u64;
         }
@@ -98,7 +98,26 @@ pub(crate) async fn a_waiter_wakes_when_its_run_moves(f: &Fixture) {
 
 pub(crate) async fn a_waiter_for_the_past_does_not_wait(f: &Fixture) {
     let run = create(&*f.store, spec("r")).await;
-    within(f.store.changed(run.id(), 0)).await;
+    within(f.store.changed(run.id(), Until::Beyond(0))).await;
+    append_all(&*f.store, run.clone()).await;
+    within(f.store.changed(run.id(), Until::Ended)).await;
+    within(f.store.changed(&run_id("nobody"), Until::Ended)).await;
+}
+
+pub(crate) async fn a_waiter_wakes_when_its_run_ends(f: &Fixture) {
+    let run = create(&*f.store, spec("r")).await;
+    let (store, id) = (Arc::clone(&f.store), run.id().clone());
+    let waiter = tokio::spawn(async move {
+        loop {
+            let run = store.get(&id).await.expect("gets").expect("is there");
+            if run.status().is_terminal() {
+                return run;
+            }
+            store.changed(&id, Until::Ended).await;
+        }
+    });
+    let run = append_all(&*f.store, run).await;
+    assert_eq!(within(waiter).await.expect("no panic"), run);
 }
 
 pub(crate) async fn work_wakes_when_a_run_is_queued(f: &Fixture) {

@@ -6,6 +6,7 @@ use crate::event::{Recorded, Seq};
 use crate::ids::RunId;
 use crate::list::{ListFilter, PAGE_MAX, Scope};
 use crate::message::Usage;
+use crate::ports::store::Until;
 use crate::run::Run;
 
 /// Events read at once.
@@ -59,7 +60,8 @@ impl Controller {
             if !events.is_empty() || run.status().is_terminal() {
                 return Ok(events);
             }
-            self.0.parts.store.changed(run.id(), after.min(run.state.head)).await;
+            let until = Until::Beyond(after.min(run.state.head));
+            self.0.parts.store.changed(run.id(), until).await;
         }
     }
 

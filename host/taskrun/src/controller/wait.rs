@@ -8,6 +8,7 @@ use futures::stream::FuturesUnordered;
 use super::Controller;
 use crate::error::ControllerError;
 use crate::list::Scope;
+use crate::ports::store::Until;
 use crate::run::{Run, WaitMode};
 
 /// Most runs that are waited for at once.
@@ -37,7 +38,8 @@ impl Controller {
         id: &str,
         timeout: Option<Duration>,
     ) -> Result<Waited, ControllerError> {
-        self.wait_for(scope, id, timeout, |run| run.status().is_terminal()).await
+        let open = |run: &Run| (!run.status().is_terminal()).then_some(Until::Ended);
+        self.wait_while(scope, id, timeout, open).await
     }
 
     /// Waits until `reached` says yes of the run, which it is asked after every change.
@@ -54,24 +56,35 @@ impl Controller {
         timeout: Option<Duration>,
         reached: impl Fn(&Run) -> bool + Send,
     ) -> Result<Waited, ControllerError> {
+        let wanting = move |run: &Run| (!reached(run)).then_some(Until::Beyond(run.state.head));
+        self.wait_while(scope, id, timeout, wanting).await
+    }
+
+    /// Waits as long as there is something to wait for.
+    async fn wait_while(
+        &self,
+        scope: &Scope,
+        id: &str,
+        timeout: Option<Duration>,
+        wanting: impl Fn(&Run) -> Option<Until> + Send,
+    ) -> Result<Waited, ControllerError> {
         let time_is_up = self.0.parts.clock.sleep(self.longest(timeout));
         tokio::pin!(time_is_up);
         loop {
             let run = self.get(scope, id).await?;
-            if reached(&run) {
+            let Some(until) = wanting(&run) else {
                 return Ok(Waited { run, timed_out: false });
-            }
+            };
             // An ended run changes no more: whoever waits for anything else of it waits in vain.
             if timeout == Some(Duration::ZERO) || run.status().is_terminal() {
                 return Ok(Waited { run, timed_out: true });
             }
-            let head = run.state.head;
             tokio::select! {
                 biased;
-                () = self.0.parts.store.changed(run.id(), head) => {}
+                () = self.0.parts.store.changed(run.id(), until) => {}
                 () = &mut time_is_up => {
                     let run = self.get(scope, id).await?;
-                    let timed_out = !reached(&run);
+                    let timed_out = wanting(&run).is_some();
                     return Ok(Waited { run, timed_out });
                 }
             }

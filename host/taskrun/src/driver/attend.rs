@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::{Driver, Halt};
 use crate::ports::call::{CallFailure, Durable, StopCause};
+use crate::ports::store::Until;
 
 /// How long events of a running call are gathered before they are written together.
 const FLUSH: Duration = Duration::from_millis(50);
@@ -52,7 +53,7 @@ impl Driver {
             };
             let others = async {
                 tokio::time::sleep(LISTEN_AFTER).await;
-                store.changed(&id, head).await;
+                store.changed(&id, Until::Beyond(head)).await;
             };
             tokio::pin!(flush, others);
             loop {

@@ -77,12 +77,12 @@ pub trait Store: Send + Sync {
     async fn read(&self, id: &RunId, after: Seq, limit: usize)
     -> Result<Vec<Recorded>, StoreError>;
 
-    /// Returns when the journal of `id` may reach beyond position `after`, whichever process
-    /// wrote to it. May return early; never later than a second after the fact.
+    /// Returns when what is waited for may be so of the run `id`, whichever process wrote to its
+    /// journal. May return early; never later than a second after the fact.
     ///
     /// # Cancel safety
     /// Dropping the future gives up the wait.
-    async fn changed(&self, id: &RunId, after: Seq);
+    async fn changed(&self, id: &RunId, until: Until);
 
     /// Returns when there may be wanted runs, whichever process made them so, or when the time of
     /// one has come. May return early; never later than a second after the fact.
@@ -310,6 +310,15 @@ pub enum Appended {
     Missing,
     /// The run would wait for runs one of which waits for it, or for itself.
     Cycle,
+}
+
+/// What of a run is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// Its journal reaches beyond this position.
+    Beyond(Seq),
+    /// It has ended. Whoever waits for that alone is not woken by the way there.
+    Ended,
 }
 
 /// A wish for work.
