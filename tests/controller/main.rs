@@ -12,6 +12,7 @@ mod gc;
 mod interrupted;
 mod lease;
 mod list;
+mod ls_caps;
 mod model;
 mod observe;
 mod retry;

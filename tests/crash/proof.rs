@@ -120,7 +120,7 @@ fn canceled() -> Event {
 
 fn result(id: &str) -> Event {
     let output = ToolOutput::plain("tool/call", id, "{}", ToolOutcome::Value("1".to_owned()));
-    Event::ToolResult { output: Box::new(output), duration_ms: 1 }
+    Event::ToolResult { output: Box::new(output), duration_ms: 1, refused: None }
 }
 
 fn finished() -> Event {

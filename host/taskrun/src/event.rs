@@ -131,6 +131,9 @@ pub enum Event {
         output: Box<ToolOutput>,
         /// How long it took.
         duration_ms: u64,
+        /// Why the host did not have it executed, or not to its end, where that is so.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        refused: Option<Refusal>,
     },
     /// A tool call that a dead host left without a result begins again, under the same id.
     ToolCallRepeated {
@@ -286,6 +289,24 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         finalizer_error: Option<String>,
     },
+}
+
+/// Why the host answers a tool call itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Refusal {
+    /// The agent has no tool of that name.
+    Unavailable,
+    /// The arguments do not fit the tool's schema.
+    Arguments,
+    /// No calls were left.
+    Cap,
+    /// The policy does not allow it.
+    Denied,
+    /// The end of the run overtook it.
+    Finalized,
+    /// Its host died.
+    Interrupted,
 }
 
 /// What a tool call waits for.

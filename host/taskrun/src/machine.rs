@@ -62,6 +62,7 @@ pub fn begin(recorded: &Recorded) -> Result<Run, IllegalBeginning> {
             reply: Reply::default(),
             turns: 0,
             tool_calls: 0,
+            failures: crate::run::Failures::default(),
             metadata: crate::message::Labels::new(),
         },
     })
@@ -100,6 +101,7 @@ pub fn apply(mut state: RunState, recorded: &Recorded) -> Result<RunState, Illeg
 fn count(state: &mut RunState, recorded: &Recorded) -> bool {
     state.progress.count(recorded);
     state.reply.count(&recorded.event);
+    state.failures.push(&recorded.event);
     count_step_usage(state, &recorded.event);
     match &recorded.event {
         Event::Started { epoch, .. } | Event::Resumed { epoch, .. } | Event::Lost { epoch, .. } => {

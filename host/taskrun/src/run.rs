@@ -1,5 +1,6 @@
 //! What a run is: what was asked for, how it stands, and how that is shown.
 
+mod failures;
 mod hold;
 mod view;
 
@@ -16,6 +17,7 @@ use crate::progress::{Progress, Reply};
 use crate::status::{BlockedOn, Status, StopReason};
 use crate::time::Timestamp;
 
+pub use failures::{Failures, MISTAKES_IN_A_ROW_MAX, REFUSED_BATCHES_MAX};
 pub use hold::{Await, Hold, Lane, Wait, WaitMode};
 pub use view::RunView;
 
@@ -281,6 +283,9 @@ pub struct RunState {
     pub turns: u32,
     /// Tool calls that began.
     pub tool_calls: u32,
+    /// Tool calls that failed in a row.
+    #[serde(default, skip_serializing_if = "Failures::none")]
+    pub failures: Failures,
     /// Metadata that a finalizer added.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     pub metadata: Labels,

@@ -44,7 +44,7 @@ pub(super) fn detail(event: &Event) -> String {
         Event::PlannerNote { text, .. } => text.clone(),
         Event::Usage { usage } => human::count(usage.total_tokens, "token"),
         Event::ToolCallScheduled { name, payload, .. } => format!("{name} {payload}"),
-        Event::ToolResult { output, duration_ms } => {
+        Event::ToolResult { output, duration_ms, .. } => {
             let took = human::duration(Duration::from_millis(*duration_ms));
             match &output.outcome {
                 ToolOutcome::Value(value) => format!("{} in {took}: {value}", output.name),

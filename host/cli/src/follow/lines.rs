@@ -86,7 +86,7 @@ impl Lines {
             Event::PlannerNote { text, .. } => {
                 note(with(DIM, &format!("· {}", excerpt(text, ERROR_CHARS_MAX))))
             }
-            Event::ToolResult { output, duration_ms } => note(call_line(output, *duration_ms)),
+            Event::ToolResult { output, duration_ms, .. } => note(call_line(output, *duration_ms)),
             Event::PolicyDecision { capability, subject, rule } => {
                 note(refusal(capability, subject, rule))
             }

@@ -8,7 +8,7 @@ use futures::stream::FuturesUnordered;
 
 use super::{Driver, Halt, is_given_back};
 use crate::agents::{Agent, AgentTool};
-use crate::event::{Event, Parked};
+use crate::event::{Event, Parked, Refusal};
 use crate::message::{Labels, LogLevel, RetryHint, RetryReason, ToolError};
 use crate::ports::call::{
     CallFailure, CallScope, CallScopeParts, Remaining, ScopeLimits, StopCause,
@@ -49,7 +49,7 @@ impl Driver {
                     pending.push(scheduled(&request, tool));
                     admitted.push((request, tool));
                 }
-                Err(failure) => pending.push(refused(&request, failure)),
+                Err((refusal, failure)) => pending.push(refused(&request, refusal, failure)),
             }
         }
         self.write(pending).await?;
@@ -130,7 +130,7 @@ impl Driver {
             },
         };
         let output = Box::new(output(tool, request, answer));
-        vec![Event::ToolResult { output, duration_ms: millis(took) }]
+        vec![Event::ToolResult { output, duration_ms: millis(took), refused: None }]
     }
 
     /// What is recorded of a call that waits.
@@ -213,7 +213,7 @@ fn admit<'a>(
     agent: &'a Agent,
     request: &ToolRequest,
     left: u32,
-) -> Result<&'a AgentTool, ToolFailure> {
+) -> Result<&'a AgentTool, (Refusal, ToolFailure)> {
     let Some(tool) = agent.tools.get(&request.name) else {
         let mut hint = RetryHint::new(RetryReason::ToolUnavailable, &request.name);
         hint.prior_input = Some(request.payload.clone());
@@ -224,13 +224,15 @@ fn admit<'a>(
         });
         let text = format!("tool not available: {}", request.name);
         let error = ToolError::coded("tool-unavailable", text);
-        return Err(ToolFailure { error, retry_hint: Some(Box::new(hint)) });
+        let failure = ToolFailure { error, retry_hint: Some(Box::new(hint)) };
+        return Err((Refusal::Unavailable, failure));
     };
     if left == 0 {
         let text = "skipped: cap: no tool calls are left in this run";
-        return Err(ToolFailure { error: ToolError::coded("cap", text), retry_hint: None });
+        let failure = ToolFailure { error: ToolError::coded("cap", text), retry_hint: None };
+        return Err((Refusal::Cap, failure));
     }
-    tool.check(&request.payload)?;
+    tool.check(&request.payload).map_err(|failure| (Refusal::Arguments, failure))?;
     Ok(tool)
 }
 
@@ -244,18 +246,18 @@ fn scheduled(request: &ToolRequest, tool: &AgentTool) -> Event {
     }
 }
 
-fn refused(request: &ToolRequest, failure: ToolFailure) -> Event {
+fn refused(request: &ToolRequest, refusal: Refusal, failure: ToolFailure) -> Event {
     let call = super::step::tool_use(request);
     let outcome = ToolOutcome::Failure(failure);
     let output = ToolOutput::plain(&call.name, &call.tool_call_id, &call.payload, outcome);
-    Event::ToolResult { output: Box::new(output), duration_ms: 0 }
+    Event::ToolResult { output: Box::new(output), duration_ms: 0, refused: Some(refusal) }
 }
 
 /// Answers calls that the end of the run overtakes, so that the conversation stays whole.
 pub(super) fn refuse_all(pending: &mut Vec<Event>, requests: &[ToolRequest]) {
     pending.extend(requests.iter().map(|request| {
         let error = ToolError::coded("finalized", FINALIZED);
-        refused(request, ToolFailure { error, retry_hint: None })
+        refused(request, Refusal::Finalized, ToolFailure { error, retry_hint: None })
     }));
 }
 

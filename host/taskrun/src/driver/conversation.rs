@@ -269,7 +269,7 @@ mod tests {
             bounds: None,
             telemetry: None,
         });
-        Event::ToolResult { output, duration_ms: 0 }
+        Event::ToolResult { output, duration_ms: 0, refused: None }
     }
 
     fn value(bytes: usize) -> ToolOutcome {

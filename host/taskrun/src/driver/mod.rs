@@ -238,10 +238,10 @@ impl Driver {
                     self.write(pending).await?;
                 }
                 Decision::ToolCalls(requests) => {
-                    if self.tool_calls_left() == Some(0) {
+                    if let Some(reason) = self.cap_before_calls() {
                         calls::refuse_all(&mut pending, &requests);
                         self.write(pending).await?;
-                        return self.finalize(TerminationReason::ToolCap).await;
+                        return self.finalize(reason).await;
                     }
                     self.execute(pending, requests).await?;
                 }
@@ -265,10 +265,25 @@ impl Driver {
         if budget.tokens.is_some_and(|tokens| run.progress.total_tokens >= tokens) {
             return Some(TerminationReason::TokenCap);
         }
-        if budget.wall.is_some_and(|wall| self.ran() >= wall) {
+        if self.is_out_of_time() {
             return Some(TerminationReason::TimeBudget);
         }
+        if run.failures.are_too_many(Some(self.agent.limits.tool_failures)) {
+            return Some(TerminationReason::FailureCap);
+        }
         None
+    }
+
+    /// The limit that forbids to execute what was just decided.
+    fn cap_before_calls(&self) -> Option<TerminationReason> {
+        if self.tool_calls_left() == Some(0) {
+            return Some(TerminationReason::ToolCap);
+        }
+        self.is_out_of_time().then_some(TerminationReason::TimeBudget)
+    }
+
+    fn is_out_of_time(&self) -> bool {
+        self.agent.budget.wall.is_some_and(|wall| self.ran() >= wall)
     }
 
     fn tool_calls_left(&self) -> Option<u32> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::work::Call;
 use super::{Driver, End, Halt, calls};
 use crate::agents::{AgentTool, Interrupted};
-use crate::event::{Event, Parked};
+use crate::event::{Event, Parked, Refusal};
 use crate::machine::decide::Outcome;
 use crate::message::ToolError;
 use crate::ports::planner::{AwaitItem, ToolRequest};
@@ -26,6 +26,8 @@ const CUT_OFF: &str = "the host died while this call was under way; whether it t
 enum Next {
     /// It has its result.
     Result(ToolOutcome),
+    /// It was cut off and is not to be repeated.
+    CutOff(ToolOutcome),
     /// It begins again.
     Repeat,
     /// Whether it may begin again is to be asked.
@@ -48,7 +50,11 @@ impl Driver {
             for call in self.work.open_calls() {
                 let tool = agent.tools.get(&call.request.name);
                 match self.next(call, tool).await? {
-                    Next::Result(outcome) => events.push(result(&call.request, outcome)),
+                    Next::Result(outcome) => events.push(result(&call.request, outcome, None)),
+                    Next::CutOff(outcome) => {
+                        let why = Some(Refusal::Interrupted);
+                        events.push(result(&call.request, outcome, why));
+                    }
                     Next::Repeat => {
                         events.push(Event::ToolCallRepeated {
                             tool_call_id: call.id().to_owned(),
@@ -107,7 +113,7 @@ impl Driver {
         let id = repeat_id(call);
         let Some(tool) = tool.filter(|_| call.attempts > 0) else {
             let text = "skipped: the run was interrupted before the call began";
-            return Next::Result(failure("interrupted", text));
+            return Next::CutOff(failure("interrupted", text));
         };
         if call.idempotent {
             return Next::Repeat;
@@ -119,7 +125,7 @@ impl Driver {
             }
             (Interrupted::Ask, None) => Next::Ask(Box::new(confirmation(id, &call.request))),
             (Interrupted::Fail, _) | (Interrupted::Ask, Some(_)) => {
-                Next::Result(failure("interrupted", CUT_OFF))
+                Next::CutOff(failure("interrupted", CUT_OFF))
             }
         }
     }
@@ -201,7 +207,7 @@ impl Driver {
             self.work.open_calls().find(|call| matches!(call.parked, Some(Parked::Runs { .. })));
         let Some(call) = first else { return Ok(()) };
         let text = "invalid: cycle: one of the runs waits for this one";
-        let event = result(&call.request, failure("cycle", text));
+        let event = result(&call.request, failure("cycle", text), None);
         self.write(vec![event]).await
     }
 
@@ -250,10 +256,10 @@ fn is_visible(run: &Run, spec: &crate::run::RunSpec) -> bool {
     run.spec.tenant == spec.tenant && run.spec.owner_user_id == spec.owner_user_id
 }
 
-fn result(request: &ToolRequest, outcome: ToolOutcome) -> Event {
+fn result(request: &ToolRequest, outcome: ToolOutcome, refused: Option<Refusal>) -> Event {
     let id = request.tool_call_id.as_deref().unwrap_or_default();
     let output = ToolOutput::plain(&request.name, id, &request.payload, outcome);
-    Event::ToolResult { output: Box::new(output), duration_ms: 0 }
+    Event::ToolResult { output: Box::new(output), duration_ms: 0, refused }
 }
 
 fn failure(code: &str, text: &str) -> ToolOutcome {

@@ -58,6 +58,11 @@ pub const HOST_CALL_BYTES_DEFAULT: u64 = 8 * MIB;
 /// more.
 pub const HOST_CALL_BYTES_MAX: u64 = MEMORY_BYTES_MAX;
 
+/// Tool calls that may fail in a row unless the policy says otherwise.
+pub const TOOL_FAILURES_DEFAULT: u32 = 8;
+/// Most of them that a policy can allow: as many calls as a run can make.
+pub const TOOL_FAILURES_MAX: u32 = TOOL_CALLS_MAX;
+
 /// Events that a component may emit in one call, unless the policy says otherwise.
 pub const EVENTS_DEFAULT: u32 = 10_000;
 /// Most events of one call: each is a row that every watcher of the run gets.
@@ -96,6 +101,9 @@ pub struct Limits {
     /// Tool calls of a run. `tool_calls`; see [`TOOL_CALLS_DEFAULT`]. Always `Some` for an
     /// agent, always `None` for a tool, which makes none.
     pub tool_calls: Option<u32>,
+    /// Tool calls that may fail in a row before the run is ended. `tool_failures`; see
+    /// [`TOOL_FAILURES_DEFAULT`]. Of no meaning for a tool.
+    pub tool_failures: u32,
     /// A tool's result or a planner's decision, as JSON. `result`; see [`RESULT_BYTES_DEFAULT`].
     pub result_bytes: u64,
     /// Log of a call. `log`; see [`LOG_BYTES_DEFAULT`].
@@ -127,6 +135,7 @@ pub struct LimitSettings {
     pub step: Option<Duration>,
     pub grace: Option<Duration>,
     pub tool_calls: Option<u32>,
+    pub tool_failures: Option<u32>,
     pub result_bytes: Option<u64>,
     pub log_bytes: Option<u64>,
     pub table_elements: Option<u32>,
@@ -153,6 +162,7 @@ impl LimitSettings {
             step: least(self.step, other.step),
             grace: least(self.grace, other.grace),
             tool_calls: least(self.tool_calls, other.tool_calls),
+            tool_failures: least(self.tool_failures, other.tool_failures),
             result_bytes: least(self.result_bytes, other.result_bytes),
             log_bytes: least(self.log_bytes, other.log_bytes),
             table_elements: least(self.table_elements, other.table_elements),
@@ -171,6 +181,7 @@ impl LimitSettings {
             step: self.step.unwrap_or(STEP_DEFAULT),
             grace: self.grace.unwrap_or(GRACE_DEFAULT),
             tool_calls: self.tool_calls.or(tool_calls),
+            tool_failures: self.tool_failures.unwrap_or(TOOL_FAILURES_DEFAULT),
             result_bytes: self.result_bytes.unwrap_or(RESULT_BYTES_DEFAULT),
             log_bytes: self.log_bytes.unwrap_or(LOG_BYTES_DEFAULT),
             table_elements: self.table_elements.unwrap_or(TABLE_ELEMENTS_DEFAULT),

@@ -11,8 +11,8 @@ use super::limits::{RETRY_ATTEMPTS_MAX, RETRY_PAUSE_MAX, TABLE_ELEMENTS_MAX, TOO
 use super::read::Section;
 use crate::agents::Retry;
 
-/// The last two are for agents only.
-pub(super) const AGENT_LIMIT_KEYS: [&str; 11] = [
+/// The last three are for agents only.
+pub(super) const AGENT_LIMIT_KEYS: [&str; 12] = [
     "memory",
     "call",
     "grace",
@@ -24,6 +24,7 @@ pub(super) const AGENT_LIMIT_KEYS: [&str; 11] = [
     "events",
     "step",
     "tool_calls",
+    "tool_failures",
 ];
 pub(super) const TOOL_LIMIT_KEYS: &[&str] = AGENT_LIMIT_KEYS.split_at(9).0;
 
@@ -39,6 +40,7 @@ pub(super) fn read_limits(section: &Section<'_, '_>, known: &[&str]) -> LimitSet
         step: table.duration("step", INSTANT..=STEP_MAX),
         grace: table.duration("grace", Duration::ZERO..=GRACE_MAX),
         tool_calls: table.count("tool_calls", 0..=TOOL_CALLS_MAX),
+        tool_failures: table.count("tool_failures", 1..=limits::TOOL_FAILURES_MAX),
         result_bytes: table.size("result", 1..=RESULT_BYTES_MAX),
         log_bytes: table.size("log", 0..=LOG_BYTES_MAX),
         table_elements: table.count("table_elements", 1..=TABLE_ELEMENTS_MAX),

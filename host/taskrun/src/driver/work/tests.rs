@@ -43,7 +43,7 @@ fn parked(id: &str, waits: Parked) -> Event {
 fn result(id: &str) -> Event {
     let outcome = ToolOutcome::Value("1".into());
     let output = Box::new(ToolOutput::plain("t/f", id, "{}", outcome));
-    Event::ToolResult { output, duration_ms: 0 }
+    Event::ToolResult { output, duration_ms: 0, refused: None }
 }
 
 fn decided(decision: DecisionKind) -> Event {

@@ -56,7 +56,7 @@ fn every_event(epoch: u64) -> Vec<Event> {
             payload: "{}".into(),
             idempotent: true,
         },
-        Event::ToolResult { output, duration_ms: 1 },
+        Event::ToolResult { output, duration_ms: 1, refused: None },
         Event::ToolCallRepeated { tool_call_id: id(), attempt: 2 },
         Event::ToolCallParked {
             tool_call_id: id(),

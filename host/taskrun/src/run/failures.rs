@@ -1,0 +1,218 @@
+//! Failed tool calls in a row: what tells a run that gets nowhere from one that has bad luck.
+
+use serde::{Deserialize, Serialize};
+
+use crate::event::{DecisionKind, Event, Refusal};
+use crate::message::RetryReason;
+use crate::ports::tool::ToolOutcome;
+
+/// Most failures in a row that are the caller's mistakes (a tool that is not there, arguments
+/// that do not fit) and are not counted by the policy's own cap: whoever has not found the right
+/// call by then will not.
+pub const MISTAKES_IN_A_ROW_MAX: u32 = 8;
+/// Batches in a row of which the host allowed no call at all, before the run is ended. One is
+/// told to the planner, which may still do something else.
+pub const REFUSED_BATCHES_MAX: u32 = 2;
+
+/// How many calls failed in a row. A batch without such a failure starts the count again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failures {
+    /// In the batches before the last one.
+    before: Counts,
+    /// In the last one.
+    batch: Counts,
+    /// Calls of the last batch that began or were answered.
+    others: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Counts {
+    /// Calls that failed.
+    failed: u32,
+    /// Calls that could not be made as they were asked for.
+    mistaken: u32,
+    /// Before: batches of which every call was refused. In a batch: refused calls.
+    refused: u32,
+}
+
+/// What a result says about the run's luck.
+enum Kind {
+    Success,
+    Failure,
+    Mistake,
+    /// The host did not want it; that is nobody's failure.
+    Refusal,
+    /// It came too late to mean anything.
+    Void,
+}
+
+impl Failures {
+    /// Nothing failed.
+    #[must_use]
+    pub fn none(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Takes one event into account.
+    pub fn push(&mut self, event: &Event) {
+        if let Event::PlanDecided { decision: DecisionKind::ToolCalls, .. } = event {
+            *self = Self { before: self.in_a_row(), ..Self::default() };
+        }
+        let Event::ToolResult { output, refused, .. } = event else { return };
+        match kind(&output.outcome, *refused) {
+            Kind::Success => self.others += 1,
+            Kind::Failure => {
+                self.others += 1;
+                self.batch.failed += 1;
+            }
+            Kind::Mistake => {
+                self.others += 1;
+                self.batch.mistaken += 1;
+            }
+            Kind::Refusal => self.batch.refused += 1,
+            Kind::Void => {}
+        }
+    }
+
+    /// Whether calls have failed so often in a row that the run is to end. `cap` is the policy's
+    /// bound on those that began and failed.
+    #[must_use]
+    pub fn are_too_many(&self, cap: Option<u32>) -> bool {
+        let Counts { failed, mistaken, refused } = self.in_a_row();
+        cap.is_some_and(|cap| failed >= cap)
+            || mistaken >= MISTAKES_IN_A_ROW_MAX
+            || refused >= REFUSED_BATCHES_MAX
+    }
+
+    fn in_a_row(&self) -> Counts {
+        let on = |before: u32, batch: u32| if batch == 0 { 0 } else { before + batch };
+        let all_refused = u32::from(self.batch.refused > 0 && self.others == 0);
+        Counts {
+            failed: on(self.before.failed, self.batch.failed),
+            mistaken: on(self.before.mistaken, self.batch.mistaken),
+            refused: on(self.before.refused, all_refused),
+        }
+    }
+}
+
+fn kind(outcome: &ToolOutcome, refused: Option<Refusal>) -> Kind {
+    match (refused, outcome) {
+        (Some(Refusal::Unavailable | Refusal::Arguments), _) => Kind::Mistake,
+        (Some(Refusal::Cap | Refusal::Denied), _) => Kind::Refusal,
+        (Some(Refusal::Finalized | Refusal::Interrupted), _) => Kind::Void,
+        (None, ToolOutcome::Value(_)) => Kind::Success,
+        (None, ToolOutcome::Failure(failure)) => {
+            match failure.retry_hint.as_ref().map(|hint| hint.reason) {
+                Some(
+                    RetryReason::InvalidArguments
+                    | RetryReason::MissingFields
+                    | RetryReason::ToolUnavailable,
+                ) => Kind::Mistake,
+                Some(
+                    RetryReason::MalformedResponse
+                    | RetryReason::Timeout
+                    | RetryReason::RateLimited,
+                )
+                | None => Kind::Failure,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{RetryHint, ToolError};
+    use crate::ports::tool::{ToolFailure, ToolOutput};
+
+    fn batch() -> Event {
+        Event::PlanDecided {
+            turn: 1,
+            decision: DecisionKind::ToolCalls,
+            state: Vec::new(),
+            expected_children: None,
+            ran_ms: 0,
+        }
+    }
+
+    fn result(outcome: ToolOutcome, refused: Option<Refusal>) -> Event {
+        let output = Box::new(ToolOutput::plain("t/f", "1", "{}", outcome));
+        Event::ToolResult { output, duration_ms: 0, refused }
+    }
+
+    fn failed(reason: Option<RetryReason>) -> Event {
+        let retry_hint = reason.map(|reason| Box::new(RetryHint::new(reason, "t/f")));
+        let failure = ToolFailure { error: ToolError::coded("x", "boom"), retry_hint };
+        result(ToolOutcome::Failure(failure), None)
+    }
+
+    fn refused(refusal: Refusal) -> Event {
+        let failure = ToolFailure { error: ToolError::coded("x", "no"), retry_hint: None };
+        result(ToolOutcome::Failure(failure), Some(refusal))
+    }
+
+    fn worked() -> Event {
+        result(ToolOutcome::Value("1".to_owned()), None)
+    }
+
+    fn after(events: &[Event]) -> Failures {
+        let mut failures = Failures::default();
+        events.iter().for_each(|event| failures.push(event));
+        failures
+    }
+
+    #[test]
+    fn ls_11_what_counts_as_a_failure() {
+        let table = [
+            (Some(RetryReason::ToolUnavailable), 0),
+            (Some(RetryReason::InvalidArguments), 0),
+            (Some(RetryReason::MissingFields), 0),
+            (Some(RetryReason::RateLimited), 1),
+            (Some(RetryReason::Timeout), 1),
+            (Some(RetryReason::MalformedResponse), 1),
+            (None, 1),
+        ];
+        for (reason, counted) in table {
+            let failures = after(&[batch(), failed(reason)]);
+            assert_eq!(failures.in_a_row().failed, counted, "{reason:?}");
+            assert_eq!(failures.are_too_many(Some(1)), counted == 1, "{reason:?}");
+            assert!(!failures.are_too_many(None), "{reason:?}");
+        }
+    }
+
+    #[test]
+    fn a_batch_without_a_failure_starts_the_count_again() {
+        let two = [batch(), failed(None), worked(), batch(), failed(None)];
+        assert!(after(&two).are_too_many(Some(2)));
+        let between = [batch(), failed(None), batch(), worked(), batch(), failed(None)];
+        assert!(!after(&between).are_too_many(Some(2)));
+        let at_once = [batch(), failed(None), failed(None), failed(None)];
+        assert!(after(&at_once).are_too_many(Some(3)));
+    }
+
+    #[test]
+    fn mistakes_have_a_cap_of_their_own() {
+        let unavailable = || refused(Refusal::Unavailable);
+        let mut events = Vec::new();
+        for _ in 1..MISTAKES_IN_A_ROW_MAX {
+            events.extend([batch(), unavailable()]);
+        }
+        assert!(!after(&events).are_too_many(Some(1)));
+        let mut mended = events.clone();
+        mended.extend([batch(), worked(), batch(), unavailable()]);
+        assert!(!after(&mended).are_too_many(Some(1)));
+        events.extend([batch(), refused(Refusal::Arguments)]);
+        assert!(after(&events).are_too_many(None));
+    }
+
+    #[test]
+    fn two_batches_of_which_nothing_was_allowed_are_enough() {
+        let denied = || refused(Refusal::Denied);
+        assert!(!after(&[batch(), denied(), denied()]).are_too_many(Some(1)));
+        assert!(after(&[batch(), denied(), batch(), denied()]).are_too_many(None));
+        let some = [batch(), denied(), batch(), denied(), worked()];
+        assert!(!after(&some).are_too_many(Some(1)));
+        let between = [batch(), denied(), batch(), worked(), batch(), denied()];
+        assert!(!after(&between).are_too_many(None));
+    }
+}
