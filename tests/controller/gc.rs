@@ -14,18 +14,8 @@ async fn exists(host: &Native, id: &str) -> bool {
 
 /// A host with an agent that answers and one that stays at the gate.
 async fn host(world: &mut World, gate: &Gate) -> Native {
-    let own = gate.clone();
     world.agent("quick", ClosurePlanner::new(|_, _| async { answer("done") }));
-    world.agent(
-        "slow",
-        ClosurePlanner::new(move |_, _| {
-            let gate = own.clone();
-            async move {
-                gate.pass().await;
-                answer("done")
-            }
-        }),
-    );
+    world.agent("slow", gate.answering("done"));
     world.start().await
 }
 

@@ -21,17 +21,8 @@ async fn family(world: &mut World, gate: &Gate) -> (Native, String, String) {
         Ok(Ok(ToolReply::Park(ToolWait::Runs { runs, mode: WaitMode::All, timeout: None })))
     });
     world.tool("t", Interrupted::Fail, wait);
-    let (own, both) = (gate.clone(), Gate::new());
-    world.agent(
-        "child",
-        ClosurePlanner::new(move |_, _| {
-            let gate = own.clone();
-            async move {
-                gate.pass().await;
-                answer("from the child")
-            }
-        }),
-    );
+    let both = Gate::new();
+    world.agent("child", gate.answering("from the child"));
     let there = both.clone();
     world.agent(
         "parent",
@@ -104,17 +95,7 @@ async fn m_64_a_session_is_one_stream_in_order_with_a_place_to_go_on_from() {
 #[tokio::test]
 async fn m_64_whoever_reads_on_waits_until_something_happens() {
     let (mut world, gate) = (World::new(), Gate::new());
-    let own = gate.clone();
-    world.agent(
-        "a",
-        ClosurePlanner::new(move |_, _| {
-            let gate = own.clone();
-            async move {
-                gate.pass().await;
-                answer("done")
-            }
-        }),
-    );
+    world.agent("a", gate.answering("done"));
     let host = world.start().await;
     let next = host.controller.next_session_events(&host.scope, SESSION, 0, 100);
     tokio::pin!(next);
@@ -144,17 +125,7 @@ async fn m_64_whoever_reads_on_waits_until_something_happens() {
 #[tokio::test]
 async fn m_20_observers_that_do_not_read_or_die_hold_nothing_up() {
     let (mut world, gate) = (World::new(), Gate::new());
-    let own = gate.clone();
-    world.agent(
-        "a",
-        ClosurePlanner::new(move |_, _| {
-            let gate = own.clone();
-            async move {
-                gate.pass().await;
-                answer("done")
-            }
-        }),
-    );
+    world.agent("a", gate.answering("done"));
     let host = world.start().await;
     let id = host.spawn(&request("a", "x")).await;
     gate.reached_by(1).await;

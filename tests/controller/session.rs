@@ -10,17 +10,6 @@ use taskrun::status::Status;
 
 use crate::native::{ClosurePlanner, Gate, Native, OWNER, SESSION, World, answer, request};
 
-fn at_the_gate(gate: &Gate) -> ClosurePlanner {
-    let gate = gate.clone();
-    ClosurePlanner::new(move |_, _| {
-        let gate = gate.clone();
-        async move {
-            gate.pass().await;
-            answer("done")
-        }
-    })
-}
-
 fn code<T>(result: Result<T, ControllerError>) -> Option<&'static str> {
     result.map_err(|error| error.code()).err()
 }
@@ -48,7 +37,7 @@ async fn m_63_creating_a_session_again_gives_what_is_there() {
 #[tokio::test]
 async fn m_63_nothing_begins_in_a_session_that_has_ended_and_what_runs_goes_on() {
     let (mut world, gate) = (World::new(), Gate::new());
-    world.agent("a", at_the_gate(&gate));
+    world.agent("a", gate.answering("done"));
     let host = world.start().await;
     let (mine, _) = identities(&host);
     host.controller.create_session(&mine, SESSION).await.expect("created");
@@ -73,7 +62,7 @@ async fn m_63_nothing_begins_in_a_session_that_has_ended_and_what_runs_goes_on()
 async fn m_63_deleting_a_session_cancels_what_is_open_and_removes_all_of_it() {
     let (mut world, gate) = (World::new(), Gate::new());
     world.settings.slots = 2;
-    world.agent("a", at_the_gate(&gate));
+    world.agent("a", gate.answering("done"));
     world.agent("quick", ClosurePlanner::new(|_, _| async { answer("done") }));
     let host = world.start().await;
     let (mine, _) = identities(&host);
@@ -108,7 +97,7 @@ async fn m_63_deleting_a_session_cancels_what_is_open_and_removes_all_of_it() {
 #[tokio::test]
 async fn m_63_a_run_that_does_not_stop_in_time_stays_until_the_session_is_deleted_again() {
     let (mut world, gate) = (World::new(), Gate::new());
-    world.agent_with("a", at_the_gate(&gate).hearing(), |agent| {
+    world.agent_with("a", gate.answering("done").hearing(), |agent| {
         agent.limits.grace = DELETE_WAIT * 2;
     });
     let host = world.start().await;
@@ -131,7 +120,7 @@ async fn m_63_a_run_that_does_not_stop_in_time_stays_until_the_session_is_delete
 #[tokio::test]
 async fn m_24_a_session_of_somebody_else_is_not_found_on_any_door() {
     let (mut world, gate) = (World::new(), Gate::new());
-    world.agent("a", at_the_gate(&gate));
+    world.agent("a", gate.answering("done"));
     let host = world.start().await;
     let (mine, theirs) = identities(&host);
     host.controller.create_session(&mine, SESSION).await.expect("created");

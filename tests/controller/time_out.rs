@@ -48,17 +48,7 @@ async fn give_answer(host: &Native, id: &str) {
 #[tokio::test]
 async fn m_16_a_run_that_takes_too_long_is_stopped_and_fails() {
     let (mut world, gate) = (World::new(), Gate::new());
-    let own = gate.clone();
-    world.agent(
-        "a",
-        ClosurePlanner::new(move |_, _| {
-            let gate = own.clone();
-            async move {
-                gate.pass().await;
-                answer("never")
-            }
-        }),
-    );
+    world.agent("a", gate.answering("never"));
     let host = world.start().await;
     let mut asked = request("a", "x");
     asked.timeout = Some(10 * SECOND);
@@ -97,17 +87,7 @@ async fn m_16_an_agent_that_hears_has_its_grace_and_its_answer_comes_too_late() 
 async fn m_16_waiting_in_the_queue_does_not_count() {
     let (mut world, gate) = (World::new(), Gate::new());
     world.settings.slots = 1;
-    let own = gate.clone();
-    world.agent(
-        "a",
-        ClosurePlanner::new(move |_, _| {
-            let gate = own.clone();
-            async move {
-                gate.pass().await;
-                answer("done")
-            }
-        }),
-    );
+    world.agent("a", gate.answering("done"));
     let host = world.start().await;
     let first = host.spawn(&request("a", "x")).await;
     gate.reached_by(1).await;

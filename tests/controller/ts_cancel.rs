@@ -5,19 +5,11 @@ use std::time::Duration;
 use taskrun::run::RunView;
 use taskrun::status::{Status, StopReason};
 
-use crate::native::{ClosurePlanner, Gate, World, answer, in_time, request};
+use crate::native::{ClosurePlanner, Gate, World, in_time, request};
 
 /// An agent that stays at the gate, whether it is asked to stop or not.
 fn ignores_cancel(gate: &Gate) -> ClosurePlanner {
-    let gate = gate.clone();
-    ClosurePlanner::new(move |_, _| {
-        let gate = gate.clone();
-        async move {
-            gate.pass().await;
-            answer("late")
-        }
-    })
-    .hearing()
+    gate.answering("late").hearing()
 }
 
 #[tokio::test]
@@ -48,17 +40,7 @@ async fn ts_05_a_cancelled_run_is_canceling_until_its_guest_is_gone() {
 #[tokio::test]
 async fn ts_07_closing_the_host_cancels_what_it_executes() {
     let (mut world, gate) = (World::new(), Gate::new());
-    let own = gate.clone();
-    world.agent(
-        "a",
-        ClosurePlanner::new(move |_, _| {
-            let gate = own.clone();
-            async move {
-                gate.pass().await;
-                answer("never")
-            }
-        }),
-    );
+    world.agent("a", gate.answering("never"));
     let host = world.start().await;
     let id = host.spawn(&request("a", "x")).await;
     gate.reached_by(1).await;

@@ -6,20 +6,14 @@ use taskrun::controller::{WAIT_RUNS_MAX, Waited};
 use taskrun::run::WaitMode;
 use taskrun::status::Status;
 
-use crate::native::{ClosurePlanner, Gate, Native, World, answer, in_time, request};
+use crate::native::{Gate, Native, World, in_time, request};
 
 /// A host with agents `a`, `b` and `c` that stay at their gates, and a run of each.
 async fn three() -> (World, Native, [Gate; 3], [String; 3]) {
     let mut world = World::new();
     let gates = [Gate::new(), Gate::new(), Gate::new()];
     for (name, gate) in ["a", "b", "c"].into_iter().zip(gates.clone()) {
-        let planner = ClosurePlanner::new(move |_, _| {
-            let gate = gate.clone();
-            async move {
-                gate.pass().await;
-                answer(name)
-            }
-        });
+        let planner = gate.answering(name);
         world.agent(name, planner);
     }
     let host = world.start().await;

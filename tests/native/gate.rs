@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
+use super::{ClosurePlanner, answer};
+
 /// Closed until the test opens it. Clones are the same gate.
 #[derive(Clone)]
 pub struct Gate {
@@ -29,6 +31,19 @@ impl Gate {
         self.came.send_modify(|came| *came += 1);
         let mut open = self.open.subscribe();
         open.wait_for(|open| *open).await.expect("the sender is here");
+    }
+
+    /// An agent that comes to the gate and answers when it was let through.
+    #[must_use]
+    pub fn answering(&self, text: &'static str) -> ClosurePlanner {
+        let gate = self.clone();
+        ClosurePlanner::new(move |_, _| {
+            let gate = gate.clone();
+            async move {
+                gate.pass().await;
+                answer(text)
+            }
+        })
     }
 
     /// Lets everybody through.

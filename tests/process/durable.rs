@@ -4,11 +4,11 @@ use serde_json::{Value, json};
 
 use crate::project::Project;
 
-/// A run that calls a tool which takes a while, and then answers.
+/// A run that calls a tool which takes so long that a busy machine sees it, and then answers.
 fn slow() -> String {
     let call = json!({ "call": {
         "name": "scripted/lookup",
-        "args": { "sleep_ms": 4_000, "result": "found" },
+        "args": { "sleep_ms": 8_000, "result": "found" },
     }});
     json!({ "steps": [[call], [{ "reply": "done" }]] }).to_string()
 }

@@ -29,6 +29,7 @@ deny = ["workspace-write: **"]
 component = "components/scripted.wasm"
 tools = ["scripted/*"]
 members = ["worker"]
+limits = { call = "60s" }
 
 [agent.fragile]
 component = "components/scripted.wasm"
