@@ -15,6 +15,7 @@ mod list;
 mod ls_caps;
 mod model;
 mod observe;
+mod read_only;
 mod retry;
 mod reuse;
 mod scheduler;
