@@ -18,7 +18,10 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::load::{Kind, Planned};
+use crate::process::Program;
 use crate::project::Project;
+use crate::round::Broken;
+use crate::terminal::Terminal;
 
 /// How often the client looks after its runs.
 const LOOK: Duration = Duration::from_millis(50);
@@ -46,6 +49,7 @@ pub(crate) struct Client {
     pub(crate) scope: Scope,
     pub(crate) started: Arc<Mutex<BTreeMap<String, Started>>>,
     clock: Arc<SystemClock>,
+    terminal: Terminal,
 }
 
 impl Client {
@@ -53,7 +57,11 @@ impl Client {
     ///
     /// # Errors
     /// Those of the store.
-    pub(crate) async fn open(project: &Project, agents: Agents) -> Result<Self, ControllerError> {
+    pub(crate) async fn open(
+        program: &Program,
+        project: &Project,
+        agents: Agents,
+    ) -> Result<Self, ControllerError> {
         let store = Arc::new(SqliteStore::open(project.data(), SqliteOptions::default())?);
         let controller = Controller::new(ControllerParts {
             store: store.clone(),
@@ -68,7 +76,8 @@ impl Client {
         controller.start().await?;
         let scope = Scope::tenant("default");
         let clock = Arc::new(SystemClock::new());
-        Ok(Self { store, controller, scope, started: Arc::default(), clock })
+        let (started, terminal) = (Arc::default(), program.terminal(project));
+        Ok(Self { store, controller, scope, started, clock, terminal })
     }
 
     pub(crate) fn started(&self) -> MutexGuard<'_, BTreeMap<String, Started>> {
@@ -111,8 +120,8 @@ impl Client {
     /// Answers and cancels until it is told to end.
     ///
     /// # Errors
-    /// Those of the controller that no race explains.
-    pub(crate) async fn attend(self, end: CancellationToken) -> Result<(), ControllerError> {
+    /// Those of the controller and of the program that no race explains.
+    pub(crate) async fn attend(self, end: CancellationToken) -> Result<(), Broken> {
         loop {
             let open: Vec<String> = {
                 let started = self.started();
@@ -121,8 +130,9 @@ impl Client {
             for id in open {
                 match self.look_after(&id).await {
                     // The store is held by a stopped process; there is another time.
-                    Ok(()) | Err(ControllerError::Storage(StoreError::Locked { .. })) => {}
-                    Err(error) => return Err(error),
+                    Ok(()) => {}
+                    Err(broken) if is_locked(&broken) => {}
+                    Err(broken) => return Err(broken),
                 }
             }
             tokio::select! {
@@ -133,7 +143,7 @@ impl Client {
         }
     }
 
-    async fn look_after(&self, id: &str) -> Result<(), ControllerError> {
+    async fn look_after(&self, id: &str) -> Result<(), Broken> {
         let run = self.controller.get(&self.scope, id).await?;
         let now = self.clock.now();
         let (due_cancel, due_answer) = {
@@ -176,32 +186,40 @@ impl Client {
         Ok(self.controller.get(&self.scope, &child).await?.status().is_terminal())
     }
 
-    async fn answer(&self, run: &Run) -> Result<(), ControllerError> {
-        let id = run.id().as_str();
+    async fn answer(&self, run: &Run) -> Result<(), Broken> {
         for open in run.state.awaits.iter().filter(|one| !one.answered) {
-            let answer = match open.on {
-                // Never again, so that an effect is there once at most.
-                BlockedOn::Confirmation => Answer::Confirmed(false),
+            let acknowledged = match open.on {
+                BlockedOn::Confirmation => self.confirm(run, &open.id).await?,
                 BlockedOn::Input
                 | BlockedOn::Children
                 | BlockedOn::ExternalTools
                 | BlockedOn::Pause
-                | BlockedOn::Schedule => Answer::Text("yes".to_owned()),
+                | BlockedOn::Schedule => self.say_yes(run, &open.id).await?,
             };
-            let answered =
-                self.controller.answer(&self.scope, id, Some(&open.id), answer, "client").await;
-            match answered {
-                Ok(_) => {
-                    if let Some(one) = self.started().get_mut(id) {
-                        *one.answered.entry(open.id.clone()).or_default() += 1;
-                    }
-                }
-                // It was cancelled in this moment.
-                Err(ControllerError::NotAwaitable { .. }) => {}
-                Err(error) => return Err(error),
+            if acknowledged && let Some(one) = self.started().get_mut(run.id().as_str()) {
+                *one.answered.entry(open.id.clone()).or_default() += 1;
             }
         }
         Ok(())
+    }
+
+    /// A person at a terminal agrees that a call begins again, or does not.
+    async fn confirm(&self, run: &Run, item: &str) -> Result<bool, Broken> {
+        let accepts = self.started().get(run.id().as_str()).is_some_and(|one| one.planned.accepts);
+        let (terminal, id, item) = (self.terminal.clone(), run.id().clone(), item.to_owned());
+        let said = tokio::task::spawn_blocking(move || terminal.answer(&id, &item, accepts));
+        Ok(said.await??)
+    }
+
+    async fn say_yes(&self, run: &Run, item: &str) -> Result<bool, Broken> {
+        let yes = Answer::Text("yes".to_owned());
+        let id = run.id().as_str();
+        match self.controller.answer(&self.scope, id, Some(item), yes, "client").await {
+            Ok(_) => Ok(true),
+            // It was cancelled in this moment.
+            Err(ControllerError::NotAwaitable { .. }) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Digest of the policy that living hosts work under, if there is one.
@@ -211,4 +229,10 @@ impl Client {
     pub(crate) async fn digest(&self) -> Result<Option<String>, StoreError> {
         Ok(self.store.hosts().await?.first().map(|host| host.policy_digest.clone()))
     }
+}
+
+/// Whether the store is held by a stopped process: there is another time.
+fn is_locked(broken: &Broken) -> bool {
+    let error = broken.downcast_ref::<ControllerError>();
+    matches!(error, Some(ControllerError::Storage(StoreError::Locked { .. })))
 }

@@ -41,6 +41,10 @@ pub(crate) enum Way {
     At(CrashPoint),
     /// It is stopped, its runs are taken from it, it goes on, and then the other one is killed.
     Stop(Duration),
+    /// It is told to end so long after it was started, and hands over.
+    HandOver(Duration),
+    /// The same, and the other one is killed so long after that.
+    HandOverBeside(Duration, Duration),
 }
 
 /// At the how manieth time a host dies at a point: what every run writes is worth a few.
@@ -76,7 +80,7 @@ fn kind_for(point: &CrashPoint) -> Option<Kind> {
     }
 }
 
-fn now() -> Timestamp {
+pub(crate) fn now() -> Timestamp {
     SystemClock::new().now()
 }
 
@@ -98,6 +102,9 @@ impl Round<'_> {
     /// What keeps the round from going on.
     pub(crate) async fn die_alone(&mut self, way: Way) -> Result<(), Broken> {
         match way {
+            Way::HandOver(after) | Way::HandOverBeside(after, _) => {
+                self.hand_over_alone(after).await
+            }
             Way::After(after) | Way::Stop(after) => {
                 let mut host = self.start_host(None)?;
                 tokio::time::sleep(after).await;
@@ -135,31 +142,41 @@ impl Round<'_> {
         if self.chance.one_in(2) {
             pair.swap(0, 1);
         }
-        let [victim, other] = pair;
         match way {
+            Way::HandOver(after) => return self.hand_over_beside(pair, after, None).await,
+            Way::HandOverBeside(after, gap) => {
+                return self.hand_over_beside(pair, after, Some(gap)).await;
+            }
             Way::After(after) | Way::Stop(after) => tokio::time::sleep(after).await,
             Way::At(_) => {}
         }
-        match way {
-            Way::After(_) | Way::At(_) => {
-                let at = now();
-                victim.kill()?;
-                self.died(victim, "two hosts: one at random".to_owned(), at, true).await?;
-            }
-            Way::Stop(_) => {
-                let stopped = now();
-                let taken = self.stop(other).await?;
-                let name = "two hosts: one stopped, going on".to_owned();
-                self.died(other, name, stopped, taken).await?;
-                let at = now();
-                victim.kill()?;
-                let name = "two hosts: the one that was not stopped".to_owned();
-                self.died(victim, name, at, true).await?;
-                self.is_useful(other).await?;
-            }
+        let [victim, other] = pair;
+        if let Way::Stop(_) = way {
+            self.die_beside_stopped(victim, other).await?;
+        } else {
+            let at = now();
+            victim.kill()?;
+            self.died(victim, "two hosts: one at random".to_owned(), at, true).await?;
         }
         *victim = self.start_host(None)?;
         Ok(())
+    }
+
+    /// A host is stopped, its runs are taken from it, it goes on, and then the other one dies.
+    async fn die_beside_stopped(
+        &mut self,
+        victim: &mut Process,
+        other: &Process,
+    ) -> Result<(), Broken> {
+        let stopped = now();
+        let taken = self.stop(other).await?;
+        let name = "two hosts: one stopped, going on".to_owned();
+        self.died(other, name, stopped, taken).await?;
+        let at = now();
+        victim.kill()?;
+        let name = "two hosts: the one that was not stopped".to_owned();
+        self.died(victim, name, at, true).await?;
+        self.is_useful(other).await
     }
 
     /// Stops a host for longer than its lease; says whether all runs were taken from it.
@@ -198,7 +215,7 @@ impl Round<'_> {
     }
 
     /// The living host that a process is; it may be starting.
-    async fn host_of(&self, process: &Process) -> Result<Option<HostId>, Broken> {
+    pub(crate) async fn host_of(&self, process: &Process) -> Result<Option<HostId>, Broken> {
         let is_it = |host: &Host| host.pid == process.pid();
         let search = async {
             loop {

@@ -19,18 +19,20 @@ struct Call<'a> {
     /// What it was to write; of no other call where the tool is a note.
     text: String,
     output: Option<&'a ToolOutput>,
+    /// How often it began again; the journal is held to its promises elsewhere.
+    repeated: usize,
 }
 
 /// Lines of the ledger: for each text the ids of the calls that wrote it.
 type Notes = BTreeMap<String, Vec<String>>;
 
-/// Holds what the tools left to the journals: a note is there once if its result says so, once at
-/// most in any case, and never if no journal says that its call began; a kept text is there if its
-/// result says so; and calls that may be repeated were, where the run was completed.
+/// Holds what the tools left to the journals: a note is there if its result says so, once at most
+/// and once more for each time that a person accepted that its call begins again, and never if no
+/// journal says that its call began; a kept text is there if its result says so; and calls that may be repeated were, where the run was completed.
 pub(crate) fn check(book: &mut Book, folder: &Path) {
     let notes = read(folder);
     let mut wrong: Vec<(String, String)> = Vec::new();
-    let mut began: Vec<String> = Vec::new();
+    let mut began: BTreeMap<String, usize> = BTreeMap::new();
     for (run, journal) in &book.journals {
         let completed = book.run(run).is_some_and(|run| run.status() == Status::Completed);
         for call in calls(run, journal) {
@@ -40,16 +42,17 @@ pub(crate) fn check(book: &mut Book, folder: &Path) {
                 _ => Ok(()),
             };
             wrong.extend(found.err().map(|what| (call.run.to_owned(), what)));
-            began.push(call.text);
+            began.insert(call.text, 1 + call.repeated);
         }
     }
     for (text, ids) in &notes {
         let run = text.split('.').next().unwrap_or_default();
-        if ids.len() > 1 {
-            wrong.push((run.to_owned(), format!("the note {text} was made by {ids:?}")));
-        }
-        if !began.contains(text) {
+        let most = began.get(text).copied().unwrap_or_default();
+        if most == 0 {
             wrong.push((run.to_owned(), format!("no journal says that the note {text} began")));
+        } else if ids.len() > most {
+            let what = format!("the note {text} was made by {ids:?}, and began {most} times");
+            wrong.push((run.to_owned(), what));
         }
     }
     wrong.into_iter().for_each(|(run, what)| book.say(&run, what));
@@ -75,7 +78,12 @@ fn calls<'a>(run: &'a str, journal: &'a [Recorded]) -> Vec<Call<'a>> {
         if let Event::ToolCallScheduled { name, tool_call_id, payload, .. } = &recorded.event {
             let text = text(payload, "text");
             open.insert(tool_call_id, calls.len());
-            calls.push(Call { run, name, text, output: None });
+            calls.push(Call { run, name, text, output: None, repeated: 0 });
+        }
+        if let Event::ToolCallRepeated { tool_call_id, .. } = &recorded.event
+            && let Some(place) = open.get(tool_call_id.as_str())
+        {
+            calls[*place].repeated += 1;
         }
         if let Event::ToolResult { output, .. } = &recorded.event
             && let Some(place) = open.remove(output.tool_call_id.as_str())
@@ -97,7 +105,7 @@ fn check_note(notes: &Notes, call: &Call<'_>) -> Result<(), String> {
     };
     let id = text(value, "id");
     match notes.get(&call.text) {
-        Some(ids) if *ids == [id.as_str()] => Ok(()),
+        Some(ids) if ids.iter().all(|one| *one == id) => Ok(()),
         found => Err(format!("the note {} was made by {id}; there is {found:?}", call.text)),
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use taskrun::event::{Event, Recorded};
+use taskrun::run::{Run, RunView};
 use taskrun::time::Timestamp;
 
 use crate::book::Book;
@@ -16,13 +17,15 @@ const SLACK: Duration = Duration::from_secs(8);
 /// `starts` has the hosts by process.
 pub(crate) fn check(book: &mut Book, starts: &BTreeMap<u32, Timestamp>, lease: Duration) {
     let longest = lease + lease / 6 + SLACK;
+    let serial: Vec<Turn> = book.runs().filter(|run| run.spec.serial).map(Turn::of).collect();
     let mut wrong = Vec::new();
     for (run, journal) in &book.journals {
+        let turn = turn_of(&serial, run);
         let mut wanted: Option<Timestamp> = None;
         for recorded in journal {
             if let Some((host, since)) = taken(recorded).zip(wanted) {
                 let started = starts.get(&process_of(host)).copied().unwrap_or_default();
-                let idle = recorded.at.since(since.max(started));
+                let idle = recorded.at.since(since.max(started).max(turn));
                 if idle > longest {
                     let idle = idle.as_millis();
                     wrong
@@ -33,6 +36,27 @@ pub(crate) fn check(book: &mut Book, starts: &BTreeMap<u32, Timestamp>, lease: D
         }
     }
     wrong.into_iter().for_each(|(run, what)| book.say(&run, what));
+}
+
+/// A run that takes turns with others.
+struct Turn {
+    run: String,
+    accepted: Timestamp,
+    ended: Timestamp,
+}
+
+impl Turn {
+    fn of(run: &Run) -> Self {
+        let ended = RunView::from(run).finished_at.unwrap_or_default();
+        Self { run: run.id().to_string(), accepted: run.spec.created_at, ended }
+    }
+}
+
+/// When it was a run's turn: all that were accepted before it had ended. At once, if it takes none.
+fn turn_of(serial: &[Turn], run: &str) -> Timestamp {
+    let Some(own) = serial.iter().find(|one| one.run == run) else { return Timestamp(0) };
+    let before = serial.iter().filter(|one| one.run != run && one.accepted <= own.accepted);
+    before.map(|one| one.ended).max().unwrap_or_default()
 }
 
 /// The host that takes the run with this event.

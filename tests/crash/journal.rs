@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use taskrun::event::{Event, Recorded};
 use taskrun::ports::tool::{ToolOutcome, ToolOutput};
+use taskrun::wait::Answer;
 
 /// A call in a journal.
 #[derive(Default)]
@@ -26,6 +27,8 @@ struct Seen {
     calls: BTreeMap<String, Call>,
     asked: BTreeMap<String, u32>,
     answered: BTreeMap<String, u32>,
+    /// Questions whether a call may begin again that somebody said yes to, each for one time.
+    accepted: BTreeSet<String>,
     wrong: Vec<String>,
 }
 
@@ -84,7 +87,10 @@ impl Seen {
                 self.begin(recorded);
                 *self.asked.entry(item.id().to_owned()).or_default() += 1;
             }
-            Event::Answered { item, .. } => {
+            Event::Answered { item, answer, .. } => {
+                if *answer == Answer::Confirmed(true) {
+                    self.accepted.insert(item.clone());
+                }
                 let answered = self.answered.entry(item.clone()).or_default();
                 *answered += 1;
                 if *answered > self.asked.get(item).copied().unwrap_or_default() {
@@ -148,9 +154,13 @@ impl Seen {
     }
 
     fn repeated(&mut self, recorded: &Recorded, id: &str, attempt: u32) {
-        let may =
-            |call: &&mut Call| call.idempotent && call.results == 0 && attempt == call.attempts + 1;
-        match self.calls.get_mut(id).filter(may) {
+        let accepted = &mut self.accepted;
+        let mut may = |call: &Call| {
+            let asked = format!("repeat:{}:{id}", call.attempts);
+            let allowed = call.idempotent || accepted.remove(&asked);
+            allowed && call.results == 0 && attempt == call.attempts + 1
+        };
+        match self.calls.get_mut(id).filter(|call| may(call)) {
             Some(call) => call.attempts = attempt,
             None => self.say(recorded, format!("{id} must not begin again")),
         }

@@ -30,19 +30,48 @@ pub(crate) enum Kind {
     Watcher,
     /// Meets a limit and is asked for its last word.
     Limited,
+    /// Waits for its turn in its session, and calls tools.
+    Serial,
+    /// Calls slow tools that must not be repeated unless somebody agrees.
+    Careful,
 }
 
+impl Kind {
+    /// What it is called.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Notes => "notes",
+            Self::Asker => "asker",
+            Self::Parent => "parent",
+            Self::Child => "child",
+            Self::Closer => "closer",
+            Self::Talker => "talker",
+            Self::Late => "late",
+            Self::Watcher => "watcher",
+            Self::Limited => "limited",
+            Self::Serial => "serial",
+            Self::Careful => "careful",
+        }
+    }
+}
+
+/// The session of the runs that take turns.
+pub(crate) const SERIAL_SESSION: &str = "session-serial";
+
 /// What is started in turn; a child comes with its parent.
-const CYCLE: [Kind; 10] = [
+const CYCLE: [Kind; 13] = [
     Kind::Notes,
     Kind::Asker,
+    Kind::Serial,
     Kind::Closer,
+    Kind::Careful,
     Kind::Talker,
     Kind::Notes,
     Kind::Parent,
+    Kind::Serial,
     Kind::Watcher,
     Kind::Limited,
-    Kind::Notes,
+    Kind::Careful,
     Kind::Late,
 ];
 
@@ -56,6 +85,8 @@ pub(crate) struct Planned {
     pub(crate) cancel_after: Option<Duration>,
     /// How long a question is left unanswered.
     pub(crate) answer_after: Duration,
+    /// What is said where a call that was cut off asks whether it may begin again.
+    pub(crate) accepts: bool,
 }
 
 /// The load of one round.
@@ -102,22 +133,31 @@ impl Load {
             Kind::Closer => ("closer", format!("{id} has ended")),
             Kind::Talker => ("talker", format!("keep a word for {id}")),
             Kind::Limited => ("limited", script(&id, kind, chance)),
-            Kind::Notes | Kind::Asker | Kind::Parent | Kind::Child | Kind::Late | Kind::Watcher => {
-                ("worker", script(&id, kind, chance))
-            }
+            Kind::Notes
+            | Kind::Asker
+            | Kind::Parent
+            | Kind::Child
+            | Kind::Late
+            | Kind::Watcher
+            | Kind::Serial
+            | Kind::Careful => ("worker", script(&id, kind, chance)),
         };
+        let accepts = chance.one_in(2);
+        let serial = kind == Kind::Serial;
+        let session = if serial { SERIAL_SESSION } else { "session-a" };
         let request = SpawnRequest {
             id: Some(id.clone()),
             owner_user_id: "user-a".to_owned(),
-            parent_session_id: "session-a".to_owned(),
+            parent_session_id: session.to_owned(),
             agent_name: agent.to_owned(),
             task,
             timeout: (kind == Kind::Late).then_some(Duration::from_millis(600)),
             parent_run_id: parent,
+            serial,
             ..SpawnRequest::default()
         };
         let answer_after = Duration::from_millis(late);
-        Planned { id, kind, request, cancel_after: cancel, answer_after }
+        Planned { id, kind, request, cancel_after: cancel, answer_after, accepts }
     }
 }
 
@@ -164,7 +204,9 @@ impl Planned {
             | Kind::Child
             | Kind::Late
             | Kind::Watcher
-            | Kind::Limited => Some(format!("{} is done", self.id)),
+            | Kind::Limited
+            | Kind::Serial
+            | Kind::Careful => Some(format!("{} is done", self.id)),
         }
     }
 }
@@ -191,6 +233,11 @@ fn ledger(run: &str, turn: usize, name: &str) -> Value {
 
 fn slow(chance: &mut Chance) -> Value {
     call("slow", "slow/lookup", json!({ "sleep_ms": chance.between(5, 900) }))
+}
+
+/// A slow call that must not be repeated unless somebody agrees.
+fn hesitant(chance: &mut Chance) -> Value {
+    call("hesitant", "hesitant/change", json!({ "sleep_ms": chance.between(5, 900) }))
 }
 
 /// The steps of a scripted agent.
@@ -221,6 +268,11 @@ fn script(id: &str, kind: Kind, chance: &mut Chance) -> String {
             ]
         }
         Kind::Limited => (0..5).map(|turn| vec![note(turn), put(turn)]).collect(),
+        Kind::Serial => vec![vec![note(0), slow(chance)], vec![put(1)], done],
+        Kind::Careful => {
+            let both = |turn, chance: &mut Chance| vec![careful(turn), hesitant(chance)];
+            vec![both(0, chance), both(1, chance), done]
+        }
         Kind::Closer | Kind::Talker => Vec::new(),
     };
     json!({ "steps": steps, "finalize": [{ "reply": format!("{id} is done") }] }).to_string()

@@ -1,8 +1,9 @@
 //! Hosts that are killed: the real program under a mixed load dies at random moments and at every
-//! named point of persistence, alone and beside another host, and what is left must be in order.
+//! named point of persistence, alone and beside another host, or is told to end and hands over; and
+//! what is left must be in order.
 //!
 //! ```sh
-//! cargo test -p taskrun-cli --test crash                               # half a minute
+//! cargo test -p taskrun-cli --test crash                               # about a minute
 //! cargo test -p taskrun-cli --test crash -- --kills 500 --runs 200     # every night
 //! ```
 //!
@@ -14,6 +15,7 @@ mod chance;
 mod client;
 mod deaths;
 mod effects;
+mod hand_over;
 mod idle;
 mod journal;
 mod load;
@@ -22,7 +24,9 @@ mod process;
 mod project;
 mod proof;
 mod round;
+mod serial;
 mod table;
+mod terminal;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -51,6 +55,8 @@ const RUNS_MIN: usize = 6;
 /// Between these many milliseconds after its start, or after that of the runs, a host is killed at
 /// random: before it is ready, and when there is little left to do.
 const RANDOM_MS: (u64, u64) = (50, 1_800);
+/// At most so long after one host was told to end the other one is killed.
+const GAP_MS_MAX: u64 = 300;
 /// With as many kills, each point is tried several times.
 const KILLS_ENOUGH: usize = 300;
 /// Instances of the engine that only loads components.
@@ -120,11 +126,11 @@ async fn run(options: &Options) -> Result<bool, Broken> {
 }
 
 fn finish(what: &str, outcome: Outcome, table: &mut Table) {
-    let Outcome { deaths, book, kept, took } = outcome;
+    let Outcome { deaths, book, kinds, kept, took } = outcome;
     let (deaths_count, runs) = (deaths.len(), book.runs().count());
     println!("{what}: {deaths_count} deaths, {runs} runs, {} s", took.as_secs());
     report(&book.violations, kept.as_deref());
-    table.add(&deaths, &book);
+    table.add(&deaths, &book, &kinds);
 }
 
 /// Loads the agents once; the hosts of all rounds find their native code.
@@ -173,6 +179,7 @@ fn ways_alone(
                 ways.extend(deaths::prepared_by(&point).map(Way::At));
                 ways.push(Way::At(CrashPoint { nth: deaths::nth(&point, chance), ..point }));
             }
+            None if chance.one_in(2) => ways.push(hand_over(chance)),
             None => ways.push(after),
         }
     }
@@ -188,10 +195,21 @@ fn next_of(
     if chance.one_in(4) { None } else { points.next() }
 }
 
-/// One of three comes after the other host was stopped.
+/// A host that is told to end, soon after it is there.
+fn hand_over(chance: &mut Chance) -> Way {
+    Way::HandOver(Duration::from_millis(chance.between(0, RANDOM_MS.1)))
+}
+
+/// One of five comes after the other host was stopped; two are told to end, beside a host that goes
+/// on and beside one that is killed meanwhile.
 fn ways_of_two(kills: usize, chance: &mut Chance) -> Vec<Way> {
-    let mut way = |kill: usize| match kill % 3 {
+    let mut way = |kill: usize| match kill % 5 {
+        1 => hand_over(chance),
         2 => Way::Stop(Duration::from_millis(chance.between(100, 800))),
+        4 => Way::HandOverBeside(
+            Duration::from_millis(chance.between(0, RANDOM_MS.1)),
+            Duration::from_millis(chance.between(0, GAP_MS_MAX)),
+        ),
         _ => Way::After(Duration::from_millis(chance.between(RANDOM_MS.0, RANDOM_MS.1))),
     };
     (0..kills).map(&mut way).collect()

@@ -2,7 +2,7 @@
 
 use taskrun::time::{SystemRandom, random_u64};
 
-/// Kills and runs of a round where nobody says how many: about half a minute.
+/// Kills and runs of a round where nobody says how many: about a minute.
 const KILLS_DEFAULT: usize = 30;
 const RUNS_DEFAULT: usize = 40;
 

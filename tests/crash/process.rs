@@ -11,6 +11,7 @@ use taskrun::time::{Clock, SystemClock, Timestamp};
 use taskrun_cli::args::CrashPoint;
 
 use crate::project::Project;
+use crate::terminal::{Terminal, forget_surroundings};
 
 /// Runs that a host executes at once: more than there are, so that none waits for a slot.
 const SLOTS: &str = "256";
@@ -33,6 +34,12 @@ impl Program {
 
     fn path(&self) -> PathBuf {
         self.folder.path().join("taskrun")
+    }
+
+    /// The program as a person uses it on a project from elsewhere: so it starts no host.
+    pub(crate) fn terminal(&self, project: &Project) -> Terminal {
+        let folder = self.folder.path().to_owned();
+        Terminal { program: self.path(), folder, data: project.data() }
     }
 }
 
@@ -86,9 +93,7 @@ impl Process {
         if let Some(at) = at {
             command.arg("--crash-at").arg(at.to_string());
         }
-        for name in ["TASKRUN_CONFIG", "TASKRUN_DATA_DIR", "TASKRUN_TENANT", "TASKRUN_LEASE"] {
-            command.env_remove(name);
-        }
+        forget_surroundings(&mut command);
         let started = SystemClock::new().now();
         let stderr = File::create(&log)?;
         command.current_dir(project.path()).stdin(Stdio::null()).stdout(Stdio::null());
@@ -116,6 +121,14 @@ impl Process {
     /// If it is gone.
     pub(crate) fn go_on(&self) -> io::Result<()> {
         self.signal(Signal::CONT)
+    }
+
+    /// Tells it to hand over what it executes, and to end.
+    ///
+    /// # Errors
+    /// If it is gone.
+    pub(crate) fn end(&self) -> io::Result<()> {
+        self.signal(Signal::TERM)
     }
 
     /// Kills it; returns when it is gone.

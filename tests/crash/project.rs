@@ -21,9 +21,13 @@ interrupted = "ask"
 [tool.slow]
 component = "components/scripted-tool.wasm"
 
+[tool.hesitant]
+component = "components/scripted-tool.wasm"
+interrupted = "ask"
+
 [agent.worker]
 component = "components/scripted.wasm"
-tools = ["ledger/*", "careful/note", "slow/lookup"]
+tools = ["ledger/*", "careful/note", "slow/lookup", "hesitant/change"]
 allow = ["workspace-write: ledger.txt", "workspace-write: put/**"]
 members = ["worker"]
 

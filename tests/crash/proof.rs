@@ -7,7 +7,10 @@ use taskrun::ports::tool::{ToolOutcome, ToolOutput};
 use taskrun::status::StopReason;
 use taskrun::time::Timestamp;
 
-use crate::journal;
+use taskrun::ports::planner::AwaitItem;
+use taskrun::wait::{Answer, Item};
+
+use crate::{journal, serial};
 
 /// What is wrong, how a good journal is made so, and what the checker has to say.
 type Spoilt = (&'static str, fn(&mut Vec<Event>), &'static str);
@@ -59,6 +62,8 @@ pub(crate) fn prove() -> Result<(), String> {
         spoil(&mut events);
         expect(what, &recorded(events), says)?;
     }
+    prove_consent()?;
+    prove_turns()?;
     let mut gap = recorded(good());
     gap.remove(6);
     expect("a gap", &gap, "stands at 8, where 7 comes")?;
@@ -73,6 +78,41 @@ fn expect(what: &str, journal: &[Recorded], says: &str) -> Result<(), String> {
         return Ok(());
     }
     Err(format!("the checker does not find {what}: {found:?}"))
+}
+
+/// A call that must not be repeated is, once, if somebody says yes; what says no does not count.
+fn prove_consent() -> Result<(), String> {
+    let repeated = |yes| {
+        let mut events = good();
+        events[2] = scheduled("a", false);
+        events.splice(5..5, [asked("repeat:1:a"), answered("repeat:1:a", yes)]);
+        events
+    };
+    let found = journal::wrong(&recorded(repeated(true)));
+    if !found.is_empty() {
+        return Err(format!("the checker refuses a repetition that was accepted: {found:?}"));
+    }
+    let declined = recorded(repeated(false));
+    expect("a repetition that was declined", &declined, "must not begin again")?;
+    let mut twice = repeated(true);
+    twice.insert(8, Event::ToolCallRepeated { tool_call_id: "a".to_owned(), attempt: 3 });
+    expect("a second repetition", &recorded(twice), "must not begin again")
+}
+
+/// Of two runs that take turns the second one begins when the first one has ended.
+fn prove_turns() -> Result<(), String> {
+    use crate::serial::Step::{Accepted, Begins, Ends};
+    let ordered = [("a", Accepted), ("b", Accepted), ("a", Begins), ("a", Ends)];
+    let last = ("b", Begins);
+    let found = serial::wrong(ordered.into_iter().chain([last]));
+    if !found.is_empty() {
+        return Err(format!("the checker refuses runs that take turns: {found:?}"));
+    }
+    let overlapping = ordered.into_iter().take(3).chain([last]);
+    match serial::wrong(overlapping).as_slice() {
+        [(run, _)] if run == "b" => Ok(()),
+        found => Err(format!("the checker does not find runs that overlap: {found:?}")),
+    }
 }
 
 /// A host dies in the middle of a call, and another one repeats it.
@@ -125,4 +165,20 @@ fn result(id: &str) -> Event {
 
 fn finished() -> Event {
     Event::Finished { metadata: Labels::new(), finalizer_error: None }
+}
+
+fn asked(id: &str) -> Event {
+    let what = AwaitItem::Confirmation {
+        id: id.to_owned(),
+        question: "again?".to_owned(),
+        tool_name: "tool/call".to_owned(),
+        tool_call_id: "a".to_owned(),
+        payload: "{}".to_owned(),
+    };
+    Event::Asked { item: Box::new(Item { what, tool_call_id: Some("a".to_owned()), until: None }) }
+}
+
+fn answered(id: &str, yes: bool) -> Event {
+    let answer = Answer::Confirmed(yes);
+    Event::Answered { item: id.to_owned(), answer, by: "a person".to_owned() }
 }

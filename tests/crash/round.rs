@@ -23,7 +23,7 @@ use crate::load::{Kind, Load};
 use crate::process::{Files, Process, Program};
 use crate::project::Project;
 use crate::table::Death;
-use crate::{effects, idle};
+use crate::{effects, idle, serial};
 
 /// Longest wait for a host to be there, on a machine that compiles something else meanwhile.
 const START_MAX: Duration = Duration::from_secs(60);
@@ -49,6 +49,8 @@ pub(crate) struct Bench {
 pub(crate) struct Outcome {
     pub(crate) deaths: Vec<Death>,
     pub(crate) book: Book,
+    /// What each run was to do.
+    pub(crate) kinds: BTreeMap<String, Kind>,
     /// Where everything is, if something was wrong.
     pub(crate) kept: Option<PathBuf>,
     /// How long it took.
@@ -67,7 +69,7 @@ pub(crate) struct Round<'b> {
     began: Instant,
     load: Load,
     waiters: JoinSet<(String, Result<Waited, ControllerError>)>,
-    attendant: JoinHandle<Result<(), ControllerError>>,
+    attendant: JoinHandle<Result<(), Broken>>,
     end: CancellationToken,
     starts: BTreeMap<u32, Timestamp>,
     files: Vec<Files>,
@@ -86,7 +88,7 @@ impl<'b> Round<'b> {
         let began = Instant::now();
         let project = Project::new()?;
         project.warm(&bench.warm)?;
-        let looking = Client::open(&project, bench.agents.clone()).await?;
+        let looking = Client::open(&bench.program, &project, bench.agents.clone()).await?;
         let mut first = Process::start(&bench.program, &project, lease, None)?;
         let policy_digest = timeout(START_MAX, digest(&looking)).await;
         first.kill()?;
@@ -95,7 +97,7 @@ impl<'b> Round<'b> {
             Err(_) => return Err(format!("no host:\n{}", first.files.log()).into()),
         };
         let agents = Agents { policy_digest, by_name: bench.agents.by_name.clone() };
-        let client = Client::open(&project, agents).await?;
+        let client = Client::open(&bench.program, &project, agents).await?;
         let end = CancellationToken::new();
         let attendant = tokio::spawn(client.clone().attend(end.clone()));
         let load = Load::new(chance.branch());
@@ -160,13 +162,22 @@ impl<'b> Round<'b> {
         at: Timestamp,
         hit: bool,
     ) -> Result<(), Broken> {
+        let death = Death { name, pid: process.pid(), at, hit, handed_over: false, failed: false };
+        self.note(process, death).await
+    }
+
+    /// The same for a host whose end is described.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub(crate) async fn note(&mut self, process: &Process, death: Death) -> Result<(), Broken> {
         let before = self.book.violations.len();
         // One that goes on is told more meanwhile.
         let acknowledged = process.files.acknowledged();
         self.look().await?;
         self.book.check_acknowledged(&acknowledged);
         let failed = self.book.violations.len() > before;
-        self.deaths.push(Death { name, pid: process.pid(), at, hit, failed });
+        self.deaths.push(Death { failed, ..death });
         Ok(())
     }
 
@@ -199,20 +210,25 @@ impl<'b> Round<'b> {
         }
         effects::check(&mut self.book, self.project.path());
         idle::check(&mut self.book, &self.starts, self.lease);
+        serial::check(&mut self.book, &self.client).await?;
         check_client(&mut self.book, &self.client);
-        check_restarted(&mut self.book, &self.project, &self.client, &self.bench.agents).await?;
+        check_restarted(&mut self.book, &self.project, &self.client, self.bench).await?;
         if self.book.violations.len() > before
             && let Some(last) = self.deaths.last_mut()
         {
             last.failed = true;
         }
         let violated = !self.book.violations.is_empty();
+        let started = self.client.started();
+        let kinds = started.iter().map(|(id, one)| (id.clone(), one.planned.kind)).collect();
+        drop(started);
         self.client.store.close();
         let kept = violated.then(|| self.project.hold());
         if !violated {
             self.project.let_go();
         }
-        Ok(Outcome { deaths: self.deaths, book: self.book, kept, took: self.began.elapsed() })
+        let took = self.began.elapsed();
+        Ok(Outcome { deaths: self.deaths, book: self.book, kinds, kept, took })
     }
 
     /// Every waiter gets its answer.
@@ -281,9 +297,9 @@ async fn check_restarted(
     book: &mut Book,
     project: &Project,
     client: &Client,
-    agents: &Agents,
+    bench: &Bench,
 ) -> Result<(), Broken> {
-    let other = Client::open(project, agents.clone()).await?;
+    let other = Client::open(&bench.program, project, bench.agents.clone()).await?;
     let ids: Vec<String> = client.started().keys().cloned().collect();
     for id in ids {
         let waited = other.controller.wait(&other.scope, &id, Some(Duration::ZERO)).await?;

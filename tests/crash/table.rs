@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 
 use taskrun::event::Event;
-use taskrun::run::EndStatus;
+use taskrun::run::{EndStatus, Run};
 use taskrun::time::Timestamp;
+use taskrun::wait::Answer;
 
 use crate::book::Book;
 use crate::idle::process_of;
 use crate::journal::is_interrupted;
+use crate::load::Kind;
 
 /// What came of the deaths of one sort.
 #[derive(Clone, Copy, Debug, Default)]
@@ -25,10 +27,39 @@ pub(crate) struct Row {
     failed: u32,
 }
 
+/// What came of the runs of one kind.
+#[derive(Clone, Copy, Debug, Default)]
+struct KindRow {
+    runs: u32,
+    ended: [u32; 3],
+    /// How often they changed hands because a host died, and because one handed over.
+    lost: u32,
+    handed_over: u32,
+    repeated: u32,
+    /// Repetitions that a person agreed to, and others.
+    accepted: u32,
+    declined: u32,
+}
+
+impl KindRow {
+    fn count(&mut self, event: &Event) {
+        if let Event::Lost { crashed, .. } = event {
+            self.lost += u32::from(*crashed);
+            self.handed_over += u32::from(!*crashed);
+        }
+        self.repeated += u32::from(matches!(event, Event::ToolCallRepeated { .. }));
+        if let Event::Answered { answer: Answer::Confirmed(yes), .. } = event {
+            self.accepted += u32::from(*yes);
+            self.declined += u32::from(!*yes);
+        }
+    }
+}
+
 /// Rows by what the death is called.
 #[derive(Default)]
 pub(crate) struct Table {
     rows: BTreeMap<String, Row>,
+    kinds: BTreeMap<&'static str, KindRow>,
     runs: [u32; 4],
 }
 
@@ -43,13 +74,16 @@ pub(crate) struct Death {
     pub(crate) at: Timestamp,
     /// Whether the host died where it was to.
     pub(crate) hit: bool,
+    /// Whether it handed over what it executed.
+    pub(crate) handed_over: bool,
     /// Whether something was wrong after it.
     pub(crate) failed: bool,
 }
 
 impl Table {
     /// Adds the deaths of a round, with what became of the runs they hit.
-    pub(crate) fn add(&mut self, deaths: &[Death], book: &Book) {
+    pub(crate) fn add(&mut self, deaths: &[Death], book: &Book, kinds: &BTreeMap<String, Kind>) {
+        self.add_kinds(book, kinds);
         for death in deaths {
             let row = self.rows.entry(death.name.clone()).or_default();
             row.times += 1;
@@ -58,18 +92,18 @@ impl Table {
         }
         for run in book.runs() {
             let id = run.id().as_str();
-            let ended = run.ending().map(|ending| match ending.status {
-                EndStatus::Completed => 0,
-                EndStatus::Failed => 1,
-                EndStatus::Canceled => 2,
-            });
+            let ended = ended(run);
             self.runs[0] += 1;
-            ended.into_iter().for_each(|ended: usize| self.runs[ended + 1] += 1);
+            ended.into_iter().for_each(|ended| self.runs[ended + 1] += 1);
             let mut after: Option<&str> = None;
             for recorded in book.journals.get(id).into_iter().flatten() {
-                if let Event::Lost { host, crashed: true, .. } = &recorded.event {
+                if let Event::Lost { host, crashed, .. } = &recorded.event {
                     let pid = process_of(host.as_str());
-                    let is_it = |death: &&Death| death.pid == pid && death.at <= recorded.at;
+                    // What a host gives back on the way is none of its death.
+                    let is_it = |death: &&Death| {
+                        let taken = *crashed || death.handed_over;
+                        taken && death.pid == pid && death.at <= recorded.at
+                    };
                     after = deaths.iter().rev().find(is_it).map(|death| death.name.as_str());
                     let Some(row) = after.and_then(|name| self.rows.get_mut(name)) else {
                         continue;
@@ -90,6 +124,18 @@ impl Table {
         }
     }
 
+    fn add_kinds(&mut self, book: &Book, kinds: &BTreeMap<String, Kind>) {
+        for run in book.runs() {
+            let id = run.id().as_str();
+            let Some(kind) = kinds.get(id) else { continue };
+            let row = self.kinds.entry(kind.name()).or_default();
+            row.runs += 1;
+            ended(run).into_iter().for_each(|ended| row.ended[ended] += 1);
+            let journal = book.journals.get(id).into_iter().flatten();
+            journal.for_each(|recorded| row.count(&recorded.event));
+        }
+    }
+
     /// Ways to die that no kill hit, of those that were tried.
     pub(crate) fn never_hit(&self) -> Vec<&str> {
         let never = self.rows.iter().filter(|(_, row)| row.times == row.missed);
@@ -106,7 +152,7 @@ impl Table {
     /// Prints it.
     pub(crate) fn print(&self) {
         println!(
-            "{:<38} {:>5} {:>6} {:>5} {:>9} {:>6} {:>8} {:>8} {:>11}  checker",
+            "{:<42} {:>5} {:>6} {:>5} {:>9} {:>6} {:>8} {:>8} {:>11}  checker",
             "killed",
             "times",
             "missed",
@@ -121,12 +167,45 @@ impl Table {
             let [completed, failed, canceled] = row.ended;
             let verdict = if row.failed == 0 { "holds" } else { "VIOLATED" };
             println!(
-                "{name:<38} {:>5} {:>6} {:>5} {completed:>9} {failed:>6} {canceled:>8} {:>8} {:>11}  \
+                "{name:<42} {:>5} {:>6} {:>5} {completed:>9} {failed:>6} {canceled:>8} {:>8} {:>11}  \
                  {verdict}",
                 row.times, row.missed, row.runs, row.repeated, row.interrupted,
             );
         }
+        self.print_kinds();
         let [all, completed, failed, canceled] = self.runs;
         println!("{all} runs: {completed} completed, {failed} failed, {canceled} canceled");
     }
+
+    fn print_kinds(&self) {
+        println!(
+            "{:<12} {:>5} {:>9} {:>6} {:>8} {:>5} {:>11} {:>8} {:>8} {:>8}",
+            "runs",
+            "",
+            "completed",
+            "failed",
+            "canceled",
+            "lost",
+            "handed over",
+            "repeated",
+            "accepted",
+            "declined",
+        );
+        for (name, row) in &self.kinds {
+            let [completed, failed, canceled] = row.ended;
+            println!(
+                "{name:<12} {:>5} {completed:>9} {failed:>6} {canceled:>8} {:>5} {:>11} {:>8} {:>8} {:>8}",
+                row.runs, row.lost, row.handed_over, row.repeated, row.accepted, row.declined,
+            );
+        }
+    }
+}
+
+/// How a run ended, as a place in a row.
+fn ended(run: &Run) -> Option<usize> {
+    run.ending().map(|ending| match ending.status {
+        EndStatus::Completed => 0,
+        EndStatus::Failed => 1,
+        EndStatus::Canceled => 2,
+    })
 }
