@@ -13,8 +13,8 @@ use taskrun::run::RunView;
 use taskrun::status::{BlockedOn, Status, StopReason};
 use taskrun::wait::Answer;
 
-use super::common::{Gates, check_journal, count, following, named};
-use crate::native::{ClosurePlanner, ClosureTool, Native, World, answer, value};
+use super::common::{Gates, check_journal, count, following, named, words_so_far};
+use crate::native::{ClosurePlanner, ClosureTool, Native, World, answer, call_of, value};
 
 /// Ids under which a tool was called, in order.
 type Ids = Arc<Mutex<Vec<String>>>;
@@ -144,6 +144,73 @@ async fn an_accepted_repetition_that_is_cut_off_too_is_not_repeated_without_bein
     assert_eq!(begun.load(Ordering::SeqCst), 2, "one consent is for one repetition");
     assert_eq!(run.status(), Status::Blocked);
     asks(&third).await;
+}
+
+/// More calls than may be under way at once (16), each with its number as argument.
+const CALLS: usize = 18;
+
+/// A run that wants all of them in its first turn; the first host dies when as many as can be are
+/// under way. Gives the arguments with which the tool was called.
+async fn more_than_fit(hints: ToolHints) -> (World, Native, Ids) {
+    let mut world = World::new();
+    let (called, gates, dead) = (Ids::default(), Gates::new(), Arc::new(AtomicU32::new(0)));
+    let (all, inside, is_dead) = (Arc::clone(&called), Arc::clone(&gates), Arc::clone(&dead));
+    let tool = ClosureTool::new("f", hints, move |call, _| {
+        all.lock().unwrap_or_else(PoisonError::into_inner).push(call.payload);
+        let (gates, dies) = (Arc::clone(&inside), is_dead.load(Ordering::SeqCst) == 0);
+        async move {
+            if dies {
+                let _inside = gates.pass("never").await;
+            }
+            value("1")
+        }
+    });
+    world.tool("t", Interrupted::Fail, tool);
+    let planner = ClosurePlanner::new(|input, _| async move {
+        if input.resume.is_some() {
+            return answer(&words_so_far(&input));
+        }
+        let ids: Vec<_> = (10..10 + CALLS).map(|number| number.to_string()).collect();
+        let calls: Vec<_> = ids.iter().map(|id| (id.as_str(), "t/f", id.as_str())).collect();
+        call_of(&calls)
+    });
+    world.agent("a", planner);
+    let first = world.start().await;
+    first.spawn(&named("1", "a")).await;
+    gates.have_come(16).await;
+    let journal = first.journal("1").await;
+    assert_eq!(count(&journal, "tool_call_scheduled"), 16, "the others wait for a place");
+    dead.store(1, Ordering::SeqCst);
+    world.kill(first).await;
+    let second = world.take_over().await;
+    (world, second, called)
+}
+
+#[tokio::test]
+async fn a_call_that_waited_for_a_place_has_not_begun_and_is_simply_executed() {
+    let (_world, host, called) = more_than_fit(ToolHints::default()).await;
+    let run = host.end("1").await;
+    let said = run.state.reply.result().expect("a result");
+    assert_eq!(said.matches("interrupted: ").count(), 16, "{said}");
+    assert!(said.ends_with("; 1; 1"), "{said}");
+    let called = calls(&called);
+    assert_eq!(called.len(), CALLS, "nothing was done twice: {called:?}");
+    assert_eq!(run.state.tool_calls, u32::try_from(CALLS).expect("small"));
+    let journal = host.journal("1").await;
+    check_journal(&journal);
+    let kinds = ["tool_call_scheduled", "tool_call_repeated", "tool_result"];
+    assert_eq!(kinds.map(|kind| count(&journal, kind)), [CALLS, 0, CALLS]);
+}
+
+#[tokio::test]
+async fn only_calls_that_began_are_repeated() {
+    let hints = ToolHints { idempotent: true, ..ToolHints::default() };
+    let (_world, host, called) = more_than_fit(hints).await;
+    assert_eq!(host.end("1").await.status(), Status::Completed);
+    assert_eq!(calls(&called).len(), CALLS + 16);
+    let journal = host.journal("1").await;
+    let kinds = ["tool_call_scheduled", "tool_call_repeated", "tool_result"];
+    assert_eq!(kinds.map(|kind| count(&journal, kind)), [CALLS, 16, CALLS]);
 }
 
 /// The pauses that were recorded when hosts died.

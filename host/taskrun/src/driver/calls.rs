@@ -6,8 +6,9 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 
+use super::line::Line;
 use super::{Driver, Halt, is_given_back};
-use crate::agents::{Agent, AgentTool};
+use crate::agents::AgentTool;
 use crate::event::{Event, Parked, Refusal};
 use crate::message::{Labels, LogLevel, RetryHint, RetryReason, ToolError};
 use crate::ports::call::{
@@ -19,8 +20,6 @@ use crate::ports::tool::{
 };
 use crate::time::millis;
 
-/// Most tool calls of one run that are executed at once; further ones of the turn wait.
-const PARALLEL_CALLS_MAX: usize = 16;
 /// What a call is told that the end of the run overtook.
 const FINALIZED: &str = "Finalized before a tool result was provided for this request.";
 
@@ -41,36 +40,24 @@ impl Driver {
     ) -> Result<(), Halt> {
         let agent = Arc::clone(&self.agent);
         let mut left = self.tool_calls_left().unwrap_or(u32::MAX);
-        let mut admitted = Vec::new();
+        let mut line = Line::default();
         for request in requests {
-            match admit(&agent, &request, left) {
-                Ok(tool) => {
-                    left -= 1;
-                    pending.push(scheduled(&request, tool));
-                    admitted.push((request, tool));
-                }
-                Err((refusal, failure)) => pending.push(refused(&request, refusal, failure)),
-            }
+            line.admit(&mut pending, &agent, request, &mut left);
         }
         self.write(pending).await?;
         if self.stopped().is_none() {
-            self.run_all(admitted).await?;
+            self.run_all(line).await?;
         }
         Ok(())
     }
 
-    /// Executes calls and writes each result as it arrives.
-    pub(super) async fn run_all(
-        &mut self,
-        admitted: Vec<(ToolRequest, &AgentTool)>,
-    ) -> Result<(), Halt> {
+    /// Executes calls and writes each result as it arrives. It is on record already that those
+    /// with a place begin; it is recorded of the others when they have one.
+    pub(super) async fn run_all(&mut self, mut line: Line<'_>) -> Result<(), Halt> {
         let live = Arc::clone(&self.live);
-        let mut waiting = admitted.into_iter();
         let mut running = FuturesUnordered::new();
         loop {
-            while running.len() < PARALLEL_CALLS_MAX
-                && let Some((request, tool)) = waiting.next()
-            {
+            for (request, tool) in line.take() {
                 let (stop, entered) = live.enter(tool.tool.hears_cancellation());
                 let scope = Arc::new(self.call_scope(&request, tool, stop));
                 self.scopes.push(Arc::clone(&scope));
@@ -107,6 +94,16 @@ impl Driver {
                 next = futures::FutureExt::now_or_never(running.next()).flatten();
             }
             self.write(events).await?;
+            // Those that waited begin apart from the results, which are kept also where nothing may
+            // begin any more. None does while the host gives its runs back, as whoever takes the
+            // run up sees to it; and once somebody has asked to stop each ends without having begun.
+            if !self.env.draining.is_cancelled() {
+                let begins = line.place(running.len());
+                let begins = if self.stopped().is_none() { begins } else { Vec::new() };
+                self.write(begins).await?;
+            } else if running.is_empty() && !line.is_empty() {
+                return Err(Halt::Lease);
+            }
         }
     }
 
@@ -207,46 +204,7 @@ impl Driver {
     }
 }
 
-/// Decides whether a call is executed: a call is left, the tool is one of the agent's, and the
-/// arguments fit.
-fn admit<'a>(
-    agent: &'a Agent,
-    request: &ToolRequest,
-    left: u32,
-) -> Result<&'a AgentTool, (Refusal, ToolFailure)> {
-    let Some(tool) = agent.tools.get(&request.name) else {
-        let mut hint = RetryHint::new(RetryReason::ToolUnavailable, &request.name);
-        hint.prior_input = Some(request.payload.clone());
-        let known: Vec<_> = agent.tools.specs().iter().map(|spec| spec.name.as_str()).collect();
-        hint.message = Some(match known.as_slice() {
-            [] => "this agent has no tools".to_owned(),
-            some => format!("available are: {}", some.join(", ")),
-        });
-        let text = format!("tool not available: {}", request.name);
-        let error = ToolError::coded("tool-unavailable", text);
-        let failure = ToolFailure { error, retry_hint: Some(Box::new(hint)) };
-        return Err((Refusal::Unavailable, failure));
-    };
-    if left == 0 {
-        let text = "skipped: cap: no tool calls are left in this run";
-        let failure = ToolFailure { error: ToolError::coded("cap", text), retry_hint: None };
-        return Err((Refusal::Cap, failure));
-    }
-    tool.check(&request.payload).map_err(|failure| (Refusal::Arguments, failure))?;
-    Ok(tool)
-}
-
-fn scheduled(request: &ToolRequest, tool: &AgentTool) -> Event {
-    let call = super::step::tool_use(request);
-    Event::ToolCallScheduled {
-        name: call.name,
-        tool_call_id: call.tool_call_id,
-        payload: call.payload,
-        idempotent: tool.spec.hints.idempotent || tool.spec.hints.read_only,
-    }
-}
-
-fn refused(request: &ToolRequest, refusal: Refusal, failure: ToolFailure) -> Event {
+pub(super) fn refused(request: &ToolRequest, refusal: Refusal, failure: ToolFailure) -> Event {
     let call = super::step::tool_use(request);
     let outcome = ToolOutcome::Failure(failure);
     let output = ToolOutput::plain(&call.name, &call.tool_call_id, &call.payload, outcome);

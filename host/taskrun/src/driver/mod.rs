@@ -8,6 +8,7 @@ mod finalizer;
 mod finish;
 mod journal;
 mod lease;
+mod line;
 mod live;
 mod random;
 mod settle;

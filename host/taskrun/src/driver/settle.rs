@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::line::Line;
 use super::work::Call;
 use super::{Driver, End, Halt, calls};
 use crate::agents::{AgentTool, Interrupted};
@@ -23,13 +24,15 @@ const CUT_OFF: &str = "the host died while this call was under way; whether it t
                        known";
 
 /// What is to be done about an open call.
-enum Next {
+enum Next<'a> {
     /// It has its result.
     Result(ToolOutcome),
     /// It was cut off and is not to be repeated.
     CutOff(ToolOutcome),
+    /// It begins, for the first time.
+    Begin,
     /// It begins again.
-    Repeat,
+    Repeat(&'a AgentTool),
     /// Whether it may begin again is to be asked.
     Ask(Box<Item>),
     /// It waits.
@@ -45,22 +48,25 @@ impl Driver {
                 return Ok(Some(End::failed(failure)));
             }
             self.time_out_questions().await?;
-            let (mut events, mut repeats) = (Vec::new(), Vec::new());
+            let (mut events, mut line) = (Vec::new(), Line::default());
             let agent = Arc::clone(&self.agent);
+            let mut left = self.tool_calls_left().unwrap_or(u32::MAX);
             for call in self.work.open_calls() {
-                let tool = agent.tools.get(&call.request.name);
-                match self.next(call, tool).await? {
-                    Next::Result(outcome) => events.push(result(&call.request, outcome, None)),
+                let request = &call.request;
+                match self.next(call, agent.tools.get(&request.name)).await? {
+                    Next::Result(outcome) => events.push(result(request, outcome, None)),
                     Next::CutOff(outcome) => {
-                        let why = Some(Refusal::Interrupted);
-                        events.push(result(&call.request, outcome, why));
+                        events.push(result(request, outcome, Some(Refusal::Interrupted)));
                     }
-                    Next::Repeat => {
-                        events.push(Event::ToolCallRepeated {
+                    Next::Begin => {
+                        line.admit(&mut events, &agent, request.clone(), &mut left);
+                    }
+                    Next::Repeat(tool) => {
+                        let begins = Event::ToolCallRepeated {
                             tool_call_id: call.id().to_owned(),
                             attempt: call.attempts + 1,
-                        });
-                        repeats.extend(tool.map(|tool| (call.request.clone(), tool)));
+                        };
+                        line.add(&mut events, request.clone(), tool, begins);
                     }
                     Next::Ask(item) => events.push(Event::Asked { item }),
                     Next::Wait => {}
@@ -70,8 +76,8 @@ impl Driver {
             if let Some(failure) = self.stopped() {
                 return Ok(Some(End::failed(failure)));
             }
-            if !repeats.is_empty() {
-                self.run_all(repeats).await?;
+            if !line.is_empty() {
+                self.run_all(line).await?;
                 continue;
             }
             let Some((on, wait)) = self.waits_for() else { return Ok(self.terminal()) };
@@ -83,7 +89,7 @@ impl Driver {
         }
     }
 
-    async fn next(&self, call: &Call, tool: Option<&AgentTool>) -> Result<Next, Halt> {
+    async fn next<'a>(&self, call: &Call, tool: Option<&'a AgentTool>) -> Result<Next<'a>, Halt> {
         match &call.parked {
             Some(Parked::Runs { runs, mode, until }) => {
                 let found = self.runs_of(runs).await?;
@@ -108,18 +114,19 @@ impl Driver {
         }
     }
 
-    /// What becomes of a call that began under a host that died.
-    fn after_cut(&self, call: &Call, tool: Option<&AgentTool>) -> Next {
-        let id = repeat_id(call);
-        let Some(tool) = tool.filter(|_| call.attempts > 0) else {
-            let text = "skipped: the run was interrupted before the call began";
-            return Next::CutOff(failure("interrupted", text));
-        };
-        if call.idempotent {
-            return Next::Repeat;
+    /// What becomes of a call whose host died. One that waited for a place had not begun: it is as
+    /// good as one that was just decided on, whatever its tool promises.
+    fn after_cut<'a>(&self, call: &Call, tool: Option<&'a AgentTool>) -> Next<'a> {
+        if call.attempts == 0 {
+            return Next::Begin;
         }
+        let Some(tool) = tool else { return Next::CutOff(failure("interrupted", CUT_OFF)) };
+        if call.idempotent {
+            return Next::Repeat(tool);
+        }
+        let id = repeat_id(call);
         match (tool.interrupted, self.work.answer_to(&id)) {
-            (Interrupted::Ask, Some(Answer::Confirmed(true))) => Next::Repeat,
+            (Interrupted::Ask, Some(Answer::Confirmed(true))) => Next::Repeat(tool),
             (Interrupted::Ask, None) if self.work.asked.iter().any(|a| a.item.id() == id) => {
                 Next::Wait
             }
