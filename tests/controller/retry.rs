@@ -1,5 +1,6 @@
 //! Plan steps that fail in a way that may pass (M-47).
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -8,7 +9,9 @@ use taskrun::ports::call::CallFailure;
 use taskrun::status::{Status, StopReason};
 use taskrun::time::millis;
 
-use crate::native::{ClosurePlanner, Native, Planned, World, answer, failed, in_time, request};
+use crate::native::{
+    ClosurePlanner, Native, PAUSE_OVER, Planned, World, answer, failed, in_time, request,
+};
 
 /// A world with an agent whose first steps fail.
 fn fails_first(times: u32, fail: impl Fn() -> Planned + Send + Sync + 'static) -> World {
@@ -144,4 +147,29 @@ async fn m_47_attempts_are_counted_over_a_change_of_hosts() {
     assert_eq!(run.status(), Status::Failed);
     let error = second.view(&id).await.error;
     assert_eq!(error.as_deref(), Some("gave up after 3 attempts: not just now"));
+}
+
+#[tokio::test]
+async fn m_47_what_is_left_of_a_pause_is_waited_for_after_the_death_of_the_host() {
+    let mut world = World::new();
+    let steps = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&steps);
+    let planner = ClosurePlanner::new(move |_, _| {
+        let first = counted.fetch_add(1, Ordering::SeqCst) == 0;
+        async move { if first { failed(Some("unavailable"), "no model") } else { answer("done") } }
+    });
+    // Longer than the pause after the death of a host.
+    let longest = PAUSE_OVER * 5;
+    world.agent_with("a", planner, |agent| agent.retry.pause = longest);
+    let first = world.start().await;
+    let id = first.spawn(&request("a", "x")).await;
+    first.until(&id, "fails", |run| run.state.failed_attempts == 1).await;
+    world.kill(first).await;
+    let second = world.take_over().await;
+    second.until(&id, "is taken up", |run| run.state.epoch == 3).await;
+    let [(_, _, pause_ms)] = failures(&second, &id).await[..] else { panic!("one has failed") };
+    let left = world.next(longest).await;
+    assert_eq!(left, Duration::from_millis(pause_ms) - PAUSE_OVER, "the pause is not begun anew");
+    assert_eq!(second.end(&id).await.status(), Status::Completed);
+    assert_eq!(steps.load(Ordering::SeqCst), 2);
 }

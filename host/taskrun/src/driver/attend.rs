@@ -129,6 +129,17 @@ impl Driver {
         Ok(self.stopped())
     }
 
+    /// Waits for what is left of a pause that the end of another host cut short; never for longer
+    /// than that pause, whatever was done to the time of day meanwhile.
+    pub(super) async fn rest_of_pause(&mut self) -> Result<Option<CallFailure>, Halt> {
+        let failed = self.journal.run().state.failed_attempts > 0;
+        let Some((over_at, pause)) = self.cut_pause.take().filter(|_| failed) else {
+            return Ok(None);
+        };
+        let left = over_at.since(self.env.clock.now()).min(pause);
+        if left.is_zero() { Ok(None) } else { self.pause(left).await }
+    }
+
     /// Calls that answer at once leave no moment in which a timer is looked at.
     pub(super) fn check_time(&self) {
         if self.time_left() == Some(Duration::ZERO) {

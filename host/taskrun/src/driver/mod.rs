@@ -67,6 +67,9 @@ pub(crate) struct Driver {
     /// When this host took the run, on the clock's own time, and how long it had run before.
     began: Duration,
     ran_before: Duration,
+    /// When the pause after the last failed attempt is over, and how long it was, where another host
+    /// recorded it.
+    cut_pause: Option<(Timestamp, Duration)>,
     /// Calls under way, whose events are to be written.
     scopes: Vec<Arc<CallScope>>,
     wake: Arc<Notify>,
@@ -116,6 +119,7 @@ impl Driver {
             work,
             began,
             ran_before,
+            cut_pause: None,
             scopes: Vec::new(),
             wake: Arc::new(Notify::new()),
             urgent: Arc::new(Notify::new()),
@@ -332,6 +336,10 @@ impl Driver {
             after = last.seq;
             for recorded in page.iter().filter(|recorded| recorded.seq <= head) {
                 self.work.push(&recorded.event);
+                if let Event::StepFailed { retry_after_ms, .. } = recorded.event {
+                    let pause = Duration::from_millis(retry_after_ms);
+                    self.cut_pause = Some((recorded.at.plus(pause), pause));
+                }
             }
         }
         Ok(())

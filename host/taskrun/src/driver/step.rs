@@ -69,6 +69,9 @@ impl Driver {
         finalize: Option<Termination>,
         mut tape: Option<Tape>,
     ) -> Result<Step, Halt> {
+        if let Some(failure) = self.rest_of_pause().await? {
+            return Ok(Step { pending: Vec::new(), outcome: Err(Outcome::Failed(failure)) });
+        }
         loop {
             if self.env.draining.is_cancelled() {
                 return Err(Halt::Lease);
