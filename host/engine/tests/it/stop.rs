@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use taskrun::ports::call::{CallFailure, StopCause, StopSignal};
-use taskrun::time::{Clock, Timestamp};
+use taskrun::time::{Clock, SystemClock, Timestamp};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::support::*;
@@ -15,13 +16,49 @@ const CLOCK: &str = r#"
     (import "taskrun:plugin/clock@0.1.0" "now" (func $now (result i64)))
 "#;
 
+/// A clock that knows when a guest asked it for the time or began to sleep: then it is running.
+struct Heard {
+    clock: SystemClock,
+    asked: Notify,
+}
+
+impl Heard {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { clock: SystemClock::new(), asked: Notify::new() })
+    }
+
+    /// Returns when a guest has asked.
+    async fn is_asked(&self) {
+        let asked = tokio::time::timeout(Duration::from_secs(60), self.asked.notified());
+        asked.await.expect("the guest runs");
+    }
+}
+
+#[async_trait]
+impl Clock for Heard {
+    fn now(&self) -> Timestamp {
+        self.asked.notify_one();
+        self.clock.now()
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.clock.monotonic()
+    }
+
+    async fn sleep(&self, duration: Duration) {
+        self.asked.notify_one();
+        self.clock.sleep(duration).await;
+    }
+}
+
 async fn stopped_after(code: &str, times: u32) -> (CallFailure, Duration) {
     let engine = engine();
     let tool = tool(&engine, tool_bytes(CLOCK, code), grants("")).await.unwrap();
     let stop = StopSignal::new(engine.interrupt());
-    let scope = scope(Duration::from_secs(60), stop.clone());
+    let clock = Heard::new();
+    let scope = scope_on(clock.clone(), Duration::from_secs(60), stop.clone());
     let task = tokio::spawn(async move { tool.call(call(), scope).await });
-    tokio::time::sleep(Duration::from_millis(30)).await;
+    clock.is_asked().await;
     let asked = Instant::now();
     for _ in 0..times {
         stop.force(StopCause::Shutdown);
@@ -32,7 +69,7 @@ async fn stopped_after(code: &str, times: u32) -> (CallFailure, Duration) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_spinning_guest_is_stopped() {
-    let (failure, took) = stopped_after("(loop $l (br $l)) unreachable", 1).await;
+    let (failure, took) = stopped_after("(drop (call $now)) (loop $l (br $l)) unreachable", 1).await;
     assert_eq!(failure, CallFailure::Stopped { cause: StopCause::Shutdown });
     assert!(took < Duration::from_secs(2), "{took:?}");
 }
@@ -52,18 +89,24 @@ async fn a_call_that_waits_for_a_slot_is_stopped() {
         engine_with(taskrun_engine::EngineOptions { instances: Some(1), ..Default::default() });
     let sleeper = "(call $sleep (i64.const 3600000) (i32.const 5120)) unreachable";
     let tool = tool(&engine, tool_bytes(CLOCK, sleeper), grants("")).await.unwrap();
+    let clock = Heard::new();
     let first = tokio::spawn({
         let tool = tool.clone();
-        async move { tool.call(call(), patient()).await }
+        let scope = scope_on(clock.clone(), Duration::from_secs(60), StopSignal::never());
+        async move { tool.call(call(), scope).await }
     });
-    tokio::time::sleep(Duration::from_millis(30)).await;
-    let stop = StopSignal::never();
-    let scope = scope(Duration::from_millis(1), stop.clone());
-    let second = tokio::spawn(async move { tool.call(call(), scope).await });
-    tokio::time::sleep(Duration::from_millis(30)).await;
-    assert!(!second.is_finished(), "the deadline counts from the slot on");
+    clock.is_asked().await;
+    let (stop, short) = (StopSignal::never(), Duration::from_millis(1));
+    let mut second = tool.call(call(), scope(short, stop.clone()));
+    assert!(futures::poll!(&mut second).is_pending());
+    // A call that has a slot elsewhere, and began later, meets the same deadline.
+    let other = self::tool(&self::engine(), tool_bytes(CLOCK, sleeper), grants("")).await.unwrap();
+    let failure = other.call(call(), scope(short, StopSignal::never())).await.unwrap_err();
+    assert_eq!(failure, CallFailure::Deadline { limit_ms: 1 });
+    let waits = futures::poll!(&mut second).is_pending();
+    assert!(waits, "the deadline counts from the slot on");
     stop.force(StopCause::Canceled);
-    let failure = second.await.unwrap().unwrap_err();
+    let failure = second.await.unwrap_err();
     assert_eq!(failure, CallFailure::Stopped { cause: StopCause::Canceled });
     first.abort();
 }
@@ -76,9 +119,10 @@ async fn a_sleep_ends_early_when_asked_and_the_guest_goes_on() {
     let engine = engine();
     let tool = tool(&engine, tool_bytes(CLOCK, &code), grants("")).await.unwrap();
     let stop = StopSignal::new(engine.interrupt());
-    let scope = scope(Duration::from_secs(60), stop.clone());
+    let clock = Heard::new();
+    let scope = scope_on(clock.clone(), Duration::from_secs(60), stop.clone());
     let task = tokio::spawn(async move { tool.call(call(), scope).await });
-    tokio::time::sleep(Duration::from_millis(30)).await;
+    clock.is_asked().await;
     stop.ask(StopCause::Canceled);
     assert!(task.await.unwrap().unwrap().is_ok());
 }
