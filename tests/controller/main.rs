@@ -2,6 +2,7 @@
 //! their id, crashes at chosen points, and what the store promises as seen from above.
 
 mod answers;
+mod attached;
 mod cancel;
 mod common;
 mod crash;
@@ -14,12 +15,14 @@ mod lease;
 mod list;
 mod ls_caps;
 mod model;
+mod names;
 mod observe;
 mod read_only;
 mod retry;
 mod reuse;
 mod scheduler;
 mod session;
+mod skip;
 mod time_out;
 mod transcript;
 mod tree;

@@ -123,6 +123,7 @@ impl Seen {
             | Event::ClockRead { .. }
             | Event::StepRestarted { .. }
             | Event::StepFailed { .. }
+            | Event::TurnSkipped { .. }
             | Event::PolicyDecision { .. }
             | Event::Log { .. }
             | Event::FinalizeRequested { .. }

@@ -1,9 +1,15 @@
-//! Which run is meant: a whole id, the beginning of one, or `@last`.
+//! Which run is meant: a whole id, a name, the beginning of an id, or `@last`.
+//!
+//! They are tried in this order. A name never is the beginning of an id that a host made; of one
+//! that a caller gave it can be, and then means the run of that name. An open run of the name comes
+//! before one that ended.
 
 use taskrun::controller::Controller;
 use taskrun::error::ControllerError;
 use taskrun::list::{Cursor, ListFilter, PAGE_MAX, Scope};
+use taskrun::name::check_name;
 use taskrun::run::Run;
+use taskrun::status::Status;
 
 use crate::failure::{Failure, Outcome};
 use crate::output::human;
@@ -24,13 +30,19 @@ pub(crate) async fn resolve(controller: &Controller, scope: &Scope, text: &str) 
         return last(controller, scope).await;
     }
     if text.starts_with('@') {
-        return Err(Failure::usage("not-found", format!("{text:?} means no run"))
-            .hint("write @last for the run started last, or an id from `taskrun ps -a`"));
+        return Err(Failure::usage("not-found", format!("{text:?} means no run")).hint(
+            "write @last for the run started last, or an id or a name from `taskrun ps -a`",
+        ));
     }
     match controller.get(scope, text).await {
         Ok(run) => return Ok(run),
         Err(ControllerError::NotFound { .. }) => {}
         Err(other) => return Err(other.into()),
+    }
+    if check_name(text).is_ok()
+        && let Some(run) = named(controller, scope, text).await?
+    {
+        return Ok(run);
     }
     if text.chars().count() < PREFIX_CHARS_MIN {
         let message = format!("{text:?} is too short to stand for a run");
@@ -56,14 +68,31 @@ pub(crate) async fn resolve(controller: &Controller, scope: &Scope, text: &str) 
             })
         }
         1 => Ok(found.remove(0)),
-        _ => Err(ambiguous(text, &found)),
+        _ => Err(ambiguous(text, "the beginning", "give more of the id", &found)),
     }
 }
 
-fn ambiguous(text: &str, found: &[Run]) -> Box<Failure> {
+/// The open run of a name, or else the one that ended last.
+async fn named(controller: &Controller, scope: &Scope, name: &str) -> Outcome<Option<Run>> {
+    let all = ListFilter { name: Some(name.to_owned()), ..ListFilter::default() };
+    let is_open = |status: &Status| !status.is_terminal();
+    let open = Status::ALL.iter().copied().filter(is_open).collect();
+    let open = ListFilter { status: open, ..all.clone() };
+    let mut found = controller.list(scope, &open, None, PAGE_MAX).await?.runs;
+    if found.len() > 1 {
+        let hint = "give an id, or say whose it is with --owner and --session";
+        return Err(ambiguous(name, "the name", hint, &found));
+    }
+    if found.is_empty() {
+        found = controller.list(scope, &all, None, 1).await?.runs;
+    }
+    Ok(found.pop())
+}
+
+fn ambiguous(text: &str, what: &str, hint: &'static str, found: &[Run]) -> Box<Failure> {
     let count = human::count(found.len() as u64, "run");
-    let mut failure = Failure::usage("ambiguous", format!("{text:?} is the beginning of {count}"))
-        .hint("give more of the id");
+    let mut failure =
+        Failure::usage("ambiguous", format!("{text:?} is {what} of {count}")).hint(hint);
     failure.causes = found
         .iter()
         .take(CANDIDATES_NAMED_MAX)
@@ -114,4 +143,118 @@ async fn pages(
         }
     }
     Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use taskrun::agents::Agents;
+    use taskrun::controller::{ControllerParts, Settings};
+    use taskrun::event::{Event, Recorded};
+    use taskrun::machine;
+    use taskrun::ports::store::{Admission, Append, Appended, Created, NewRun, Store};
+    use taskrun::run::RunSpec;
+    use taskrun::status::StopReason;
+    use taskrun::time::{SystemClock, SystemRandom, Timestamp};
+    use taskrun_store::MemoryStore;
+
+    use super::*;
+
+    fn spec(id: &str, owner: &str, name: Option<&str>) -> RunSpec {
+        let spec = serde_json::json!({
+            "id": id, "root_run_id": id, "tenant": "default", "owner_user_id": owner,
+            "parent_session_id": "cli", "agent_name": "a", "agent_digest": "d",
+            "policy_digest": "p", "task": "t", "depth": 0, "priority": 0, "created_at": 1_000,
+            "name": name,
+        });
+        serde_json::from_value(spec).expect("all that has no default")
+    }
+
+    async fn keep(store: &MemoryStore, spec: RunSpec) -> Run {
+        let event = Event::Queued { spec: Box::new(spec) };
+        let first = Recorded { seq: 1, id: 1, at: Timestamp(1_000), event };
+        let run = machine::begin(&first).expect("begins");
+        let new = NewRun {
+            run: run.clone(),
+            events: vec![first],
+            idempotency: None,
+            admission: Admission::UNBOUNDED,
+        };
+        let created = store.create(new).await.expect("creates");
+        assert!(matches!(created, Created::New), "{created:?}");
+        run
+    }
+
+    async fn end(store: &MemoryStore, run: &Run, at: u64) {
+        let mut state = run.state.clone();
+        let mut events = Vec::new();
+        for event in machine::decide::cancel(run, StopReason::CanceledByOwner, None) {
+            let one = Recorded { seq: state.head + 1, id: at, at: Timestamp(at), event };
+            state = machine::apply(state, &one).expect("fits");
+            events.push(one);
+        }
+        let append = Append {
+            run: Run { spec: Arc::clone(&run.spec), state },
+            epoch: run.state.epoch,
+            expected_head: run.state.head,
+            events: events.into(),
+        };
+        assert_eq!(store.append(append).await.expect("appends"), Appended::Done);
+    }
+
+    fn controller(store: &Arc<MemoryStore>) -> Controller {
+        Controller::new(ControllerParts {
+            store: store.clone(),
+            hosts: store.clone(),
+            sessions: store.clone(),
+            agents: Agents { policy_digest: String::new(), by_name: BTreeMap::new() },
+            clock: Arc::new(SystemClock::new()),
+            random: Arc::new(SystemRandom),
+            interrupt: Arc::new(|| {}),
+            settings: Settings { slots: 0, ..Settings::default() },
+        })
+    }
+
+    /// The id of the run that a text means, or the code and causes of the failure.
+    async fn meant(store: &Arc<MemoryStore>, scope: &Scope, text: &str) -> Result<String, String> {
+        match resolve(&controller(store), scope, text).await {
+            Ok(run) => Ok(run.id().to_string()),
+            Err(failure) => Err(format!("{}: {}", failure.code, failure.causes.join("; "))),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_name_means_its_open_run_or_else_the_one_that_ended_last() {
+        let store = Arc::new(MemoryStore::new());
+        let all = Scope::tenant("default");
+        for (id, at) in [("0199-a", 3_000), ("0199-b", 2_000)] {
+            let run = keep(&store, spec(id, "ann", Some("up"))).await;
+            end(&store, &run, at).await;
+        }
+        assert_eq!(meant(&store, &all, "up").await, Ok("0199-a".to_owned()));
+        keep(&store, spec("0199-c", "ann", Some("up"))).await;
+        assert_eq!(meant(&store, &all, "up").await, Ok("0199-c".to_owned()));
+        keep(&store, spec("0199-d", "bob", Some("up"))).await;
+        let ambiguous = "ambiguous: 0199-d (a, queued); 0199-c (a, queued)";
+        assert_eq!(meant(&store, &all, "up").await, Err(ambiguous.to_owned()));
+        let bob = all.clone().owner("bob");
+        assert_eq!(meant(&store, &bob, "up").await, Ok("0199-d".to_owned()));
+        let nobody = all.clone().owner("eve");
+        assert!(meant(&store, &nobody, "up").await.is_err());
+    }
+
+    #[tokio::test]
+    async fn an_id_comes_before_a_name_and_a_name_before_the_beginning_of_an_id() {
+        let store = Arc::new(MemoryStore::new());
+        let all = Scope::tenant("default");
+        keep(&store, spec("report", "ann", None)).await;
+        keep(&store, spec("1", "ann", Some("report"))).await;
+        keep(&store, spec("nightly-1", "ann", None)).await;
+        keep(&store, spec("2", "ann", Some("nightly"))).await;
+        assert_eq!(meant(&store, &all, "report").await, Ok("report".to_owned()));
+        assert_eq!(meant(&store, &all, "nightly").await, Ok("2".to_owned()));
+        assert_eq!(meant(&store, &all, "nightly-").await, Ok("nightly-1".to_owned()));
+    }
 }

@@ -42,9 +42,11 @@ fn spec(number: u8, agent: &str, task: &str) -> RunSpec {
         timeout_ms: None,
         envelope: std::collections::BTreeMap::new(),
         context_messages: Vec::new(),
+        name: None,
         labels: Labels::from([("team".to_owned(), "docs".to_owned())]),
         metadata: Labels::new(),
         parent_run_id: None,
+        attached: false,
         depth: 0,
         priority: 0,
         durable: true,
@@ -164,6 +166,23 @@ fn tables_fit_and_guests_cannot_write_to_the_terminal() {
     insta::assert_snapshot!("details_failed", run_details(&runs[1], NOW));
 }
 
+#[test]
+fn names_are_shown_where_a_run_has_one() {
+    let mut runs = runs();
+    let parent = runs[3].spec.id.clone();
+    let report = RunSpec {
+        name: Some("report".to_owned()),
+        parent_run_id: Some(parent),
+        attached: true,
+        ..spec(4, "note_writer", "write")
+    };
+    runs.insert(0, run(report, vec![]));
+    insta::assert_snapshot!("table_named", run_table(&runs, NOW, Some(140)));
+    insta::assert_snapshot!("details_named", run_details(&runs[0], NOW));
+    let json = serde_json::to_string_pretty(&run_object(&runs[0])).expect("JSON");
+    insta::assert_snapshot!("json_named", json);
+}
+
 /// A run that asks something, and one that it started.
 fn family() -> Vec<Run> {
     let parent = spec(1, "coordinator", "write the report");
@@ -231,6 +250,7 @@ fn refusals() -> Vec<ControllerError> {
     let limit = |kind, cap| ControllerError::Limit { kind, cap };
     let no = |why| ControllerError::NotAwaitable { id: id(), why };
     vec![
+        ControllerError::NameTaken { name: "report".to_owned(), id: id() },
         limit("queue", 10_000),
         limit("tree", 64),
         limit("depth", 8),

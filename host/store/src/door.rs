@@ -1,11 +1,11 @@
 //! What every store checks and derives alike.
 
 use taskrun::event::{Recorded, Seq};
-use taskrun::ids::HostId;
+use taskrun::ids::{HostId, RunId};
 use taskrun::machine;
 use taskrun::ports::store::{Append, Idempotency, NewRun, SessionKey};
 use taskrun::run::{EndStatus, Hold, Lane, Lifecycle, Run, RunSpec, WaitMode};
-use taskrun::status::Status;
+use taskrun::status::{Status, StopReason};
 use taskrun::time::Timestamp;
 
 /// # Panics
@@ -36,6 +36,41 @@ fn check_journal(head: Seq, events: &[Recorded], run: &Run) {
 /// The session that a run belongs to.
 pub(crate) fn session_of(spec: &RunSpec) -> SessionKey {
     SessionKey { tenant: spec.tenant.clone(), id: spec.parent_session_id.clone() }
+}
+
+/// Those among whom an open run has its name alone, and that name; `None` without one.
+pub(crate) fn name_place(spec: &RunSpec) -> Option<[&str; 5]> {
+    let name = spec.name.as_deref()?;
+    Some(match &spec.parent_run_id {
+        Some(parent) => ["run", &spec.tenant, parent.as_str(), "", name],
+        None => ["session", &spec.tenant, &spec.owner_user_id, &spec.parent_session_id, name],
+    })
+}
+
+/// Whether a run is to be cancelled when `parent` ends.
+pub(crate) fn ends_with(run: &Run, parent: &RunId) -> bool {
+    run.spec.attached && run.spec.parent_run_id.as_ref() == Some(parent)
+}
+
+/// An attached run after the one that started it ended at a time, and the events that say so;
+/// `None` if it is on its way out already.
+///
+/// # Errors
+/// Why the events do not fit, in words: the record is damaged.
+pub(crate) fn canceled_with_parent(
+    run: &Run,
+    at: Timestamp,
+) -> Result<Option<(Run, Vec<Recorded>)>, String> {
+    let events = machine::decide::cancel(run, StopReason::CanceledByParent, None);
+    let (mut run, mut recorded) = (run.clone(), Vec::with_capacity(events.len()));
+    for event in events {
+        let seq = run.state.head + 1;
+        let id = hash(&["ended with its parent", run.id().as_str(), &seq.to_string()]);
+        let one = Recorded { seq, id, at, event };
+        run.state = machine::apply(run.state, &one).map_err(|error| error.to_string())?;
+        recorded.push(one);
+    }
+    Ok((!recorded.is_empty()).then_some((run, recorded)))
 }
 
 /// Whether a run may start others: it has not ended and is not about to.

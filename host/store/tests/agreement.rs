@@ -11,7 +11,7 @@ mod steps;
 use answer::{Told, answer};
 use common::*;
 use proptest::prelude::*;
-use rules::to_be_claimed;
+use rules::{check_promises, to_be_claimed};
 use steps::{Step, steps};
 
 /// Milliseconds from one step to the next, so that pauses after crashes end within a few.
@@ -52,6 +52,9 @@ proptest! {
                 prop_assert_eq!(one, other, "{:?}", step);
                 if let Some(expected) = expected {
                     prop_assert_eq!(&told.claimed, &expected, "{:?}", step);
+                }
+                if matches!(step, Step::Create(_) | Step::Append(_)) {
+                    check_promises(&*memory.store, &told.accepted).await;
                 }
             }
             Ok(())

@@ -1,4 +1,4 @@
-//! Files of the version before: taken over whole, or refused and left alone.
+//! Files of older versions: taken over whole, or refused and left alone.
 
 mod common;
 
@@ -15,11 +15,17 @@ use tempfile::TempDir;
 
 /// What a store of version 1 had in it.
 const VERSION_1: &str = include_str!("fixtures/v1.sql");
+/// The same store after version 2 had taken it over and claimed a run.
+const VERSION_2: &str = include_str!("fixtures/v2.sql");
 
 fn old_store(change: &str) -> TempDir {
+    store_of(VERSION_1, change)
+}
+
+fn store_of(version: &str, change: &str) -> TempDir {
     let dir = tempfile::tempdir().expect("a folder");
     let db = Connection::open(dir.path().join("taskrun.db")).expect("opens");
-    db.execute_batch(VERSION_1).expect("fills");
+    db.execute_batch(version).expect("fills");
     db.execute_batch(change).expect("changes");
     drop(db);
     dir
@@ -138,6 +144,89 @@ async fn a_store_whose_pages_were_cut_is_refused_in_version_1_too() {
 #[tokio::test]
 async fn a_store_that_a_host_of_version_1_uses_waits_for_its_end() {
     let dir = old_store("");
+    let lock = dir.path().join("hosts").join("old-host.lock");
+    std::fs::create_dir(dir.path().join("hosts")).expect("makes");
+    let file = std::fs::File::create(lock).expect("makes");
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).expect("locks");
+    let refused = SqliteStore::open(dir.path(), options()).err();
+    assert!(matches!(refused, Some(StoreError::Locked { .. })), "{refused:?}");
+    drop(file);
+    get(&open(&dir), "done").await;
+}
+
+/// Tables and indexes with the columns of each, in the order of their names.
+fn layout(dir: &TempDir) -> Vec<(String, String, String)> {
+    let db = stranger(dir);
+    let mut sql = db
+        .prepare(
+            "SELECT s.type, s.name, group_concat(i.name) FROM sqlite_schema s
+             JOIN pragma_table_xinfo(s.name) i GROUP BY s.name ORDER BY s.name",
+        )
+        .expect("SQLite knows its tables");
+    let mut rows: Vec<(String, String, String)> = Vec::new();
+    let found = sql.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
+    rows.extend(found.expect("selects").map(|row| row.expect("a row")));
+    let mut sql = db
+        .prepare("SELECT type, name, sql FROM sqlite_schema WHERE type = 'index' ORDER BY name")
+        .expect("SQLite knows its indexes");
+    let found = sql.query_map([], |row| {
+        Ok((row.get(0)?, row.get(1)?, row.get::<_, Option<String>>(2)?.unwrap_or_default()))
+    });
+    rows.extend(found.expect("selects").map(|row| row.expect("a row")));
+    rows
+}
+
+#[tokio::test]
+async fn a_store_that_was_taken_over_is_laid_out_like_a_new_one() {
+    let new = tempfile::tempdir().expect("a folder");
+    drop(open(&new));
+    let expected = layout(&new);
+    assert!(expected.iter().any(|(_, name, _)| name == "runs_named"), "{expected:?}");
+    for version in [VERSION_1, VERSION_2] {
+        let old = store_of(version, "");
+        drop(open(&old));
+        assert_eq!(layout(&old), expected);
+    }
+}
+
+#[tokio::test]
+async fn a_store_of_version_2_is_taken_over_as_it_is_and_works_on() {
+    let dir = store_of(VERSION_2, "");
+    let before = bodies(&dir);
+    let store = open(&dir);
+    assert_eq!(bodies(&dir), before);
+    let all = store.list(&Scope::tenant("acme"), &ListFilter::default(), None, 10).await;
+    let all = all.expect("lists").runs;
+    assert_eq!(ids(&all), ["cancelling", "done", "going", "waiting", "child"]);
+    for run in &all {
+        let events = store.read(run.id(), 0, 100).await.expect("reads");
+        assert_eq!(machine::fold(&events).as_ref(), Ok(run));
+    }
+    assert_eq!(get(&store, "urgent").await.status(), Status::Running);
+    let version: i64 =
+        stranger(&dir).query_row("PRAGMA user_version", [], |row| row.get(0)).expect("answers");
+    assert_eq!(version, SCHEMA_VERSION);
+    let again = store.create(keyed(new_run(spec("again")), "k-1", "f")).await.expect("answers");
+    assert!(matches!(again, Created::Repeated(run) if run.id().as_str() == "done"));
+    // Names and attached runs, beneath a run of before.
+    let going = get(&store, "going").await;
+    let below = |id| taskrun::run::RunSpec {
+        name: Some("kid".to_owned()),
+        attached: true,
+        ..child(id, &going.spec)
+    };
+    create(&store, below("kid")).await;
+    let taken = store.create(new_run(below("other"))).await.expect("answers");
+    assert!(matches!(taken, Created::NameTaken(id) if id.as_str() == "kid"));
+    append(&store, next(&going, 90, 9_000, end())).await;
+    assert_eq!(get(&store, "kid").await.status(), Status::Canceled);
+    assert_eq!(get(&store, "child").await.status(), Status::Queued);
+}
+
+#[tokio::test]
+async fn a_store_that_a_host_of_version_2_uses_waits_for_its_end() {
+    let host = "INSERT INTO hosts VALUES ('old-host', 4000000, 'policy-1', 900, 4, 30000, 1)";
+    let dir = store_of(VERSION_2, host);
     let lock = dir.path().join("hosts").join("old-host.lock");
     std::fs::create_dir(dir.path().join("hosts")).expect("makes");
     let file = std::fs::File::create(lock).expect("makes");

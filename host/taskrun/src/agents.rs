@@ -50,13 +50,31 @@ pub struct Retry {
     /// Pause before the second one; each further pause is twice as long, and up to a quarter is
     /// taken off by chance, so that those who failed together do not come again together.
     pub pause: Duration,
+    /// What happens when all attempts failed.
+    pub then: Then,
 }
 
 impl Default for Retry {
-    /// Three attempts, one second.
+    /// Three attempts, one second, then the run fails.
     fn default() -> Self {
-        Self { attempts: 3, pause: Duration::from_secs(1) }
+        Self { attempts: 3, pause: Duration::from_secs(1), then: Then::default() }
     }
+}
+
+/// Turns in a row that are skipped, unless the policy says otherwise.
+pub const SKIPS_DEFAULT: u32 = 3;
+
+/// What happens when all attempts at a plan step failed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Then {
+    /// The run fails.
+    #[default]
+    Abort,
+    /// The turn counts, and the planner is told to go on, as if it had decided nothing.
+    Skip {
+        /// Most turns in a row that are skipped; then the run fails. At least 1.
+        in_a_row: u32,
+    },
 }
 
 /// What becomes of a tool call that the death of its host cut off, where the tool does not promise

@@ -19,6 +19,14 @@ pub enum ControllerError {
         /// The run that has it.
         id: RunId,
     },
+    /// An open run of the same place has the name.
+    #[error("the name {name} belongs to run {id}, which has not ended")]
+    NameTaken {
+        /// The name.
+        name: String,
+        /// The run that has it.
+        id: RunId,
+    },
     /// [`crate::controller::Controller::start`] was not called.
     #[error("the controller is not started")]
     NotStarted,
@@ -93,6 +101,7 @@ impl ControllerError {
         match self {
             Self::NotFound { .. } => "not-found",
             Self::AlreadyExists { .. } => "already-exists",
+            Self::NameTaken { .. } => "name-taken",
             Self::NotStarted => "not-started",
             Self::Closed => "closed",
             Self::Invalid { .. } => "invalid",

@@ -196,6 +196,18 @@ pub enum Event {
         /// Pause before the next attempt.
         retry_after_ms: u64,
     },
+    /// A plan step failed in a way that may pass, too often; its turn counts as one that decided
+    /// nothing, and the planner is asked to go on.
+    TurnSkipped {
+        /// Number of the turn, from 1.
+        turn: u32,
+        /// How often the step was tried.
+        attempts: u32,
+        /// What went wrong the last time.
+        error: String,
+        /// How long the run has been running so far.
+        ran_ms: u64,
+    },
     /// Something was asked that only somebody outside can give.
     Asked {
         /// What.
@@ -405,6 +417,7 @@ impl Event {
             Self::StepRestarted { .. } => "step_restarted",
             Self::ReplayDiverged { .. } => "replay_diverged",
             Self::StepFailed { .. } => "step_failed",
+            Self::TurnSkipped { .. } => "turn_skipped",
             Self::Asked { .. } => "asked",
             Self::Answered { .. } => "answered",
             Self::PolicyDecision { .. } => "policy_decision",
@@ -441,6 +454,7 @@ impl Event {
         "step_restarted",
         "replay_diverged",
         "step_failed",
+        "turn_skipped",
         "asked",
         "answered",
         "policy_decision",
@@ -487,6 +501,7 @@ impl Event {
             | Self::StepRestarted { .. }
             | Self::ReplayDiverged { .. }
             | Self::StepFailed { .. }
+            | Self::TurnSkipped { .. }
             | Self::Asked { .. }
             | Self::Answered { .. }
             | Self::PlanDecided { .. }

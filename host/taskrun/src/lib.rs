@@ -14,6 +14,7 @@ pub mod ids;
 pub mod list;
 pub mod machine;
 pub mod message;
+pub mod name;
 pub mod policy;
 pub mod ports;
 pub mod progress;

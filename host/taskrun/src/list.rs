@@ -73,6 +73,8 @@ pub struct ListFilter {
     pub status: Vec<Status>,
     /// This agent.
     pub agent_name: Option<String>,
+    /// Called so.
+    pub name: Option<String>,
     /// Started by this run.
     pub parent_run_id: Option<RunId>,
     /// In the tree of this first run, which is in it too.
@@ -90,6 +92,7 @@ impl ListFilter {
         let spec = &run.spec;
         (self.status.is_empty() || self.status.contains(&run.status()))
             && self.agent_name.as_ref().is_none_or(|agent| *agent == spec.agent_name)
+            && self.name.as_ref().is_none_or(|name| Some(name) == spec.name.as_ref())
             && self.parent_run_id.as_ref().is_none_or(|id| Some(id) == spec.parent_run_id.as_ref())
             && self.root_run_id.as_ref().is_none_or(|id| *id == spec.root_run_id)
             && self.labels.iter().all(|(key, value)| spec.labels.get(key) == Some(value))

@@ -55,6 +55,7 @@ pub fn begin(recorded: &Recorded) -> Result<Run, IllegalBeginning> {
             ran_ms: 0,
             crashes: (0, 0),
             failed_attempts: 0,
+            skipped: 0,
             awaits: Vec::new(),
             step_usage: Usage::default(),
             updated_at: recorded.at,
@@ -119,6 +120,13 @@ fn count(state: &mut RunState, recorded: &Recorded) -> bool {
             state.ran_ms = state.ran_ms.max(*ran_ms);
             state.crashes.0 = 0;
             state.failed_attempts = 0;
+            state.skipped = 0;
+        }
+        Event::TurnSkipped { turn, ran_ms, .. } => {
+            state.turns = *turn;
+            state.ran_ms = state.ran_ms.max(*ran_ms);
+            state.failed_attempts = 0;
+            state.skipped += 1;
         }
         Event::ToolCallScheduled { .. } => state.tool_calls += 1,
         Event::StepFailed { attempt, .. } => state.failed_attempts = *attempt,
@@ -175,7 +183,8 @@ fn count_step_usage(state: &mut RunState, event: &Event) {
         Event::AssistantMessage { usage: Some(_), .. }
         | Event::Usage { .. }
         | Event::PlanDecided { .. }
-        | Event::StepFailed { .. } => state.step_usage = Usage::default(),
+        | Event::StepFailed { .. }
+        | Event::TurnSkipped { .. } => state.step_usage = Usage::default(),
         Event::Finalizing { .. } => {
             let usage = std::mem::take(&mut state.step_usage);
             state.progress.add(usage);

@@ -84,6 +84,7 @@ impl Progress {
             | Event::StepRestarted { .. }
             | Event::ReplayDiverged { .. }
             | Event::StepFailed { .. }
+            | Event::TurnSkipped { .. }
             | Event::Asked { .. }
             | Event::Answered { .. }
             | Event::PolicyDecision { .. }
@@ -153,6 +154,7 @@ impl Reply {
             | Event::StepRestarted { .. }
             | Event::ReplayDiverged { .. }
             | Event::StepFailed { .. }
+            | Event::TurnSkipped { .. }
             | Event::Asked { .. }
             | Event::Answered { .. }
             | Event::PolicyDecision { .. }

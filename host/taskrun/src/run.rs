@@ -66,6 +66,10 @@ pub struct RunSpec {
     /// Messages put before the task; not part of any stored conversation.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub context_messages: Vec<Message>,
+    /// What people call it, see [`crate::name`]; while it is open no other run of the same place
+    /// has this name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// Keys and values to find it by.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     pub labels: Labels,
@@ -75,6 +79,9 @@ pub struct RunSpec {
     /// Run that started it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_run_id: Option<RunId>,
+    /// Whether it is cancelled when the run that started it ends, however that ends.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub attached: bool,
     /// First run of its tree.
     pub root_run_id: RunId,
     /// Runs above it.
@@ -104,6 +111,11 @@ fn yes() -> bool {
 
 fn is_no_usage(usage: &Usage) -> bool {
     *usage == Usage::default()
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the serialiser wants a reference")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the serialiser wants a reference")]
@@ -267,6 +279,9 @@ pub struct RunState {
     /// Attempts at the present plan step that failed.
     #[serde(default)]
     pub failed_attempts: u32,
+    /// Turns that were skipped since the last decided plan step.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub skipped: u32,
     /// What is asked of the outside.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub awaits: Vec<Await>,
@@ -279,7 +294,7 @@ pub struct RunState {
     pub progress: Progress,
     /// The answer so far.
     pub reply: Reply,
-    /// Plan steps that decided.
+    /// Plan steps that decided, and turns that were skipped.
     pub turns: u32,
     /// Tool calls that began.
     pub tool_calls: u32,

@@ -10,6 +10,7 @@ use crate::error::ControllerError;
 use crate::ids::RunId;
 use crate::list::Scope;
 use crate::message::{Labels, Message};
+use crate::name::check_name;
 use crate::run::RunSpec;
 use crate::time::{Timestamp, millis};
 
@@ -27,6 +28,11 @@ pub const KEY_BYTES_MAX: usize = 4 << 10;
 pub struct SpawnRequest {
     /// Id of the run; blank for one made by the host.
     pub id: Option<String>,
+    /// What people call the run, see [`crate::name`]. While it is open, no other run with the same
+    /// parent run has this name; of runs without one, no other of the same owner and parent
+    /// session.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// Who asks. Required.
     pub owner_user_id: String,
     /// Session from which it is asked. Required.
@@ -67,6 +73,10 @@ pub struct SpawnRequest {
     pub reuse_within: Option<Duration>,
     /// Run that starts this one.
     pub parent_run_id: Option<String>,
+    /// Whether the run is cancelled when the one that starts it ends, however that ends; otherwise
+    /// it goes on. Only together with [`Self::parent_run_id`].
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub attached: bool,
     /// Whether the run begins only when no earlier serial run of its parent session is open.
     pub serial: bool,
     /// What happens where it cannot begin at once.
@@ -115,7 +125,7 @@ fn some_text(text: Option<&str>) -> Option<String> {
     text.map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned)
 }
 
-/// Checks a request, in the order owner, parent session, task, agent, scope, sizes, and gives
+/// Checks a request, in the order owner, parent session, task, agent, scope, name, sizes, and gives
 /// what is kept of it.
 ///
 /// # Errors
@@ -139,6 +149,13 @@ pub fn accept(
         invalid("agent_name", format!("unknown agent {name:?}; known are: {}", known.join(", ")))
     })?;
     check_scope(request, scope)?;
+    if let Some(name) = &request.name {
+        check_name(name).map_err(|error| invalid("name", error.to_string()))?;
+    }
+    if request.attached && request.parent_run_id.is_none() {
+        let reason = "a run is attached to the run that starts it, and none is named";
+        return Err(invalid("attached", reason));
+    }
     check_sizes(request)?;
     let id = match some_text(request.id.as_deref()) {
         Some(text) => RunId::new(&text).map_err(|error| invalid("id", error.to_string()))?,
@@ -171,9 +188,11 @@ pub fn accept(
         timeout_ms: request.timeout.filter(|t| !t.is_zero()).map(millis),
         envelope,
         context_messages: request.injected_context_messages.clone(),
+        name: request.name.clone(),
         labels: request.labels.clone(),
         metadata: request.metadata.clone(),
         parent_run_id: None,
+        attached: request.attached,
         depth: 0,
         priority: request.priority,
         durable: agent.durable,

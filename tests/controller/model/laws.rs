@@ -133,6 +133,7 @@ impl Told {
             | Event::StepRestarted { .. }
             | Event::ReplayDiverged { .. }
             | Event::StepFailed { .. }
+            | Event::TurnSkipped { .. }
             | Event::PolicyDecision { .. }
             | Event::Log { .. }
             | Event::PlanDecided { .. }

@@ -39,6 +39,13 @@ pub struct RunArgs {
     /// session unless others are named
     #[arg(long, value_name = "RUN")]
     pub parent: Option<String>,
+    /// Cancels the run when the one beneath which it stands ends, however that ends
+    #[arg(long, requires = "parent")]
+    pub attached: bool,
+    /// Name that stands for the run where an id is asked for: a letter, then letters, digits, - and
+    /// _; free again when the run has ended
+    #[arg(long)]
+    pub name: Option<String>,
     /// Begins only when no earlier serial run of the session is open
     #[arg(long)]
     pub serial: bool,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use taskrun::agents::{Agent, Interrupted, Retry};
+use taskrun::agents::{Agent, Interrupted, Retry, Then};
 use taskrun::policy::{AgentPolicy, Capability, Limits, Standing, Verdict};
 use taskrun_engine::{ImportClass, Loaded};
 
@@ -224,10 +224,18 @@ fn budget(agent: &AgentPolicy) -> BTreeMap<&'static str, String> {
 }
 
 fn retry(retry: Retry) -> BTreeMap<&'static str, String> {
-    BTreeMap::from([
+    let mut all = BTreeMap::from([
         ("attempts", retry.attempts.to_string()),
         ("pause", human::duration(retry.pause)),
-    ])
+    ]);
+    match retry.then {
+        Then::Abort => {}
+        Then::Skip { in_a_row } => {
+            all.insert("then", "skip".to_owned());
+            all.insert("skips", in_a_row.to_string());
+        }
+    }
+    all
 }
 
 /// What becomes of a call of the tool that was cut off, as the policy writes it.

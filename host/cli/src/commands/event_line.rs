@@ -70,6 +70,10 @@ pub(super) fn detail(event: &Event) -> String {
             let pause = human::duration(Duration::from_millis(*retry_after_ms));
             format!("turn {turn}, attempt {attempt}, again in {pause}: {error}")
         }
+        Event::TurnSkipped { turn, attempts, error, .. } => {
+            let attempts = human::count(u64::from(*attempts), "attempt");
+            format!("turn {turn}, after {attempts}: {error}")
+        }
         Event::Asked { item } => {
             format!("{} ({}): {}", item.id(), item.what.word(), item.what.prompt())
         }

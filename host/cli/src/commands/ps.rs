@@ -90,6 +90,7 @@ async fn page(context: &Context, controller: &Controller, args: &PsArgs) -> Outc
     let filter = ListFilter {
         status: args.status.clone(),
         agent_name: args.agent.clone(),
+        name: None,
         parent_run_id: None,
         root_run_id: None,
         labels: args.labels.iter().cloned().collect(),

@@ -110,6 +110,8 @@ fn request(context: &Context, args: &RunArgs) -> Outcome<SpawnRequest> {
     let globals = &context.globals;
     Ok(SpawnRequest {
         id: args.id.clone(),
+        name: args.name.clone(),
+        attached: args.attached,
         owner_user_id: globals.owner.clone().unwrap_or_else(|| OWNER_DEFAULT.to_owned()),
         parent_session_id: globals.session.clone().unwrap_or_else(|| SESSION_DEFAULT.to_owned()),
         agent_name: args.agent.clone(),

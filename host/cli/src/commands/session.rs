@@ -97,6 +97,7 @@ pub(super) fn failure(error: ControllerError, id: &str) -> Box<Failure> {
             )
         }
         other @ (ControllerError::AlreadyExists { .. }
+        | ControllerError::NameTaken { .. }
         | ControllerError::NotStarted
         | ControllerError::Closed
         | ControllerError::Invalid { .. }

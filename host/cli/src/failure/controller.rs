@@ -19,6 +19,11 @@ impl From<ControllerError> for Box<Failure> {
             ControllerError::AlreadyExists { id } => Failure::usage(code, message)
                 .hint(format!("look at it with `taskrun get {id}`, or choose another id or key"))
                 .about(&id),
+            ControllerError::NameTaken { name, id } => Failure::usage(code, message)
+                .hint(format!(
+                    "wait for its end with `taskrun wait {name}`, or choose another name"
+                ))
+                .about(&id),
             ControllerError::NotStarted | ControllerError::Closed => Failure::unexpected(message),
             ControllerError::Invalid { field, .. } => {
                 Failure::usage(code, message).hint(invalid_hint(field))

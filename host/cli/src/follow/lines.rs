@@ -123,6 +123,10 @@ impl Lines {
                 let error = excerpt(error, ERROR_CHARS_MAX);
                 note(with(NOTE, &format!("! attempt {attempt} failed, again in {pause}: {error}")))
             }
+            Event::TurnSkipped { turn, error, .. } => {
+                let error = excerpt(error, ERROR_CHARS_MAX);
+                note(with(NOTE, &format!("! turn {turn} is skipped: {error}")))
+            }
             Event::ToolCallRepeated { attempt, .. } => note(with(
                 NOTE,
                 &format!("! a call that was cut off begins again, attempt {attempt}"),
@@ -168,7 +172,9 @@ impl Lines {
             Event::Blocked { .. } => progress.status = Some(Status::Blocked),
             Event::CancelRequested { .. } => progress.status = Some(Status::Canceling),
             Event::Finalizing { .. } => progress.status = Some(Status::Finalizing),
-            Event::PlanDecided { turn, .. } => progress.turns = *turn,
+            Event::PlanDecided { turn, .. } | Event::TurnSkipped { turn, .. } => {
+                progress.turns = *turn;
+            }
             Event::ToolCallScheduled { name, tool_call_id, .. } => {
                 progress.calling.insert(tool_call_id.clone(), name.clone());
             }

@@ -15,11 +15,12 @@ use super::{human, status_text};
 pub fn run_details(run: &Run, now: Timestamp) -> String {
     let view = RunView::from(run);
     let line = |text: &str| escaped_line(text).into_owned();
-    let mut lines = vec![
-        ("run", view.id.to_string()),
-        ("agent", format!("{} ({})", line(&view.agent_name), view.agent_digest)),
-        ("status", status_text(run)),
-    ];
+    let mut lines = vec![("run", view.id.to_string())];
+    if let Some(name) = &view.name {
+        lines.push(("name", line(name)));
+    }
+    lines.push(("agent", format!("{} ({})", line(&view.agent_name), view.agent_digest)));
+    lines.push(("status", status_text(run)));
     if let Some(reason) = view.stop_reason {
         lines.push(("stop reason", reason.to_string()));
     }
@@ -28,7 +29,8 @@ pub fn run_details(run: &Run, now: Timestamp) -> String {
         lines.push(("asks", line(&text)));
     }
     if let Some(parent) = &view.parent_run_id {
-        lines.push(("parent", parent.to_string()));
+        let attached = if view.attached { ", and ends with it" } else { "" };
+        lines.push(("parent", format!("{parent}{attached}")));
     }
     lines.push(("owner", line(&view.owner_user_id)));
     lines.push(("session", line(&view.parent_session_id)));

@@ -17,8 +17,10 @@ const SHORT_ID_CHARS: usize = 13;
 const WIDE: usize = 100;
 /// Longest name of an agent that is shown whole.
 const AGENT_CHARS_MAX: usize = 24;
+/// Longest name of a run that is shown whole.
+const NAME_CHARS_MAX: usize = 24;
 
-/// The runs, as `ps` shows them.
+/// The runs, as `ps` shows them. There is a column for names if one of them has a name.
 #[must_use]
 pub fn run_table(runs: &[Run], now: Timestamp, width: Option<usize>) -> String {
     rows(runs, &runs.iter().map(|run| (0, run)).collect::<Vec<_>>(), now, width)
@@ -51,13 +53,17 @@ fn rows(runs: &[Run], placed: &[(usize, &Run)], now: Timestamp, width: Option<us
         Some(width) if width < WIDE => unique_chars(runs),
         Some(_) | None => usize::MAX,
     };
+    let named = runs.iter().any(|run| run.spec.name.is_some());
     let rows = placed
         .iter()
         .map(|(depth, run)| {
             let view = RunView::from(*run);
             let id: String = view.id.as_str().chars().take(id_chars).collect();
-            vec![
-                format!("{}{id}", indent(*depth)),
+            let mut row = vec![format!("{}{id}", indent(*depth))];
+            row.extend(named.then(|| {
+                view.name.as_deref().map_or_else(String::new, |n| excerpt(n, NAME_CHARS_MAX))
+            }));
+            row.extend([
                 excerpt(&view.agent_name, AGENT_CHARS_MAX),
                 status_text(run),
                 human::age(now.since(view.created_at)),
@@ -65,10 +71,14 @@ fn rows(runs: &[Run], placed: &[(usize, &Run)], now: Timestamp, width: Option<us
                 view.turns.to_string(),
                 run.state.tool_calls.to_string(),
                 view.task,
-            ]
+            ]);
+            row
         })
         .collect();
-    let headings = ["RUN", "AGENT", "STATUS", "AGE", "TIME", "TURNS", "TOOLS", "TASK"];
+    let mut headings = vec!["RUN", "AGENT", "STATUS", "AGE", "TIME", "TURNS", "TOOLS", "TASK"];
+    if named {
+        headings.insert(1, "NAME");
+    }
     table(&headings, rows, width)
 }
 

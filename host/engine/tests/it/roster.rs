@@ -36,7 +36,10 @@ async fn an_agent_is_loaded_with_what_its_policy_says_of_members_crashes_and_fai
     let lead = &agents["lead"];
     assert_eq!(lead.members, ["coder", "lead"]);
     assert!(!lead.durable);
-    assert_eq!(lead.retry, Retry { attempts: 5, pause: Duration::from_secs(2) });
+    assert_eq!(
+        lead.retry,
+        Retry { attempts: 5, pause: Duration::from_secs(2), ..Retry::default() }
+    );
     assert_eq!(lead.tools.get("files/write").unwrap().interrupted, Interrupted::Ask);
 
     let coder = &agents["coder"];

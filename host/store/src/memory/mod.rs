@@ -1,5 +1,6 @@
 //! A store that forgets everything with its process.
 
+mod attached;
 mod queue;
 mod removal;
 mod sessions;
@@ -21,6 +22,7 @@ use taskrun::ports::store::{
 use taskrun::run::{Run, RunSpec};
 use taskrun::time::Timestamp;
 
+use self::attached::Canceled;
 use self::state::State;
 use crate::door;
 use crate::wake::Wakes;
@@ -64,12 +66,19 @@ impl MemoryStore {
     }
 
     /// Changes the state; returns the answer, the last place then, and whether there may be more
-    /// work since.
+    /// work since. What ended with other runs comes after that place, and whoever waits for it is
+    /// told here.
     fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> (T, u64, bool) {
         let mut state = self.lock();
         let answer = change(&mut state);
         let stirred = std::mem::take(&mut state.stirred);
-        (answer, state.timelines.place(), stirred)
+        let canceled = std::mem::take(&mut state.canceled);
+        let place = canceled.first().map_or(state.timelines.place(), |first| first.places.0);
+        drop(state);
+        for Canceled { spec, head, open, places } in canceled {
+            self.tell(&spec, head, open, places.1);
+        }
+        (answer, place, stirred)
     }
 
     /// Wakes those who wait for a run or its session.

@@ -13,6 +13,7 @@ use taskrun::ports::store::{
 use taskrun::run::{Lane, Lifecycle, Run, RunSpec};
 use taskrun::time::Timestamp;
 
+use super::attached::Canceled;
 use super::queue::{Queue, Standing};
 use super::sessions::{Chunk, Timelines};
 use super::waits::Waits;
@@ -30,12 +31,16 @@ pub(super) struct State {
     pub(super) held: BTreeMap<HostId, BTreeSet<RunId>>,
     /// By tenant and key: the fingerprint of the request, and its run.
     pub(super) keys: HashMap<(String, String), (String, RunId)>,
+    /// Open runs with a name.
+    names: HashMap<[String; 5], RunId>,
     pub(super) hosts: BTreeMap<HostId, Host>,
     pub(super) timelines: Timelines,
     /// Ended runs, then in the order of acceptance.
     pub(super) ended: BTreeMap<(Timestamp, u64), RunId>,
     /// There may be a run more to claim than when this was last set to false.
     pub(super) stirred: bool,
+    /// Runs that ended with the ones that started them since this was last emptied.
+    pub(super) canceled: Vec<Canceled>,
 }
 
 pub(super) struct Entry {
@@ -110,6 +115,9 @@ impl State {
         if spec.serial && !run.status().is_terminal() {
             self.queue.open_serial((*session).clone(), number, &spec.id);
         }
+        if let Some(place) = door::name_place(&spec).filter(|_| !run.status().is_terminal()) {
+            self.names.insert(place.map(str::to_owned), spec.id.clone());
+        }
         let entry = Entry { run, number, journal, session, key, standing };
         self.runs.insert(spec.id.clone(), entry);
         self.begin_wait(&spec.id);
@@ -135,6 +143,10 @@ impl State {
             if !parent.is_some_and(|entry| door::takes_children(&entry.run)) {
                 return Some(Created::ParentEnded);
             }
+        }
+        let place = door::name_place(spec).map(|place| place.map(str::to_owned));
+        if let Some(holder) = place.and_then(|place| self.names.get(&place)) {
+            return Some(Created::NameTaken(holder.clone()));
         }
         let tree = self.lists.get(&ListKey::Tree(spec.root_run_id.clone()));
         let tree = tree.map_or(0, |runs| runs.len() as u64);
@@ -199,7 +211,7 @@ impl State {
     }
 
     /// Replaces a record that is there.
-    fn replace(&mut self, run: Run, events: Arc<[Recorded]>) {
+    pub(super) fn replace(&mut self, run: Run, events: Arc<[Recorded]>) {
         let id = run.id().clone();
         let Some(entry) = self.runs.get_mut(&id) else { return };
         if !events.is_empty() {
@@ -221,6 +233,7 @@ impl State {
         self.settle(&id);
         if run.status().is_terminal() && !old.status().is_terminal() {
             self.after_end(&run.spec, &session, number);
+            self.cancel_attached(&run);
         }
     }
 
@@ -228,6 +241,9 @@ impl State {
     fn after_end(&mut self, spec: &RunSpec, session: &SessionKey, number: u64) {
         for waiter in self.waits.ended(&spec.id) {
             self.settle(&waiter);
+        }
+        if let Some(place) = door::name_place(spec) {
+            self.names.remove(&place.map(str::to_owned));
         }
         if spec.serial {
             self.queue.end_serial(session, number);

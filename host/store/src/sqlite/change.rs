@@ -6,7 +6,9 @@ use rusqlite::{Connection, OptionalExtension, params};
 use taskrun::ids::{HostId, RunId};
 use taskrun::ports::store::{Append, Appended, Claim};
 use taskrun::run::{Hold, Run, RunSpec};
+use taskrun::time::Timestamp;
 
+use super::attached::{self, Canceled};
 use super::fault::Fault;
 use super::queue::{self, Member, Queue};
 use super::row::{EventRow, hold, json, record_sum, run_by_number};
@@ -51,6 +53,15 @@ pub(crate) struct Told<T> {
     pub(crate) place: u64,
     /// Whether there may be more to claim than before.
     pub(crate) stirred: bool,
+    /// Runs that ended with the one that was written.
+    pub(crate) canceled: Vec<Canceled>,
+}
+
+impl<T> Told<T> {
+    pub(crate) fn new(answer: T, place: u64, queue: Queue<'_>) -> Self {
+        let stirred = queue.stirred();
+        Self { answer, place, stirred, canceled: queue.into_canceled() }
+    }
 }
 
 /// Events to be added, made ready outside of the writing thread.
@@ -63,7 +74,7 @@ pub(crate) struct AppendRow {
 }
 
 /// What is compared before a row changes.
-struct Present {
+pub(super) struct Present {
     no: i64,
     status: i64,
     updated_at: i64,
@@ -94,7 +105,7 @@ impl AppendRow {
     pub(crate) fn append(&self, db: &Connection) -> Result<Told<Appended>, Fault> {
         let queue = Queue::new(db);
         let (answer, place) = self.answer(&queue)?;
-        Ok(Told { answer, place, stirred: queue.stirred() })
+        Ok(Told::new(answer, place, queue))
     }
 
     fn answer(&self, queue: &Queue<'_>) -> Result<(Appended, u64), Fault> {
@@ -135,7 +146,7 @@ impl AppendRow {
     }
 }
 
-fn present(db: &Connection, id: &RunId) -> Result<Option<Present>, Fault> {
+pub(super) fn present(db: &Connection, id: &RunId) -> Result<Option<Present>, Fault> {
     let row = db
         .prepare_cached(
             "SELECT no, status, updated_at, holder, epoch, head, tree, serial, queue
@@ -160,7 +171,7 @@ fn present(db: &Connection, id: &RunId) -> Result<Option<Present>, Fault> {
 /// Returns the place of the last event; 0 without one.
 ///
 /// Most appends change no status; they name no column that stands in an index.
-fn replace(
+pub(super) fn replace(
     queue: &Queue<'_>,
     present: &Present,
     spec: &RunSpec,
@@ -284,6 +295,11 @@ fn follow(
         if let Some(serial) = present.serial {
             queue.next_turn(serial)?;
         }
+        // Nothing is beneath a run that is alone in its tree.
+        if present.tree.is_some() {
+            let at = Timestamp(unbits(row.updated_at));
+            attached::parent_ended(queue, &spec.tenant, &spec.id, at)?;
+        }
     }
     Ok(())
 }
@@ -319,7 +335,7 @@ pub(crate) fn claim(db: &Connection, claim: &Claim) -> Result<Told<Vec<Run>>, Fa
             Err(fault @ Fault::Sqlite(_)) => return Err(fault),
         }
     }
-    Ok(Told { answer: runs, place, stirred: queue.stirred() })
+    Ok(Told::new(runs, place, queue))
 }
 
 fn claim_one(queue: &Queue<'_>, claim: &Claim, no: i64) -> Result<(Run, u64), Fault> {

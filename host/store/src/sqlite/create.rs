@@ -8,10 +8,12 @@ use taskrun::ports::store::{Created, Full, Idempotency, NewRun};
 use taskrun::run::{Hold, Lane, Run, RunSpec};
 use taskrun::time::Timestamp;
 
+use super::attached;
 use super::change::{Mutable, Told, count_queued, held};
 use super::fault::Fault;
 use super::hosts;
 use super::locks::Locks;
+use super::names;
 use super::queue::{self, Member, Queue};
 use super::row::{EventRow, run_by_number};
 use super::schema::{By, CANCELING, QUEUED, int, label_key, serial_key, time, unbits};
@@ -52,7 +54,7 @@ impl NewRow {
     pub(crate) fn create(&self, db: &Connection, locks: &Locks) -> Result<Told<Created>, Fault> {
         let queue = Queue::new(db);
         let (answer, place) = self.answer(&queue, locks)?;
-        Ok(Told { answer, place, stirred: queue.stirred() })
+        Ok(Told::new(answer, place, queue))
     }
 
     fn answer(&self, queue: &Queue<'_>, locks: &Locks) -> Result<(Created, u64), Fault> {
@@ -178,15 +180,15 @@ impl NewRow {
     ) -> Result<i64, Fault> {
         let (spec, row) = (&self.new.run.spec, &self.mutable);
         let tenant = spec.tenant.as_str();
-        let (app, parent) = (&spec.parent_app_name, &spec.parent_run_id);
-        let parent = parent.as_ref().map(RunId::as_str);
+        let app = &spec.parent_app_name;
+        let parent = spec.parent_run_id.as_ref().map(RunId::as_str);
         db.prepare_cached(
             "INSERT INTO runs (no, id, tenant, owner, session, app, agent, parent, tenant_key,
                 owner_key, session_key, app_key, agent_key, parent_key, policy_digest, priority,
                 created_at, tree, serial, status, updated_at, holder, queue, epoch, head, sum,
-                state, last_pos)
+                state, last_pos, name, name_key, named, attached)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17,
-                ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, 0)",
+                ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, 0, ?28, ?29, ?30, ?31)",
         )?
         .execute(params![
             number,
@@ -216,6 +218,10 @@ impl NewRow {
             row.head,
             row.sum,
             row.state,
+            spec.name,
+            spec.name.as_ref().map(|name| By::Name.key(tenant, name)),
+            names::named_key(spec),
+            attached::attached_key(spec),
         ])?;
         Ok(db.last_insert_rowid())
     }
@@ -255,7 +261,7 @@ fn refusal(db: &Connection, spec: &RunSpec) -> Result<Option<Created>, Fault> {
         Some(parent) if status(parent)?.is_none_or(|status| status >= CANCELING) => {
             Ok(Some(Created::ParentEnded))
         }
-        Some(_) | None => Ok(None),
+        Some(_) | None => Ok(names::holder(db, spec)?.map(Created::NameTaken)),
     }
 }
 

@@ -122,6 +122,7 @@ fn tree(db: &Connection, filter: &ListFilter) -> Result<Option<Tree>, Fault> {
 fn words<'a>(scope: &'a Scope, filter: &'a ListFilter) -> Vec<(By, &'a str)> {
     let optional = [
         (By::Parent, filter.parent_run_id.as_ref().map(RunId::as_str)),
+        (By::Name, filter.name.as_deref()),
         (By::Session, scope.parent_session_id.as_deref()),
         (By::Owner, scope.owner_user_id.as_deref()),
         (By::Agent, filter.agent_name.as_deref()),
@@ -132,7 +133,7 @@ fn words<'a>(scope: &'a Scope, filter: &'a ListFilter) -> Vec<(By, &'a str)> {
 }
 
 /// The most selective index. A tree comes after the run above and before the rest, a label after
-/// run, session and owner.
+/// run, name, session and owner.
 fn walk(scope: &Scope, filter: &ListFilter, tree: Option<&Tree>) -> Walk {
     if let (Some(tree), None) = (tree, &filter.parent_run_id) {
         let (condition, key) = tree.condition();
@@ -150,7 +151,7 @@ fn walk(scope: &Scope, filter: &ListFilter, tree: Option<&Tree>) -> Walk {
             key: Value::Integer(label_key(&scope.tenant, name, value)),
             alias: "f",
         },
-        (By::Parent | By::Session | By::Owner, Some(_)) | (_, None) => {
+        (By::Parent | By::Name | By::Session | By::Owner, Some(_)) | (_, None) => {
             let (_, column, index) = by.names();
             Walk {
                 from: format!("runs r INDEXED BY {index} WHERE r.{column} = ?"),

@@ -1,8 +1,10 @@
-//! From the tables of version 1 to those of version 2.
+//! From the tables of older versions to those of this one, in one transaction.
 //!
-//! The journal is the truth: each record is folded anew from its events, whose texts are kept as
-//! they are. All of it is one transaction, after a look at everything on a connection that cannot
-//! write; a file that does not tell whole journals is refused and stays what it was.
+//! From version 1: the journal is the truth, and each record is folded anew from its events, whose
+//! texts are kept as they are, after a look at everything on a connection that cannot write; a file
+//! that does not tell whole journals is refused and stays what it was.
+//!
+//! From version 2: columns and indexes are added. No run of that version has anything in them.
 
 use rusqlite::{Connection, params};
 use taskrun::event::{Event, Recorded};
@@ -17,12 +19,27 @@ use super::fault::Fault;
 use super::locks::Locks;
 use super::queue::Queue;
 use super::row::{event_sum, parse};
-use super::schema::{SCHEMA_VERSION, TABLES, bits, int, status_code, unbits};
+use super::schema::{NAMES, SCHEMA_VERSION, TABLES, bits, int, status_code, unbits};
 
-/// The version that is read here.
-pub(crate) const VERSION_FROM: i64 = 1;
+/// A version that is read here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Older {
+    One,
+    Two,
+}
 
-/// What the tables of version 1 are called when those of version 2 are there.
+impl Older {
+    /// The version of this number.
+    pub(crate) fn of(number: i64) -> Option<Self> {
+        match number {
+            1 => Some(Self::One),
+            2 => Some(Self::Two),
+            _ => None,
+        }
+    }
+}
+
+/// What the tables of version 1 are called when those of this version are there.
 const ASIDE: &str = "
 ALTER TABLE runs RENAME TO runs_1;
 ALTER TABLE events RENAME TO events_1;
@@ -51,8 +68,13 @@ DROP TABLE runs_1;
 /// An event with its place and its text.
 type Kept = (i64, Recorded, String);
 
-/// Whether every journal can be taken over; changes nothing.
-pub(crate) fn check(db: &Connection) -> Result<(), Fault> {
+/// Whether everything that is to be rewritten can be taken over; changes nothing. Rows that stay as
+/// they are have checksums, and are looked at when they are used.
+pub(crate) fn check(db: &Connection, version: Older) -> Result<(), Fault> {
+    match version {
+        Older::One => {}
+        Older::Two => return Ok(()),
+    }
     let said: String = db.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))?;
     if said != "ok" {
         return Err(Fault::Damaged(said));
@@ -63,7 +85,7 @@ pub(crate) fn check(db: &Connection) -> Result<(), Fault> {
     Ok(())
 }
 
-/// A host of the version before that is still there; it would not understand what it reads.
+/// A host of an older version that is still there; it would not understand what it reads.
 pub(crate) fn host_that_lives(db: &Connection, locks: &Locks) -> Result<Option<HostId>, Fault> {
     let mut sql = db.prepare("SELECT id FROM hosts")?;
     let hosts = sql.query_map([], |row| row.get::<_, String>(0))?;
@@ -71,12 +93,15 @@ pub(crate) fn host_that_lives(db: &Connection, locks: &Locks) -> Result<Option<H
     Ok(hosts.iter().map(|id| HostId::new(id)).find(|host| locks.is_held(host)))
 }
 
-pub(crate) fn migrate(db: &Connection) -> Result<(), Fault> {
+pub(crate) fn migrate(db: &Connection, version: Older) -> Result<(), Fault> {
     db.execute_batch(
         "PRAGMA foreign_keys = OFF; PRAGMA legacy_alter_table = ON; PRAGMA synchronous = FULL;
          BEGIN EXCLUSIVE",
     )?;
-    let moved = move_all(db);
+    let moved = match version {
+        Older::One => move_all(db),
+        Older::Two => add(db),
+    };
     let ended = db.execute_batch(if moved.is_ok() { "COMMIT" } else { "ROLLBACK" });
     moved?;
     ended?;
@@ -84,9 +109,18 @@ pub(crate) fn migrate(db: &Connection) -> Result<(), Fault> {
     Ok(())
 }
 
+/// From version 2.
+fn add(db: &Connection) -> Result<(), Fault> {
+    db.execute_batch(NAMES)?;
+    db.execute_batch(&format!("PRAGMA user_version = {SCHEMA_VERSION}"))?;
+    Ok(())
+}
+
+/// From version 1.
 fn move_all(db: &Connection) -> Result<(), Fault> {
     db.execute_batch(ASIDE)?;
     db.execute_batch(TABLES)?;
+    db.execute_batch(NAMES)?;
     let queue = Queue::new(db);
     for no in numbers(db, "runs_1")? {
         let (run, events) = read(db, "_1", no)?;

@@ -1,6 +1,7 @@
 //! A store in one SQLite file, shared by the processes of one machine.
 
 mod absence;
+mod attached;
 mod change;
 mod create;
 mod fault;
@@ -9,6 +10,7 @@ mod hosts;
 mod list;
 mod locks;
 mod migrate;
+mod names;
 mod open;
 mod queue;
 mod readers;
@@ -311,9 +313,16 @@ fn tell<T>(wakes: &Wakes, told: &Told<T>, runs: &[Run], events: usize) {
                 wakes.moved(run.id(), run.state.head, !run.status().is_terminal());
                 wakes.session_moved(&door::session_of(&run.spec), told.place);
             }
+            for canceled in &told.canceled {
+                let run = &canceled.run;
+                wakes.moved(run.id(), run.state.head, !run.status().is_terminal());
+                wakes.session_moved(&door::session_of(&run.spec), canceled.place);
+            }
         }
+        let last = told.canceled.iter().map(|canceled| canceled.place).fold(told.place, u64::max);
+        let events = told.canceled.iter().map(|canceled| canceled.events).sum::<usize>() + events;
         // One transaction after the other: its events have the places just before its last.
-        wakes.wrote(told.place.saturating_sub(events as u64), told.place);
+        wakes.wrote(last.saturating_sub(events as u64), last);
     }
     if told.stirred {
         wakes.queued();

@@ -13,8 +13,8 @@ use taskrun::ports::store::StoreError;
 
 use super::fault::{Fault, io_error};
 use super::locks::Locks;
-use super::migrate::{self, VERSION_FROM};
-use super::schema::{APPLICATION_ID, SCHEMA_VERSION, TABLES};
+use super::migrate::{self, Older};
+use super::schema::{APPLICATION_ID, NAMES, SCHEMA_VERSION, TABLES};
 use super::{Durability, SqliteOptions};
 
 /// Name of the file in the data directory.
@@ -71,7 +71,7 @@ pub(crate) fn open(dir: &Path, options: &SqliteOptions) -> Result<(Place, Connec
     }
     match kind(&place, &db)? {
         Kind::Empty => make_tables(&db).map_err(|error| at(&place, error))?,
-        Kind::Older => migrate(&place, &db)?,
+        Kind::Older(version) => migrate(&place, &db, version)?,
         Kind::Ours => {}
     }
     set_up_writer(&db, options).map_err(|fault| fault.at(&place.shown))?;
@@ -204,7 +204,9 @@ fn check_identity(place: &Place, busy_timeout: Duration) -> Result<(), StoreErro
     }
     let db = connect(place, busy_timeout, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     let looked = match kind(place, &db) {
-        Ok(Kind::Older) => migrate::check(&db).map_err(|fault| fault.at(&place.shown)),
+        Ok(Kind::Older(version)) => {
+            migrate::check(&db, version).map_err(|fault| fault.at(&place.shown))
+        }
         Ok(Kind::Empty | Kind::Ours) => Ok(()),
         Err(error) => Err(error),
     };
@@ -228,12 +230,12 @@ fn check_identity(place: &Place, busy_timeout: Duration) -> Result<(), StoreErro
 enum Kind {
     /// No tables yet.
     Empty,
-    /// The tables of the version before.
-    Older,
+    /// The tables of an older version.
+    Older(Older),
     Ours,
 }
 
-fn migrate(place: &Place, db: &Connection) -> Result<(), StoreError> {
+fn migrate(place: &Place, db: &Connection, version: Older) -> Result<(), StoreError> {
     let failed = |fault: Fault| fault.at(&place.shown);
     let locks = Locks::new(place.dir.join("hosts"));
     if let Some(host) = migrate::host_that_lives(db, &locks).map_err(failed)? {
@@ -241,7 +243,7 @@ fn migrate(place: &Place, db: &Connection) -> Result<(), StoreError> {
         return Err(StoreError::Locked { path: place.shown.clone() });
     }
     tracing::info!(path = place.shown, "the store is brought to version {SCHEMA_VERSION}");
-    migrate::migrate(db).map_err(failed)
+    migrate::migrate(db, version).map_err(failed)
 }
 
 fn kind(place: &Place, db: &Connection) -> Result<Kind, StoreError> {
@@ -261,12 +263,14 @@ fn kind(place: &Place, db: &Connection) -> Result<Kind, StoreError> {
     match (application, version) {
         (0, 0) if tables == 0 => Ok(Kind::Empty),
         (APPLICATION_ID, SCHEMA_VERSION) => Ok(Kind::Ours),
-        (APPLICATION_ID, VERSION_FROM) => Ok(Kind::Older),
         (APPLICATION_ID, found) if found > known => Err(StoreError::Version { path, found, known }),
-        (_, found) => {
-            let detail = format!("application {application:#x}, version {found}");
-            Err(StoreError::Corrupt { path, detail })
-        }
+        (_, found) => match Older::of(found).filter(|_| application == APPLICATION_ID) {
+            Some(version) => Ok(Kind::Older(version)),
+            None => {
+                let detail = format!("application {application:#x}, version {found}");
+                Err(StoreError::Corrupt { path, detail })
+            }
+        },
     }
 }
 
@@ -276,7 +280,7 @@ fn make_tables(db: &Connection) -> rusqlite::Result<()> {
     db.execute_batch(&format!(
         "PRAGMA page_size = {PAGE_BYTES}; PRAGMA auto_vacuum = INCREMENTAL;
          PRAGMA journal_mode = DELETE; PRAGMA synchronous = FULL;
-         BEGIN EXCLUSIVE; {TABLES}
+         BEGIN EXCLUSIVE; {TABLES} {NAMES}
          PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION};
          COMMIT"
     ))

@@ -14,12 +14,13 @@
 //! and marks the tree (`trees.full`), and nothing of the tree is looked at again before a slot is
 //! free. A run whose tree is not kept in `trees` is alone in it.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use taskrun::run::Lane;
 use taskrun::time::Timestamp;
 
+use super::attached::Canceled;
 use super::fault::Fault;
 use super::schema::{int, time};
 
@@ -33,6 +34,8 @@ pub(crate) struct Queue<'a> {
     pub(crate) db: &'a Connection,
     /// There may be a run to take that was not there before.
     stirred: Cell<bool>,
+    /// Runs that ended with the one that is written.
+    canceled: RefCell<Vec<Canceled>>,
 }
 
 /// A run, as far as its place in the queue depends on it.
@@ -87,7 +90,7 @@ pub(crate) struct First {
 
 impl<'a> Queue<'a> {
     pub(crate) fn new(db: &'a Connection) -> Self {
-        Self { db, stirred: Cell::new(false) }
+        Self { db, stirred: Cell::new(false), canceled: RefCell::default() }
     }
 
     /// Says that there may be more to take.
@@ -97,6 +100,15 @@ impl<'a> Queue<'a> {
 
     pub(crate) fn stirred(&self) -> bool {
         self.stirred.get()
+    }
+
+    /// Says that a run ended with the one that started it.
+    pub(crate) fn canceled(&self, run: Canceled) {
+        self.canceled.borrow_mut().push(run);
+    }
+
+    pub(crate) fn into_canceled(self) -> Vec<Canceled> {
+        self.canceled.into_inner()
     }
 
     pub(crate) fn member(&self, no: i64) -> Result<Member, Fault> {

@@ -6,7 +6,7 @@ use taskrun::time::Timestamp;
 use crate::door;
 
 /// Version of the tables, kept as `user_version`.
-pub const SCHEMA_VERSION: i64 = 2;
+pub const SCHEMA_VERSION: i64 = 3;
 /// `application_id` of the file: "TASK".
 pub(crate) const APPLICATION_ID: i64 = 0x5441_534b;
 
@@ -156,6 +156,21 @@ CREATE TABLE hosts (
 ) STRICT, WITHOUT ROWID;
 ";
 
+/// What version 3 adds to the tables of version 2: names of runs, and runs that end with the one
+/// that started them. In a new file and in one that is taken over the columns are the same.
+///
+/// `named` is a hash of the name and of those among whom an open run has it alone, `attached` one
+/// of the run above.
+pub(crate) const NAMES: &str = "
+ALTER TABLE runs ADD COLUMN name     TEXT;
+ALTER TABLE runs ADD COLUMN name_key INTEGER;
+ALTER TABLE runs ADD COLUMN named    INTEGER;
+ALTER TABLE runs ADD COLUMN attached INTEGER;
+CREATE INDEX runs_by_name  ON runs (status, name_key, updated_at) WHERE name_key IS NOT NULL;
+CREATE INDEX runs_named    ON runs (named) WHERE named IS NOT NULL AND status < 5;
+CREATE INDEX runs_attached ON runs (attached) WHERE attached IS NOT NULL AND status < 5;
+";
+
 /// The number that stands for a status in the file. Numbers are never given another meaning;
 /// that those of ended runs begin with 5 also stands in an index.
 pub(crate) fn status_code(status: Status) -> i64 {
@@ -187,6 +202,7 @@ pub(crate) enum By {
     App,
     Agent,
     Parent,
+    Name,
 }
 
 impl By {
@@ -199,6 +215,7 @@ impl By {
             Self::App => ("app", "app_key", "runs_by_app"),
             Self::Agent => ("agent", "agent_key", "runs_by_agent"),
             Self::Parent => ("parent", "parent_key", "runs_by_parent"),
+            Self::Name => ("name", "name_key", "runs_by_name"),
         }
     }
 

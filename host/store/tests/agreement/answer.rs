@@ -51,12 +51,13 @@ pub(crate) async fn answer(
             format!("{:?}", store.append(append).await)
         }
         Step::Repeat => format!("{:?}", store.append(told.last.clone()?).await),
-        Step::List { owner, status, tree, since, limit } => {
+        Step::List { owner, status, tree, name, since, limit } => {
             let mut scope = Scope::tenant("acme");
             scope.owner_user_id = owner.map(|owner| format!("o-{owner}"));
             let filter = ListFilter {
                 status: status.clone(),
                 root_run_id: tree.map(id),
+                name: name.map(|name| format!("n-{name}")),
                 since: since.map(Timestamp),
                 ..ListFilter::default()
             };
@@ -106,6 +107,8 @@ async fn created(store: &dyn Both, create: &Create, now: u64, told: &mut Told) -
         policy_digest: policy(create.policy),
         serial: create.serial,
         durable: create.durable,
+        finalizer: create.finalizer,
+        name: create.name.map(|name| format!("n-{name}")),
         created_at: Timestamp(now),
         ..spec(id(create.id).as_str())
     };
@@ -114,6 +117,7 @@ async fn created(store: &dyn Both, create: &Create, now: u64, told: &mut Told) -
         let root = found.map(|run| run.spec.root_run_id.clone());
         spec.root_run_id = root.unwrap_or_else(|| parent.clone());
         spec.parent_run_id = Some(parent);
+        spec.attached = create.attached;
     }
     let mut new = new_run(spec);
     new.admission = create.admission.clone();

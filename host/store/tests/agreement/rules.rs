@@ -1,4 +1,5 @@
-//! What a claim is to take, worked out from all records without any index.
+//! What a claim is to take, and what holds of names and attached runs, worked out from all records
+//! without any index.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -6,6 +7,7 @@ use std::collections::HashMap;
 use taskrun::ids::RunId;
 use taskrun::ports::store::Claim;
 use taskrun::run::{Hold, Lane, Run, WaitMode};
+use taskrun::status::Status;
 
 use crate::common::*;
 
@@ -73,4 +75,36 @@ fn is_its_turn(run: &Run, earlier: &[Run]) -> bool {
         || !earlier.iter().any(|other| {
             other.spec.serial && !other.status().is_terminal() && session(other) == session(run)
         })
+}
+
+/// Holds all records to what a store maintains by itself: an open run has its name alone, and none
+/// that is attached to a run that ended goes on.
+pub(crate) async fn check_promises(store: &dyn Both, accepted: &[RunId]) {
+    let mut open = Vec::new();
+    for id in accepted {
+        let run = store.get(id).await.expect("gets");
+        open.extend(run.filter(|run| !run.status().is_terminal()));
+    }
+    let mut names = HashMap::new();
+    for run in &open {
+        let spec = &run.spec;
+        if let Some(name) = &spec.name {
+            let session = (&spec.owner_user_id, &spec.parent_session_id);
+            let place = (spec.parent_run_id.as_ref(), name);
+            let among = spec.parent_run_id.is_none().then_some(session);
+            let other = names.insert((place, among), run.id());
+            assert_eq!(other, None, "{} has the same name", run.id());
+        }
+        let Some(parent) = spec.parent_run_id.as_ref().filter(|_| spec.attached) else { continue };
+        let parent = store.get(parent).await.expect("gets").expect("it stays while this is open");
+        let goes_on = match run.status() {
+            Status::Queued | Status::Running | Status::Blocked => true,
+            Status::Canceling
+            | Status::Finalizing
+            | Status::Completed
+            | Status::Failed
+            | Status::Canceled => false,
+        };
+        assert!(!(goes_on && parent.status().is_terminal()), "{} goes on", run.id());
+    }
 }

@@ -24,6 +24,7 @@ pub(crate) enum Step {
         owner: Option<u8>,
         status: Vec<Status>,
         tree: Option<u8>,
+        name: Option<u8>,
         since: Option<u64>,
         limit: usize,
     },
@@ -72,6 +73,10 @@ pub(crate) struct Create {
     pub(crate) policy: u8,
     pub(crate) serial: bool,
     pub(crate) durable: bool,
+    pub(crate) finalizer: bool,
+    pub(crate) name: Option<u8>,
+    /// If it has a parent.
+    pub(crate) attached: bool,
     pub(crate) admission: Admission,
 }
 
@@ -185,14 +190,15 @@ fn creations() -> impl Strategy<Value = Create> {
     let place = (0..24_u8, option::weighted(0.6, any::<u8>()), 0..2_u8, 0..2_u8);
     let kind = (-1..2_i32, prop_oneof![4 => Just(0_u8), 1 => Just(1)]);
     let flags = (proptest::bool::weighted(0.3), proptest::bool::weighted(0.8));
+    let ends = (proptest::bool::weighted(0.2), option::weighted(0.4, 0..3_u8), any::<bool>());
     let bound = |max| prop_oneof![4 => Just(u64::MAX), 1 => 0..max];
     let admission = (bound(4_u64), bound(5_u64), option::weighted(0.2, 0..3_u32));
-    (place, key, kind, flags, admission).prop_map(
+    (place, key, kind, (flags, ends), admission).prop_map(
         |(
             (id, parent, owner, session),
             (key, completed_since),
             (priority, policy),
-            (serial, durable),
+            ((serial, durable), (finalizer, name, attached)),
             (queue_max, tree_max, at_once),
         )| Create {
             id,
@@ -205,6 +211,9 @@ fn creations() -> impl Strategy<Value = Create> {
             policy,
             serial,
             durable,
+            finalizer,
+            name,
+            attached,
             admission: Admission { queue_max, tree_max, at_once },
         },
     )
@@ -262,11 +271,17 @@ pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
     });
     let status = proptest::sample::subsequence(Status::ALL.to_vec(), 0..3);
     let (owner, tree) = (option::of(0..2_u8), option::weighted(0.3, 0..24_u8));
-    let since = option::of(0..6_000_u64);
-    let list =
-        (owner, status, tree, since, 0..5_usize).prop_map(|(owner, status, tree, since, limit)| {
-            Step::List { owner, status, tree, since, limit }
-        });
+    let (name, since) = (option::weighted(0.3, 0..3_u8), option::of(0..6_000_u64));
+    let list = (owner, status, tree, (name, since), 0..5_usize).prop_map(
+        |(owner, status, tree, (name, since), limit)| Step::List {
+            owner,
+            status,
+            tree,
+            name,
+            since,
+            limit,
+        },
+    );
     let read = (0..24_u8, 0..6_u64, 0..6_usize);
     let held = (0..3_u8, option::of(0..24_u8), 0..5_usize);
     let step = prop_oneof![

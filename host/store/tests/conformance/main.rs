@@ -1,11 +1,13 @@
 //! What every store promises, in sentences, for each store.
 
 mod admission;
+mod attached;
 #[path = "../common/mod.rs"]
 mod common;
 mod hosts;
 mod journal;
 mod listing;
+mod names;
 mod queue;
 mod removal;
 mod sessions;
@@ -129,6 +131,19 @@ promises!(
     a_refused_append_begins_no_wait,
     the_same_wait_again_is_done,
     work_wakes_when_a_wait_is_over;
+    names:
+    a_name_belongs_to_one_open_run_of_its_owner_and_session,
+    children_have_their_names_among_the_children_of_their_parent,
+    a_name_is_free_again_with_the_end_of_its_run,
+    a_repeated_request_gets_its_run_though_that_has_the_name,
+    runs_are_listed_by_name_in_any_status;
+    attached:
+    what_is_attached_is_cancelled_when_its_parent_ends,
+    every_end_of_a_parent_ends_what_is_attached,
+    a_parent_that_is_on_its_way_out_has_not_ended,
+    what_ends_with_its_parent_ends_what_is_attached_to_it,
+    what_has_its_own_end_keeps_it,
+    whoever_waits_hears_of_runs_that_ended_with_their_parents;
     sessions:
     a_session_is_opened_once,
     a_session_ends_once_and_for_good,

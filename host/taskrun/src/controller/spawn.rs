@@ -40,11 +40,12 @@ impl Controller {
     ///
     /// # Errors
     /// In this order: [`ControllerError::NotStarted`], [`ControllerError::Closed`],
-    /// [`ControllerError::Invalid`] for owner, parent session, task, agent and sizes,
-    /// [`ControllerError::Forbidden`], for a parent run [`ControllerError::NotFound`],
-    /// [`ControllerError::Forbidden`] if its agent may not delegate to this one, and
-    /// [`ControllerError::Limit`] for the depth; [`ControllerError::AlreadyExists`],
-    /// [`ControllerError::SessionEnded`], [`ControllerError::ParentEnded`],
+    /// [`ControllerError::Invalid`] for owner, parent session, task and agent,
+    /// [`ControllerError::Forbidden`], [`ControllerError::Invalid`] for name, attachment and sizes,
+    /// for a parent run [`ControllerError::NotFound`], [`ControllerError::Forbidden`] if its agent
+    /// may not delegate to this one, and [`ControllerError::Limit`] for the depth;
+    /// [`ControllerError::AlreadyExists`], [`ControllerError::SessionEnded`],
+    /// [`ControllerError::ParentEnded`], [`ControllerError::NameTaken`],
     /// [`ControllerError::Limit`] for queue, tree and slots, [`ControllerError::Storage`].
     /// Nothing is kept then.
     pub async fn submit(
@@ -86,6 +87,10 @@ impl Controller {
             Created::New => Ok(Spawned { run, reused: false }),
             Created::Repeated(run) => Ok(Spawned { run: *run, reused: true }),
             Created::Taken(id) => Err(ControllerError::AlreadyExists { id }),
+            Created::NameTaken(id) => {
+                let name = run.spec.name.clone().unwrap_or_default();
+                Err(ControllerError::NameTaken { name, id })
+            }
             Created::SessionEnded => {
                 Err(ControllerError::SessionEnded { id: run.spec.parent_session_id.clone() })
             }

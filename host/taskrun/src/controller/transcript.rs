@@ -122,6 +122,7 @@ impl TranscriptEntry {
             | Event::StepRestarted { .. }
             | Event::ReplayDiverged { .. }
             | Event::StepFailed { .. }
+            | Event::TurnSkipped { .. }
             | Event::Asked { .. }
             | Event::Answered { .. }
             | Event::PolicyDecision { .. }

@@ -15,6 +15,8 @@ use crate::wait::{Answer, Item};
 pub const CONVERSATION_RESULT_BYTES_MAX: usize = 64 << 10;
 /// Bytes of that preview.
 const PREVIEW_BYTES: usize = 1 << 10;
+/// What a planner is told when a turn of it was skipped.
+pub const CONTINUATION: &str = "continue";
 /// Why a result is left out that is too large by itself.
 const TOO_LARGE: &str = "size_limit";
 /// Why a result is left out for which the whole has no room.
@@ -59,6 +61,10 @@ impl Conversation {
                 Arc::make_mut(&mut self.messages).push(message.clone());
             }
             Event::ToolResult { output, .. } => self.answer(output),
+            Event::TurnSkipped { .. } => {
+                let message = Message::text(Role::User, CONTINUATION);
+                Arc::make_mut(&mut self.messages).push(message);
+            }
             Event::PlanDecided { state, .. } => {
                 for (key, value) in state {
                     match value {

@@ -12,6 +12,7 @@ mod line;
 mod live;
 mod random;
 mod settle;
+mod skip;
 mod step;
 #[cfg(test)]
 mod tests;
@@ -23,7 +24,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-pub use conversation::{CONVERSATION_RESULT_BYTES_MAX, Conversation, Shown};
+pub use conversation::{CONTINUATION, CONVERSATION_RESULT_BYTES_MAX, Conversation, Shown};
 pub use finalizer::FINALIZER_TIMEOUT;
 pub use journal::{Halt, Journal};
 pub(crate) use lease::Lease;
@@ -226,7 +227,10 @@ impl Driver {
             let mut pending = step.pending;
             let plan = match step.outcome {
                 Ok(plan) => plan,
-                Err(outcome) => return Ok(End::done(pending, outcome)),
+                Err(outcome) => match self.skip_or_end(pending, outcome).await? {
+                    Some(end) => return Ok(end),
+                    None => continue,
+                },
             };
             match plan.decision {
                 Decision::FinalResponse(_) => {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::random::StepRandom;
 use super::{Driver, Halt, PLAN_INPUT_BYTES_MAX};
+use crate::agents::Then;
 use crate::event::{DecisionKind, Event};
 use crate::machine::decide::Outcome;
 use crate::message::{Labels, LogLevel, Message, Part, Role, ToolUse};
@@ -81,8 +82,10 @@ impl Driver {
             let attempt = self.journal.run().state.failed_attempts + 1;
             let retry = self.agent.retry;
             if attempt >= retry.attempts {
-                if let (true, Err(outcome)) = (attempt > 1, &mut step.outcome) {
-                    *outcome = Outcome::RetryAborted { attempts: attempt, error };
+                let tells = attempt > 1 || retry.then != Then::Abort;
+                if let (true, Err(outcome)) = (tells, &mut step.outcome) {
+                    let skipped = self.journal.run().state.skipped;
+                    *outcome = Outcome::RetryAborted { attempts: attempt, skipped, error };
                 }
                 return Ok(step);
             }

@@ -59,6 +59,10 @@ impl Work {
 
     /// Takes one event into account.
     pub(super) fn push(&mut self, event: &Event) {
+        if let Event::TurnSkipped { .. } = event {
+            // What the step said comes before what it is told.
+            self.end_step();
+        }
         if !is_said_by_a_step(event) {
             self.conversation.push(event);
         }
@@ -135,6 +139,7 @@ impl Work {
             | Event::Lost { .. }
             | Event::Usage { .. }
             | Event::ReplayDiverged { .. }
+            | Event::TurnSkipped { .. }
             | Event::Blocked { .. }
             | Event::Unblocked
             | Event::CancelRequested { .. }

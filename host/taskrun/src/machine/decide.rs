@@ -196,6 +196,8 @@ pub enum Outcome {
     RetryAborted {
         /// How often it was tried.
         attempts: u32,
+        /// Turns just before this one that were skipped for the same reason.
+        skipped: u32,
         /// What went wrong the last time.
         error: String,
     },
@@ -256,15 +258,26 @@ fn natural_ending(run: &Run, outcome: Outcome) -> Ending {
             }
             Ending::failed(StopReason::AgentError, text)
         }
-        Outcome::RetryAborted { attempts, error } => Ending::failed(
-            StopReason::RetryAborted,
-            format!("gave up after {attempts} attempts: {error}"),
-        ),
+        Outcome::RetryAborted { attempts, skipped, error } => {
+            let attempts = counted(attempts, "attempt");
+            let text = match skipped {
+                0 => format!("gave up after {attempts}: {error}"),
+                _ => {
+                    let skipped = counted(skipped, "skipped turn");
+                    format!("gave up after {skipped} and {attempts}: {error}")
+                }
+            };
+            Ending::failed(StopReason::RetryAborted, text)
+        }
         Outcome::Refused(detail) => Ending::failed(StopReason::PlannerError, detail),
         Outcome::Failed(failure) => failed(run, failure),
         Outcome::PersistFailed(detail) => Ending::failed(StopReason::PersistFailed, detail),
         Outcome::HostFailed(detail) => Ending::failed(StopReason::AgentError, detail),
     }
+}
+
+fn counted(number: u32, what: &str) -> String {
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
 fn failed(run: &Run, failure: CallFailure) -> Ending {

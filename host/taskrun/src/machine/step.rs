@@ -56,6 +56,7 @@ fn meaning(event: &Event) -> Meaning<'_> {
         | Event::StepRestarted { .. }
         | Event::ReplayDiverged { .. }
         | Event::StepFailed { .. }
+        | Event::TurnSkipped { .. }
         | Event::PolicyDecision { .. }
         | Event::Log { .. }
         | Event::PlanDecided { .. }

@@ -83,6 +83,8 @@ pub const WALL_MAX: Duration = Duration::from_secs(30 * 24 * 3_600);
 
 /// Most attempts at a plan step: each may ask a model for as much as the first did.
 pub const RETRY_ATTEMPTS_MAX: u32 = 10;
+/// Most turns that are skipped in a row: each may ask a model as often as there are attempts.
+pub const RETRY_SKIPS_MAX: u32 = 10;
 /// Longest first pause between attempts; the pauses after it double, and `wall` bounds them all.
 pub const RETRY_PAUSE_MAX: Duration = Duration::from_secs(5 * 60);
 

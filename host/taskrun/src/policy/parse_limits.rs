@@ -2,14 +2,16 @@
 
 use std::time::Duration;
 
+use super::error::{PolicyErrorKind, shown, suggest};
 use super::limits::{self, Budget, LimitSettings};
 use super::limits::{CALL_MAX, EVENTS_MAX, GRACE_MAX, HOST_CALL_BYTES_MAX, HOST_CALLS_MAX};
 use super::limits::{
     LOG_BYTES_MAX, MEMORY_BYTES_MAX, MEMORY_BYTES_MIN, RESULT_BYTES_MAX, STEP_MAX,
 };
-use super::limits::{RETRY_ATTEMPTS_MAX, RETRY_PAUSE_MAX, TABLE_ELEMENTS_MAX, TOOL_CALLS_MAX};
+use super::limits::{RETRY_ATTEMPTS_MAX, RETRY_PAUSE_MAX, RETRY_SKIPS_MAX};
+use super::limits::{TABLE_ELEMENTS_MAX, TOOL_CALLS_MAX};
 use super::read::Section;
-use crate::agents::Retry;
+use crate::agents::{Retry, SKIPS_DEFAULT, Then};
 
 /// The last three are for agents only.
 pub(super) const AGENT_LIMIT_KEYS: [&str; 12] = [
@@ -68,9 +70,35 @@ pub(super) fn read_retry(section: &Section<'_, '_>) -> Retry {
     let Some(table) = section.section("retry") else {
         return default;
     };
-    table.expect_keys(&["attempts", "pause"]);
+    table.expect_keys(&["attempts", "pause", "then", "skips"]);
     Retry {
         attempts: table.count("attempts", 1..=RETRY_ATTEMPTS_MAX).unwrap_or(default.attempts),
         pause: table.duration("pause", Duration::ZERO..=RETRY_PAUSE_MAX).unwrap_or(default.pause),
+        then: read_then(&table),
     }
+}
+
+fn read_then(table: &Section<'_, '_>) -> Then {
+    let skips = table.count("skips", 1..=RETRY_SKIPS_MAX);
+    let skip = Then::Skip { in_a_row: skips.unwrap_or(SKIPS_DEFAULT) };
+    let then = match table.string("then") {
+        None => Then::Abort,
+        Some(text) => match text.value {
+            "abort" => Then::Abort,
+            "skip" => skip,
+            other => {
+                let kind = PolicyErrorKind::Unknown { what: "`then` value", name: shown(other) };
+                table.report(text.span, kind, suggest(other, "values", ["abort", "skip"]));
+                // What was meant is not known: `skips` beside it is no second mistake.
+                skip
+            }
+        },
+    };
+    if let (Then::Abort, Some(skips), Some(span)) = (then, skips, table.span_of("skips")) {
+        let value = skips.to_string();
+        let reason = "no turn is skipped".to_owned();
+        let kind = PolicyErrorKind::BadValue { what: "number of `skips`", value, reason };
+        table.report(span, kind, "write `then = \"skip\"` beside it, or remove it");
+    }
+    then
 }

@@ -157,6 +157,11 @@ impl<'t, 's> Section<'t, 's> {
         self.string(key)
     }
 
+    /// Where the value under `key` stands; `None` if absent.
+    pub(super) fn span_of(&self, key: &'static str) -> Option<Range<usize>> {
+        self.table.get(key).map(Spanned::span)
+    }
+
     /// The strings of the list under `key`; empty if absent.
     pub(super) fn strings(&self, key: &'static str) -> Vec<Text<'t>> {
         let Some(value) = self.table.get(key) else {

@@ -17,14 +17,20 @@ use crate::time::Timestamp;
 
 /// Journal, records and queue.
 ///
-/// Beside what it is told to keep, a store maintains three things by itself, each in the
+/// Beside what it is told to keep, a store maintains some things by itself, each in the
 /// transaction that gives rise to it:
 /// - a run that waits for other runs ([`crate::run::Hold::Runs`]) becomes wanted, in the lane of
 ///   those that resume, when enough of them have ended. Its record does not change; whoever
 ///   claims it looks for itself;
 /// - a wanted run whose tree has no slot left, or which is serial and not the first of its
 ///   session, is passed over until there is one;
-/// - a run that is cancelled, claimed or ended waits for nothing any more.
+/// - a run that is cancelled, claimed or ended waits for nothing any more;
+/// - when a run ends, those that it started and that are attached to it
+///   ([`crate::run::RunSpec::attached`]) are cancelled, as [`crate::machine::decide::cancel`] says,
+///   and so on beneath those that end by that;
+/// - a name ([`crate::run::RunSpec::name`]) belongs to one open run of those with the same parent
+///   run, or, without one, of those with the same tenant, owner and parent session. It is free
+///   again as soon as that has ended.
 #[async_trait]
 pub trait Store: Send + Sync {
     /// Keeps a new run with its first events. Nothing is kept unless the answer is
@@ -271,6 +277,8 @@ pub enum Created {
     SessionEnded,
     /// The run it would be started by is not there, has ended, or is about to.
     ParentEnded,
+    /// Its name belongs to this open run.
+    NameTaken(RunId),
 }
 
 /// A bound that keeps a run from being accepted.

@@ -16,6 +16,9 @@ use crate::time::{Timestamp, millis};
 pub struct RunView {
     /// Id of the run.
     pub id: RunId,
+    /// What people call it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// Who asked.
     pub owner_user_id: String,
     /// Session from which it was asked.
@@ -70,7 +73,7 @@ pub struct RunView {
     /// Counts; absent before the first event.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
-    /// Plan steps that decided.
+    /// Plan steps that decided, and turns that were skipped.
     pub turns: u32,
     /// Number of the attempt at the present plan step, from 1.
     pub attempt: u32,
@@ -86,6 +89,9 @@ pub struct RunView {
     /// Run that started it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent_run_id: Option<RunId>,
+    /// Whether it is cancelled when that ends.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub attached: bool,
     /// First run of its tree.
     pub root_run_id: RunId,
     /// Runs above it.
@@ -134,6 +140,7 @@ impl From<&Run> for RunView {
         metadata.extend(state.metadata.clone());
         Self {
             id: spec.id.clone(),
+            name: spec.name.clone(),
             owner_user_id: spec.owner_user_id.clone(),
             parent_session_id: spec.parent_session_id.clone(),
             parent_app_name: spec.parent_app_name.clone(),
@@ -162,6 +169,7 @@ impl From<&Run> for RunView {
             labels: spec.labels.clone(),
             metadata,
             parent_run_id: spec.parent_run_id.clone(),
+            attached: spec.attached,
             root_run_id: spec.root_run_id.clone(),
             depth: spec.depth,
             revision: state.head,

@@ -55,6 +55,10 @@ fn failed() -> Event {
     Event::StepFailed { turn: 1, attempt: 1, error: "e".into(), retry_after_ms: 1 }
 }
 
+fn skipped() -> Event {
+    Event::TurnSkipped { turn: 1, attempts: 1, error: "e".into(), ran_ms: 0 }
+}
+
 fn log() -> Event {
     let (source, message, fields) = ("s".to_owned(), "m".to_owned(), Labels::new());
     Event::Log { level: LogLevel::Info, source, message, fields }
@@ -150,8 +154,9 @@ fn the_tape_holds_what_the_step_under_way_did_and_nothing_before() {
     let step = [chunk(), log()];
     let mut tape = Tape::default();
     step.iter().for_each(|event| tape.push(event));
-    let before: [&[Event]; 6] = [
+    let before: [&[Event]; 7] = [
         &[],
+        &[chunk(), skipped()],
         &[chunk(), decided(DecisionKind::ToolCalls)],
         &[decided(DecisionKind::ToolCalls), calls(&["a"]), scheduled("a", true), result("a")],
         &[chunk(), failed()],
@@ -184,6 +189,16 @@ fn a_step_that_runs_again_is_given_the_conversation_that_it_was_given_before() {
     assert_eq!(whole.conversation.state().len(), 1);
     let again = work(&[&step[..1], &[says("once"), failed()]].concat());
     assert_eq!(texts(&again), ["do", "once"], "what a failed attempt said was said");
+}
+
+#[test]
+fn after_a_skipped_turn_the_planner_is_told_to_go_on_once() {
+    let turns = [says("first"), failed(), says("second"), skipped(), skipped()];
+    assert_eq!(texts(&work(&turns)), ["do", "first", "second", "continue", "continue"]);
+    let turn = [decided(DecisionKind::ToolCalls), calls(&["a"]), scheduled("a", true), result("a")];
+    let after = work(&[&turn[..], &[skipped()]].concat());
+    assert_eq!(after.open_calls().count(), 0, "the results of before stand");
+    assert_eq!(texts(&after).last().map(String::as_str), Some("continue"));
 }
 
 #[test]

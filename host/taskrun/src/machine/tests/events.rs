@@ -73,6 +73,7 @@ fn every_event(epoch: u64) -> Vec<Event> {
         Event::StepRestarted { turn: 1, kept: (0, 0) },
         Event::ReplayDiverged { turn: 1, recorded: text(), found: text() },
         Event::StepFailed { turn: 1, attempt: 1, error: text(), retry_after_ms: 1 },
+        Event::TurnSkipped { turn: 1, attempts: 1, error: text(), ran_ms: 3 },
         asked("another"),
         answered("q"),
         Event::PolicyDecision { capability: text(), subject: text(), rule: text() },

@@ -92,6 +92,17 @@ fn attempts_count_until_a_step_is_decided() {
 }
 
 #[test]
+fn a_skipped_turn_is_a_turn_and_skipped_ones_count_until_a_step_is_decided() {
+    let skipped =
+        |turn| Event::TurnSkipped { turn, attempts: 2, error: "e".into(), ran_ms: u64::from(turn) };
+    let run = run([started(), step_failed(1), skipped(1), skipped(2)]);
+    let state = &run.state;
+    assert_eq!((state.turns, state.failed_attempts, state.skipped, state.ran_ms), (2, 0, 2, 2));
+    let decided = after(&run, [decided(3, 9)]).expect("legal");
+    assert_eq!((decided.state.turns, decided.state.skipped), (3, 0));
+}
+
+#[test]
 fn the_time_that_a_run_ran_never_shrinks() {
     let waits = Event::Blocked { on: BlockedOn::Input, wait: Wait::Word, ran_ms: 40 };
     let run = run([started(), decided(1, 30), decided(2, 20)]);

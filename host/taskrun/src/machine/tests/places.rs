@@ -13,7 +13,7 @@ pub(super) struct Place {
     pub(super) legal: Vec<(&'static str, Status, &'static str)>,
 }
 
-pub(super) const WORK: [&str; 17] = [
+pub(super) const WORK: [&str; 18] = [
     "assistant_chunk",
     "assistant_message",
     "tool_call_args_delta",
@@ -27,6 +27,7 @@ pub(super) const WORK: [&str; 17] = [
     "step_restarted",
     "replay_diverged",
     "step_failed",
+    "turn_skipped",
     "policy_decision",
     "log",
     "plan_decided",

@@ -66,6 +66,11 @@ fn a_span_marks_exactly_the_wrong_part_of_the_text() {
         ("tools = [\"workspce/list\"]", "workspce"),
         ("members = [\"b\"]", "b"),
         ("retry = { pause = \"1 s\" }", "\"1 s\""),
+        ("retry = { then = \"stop\" }", "\"stop\""),
+        ("retry = { skips = 2 }", "2"),
+        ("retry = { then = \"abort\", skips = 2 }", "2"),
+        ("retry = { then = \"skip\", skips = 11 }", "11"),
+        ("retry = { then = \"skip\", skips = 0 }", "0"),
         ("lmits = {}", "lmits"),
         ("limits = { call = \"10 s\" }", "\"10 s\""),
     ];

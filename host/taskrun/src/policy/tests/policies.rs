@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::super::{Budget, LimitSettings, Limits, Policy, Provider};
 use super::{agent, parse, with_agent};
-use crate::agents::{Interrupted, Retry};
+use crate::agents::{Interrupted, Retry, SKIPS_DEFAULT, Then};
 
 /// The example of the design, without what this version refuses.
 const EXAMPLE: &str = r#"
@@ -94,7 +94,7 @@ fn what_is_not_stated_has_its_default() {
     assert_eq!(agent.budget.turns, Some(20));
     assert_eq!(agent.budget.tokens, None);
     assert!(agent.durable);
-    assert_eq!(agent.retry, Retry { attempts: 3, pause: Duration::from_secs(1) });
+    assert_eq!(agent.retry, Retry::default());
     assert_eq!((agent.description, agent.model, agent.tools), (None, None, vec![]));
     assert!(agent.members.is_empty());
     assert!(agent.grants.rules().is_empty());
@@ -126,12 +126,19 @@ fn an_agent_delegates_to_nobody_unless_its_policy_names_who() {
 fn what_a_failure_or_a_crash_does_can_be_stated() {
     let stated = agent("durable = false\nretry = { attempts = 10, pause = \"5m\" }");
     assert!(!stated.durable);
-    assert_eq!(stated.retry, Retry { attempts: 10, pause: Duration::from_secs(300) });
+    assert_eq!(
+        stated.retry,
+        Retry { attempts: 10, pause: Duration::from_secs(300), then: Then::Abort }
+    );
     let least = agent("retry = { attempts = 1, pause = \"0s\" }").retry;
-    assert_eq!(least, Retry { attempts: 1, pause: Duration::ZERO });
+    assert_eq!(least, Retry { attempts: 1, pause: Duration::ZERO, then: Then::Abort });
     // What the table leaves out keeps its default.
     assert_eq!(agent("retry = {}").retry, Retry::default());
     assert_eq!(agent("retry.attempts = 5").retry, Retry { attempts: 5, ..Retry::default() });
+    let then = |body: &str| agent(body).retry.then;
+    assert_eq!(then("retry.then = \"abort\""), Then::Abort);
+    assert_eq!(then("retry.then = \"skip\""), Then::Skip { in_a_row: SKIPS_DEFAULT });
+    assert_eq!(then("retry = { then = \"skip\", skips = 10 }"), Then::Skip { in_a_row: 10 });
 
     let interrupted = |line: &str| {
         let text = format!("[tool.t]\ncomponent = \"t.wasm\"\n{line}\n");

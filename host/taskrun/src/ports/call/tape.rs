@@ -76,6 +76,7 @@ impl Tape {
             | Event::ToolCallParked { .. }
             | Event::ReplayDiverged { .. }
             | Event::StepFailed { .. }
+            | Event::TurnSkipped { .. }
             | Event::Asked { .. }
             | Event::Answered { .. }
             | Event::PlanDecided { .. }

@@ -1,0 +1,43 @@
+//! Runs that end with the run that started them.
+
+use std::sync::Arc;
+
+use taskrun::event::Seq;
+use taskrun::run::{Run, RunSpec};
+
+use super::state::{ListKey, State};
+use crate::door;
+
+/// A run that was cancelled as its parent ended.
+pub(super) struct Canceled {
+    pub(super) spec: Arc<RunSpec>,
+    pub(super) head: Seq,
+    /// Whether a host has to stop it, or its finalizer is to be heard.
+    pub(super) open: bool,
+    /// Place of the last event of the store before it was cancelled, and of the last one of that.
+    pub(super) places: (u64, u64),
+}
+
+impl State {
+    /// Cancels what is attached to a run that ended, and so on beneath what ends by that; no deeper
+    /// than runs stand above each other.
+    pub(super) fn cancel_attached(&mut self, parent: &Run) {
+        let id = parent.id();
+        let Some(children) = self.lists.get(&ListKey::Parent(id.clone())) else { return };
+        let entries = children.iter().filter_map(|(_, child)| self.runs.get(child));
+        let attached = entries.filter(|entry| door::ends_with(&entry.run, id));
+        let mut attached: Vec<_> = attached.map(|one| (one.number, one.run.clone())).collect();
+        attached.sort_unstable_by_key(|(number, _)| *number);
+        for (_, run) in attached {
+            let canceled = door::canceled_with_parent(&run, parent.state.updated_at);
+            let canceled = canceled.expect("what is in memory is not damaged");
+            let Some((run, events)) = canceled else { continue };
+            let (spec, head) = (Arc::clone(&run.spec), run.state.head);
+            let open = !run.status().is_terminal();
+            let before = self.timelines.place();
+            let places = (before, before + events.len() as u64);
+            self.canceled.push(Canceled { spec, head, open, places });
+            self.replace(run, events.into());
+        }
+    }
+}
