@@ -77,6 +77,7 @@ async fn answer(folder: &Path) {
         clock: Arc::new(SystemClock::new()),
         random: Arc::new(SystemRandom),
         models: None,
+        chain: None,
         tools: Arc::default(),
         state: BTreeMap::new(),
         remaining: Remaining::default(),

@@ -66,6 +66,8 @@ fn spec(n: u64) -> RunSpec {
         attached: false,
         root_run_id: root.unwrap_or_else(|| id(n)),
         depth: 0,
+        narrow: taskrun::narrow::Narrowing::default(),
+        above: Vec::new(),
         priority: 0,
         durable: true,
         finalizer: false,

@@ -8,7 +8,7 @@ use taskrun::agents::{Agent, AgentTools, Agents, Retry};
 use taskrun::controller::{Controller, ControllerParts, Settings};
 use taskrun::list::Scope;
 use taskrun::message::{Labels, Message, Role};
-use taskrun::policy::Policy;
+use taskrun::policy::{AgentRules, Policy};
 use taskrun::ports::call::{CallFailure, CallScope, Models};
 use taskrun::ports::planner::{
     AwaitItem, Decision, FinalizeInput, PlanInput, PlanResult, Planner, PlannerError,
@@ -110,6 +110,7 @@ impl Host {
                     default: None,
                     grants: of.grants.clone(),
                 }),
+                rules: Arc::new(AgentRules::of(of)),
                 limits: of.limits.clone(),
                 budget: of.budget.clone(),
                 members: Vec::new(),

@@ -16,6 +16,7 @@ mod list;
 mod ls_caps;
 mod model;
 mod names;
+mod narrow;
 mod observe;
 mod read_only;
 mod retry;

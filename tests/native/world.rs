@@ -10,7 +10,7 @@ use taskrun::controller::{Controller, ControllerParts, Settings};
 use taskrun::event::Recorded;
 use taskrun::list::Scope;
 use taskrun::message::{Message, Role};
-use taskrun::policy::{Budget, Grants, Limits, Location, Policy, ToolSelector};
+use taskrun::policy::{AgentRules, Budget, Grants, Limits, Location, Policy, ToolSelector};
 use taskrun::ports::call::Models;
 use taskrun::ports::model::Model;
 use taskrun::ports::planner::{Decision, PlanResult, Planner, PlannerError, ToolRequest};
@@ -89,12 +89,18 @@ pub fn request(agent: &str, task: &str) -> SpawnRequest {
     }
 }
 
+/// What an agent of these rules may do; `own` is the one model of the policy.
+#[must_use]
+pub fn grants(rules: &str) -> Grants {
+    let text =
+        format!("[model.own]\nprovider = \"echo\"\n[agent.a]\ncomponent = \"a.wasm\"\n{rules}\n");
+    let policy = Policy::parse(&text, Path::new("test")).expect("a valid policy");
+    policy.agents["a"].grants.clone()
+}
+
 /// Grants under which an agent may ask any model.
 fn any_model() -> Grants {
-    let text = "[model.own]\nprovider = \"echo\"\n\
-                [agent.a]\ncomponent = \"a.wasm\"\nmodel = \"own\"\nallow = [\"model: *\"]\n";
-    let policy = Policy::parse(text, Path::new("test")).expect("a valid policy");
-    policy.agents["a"].grants.clone()
+    grants("model = \"own\"\nallow = [\"model: *\"]")
 }
 
 /// What a planner decided.
@@ -216,6 +222,11 @@ impl World {
                 by_name: model.map(|model| (own, model)).into_iter().collect(),
                 grants: any_model(),
             }),
+            rules: Arc::new(AgentRules {
+                agent: name.to_owned(),
+                workspace: "/workspace".into(),
+                grants: any_model(),
+            }),
             limits: Limits { step: Duration::from_secs(36_000), ..Limits::default() },
             budget: Budget { turns: None, tokens: None, wall: None },
             members: vec!["*".to_owned()],
@@ -229,6 +240,11 @@ impl World {
     /// Adds an agent that was loaded from a component, with everything that it is.
     pub fn loaded(&mut self, agent: &Arc<Agent>) {
         self.agents.insert(agent.name.clone(), Arc::clone(agent));
+    }
+
+    /// Controllers from now on do not have this agent.
+    pub fn forget_agent(&mut self, name: &str) {
+        self.agents.remove(name);
     }
 
     /// Moves time to the moment at which the next sleeper wakes, which is at most `within` away,

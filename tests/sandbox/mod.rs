@@ -2,6 +2,7 @@
 //! out, that the host answers another tenant at once afterwards, and that memory returns.
 
 mod bytes;
+mod delegation;
 mod files;
 mod imports;
 mod limits;

@@ -48,6 +48,8 @@ fn spec(number: u8, agent: &str, task: &str) -> RunSpec {
         parent_run_id: None,
         attached: false,
         depth: 0,
+        narrow: taskrun::narrow::Narrowing::default(),
+        above: Vec::new(),
         priority: 0,
         durable: true,
         finalizer: false,

@@ -17,7 +17,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::Body;
 use http_body_util::BodyExt;
-use taskrun::policy::{Grants, HttpTarget};
+use taskrun::policy::{CallRules, HttpTarget};
 
 pub(crate) use request::{Outgoing, is_reserved, parse_headers};
 
@@ -111,7 +111,11 @@ impl Egress {
     ///
     /// # Cancel safety
     /// Dropping the future closes the connection.
-    pub(crate) async fn send(&self, grants: &Grants, out: Outgoing) -> Result<Answer, Refusal> {
+    pub(crate) async fn send(
+        &self,
+        rules: CallRules<'_>,
+        out: Outgoing,
+    ) -> Result<Answer, Refusal> {
         let url = out.url();
         let target = HttpTarget {
             scheme: url.scheme(),
@@ -121,12 +125,11 @@ impl Egress {
         };
         // An allow rule names a host, and a literal address or `localhost` only as itself. So
         // where one of those is allowed, the operator wrote it down.
-        let decision = grants.decide_http(out.method().as_str(), &target);
-        if !decision.allowed {
+        if let Err(denied) = rules.decide_http(out.method().as_str(), &target) {
             return Err(Refusal::Denied {
                 subject: out.subject(),
-                reason: decision.for_guest(),
-                operator: decision.to_string(),
+                reason: denied.for_guest,
+                operator: denied.rule,
             });
         }
         let timeout = out.timeout().unwrap_or(TIMEOUT_MAX).min(TIMEOUT_MAX);

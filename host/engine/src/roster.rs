@@ -1,11 +1,11 @@
 //! The agents of a policy, loaded: component, tools and models under one name.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use taskrun::agents::{Agent, AgentTools, Agents, LoadedTool, ToolsError};
-use taskrun::policy::{AgentPolicy, Location, Policy};
+use taskrun::policy::{AgentPolicy, AgentRules, Location, Policy};
 use taskrun::ports::call::Models;
 use taskrun::ports::model::Model;
 
@@ -112,6 +112,10 @@ impl Engine {
                 default: agent.model.clone(),
                 grants: agent.grants.clone(),
             }),
+            rules: Arc::new(AgentRules {
+                workspace: real(&agent.workspace),
+                ..AgentRules::of(agent)
+            }),
             limits: agent.limits.clone(),
             budget: agent.budget.clone(),
             members: agent.members.clone(),
@@ -119,4 +123,10 @@ impl Engine {
             retry: agent.retry,
         })
     }
+}
+
+/// A folder by the one name that it has without links. One that is not there keeps its own: nobody
+/// opens it.
+fn real(folder: &Path) -> PathBuf {
+    folder.canonicalize().unwrap_or_else(|_| folder.to_owned())
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use taskrun::event::Event;
-use taskrun::policy::Capability;
+use taskrun::policy::{CallRules, Capability};
 use taskrun::ports::call::CallScope;
 use tokio::time::Instant;
 use wasmtime::component::ResourceTable;
@@ -114,6 +114,11 @@ impl CallState {
             let limit_ms = taskrun::time::millis(self.scope.deadline());
             Violation::Deadline { limit_ms }
         })
+    }
+
+    /// The rules for everything that the guest does in this call.
+    pub(crate) fn rules(&self) -> CallRules<'_> {
+        self.scope.rules(&self.guest.grants)
     }
 
     /// Records that a rule refused the guest something.

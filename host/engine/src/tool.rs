@@ -74,6 +74,7 @@ async fn describe(
         clock: Arc::new(SimulatedClock::new(Timestamp(0))),
         random: Arc::new(SeededRandom::new(0)),
         models: None,
+        chain: None,
         tools: Arc::new(Vec::new()),
         state: BTreeMap::new(),
         remaining: Remaining::default(),

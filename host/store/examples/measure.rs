@@ -48,6 +48,8 @@ fn new_run(n: u64, at: u64) -> NewRun {
         attached: false,
         root_run_id: id,
         depth: 0,
+        narrow: taskrun::narrow::Narrowing::default(),
+        above: Vec::new(),
         priority: 0,
         durable: true,
         finalizer: false,

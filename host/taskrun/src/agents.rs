@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::message::{RetryHint, RetryReason, ToolError};
-use crate::policy::{Budget, Limits, ToolSelector};
+use crate::policy::{AgentRules, Budget, Limits, ToolSelector};
 use crate::ports::call::Models;
 use crate::ports::planner::Planner;
 use crate::ports::tool::{Tool, ToolFailure, ToolSpec};
@@ -21,6 +21,7 @@ const ISSUE_BYTES_MAX: usize = 200;
 const PRIOR_INPUT_BYTES_MAX: usize = 4 << 10;
 
 /// A named agent, ready to plan.
+#[derive(Clone)]
 pub struct Agent {
     /// Its name in the policy.
     pub name: String,
@@ -30,6 +31,8 @@ pub struct Agent {
     pub tools: AgentTools,
     /// Models it may ask.
     pub models: Arc<Models>,
+    /// Its rules, which bind its runs and all runs beneath them.
+    pub rules: Arc<AgentRules>,
     /// Limits of a step and of a run.
     pub limits: Limits,
     /// Budget of a run.
@@ -98,8 +101,9 @@ pub struct Agents {
 }
 
 /// The functions that one agent may call.
+#[derive(Clone)]
 pub struct AgentTools {
-    by_name: BTreeMap<String, AgentTool>,
+    by_name: BTreeMap<String, Arc<AgentTool>>,
     specs: Arc<Vec<ToolSpec>>,
 }
 
@@ -183,18 +187,29 @@ impl AgentTools {
             for spec in loaded.tool.specs() {
                 if selectors.iter().any(|s| s.matches(&loaded.name, &spec.name)) {
                     let tool = AgentTool::new(loaded, spec)?;
-                    by_name.insert(tool.spec.name.clone(), tool);
+                    by_name.insert(tool.spec.name.clone(), Arc::new(tool));
                 }
             }
         }
+        Ok(Self::of(by_name))
+    }
+
+    fn of(by_name: BTreeMap<String, Arc<AgentTool>>) -> Self {
         let specs = Arc::new(by_name.values().map(|tool| tool.spec.clone()).collect());
-        Ok(Self { by_name, specs })
+        Self { by_name, specs }
+    }
+
+    /// Those of them whose qualified names are wanted.
+    #[must_use]
+    pub fn only(&self, wanted: impl Fn(&str) -> bool) -> Self {
+        let kept = self.by_name.iter().filter(|(name, _)| wanted(name));
+        Self::of(kept.map(|(name, tool)| (name.clone(), Arc::clone(tool))).collect())
     }
 
     /// The function of this qualified name, if the agent may call it.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&AgentTool> {
-        self.by_name.get(name)
+        self.by_name.get(name).map(Arc::as_ref)
     }
 
     /// All of them, sorted by name.

@@ -15,6 +15,7 @@ pub mod list;
 pub mod machine;
 pub mod message;
 pub mod name;
+pub mod narrow;
 pub mod policy;
 pub mod ports;
 pub mod progress;

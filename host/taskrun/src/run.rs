@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::event::Seq;
 use crate::ids::{HostId, RunId};
 use crate::message::{Labels, Message, Usage};
+use crate::narrow::{Ancestor, Narrowing};
 use crate::ports::call::CallFailure;
 use crate::progress::{Progress, Reply};
 use crate::status::{BlockedOn, Status, StopReason};
@@ -86,6 +87,12 @@ pub struct RunSpec {
     pub root_run_id: RunId,
     /// Runs above it.
     pub depth: u32,
+    /// What the request took away from what the agent may do.
+    #[serde(default, skip_serializing_if = "Narrowing::is_empty")]
+    pub narrow: Narrowing,
+    /// The runs above it, the root first: it may do nothing that one of their agents may not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub above: Vec<Ancestor>,
     /// Higher ones first.
     pub priority: i32,
     /// Whether the run is continued after the death of its host; otherwise it fails then.

@@ -11,6 +11,7 @@ use crate::ids::RunId;
 use crate::list::Scope;
 use crate::message::{Labels, Message};
 use crate::name::check_name;
+use crate::narrow::Narrowing;
 use crate::run::RunSpec;
 use crate::time::{Timestamp, millis};
 
@@ -77,6 +78,9 @@ pub struct SpawnRequest {
     /// it goes on. Only together with [`Self::parent_run_id`].
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub attached: bool,
+    /// What is taken away from what the agent may do.
+    #[serde(skip_serializing_if = "Narrowing::is_empty")]
+    pub narrow: Narrowing,
     /// Whether the run begins only when no earlier serial run of its parent session is open.
     pub serial: bool,
     /// What happens where it cannot begin at once.
@@ -194,6 +198,8 @@ pub fn accept(
         parent_run_id: None,
         attached: request.attached,
         depth: 0,
+        narrow: request.narrow.clone(),
+        above: Vec::new(),
         priority: request.priority,
         durable: agent.durable,
         finalizer: agent.planner.has_finalizer(),
@@ -251,6 +257,7 @@ fn check_sizes(request: &SpawnRequest) -> Result<(), ControllerError> {
     if bytes > TASK_BYTES_MAX {
         return Err(invalid("task", format!("the task has more than {TASK_BYTES_MAX} bytes")));
     }
+    request.narrow.check_sizes()?;
     let maps = [
         ("labels", &request.labels),
         ("metadata", &request.metadata),
@@ -271,7 +278,8 @@ fn check_sizes(request: &SpawnRequest) -> Result<(), ControllerError> {
     Ok(())
 }
 
-/// What tells a task from another one: the agent, in its present version, and the words.
+/// What tells a task from another one: the agent, in its present version, the words, and what the
+/// request and those above take away: who may less is not given what somebody found who may more.
 #[must_use]
 pub fn task_key(spec: &RunSpec) -> String {
     let mut hasher = blake3::Hasher::new();
@@ -279,6 +287,10 @@ pub fn task_key(spec: &RunSpec) -> String {
     for part in [&spec.parent_session_id, &spec.agent_name, &spec.agent_digest, &task] {
         hasher.update(&(part.len() as u64).to_le_bytes());
         hasher.update(part.as_bytes());
+    }
+    if !(spec.narrow.is_empty() && spec.above.is_empty()) {
+        let bounds = serde_json::to_vec(&(&spec.narrow, &spec.above));
+        hasher.update(&bounds.expect("texts and numbers can be written as JSON"));
     }
     hasher.finalize().to_hex().to_string()
 }

@@ -210,6 +210,7 @@ fn scope(
         clock: Arc::clone(&context.clock),
         random: Arc::clone(&context.random),
         models: None,
+        chain: None,
         tools: Arc::default(),
         state: BTreeMap::new(),
         remaining: Remaining::default(),

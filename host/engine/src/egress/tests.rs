@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use async_trait::async_trait;
-use taskrun::policy::Policy;
+use taskrun::policy::{Grants, Policy};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
@@ -43,6 +43,10 @@ fn grants(rules: &str) -> Grants {
     policy.agents["a"].grants.clone()
 }
 
+fn alone(grants: &Grants) -> CallRules<'_> {
+    CallRules::new(grants, None)
+}
+
 fn get(url: &str) -> Outgoing {
     Outgoing::new("GET", url, http::HeaderMap::new(), bytes::Bytes::new(), None).unwrap()
 }
@@ -57,7 +61,7 @@ async fn an_address_that_a_rule_names_is_reached() {
     for host in ["127.0.0.1", "localhost"] {
         let url = format!("http://{host}:{}/a", server.port);
         let rules = grants(&format!("allow = [\"http: GET {url}\"]"));
-        let answer = Egress::new().send(&rules, get(&url)).await.unwrap();
+        let answer = Egress::new().send(alone(&rules), get(&url)).await.unwrap();
         assert_eq!(answer.status, 200);
         assert_eq!(answer.headers["x-key"], "v");
         assert_eq!(answer.body, b"hello");
@@ -84,7 +88,7 @@ async fn without_a_rule_nothing_is_sent() {
         "http://169.254.169.254/latest/meta-data/".to_owned(),
     ];
     for url in urls {
-        let result = Egress::new().send(&rules, get(&url)).await;
+        let result = Egress::new().send(alone(&rules), get(&url)).await;
         assert!(is_denied(&result), "{url}: {result:?}");
     }
     assert!(server.seen.lock().unwrap().is_empty());
@@ -103,7 +107,7 @@ async fn a_redirect_is_an_answer() {
         "allow = [\"http: {url}**\", \"http: http://127.0.0.1:{}/**\"]",
         there.port
     ));
-    let answer = Egress::new().send(&rules, get(&url)).await.unwrap();
+    let answer = Egress::new().send(alone(&rules), get(&url)).await.unwrap();
     assert_eq!(answer.status, 302);
     assert!(there.seen.lock().unwrap().is_empty());
 }
@@ -128,7 +132,7 @@ async fn a_name_is_resolved_once_and_what_was_checked_is_connected_to() {
     let url = format!("http://rebind.example:{}/", server.port);
     let rules = grants(&format!("allow = [\"http: {url}**\"]"));
     let refused = Arc::new(Rebinding { answers: vec!["127.0.0.1"], asked: AtomicU32::new(0) });
-    let result = Egress::with_lookup(refused.clone()).send(&rules, get(&url)).await;
+    let result = Egress::with_lookup(refused.clone()).send(alone(&rules), get(&url)).await;
     match result {
         Err(Refusal::Denied { reason, operator, .. }) => {
             assert!(!reason.contains("127.0.0.1"), "the guest is not told: {reason}");
@@ -150,7 +154,7 @@ async fn a_name_is_resolved_once_and_what_was_checked_is_connected_to() {
         Some(Duration::from_millis(300)),
     )
     .unwrap();
-    assert!(egress.send(&rules, request).await.is_err());
+    assert!(egress.send(alone(&rules), request).await.is_err());
     assert_eq!(rebinding.asked.load(Ordering::Relaxed), 1);
     assert!(server.seen.lock().unwrap().is_empty());
 }
@@ -166,7 +170,7 @@ async fn bodies_and_time_are_bounded() {
     let long = server(Vec::leak(text)).await;
     let url = format!("http://127.0.0.1:{}/", long.port);
     let rules = grants(&format!("allow = [\"http: {url}**\"]"));
-    let result = Egress::new().send(&rules, get(&url)).await;
+    let result = Egress::new().send(alone(&rules), get(&url)).await;
     assert!(matches!(result, Err(Refusal::Limit(_))), "{:?}", result.map(|answer| answer.status));
 
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -179,10 +183,10 @@ async fn bodies_and_time_are_bounded() {
         bytes::Bytes::new(),
         Some(Duration::from_millis(50)),
     );
-    let result = Egress::new().send(&rules, request.unwrap()).await;
+    let result = Egress::new().send(alone(&rules), request.unwrap()).await;
     assert!(matches!(result, Err(Refusal::Timeout)), "{result:?}");
     drop(silent);
-    let result = Egress::new().send(&rules, get(&url)).await;
+    let result = Egress::new().send(alone(&rules), get(&url)).await;
     assert!(matches!(result, Err(Refusal::Unreachable(_))), "{result:?}");
 }
 

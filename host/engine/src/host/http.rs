@@ -15,7 +15,7 @@ impl Host for CallState {
             Ok(outgoing) => outgoing,
             Err(refusal) => return Ok(Err(self.no_response(refusal))),
         };
-        let exchange = self.guest.engine.egress().send(&self.guest.grants, outgoing);
+        let exchange = self.guest.engine.egress().send(self.rules(), outgoing);
         let answer = tokio::select! {
             biased;
             () = self.scope.stop().asked() => return Ok(Err(HttpError::Canceled)),

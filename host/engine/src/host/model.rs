@@ -27,12 +27,12 @@ pub struct CompletionStream {
 impl CallState {
     /// Decides about the model, and makes the port's request of the guest's.
     fn prepare(&self, request: CompletionRequest) -> Result<port::CompletionRequest, ModelError> {
-        if let Some(name) = &request.model {
-            let decision = self.guest.grants.decide_model(name);
-            if !decision.allowed {
-                self.record_denial(Capability::Model, name, decision.to_string());
-                return Err(ModelError::Denied(decision.for_guest()));
-            }
+        let asked = request.model.as_deref().or_else(|| self.scope.default_model());
+        if let Some(name) = asked
+            && let Err(denied) = self.rules().decide_model(name)
+        {
+            self.record_denial(Capability::Model, name, denied.rule);
+            return Err(ModelError::Denied(denied.for_guest));
         }
         let tools = match &request.tools {
             ToolAccess::None => Vec::new(),

@@ -45,7 +45,7 @@ impl WasiState {
             .stderr(Output::new(guest, scope, "stderr"))
             .monotonic_clock(Monotonic(Arc::clone(scope)));
         if let (Mode::Call, Some(workspace)) = (mode, &guest.workspace) {
-            for preopen in &guest.preopens {
+            for preopen in scope.rules(&guest.grants).preopens(&guest.preopens).iter() {
                 add_preopen(&mut builder, workspace, preopen);
             }
         }

@@ -78,7 +78,7 @@ impl WasiHttpHooks for Hooks {
                 return Err(Error::HttpRequestDenied);
             }
             let outgoing = outgoing(request, options).await?;
-            let exchange = guest.engine.egress().send(&guest.grants, outgoing);
+            let exchange = guest.engine.egress().send(scope.rules(&guest.grants), outgoing);
             let answer = tokio::select! {
                 biased;
                 () = scope.stop().asked() => return Err(Error::ConnectionTerminated),
@@ -206,6 +206,7 @@ mod tests {
             clock: Arc::new(SystemClock::new()),
             random: Arc::new(SeededRandom::new(1)),
             models: None,
+            chain: None,
             tools: Arc::default(),
             state: BTreeMap::new(),
             remaining: Remaining::default(),

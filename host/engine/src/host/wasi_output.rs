@@ -167,6 +167,7 @@ mod tests {
             clock: Arc::new(SystemClock::new()),
             random: Arc::new(SeededRandom::new(1)),
             models: None,
+            chain: None,
             tools: Arc::default(),
             state: BTreeMap::new(),
             remaining: Remaining::default(),

@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use taskrun::policy::Capability;
+use taskrun::policy::{CallRules, Capability};
 
 use crate::bindings::interfaces::workspace_read::{Entry, EntryKind, FileError, Host, Listing};
 use crate::files::{self, OWN_FILES, RelativePath, Wanted, Workspace};
-use crate::guest::Guest;
 use crate::state::CallState;
 
 const READ: Capability = Capability::WorkspaceRead;
@@ -19,10 +18,9 @@ impl CallState {
         path: &str,
     ) -> Result<Workspace, FileError> {
         RelativePath::new(path)?;
-        let decision = self.guest.grants.decide_path(capability, path);
-        if !decision.allowed {
-            self.record_denial(capability, path, decision.to_string());
-            return Err(FileError::Denied(decision.for_guest()));
+        if let Err(denied) = self.rules().decide_path(capability, path) {
+            self.record_denial(capability, path, denied.rule);
+            return Err(FileError::Denied(denied.for_guest));
         }
         self.workspace()
     }
@@ -30,7 +28,7 @@ impl CallState {
     /// The workspace, if a rule allows the directory or something below it.
     fn decide_directory(&self, path: &str) -> Result<Workspace, FileError> {
         RelativePath::new(path)?;
-        if self.guest.grants.may_contain(READ, path) {
+        if self.rules().may_contain(READ, path) {
             return self.workspace();
         }
         self.decide_path(READ, path)
@@ -56,9 +54,8 @@ impl CallState {
 }
 
 /// Whether a listing shows an entry.
-fn shows(guest: &Guest, path: &str, kind: EntryKind) -> bool {
-    guest.grants.decide_path(READ, path).allowed
-        || (kind == EntryKind::Directory && guest.grants.may_contain(READ, path))
+fn shows(rules: CallRules<'_>, path: &str, kind: EntryKind) -> bool {
+    rules.allows_path(READ, path) || (kind == EntryKind::Directory && rules.may_contain(READ, path))
 }
 
 impl Host for CallState {
@@ -73,10 +70,12 @@ impl Host for CallState {
             Ok(workspace) => workspace,
             Err(error) => return Ok(Err(error)),
         };
-        let (guest, subject) = (Arc::clone(&self.guest), path.clone());
+        let (guest, scope) = (Arc::clone(&self.guest), Arc::clone(&self.scope));
+        let subject = path.clone();
         let listing = files::blocking(self.guest.engine.blocking(), move |abandoned| {
             let wanted = Wanted { recursive, limit };
-            let shows = |path: &str, kind| shows(&guest, path, kind);
+            let rules = scope.rules(&guest.grants);
+            let shows = |path: &str, kind| shows(rules, path, kind);
             workspace.list(RelativePath::new(&path)?, wanted, &shows, abandoned)
         });
         let listing = listing.await;
@@ -89,7 +88,6 @@ impl Host for CallState {
             Ok(workspace) => workspace,
             Err(error) => return Ok(Err(error)),
         };
-        let guest = Arc::clone(&self.guest);
         let wanted = path.clone();
         let entry = files::blocking(self.guest.engine.blocking(), move |_| {
             workspace.stat(RelativePath::new(&path)?)
@@ -98,7 +96,7 @@ impl Host for CallState {
         // the guest's to know.
         let entry = entry.await;
         let entry = self.note_own_file(READ, &wanted, entry).and_then(|entry| {
-            match shows(&guest, &wanted, entry.kind) {
+            match shows(self.rules(), &wanted, entry.kind) {
                 true => Ok(entry),
                 false => self.decide_path(READ, &wanted).and(Ok(entry)),
             }

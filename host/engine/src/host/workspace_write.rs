@@ -40,12 +40,11 @@ impl Host for CallState {
         let subject = path.clone();
         let made = files::blocking(self.guest.engine.blocking(), move |abandoned| {
             let may_make = |prefix: &str| {
-                let decision = guest.grants.decide_path(WRITE, prefix);
-                if decision.allowed {
-                    return Ok(());
-                }
-                record_denial(&scope, WRITE, prefix, decision.to_string());
-                Err(FileError::Denied(decision.for_guest()))
+                let decided = scope.rules(&guest.grants).decide_path(WRITE, prefix);
+                decided.map_err(|denied| {
+                    record_denial(&scope, WRITE, prefix, denied.rule);
+                    FileError::Denied(denied.for_guest)
+                })
             };
             workspace.create_directory(RelativePath::new(&path)?, &may_make, abandoned)
         });

@@ -54,6 +54,7 @@ async fn chat(
         clock: Arc::new(SystemClock::new()),
         random: Arc::new(SeededRandom::new(7)),
         models: Some(Arc::new(models)),
+        chain: None,
         tools: Arc::default(),
         state: BTreeMap::new(),
         remaining: Remaining::default(),

@@ -164,6 +164,7 @@ pub(crate) fn scope_on(
         clock,
         random: Arc::new(SeededRandom::new(7)),
         models: None,
+        chain: None,
         tools: Arc::default(),
         state: BTreeMap::new(),
         remaining: Remaining::default(),

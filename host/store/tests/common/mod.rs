@@ -115,6 +115,8 @@ pub(crate) fn spec(id: &str) -> RunSpec {
         attached: false,
         root_run_id: run_id(id),
         depth: 0,
+        narrow: taskrun::narrow::Narrowing::default(),
+        above: Vec::new(),
         priority: 0,
         durable: true,
         finalizer: false,

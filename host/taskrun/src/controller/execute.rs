@@ -11,6 +11,7 @@ use super::Controller;
 use crate::driver::{Driver, Env, Live};
 use crate::ids::RunId;
 use crate::machine::decide::Outcome;
+use crate::narrow;
 use crate::ports::call::StopCause;
 use crate::ports::store::Claim;
 use crate::run::Run;
@@ -134,7 +135,9 @@ impl Controller {
             let id = run.id().clone();
             match agent.filter(|agent| agent.planner.digest() == run.spec.agent_digest) {
                 Some(agent) => {
-                    let drive = Driver::new(env, agent, run, live).drive();
+                    let chain = narrow::chain(&agent, &run.spec, &controller.0.parts.agents);
+                    let own = narrow::narrowed(agent, &run.spec);
+                    let drive = Driver::new(env, own, chain, run, live).drive();
                     if AssertUnwindSafe(drive).catch_unwind().await.is_err() {
                         controller.end_broken(id).await;
                     }

@@ -8,6 +8,7 @@ use crate::event::{Event, Recorded};
 use crate::ids::RunId;
 use crate::list::Scope;
 use crate::machine;
+use crate::narrow::{self, Ancestor};
 use crate::ports::store::{Admission, Created, Full, Idempotency, NewRun, StoreError};
 use crate::run::{Run, RunSpec};
 use crate::spawn::{SpawnRequest, WhenFull, accept, fingerprint, task_key};
@@ -44,6 +45,7 @@ impl Controller {
     /// [`ControllerError::Forbidden`], [`ControllerError::Invalid`] for name, attachment and sizes,
     /// for a parent run [`ControllerError::NotFound`], [`ControllerError::Forbidden`] if its agent
     /// may not delegate to this one, and [`ControllerError::Limit`] for the depth;
+    /// [`ControllerError::Invalid`] for what the request takes away,
     /// [`ControllerError::AlreadyExists`], [`ControllerError::SessionEnded`],
     /// [`ControllerError::ParentEnded`], [`ControllerError::NameTaken`],
     /// [`ControllerError::Limit`] for queue, tree and slots, [`ControllerError::Storage`].
@@ -69,6 +71,11 @@ impl Controller {
         spec.seed = seed.iter().map(|byte| format!("{byte:02x}")).collect();
         if let Some(parent) = &request.parent_run_id {
             self.put_beneath(scope, parent, &mut spec).await?;
+        }
+        if let Some(agent) = inner.parts.agents.by_name.get(&spec.agent_name)
+            && !spec.narrow.is_empty()
+        {
+            narrow::check(&spec, agent)?;
         }
         let idempotency = idempotency(request, &spec, now);
         let recorded = Recorded {
@@ -151,6 +158,9 @@ impl Controller {
         spec.parent_run_id = Some(above.id.clone());
         spec.root_run_id = above.root_run_id.clone();
         spec.depth = above.depth + 1;
+        let (agent_name, narrow) = (above.agent_name.clone(), above.narrow.clone());
+        spec.above = above.above.clone();
+        spec.above.push(Ancestor { agent_name, narrow });
         Ok(())
     }
 }

@@ -193,6 +193,7 @@ impl Driver {
             clock: Arc::clone(&self.env.clock),
             random: Arc::clone(&self.env.random),
             models: None,
+            chain: self.chain.clone(),
             tools: Arc::default(),
             state: std::collections::BTreeMap::new(),
             remaining: Remaining::default(),

@@ -85,6 +85,7 @@ impl Driver {
             clock: Arc::clone(&self.env.clock),
             random: Arc::clone(&self.env.random),
             models: Some(Arc::clone(&self.agent.models)),
+            chain: self.chain.clone(),
             tools: Arc::default(),
             state: self.work.conversation.state().clone(),
             remaining: Remaining::default(),

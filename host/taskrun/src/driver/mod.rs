@@ -34,6 +34,7 @@ use self::work::Work;
 use crate::agents::Agent;
 use crate::event::{Event, Recorded};
 use crate::machine::decide::{self, Outcome};
+use crate::policy::Chain;
 use crate::ports::call::{CallFailure, CallScope, RunContext, StopCause, Tape};
 use crate::ports::planner::{Decision, TerminationReason};
 use crate::ports::store::Store;
@@ -61,7 +62,10 @@ pub(crate) struct Env {
 /// Drives one run.
 pub(crate) struct Driver {
     env: Arc<Env>,
+    /// The agent as this run has it.
     agent: Arc<Agent>,
+    /// What bounds it beside the rules of its agent.
+    chain: Option<Arc<Chain>>,
     journal: Journal,
     live: Arc<Live>,
     work: Work,
@@ -102,7 +106,13 @@ impl End {
 }
 
 impl Driver {
-    pub(crate) fn new(env: Arc<Env>, agent: Arc<Agent>, run: Run, live: Arc<Live>) -> Self {
+    pub(crate) fn new(
+        env: Arc<Env>,
+        agent: Arc<Agent>,
+        chain: Option<Arc<Chain>>,
+        run: Run,
+        live: Arc<Live>,
+    ) -> Self {
         let work = Work::new(&run.spec);
         let ran_before = Duration::from_millis(run.state.ran_ms);
         let journal = Journal::new(
@@ -115,6 +125,7 @@ impl Driver {
         Self {
             env,
             agent,
+            chain,
             journal,
             live,
             work,

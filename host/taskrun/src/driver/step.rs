@@ -143,6 +143,7 @@ impl Driver {
             clock: Arc::clone(&self.env.clock),
             random: Arc::new(StepRandom::new(&run.spec.seed, turn, run.state.failed_attempts + 1)),
             models: Some(Arc::clone(&agent.models)),
+            chain: self.chain.clone(),
             tools: Arc::clone(agent.tools.specs()),
             state: self.work.conversation.state().clone(),
             remaining: Remaining {

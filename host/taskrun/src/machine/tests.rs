@@ -43,6 +43,8 @@ pub(crate) fn spec() -> RunSpec {
         parent_run_id: None,
         attached: false,
         depth: 0,
+        narrow: crate::narrow::Narrowing::default(),
+        above: Vec::new(),
         priority: 0,
         durable: true,
         finalizer: false,

@@ -7,7 +7,7 @@ use super::http_request::{HttpRequest, HttpTarget};
 use super::location::Location;
 use super::path_glob::{PathGlob, split_path};
 use super::read::is_name;
-use super::rule::{Capability, ModelSelector, Rule, Selector, Verdict};
+use super::rule::{Capability, ModelSelector, Rule, Selector, Verdict, everything};
 
 /// The rules of one agent. Deny beats allow; what no rule allows is denied.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,6 +57,14 @@ pub struct Preopen {
 }
 
 impl Grants {
+    /// Allows everything but what these rules deny.
+    pub(super) fn all_but(denials: Vec<Rule>) -> Self {
+        let mut rules = Capability::ALL.map(everything).to_vec();
+        let location = rules[0].location.clone();
+        rules.extend(denials);
+        Self { rules, location }
+    }
+
     /// The rules: first the one implied by the agent's `model`, then those of `allow`, then those
     /// of `deny`, each in the order of the file.
     pub fn rules(&self) -> &[Rule] {
@@ -155,31 +163,31 @@ impl Grants {
                 return Err(*rule);
             }
         }
-        let mut preopens: Vec<Preopen> = Vec::new();
-        let folders = |list: &[(String, &Rule)], writable| {
-            list.iter().map(|(dir, _)| Preopen { dir: dir.clone(), writable }).collect::<Vec<_>>()
+        let mut folders: Vec<Preopen> =
+            writable.into_iter().map(|(dir, _)| Preopen { dir, writable: true }).collect();
+        folders.extend(readable.into_iter().map(|(dir, _)| Preopen { dir, writable: false }));
+        Ok(widest(folders))
+    }
+
+    /// The folders in `dir`, or `dir` itself, that the rules grant with all that is below them.
+    /// What can be said of `dir` only in other words than folders is not granted.
+    pub(super) fn folders_within(&self, capability: Capability, dir: &str) -> Vec<String> {
+        let allowed = self.globs(capability, Verdict::Allow).filter_map(|(glob, _)| {
+            let granted = glob.directory()?;
+            deeper(&granted, dir).map(str::to_owned)
+        });
+        let whole = |folder: &String| {
+            let segments = segments_of(folder);
+            !self.globs(capability, Verdict::Deny).any(|(deny, _)| deny.touches(&segments))
         };
-        let mut candidates = folders(&writable, true);
-        candidates.extend(folders(&readable, false));
-        // Wider folders first, so that each is compared with all that could contain it.
-        candidates.sort_by_key(|candidate| (candidate.dir.len(), !candidate.writable));
-        for candidate in candidates {
-            let contained = preopens.iter().any(|wider| {
-                is_inside(&candidate.dir, &wider.dir) && (wider.writable || !candidate.writable)
-            });
-            if !contained {
-                preopens.push(candidate);
-            }
-        }
-        preopens.sort_by(|one, other| one.dir.cmp(&other.dir));
-        Ok(preopens)
+        allowed.filter(whole).collect()
     }
 
     fn allowed_directories(&self, capability: Capability) -> Result<Vec<(String, &Rule)>, &Rule> {
         let mut directories = Vec::new();
         for (glob, rule) in self.globs(capability, Verdict::Allow) {
             let dir = glob.directory().ok_or(rule)?;
-            let segments: Vec<&str> = dir.split('/').filter(|name| !name.is_empty()).collect();
+            let segments = segments_of(&dir);
             let cut =
                 self.globs(capability, Verdict::Deny).find(|(deny, _)| deny.touches(&segments));
             match cut {
@@ -273,8 +281,38 @@ impl fmt::Display for Decision<'_> {
     }
 }
 
+/// The folders, in the order of their names, without those inside another that allows as much.
+pub(super) fn widest(mut candidates: Vec<Preopen>) -> Vec<Preopen> {
+    let mut widest: Vec<Preopen> = Vec::new();
+    // Wider folders first, so that each is compared with all that could contain it.
+    candidates.sort_by_key(|candidate| (candidate.dir.len(), !candidate.writable));
+    for candidate in candidates {
+        let contained = widest.iter().any(|wider| {
+            is_inside(&candidate.dir, &wider.dir) && (wider.writable || !candidate.writable)
+        });
+        if !contained {
+            widest.push(candidate);
+        }
+    }
+    widest.sort_by(|one, other| one.dir.cmp(&other.dir));
+    widest
+}
+
+/// The one of two folders that is inside the other.
+pub(super) fn deeper<'d>(one: &'d str, other: &'d str) -> Option<&'d str> {
+    match (is_inside(one, other), is_inside(other, one)) {
+        (true, _) => Some(one),
+        (false, true) => Some(other),
+        (false, false) => None,
+    }
+}
+
+fn segments_of(dir: &str) -> Vec<&str> {
+    dir.split('/').filter(|name| !name.is_empty()).collect()
+}
+
 /// Whether the folder `dir` is `parent` or below it.
-fn is_inside(dir: &str, parent: &str) -> bool {
+pub(super) fn is_inside(dir: &str, parent: &str) -> bool {
     parent.is_empty()
         || dir.strip_prefix(parent).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }

@@ -30,6 +30,7 @@
 //! durable   = false                                    # its own runs fail with their host
 //! ```
 
+mod chain;
 mod check;
 mod error;
 mod files;
@@ -42,6 +43,7 @@ mod parse;
 mod parse_agent;
 mod parse_limits;
 mod path_glob;
+mod place;
 mod quantity;
 mod read;
 mod rule;
@@ -55,6 +57,7 @@ use std::path::{Path, PathBuf};
 
 use crate::agents::{Interrupted, Retry};
 
+pub use chain::{AgentRules, CallRules, Chain, Denied};
 pub use error::{PolicyError, PolicyErrorKind, PolicyErrors, PolicyLoadError};
 pub use grants::{Decision, Grants, Preopen, Standing};
 pub use http::{HostPattern, HttpSelector, Scheme};
@@ -62,7 +65,8 @@ pub use http_request::HttpTarget;
 pub use limits::*;
 pub use location::Location;
 pub use path_glob::{GLOB_SEGMENTS_MAX, PATH_BYTES_MAX, PathGlob};
-pub use rule::{Capability, ModelSelector, Rule, Selector, Verdict};
+pub(crate) use quantity::ShowDuration;
+pub use rule::{Capability, ModelSelector, Rule, Selector, Verdict, parse_denial};
 
 /// Largest policy file, in bytes: far beyond what a person can review.
 pub const POLICY_BYTES_MAX: usize = 1 << 20;

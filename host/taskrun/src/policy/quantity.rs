@@ -37,7 +37,7 @@ impl fmt::Display for ShowSize {
 }
 
 /// Prints a duration as a policy would write it.
-pub(super) struct ShowDuration(pub(super) Duration);
+pub(crate) struct ShowDuration(pub(crate) Duration);
 
 impl fmt::Display for ShowDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::path::Path;
 
 use super::error::{PolicyErrorKind, Problems, is_hostile, shown, suggest};
 use super::http::HttpSelector;
-use super::location::Location;
+use super::location::{Location, Source};
 use super::path_glob::PathGlob;
 use super::read::Text;
 
@@ -83,7 +84,7 @@ impl Capability {
     }
 
     /// The rule that is about all of it.
-    pub(super) fn everything_rule(self) -> &'static str {
+    pub(crate) fn everything_rule(self) -> &'static str {
         match self {
             Self::Model => "model: *",
             Self::WorkspaceRead => "workspace-read: **",
@@ -154,6 +155,27 @@ impl Selector {
             | (Self::Http(_), Self::Paths(_) | Self::Model(_)) => false,
         }
     }
+}
+
+/// Reads a deny rule that stands in no policy file. `models` are the declared ones.
+///
+/// # Errors
+/// What is wrong with it, and what to write instead.
+pub fn parse_denial(text: &str, models: &[&str]) -> Result<Rule, String> {
+    let source = Source::new(text, Path::new("request"));
+    let problems = Problems::new(&source);
+    let whole = Text { value: text, span: 0..text.len() };
+    parse_rule(&problems, &whole, Verdict::Deny, models).ok_or_else(|| {
+        let problem = problems.into_errors().errors.into_iter().next();
+        problem.map_or_else(|| "it is no rule".to_owned(), |p| format!("{}; {}", p.kind, p.help))
+    })
+}
+
+/// The rule that allows all of a capability, which no policy can say of every one.
+pub(super) fn everything(capability: Capability) -> Rule {
+    let all = parse_denial(capability.everything_rule(), &[]);
+    let all = all.expect("everything of each capability can be denied");
+    Rule { verdict: Verdict::Allow, ..all }
 }
 
 /// Reads a rule; reports what is wrong with it. `models` are the declared ones.

@@ -28,7 +28,7 @@ use super::model::{Model, ModelError};
 use super::tool::ToolSpec;
 use crate::event::Event;
 use crate::message::{Labels, LogLevel, Message, Usage};
-use crate::policy::Grants;
+use crate::policy::{CallRules, Chain, Grants};
 use crate::time::{Clock, Random, Timestamp};
 
 /// Most bytes of one log line; longer ones are cut. A line is for reading.
@@ -86,14 +86,16 @@ pub struct Models {
 }
 
 impl Models {
-    fn choose(&self, wanted: Option<&str>) -> Result<&Arc<dyn Model>, ModelError> {
+    fn choose(
+        &self,
+        wanted: Option<&str>,
+        chain: Option<&Chain>,
+    ) -> Result<&Arc<dyn Model>, ModelError> {
         let name = wanted.or(self.default.as_deref()).ok_or_else(|| {
             ModelError::UnknownModel("(this agent has no model of its own)".into())
         })?;
-        let decision = self.grants.decide_model(name);
-        if !decision.allowed {
-            return Err(ModelError::Denied(decision.for_guest().to_string()));
-        }
+        let rules = CallRules::new(&self.grants, chain);
+        rules.decide_model(name).map_err(|denied| ModelError::Denied(denied.for_guest))?;
         self.by_name.get(name).ok_or_else(|| ModelError::UnknownModel(name.to_owned()))
     }
 }
@@ -132,6 +134,8 @@ pub struct CallScopeParts {
     pub random: Arc<dyn Random>,
     /// Models the guest may ask; a tool has none.
     pub models: Option<Arc<Models>>,
+    /// What bounds the run beside the rules of its agent; `None` if nothing does.
+    pub chain: Option<Arc<Chain>>,
     /// Tools the planner may call.
     pub tools: Arc<Vec<ToolSpec>>,
     /// State of the run.
@@ -244,6 +248,19 @@ impl CallScope {
     pub fn time_left(&self) -> Duration {
         let spent = self.parts.clock.monotonic().saturating_sub(self.started);
         self.parts.deadline.saturating_sub(spent)
+    }
+
+    /// The rules for what is done in the call by a component that has these rules of its own: all
+    /// that is decided for a guest is decided by them.
+    #[must_use]
+    pub fn rules<'a>(&'a self, own: &'a Grants) -> CallRules<'a> {
+        CallRules::new(own, self.parts.chain.as_deref())
+    }
+
+    /// The model that is asked where the guest names none.
+    #[must_use]
+    pub fn default_model(&self) -> Option<&str> {
+        self.parts.models.as_ref()?.default.as_deref()
     }
 
     /// What was left when the call began.

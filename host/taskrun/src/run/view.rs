@@ -6,6 +6,7 @@ use super::{Await, EndStatus, Ending, Lifecycle, Run, RunState, SUMMARY_CHARS_MA
 use crate::event::Seq;
 use crate::ids::RunId;
 use crate::message::Labels;
+use crate::narrow::Narrowing;
 use crate::ports::call::CallFailure;
 use crate::progress::{Progress, first_chars};
 use crate::status::{BlockedOn, Status, StopReason};
@@ -86,6 +87,9 @@ pub struct RunView {
     /// Keys and values that belong to it.
     #[serde(skip_serializing_if = "Labels::is_empty")]
     pub metadata: Labels,
+    /// What the request took away from what the agent may do.
+    #[serde(skip_serializing_if = "Narrowing::is_empty")]
+    pub narrow: Narrowing,
     /// Run that started it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent_run_id: Option<RunId>,
@@ -168,6 +172,7 @@ impl From<&Run> for RunView {
             awaits: open_awaits(state),
             labels: spec.labels.clone(),
             metadata,
+            narrow: spec.narrow.clone(),
             parent_run_id: spec.parent_run_id.clone(),
             attached: spec.attached,
             root_run_id: spec.root_run_id.clone(),

@@ -228,7 +228,8 @@ impl CallScope {
     async fn ask(&self, request: CompletionRequest) -> Result<(u32, String, Opened), ModelError> {
         let models = self.parts.models.as_ref();
         let models = models.ok_or_else(|| ModelError::Denied("tools have no models".to_owned()))?;
-        let model = Arc::clone(models.choose(request.model.as_deref())?);
+        let chain = self.parts.chain.as_deref();
+        let model = Arc::clone(models.choose(request.model.as_deref(), chain)?);
         if let Some(tokens) = self.parts.remaining.tokens {
             let used = self.open().usage.unwrap_or_default().total_tokens;
             if used >= tokens {

@@ -1,0 +1,306 @@
+//! What a request takes away from what its agent may do, and who stands above a run. A run is
+//! executed with what everybody above it, its own agent and its request allow; nothing adds.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::agents::{Agent, Agents};
+use crate::error::ControllerError;
+use crate::policy::{Chain, ShowDuration, Standing, TOKENS_MAX, parse_denial};
+use crate::run::RunSpec;
+
+/// Most tools, and most deny rules, that a request names.
+pub const NARROWING_ENTRIES_MAX: usize = 64;
+/// Most bytes of all of them together: each run beneath keeps those of all runs above it.
+pub const NARROWING_BYTES_MAX: usize = 16 << 10;
+
+/// What a request takes away. The default takes nothing.
+// Who does not know a field would grant what somebody took away, so unknown ones are refused; a
+// new one also raises the version of what is stored.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Narrowing {
+    /// The only functions that the run and all beneath it may call: `tool/function`, or `tool/*`
+    /// for all of a tool. `None` is all that the agent may call, an empty list none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tools: Option<Vec<String>>,
+    /// Rules as they stand under `deny` of an agent, for the run and all beneath it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub deny: Vec<String>,
+    /// Turns of the run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub turns: Option<u32>,
+    /// Tokens of the run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<u64>,
+    /// Tool calls of the run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool_calls: Option<u32>,
+    /// Running time of the run, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wall_ms: Option<u64>,
+}
+
+/// A run above another one, as far as it bounds what that may do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ancestor {
+    /// Its agent.
+    pub agent_name: String,
+    /// What its request took away.
+    #[serde(default, skip_serializing_if = "Narrowing::is_empty")]
+    pub narrow: Narrowing,
+}
+
+impl Narrowing {
+    /// Whether it takes nothing away.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Whether it leaves a function of this qualified name.
+    fn leaves(&self, name: &str) -> bool {
+        let tools = self.tools.as_ref();
+        tools.is_none_or(|tools| tools.iter().any(|selector| selects(selector, name)))
+    }
+
+    /// Checks what can be said without knowing the agent.
+    ///
+    /// # Errors
+    /// [`ControllerError::Invalid`].
+    pub(crate) fn check_sizes(&self) -> Result<(), ControllerError> {
+        let tools = self.tools.as_deref().unwrap_or_default();
+        for (field, texts) in [("narrow.tools", tools), ("narrow.deny", &self.deny)] {
+            if texts.len() > NARROWING_ENTRIES_MAX {
+                let reason = format!("{field} has more than {NARROWING_ENTRIES_MAX} entries");
+                return Err(invalid(field, reason));
+            }
+        }
+        let bytes: usize = tools.iter().chain(&self.deny).map(String::len).sum();
+        if bytes > NARROWING_BYTES_MAX {
+            let reason = format!("tools and rules have more than {NARROWING_BYTES_MAX} bytes");
+            return Err(invalid("narrow", reason));
+        }
+        Ok(())
+    }
+}
+
+/// Prints it in one line: `only workspace/read; deny "http: *"; turns=3`.
+impl fmt::Display for Narrowing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts = Vec::new();
+        match self.tools.as_deref() {
+            None => {}
+            Some([]) => parts.push("no tools".to_owned()),
+            Some(tools) => parts.push(format!("only {}", tools.join(", "))),
+        }
+        parts.extend(self.deny.iter().map(|rule| format!("deny \"{rule}\"")));
+        parts.extend(self.turns.map(|turns| format!("turns={turns}")));
+        parts.extend(self.tokens.map(|tokens| format!("tokens={tokens}")));
+        parts.extend(self.tool_calls.map(|calls| format!("tool-calls={calls}")));
+        let wall = self.wall_ms.map(Duration::from_millis);
+        parts.extend(wall.map(|wall| format!("wall={}", ShowDuration(wall))));
+        f.write_str(&parts.join("; "))
+    }
+}
+
+/// Whether `tool/*` or `tool/function` is about the function of this qualified name.
+fn selects(selector: &str, name: &str) -> bool {
+    match selector.strip_suffix("/*") {
+        Some(tool) => name.split_once('/').is_some_and(|(of, _)| of == tool),
+        None => selector == name,
+    }
+}
+
+fn invalid(field: &'static str, reason: String) -> ControllerError {
+    ControllerError::Invalid { field, reason }
+}
+
+/// Checks what a request takes away against what its agent has, under all that stands above it:
+/// what would take nothing, or give something, is a mistake of whoever asks.
+///
+/// # Errors
+/// [`ControllerError::Invalid`] with the first thing that is wrong.
+pub(crate) fn check(spec: &RunSpec, agent: &Agent) -> Result<(), ControllerError> {
+    let Narrowing { tools, deny, turns, tokens, tool_calls, wall_ms } = &spec.narrow;
+    let left = |name: &str| spec.above.iter().all(|ancestor| ancestor.narrow.leaves(name));
+    for selector in tools.iter().flatten() {
+        let mut names = agent.tools.specs().iter().map(|tool| tool.name.as_str());
+        if !names.any(|name| selects(selector, name) && left(name)) {
+            let known: Vec<_> = agent.tools.specs().iter().map(|tool| &*tool.name).collect();
+            let known = known.into_iter().filter(|name| left(name)).collect::<Vec<_>>();
+            return Err(invalid(
+                "narrow.tools",
+                format!(
+                    "{selector:?} is no function that agent {} may call here; it may call: {}",
+                    agent.name,
+                    if known.is_empty() { "none".to_owned() } else { known.join(", ") }
+                ),
+            ));
+        }
+    }
+    deny.iter().try_for_each(|rule| check_denial(rule, agent))?;
+    let budget = &agent.budget;
+    let wall = budget.wall.map(crate::time::millis);
+    let bounds = [
+        ("narrow.turns", "turns", turns.map(u64::from), 1, budget.turns.map(u64::from)),
+        ("narrow.tokens", "tokens", *tokens, 1, Some(budget.tokens.unwrap_or(TOKENS_MAX))),
+        (
+            "narrow.tool_calls",
+            "tool calls",
+            tool_calls.map(u64::from),
+            0,
+            agent.limits.tool_calls.map(u64::from),
+        ),
+        ("narrow.wall_ms", "milliseconds", *wall_ms, 1, wall),
+    ];
+    for (field, what, asked, least, most) in bounds {
+        let Some(asked) = asked else { continue };
+        if asked < least {
+            return Err(invalid(field, format!("{asked} {what} are too few for a run")));
+        }
+        if let Some(most) = most.filter(|most| asked > *most) {
+            let agent = &agent.name;
+            let reason = format!(
+                "a run of agent {agent} has at most {most} {what}, and a request can only take \
+                 away from that"
+            );
+            return Err(invalid(field, reason));
+        }
+    }
+    Ok(())
+}
+
+fn check_denial(text: &str, agent: &Agent) -> Result<(), ControllerError> {
+    let wrong = |reason: String| invalid("narrow.deny", format!("{text:?}: {reason}"));
+    let rule = parse_denial(text, &declared(agent)).map_err(wrong)?;
+    if rule.selector.is_everything() {
+        return Ok(());
+    }
+    match agent.rules.grants.standing(rule.capability) {
+        Standing::Selective => Ok(()),
+        Standing::Denied(_) | Standing::Unlisted => {
+            let (capability, agent) = (rule.capability, &agent.name);
+            let all = rule.capability.everything_rule();
+            Err(wrong(format!(
+                "it takes a part of `{capability}` away, of which agent {agent} has nothing; \
+                 write \"{all}\" to refuse it whatever comes"
+            )))
+        }
+    }
+}
+
+/// The models that rules of this agent can name.
+fn declared(agent: &Agent) -> Vec<&str> {
+    agent.models.by_name.keys().map(String::as_str).collect()
+}
+
+/// The agent as a run has it: with the tools and the budget that its request and those above it
+/// leave.
+pub(crate) fn narrowed(agent: Arc<Agent>, spec: &RunSpec) -> Arc<Agent> {
+    let narrow = &spec.narrow;
+    let all = || std::iter::once(narrow).chain(spec.above.iter().map(|above| &above.narrow));
+    if narrow.is_empty() && all().all(|one| one.tools.is_none()) {
+        return agent;
+    }
+    let mut own = Agent::clone(&agent);
+    own.tools = own.tools.only(|name| all().all(|one| one.leaves(name)));
+    let budget = &mut own.budget;
+    budget.turns = least(budget.turns, narrow.turns);
+    budget.tokens = least(budget.tokens, narrow.tokens);
+    budget.wall = least(budget.wall, narrow.wall_ms.map(Duration::from_millis));
+    own.limits.tool_calls = least(own.limits.tool_calls, narrow.tool_calls);
+    Arc::new(own)
+}
+
+fn least<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
+/// What bounds a run beside the rules of its own agent; `None` if nothing does.
+pub(crate) fn chain(agent: &Agent, spec: &RunSpec, agents: &Agents) -> Option<Arc<Chain>> {
+    if spec.depth == 0 && spec.narrow.deny.is_empty() && spec.above.is_empty() {
+        return None;
+    }
+    let mut chain = Chain::new(&agent.rules.workspace);
+    push_request(&mut chain, "this run", agent, &spec.narrow);
+    for Ancestor { agent_name, narrow } in spec.above.iter().rev() {
+        let above = agents.by_name.get(agent_name);
+        chain.push_agent(agent_name, above.map(|above| Arc::clone(&above.rules)));
+        if let Some(above) = above {
+            push_request(&mut chain, &format!("agent {agent_name}"), above, narrow);
+        }
+    }
+    // A run that was accepted before these were recorded.
+    if spec.above.len() != spec.depth as usize {
+        chain.push_unknown();
+    }
+    Some(Arc::new(chain))
+}
+
+fn push_request(chain: &mut Chain, of: &str, agent: &Agent, narrow: &Narrowing) {
+    if narrow.deny.is_empty() {
+        return;
+    }
+    let models = declared(agent);
+    let rules = narrow.deny.iter().map(|text| parse_denial(text, &models)).collect();
+    chain.push_request(format!("the request for {of}"), &agent.rules.workspace, rules);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spawn::SpawnRequest;
+
+    #[test]
+    fn a_selector_is_a_function_or_all_of_a_tool() {
+        for (selector, name, expected) in [
+            ("one/f", "one/f", true),
+            ("one/*", "one/f", true),
+            ("one/f", "one/g", false),
+            ("one/*", "oner/f", false),
+            ("*", "one/f", false),
+            ("*/*", "one/f", false),
+            ("", "one/f", false),
+        ] {
+            assert_eq!(selects(selector, name), expected, "{selector:?} {name:?}");
+        }
+    }
+
+    #[test]
+    fn it_is_said_in_one_line_and_nothing_is_said_of_none() {
+        let narrow = Narrowing {
+            tools: Some(vec!["one/f".to_owned(), "two/*".to_owned()]),
+            deny: vec!["http: *".to_owned()],
+            turns: Some(3),
+            tokens: Some(1_000),
+            tool_calls: Some(0),
+            wall_ms: Some(1_500),
+        };
+        let said = "only one/f, two/*; deny \"http: *\"; turns=3; tokens=1000; tool-calls=0; \
+                    wall=1500ms";
+        assert_eq!(narrow.to_string(), said);
+        let none = Narrowing { tools: Some(Vec::new()), ..Narrowing::default() };
+        assert_eq!((none.to_string().as_str(), none.is_empty()), ("no tools", false));
+        assert_eq!(Narrowing::default().to_string(), "");
+    }
+
+    #[test]
+    fn a_request_that_takes_nothing_is_written_as_before() {
+        let request = serde_json::to_value(SpawnRequest::default()).expect("JSON");
+        assert!(request.get("narrow").is_none(), "{request}");
+    }
+
+    #[test]
+    fn what_is_not_known_to_be_taken_away_is_not_read_over() {
+        let read = |text: &str| serde_json::from_str::<Narrowing>(text);
+        assert_eq!(read("{}").expect("nothing"), Narrowing::default());
+        assert!(read(r#"{"denied": ["http: *"]}"#).is_err());
+    }
+}
