@@ -31,6 +31,33 @@ fn a_tree_is_shown_and_cancelled_as_one() {
 }
 
 #[test]
+fn a_request_can_take_away_and_not_give() {
+    let project = Project::new();
+    let task = block();
+    let budget = "turns=3,tool-calls=0,wall=10m";
+    let asked = ["run", "worker", &task, "-d", "--only-tool", "scripted/lookup"];
+    let asked = [&asked[..], &["--deny", "http: *", "--budget", budget]].concat();
+    let id = project.run(&asked).id();
+    let expected = json!({
+        "tools": ["scripted/lookup"],
+        "deny": ["http: *"],
+        "turns": 3,
+        "tool_calls": 0,
+        "wall_ms": 600_000,
+    });
+    assert_eq!(project.get(&id)["narrow"], expected);
+    let shown = project.run(&["get", &id]);
+    let line = "only scripted/lookup; deny \"http: *\"; turns=3; tool-calls=0; wall=10m";
+    assert!(shown.stdout.contains(line), "{shown:?}");
+    for more in [["--only-tool", "scripted/more"], ["--deny", "files: *"], ["--budget", "turns=21"]]
+    {
+        let refused = project.run(&[&["run", "worker", "x", "-d"][..], &more].concat());
+        assert_eq!((refused.code, &refused.error()["code"]), (2, &json!("invalid")), "{refused:?}");
+    }
+    assert_eq!(project.run(&["cancel", &id]).code, 0);
+}
+
+#[test]
 fn children_can_be_kept_and_one_of_several_waited_for() {
     let project = Project::new();
     let parent = project.run(&["run", "worker", &block(), "-d"]).id();

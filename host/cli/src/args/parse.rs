@@ -20,6 +20,46 @@ pub(super) fn label(text: &str) -> Result<(String, String), String> {
     }
 }
 
+/// What a run may use, where that is less than its agent may.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Budget {
+    /// Turns.
+    pub turns: Option<u32>,
+    /// Tokens of all its model completions.
+    pub tokens: Option<u64>,
+    /// Tool calls.
+    pub tool_calls: Option<u32>,
+    /// Running time.
+    pub wall: Option<Duration>,
+}
+
+/// `turns=3,tokens=1000,tool-calls=5,wall=10m`, each at most once.
+pub(super) fn budget(text: &str) -> Result<Budget, String> {
+    fn set<T>(slot: &mut Option<T>, key: &str, value: Result<T, String>) -> Result<(), String> {
+        let value = value.map_err(|error| format!("{key}: {error}"))?;
+        match slot.replace(value) {
+            None => Ok(()),
+            Some(_) => Err(format!("{key} stands there twice")),
+        }
+    }
+    fn number<T: std::str::FromStr>(value: &str) -> Result<T, String> {
+        value.parse().map_err(|_| format!("{value:?} is no number that fits"))
+    }
+    let mut budget = Budget::default();
+    for pair in text.split(',') {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let (key, value) = (key.trim(), value.trim());
+        match key {
+            "turns" => set(&mut budget.turns, key, number(value))?,
+            "tokens" => set(&mut budget.tokens, key, number(value))?,
+            "tool-calls" => set(&mut budget.tool_calls, key, number(value))?,
+            "wall" => set(&mut budget.wall, key, duration(value))?,
+            _ => return Err(format!("known are turns, tokens, tool-calls and wall, not {key:?}")),
+        }
+    }
+    Ok(budget)
+}
+
 /// A point in time, or how long ago it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Since {
@@ -60,6 +100,21 @@ mod tests {
         assert_eq!(since("1h").map(|s| s.before(Timestamp(3_600_001))), Ok(Timestamp(1)));
         assert_eq!(since("1970-01-01T00:00:01Z"), Ok(Since::At(Timestamp(1_000))));
         assert!(since("yesterday").is_err());
+    }
+
+    #[test]
+    fn a_budget_says_each_thing_once() {
+        let all = budget("turns=3, tokens=1000,tool-calls=0,wall=10m");
+        let expected = Budget {
+            turns: Some(3),
+            tokens: Some(1_000),
+            tool_calls: Some(0),
+            wall: Some(Duration::from_secs(600)),
+        };
+        assert_eq!(all, Ok(expected));
+        for wrong in ["", "turns", "turns=", "turns=-1", "turns=1,turns=2", "wall=5", "money=1"] {
+            assert!(budget(wrong).is_err(), "{wrong:?}");
+        }
     }
 
     #[test]

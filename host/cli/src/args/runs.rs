@@ -7,7 +7,7 @@ use taskrun::list::Cursor;
 use taskrun::message::LogLevel;
 use taskrun::status::Status;
 
-use super::parse::{Since, duration, label, since};
+use super::parse::{Budget, Since, budget, duration, label, since};
 
 /// Arguments of `run`.
 #[derive(Debug, Args)]
@@ -46,6 +46,15 @@ pub struct RunArgs {
     /// _; free again when the run has ended
     #[arg(long)]
     pub name: Option<String>,
+    /// The only function that the run and all beneath it may call, or `TOOL/*`; may be repeated
+    #[arg(long = "only-tool", value_name = "TOOL/FUNCTION")]
+    pub only_tools: Vec<String>,
+    /// Rule as under `deny` of an agent, for the run and all beneath it; may be repeated
+    #[arg(long, value_name = "RULE")]
+    pub deny: Vec<String>,
+    /// Less than the agent's own budget: turns=N,tokens=N,tool-calls=N,wall=DURATION
+    #[arg(long, value_name = "KEY=VALUE,..", value_parser = budget)]
+    pub budget: Option<Budget>,
     /// Begins only when no earlier serial run of the session is open
     #[arg(long)]
     pub serial: bool,

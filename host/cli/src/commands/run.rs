@@ -6,8 +6,10 @@ use std::time::Duration;
 use serde::Serialize;
 use taskrun::controller::Spawned;
 use taskrun::message::LogLevel;
+use taskrun::narrow::Narrowing;
 use taskrun::run::{Run, RunView};
 use taskrun::spawn::{REUSE_DEFAULT, SpawnRequest, TASK_BYTES_MAX, WhenFull};
+use taskrun::time::millis;
 
 use super::result::whole_result;
 use super::text::text;
@@ -120,10 +122,24 @@ fn request(context: &Context, args: &RunArgs) -> Outcome<SpawnRequest> {
         labels: args.labels.iter().cloned().collect(),
         idempotency_key: args.idempotency_key.clone(),
         reuse_within: args.reuse.map(|within| within.unwrap_or(REUSE_DEFAULT)),
+        narrow: narrowing(args),
         serial: args.serial,
         when_full: if args.no_queue { WhenFull::Refuse } else { WhenFull::Wait },
         ..SpawnRequest::default()
     })
+}
+
+/// What the request takes away from what its agent may do.
+fn narrowing(args: &RunArgs) -> Narrowing {
+    let budget = args.budget.unwrap_or_default();
+    Narrowing {
+        tools: (!args.only_tools.is_empty()).then(|| args.only_tools.clone()),
+        deny: args.deny.clone(),
+        turns: budget.turns,
+        tokens: budget.tokens,
+        tool_calls: budget.tool_calls,
+        wall_ms: budget.wall.map(millis),
+    }
 }
 
 /// Puts a request beneath a run. It belongs to whom that belongs, unless another is named.

@@ -56,6 +56,11 @@ fn invalid_hint(field: &str) -> String {
                      `taskrun answer --help`"
             .to_owned(),
         "item" => "see the items with `taskrun inbox`: `taskrun answer RUN ITEM ANSWER`".to_owned(),
+        "narrow.tools" | "narrow.deny" | "narrow" => {
+            "see what the agent has with `taskrun agent show`; a request can only take away from \
+             that"
+                .to_owned()
+        }
         "session" => "give the name of a session".to_owned(),
         _ => "see `taskrun run --help`".to_owned(),
     }

@@ -28,6 +28,9 @@ pub fn run_details(run: &Run, now: Timestamp) -> String {
         let text = format!("{} ({}): {}", open.id, open.on, open.prompt);
         lines.push(("asks", line(&text)));
     }
+    if !view.narrow.is_empty() {
+        lines.push(("narrowed", line(&view.narrow.to_string())));
+    }
     if let Some(parent) = &view.parent_run_id {
         let attached = if view.attached { ", and ends with it" } else { "" };
         lines.push(("parent", format!("{parent}{attached}")));
