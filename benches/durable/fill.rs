@@ -73,6 +73,8 @@ fn spec(n: u64) -> RunSpec {
         finalizer: false,
         serial: false,
         seed: "0123456789abcdef0123456789abcdef".to_owned(),
+        class: taskrun::run::RunClass::Task,
+        entries: Vec::new(),
         created_at: Timestamp(BASE_MS + n),
     }
 }
@@ -97,6 +99,7 @@ fn started(host: &str) -> Event {
         epoch: 1,
         child_session_id: "taskrun:session".to_owned(),
         request_id: "taskrun:request".to_owned(),
+        batch: None,
     }
 }
 

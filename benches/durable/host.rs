@@ -116,6 +116,7 @@ impl Host {
                 members: Vec::new(),
                 durable: true,
                 retry: Retry::default(),
+                heartbeat: None,
             };
             (name.to_owned(), Arc::new(agent))
         });

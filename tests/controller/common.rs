@@ -179,7 +179,7 @@ impl Handle {
         *inner = Some(native.controller.clone());
     }
 
-    fn get(&self) -> Controller {
+    pub(crate) fn get(&self) -> Controller {
         let inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         inner.clone().expect("set before anything runs")
     }

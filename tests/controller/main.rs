@@ -3,6 +3,7 @@
 
 mod answers;
 mod attached;
+mod beats;
 mod cancel;
 mod common;
 mod crash;
@@ -10,6 +11,8 @@ mod drain;
 mod dying;
 mod everywhere;
 mod gc;
+mod heartbeat;
+mod heartbeat_crash;
 mod interrupted;
 mod lease;
 mod list;
@@ -35,6 +38,7 @@ mod ts_store;
 mod usage;
 mod wait_all;
 mod waits;
+mod ws_heartbeat;
 mod ws_runs;
 mod ws_time;
 

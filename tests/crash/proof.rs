@@ -124,6 +124,7 @@ fn good() -> Vec<Event> {
             epoch: 1,
             child_session_id: "session".to_owned(),
             request_id: "request".to_owned(),
+            batch: None,
         },
         decided(1),
         scheduled("a", true),

@@ -8,7 +8,8 @@ use taskrun::event::{Recorded, Seq};
 use taskrun::ids::RunId;
 use taskrun::list::{Cursor, ListFilter, Page, Scope};
 use taskrun::ports::store::{
-    Append, Appended, Claim, Created, NewRun, Removal, Removed, Store, StoreError, Until,
+    Append, Appended, Batched, Claim, Created, NewBatch, NewRun, Removal, Removed, Store,
+    StoreError, Until,
 };
 use taskrun::run::Run;
 use tokio::sync::watch;
@@ -22,6 +23,8 @@ pub enum Op {
     Claim,
     /// Events.
     Append,
+    /// A batch with its entries.
+    Batch,
 }
 
 /// On which side of a write the process stands still for ever.
@@ -39,7 +42,7 @@ pub struct Failing {
     cut: Mutex<Option<(Op, u64, Side)>>,
     is_cut: watch::Sender<bool>,
     fails: Mutex<Vec<(Op, u64)>>,
-    seen: [AtomicU64; 3],
+    seen: [AtomicU64; 4],
     held: watch::Sender<Option<Op>>,
     waiting: watch::Sender<u64>,
 }
@@ -129,6 +132,22 @@ impl Store for Failing {
         let answer = self.inner.create(run).await;
         self.stand(Op::Create, number, Side::After).await;
         answer
+    }
+
+    async fn batch(&self, batch: NewBatch) -> Result<Batched, StoreError> {
+        let number = self.pass(Op::Batch).await?;
+        let answer = self.inner.batch(batch).await;
+        self.stand(Op::Batch, number, Side::After).await;
+        answer
+    }
+
+    async fn entries(
+        &self,
+        policy_digest: &str,
+        agent_name: &str,
+        limit: usize,
+    ) -> Result<Vec<Vec<RunId>>, StoreError> {
+        self.inner.entries(policy_digest, agent_name, limit).await
     }
 
     async fn append(&self, append: Append) -> Result<Appended, StoreError> {

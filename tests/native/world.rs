@@ -232,6 +232,7 @@ impl World {
             members: vec!["*".to_owned()],
             durable: true,
             retry: Retry::default(),
+            heartbeat: None,
         };
         change(&mut agent);
         self.agents.insert(name.to_owned(), Arc::new(agent));

@@ -3,6 +3,7 @@
 mod asks;
 mod demo;
 mod durable;
+mod heartbeat;
 mod input;
 mod project;
 mod sessions;

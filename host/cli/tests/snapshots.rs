@@ -55,6 +55,8 @@ fn spec(number: u8, agent: &str, task: &str) -> RunSpec {
         finalizer: false,
         serial: false,
         seed: String::new(),
+        class: taskrun::run::RunClass::Task,
+        entries: Vec::new(),
         created_at: Timestamp(START.0 + u64::from(number) * 1_000),
     }
 }
@@ -83,6 +85,7 @@ fn started() -> Event {
         epoch: 1,
         child_session_id: "session-1".to_owned(),
         request_id: "request-1".to_owned(),
+        batch: None,
     }
 }
 

@@ -121,6 +121,7 @@ impl Engine {
             members: agent.members.clone(),
             durable: agent.durable,
             retry: agent.retry,
+            heartbeat: agent.heartbeat.clone(),
         })
     }
 }

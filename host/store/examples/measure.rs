@@ -55,6 +55,8 @@ fn new_run(n: u64, at: u64) -> NewRun {
         finalizer: false,
         serial: false,
         seed: String::new(),
+        class: taskrun::run::RunClass::Task,
+        entries: Vec::new(),
         created_at: Timestamp(at),
     };
     let event = Event::Queued { spec: Box::new(spec) };

@@ -3,7 +3,7 @@
 use taskrun::event::{Recorded, Seq};
 use taskrun::ids::{HostId, RunId};
 use taskrun::machine;
-use taskrun::ports::store::{Append, Idempotency, NewRun, SessionKey};
+use taskrun::ports::store::{Append, Batched, Idempotency, NewBatch, NewRun, SessionKey};
 use taskrun::run::{EndStatus, Hold, Lane, Lifecycle, Run, RunSpec, WaitMode};
 use taskrun::status::{Status, StopReason};
 use taskrun::time::Timestamp;
@@ -19,6 +19,15 @@ pub(crate) fn check_new(new: &NewRun) {
 /// If the events do not follow `expected_head` or do not end where the record says.
 pub(crate) fn check_append(append: &Append) {
     check_journal(append.expected_head, &append.events, &append.run);
+}
+
+/// # Panics
+/// Like [`check_new`] and [`check_append`], and if the batch has no key, which names its beat.
+pub(crate) fn check_batch(batch: &NewBatch) -> &Idempotency {
+    check_new(&batch.run);
+    batch.entries.iter().for_each(check_append);
+    let id = batch.run.run.id();
+    batch.run.idempotency.as_ref().unwrap_or_else(|| panic!("batch {id} has no beat"))
 }
 
 fn check_journal(head: Seq, events: &[Recorded], run: &Run) {
@@ -90,7 +99,7 @@ pub(crate) fn takes_children(run: &Run) -> bool {
 /// one, and until then it is like any other run that is put off.
 pub(crate) fn wanted(hold: &Hold, waits: bool) -> Option<(Lane, Timestamp)> {
     match hold {
-        Hold::Nobody | Hold::Host { .. } => None,
+        Hold::Nobody | Hold::Beat | Hold::Host { .. } => None,
         Hold::Wanted { lane, not_before } => Some((*lane, *not_before)),
         Hold::Runs { until, .. } if waits => until.map(|until| (Lane::Resume, until)),
         Hold::Runs { .. } => Some((Lane::Resume, Timestamp(0))),
@@ -136,6 +145,15 @@ pub(crate) fn known_key(asked: &Idempotency, fingerprint: &str, run: &Run) -> Kn
         true if asked.fingerprint == fingerprint => KnownKey::Repeated,
         true => KnownKey::Taken,
     }
+}
+
+/// Why a tick makes no batch, given the last one of its beat, which was made in the tick
+/// `fingerprint`.
+pub(crate) fn no_batch(tick: &Idempotency, fingerprint: &str, last: &Run) -> Option<Batched> {
+    if !last.status().is_terminal() {
+        return Some(Batched::Open(last.id().clone()));
+    }
+    (tick.fingerprint == fingerprint).then(|| Batched::Repeated(last.id().clone()))
 }
 
 /// Whether one of the living hosts of a policy, each given as its slots and the runs it holds,

@@ -35,6 +35,8 @@ proptest! {
                     }
                     Step::Create(_)
                     | Step::Append(_)
+                    | Step::Batch(_)
+                    | Step::Entries { .. }
                     | Step::Repeat
                     | Step::List { .. }
                     | Step::Read { .. }

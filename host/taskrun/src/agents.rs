@@ -43,6 +43,19 @@ pub struct Agent {
     pub durable: bool,
     /// How a plan step that failed in a way that may pass is tried again.
     pub retry: Retry,
+    /// When it works on the entries that wait for it; `None` if it takes none.
+    pub heartbeat: Option<Heartbeat>,
+}
+
+/// When an agent works on the entries that wait for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Heartbeat {
+    /// Time from one tick to the next, whole milliseconds and not zero. Ticks are at multiples of
+    /// it since 1970, so that all hosts have the same.
+    pub interval: Duration,
+    /// What stands before the entries in the task of a batch; [`crate::batch::HEADING`] if it
+    /// says nothing.
+    pub prompt: Option<String>,
 }
 
 /// How often and when something that failed in a way that may pass is tried again.

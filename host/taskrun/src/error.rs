@@ -75,6 +75,14 @@ pub enum ControllerError {
         /// Why not.
         why: NotAwaitable,
     },
+    /// The batch run does not work on this run, or not any more.
+    #[error("run {id} cannot be completed as an entry: {why}")]
+    NotAnEntry {
+        /// The run.
+        id: RunId,
+        /// Why not.
+        why: NotAnEntry,
+    },
     /// The store failed or refused.
     #[error("the store failed")]
     Storage(#[from] StoreError),
@@ -94,6 +102,23 @@ pub enum NotAwaitable {
     Ended,
 }
 
+/// Why a batch run cannot complete an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotAnEntry {
+    /// The batch never had it.
+    #[error("it is none of this batch")]
+    OfThisBatch,
+    /// No host executes the batch yet.
+    #[error("the batch has not begun")]
+    BatchNotBegun,
+    /// The batch has ended or is about to; its entries end with it.
+    #[error("the batch has ended")]
+    BatchEnded,
+    /// The entry has ended or is about to.
+    #[error("it has ended")]
+    Ended,
+}
+
 impl ControllerError {
     /// The word for programs.
     #[must_use]
@@ -110,6 +135,7 @@ impl ControllerError {
             Self::SessionEnded { .. } => "session-ended",
             Self::ParentEnded { .. } => "parent-ended",
             Self::NotAwaitable { .. } => "not-awaitable",
+            Self::NotAnEntry { .. } => "not-an-entry",
             Self::Storage(error) => error.code(),
         }
     }

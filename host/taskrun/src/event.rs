@@ -49,6 +49,10 @@ pub enum Event {
         child_session_id: String,
         /// Names this execution in logs of others.
         request_id: String,
+        /// The batch run that works on it, if it is an entry of a heartbeat: the host made that
+        /// batch and executes nothing here.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        batch: Option<RunId>,
     },
     /// A host took up a run that waited, or whose host died.
     Resumed {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::event::{Event, Recorded};
 use crate::message::Usage;
 use crate::progress::{Progress, Reply, first_chars};
-use crate::run::{Await, Hold, Lane, Lifecycle, Run, RunState, SUMMARY_CHARS_MAX};
+use crate::run::{Await, Hold, Lane, Lifecycle, Run, RunClass, RunState, SUMMARY_CHARS_MAX};
 use crate::status::Status;
 use crate::time::Timestamp;
 
@@ -49,7 +49,10 @@ pub fn begin(recorded: &Recorded) -> Result<Run, IllegalBeginning> {
         spec: Arc::new(spec.as_ref().clone()),
         state: RunState {
             lifecycle: Lifecycle::Queued,
-            hold: Hold::Wanted { lane: Lane::Fresh, not_before: Timestamp(0) },
+            hold: match spec.class {
+                RunClass::Task => Hold::Wanted { lane: Lane::Fresh, not_before: Timestamp(0) },
+                RunClass::Heartbeat => Hold::Beat,
+            },
             head: 1,
             epoch: 0,
             ran_ms: 0,

@@ -108,8 +108,37 @@ pub struct RunSpec {
     /// given the same; 32 hexadecimal digits.
     #[serde(default)]
     pub seed: String,
+    /// By whom it is begun.
+    #[serde(default, skip_serializing_if = "RunClass::is_task")]
+    pub class: RunClass,
+    /// The entries that it works on, if it is the batch run of a heartbeat.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub entries: Vec<RunId>,
     /// When it was accepted.
     pub created_at: Timestamp,
+}
+
+/// By whom a run is begun.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunClass {
+    /// By the first host with a free slot.
+    #[default]
+    Task,
+    /// By the heartbeat of its agent, which takes it into a batch with others: an entry. No host
+    /// executes it itself and it takes no slot; the batch run works on it.
+    Heartbeat,
+}
+
+impl RunClass {
+    /// Whether it is the usual one, which is not written down.
+    #[must_use]
+    pub fn is_task(&self) -> bool {
+        match self {
+            Self::Task => true,
+            Self::Heartbeat => false,
+        }
+    }
 }
 
 fn yes() -> bool {
@@ -141,6 +170,9 @@ pub struct Execution {
     pub request_id: String,
     /// When it began.
     pub started_at: Timestamp,
+    /// The batch run that works on it, if it is an entry of a heartbeat.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch: Option<RunId>,
 }
 
 /// Where a run stands, with exactly what belongs to that.

@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::agents::Agents;
+use crate::agents::{Agent, Agents};
+use crate::batch::ENTRY_BYTES_MAX;
 use crate::error::ControllerError;
 use crate::ids::RunId;
 use crate::list::Scope;
 use crate::message::{Labels, Message};
 use crate::name::check_name;
 use crate::narrow::Narrowing;
-use crate::run::RunSpec;
+use crate::run::{RunClass, RunSpec};
 use crate::time::{Timestamp, millis};
 
 /// Most bytes of a task. It is shown to a model whole; larger inputs belong into the workspace.
@@ -85,6 +86,11 @@ pub struct SpawnRequest {
     pub serial: bool,
     /// What happens where it cannot begin at once.
     pub when_full: WhenFull,
+    /// By whom it is begun. One that waits for a heartbeat needs an agent that has one, and is not
+    /// serial, refused for want of a slot, limited in time, nor has it state or messages of its
+    /// own: nobody executes it, its task becomes part of that of a batch run.
+    #[serde(skip_serializing_if = "RunClass::is_task")]
+    pub class: RunClass,
 }
 
 /// How long a result is used again unless told otherwise.
@@ -161,6 +167,14 @@ pub fn accept(
         return Err(invalid("attached", reason));
     }
     check_sizes(request)?;
+    let durable = match request.class {
+        RunClass::Task => agent.durable,
+        // What becomes of it is the batch run's fate, whichever host writes it down.
+        RunClass::Heartbeat => {
+            check_entry(request, agent)?;
+            true
+        }
+    };
     let id = match some_text(request.id.as_deref()) {
         Some(text) => RunId::new(&text).map_err(|error| invalid("id", error.to_string()))?,
         None => fresh_id,
@@ -201,10 +215,12 @@ pub fn accept(
         narrow: request.narrow.clone(),
         above: Vec::new(),
         priority: request.priority,
-        durable: agent.durable,
+        durable,
         finalizer: agent.planner.has_finalizer(),
         serial: request.serial,
         seed: String::new(),
+        class: request.class,
+        entries: Vec::new(),
         created_at: now,
     })
 }
@@ -224,6 +240,34 @@ fn check_scope(request: &SpawnRequest, scope: &Scope) -> Result<(), ControllerEr
         }
     }
     Ok(())
+}
+
+fn check_entry(request: &SpawnRequest, agent: &Agent) -> Result<(), ControllerError> {
+    if agent.heartbeat.is_none() {
+        let name = &agent.name;
+        let reason = format!(
+            "agent {name} has no heartbeat; give it one in the policy: \
+             heartbeat = {{ interval = \"60s\" }}"
+        );
+        return Err(invalid("class", reason));
+    }
+    if request.task.trim().len() > ENTRY_BYTES_MAX {
+        let reason = format!("the task of an entry has more than {ENTRY_BYTES_MAX} bytes");
+        return Err(invalid("task", reason));
+    }
+    let refused = [
+        ("timeout", request.timeout.is_some()),
+        ("serial", request.serial),
+        ("when_full", request.when_full == WhenFull::Refuse),
+        ("runtime_state", !request.runtime_state.is_empty()),
+        ("injected_context_messages", !request.injected_context_messages.is_empty()),
+    ];
+    match refused.into_iter().find(|(_, given)| *given) {
+        Some((field, _)) => {
+            Err(invalid(field, format!("an entry of a heartbeat takes no {field}")))
+        }
+        None => Ok(()),
+    }
 }
 
 fn check_sizes(request: &SpawnRequest) -> Result<(), ControllerError> {

@@ -61,11 +61,13 @@ macro_rules! words {
 words! {
     /// Where a run stands.
     Status, UnknownStatus, "status" {
-        /// Accepted and durable, waiting for a slot. Entered by spawn; left when a host claims
-        /// the run or somebody cancels it. A crash changes nothing.
+        /// Accepted and durable, waiting for a slot, or for the heartbeat of its agent. Entered by
+        /// spawn; left when a host claims the run, a batch takes it, or somebody cancels it. A
+        /// crash changes nothing.
         Queued = "queued",
-        /// A host executes it. Entered by a claim; left by the driver. When the host dies,
-        /// another process finds its lease gone and ends the run.
+        /// A host executes it, or a batch run works on it. Entered by a claim or a batch; left by
+        /// the driver, or with the batch. When the host dies, another process finds its lease gone
+        /// and frees the run.
         Running = "running",
         /// Waits for somebody or something and holds no slot and no instance.
         Blocked = "blocked",

@@ -9,8 +9,8 @@ use taskrun::event::{Recorded, Seq};
 use taskrun::ids::{HostId, RunId};
 use taskrun::list::{Cursor, ListFilter, Page, Scope};
 use taskrun::ports::store::{
-    Append, Appended, Claim, Created, Host, Hosts, NewRun, Removal, Removed, Store, StoreError,
-    Until,
+    Append, Appended, Batched, Claim, Created, Host, Hosts, NewBatch, NewRun, Removal, Removed,
+    Store, StoreError, Until,
 };
 use taskrun::run::Run;
 use taskrun_store::MemoryStore;
@@ -133,6 +133,21 @@ impl Store for Process {
             lock(&self.shared.accepted).push(id);
         }
         Ok(created)
+    }
+
+    async fn batch(&self, batch: NewBatch) -> Result<Batched, StoreError> {
+        self.alive().await;
+        self.memory.batch(batch).await
+    }
+
+    async fn entries(
+        &self,
+        policy_digest: &str,
+        agent_name: &str,
+        limit: usize,
+    ) -> Result<Vec<Vec<RunId>>, StoreError> {
+        self.alive().await;
+        self.memory.entries(policy_digest, agent_name, limit).await
     }
 
     async fn append(&self, append: Append) -> Result<Appended, StoreError> {

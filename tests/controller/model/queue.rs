@@ -38,7 +38,7 @@ pub(super) fn held_in_tree(all: &[(usize, Run)], root: &RunId) -> usize {
 
 fn lane(all: &[(usize, Run)], run: &Run, now: Timestamp) -> Option<Lane> {
     match &run.state.hold {
-        Hold::Nobody | Hold::Host { .. } => None,
+        Hold::Nobody | Hold::Beat | Hold::Host { .. } => None,
         Hold::Wanted { lane, not_before } => (*not_before <= now).then_some(*lane),
         Hold::Runs { runs, mode, until } => {
             let is_open = |id: &RunId| {

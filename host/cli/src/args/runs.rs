@@ -61,6 +61,9 @@ pub struct RunArgs {
     /// Refuses the run, with exit code 4, if it cannot begin at once
     #[arg(long)]
     pub no_queue: bool,
+    /// Leaves the task to the next heartbeat of the agent, and prints the id
+    #[arg(long, conflicts_with_all = ["wait", "timeout", "serial", "no_queue"])]
+    pub heartbeat: bool,
     /// Id of the run [default: a new UUID]
     #[arg(long)]
     pub id: Option<String>,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use taskrun::agents::{Agent, Interrupted, Retry, Then};
+use taskrun::agents::{Agent, Heartbeat, Interrupted, Retry, Then};
 use taskrun::policy::{AgentPolicy, Capability, Limits, Standing, Verdict};
 use taskrun_engine::{ImportClass, Loaded};
 
@@ -36,6 +36,8 @@ struct Shown {
     budget: BTreeMap<&'static str, String>,
     durable: bool,
     retry: BTreeMap<&'static str, String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    heartbeat: Option<BTreeMap<&'static str, String>>,
     loads: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
@@ -126,6 +128,7 @@ async fn gather(house: &House, agent: &AgentPolicy) -> Outcome<Shown> {
         budget: budget(agent),
         durable: agent.durable,
         retry: retry(agent.retry),
+        heartbeat: agent.heartbeat.as_ref().map(heartbeat),
         loads: error.is_none(),
         error,
     })
@@ -238,6 +241,12 @@ fn retry(retry: Retry) -> BTreeMap<&'static str, String> {
     all
 }
 
+fn heartbeat(heartbeat: &Heartbeat) -> BTreeMap<&'static str, String> {
+    let mut all = BTreeMap::from([("interval", human::duration(heartbeat.interval))]);
+    all.extend(heartbeat.prompt.clone().map(|prompt| ("prompt", prompt)));
+    all
+}
+
 /// What becomes of a call of the tool that was cut off, as the policy writes it.
 fn interrupted(interrupted: Interrupted) -> &'static str {
     match interrupted {
@@ -277,6 +286,14 @@ fn text(shown: &Shown, width: Option<usize>) -> String {
     }
     if shown.retry != retry(Retry::default()) {
         head.push(("retry", list(&shown.retry)));
+    }
+    if let Some(heartbeat) = &shown.heartbeat {
+        let every = format!("every {}", heartbeat["interval"]);
+        let prompt = heartbeat.get("prompt").map(|prompt| escaped_line(prompt).into_owned());
+        head.push((
+            "heartbeat",
+            [Some(every), prompt].into_iter().flatten().collect::<Vec<_>>().join(": "),
+        ));
     }
     let mut text = pairs(&head);
     if !shown.functions.is_empty() {

@@ -54,6 +54,10 @@ pub(super) async fn cancel(context: &Context, args: &CancelArgs) -> Outcome {
     for answer in answers.iter().filter(|answer| answer.changed) {
         // Whoever waited for it can go on, and its finalizer wants to be heard.
         care.find_host(&answer.run).await?;
+        // The entries of a batch end with it, and somebody has to write that down.
+        if let Some(entry) = answer.run.spec.entries.first() {
+            care.attend(entry).await?;
+        }
     }
     Ok(Exit::Completed)
 }

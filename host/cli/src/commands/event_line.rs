@@ -30,7 +30,10 @@ pub(super) fn event_line(recorded: &Recorded, accepted: Timestamp) -> String {
 pub(super) fn detail(event: &Event) -> String {
     match event {
         Event::Queued { spec } => format!("{}: {}", spec.agent_name, spec.task),
-        Event::Started { host, .. } | Event::Resumed { host, .. } => format!("by {host}"),
+        Event::Started { batch: Some(batch), .. } => format!("in batch {batch}"),
+        Event::Started { host, batch: None, .. } | Event::Resumed { host, .. } => {
+            format!("by {host}")
+        }
         Event::Lost { host, crashed: true, .. } => format!("{host} died"),
         Event::Lost { host, crashed: false, .. } => format!("{host} gave it back"),
         Event::AssistantChunk { text } => format!("{text:?}"),

@@ -104,7 +104,7 @@ async fn page(context: &Context, controller: &Controller, args: &PsArgs) -> Outc
 
 /// Says so if a run could go on and waits for a host that is not there.
 async fn tell_unattended(context: &Context, books: &Books, runs: &[Run]) -> Outcome {
-    let is_wanted = |run: &&Run| matches!(run.state.hold, Hold::Wanted { .. });
+    let is_wanted = |run: &&Run| matches!(run.state.hold, Hold::Wanted { .. } | Hold::Beat);
     let Some(wanted) = runs.iter().find(is_wanted) else {
         return Ok(Exit::Completed);
     };

@@ -7,7 +7,7 @@ use serde::Serialize;
 use taskrun::controller::Spawned;
 use taskrun::message::LogLevel;
 use taskrun::narrow::Narrowing;
-use taskrun::run::{Run, RunView};
+use taskrun::run::{Run, RunClass, RunView};
 use taskrun::spawn::{REUSE_DEFAULT, SpawnRequest, TASK_BYTES_MAX, WhenFull};
 use taskrun::time::millis;
 
@@ -89,7 +89,7 @@ pub(super) async fn run(context: &Context, args: &RunArgs) -> Outcome {
 }
 
 fn manner(context: &Context, args: &RunArgs) -> Manner {
-    match (args.detach, args.wait) {
+    match (args.detach || args.heartbeat, args.wait) {
         (true, _) => Manner::Detach,
         (false, Some(timeout)) => Manner::Wait(timeout),
         (false, None) if context.printer.asked().is_some() => Manner::Detach,
@@ -124,6 +124,7 @@ fn request(context: &Context, args: &RunArgs) -> Outcome<SpawnRequest> {
         reuse_within: args.reuse.map(|within| within.unwrap_or(REUSE_DEFAULT)),
         narrow: narrowing(args),
         serial: args.serial,
+        class: if args.heartbeat { RunClass::Heartbeat } else { RunClass::Task },
         when_full: if args.no_queue { WhenFull::Refuse } else { WhenFull::Wait },
         ..SpawnRequest::default()
     })

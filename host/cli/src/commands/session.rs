@@ -106,6 +106,7 @@ pub(super) fn failure(error: ControllerError, id: &str) -> Box<Failure> {
         | ControllerError::SessionEnded { .. }
         | ControllerError::ParentEnded { .. }
         | ControllerError::NotAwaitable { .. }
+        | ControllerError::NotAnEntry { .. }
         | ControllerError::Storage(_)) => other.into(),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use taskrun::error::{ControllerError, NotAwaitable};
+use taskrun::error::{ControllerError, NotAnEntry, NotAwaitable};
 use taskrun::ids::RunId;
 use taskrun::ports::store::StoreError;
 
@@ -41,6 +41,7 @@ impl From<ControllerError> for Box<Failure> {
                 "see how it ended with `taskrun get {id}`, or start it without --parent"
             )),
             ControllerError::NotAwaitable { id, why } => not_awaitable(&id, why, message),
+            ControllerError::NotAnEntry { id, why } => not_an_entry(&id, why, message),
             ControllerError::Storage(error) => store_failure(&error),
         }
     }
@@ -62,6 +63,7 @@ fn invalid_hint(field: &str) -> String {
                 .to_owned()
         }
         "session" => "give the name of a session".to_owned(),
+        "class" => "see `taskrun agent show AGENT`, or leave out --heartbeat".to_owned(),
         _ => "see `taskrun run --help`".to_owned(),
     }
 }
@@ -91,6 +93,17 @@ fn not_awaitable(id: &RunId, why: NotAwaitable, message: String) -> Box<Failure>
         NotAwaitable::Ended => ("run-ended", format!("see how with `taskrun get {id}`")),
     };
     Failure::usage(code, message).about(id).hint(hint)
+}
+
+/// Each reason has a word of its own, as with [`not_awaitable`].
+fn not_an_entry(id: &RunId, why: NotAnEntry, message: String) -> Box<Failure> {
+    let code = match why {
+        NotAnEntry::OfThisBatch => "not-an-entry",
+        NotAnEntry::BatchNotBegun => "batch-not-begun",
+        NotAnEntry::BatchEnded => "batch-ended",
+        NotAnEntry::Ended => "run-ended",
+    };
+    Failure::usage(code, message).about(id).hint(format!("see it with `taskrun get {id}`"))
 }
 
 /// A store that does not do its work.

@@ -74,7 +74,7 @@ impl Care {
                 let tree = self.tree(&run).await?;
                 Ok(asking(&run, &tree, now).cloned())
             }
-            Hold::Nobody | Hold::Wanted { .. } | Hold::Host { .. } => Ok(None),
+            Hold::Nobody | Hold::Beat | Hold::Wanted { .. } | Hold::Host { .. } => Ok(None),
         }
     }
 
@@ -133,7 +133,7 @@ pub(crate) fn needs_somebody(run: &Run, now: Timestamp) -> bool {
         Hold::Nobody => true,
         // What is asked with a time limit is wanted when that is over.
         Hold::Wanted { not_before, .. } => is_asked && not_before > now,
-        Hold::Runs { .. } | Hold::Host { .. } => false,
+        Hold::Beat | Hold::Runs { .. } | Hold::Host { .. } => false,
     }
 }
 
@@ -141,7 +141,8 @@ pub(crate) fn needs_somebody(run: &Run, now: Timestamp) -> bool {
 /// ended: whoever takes it up looks for itself.
 fn needs_host(run: &Run, tree: &HashMap<RunId, Run>, now: Timestamp) -> bool {
     match &run.state.hold {
-        Hold::Wanted { .. } => true,
+        // The heart that takes it beats in a host.
+        Hold::Wanted { .. } | Hold::Beat => true,
         Hold::Runs { until: Some(until), .. } if *until <= now => true,
         Hold::Runs { runs, mode, .. } => {
             let has_ended = |id: &RunId| tree.get(id).is_none_or(|run| run.status().is_terminal());

@@ -12,7 +12,8 @@ use taskrun::event::{Recorded, Seq};
 use taskrun::ids::RunId;
 use taskrun::list::{Cursor, ListFilter, Page, Scope};
 use taskrun::ports::store::{
-    Append, Appended, Claim, Created, NewRun, Removal, Removed, Store, StoreError, Until,
+    Append, Appended, Batched, Claim, Created, NewBatch, NewRun, Removal, Removed, Store,
+    StoreError, Until,
 };
 use taskrun::run::Run;
 
@@ -82,23 +83,47 @@ impl Crashing {
     }
 }
 
+/// The line of the log for an append.
+fn acknowledged(append: &Append) -> String {
+    let first = append.events.first().map_or(0, |one| one.seq);
+    let ids: Vec<String> = append.events.iter().map(|one| one.id.to_string()).collect();
+    format!("{} {} {first} {}\n", append.run.id(), append.epoch, ids.join(" "))
+}
+
 #[async_trait]
 impl Store for Crashing {
     async fn create(&self, run: NewRun) -> Result<Created, StoreError> {
         self.store.create(run).await
     }
 
+    async fn batch(&self, batch: NewBatch) -> Result<Batched, StoreError> {
+        // For the crash tests it is what it does to its entries.
+        let entries = batch.entries.clone();
+        entries.iter().for_each(|one| self.pass_append(Side::Before, &one.events));
+        let batched = self.store.batch(batch).await?;
+        if batched == Batched::New {
+            self.note(|| entries.iter().map(acknowledged).collect());
+            entries.iter().for_each(|one| self.pass_append(Side::After, &one.events));
+        }
+        Ok(batched)
+    }
+
+    async fn entries(
+        &self,
+        policy_digest: &str,
+        agent_name: &str,
+        limit: usize,
+    ) -> Result<Vec<Vec<RunId>>, StoreError> {
+        self.store.entries(policy_digest, agent_name, limit).await
+    }
+
     async fn append(&self, append: Append) -> Result<Appended, StoreError> {
-        let (id, epoch) = (append.run.id().clone(), append.epoch);
+        let line = self.acknowledged.is_some().then(|| acknowledged(&append));
         let events = Arc::clone(&append.events);
         self.pass_append(Side::Before, &events);
         let appended = self.store.append(append).await?;
         if appended == Appended::Done {
-            self.note(|| {
-                let first = events.first().map_or(0, |one| one.seq);
-                let ids: Vec<String> = events.iter().map(|one| one.id.to_string()).collect();
-                format!("{id} {epoch} {first} {}\n", ids.join(" "))
-            });
+            self.note(|| line.unwrap_or_default());
             self.pass_append(Side::After, &events);
         }
         Ok(appended)

@@ -9,12 +9,13 @@ use taskrun::event::{Recorded, Seq};
 use taskrun::ids::RunId;
 use taskrun::list::{Cursor, ListFilter, Page, Scope};
 use taskrun::ports::store::{
-    Append, Appended, Claim, Created, NewRun, Removal, Removed, Store, StoreError, Until,
+    Append, Appended, Batched, Claim, Created, NewBatch, NewRun, Removal, Removed, Store,
+    StoreError, Until,
 };
 use taskrun::run::Run;
 use taskrun::time::{Clock, millis};
 
-/// Passes everything on, and notes claims and appends: whoever executes runs makes both.
+/// Passes everything on, and notes claims, appends and batches: whoever executes runs makes them.
 pub(super) struct Noticed {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
@@ -42,6 +43,20 @@ impl Noticed {
 impl Store for Noticed {
     async fn create(&self, run: NewRun) -> Result<Created, StoreError> {
         self.store.create(run).await
+    }
+
+    async fn batch(&self, batch: NewBatch) -> Result<Batched, StoreError> {
+        self.note();
+        self.store.batch(batch).await
+    }
+
+    async fn entries(
+        &self,
+        policy_digest: &str,
+        agent_name: &str,
+        limit: usize,
+    ) -> Result<Vec<Vec<RunId>>, StoreError> {
+        self.store.entries(policy_digest, agent_name, limit).await
     }
 
     async fn append(&self, append: Append) -> Result<Appended, StoreError> {

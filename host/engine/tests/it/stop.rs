@@ -69,7 +69,8 @@ async fn stopped_after(code: &str, times: u32) -> (CallFailure, Duration) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_spinning_guest_is_stopped() {
-    let (failure, took) = stopped_after("(drop (call $now)) (loop $l (br $l)) unreachable", 1).await;
+    let (failure, took) =
+        stopped_after("(drop (call $now)) (loop $l (br $l)) unreachable", 1).await;
     assert_eq!(failure, CallFailure::Stopped { cause: StopCause::Shutdown });
     assert!(took < Duration::from_secs(2), "{took:?}");
 }

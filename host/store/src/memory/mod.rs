@@ -1,6 +1,7 @@
 //! A store that forgets everything with its process.
 
 mod attached;
+mod entries;
 mod queue;
 mod removal;
 mod sessions;
@@ -16,8 +17,8 @@ use taskrun::event::{Recorded, Seq};
 use taskrun::ids::{HostId, RunId};
 use taskrun::list::{Cursor, ListFilter, Page, Scope};
 use taskrun::ports::store::{
-    Append, Appended, Claim, Created, Host, Hosts, NewRun, Removal, Removed, Session, SessionEvent,
-    SessionKey, Sessions, Store, StoreError, Until,
+    Append, Appended, Batched, Claim, Created, Host, Hosts, NewBatch, NewRun, Removal, Removed,
+    Session, SessionEvent, SessionKey, Sessions, Store, StoreError, Until,
 };
 use taskrun::run::{Run, RunSpec};
 use taskrun::time::Timestamp;
@@ -35,8 +36,8 @@ use crate::wake::Wakes;
 /// store. A run held by a host that was never registered is an orphan.
 ///
 /// # Panics
-/// [`Store::create`] and [`Store::append`] if the events do not follow one another or do not
-/// lead to the record.
+/// [`Store::create`], [`Store::batch`] and [`Store::append`] if the events do not follow one
+/// another or do not lead to the record, and [`Store::batch`] for a batch without a key.
 pub struct MemoryStore {
     state: Mutex<State>,
     wakes: Wakes,
@@ -110,6 +111,29 @@ impl Store for MemoryStore {
             self.wakes.queued();
         }
         Ok(created)
+    }
+
+    async fn batch(&self, batch: NewBatch) -> Result<Batched, StoreError> {
+        door::check_batch(&batch);
+        let runs = std::iter::once(&batch.run.run).chain(batch.entries.iter().map(|one| &one.run));
+        let heads: Vec<_> = runs.map(|run| (Arc::clone(&run.spec), run.state.head)).collect();
+        let (batched, place, stirred) = self.change(|state| state.batch(batch));
+        if batched == Batched::New {
+            heads.iter().for_each(|(spec, head)| self.tell(spec, *head, true, place));
+        }
+        if stirred {
+            self.wakes.queued();
+        }
+        Ok(batched)
+    }
+
+    async fn entries(
+        &self,
+        policy_digest: &str,
+        agent_name: &str,
+        limit: usize,
+    ) -> Result<Vec<Vec<RunId>>, StoreError> {
+        Ok(self.lock().entries.waiting(policy_digest, agent_name, limit))
     }
 
     async fn append(&self, append: Append) -> Result<Appended, StoreError> {
@@ -241,7 +265,9 @@ impl Hosts for MemoryStore {
     async fn retire(&self, host: &HostId) -> Result<bool, StoreError> {
         let mut state = self.lock();
         let policy = state.hosts.get(host).map(|host| host.policy_digest.as_str());
-        let waiting = policy.is_some_and(|policy| state.queue.is_wanted(policy));
+        let waiting = policy.is_some_and(|policy| {
+            state.queue.is_wanted(policy) || state.entries.is_awaited(policy)
+        });
         let out = !waiting && !state.held.contains_key(host);
         if out {
             state.hosts.remove(host);

@@ -40,7 +40,9 @@ impl State {
                 continue;
             }
             let root = &spec.root_run_id;
-            if above_open.entry(root).or_insert_with(|| self.above_open(root)).contains(id) {
+            if above_open.entry(root).or_insert_with(|| self.above_open(root)).contains(id)
+                || spec.entries.iter().any(|id| self.is_open(id))
+            {
                 kept += 1;
             } else {
                 ids.push(id.clone());

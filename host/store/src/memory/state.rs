@@ -8,12 +8,14 @@ use taskrun::event::{Recorded, Seq};
 use taskrun::ids::{HostId, RunId};
 use taskrun::list::{Cursor, ListFilter, Page, Scope};
 use taskrun::ports::store::{
-    Admission, Append, Appended, Claim, Created, Full, Host, NewRun, SessionKey,
+    Admission, Append, Appended, Batched, Claim, Created, Full, Host, Idempotency, NewBatch,
+    NewRun, SessionKey,
 };
-use taskrun::run::{Lane, Lifecycle, Run, RunSpec};
+use taskrun::run::{Hold, Lane, Lifecycle, Run, RunSpec};
 use taskrun::time::Timestamp;
 
 use super::attached::Canceled;
+use super::entries::Entries;
 use super::queue::{Queue, Standing};
 use super::sessions::{Chunk, Timelines};
 use super::waits::Waits;
@@ -25,6 +27,7 @@ pub(super) struct State {
     accepted: u64,
     pub(super) lists: HashMap<ListKey, BTreeSet<(Timestamp, RunId)>>,
     pub(super) queue: Queue,
+    pub(super) entries: Entries,
     waits: Waits,
     /// Runs whose time was not after this stand in the queue.
     now: Timestamp,
@@ -83,23 +86,58 @@ impl Entry {
 
 impl State {
     pub(super) fn create(&mut self, new: NewRun) -> Created {
-        let NewRun { run, events, idempotency, admission } = new;
-        let spec = Arc::clone(&run.spec);
-        let key = idempotency.as_ref().map(|asked| (spec.tenant.clone(), asked.key.clone()));
-        if let (Some(asked), Some(key)) = (&idempotency, &key)
-            && let Some((known, id)) = self.keys.get(key)
-            && let Some(entry) = self.runs.get(id)
+        if let Some(asked) = &new.idempotency
+            && let Some((known, entry)) = self.known(&new.run.spec, asked)
         {
             match door::known_key(asked, known, &entry.run) {
                 KnownKey::Repeated => return Created::Repeated(Box::new(entry.run.clone())),
-                KnownKey::Taken => return Created::Taken(id.clone()),
+                KnownKey::Taken => return Created::Taken(entry.run.id().clone()),
                 KnownKey::Given => {}
             }
         }
-        let session = door::session_of(&spec);
-        if let Some(refused) = self.refusal(&run, &session, &admission) {
+        let session = door::session_of(&new.run.spec);
+        if let Some(refused) = self.refusal(&new.run, &session, &new.admission) {
             return refused;
         }
+        self.keep(new);
+        Created::New
+    }
+
+    pub(super) fn batch(&mut self, new: NewBatch) -> Batched {
+        let NewBatch { run, entries } = new;
+        if let Some(tick) = &run.idempotency
+            && let Some((made_in, last)) = self.known(&run.run.spec, tick)
+            && let Some(refused) = door::no_batch(tick, made_in, &last.run)
+        {
+            return refused;
+        }
+        let is_next = |append: &Append| {
+            self.runs.get(append.run.id()).is_some_and(|entry| {
+                let state = &entry.run.state;
+                (state.head, state.epoch) == (append.expected_head, append.epoch)
+            })
+        };
+        if self.runs.contains_key(run.run.id()) || !entries.iter().all(is_next) {
+            return Batched::Moved;
+        }
+        self.keep(run);
+        for append in entries {
+            self.replace(append.run, append.events);
+        }
+        Batched::New
+    }
+
+    /// What a key was given for, and the fingerprint of that.
+    fn known(&self, spec: &RunSpec, asked: &Idempotency) -> Option<(&str, &Entry)> {
+        let (fingerprint, id) = self.keys.get(&(spec.tenant.clone(), asked.key.clone()))?;
+        Some((fingerprint, self.runs.get(id)?))
+    }
+
+    fn keep(&mut self, new: NewRun) {
+        let NewRun { run, events, idempotency, admission: _ } = new;
+        let spec = Arc::clone(&run.spec);
+        let session = door::session_of(&spec);
+        let key = idempotency.as_ref().map(|asked| (spec.tenant.clone(), asked.key.clone()));
         if let (Some(asked), Some(key)) = (idempotency, key.clone()) {
             let given = self.keys.insert(key, (asked.fingerprint, spec.id.clone()));
             if let Some(entry) = given.and_then(|(_, id)| self.runs.get_mut(&id)) {
@@ -122,7 +160,6 @@ impl State {
         self.runs.insert(spec.id.clone(), entry);
         self.begin_wait(&spec.id);
         self.settle(&spec.id);
-        Created::New
     }
 
     fn refusal(
@@ -255,8 +292,13 @@ impl State {
 
     fn begin_wait(&mut self, id: &RunId) {
         let Some(entry) = self.runs.get(id) else { return };
-        let open = |id: &RunId| self.runs.get(id).is_some_and(|e| !e.run.status().is_terminal());
+        let open = |id: &RunId| is_open(&self.runs, id);
         self.waits.begin(id, &entry.run.state.hold, open);
+    }
+
+    /// Whether a run is there and has not ended.
+    pub(super) fn is_open(&self, id: &RunId) -> bool {
+        is_open(&self.runs, id)
     }
 
     /// Puts a run where it belongs in the queue.
@@ -296,6 +338,9 @@ impl State {
         for key in list_keys(run) {
             self.lists.entry(key).or_default().insert((run.state.updated_at, id.clone()));
         }
+        if run.state.hold == Hold::Beat {
+            self.entries.add(run, number);
+        }
         if is_queued(run) {
             self.queue.count_waiting(spec, true);
         }
@@ -317,6 +362,9 @@ impl State {
                     self.lists.remove(&key);
                 }
             }
+        }
+        if run.state.hold == Hold::Beat {
+            self.entries.remove(run, number);
         }
         if is_queued(run) {
             self.queue.count_waiting(spec, false);
@@ -365,6 +413,10 @@ impl State {
             next.map(|run| Cursor { updated_at: run.state.updated_at, id: run.id().clone() });
         Page { runs, next }
     }
+}
+
+fn is_open(runs: &HashMap<RunId, Entry>, id: &RunId) -> bool {
+    runs.get(id).is_some_and(|entry| !entry.run.status().is_terminal())
 }
 
 fn is_queued(run: &Run) -> bool {

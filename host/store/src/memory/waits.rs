@@ -31,7 +31,7 @@ impl Waits {
     pub(super) fn begin(&mut self, id: &RunId, hold: &Hold, is_open: impl Fn(&RunId) -> bool) {
         let (runs, mode) = match hold {
             Hold::Runs { runs, mode, .. } => (runs, *mode),
-            Hold::Nobody | Hold::Wanted { .. } | Hold::Host { .. } => return,
+            Hold::Nobody | Hold::Beat | Hold::Wanted { .. } | Hold::Host { .. } => return,
         };
         let all: BTreeSet<&RunId> = runs.iter().collect();
         let open: BTreeSet<RunId> = all.iter().copied().filter(|id| is_open(id)).cloned().collect();
@@ -76,7 +76,7 @@ impl Waits {
     pub(super) fn would_be_cycle(&self, id: &RunId, hold: &Hold) -> bool {
         let mut ahead: Vec<&RunId> = match hold {
             Hold::Runs { runs, .. } => runs.iter().collect(),
-            Hold::Nobody | Hold::Wanted { .. } | Hold::Host { .. } => return false,
+            Hold::Nobody | Hold::Beat | Hold::Wanted { .. } | Hold::Host { .. } => return false,
         };
         let mut seen = HashSet::new();
         while let Some(next) = ahead.pop() {

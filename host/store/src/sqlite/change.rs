@@ -108,7 +108,13 @@ impl AppendRow {
         Ok(Told::new(answer, place, queue))
     }
 
-    fn answer(&self, queue: &Queue<'_>) -> Result<(Appended, u64), Fault> {
+    /// Whether the journal ends where the writer believes, and the run is still his.
+    pub(crate) fn is_next(&self, db: &Connection) -> Result<bool, Fault> {
+        let present = present(db, &self.spec.id)?;
+        Ok(present.is_some_and(|row| (row.head, row.epoch) == (self.expected_head, self.epoch)))
+    }
+
+    pub(crate) fn answer(&self, queue: &Queue<'_>) -> Result<(Appended, u64), Fault> {
         let db = queue.db;
         let refused = |answer| Ok((answer, 0));
         let Some(present) = present(db, &self.spec.id)? else { return refused(Appended::Missing) };
@@ -279,7 +285,7 @@ fn follow(
         }
         match row.hold {
             Hold::Nobody | Hold::Host { .. } => {}
-            Hold::Wanted { .. } | Hold::Runs { .. } => {
+            Hold::Beat | Hold::Wanted { .. } | Hold::Runs { .. } => {
                 let member = Member {
                     no: present.no,
                     tree: present.tree,
@@ -344,7 +350,7 @@ fn claim_one(queue: &Queue<'_>, claim: &Claim, no: i64) -> Result<(Run, u64), Fa
     let damaged = |detail: &str| Fault::Damaged(format!("run {id}, record: {detail}"));
     let wanted = match run.state.hold {
         Hold::Wanted { .. } | Hold::Runs { .. } => run.spec.policy_digest == claim.policy_digest,
-        Hold::Nobody | Hold::Host { .. } => false,
+        Hold::Nobody | Hold::Beat | Hold::Host { .. } => false,
     };
     if !wanted {
         return Err(damaged("it is in the queue and not wanted"));

@@ -71,12 +71,26 @@ impl NewRow {
         if let Some(full) = self.full(queue, locks, &tree)? {
             return Ok((Created::Full(full), 0));
         }
-        let no = self.keep(queue, &tree, None)?;
+        Ok((Created::New, self.keep_all(queue, &tree)?))
+    }
+
+    /// Keeps all of it; returns the place of the last event.
+    fn keep_all(&self, queue: &Queue<'_>, tree: &Tree) -> Result<u64, Fault> {
+        let no = self.keep(queue, tree, None)?;
         let mut place = 0;
         for event in &self.events {
-            place = event.insert(db, no)?;
+            place = event.insert(queue.db, no)?;
         }
-        Ok((Created::New, unbits(place)))
+        Ok(unbits(place))
+    }
+
+    /// Keeps the run whatever the bounds are; the caller has seen to it that its id is free.
+    pub(crate) fn keep_unbounded(&self, queue: &Queue<'_>) -> Result<u64, Fault> {
+        self.keep_all(queue, &tree_of(queue.db, &self.new.run.spec)?)
+    }
+
+    pub(crate) fn run(&self) -> &Run {
+        &self.new.run
     }
 
     fn full(&self, queue: &Queue<'_>, locks: &Locks, tree: &Tree) -> Result<Option<Full>, Fault> {
@@ -142,7 +156,11 @@ impl NewRow {
         let alone = tree.is_none() && self.serial.is_none();
         let place = match self.mutable.hold {
             Hold::Wanted { lane, not_before: Timestamp(0) } if alone => Some(queue::ready(lane)),
-            Hold::Wanted { .. } | Hold::Nobody | Hold::Runs { .. } | Hold::Host { .. } => None,
+            Hold::Wanted { .. }
+            | Hold::Nobody
+            | Hold::Beat
+            | Hold::Runs { .. }
+            | Hold::Host { .. } => None,
         };
         let no = self.insert_run(db, number, tree, place)?;
         let mut label = db.prepare_cached("INSERT INTO labels VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?;

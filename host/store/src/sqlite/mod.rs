@@ -4,6 +4,7 @@ mod absence;
 mod attached;
 mod change;
 mod create;
+mod entries;
 mod fault;
 mod heart;
 mod hosts;
@@ -33,8 +34,8 @@ use taskrun::event::{Recorded, Seq};
 use taskrun::ids::{HostId, RunId};
 use taskrun::list::{Cursor, ListFilter, Page, Scope};
 use taskrun::ports::store::{
-    Append, Appended, Claim, Created, Host, Hosts, NewRun, Removal, Removed, Session, SessionEvent,
-    SessionKey, Sessions, Store, StoreError, Until,
+    Append, Appended, Batched, Claim, Created, Host, Hosts, NewBatch, NewRun, Removal, Removed,
+    Session, SessionEvent, SessionKey, Sessions, Store, StoreError, Until,
 };
 use taskrun::run::Run;
 use taskrun::time::Timestamp;
@@ -42,6 +43,7 @@ use taskrun::time::Timestamp;
 use self::absence::Absence;
 use self::change::{AppendRow, Told};
 use self::create::NewRow;
+use self::entries::BatchRow;
 use self::fault::io_error;
 use self::heart::{Heart, machine_ms};
 use self::locks::Locks;
@@ -124,8 +126,8 @@ pub struct Stats {
 /// share the directory, unless they are in a time namespace of their own); so does the store.
 ///
 /// # Panics
-/// [`Store::create`] and [`Store::append`] if the events do not follow one another or do not
-/// lead to the record.
+/// [`Store::create`], [`Store::batch`] and [`Store::append`] if the events do not follow one
+/// another or do not lead to the record, and [`Store::batch`] for a batch without a key.
 pub struct SqliteStore {
     writer: Writer,
     readers: Readers,
@@ -216,6 +218,28 @@ impl Store for SqliteStore {
         Ok(told.answer)
     }
 
+    async fn batch(&self, batch: NewBatch) -> Result<Batched, StoreError> {
+        self.is_open()?;
+        let runs = std::iter::once(&batch.run.run).chain(batch.entries.iter().map(|one| &one.run));
+        let runs: Vec<Run> = runs.cloned().collect();
+        let added = batch.entries.iter().map(|one| one.events.len());
+        let events = batch.run.events.len() + added.sum::<usize>();
+        let (row, wakes) = (BatchRow::new(batch), Arc::clone(&self.wakes));
+        let tell = move |told: &Told<Batched>| tell(&wakes, told, &runs, events);
+        let told = self.writer.submit(row.bytes(), move |db| row.batch(db), tell).await?;
+        Ok(told.answer)
+    }
+
+    async fn entries(
+        &self,
+        policy_digest: &str,
+        agent_name: &str,
+        limit: usize,
+    ) -> Result<Vec<Vec<RunId>>, StoreError> {
+        let (policy, agent) = (policy_digest.to_owned(), agent_name.to_owned());
+        self.readers.read(move |db| entries::waiting(db, &policy, &agent, limit)).await
+    }
+
     async fn append(&self, append: Append) -> Result<Appended, StoreError> {
         door::check_append(&append);
         let (run, row) = (append.run.clone(), AppendRow::new(&append));
@@ -285,13 +309,12 @@ impl Store for SqliteStore {
             Until::Beyond(after) => Ok(row::head(db, &wanted)? > after),
             Until::Ended => row::ended(db, &wanted),
         };
-        match self.readers.read(reached).await {
-            Ok(false) => match until {
+        // Otherwise the caller is to find out for himself.
+        if let Ok(false) = self.readers.read(reached).await {
+            match until {
                 Until::Beyond(after) => watch.beyond(after).await,
                 Until::Ended => watch.ended().await,
-            },
-            // The caller is to find out for himself.
-            Ok(true) | Err(_) => {}
+            }
         }
     }
 

@@ -8,6 +8,7 @@
 //! | [`PARKED`] | 2 | 3 | behind another run of its tree and policy, or its tree is full |
 //! | [`TURN`] | | 4 | serial, and not the first open one of its session |
 //! | [`DELAYED`] | 5 | 6 | its time `due` has not come |
+//! | [`BEAT`] | | 7 | an entry that waits for a heartbeat; no claim takes it |
 //!
 //! Of a tree with a slot left the best wanted run of each policy is always ready, and usually no
 //! other. So a claim looks at one run of a full tree, however many wait in it: it parks that one
@@ -28,6 +29,8 @@ const READY: i64 = 0;
 const PARKED: i64 = 2;
 const TURN: i64 = 4;
 const DELAYED: i64 = 5;
+/// See `entries.rs`.
+pub(crate) const BEAT: i64 = 7;
 
 /// The queue within a transaction.
 pub(crate) struct Queue<'a> {
@@ -142,6 +145,11 @@ impl<'a> Queue<'a> {
                 self.settle(tree, &run.policy)
             }
         }
+    }
+
+    /// Puts an entry where the heartbeat of its agent finds it.
+    pub(crate) fn await_beat(&self, no: i64) -> Result<(), Fault> {
+        self.put(no, BEAT)
     }
 
     /// Puts a run off.

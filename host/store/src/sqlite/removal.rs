@@ -117,7 +117,7 @@ fn candidates_of(
     while removable < removal.limit
         && let Some(row) = rows.next()?
     {
-        let kept = is_above_open(db, row, above_open)?;
+        let kept = is_above_open(db, row, above_open)? || works_on_open(db, row.get(1)?)?;
         removable += usize::from(!kept);
         candidates.push(Candidate { order: (row.get(0)?, row.get(1)?), kept });
     }
@@ -136,6 +136,22 @@ fn is_above_open(
         std::collections::hash_map::Entry::Vacant(unknown) => unknown.insert(above(db, tree)?),
     };
     Ok(above.contains(&id))
+}
+
+/// Whether a run is a batch and one of its entries is open. One that is damaged is not asked.
+fn works_on_open(db: &Connection, no: i64) -> Result<bool, Fault> {
+    let run = match run_by_number(db, no) {
+        Ok(run) => run,
+        Err(Fault::Damaged(_)) => return Ok(false),
+        Err(fault @ Fault::Sqlite(_)) => return Err(fault),
+    };
+    let mut open = db.prepare_cached("SELECT 1 FROM runs WHERE id = ?1 AND status < ?2")?;
+    for entry in &run.spec.entries {
+        if open.exists(params![entry.as_str(), TERMINAL])? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// The runs of a tree under which there is an open one.

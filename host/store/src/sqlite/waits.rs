@@ -23,7 +23,7 @@ pub(crate) fn would_be_cycle(
 ) -> Result<bool, Fault> {
     let runs = match hold {
         Hold::Runs { runs, .. } => runs,
-        Hold::Nobody | Hold::Wanted { .. } | Hold::Host { .. } => return Ok(false),
+        Hold::Nobody | Hold::Beat | Hold::Wanted { .. } | Hold::Host { .. } => return Ok(false),
     };
     if runs.contains(id) {
         return Ok(true);
@@ -56,6 +56,7 @@ fn open_of(db: &Connection, runs: &[RunId]) -> Result<(Vec<i64>, usize), Fault> 
 pub(crate) fn begin(queue: &Queue<'_>, run: &Member, hold: &Hold) -> Result<(), Fault> {
     match hold {
         Hold::Nobody | Hold::Host { .. } => Ok(()),
+        Hold::Beat => queue.await_beat(run.no),
         Hold::Wanted { lane, not_before: Timestamp(0) } => queue.place(run, *lane),
         Hold::Wanted { lane, not_before } => queue.delay(run.no, *lane, *not_before),
         Hold::Runs { runs, mode, until } => {

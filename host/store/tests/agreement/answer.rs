@@ -2,12 +2,13 @@
 
 use taskrun::ids::RunId;
 use taskrun::list::{Cursor, ListFilter, Scope};
-use taskrun::ports::store::{Append, Created, Host, Session, SessionKey};
-use taskrun::run::RunSpec;
+use taskrun::machine;
+use taskrun::ports::store::{Append, Batched, Created, Host, NewBatch, Session, SessionKey};
+use taskrun::run::{Run, RunSpec};
 use taskrun::time::Timestamp;
 
 use crate::common::*;
-use crate::steps::{Create, Step, host, id, one_of, policy};
+use crate::steps::{Batch, Create, Step, host, id, one_of, policy};
 
 /// What is remembered of a store's answers.
 #[derive(Default)]
@@ -49,6 +50,10 @@ pub(crate) async fn answer(
             append.epoch += u64::from(change.wrong_epoch);
             told.last = Some(append.clone());
             format!("{:?}", store.append(append).await)
+        }
+        Step::Batch(batch) => batched(store, batch, now, told).await?,
+        Step::Entries { policy: p, limit } => {
+            format!("{:?}", store.entries(&policy(*p), "researcher", *limit).await)
         }
         Step::Repeat => format!("{:?}", store.append(told.last.clone()?).await),
         Step::List { owner, status, tree, name, since, limit } => {
@@ -109,6 +114,7 @@ async fn created(store: &dyn Both, create: &Create, now: u64, told: &mut Told) -
         durable: create.durable,
         finalizer: create.finalizer,
         name: create.name.map(|name| format!("n-{name}")),
+        class: create.class,
         created_at: Timestamp(now),
         ..spec(id(create.id).as_str())
     };
@@ -133,6 +139,39 @@ async fn created(store: &dyn Both, create: &Create, now: u64, told: &mut Told) -
         told.accepted.push(id(create.id));
     }
     format!("{created:?}")
+}
+
+async fn batched(store: &dyn Both, batch: &Batch, now: u64, told: &mut Told) -> Option<String> {
+    let policy = policy(batch.policy);
+    let groups = store.entries(&policy, "researcher", batch.entries).await.expect("looks");
+    let mut entries = Vec::new();
+    for id in groups.first()? {
+        entries.extend(store.get(id).await.expect("gets"));
+    }
+    let first = entries.first()?.spec.clone();
+    let spec = RunSpec {
+        entries: entries.iter().map(|entry| entry.id().clone()).collect(),
+        owner_user_id: first.owner_user_id.clone(),
+        parent_session_id: first.parent_session_id.clone(),
+        policy_digest: policy.clone(),
+        created_at: Timestamp(now),
+        ..spec(id(batch.id).as_str())
+    };
+    let key = format!("{policy} {}", first.owner_user_id);
+    let run = keyed(new_run(spec), &key, &batch.tick.to_string());
+    let take = |entry: &Run| {
+        let event = machine::decide::take(entry, &id(batch.id), &host(0), Timestamp(now));
+        let mut append = next(entry, now, now, vec![event.expect("it waits")]);
+        append.epoch += u64::from(batch.wrong_epoch);
+        append
+    };
+    let new = NewBatch { entries: entries.iter().map(take).collect(), run };
+    let answer = store.batch(new).await.expect("answers");
+    if answer == Batched::New {
+        told.accepted.retain(|known| *known != id(batch.id));
+        told.accepted.push(id(batch.id));
+    }
+    Some(format!("{answer:?} {entries:?}"))
 }
 
 async fn all_pages(store: &dyn Both, scope: &Scope, filter: &ListFilter, limit: usize) -> String {

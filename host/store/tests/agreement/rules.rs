@@ -48,14 +48,14 @@ pub(crate) async fn to_be_claimed(
 /// In which lane a run is wanted at the time of a claim.
 fn lane(run: &Run, claim: &Claim, by_id: &HashMap<&RunId, &Run>) -> Option<Lane> {
     // One that came later is not the one that was waited for: that one was not there, or ended
-    // and was removed.
+    // and was removed. A batch comes with those that wait for it.
     let is_open = |id: &RunId| {
         by_id.get(id).is_some_and(|other| {
-            !other.status().is_terminal() && other.spec.created_at < run.state.updated_at
+            !other.status().is_terminal() && other.spec.created_at <= run.state.updated_at
         })
     };
     match &run.state.hold {
-        Hold::Nobody | Hold::Host { .. } => None,
+        Hold::Nobody | Hold::Beat | Hold::Host { .. } => None,
         Hold::Wanted { lane, not_before } => (*not_before <= claim.now).then_some(*lane),
         Hold::Runs { runs, mode, until } => {
             let over = match mode {

@@ -7,7 +7,7 @@ use taskrun::event::{Event, Recorded};
 use taskrun::ids::{HostId, RunId};
 use taskrun::machine;
 use taskrun::ports::store::{Admission, Claim, Removal};
-use taskrun::run::{Run, Wait, WaitMode};
+use taskrun::run::{Run, RunClass, Wait, WaitMode};
 use taskrun::status::{Status, StopReason};
 use taskrun::time::Timestamp;
 
@@ -19,6 +19,11 @@ pub(crate) enum Step {
     Create(Create),
     Claim(Wish),
     Append(Change),
+    Batch(Batch),
+    Entries {
+        policy: u8,
+        limit: usize,
+    },
     Repeat,
     List {
         owner: Option<u8>,
@@ -72,12 +77,23 @@ pub(crate) struct Create {
     pub(crate) priority: i32,
     pub(crate) policy: u8,
     pub(crate) serial: bool,
+    pub(crate) class: RunClass,
     pub(crate) durable: bool,
     pub(crate) finalizer: bool,
     pub(crate) name: Option<u8>,
     /// If it has a parent.
     pub(crate) attached: bool,
     pub(crate) admission: Admission,
+}
+
+/// A batch of the first of those that wait.
+#[derive(Clone, Debug)]
+pub(crate) struct Batch {
+    pub(crate) id: u8,
+    pub(crate) policy: u8,
+    pub(crate) tick: u8,
+    pub(crate) entries: usize,
+    pub(crate) wrong_epoch: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -189,7 +205,8 @@ fn creations() -> impl Strategy<Value = Create> {
     let key = (option::of((0..3_u8, 0..2_u8)), option::weighted(0.3, 0..3_000_u64));
     let place = (0..24_u8, option::weighted(0.6, any::<u8>()), 0..2_u8, 0..2_u8);
     let kind = (-1..2_i32, prop_oneof![4 => Just(0_u8), 1 => Just(1)]);
-    let flags = (proptest::bool::weighted(0.3), proptest::bool::weighted(0.8));
+    let class = prop_oneof![3 => Just(RunClass::Task), 1 => Just(RunClass::Heartbeat)];
+    let flags = (proptest::bool::weighted(0.3), proptest::bool::weighted(0.8), class);
     let ends = (proptest::bool::weighted(0.2), option::weighted(0.4, 0..3_u8), any::<bool>());
     let bound = |max| prop_oneof![4 => Just(u64::MAX), 1 => 0..max];
     let admission = (bound(4_u64), bound(5_u64), option::weighted(0.2, 0..3_u32));
@@ -198,7 +215,7 @@ fn creations() -> impl Strategy<Value = Create> {
             (id, parent, owner, session),
             (key, completed_since),
             (priority, policy),
-            ((serial, durable), (finalizer, name, attached)),
+            ((serial, durable, class), (finalizer, name, attached)),
             (queue_max, tree_max, at_once),
         )| Create {
             id,
@@ -214,6 +231,7 @@ fn creations() -> impl Strategy<Value = Create> {
             finalizer,
             name,
             attached,
+            class,
             admission: Admission { queue_max, tree_max, at_once },
         },
     )
@@ -284,7 +302,15 @@ pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
     );
     let read = (0..24_u8, 0..6_u64, 0..6_usize);
     let held = (0..3_u8, option::of(0..24_u8), 0..5_usize);
+    let batch = (0..24_u8, 0..2_u8, 0..4_u8, 1..4_usize, proptest::bool::weighted(0.1)).prop_map(
+        |(id, policy, tick, entries, wrong_epoch)| {
+            Step::Batch(Batch { id, policy, tick, entries, wrong_epoch })
+        },
+    );
+    let entries = (0..2_u8, 0..4_usize).prop_map(|(policy, limit)| Step::Entries { policy, limit });
     let step = prop_oneof![
+        4 => batch,
+        1 => entries,
         8 => creations().prop_map(Step::Create),
         10 => claim,
         14 => changes().prop_map(Step::Append),

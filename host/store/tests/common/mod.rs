@@ -11,10 +11,10 @@ use taskrun::event::{Event, Recorded};
 use taskrun::ids::{HostId, RunId};
 use taskrun::machine;
 use taskrun::ports::store::{
-    Admission, Append, Appended, Claim, Created, Host, Hosts, Idempotency, LEASE, NewRun,
+    Admission, Append, Appended, Claim, Created, Host, Hosts, Idempotency, LEASE, NewBatch, NewRun,
     SessionKey, Sessions, Store,
 };
-use taskrun::run::{Ending, Run, RunSpec, Wait, WaitMode};
+use taskrun::run::{Ending, Run, RunClass, RunSpec, Wait, WaitMode};
 use taskrun::status::{BlockedOn, StopReason};
 use taskrun::time::Timestamp;
 use taskrun_store::{Durability, MemoryStore, SqliteOptions, SqliteStore};
@@ -122,6 +122,8 @@ pub(crate) fn spec(id: &str) -> RunSpec {
         finalizer: false,
         serial: false,
         seed: String::new(),
+        class: RunClass::Task,
+        entries: Vec::new(),
         created_at: Timestamp(1_000),
     }
 }
@@ -134,6 +136,24 @@ pub(crate) fn child(id: &str, parent: &RunSpec) -> RunSpec {
         depth: parent.depth + 1,
         ..spec(id)
     }
+}
+
+/// An entry that waits for the heartbeat of its agent.
+pub(crate) fn entry(id: &str) -> RunSpec {
+    RunSpec { class: RunClass::Heartbeat, ..spec(id) }
+}
+
+/// A batch run that takes entries as they stand, in this tick.
+pub(crate) fn batch_of(id: &str, tick: &str, entries: &[&Run]) -> NewBatch {
+    let batch =
+        RunSpec { entries: entries.iter().map(|entry| entry.id().clone()).collect(), ..spec(id) };
+    let now = Timestamp(2_000);
+    let take = |entry: &&Run| {
+        let event = machine::decide::take(entry, &batch.id, &host_id("h"), now);
+        next(entry, 70, now.0, vec![event.expect("it waits")])
+    };
+    let entries = entries.iter().map(take).collect();
+    NewBatch { entries, run: keyed(new_run(batch), "beat", tick) }
 }
 
 /// The session of the runs of [`spec`].

@@ -2,6 +2,7 @@
 
 mod admission;
 mod attached;
+mod batches;
 #[path = "../common/mod.rs"]
 mod common;
 mod hosts;
@@ -23,8 +24,8 @@ use taskrun::event::{Event, Recorded};
 use taskrun::list::{Cursor, ListFilter, Scope};
 use taskrun::machine;
 use taskrun::ports::store::{
-    Admission, Append, Appended, Claim, Created, Full, Host, LEASE, NewRun, Removal, Removed,
-    Session, SessionEvent, SessionKey, Until,
+    Admission, Append, Appended, Batched, Claim, Created, Full, Host, LEASE, NewRun, Removal,
+    Removed, Session, SessionEvent, SessionKey, Until,
 };
 use taskrun::run::{Ending, Run, RunSpec, Wait, WaitMode};
 use taskrun::status::{Status, StopReason};
@@ -163,6 +164,22 @@ promises!(
     removed_runs_count_no_more_in_their_tree,
     a_key_that_was_given_on_stays_when_its_first_run_goes,
     the_end_of_a_removed_run_still_counts;
+    batches:
+    an_entry_is_claimed_by_nobody,
+    entries_are_found_in_groups_the_best_first,
+    entries_are_found_under_their_policy_and_agent_only,
+    a_batch_takes_its_entries_in_one_step,
+    a_beat_has_one_open_batch,
+    a_tick_makes_one_batch,
+    a_batch_of_an_entry_that_changed_is_refused_as_a_whole,
+    a_batch_with_the_id_of_another_run_is_refused,
+    an_entry_is_wanted_when_its_batch_has_ended,
+    an_entry_that_ended_first_is_wanted_no_more,
+    a_batch_that_waits_for_its_entry_would_wait_for_itself,
+    a_host_stays_while_entries_wait,
+    a_batch_stays_while_one_of_its_entries_is_open,
+    a_batch_is_kept_in_a_session_that_ended,
+    a_batch_wakes_whoever_waits_for_its_entries_or_for_work;
 );
 
 async fn journal_is(store: &dyn Both, run: &Run) {

@@ -8,13 +8,14 @@ use futures::FutureExt;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::Controller;
+use crate::agents::Agent;
 use crate::driver::{Driver, Env, Live};
 use crate::ids::RunId;
 use crate::machine::decide::Outcome;
 use crate::narrow;
 use crate::ports::call::StopCause;
 use crate::ports::store::Claim;
-use crate::run::Run;
+use crate::run::{Lifecycle, Run};
 
 /// Most runs claimed in one write, so that a free host does not empty the queue of all others.
 const CLAIM_MAX: usize = 64;
@@ -132,22 +133,32 @@ impl Controller {
                     false => StopCause::Shutdown,
                 });
             }
-            let id = run.id().clone();
-            match agent.filter(|agent| agent.planner.digest() == run.spec.agent_digest) {
-                Some(agent) => {
-                    let chain = narrow::chain(&agent, &run.spec, &controller.0.parts.agents);
-                    let own = narrow::narrowed(agent, &run.spec);
-                    let drive = Driver::new(env, own, chain, run, live).drive();
-                    if AssertUnwindSafe(drive).catch_unwind().await.is_err() {
-                        controller.end_broken(id).await;
-                    }
-                }
-                None => controller.end_unknown(run).await,
+            let left = match worked_on_by(&run) {
+                Some(batch) => controller.settle_entry(run, &batch).await,
+                None => Some(run),
+            };
+            if let Some(run) = left {
+                controller.execute(env, agent, run, live).await;
             }
             // The slot is free again only when the guest is gone.
             drop(permit);
             drop(listed);
         });
+    }
+
+    async fn execute(&self, env: Arc<Env>, agent: Option<Arc<Agent>>, run: Run, live: Arc<Live>) {
+        let id = run.id().clone();
+        match agent.filter(|agent| agent.planner.digest() == run.spec.agent_digest) {
+            Some(agent) => {
+                let chain = narrow::chain(&agent, &run.spec, &self.0.parts.agents);
+                let own = narrow::narrowed(agent, &run.spec);
+                let drive = Driver::new(env, own, chain, run, live).drive();
+                if AssertUnwindSafe(drive).catch_unwind().await.is_err() {
+                    self.end_broken(id).await;
+                }
+            }
+            None => self.end_unknown(run).await,
+        }
     }
 
     /// Ends a run whose driver panicked, so that a mistake of the host costs one run and not a
@@ -175,5 +186,17 @@ impl Controller {
     async fn end_failed(&self, run: Run, text: String) {
         let outcome = Outcome::HostFailed(text);
         self.journal(run).end(&[], &outcome, &self.0.closing).await;
+    }
+}
+
+/// The batch run that worked on an entry and has ended, as the entry could be claimed.
+fn worked_on_by(run: &Run) -> Option<RunId> {
+    match &run.state.lifecycle {
+        Lifecycle::Running { execution } => execution.batch.clone(),
+        Lifecycle::Canceling { execution, .. } => execution.as_ref()?.batch.clone(),
+        Lifecycle::Queued
+        | Lifecycle::Blocked { .. }
+        | Lifecycle::Finalizing { .. }
+        | Lifecycle::Ended { .. } => None,
     }
 }

@@ -4,6 +4,7 @@
 //! process. So any number of controllers, in any number of processes, share a store.
 
 mod answer;
+mod beat;
 mod cancel;
 mod close;
 mod execute;
@@ -169,6 +170,7 @@ impl Controller {
             inner.tasks.spawn(self.clone().claim_loop());
             inner.tasks.spawn(self.clone().sweep_loop(more));
             inner.tasks.spawn(self.clone().lease_loop());
+            self.begin_beating();
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ use crate::narrow::{self, Ancestor};
 use crate::ports::store::{Admission, Created, Full, Idempotency, NewRun, StoreError};
 use crate::run::{Run, RunSpec};
 use crate::spawn::{SpawnRequest, WhenFull, accept, fingerprint, task_key};
-use crate::time::random_u64;
+use crate::time::{Timestamp, millis, random_u64};
 
 /// What became of a request.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,12 +63,7 @@ impl Controller {
             return Err(ControllerError::Closed);
         }
         let now = inner.parts.clock.now();
-        let (mut random, mut seed) = ([0; 10], [0; 16]);
-        inner.parts.random.fill(&mut random);
-        inner.parts.random.fill(&mut seed);
-        let fresh = RunId::generate(now.0, &random);
-        let mut spec = accept(request, scope, &inner.parts.agents, fresh, now)?;
-        spec.seed = seed.iter().map(|byte| format!("{byte:02x}")).collect();
+        let mut spec = self.accept(scope, request, now)?;
         if let Some(parent) = &request.parent_run_id {
             self.put_beneath(scope, parent, &mut spec).await?;
         }
@@ -78,16 +73,7 @@ impl Controller {
             narrow::check(&spec, agent)?;
         }
         let idempotency = idempotency(request, &spec, now);
-        let recorded = Recorded {
-            seq: 1,
-            id: random_u64(&*inner.parts.random),
-            at: now,
-            event: Event::Queued { spec: Box::new(spec) },
-        };
-        let run = machine::begin(&recorded).map_err(|error| StoreError::Corrupt {
-            path: String::new(),
-            detail: error.to_string(),
-        })?;
+        let (run, recorded) = self.begun(spec)?;
         let admission = self.admission(request);
         let new = NewRun { run: run.clone(), events: vec![recorded], idempotency, admission };
         match inner.parts.store.create(new).await? {
@@ -106,6 +92,38 @@ impl Controller {
             }),
             Created::Full(full) => Err(self.full(full)),
         }
+    }
+
+    /// What is kept of a request, once it was checked.
+    pub(super) fn accept(
+        &self,
+        scope: &Scope,
+        request: &SpawnRequest,
+        now: Timestamp,
+    ) -> Result<RunSpec, ControllerError> {
+        let parts = &self.0.parts;
+        let (mut random, mut seed) = ([0; 10], [0; 16]);
+        parts.random.fill(&mut random);
+        parts.random.fill(&mut seed);
+        let fresh = RunId::generate(now.0, &random);
+        let mut spec = accept(request, scope, &parts.agents, fresh, now)?;
+        spec.seed = seed.iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(spec)
+    }
+
+    /// A run at its beginning, and the event that says so.
+    pub(super) fn begun(&self, spec: RunSpec) -> Result<(Run, Recorded), StoreError> {
+        let recorded = Recorded {
+            seq: 1,
+            id: random_u64(&*self.0.parts.random),
+            at: spec.created_at,
+            event: Event::Queued { spec: Box::new(spec) },
+        };
+        let run = machine::begin(&recorded).map_err(|error| StoreError::Corrupt {
+            path: String::new(),
+            detail: error.to_string(),
+        })?;
+        Ok((run, recorded))
     }
 
     fn admission(&self, request: &SpawnRequest) -> Admission {
@@ -166,16 +184,10 @@ impl Controller {
 }
 
 /// What makes a repeated request harmless. One owner's keys are none of another's business.
-fn idempotency(
-    request: &SpawnRequest,
-    spec: &RunSpec,
-    now: crate::time::Timestamp,
-) -> Option<Idempotency> {
+fn idempotency(request: &SpawnRequest, spec: &RunSpec, now: Timestamp) -> Option<Idempotency> {
     let given = request.idempotency_key.as_deref().map(str::trim).filter(|key| !key.is_empty());
     let owner = &spec.owner_user_id;
-    let since = request
-        .reuse_within
-        .map(|within| crate::time::Timestamp(now.0.saturating_sub(crate::time::millis(within))));
+    let since = request.reuse_within.map(|within| Timestamp(now.0.saturating_sub(millis(within))));
     let (key, fingerprint) = match (given, since) {
         (Some(key), _) => (format!("{owner}\n{key}"), fingerprint(request)),
         (None, Some(_)) => {

@@ -134,7 +134,7 @@ impl Journal {
     }
 
     /// Records what has to be recorded, like [`Self::end`].
-    pub(super) async fn persist(
+    pub(crate) async fn persist(
         &mut self,
         mut decide: impl FnMut(&Run) -> Vec<Event> + Send,
         closing: &CancellationToken,

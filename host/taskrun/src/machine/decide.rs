@@ -1,5 +1,7 @@
 //! What to record, given how a run stands. Nothing here touches anything.
 
+mod entry;
+
 use std::time::Duration;
 
 use crate::event::Event;
@@ -9,6 +11,8 @@ use crate::ports::planner::{PlannerError, TerminationReason};
 use crate::run::{EndStatus, Ending, Hold, Lifecycle, Run};
 use crate::status::{Status, StopReason};
 use crate::time::Timestamp;
+
+pub use entry::{acknowledge, said, settle, take};
 
 /// A run fails after so many hosts in a row died with it, without a plan step decided between:
 /// one that kills its host must not kill them all.
@@ -25,7 +29,7 @@ const CRASH_PAUSE: (Duration, Duration) = (Duration::from_millis(500), Duration:
 pub fn claim(run: &Run, host: &HostId, now: Timestamp) -> Option<Event> {
     let epoch = run.state.epoch + 1;
     match (&run.state.lifecycle, &run.state.hold) {
-        (_, Hold::Host { .. } | Hold::Nobody) | (Lifecycle::Ended { .. }, _) => None,
+        (_, Hold::Host { .. } | Hold::Nobody | Hold::Beat) | (Lifecycle::Ended { .. }, _) => None,
         (Lifecycle::Queued, _) => {
             let default = || format!("taskrun:{}:{}000000", run.spec.id, now.0);
             Some(Event::Started {
@@ -33,6 +37,7 @@ pub fn claim(run: &Run, host: &HostId, now: Timestamp) -> Option<Event> {
                 epoch,
                 child_session_id: run.spec.child_session_id.clone().unwrap_or_else(default),
                 request_id: run.spec.request_id.clone().unwrap_or_else(default),
+                batch: None,
             })
         }
         (
@@ -56,7 +61,7 @@ pub fn cancel(run: &Run, by: StopReason, reason: Option<String>) -> Vec<Event> {
         Lifecycle::Queued | Lifecycle::Running { .. } | Lifecycle::Blocked { .. } => {
             match run.state.hold {
                 Hold::Host { .. } => vec![requested],
-                Hold::Nobody | Hold::Wanted { .. } | Hold::Runs { .. } => {
+                Hold::Nobody | Hold::Beat | Hold::Wanted { .. } | Hold::Runs { .. } => {
                     ended(run, vec![requested], Ending::canceled(by))
                 }
             }

@@ -1,8 +1,8 @@
 //! Where an event leads to: status and hold, every pair of place and event written out.
 
 use crate::event::{Event, Recorded};
-use crate::ids::HostId;
-use crate::run::{Ending, Execution, Hold, Lane, Lifecycle, Wait};
+use crate::ids::{HostId, RunId};
+use crate::run::{Ending, Execution, Hold, Lane, Lifecycle, Wait, WaitMode};
 use crate::status::{BlockedOn, StopReason};
 use crate::time::Timestamp;
 
@@ -17,6 +17,7 @@ enum Meaning<'a> {
         host: &'a HostId,
         session: &'a str,
         request: &'a str,
+        batch: Option<&'a RunId>,
     },
     Resumed {
         host: &'a HostId,
@@ -65,9 +66,12 @@ fn meaning(event: &Event) -> Meaning<'_> {
             Meaning::Effect
         }
         Event::Queued { .. } => Meaning::Queued,
-        Event::Started { host, child_session_id, request_id, .. } => {
-            Meaning::Started { host, session: child_session_id, request: request_id }
-        }
+        Event::Started { host, child_session_id, request_id, batch, .. } => Meaning::Started {
+            host,
+            session: child_session_id,
+            request: request_id,
+            batch: batch.as_ref(),
+        },
         Event::Resumed { host, .. } => Meaning::Resumed { host },
         Event::Lost { not_before, .. } => Meaning::Lost { not_before: *not_before },
         Event::Blocked { on, wait, .. } => Meaning::Blocked { on: *on, wait },
@@ -90,7 +94,7 @@ pub(super) type Place = (Lifecycle, Hold);
 pub(super) fn step((lifecycle, hold): Place, open: bool, recorded: &Recorded) -> Option<Place> {
     let (meaning, at) = (meaning(&recorded.event), recorded.at);
     match lifecycle {
-        Lifecycle::Queued => from_queued(&meaning, at),
+        Lifecycle::Queued => from_queued(&hold, &meaning, at),
         Lifecycle::Running { execution } => from_running(execution, hold, &meaning),
         Lifecycle::Blocked { execution, on } => from_blocked((execution, on), hold, open, &meaning),
         Lifecycle::Canceling { execution, by, reason } => {
@@ -116,16 +120,29 @@ fn moved_to(execution: Execution, host: &HostId) -> Execution {
     Execution { host: host.clone(), ..execution }
 }
 
-fn from_queued(meaning: &Meaning<'_>, at: Timestamp) -> Option<Place> {
+/// Nobody until the batch run has ended that works on an entry; then whoever has a slot ends it.
+fn after_batch(batch: &RunId) -> Hold {
+    Hold::Runs { runs: vec![batch.clone()], mode: WaitMode::All, until: None }
+}
+
+fn from_queued(hold: &Hold, meaning: &Meaning<'_>, at: Timestamp) -> Option<Place> {
     match meaning {
-        Meaning::Started { host, session, request } => {
+        Meaning::Started { host, session, request, batch } => {
+            let hold = match (hold, batch) {
+                (Hold::Wanted { .. }, None) => held_by(host),
+                (Hold::Beat, Some(batch)) => after_batch(batch),
+                (Hold::Wanted { .. }, Some(_))
+                | (Hold::Beat, None)
+                | (Hold::Nobody | Hold::Runs { .. } | Hold::Host { .. }, _) => return None,
+            };
             let execution = Execution {
                 host: (*host).clone(),
                 child_session_id: (*session).to_owned(),
                 request_id: (*request).to_owned(),
                 started_at: at,
+                batch: batch.cloned(),
             };
-            Some((Lifecycle::Running { execution }, held_by(host)))
+            Some((Lifecycle::Running { execution }, hold))
         }
         Meaning::CancelRequested { by, reason } => {
             let reason = reason.map(str::to_owned);
@@ -147,8 +164,11 @@ fn from_queued(meaning: &Meaning<'_>, at: Timestamp) -> Option<Place> {
 
 fn from_running(execution: Execution, hold: Hold, meaning: &Meaning<'_>) -> Option<Place> {
     let held = hold.host().is_some();
+    // Its batch run does the work of an entry, and says so without holding it.
+    let worked_on = held || execution.batch.is_some();
     match meaning {
-        Meaning::Work | Meaning::Effect if held => Some((Lifecycle::Running { execution }, hold)),
+        Meaning::Work if worked_on => Some((Lifecycle::Running { execution }, hold)),
+        Meaning::Effect if held => Some((Lifecycle::Running { execution }, hold)),
         Meaning::Answered => Some((Lifecycle::Running { execution }, hold)),
         Meaning::Blocked { on, wait } if held => {
             let hold = match wait {

@@ -2,6 +2,7 @@
 
 mod decisions;
 mod endings;
+mod entries;
 mod events;
 mod folds;
 mod places;
@@ -13,7 +14,7 @@ use crate::event::{Event, Recorded};
 use crate::ids::{HostId, RunId};
 use crate::message::Labels;
 use crate::ports::planner::AwaitItem;
-use crate::run::{Ending, Run, RunSpec, Wait, WaitMode};
+use crate::run::{Ending, Run, RunClass, RunSpec, Wait, WaitMode};
 use crate::status::{BlockedOn, StopReason};
 use crate::time::Timestamp;
 use crate::wait::{Answer, Item};
@@ -50,6 +51,8 @@ pub(crate) fn spec() -> RunSpec {
         finalizer: false,
         serial: false,
         seed: String::new(),
+        class: RunClass::Task,
+        entries: Vec::new(),
         created_at: Timestamp(1),
     }
 }
@@ -60,6 +63,7 @@ pub(crate) fn started() -> Event {
         epoch: 1,
         child_session_id: "cs".into(),
         request_id: "r".into(),
+        batch: None,
     }
 }
 

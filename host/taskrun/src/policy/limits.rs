@@ -68,6 +68,13 @@ pub const EVENTS_DEFAULT: u32 = 10_000;
 /// Most events of one call: each is a row that every watcher of the run gets.
 pub const EVENTS_MAX: u32 = 100_000;
 
+/// Shortest time from one tick of a heartbeat to the next: each looks into the store.
+pub const HEARTBEAT_INTERVAL_MIN: Duration = Duration::from_secs(1);
+/// Longest one, a week: whoever waits longer for an entry has forgotten it.
+pub const HEARTBEAT_INTERVAL_MAX: Duration = Duration::from_secs(7 * 24 * 3_600);
+/// Most bytes of a heartbeat's prompt: beside it there is room for entries in a task.
+pub const HEARTBEAT_PROMPT_BYTES_MAX: usize = 16 << 10;
+
 /// Turns of a run unless the policy says otherwise.
 pub const TURNS_DEFAULT: u32 = 20;
 /// Most turns of a run: its conversation, which grows with each, is sent to the model each time.

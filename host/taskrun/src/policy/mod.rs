@@ -23,6 +23,7 @@
 //! limits    = { memory = "64MiB", call = "10s", tool_calls = 40 }
 //! budget    = { turns = 20, tokens = 200_000, wall = "20m" }
 //! retry     = { attempts = 3, pause = "1s" }
+//! heartbeat = { interval = "60s" }                     # works on entries, in batches
 //!
 //! [agent.lead]
 //! component = "components/lead.wasm"
@@ -55,7 +56,7 @@ use std::fmt;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use crate::agents::{Interrupted, Retry};
+use crate::agents::{Heartbeat, Interrupted, Retry};
 
 pub use chain::{AgentRules, CallRules, Chain, Denied};
 pub use error::{PolicyError, PolicyErrorKind, PolicyErrors, PolicyLoadError};
@@ -180,6 +181,9 @@ pub struct AgentPolicy {
     /// How a plan step that failed in a way that may pass is tried again. At most
     /// [`RETRY_ATTEMPTS_MAX`] attempts, the first pause at most [`RETRY_PAUSE_MAX`].
     pub retry: Retry,
+    /// When it works on the entries that wait for it, every [`HEARTBEAT_INTERVAL_MIN`] to
+    /// [`HEARTBEAT_INTERVAL_MAX`]. Default never; a file may say so with an interval of zero.
+    pub heartbeat: Option<Heartbeat>,
     /// Of its table's header.
     pub location: Location,
 }

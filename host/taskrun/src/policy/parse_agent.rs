@@ -8,12 +8,12 @@ use super::files::{FileUse, NamedFile};
 use super::grants::Grants;
 use super::limits::TOOL_CALLS_DEFAULT;
 use super::parse::{Reading, is_path, report_bad_value, resolve};
-use super::parse_limits::{AGENT_LIMIT_KEYS, read_budget, read_limits, read_retry};
+use super::parse_limits::{AGENT_LIMIT_KEYS, read_budget, read_heartbeat, read_limits, read_retry};
 use super::read::{Section, Text, is_function_name};
 use super::rule::{Capability, ModelSelector, Rule, Selector, Verdict, parse_rule};
 use super::{AgentPolicy, DESCRIPTION_BYTES_MAX, MEMBERS_MAX, RULES_MAX, ToolSelector};
 
-const AGENT_KEYS: [&str; 12] = [
+const AGENT_KEYS: [&str; 13] = [
     "component",
     "description",
     "tools",
@@ -26,6 +26,7 @@ const AGENT_KEYS: [&str; 12] = [
     "budget",
     "durable",
     "retry",
+    "heartbeat",
 ];
 
 impl Reading<'_> {
@@ -39,6 +40,7 @@ impl Reading<'_> {
         let budget = read_budget(section);
         let durable = section.flag("durable").unwrap_or(true);
         let retry = read_retry(section);
+        let heartbeat = read_heartbeat(section);
         let workspace = self.agent_workspace(section);
         let component =
             self.file(section, "component", "components/agent.wasm", FileUse::Component)?;
@@ -57,6 +59,7 @@ impl Reading<'_> {
             budget,
             durable,
             retry,
+            heartbeat,
         })
     }
 

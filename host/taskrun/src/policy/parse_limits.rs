@@ -1,17 +1,18 @@
-//! From `limits`, `budget` and `retry` to what a call and a run may use.
+//! From `limits`, `budget`, `retry` and `heartbeat` to what a call and a run may use, and when.
 
 use std::time::Duration;
 
 use super::error::{PolicyErrorKind, shown, suggest};
 use super::limits::{self, Budget, LimitSettings};
 use super::limits::{CALL_MAX, EVENTS_MAX, GRACE_MAX, HOST_CALL_BYTES_MAX, HOST_CALLS_MAX};
+use super::limits::{HEARTBEAT_INTERVAL_MAX, HEARTBEAT_INTERVAL_MIN, HEARTBEAT_PROMPT_BYTES_MAX};
 use super::limits::{
     LOG_BYTES_MAX, MEMORY_BYTES_MAX, MEMORY_BYTES_MIN, RESULT_BYTES_MAX, STEP_MAX,
 };
 use super::limits::{RETRY_ATTEMPTS_MAX, RETRY_PAUSE_MAX, RETRY_SKIPS_MAX};
 use super::limits::{TABLE_ELEMENTS_MAX, TOOL_CALLS_MAX};
 use super::read::Section;
-use crate::agents::{Retry, SKIPS_DEFAULT, Then};
+use crate::agents::{Heartbeat, Retry, SKIPS_DEFAULT, Then};
 
 /// The last three are for agents only.
 pub(super) const AGENT_LIMIT_KEYS: [&str; 12] = [
@@ -101,4 +102,34 @@ fn read_then(table: &Section<'_, '_>) -> Then {
         table.report(span, kind, "write `then = \"skip\"` beside it, or remove it");
     }
     then
+}
+
+/// An interval of zero is none; so is one that is missing or cannot be read, which is reported.
+pub(super) fn read_heartbeat(section: &Section<'_, '_>) -> Option<Heartbeat> {
+    let table = section.section("heartbeat")?;
+    table.expect_keys(&["interval", "prompt"]);
+    let prompt = read_prompt(&table);
+    table.required_string("interval", "60s")?;
+    let interval = table.duration("interval", Duration::ZERO..=HEARTBEAT_INTERVAL_MAX)?;
+    if interval.is_zero() {
+        return None;
+    }
+    // Reports one that is too short; zero was no mistake.
+    let interval = table.duration("interval", HEARTBEAT_INTERVAL_MIN..=HEARTBEAT_INTERVAL_MAX)?;
+    Some(Heartbeat { interval, prompt })
+}
+
+fn read_prompt(table: &Section<'_, '_>) -> Option<String> {
+    let text = table.string("prompt")?;
+    if text.value.len() > HEARTBEAT_PROMPT_BYTES_MAX {
+        let kind = PolicyErrorKind::OutOfRange {
+            key: "prompt".to_owned(),
+            value: format!("{} bytes long", text.value.len()),
+        };
+        let help = format!("write at most {HEARTBEAT_PROMPT_BYTES_MAX} bytes");
+        table.report(text.span, kind, help);
+        return None;
+    }
+    let trimmed = text.value.trim();
+    (!trimmed.is_empty()).then(|| trimmed.to_owned())
 }

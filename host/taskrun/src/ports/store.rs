@@ -40,6 +40,29 @@ pub trait Store: Send + Sync {
     /// [`StoreError`]; the run may then exist only after [`StoreError::Unknown`].
     async fn create(&self, run: NewRun) -> Result<Created, StoreError>;
 
+    /// Keeps a batch run and adds to the journals of the entries that it takes, all or nothing.
+    ///
+    /// The key of the batch names its beat, and the fingerprint the tick. A key stands for the
+    /// last batch of its beat, for as long as that is kept.
+    ///
+    /// # Errors
+    /// [`StoreError`]; all of it may then be kept only after [`StoreError::Unknown`].
+    async fn batch(&self, batch: NewBatch) -> Result<Batched, StoreError>;
+
+    /// Entries that wait for the heartbeat of an agent under a policy
+    /// ([`crate::run::Hold::Beat`]), those of one tenant, owner, session and application together:
+    /// of each such group at most `limit`, the highest priority first, then in the order of
+    /// acceptance.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn entries(
+        &self,
+        policy_digest: &str,
+        agent_name: &str,
+        limit: usize,
+    ) -> Result<Vec<Vec<RunId>>, StoreError>;
+
     /// Adds events to a journal and replaces the record, in one step, if the journal still ends
     /// at `expected_head` and the run's epoch is still `epoch`.
     ///
@@ -98,7 +121,8 @@ pub trait Store: Send + Sync {
     async fn work(&self);
 
     /// Removes runs that ended before a time, oldest first, with everything that belongs to them:
-    /// journals, labels, idempotency keys. A run under which another one is still open stays.
+    /// journals, labels, idempotency keys. A run under which another one is still open stays, and
+    /// a batch one of whose entries is.
     /// One call is one transaction.
     ///
     /// # Errors
@@ -160,8 +184,9 @@ pub trait Hosts: Send + Sync {
     /// [`StoreError`].
     async fn register(&self, host: Host) -> Result<(), StoreError>;
 
-    /// Takes a host out of the list, if no wanted run waits for its policy and it holds none;
-    /// says whether it is out. So work that was queued while the host lived is never left lying.
+    /// Takes a host out of the list, if it holds no run and none under its policy is wanted or
+    /// waits for a heartbeat; says whether it is out. So work that was queued while the host lived
+    /// is never left lying.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -230,6 +255,29 @@ pub struct NewRun {
     pub idempotency: Option<Idempotency>,
     /// What has to hold for it to be kept; checked in the same transaction.
     pub admission: Admission,
+}
+
+/// A batch run to be kept, and the entries that it takes.
+#[derive(Clone, Debug)]
+pub struct NewBatch {
+    /// The run. It has a key; no bound holds for it, nor does the end of its session, as its
+    /// entries were accepted before.
+    pub run: NewRun,
+    /// What is added to the journals of the entries: that the batch took them.
+    pub entries: Vec<Append>,
+}
+
+/// What became of a batch. Nothing is kept unless it is [`Batched::New`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Batched {
+    /// It is kept and has its entries.
+    New,
+    /// The last batch of the beat has not ended.
+    Open(RunId),
+    /// The tick made this batch, which has ended.
+    Repeated(RunId),
+    /// One of the entries is not as the batch believes, or the id of the run is taken. Look again.
+    Moved,
 }
 
 /// Bounds on what is accepted.

@@ -12,6 +12,9 @@ use crate::time::Timestamp;
 pub enum Hold {
     /// Nobody: it waits for an answer, or has ended.
     Nobody,
+    /// Nobody, until the heartbeat of its agent takes it into a batch: an entry
+    /// ([`super::RunClass::Heartbeat`]) that waits.
+    Beat,
     /// Any host with a free slot may take it.
     Wanted {
         /// Before whom.
@@ -19,7 +22,8 @@ pub enum Hold {
         /// Not before this; zero for at once.
         not_before: Timestamp,
     },
-    /// Nobody until other runs have ended; the store makes it wanted then.
+    /// Nobody until other runs have ended; the store makes it wanted then. So an entry waits for
+    /// the batch that works on it.
     Runs {
         /// The runs.
         runs: Vec<RunId>,
@@ -44,7 +48,7 @@ impl Hold {
     pub fn host(&self) -> Option<&HostId> {
         match self {
             Self::Host { host } => Some(host),
-            Self::Nobody | Self::Wanted { .. } | Self::Runs { .. } => None,
+            Self::Nobody | Self::Beat | Self::Wanted { .. } | Self::Runs { .. } => None,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Await, EndStatus, Ending, Lifecycle, Run, RunState, SUMMARY_CHARS_MAX};
+use super::{Await, EndStatus, Ending, Lifecycle, Run, RunClass, RunState, SUMMARY_CHARS_MAX};
 use crate::event::Seq;
 use crate::ids::RunId;
 use crate::message::Labels;
@@ -100,6 +100,15 @@ pub struct RunView {
     pub root_run_id: RunId,
     /// Runs above it.
     pub depth: u32,
+    /// By whom it is begun; absent for a run that the first host with a free slot begins.
+    #[serde(skip_serializing_if = "RunClass::is_task")]
+    pub class: RunClass,
+    /// The batch run that works on it, or worked on it last, if it is an entry of a heartbeat.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub batch_run_id: Option<RunId>,
+    /// The entries that it works on, if it is the batch run of a heartbeat.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub entries: Vec<RunId>,
     /// Position of its last event; grows with every change.
     pub revision: Seq,
     /// When it was accepted.
@@ -177,6 +186,9 @@ impl From<&Run> for RunView {
             attached: spec.attached,
             root_run_id: spec.root_run_id.clone(),
             depth: spec.depth,
+            class: spec.class,
+            batch_run_id: execution.and_then(|e| e.batch.clone()),
+            entries: spec.entries.clone(),
             revision: state.head,
             created_at: spec.created_at,
             updated_at: state.updated_at,

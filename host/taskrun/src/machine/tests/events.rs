@@ -28,7 +28,7 @@ const ALLOWED: [(Status, Status); 11] = [
 ];
 
 /// One event of every kind, as it would be the next under `epoch`.
-fn every_event(epoch: u64) -> Vec<Event> {
+pub(super) fn every_event(epoch: u64) -> Vec<Event> {
     let id = || "c".to_owned();
     let error = ToolError::coded("x", "y");
     let outcome = ToolOutcome::Failure(ToolFailure { error, retry_hint: None });
@@ -37,7 +37,7 @@ fn every_event(epoch: u64) -> Vec<Event> {
     let text = || "x".to_owned();
     vec![
         Event::Queued { spec: Box::new(spec()) },
-        Event::Started { host: HostId::new("h"), epoch, child_session_id, request_id },
+        Event::Started { host: HostId::new("h"), epoch, child_session_id, request_id, batch: None },
         resumed(epoch),
         lost(epoch),
         Event::AssistantChunk { text: text() },

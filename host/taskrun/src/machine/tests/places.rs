@@ -39,6 +39,7 @@ const EFFECTS: [&str; 3] = ["tool_call_scheduled", "tool_call_repeated", "asked"
 pub(super) fn word(hold: &Hold) -> String {
     match hold {
         Hold::Nobody => "nobody".to_owned(),
+        Hold::Beat => "the heartbeat".to_owned(),
         Hold::Wanted { lane, not_before } => format!("{lane:?} from {}", not_before.0),
         Hold::Runs { runs, .. } => format!("after {} runs", runs.len()),
         Hold::Host { host } => format!("host {host}"),

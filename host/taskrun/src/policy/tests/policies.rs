@@ -4,9 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::super::{Budget, LimitSettings, Limits, Policy, Provider};
+use super::super::{Budget, HEARTBEAT_PROMPT_BYTES_MAX, LimitSettings, Limits, Policy, Provider};
 use super::{agent, parse, with_agent};
-use crate::agents::{Interrupted, Retry, SKIPS_DEFAULT, Then};
+use crate::agents::{Heartbeat, Interrupted, Retry, SKIPS_DEFAULT, Then};
 
 /// The example of the design, without what this version refuses.
 const EXAMPLE: &str = r#"
@@ -97,6 +97,7 @@ fn what_is_not_stated_has_its_default() {
     assert_eq!(agent.retry, Retry::default());
     assert_eq!((agent.description, agent.model, agent.tools), (None, None, vec![]));
     assert!(agent.members.is_empty());
+    assert_eq!(agent.heartbeat, None);
     assert!(agent.grants.rules().is_empty());
     let policy = parse("").unwrap();
     assert!(policy.agents.is_empty() && policy.tools.is_empty() && policy.models.is_empty());
@@ -120,6 +121,27 @@ fn an_agent_delegates_to_nobody_unless_its_policy_names_who() {
     assert_eq!(members("members = [\"workspace\", \"coder\"]"), ["workspace", "coder"]);
     assert_eq!(members("members = [\"a\"]"), ["a"]);
     assert_eq!(members("members = [\"*\"]"), ["a", "coder", "workspace"]);
+}
+
+#[test]
+fn a_heartbeat_has_an_interval_and_perhaps_a_prompt() {
+    let seconds = |secs| Duration::from_secs(secs);
+    let of = |body: &str| agent(body).heartbeat;
+    let plain = of("heartbeat = { interval = \"60s\" }");
+    assert_eq!(plain, Some(Heartbeat { interval: seconds(60), prompt: None }));
+    let prompted = of("heartbeat = { interval = \"7d\", prompt = \" Do these: \" }");
+    let prompt = Some("Do these:".to_owned());
+    assert_eq!(prompted, Some(Heartbeat { interval: seconds(7 * 24 * 3_600), prompt }));
+    assert_eq!(of("heartbeat = { interval = \"0s\", prompt = \"never\" }"), None);
+    assert_eq!(of("heartbeat = { interval = \"1s\", prompt = \" \" }").unwrap().prompt, None);
+}
+
+#[test]
+fn a_prompt_that_leaves_no_room_for_entries_is_refused() {
+    let prompt = "p".repeat(HEARTBEAT_PROMPT_BYTES_MAX + 1);
+    let body = format!("heartbeat = {{ interval = \"60s\", prompt = \"{prompt}\" }}");
+    let errors = parse(&with_agent(&body)).expect_err("too long").to_string();
+    assert!(errors.contains("`prompt` is 16385 bytes long"), "{errors}");
 }
 
 #[test]

@@ -1,0 +1,75 @@
+//! Entries that wait for a heartbeat.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use taskrun::ids::RunId;
+use taskrun::run::{Run, RunSpec};
+
+/// The waiting entries of all policies.
+#[derive(Default)]
+pub(super) struct Entries {
+    by_policy: HashMap<String, HashMap<String, Groups>>,
+}
+
+/// The entries of one agent.
+type Groups = BTreeMap<Group, BTreeSet<Place>>;
+/// Tenant, owner, session and application.
+type Group = (String, String, String, Option<String>);
+/// Priority, order of acceptance, and which: the smaller one comes first.
+type Place = (Reverse<i32>, u64, RunId);
+
+fn group_of(spec: &RunSpec) -> Group {
+    let app = spec.parent_app_name.clone();
+    (spec.tenant.clone(), spec.owner_user_id.clone(), spec.parent_session_id.clone(), app)
+}
+
+fn place_of(spec: &RunSpec, number: u64) -> Place {
+    (Reverse(spec.priority), number, spec.id.clone())
+}
+
+impl Entries {
+    /// Takes note of an entry that waits.
+    pub(super) fn add(&mut self, run: &Run, number: u64) {
+        let spec = &run.spec;
+        let agents = self.by_policy.entry(spec.policy_digest.clone()).or_default();
+        let groups = agents.entry(spec.agent_name.clone()).or_default();
+        groups.entry(group_of(spec)).or_default().insert(place_of(spec, number));
+    }
+
+    /// Forgets an entry that waited.
+    pub(super) fn remove(&mut self, run: &Run, number: u64) {
+        let spec = &run.spec;
+        let Some(agents) = self.by_policy.get_mut(&spec.policy_digest) else { return };
+        let Some(groups) = agents.get_mut(&spec.agent_name) else { return };
+        let group = group_of(spec);
+        let Some(places) = groups.get_mut(&group) else { return };
+        places.remove(&place_of(spec, number));
+        if places.is_empty() {
+            groups.remove(&group);
+        }
+        if groups.is_empty() {
+            agents.remove(&spec.agent_name);
+        }
+        if agents.is_empty() {
+            self.by_policy.remove(&spec.policy_digest);
+        }
+    }
+
+    /// Whether an entry waits under a policy.
+    pub(super) fn is_awaited(&self, policy: &str) -> bool {
+        self.by_policy.contains_key(policy)
+    }
+
+    /// The first entries of each group of an agent.
+    pub(super) fn waiting(&self, policy: &str, agent: &str, limit: usize) -> Vec<Vec<RunId>> {
+        if limit == 0 {
+            return Vec::new();
+        }
+        let groups = self.by_policy.get(policy).and_then(|agents| agents.get(agent));
+        let first = |places: &BTreeSet<Place>| {
+            places.iter().take(limit).map(|(_, _, id)| id.clone()).collect()
+        };
+        groups.into_iter().flat_map(|groups| groups.values()).map(first).collect()
+    }
+}

@@ -1,0 +1,319 @@
+//! Heartbeats: entries that wait are taken into batch runs, and end with them.
+//!
+//! The store keeps a batch and what it takes in one step, one open batch at a time of each beat
+//! and one of each tick. So any number of hosts may tick, and may die on any line here.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::Controller;
+use crate::agents::{Agent, Heartbeat};
+use crate::batch;
+use crate::driver::Halt;
+use crate::error::{ControllerError, NotAnEntry};
+use crate::event::Recorded;
+use crate::ids::RunId;
+use crate::list::Scope;
+use crate::machine::{self, decide};
+use crate::ports::store::{Admission, Append, Batched, NewBatch, NewRun, StoreError};
+use crate::run::{Hold, Run};
+use crate::spawn::SpawnRequest;
+use crate::status::{Status, StopReason};
+use crate::time::{Timestamp, millis, random_u64};
+
+/// How often entries are looked at again that somebody changed in the same moment. After that they
+/// wait for the next tick.
+const LOOKS_MAX: u32 = 8;
+/// Pause before an entry is taken up again whose batch cannot be read.
+const SETTLE_RETRY: Duration = Duration::from_secs(1);
+
+impl Controller {
+    /// Lets the heart of an agent beat once, at whatever time: makes a batch run of the entries
+    /// that wait for it, of each owner, session and application one, unless the last one there has
+    /// not ended. Gives the batches that were made. Entries beyond
+    /// [`super::Settings::tree_slots`] wait for the next beat.
+    ///
+    /// # Errors
+    /// [`ControllerError::NotStarted`], [`ControllerError::Closed`], [`ControllerError::Invalid`]
+    /// if there is no such agent or it has no heartbeat, [`ControllerError::Storage`]; batches may
+    /// have been made then.
+    pub async fn beat(&self, agent: &str) -> Result<Vec<Run>, ControllerError> {
+        if !self.0.started.load(Ordering::Acquire) {
+            return Err(ControllerError::NotStarted);
+        }
+        if self.0.closing.is_cancelled() {
+            return Err(ControllerError::Closed);
+        }
+        let invalid = |what: &str| {
+            let reason = format!("agent {agent:?} {what}");
+            ControllerError::Invalid { field: "agent_name", reason }
+        };
+        let known = self.0.parts.agents.by_name.get(agent);
+        let known = known.ok_or_else(|| invalid("is unknown"))?;
+        let heartbeat = known.heartbeat.as_ref().ok_or_else(|| invalid("has no heartbeat"))?;
+        // No tick of the clock has such a name.
+        let tick = format!("by hand {:016x}", random_u64(&*self.0.parts.random));
+        self.tick(known, heartbeat, &tick).await
+    }
+
+    /// Begins to tick for each agent that has a heartbeat.
+    pub(super) fn begin_beating(&self) {
+        for agent in self.0.parts.agents.by_name.values() {
+            if let Some(heartbeat) = &agent.heartbeat {
+                let (controller, agent) = (self.clone(), Arc::clone(agent));
+                self.0.tasks.spawn(controller.beat_loop(agent, heartbeat.clone()));
+            }
+        }
+    }
+
+    async fn beat_loop(self, agent: Arc<Agent>, heartbeat: Heartbeat) {
+        let inner = Arc::clone(&self.0);
+        let interval = millis(heartbeat.interval).max(1);
+        loop {
+            let now = inner.parts.clock.now().0;
+            // The number of a tick is the same for every host.
+            let next = now / interval + 1;
+            let pause = Duration::from_millis((next * interval).saturating_sub(now));
+            tokio::select! {
+                biased;
+                () = inner.closing.cancelled() => return,
+                () = inner.parts.clock.sleep(pause) => {}
+            }
+            // Later, if the machine stood still meanwhile; never earlier, whatever its clock does.
+            let tick = next.max(inner.parts.clock.now().0 / interval);
+            match self.tick(&agent, &heartbeat, &tick.to_string()).await {
+                Ok(made) => {
+                    for batch in made {
+                        tracing::info!(agent = agent.name, run = %batch.id(), "heartbeat");
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(agent = agent.name, %error, "a heartbeat was missed");
+                }
+            }
+        }
+    }
+
+    async fn tick(
+        &self,
+        agent: &Agent,
+        heartbeat: &Heartbeat,
+        tick: &str,
+    ) -> Result<Vec<Run>, ControllerError> {
+        let parts = &self.0.parts;
+        let policy = &parts.agents.policy_digest;
+        let groups = parts.store.entries(policy, &agent.name, self.entries_max()).await?;
+        let mut made = Vec::new();
+        for group in groups {
+            made.extend(self.batch_of(heartbeat, &group, tick).await?);
+        }
+        Ok(made)
+    }
+
+    /// Most entries of a batch.
+    fn entries_max(&self) -> usize {
+        usize::try_from(self.0.parts.settings.tree_slots).unwrap_or(usize::MAX)
+    }
+
+    /// Makes the batch of one group, if there is still an entry and the beat is free.
+    async fn batch_of(
+        &self,
+        heartbeat: &Heartbeat,
+        group: &[RunId],
+        tick: &str,
+    ) -> Result<Option<Run>, ControllerError> {
+        for _ in 0..LOOKS_MAX {
+            let waiting = self.waiting(group).await?;
+            let (entries, task) = batch::fill(heartbeat, waiting, self.entries_max());
+            let Some(new) = self.new_batch(&entries, task, tick)? else { return Ok(None) };
+            let run = new.run.run.clone();
+            match self.0.parts.store.batch(new).await? {
+                Batched::New => return Ok(Some(run)),
+                Batched::Open(_) | Batched::Repeated(_) => return Ok(None),
+                Batched::Moved => {}
+            }
+        }
+        Ok(None)
+    }
+
+    /// Those of the entries that still wait. One that cannot be read keeps no other one waiting.
+    async fn waiting(&self, ids: &[RunId]) -> Result<Vec<Run>, ControllerError> {
+        let mut waiting = Vec::with_capacity(ids.len());
+        for id in ids {
+            match self.0.parts.store.get(id).await {
+                Ok(found) => waiting.extend(found.filter(|run| run.state.hold == Hold::Beat)),
+                Err(error @ StoreError::Corrupt { .. }) => {
+                    tracing::error!(run = %id, %error, "an entry is left out");
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(waiting)
+    }
+
+    /// A batch run in the name of those who made the entries; `None` without any.
+    fn new_batch(
+        &self,
+        entries: &[Run],
+        task: String,
+        tick: &str,
+    ) -> Result<Option<NewBatch>, ControllerError> {
+        let Some(first) = entries.first().map(|entry| &entry.spec) else { return Ok(None) };
+        let now = self.0.parts.clock.now();
+        let (name, value) = batch::LABEL;
+        let request = SpawnRequest {
+            owner_user_id: first.owner_user_id.clone(),
+            parent_session_id: first.parent_session_id.clone(),
+            parent_app_name: first.parent_app_name.clone(),
+            app_name: first.app_name.clone(),
+            agent_name: first.agent_name.clone(),
+            task,
+            priority: first.priority,
+            labels: [(name.to_owned(), value.to_owned())].into(),
+            ..SpawnRequest::default()
+        };
+        let mut spec = self.accept(&Scope::tenant(&first.tenant), &request, now)?;
+        spec.entries = entries.iter().map(|entry| entry.id().clone()).collect();
+        let (run, queued) = self.begun(spec)?;
+        let taken = entries.iter().filter_map(|entry| self.take(entry, run.id(), now));
+        Ok(Some(NewBatch {
+            entries: taken.collect::<Result<_, _>>()?,
+            run: NewRun {
+                run,
+                events: vec![queued],
+                idempotency: Some(batch::beat_of(first, tick)),
+                admission: Admission::UNBOUNDED,
+            },
+        }))
+    }
+
+    fn take(
+        &self,
+        entry: &Run,
+        batch: &RunId,
+        now: Timestamp,
+    ) -> Option<Result<Append, StoreError>> {
+        let event = decide::take(entry, batch, &self.0.host, now)?;
+        let id = random_u64(&*self.0.parts.random);
+        let recorded = Recorded { seq: entry.state.head + 1, id, at: now, event };
+        let append = |state| Append {
+            run: Run { spec: Arc::clone(&entry.spec), state },
+            epoch: entry.state.epoch,
+            expected_head: entry.state.head,
+            events: [recorded.clone()].into(),
+        };
+        let applied = machine::apply(entry.state.clone(), &recorded).map(append);
+        Some(applied.map_err(|error| StoreError::Corrupt {
+            path: entry.id().to_string(),
+            detail: error.to_string(),
+        }))
+    }
+
+    /// Ends an entry that this host took up as its batch had ended; gives what is left to do of
+    /// it, which is its finalizer.
+    pub(super) async fn settle_entry(&self, entry: Run, batch: &RunId) -> Option<Run> {
+        let parts = &self.0.parts;
+        let mut journal = self.journal(entry);
+        match parts.store.get(batch).await {
+            Ok(batch) => {
+                let decide = |run: &Run| decide::settle(run, batch.as_ref());
+                journal.persist(decide, &self.0.closing).await;
+            }
+            Err(error) => {
+                tracing::warn!(run = %journal.run().id(), %error, "its batch cannot be read");
+            }
+        }
+        match journal.run().status() {
+            Status::Finalizing => return Some(journal.run().clone()),
+            // It has not ended yet as far as can be told: looked at again later.
+            Status::Running => {
+                let later = parts.clock.now().plus(SETTLE_RETRY);
+                let decide = |run: &Run| decide::release(run, run.state.ran_ms, later);
+                journal.persist(decide, &self.0.closing).await;
+            }
+            Status::Queued
+            | Status::Blocked
+            | Status::Canceling
+            | Status::Completed
+            | Status::Failed
+            | Status::Canceled => {}
+        }
+        None
+    }
+
+    /// Says that a batch run is done with one of its entries, and with what result: the entry is
+    /// completed, and the batch goes on. Said again with the same result it changes nothing.
+    ///
+    /// # Errors
+    /// [`ControllerError::Invalid`] for a result that is empty or has more than
+    /// [`batch::ENTRY_RESULT_BYTES_MAX`] bytes, [`ControllerError::NotFound`] for batch and entry,
+    /// also outside the scope, [`ControllerError::NotAnEntry`] if the batch does not work on this
+    /// entry any more, or never did; [`ControllerError::Storage`].
+    pub async fn complete_entry(
+        &self,
+        scope: &Scope,
+        batch: &str,
+        entry: &str,
+        result: &str,
+    ) -> Result<Run, ControllerError> {
+        let result = result.trim();
+        if result.is_empty() || result.len() > batch::ENTRY_RESULT_BYTES_MAX {
+            let reason = format!("a result has 1 to {} bytes", batch::ENTRY_RESULT_BYTES_MAX);
+            return Err(ControllerError::Invalid { field: "result", reason });
+        }
+        loop {
+            let batch = self.get(scope, batch).await?;
+            let run = self.get(scope, entry).await?;
+            if said_before(&run, &batch, result) {
+                return Ok(run);
+            }
+            may_acknowledge(&run, &batch)?;
+            let mut journal = self.journal(run);
+            match journal.commit(|run| decide::acknowledge(run, batch.id(), result)).await {
+                Ok(written) if !written.is_empty() => return Ok(journal.run().clone()),
+                // Somebody else ended it, or took it up to end it, in this moment.
+                Ok(_) | Err(Halt::Fenced | Halt::Lease | Halt::Cycle) => {}
+                Err(Halt::Store(error) | Halt::Read(error)) => return Err(error.into()),
+                Err(Halt::Inconsistent(detail)) => {
+                    return Err(StoreError::Corrupt { path: entry.to_owned(), detail }.into());
+                }
+            }
+        }
+    }
+}
+
+/// Whether the same was said of the entry before, as by a tool call that is repeated.
+fn said_before(entry: &Run, batch: &Run, result: &str) -> bool {
+    let is_its = entry.execution().is_some_and(|e| e.batch.as_ref() == Some(batch.id()));
+    let mut reply = crate::progress::Reply::default();
+    reply.count(&decide::said(result));
+    let is_done = entry.ending().is_some_and(|ending| ending.stop_reason == StopReason::Done);
+    is_its && is_done && entry.state.reply == reply
+}
+
+fn may_acknowledge(entry: &Run, batch: &Run) -> Result<(), ControllerError> {
+    let refused = |why| Err(ControllerError::NotAnEntry { id: entry.id().clone(), why });
+    if !batch.spec.entries.contains(entry.id()) {
+        return refused(NotAnEntry::OfThisBatch);
+    }
+    match batch.status() {
+        Status::Running | Status::Blocked => {}
+        Status::Queued => return refused(NotAnEntry::BatchNotBegun),
+        Status::Canceling
+        | Status::Finalizing
+        | Status::Completed
+        | Status::Failed
+        | Status::Canceled => return refused(NotAnEntry::BatchEnded),
+    }
+    match entry.status() {
+        Status::Running => Ok(()),
+        Status::Queued
+        | Status::Blocked
+        | Status::Canceling
+        | Status::Finalizing
+        | Status::Completed
+        | Status::Failed
+        | Status::Canceled => refused(NotAnEntry::Ended),
+    }
+}

@@ -1,0 +1,108 @@
+//! The entries of heartbeats: taken by a batch run, acknowledged by it one by one, or ended with
+//! it.
+
+use super::ended;
+use crate::event::Event;
+use crate::ids::{HostId, RunId};
+use crate::message::{Message, Role};
+use crate::run::{EndStatus, Ending, Hold, Lifecycle, Run};
+use crate::status::StopReason;
+use crate::time::Timestamp;
+
+/// What is recorded of an entry that a batch takes, made by this host; `None` if it does not wait
+/// for one.
+///
+/// The ids of session and execution default to those of a run that is claimed.
+#[must_use]
+pub fn take(entry: &Run, batch: &RunId, host: &HostId, now: Timestamp) -> Option<Event> {
+    let waits = entry.state.hold == Hold::Beat;
+    match &entry.state.lifecycle {
+        Lifecycle::Queued if waits => {
+            let default = || format!("taskrun:{}:{}000000", entry.spec.id, now.0);
+            Some(Event::Started {
+                host: host.clone(),
+                epoch: entry.state.epoch + 1,
+                child_session_id: entry.spec.child_session_id.clone().unwrap_or_else(default),
+                request_id: entry.spec.request_id.clone().unwrap_or_else(default),
+                batch: Some(batch.clone()),
+            })
+        }
+        Lifecycle::Queued
+        | Lifecycle::Running { .. }
+        | Lifecycle::Blocked { .. }
+        | Lifecycle::Canceling { .. }
+        | Lifecycle::Finalizing { .. }
+        | Lifecycle::Ended { .. } => None,
+    }
+}
+
+/// What is recorded when a batch says that one of its entries is done, and with what result; empty
+/// if it has no such entry any more.
+#[must_use]
+pub fn acknowledge(entry: &Run, batch: &RunId, result: &str) -> Vec<Event> {
+    match &entry.state.lifecycle {
+        Lifecycle::Running { execution } if execution.batch.as_ref() == Some(batch) => {
+            ended(entry, vec![said(result)], Ending::completed(StopReason::Done))
+        }
+        Lifecycle::Queued
+        | Lifecycle::Running { .. }
+        | Lifecycle::Blocked { .. }
+        | Lifecycle::Canceling { .. }
+        | Lifecycle::Finalizing { .. }
+        | Lifecycle::Ended { .. } => Vec::new(),
+    }
+}
+
+/// What is recorded of an entry whose batch has ended without a word about it: it ends alike, with
+/// the same result or the same error. `batch` is `None` where nobody knows the batch any more.
+/// Empty if the entry is not open, or its batch is.
+#[must_use]
+pub fn settle(entry: &Run, batch: Option<&Run>) -> Vec<Event> {
+    match &entry.state.lifecycle {
+        Lifecycle::Running { execution } if execution.batch.is_some() => match batch {
+            Some(batch) => match &batch.state.lifecycle {
+                Lifecycle::Ended { ending, .. } => alike(entry, batch, ending),
+                Lifecycle::Queued
+                | Lifecycle::Running { .. }
+                | Lifecycle::Blocked { .. }
+                | Lifecycle::Canceling { .. }
+                | Lifecycle::Finalizing { .. } => Vec::new(),
+            },
+            None => {
+                let error = "the batch run that worked on it was removed";
+                ended(entry, Vec::new(), Ending::failed(StopReason::AgentError, error))
+            }
+        },
+        // It was cancelled by itself, in the moment in which a host took it up to end it.
+        Lifecycle::Canceling { by, .. } => ended(entry, Vec::new(), Ending::canceled(*by)),
+        Lifecycle::Queued
+        | Lifecycle::Running { .. }
+        | Lifecycle::Blocked { .. }
+        | Lifecycle::Finalizing { .. }
+        | Lifecycle::Ended { .. } => Vec::new(),
+    }
+}
+
+fn alike(entry: &Run, batch: &Run, ending: &Ending) -> Vec<Event> {
+    match ending.status {
+        EndStatus::Completed | EndStatus::Failed => {
+            let result = batch.state.reply.result();
+            let said = result.iter().map(|result| said(result)).collect();
+            ended(entry, said, ending.clone())
+        }
+        EndStatus::Canceled => {
+            // Nobody asked for the end of the entry itself.
+            let asked = ending.stop_reason == StopReason::CanceledByOwner;
+            let by = if asked { StopReason::CanceledByParent } else { ending.stop_reason };
+            let requested = Event::CancelRequested { by, reason: None };
+            ended(entry, vec![requested], Ending::canceled(by))
+        }
+    }
+}
+
+/// The result of an entry: a message of its agent, which the batch is a run of.
+#[must_use]
+pub fn said(result: &str) -> Event {
+    let message = Message::text(Role::Assistant, result);
+    Event::AssistantMessage { message, usage: None, model: None }
+}

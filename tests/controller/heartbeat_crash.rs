@@ -1,0 +1,141 @@
+//! A host that dies at every write of a heartbeat: no entry is lost, and none is worked on twice.
+
+use futures::StreamExt;
+use taskrun::agents::Interrupted;
+use taskrun::event::Event;
+use taskrun::list::Scope;
+use taskrun::message::Labels;
+use taskrun::ports::planner::PlanInput;
+use taskrun::ports::tool::ToolHints;
+use taskrun::run::{Run, RunView};
+use taskrun::status::Status;
+use taskrun::time::SimulatedClock;
+
+use super::beats::{MINUTE, batches, beating, leave, taken};
+use super::common::{Handle, check_journal, fails};
+use super::dying::{AT_ONCE, Point, WRITES_MAX, survive};
+use crate::native::{
+    ClosurePlanner, ClosureTool, Native, Op, Planned, Side, World, answer, call_of, value,
+};
+
+const ENTRIES: [&str; 3] = ["a", "b", "c"];
+
+/// A batch that has the entry `a` acknowledges it, and answers for all others at its end.
+fn plan(input: &PlanInput) -> Planned {
+    let task = input.messages.iter().map(|message| message.joined_text()).collect::<String>();
+    if input.run.turn == 1 && task.contains("Task #a:") {
+        return call_of(&[("c", "complete/f", "\"a\"")]);
+    }
+    answer("the rest is done")
+}
+
+/// An agent with a heart and a finalizer that takes two entries at a time.
+fn world() -> (World, Handle) {
+    let mut world = World::new();
+    world.settings.tree_slots = 2;
+    let handle = Handle::default();
+    let controllers = handle.clone();
+    let repeatable = ToolHints { idempotent: true, ..ToolHints::default() };
+    let complete = ClosureTool::new("f", repeatable, move |call, _| {
+        let controller = controllers.get();
+        async move {
+            let (scope, id) = (Scope::tenant("default"), call.payload.trim_matches('"'));
+            match controller.complete_entry(&scope, &call.run_id, id, "did it").await {
+                Ok(_) => value("\"completed\""),
+                Err(error) => fails(error.code(), &error.to_string()),
+            }
+        }
+    });
+    world.tool("complete", Interrupted::Fail, complete);
+    let planner = ClosurePlanner::new(|input, _| {
+        let planned = plan(&input);
+        async move { planned }
+    });
+    let planner = planner.finalizer(|input, _| async move {
+        Ok(Ok(Labels::from([("heard".to_owned(), input.run.run_id)])))
+    });
+    beating(&mut world, "coder", planner);
+    (world, handle)
+}
+
+/// Lets one tick come after the other.
+async fn time_passes(clock: &SimulatedClock) -> std::convert::Infallible {
+    loop {
+        clock.advance_to_next(MINUTE).await;
+    }
+}
+
+/// What the world outside of the host does: leaves entries, and waits for their end.
+async fn outside(door: &Native, clock: &SimulatedClock) -> Vec<Run> {
+    leave(door, "coder", &ENTRIES).await;
+    let ends = async {
+        let mut all = Vec::new();
+        for id in ENTRIES {
+            all.push(door.end(id).await);
+        }
+        for batch in batches(door).await {
+            all.push(door.end(batch.id().as_str()).await);
+        }
+        all
+    };
+    tokio::select! {
+        biased;
+        all = ends => all,
+        never = time_passes(clock) => match never {},
+    }
+}
+
+async fn play(points: &[Point]) -> u32 {
+    let (mut world, handle) = world();
+    let door = world.door().await;
+    let clock = std::sync::Arc::clone(&world.clock);
+    let (runs, deaths) = survive(&mut world, points, &handle, outside(&door, &clock)).await;
+    for run in &runs {
+        let context = format!("{} after a crash at {points:?}", run.id());
+        assert_eq!(run.status(), Status::Completed, "{context}");
+        let journal = door.journal(run.id().as_str()).await;
+        check_journal(&journal);
+        let begun = journal.iter().filter_map(|recorded| {
+            let Event::Started { batch, .. } = &recorded.event else { return None };
+            Some(batch.is_some())
+        });
+        assert_eq!(begun.collect::<Vec<_>>(), [run.spec.entries.is_empty()], "{context}");
+        let metadata = RunView::from(run).metadata;
+        assert!(deaths > 0 || metadata["heard"] == run.id().as_str(), "{context}");
+    }
+    let said: Vec<_> = runs.iter().map(|run| run.state.reply.result()).collect();
+    let rest = || Some("the rest is done".to_owned());
+    let expected = [Some("did it".to_owned()), rest(), rest(), rest(), rest()];
+    assert_eq!(said, expected, "{points:?}");
+    let made: Vec<_> = runs[ENTRIES.len()..].iter().map(taken).collect();
+    assert_eq!(made, [vec!["a", "b"], vec!["c"]], "{points:?}");
+    deaths
+}
+
+/// Kills the host at the first, second, third ... write of a kind, until there are no more.
+async fn crash_everywhere(op: Op, least: u32) {
+    for side in [Side::Before, Side::After] {
+        let points = futures::stream::iter((1..WRITES_MAX).map(|nth| (op, nth, side)));
+        let mut plays = points.map(|point| async move { play(&[point]).await }).buffered(AT_ONCE);
+        let mut survived = 0;
+        while plays.next().await == Some(1) {
+            survived += 1;
+        }
+        assert!(survived >= least, "only {survived} crashes: nothing was tested");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn m_15_a_host_may_die_before_and_after_any_batch_that_it_makes() {
+    crash_everywhere(Op::Batch, 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn m_15_a_host_may_die_before_and_after_any_claim_of_a_heartbeat() {
+    crash_everywhere(Op::Claim, 3).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn m_15_a_host_may_die_before_and_after_any_append_of_a_heartbeat() {
+    crash_everywhere(Op::Append, 10).await;
+}
