@@ -140,7 +140,7 @@ fn fold(run: &Run, events: Vec<Event>) -> (Run, Vec<Recorded>) {
 pub(crate) fn ending(run: &Run) -> Append {
     let (after, events) = fold(run, end());
     let (epoch, expected_head) = (run.state.epoch, run.state.head);
-    Append { run: after, epoch, expected_head, events: events.into() }
+    Append { run: after, epoch, expected_head, events: events.into(), artifacts: Vec::new() }
 }
 
 async fn keep(store: &dyn Store, mut new: NewRun, events: Vec<Event>) -> Run {

@@ -187,6 +187,10 @@ impl Store for Failing {
         self.inner.read(id, after, limit).await
     }
 
+    async fn artifact(&self, id: &RunId, hash: &str) -> Result<Option<Arc<[u8]>>, StoreError> {
+        self.inner.artifact(id, hash).await
+    }
+
     async fn changed(&self, id: &RunId, until: Until) {
         self.inner.changed(id, until).await;
     }

@@ -40,6 +40,7 @@ proptest! {
                     | Step::Repeat
                     | Step::List { .. }
                     | Step::Read { .. }
+                    | Step::Artifact { .. }
                     | Step::Remove(_)
                     | Step::OpenSession { .. }
                     | Step::EndSession { .. }

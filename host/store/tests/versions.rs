@@ -236,3 +236,28 @@ async fn a_store_that_a_host_of_version_2_uses_waits_for_its_end() {
     drop(file);
     get(&open(&dir), "done").await;
 }
+
+#[tokio::test]
+async fn a_run_of_version_2_ends_with_an_artifact() {
+    let dir = store_of(VERSION_2, "");
+    let store = open(&dir);
+    let going = get(&store, "going").await;
+    let end = end_with(&going, 300, 9_000, b"more than fits");
+    let hash = end.artifacts[0].reference().hash.clone();
+    append(&store, end).await;
+    drop(store);
+    let bytes = open(&dir).artifact(going.id(), &hash).await.expect("reads");
+    assert_eq!(bytes.as_deref(), Some(&b"more than fits"[..]));
+}
+
+#[tokio::test]
+async fn a_flipped_version_is_no_older_one() {
+    for version in [1, 2] {
+        let dir = tempfile::tempdir().expect("a folder");
+        drop(open(&dir));
+        let change = format!("PRAGMA user_version = {version}");
+        stranger(&dir).execute_batch(&change).expect("writes");
+        let refused = SqliteStore::open(dir.path(), options()).err();
+        assert!(matches!(refused, Some(StoreError::Corrupt { .. })), "{version}: {refused:?}");
+    }
+}

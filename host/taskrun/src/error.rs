@@ -13,6 +13,12 @@ pub enum ControllerError {
         /// What was asked for.
         id: String,
     },
+    /// The run refers to no artifact of that name.
+    #[error("run {id} has no such artifact")]
+    NoArtifact {
+        /// The run.
+        id: RunId,
+    },
     /// The id is taken, or the idempotency key belongs to another request.
     #[error("run already exists: {id}")]
     AlreadyExists {
@@ -124,7 +130,7 @@ impl ControllerError {
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
-            Self::NotFound { .. } => "not-found",
+            Self::NotFound { .. } | Self::NoArtifact { .. } => "not-found",
             Self::AlreadyExists { .. } => "already-exists",
             Self::NameTaken { .. } => "name-taken",
             Self::NotStarted => "not-started",

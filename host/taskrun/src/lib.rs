@@ -6,6 +6,7 @@
 //! stands behind the traits of [`ports`].
 
 pub mod agents;
+pub mod artifact;
 pub mod batch;
 pub mod controller;
 pub mod driver;

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::artifact::ARTIFACT_BYTES_MAX;
 use crate::event::{Event, Recorded};
 use crate::message::Usage;
 use crate::run::RESULT_CHARS_MAX;
@@ -124,49 +125,17 @@ pub struct Reply {
 impl Reply {
     /// Takes one event into account.
     pub fn count(&mut self, event: &Event) {
-        match event {
-            Event::AssistantChunk { text } => {
+        match said(event) {
+            Said::Part(text) => {
                 if !self.whole {
                     self.append(text);
                 }
             }
-            Event::AssistantMessage { message, .. } => {
-                let text = message.answer_text();
-                if !text.is_empty() {
-                    *self = Self { whole: true, ..Self::default() };
-                    self.append(&text);
-                }
+            Said::Whole(text) => {
+                *self = Self { whole: true, ..Self::default() };
+                self.append(&text);
             }
-            Event::Queued { .. }
-            | Event::Started { .. }
-            | Event::Resumed { .. }
-            | Event::Lost { .. }
-            | Event::ToolCallArgsDelta { .. }
-            | Event::ThinkingBlock { .. }
-            | Event::PlannerNote { .. }
-            | Event::Usage { .. }
-            | Event::ToolCallScheduled { .. }
-            | Event::ToolResult { .. }
-            | Event::ToolCallRepeated { .. }
-            | Event::ToolCallParked { .. }
-            | Event::ModelAnswered { .. }
-            | Event::ClockRead { .. }
-            | Event::StepRestarted { .. }
-            | Event::ReplayDiverged { .. }
-            | Event::StepFailed { .. }
-            | Event::TurnSkipped { .. }
-            | Event::Asked { .. }
-            | Event::Answered { .. }
-            | Event::PolicyDecision { .. }
-            | Event::Log { .. }
-            | Event::PlanDecided { .. }
-            | Event::FinalizeRequested { .. }
-            | Event::Blocked { .. }
-            | Event::Unblocked
-            | Event::CancelRequested { .. }
-            | Event::Finalizing { .. }
-            | Event::FinalizerStarted
-            | Event::Finished { .. } => {}
+            Said::Nothing => {}
         }
     }
 
@@ -200,6 +169,97 @@ impl Reply {
     #[must_use]
     pub fn is_cut(&self) -> bool {
         self.cut
+    }
+}
+
+/// What an event adds to the answer.
+enum Said<'a> {
+    /// A part of it.
+    Part(&'a str),
+    /// A whole message with text, which replaces what was said before.
+    Whole(String),
+    Nothing,
+}
+
+fn said(event: &Event) -> Said<'_> {
+    match event {
+        Event::AssistantChunk { text } => Said::Part(text),
+        Event::AssistantMessage { message, .. } => match message.answer_text() {
+            text if text.is_empty() => Said::Nothing,
+            text => Said::Whole(text),
+        },
+        Event::Queued { .. }
+        | Event::Started { .. }
+        | Event::Resumed { .. }
+        | Event::Lost { .. }
+        | Event::ToolCallArgsDelta { .. }
+        | Event::ThinkingBlock { .. }
+        | Event::PlannerNote { .. }
+        | Event::Usage { .. }
+        | Event::ToolCallScheduled { .. }
+        | Event::ToolResult { .. }
+        | Event::ToolCallRepeated { .. }
+        | Event::ToolCallParked { .. }
+        | Event::ModelAnswered { .. }
+        | Event::ClockRead { .. }
+        | Event::StepRestarted { .. }
+        | Event::ReplayDiverged { .. }
+        | Event::StepFailed { .. }
+        | Event::Asked { .. }
+        | Event::Answered { .. }
+        | Event::PolicyDecision { .. }
+        | Event::Log { .. }
+        | Event::PlanDecided { .. }
+        | Event::FinalizeRequested { .. }
+        | Event::Blocked { .. }
+        | Event::Unblocked
+        | Event::CancelRequested { .. }
+        | Event::Finalizing { .. }
+        | Event::FinalizerStarted
+        | Event::Finished { .. } => Said::Nothing,
+    }
+}
+
+/// The whole answer, like [`Reply`] but with all of its text, up to [`ARTIFACT_BYTES_MAX`].
+#[derive(Default)]
+pub(crate) struct WholeReply {
+    text: String,
+    whole: bool,
+    too_long: bool,
+}
+
+impl WholeReply {
+    /// Takes one event into account.
+    pub(crate) fn count(&mut self, event: &Event) {
+        match said(event) {
+            Said::Part(text) => {
+                if !self.whole {
+                    self.append(text);
+                }
+            }
+            Said::Whole(text) => {
+                *self = Self { whole: true, ..Self::default() };
+                self.append(&text);
+            }
+            Said::Nothing => {}
+        }
+    }
+
+    fn append(&mut self, text: &str) {
+        self.too_long |= self.text.len().saturating_add(text.len()) > ARTIFACT_BYTES_MAX;
+        if !self.too_long {
+            self.text.push_str(text);
+        }
+    }
+
+    /// Whether a whole message was seen; nothing that was said before it counts.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.whole
+    }
+
+    /// The text, trimmed; `None` if it is too long.
+    pub(crate) fn into_text(self) -> Option<String> {
+        (!self.too_long).then(|| self.text.trim().to_owned())
     }
 }
 

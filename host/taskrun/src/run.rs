@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::artifact::ArtifactRef;
 use crate::event::Seq;
 use crate::ids::{HostId, RunId};
 use crate::message::{Labels, Message, Usage};
@@ -22,7 +23,7 @@ pub use failures::{Failures, MISTAKES_IN_A_ROW_MAX, REFUSED_BATCHES_MAX};
 pub use hold::{Await, Hold, Lane, Wait, WaitMode};
 pub use view::RunView;
 
-/// Most characters of a result that are shown with its run; the whole text is in the journal.
+/// Most characters of a result that are shown with its run; the whole text is an artifact then.
 pub const RESULT_CHARS_MAX: usize = 4_000;
 /// Most characters of a summary.
 pub const SUMMARY_CHARS_MAX: usize = 240;
@@ -238,6 +239,9 @@ pub struct Ending {
     /// Whether a limit cut the work short and the result is what there was.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub partial: bool,
+    /// The whole result, where it is longer than what is shown with the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub artifact: Option<ArtifactRef>,
 }
 
 /// The terminal statuses.
@@ -262,6 +266,7 @@ impl Ending {
             error: None,
             failure: None,
             partial: false,
+            artifact: None,
         }
     }
 
@@ -274,6 +279,7 @@ impl Ending {
             error: Some(error.into()),
             failure: None,
             partial: false,
+            artifact: None,
         }
     }
 
@@ -286,6 +292,7 @@ impl Ending {
             error: None,
             failure: None,
             partial: false,
+            artifact: None,
         }
     }
 
@@ -371,6 +378,12 @@ impl Run {
     #[must_use]
     pub fn execution(&self) -> Option<&Execution> {
         self.state.lifecycle.execution()
+    }
+
+    /// The whole result, once the outcome is fixed and if it is too long to be shown with the run.
+    #[must_use]
+    pub fn artifact(&self) -> Option<&ArtifactRef> {
+        self.ending().and_then(|ending| ending.artifact.as_ref())
     }
 
     /// Its outcome, once that is fixed.

@@ -193,6 +193,11 @@ impl Store for Process {
         self.memory.read(id, after, limit).await
     }
 
+    async fn artifact(&self, id: &RunId, hash: &str) -> Result<Option<Arc<[u8]>>, StoreError> {
+        self.alive().await;
+        self.memory.artifact(id, hash).await
+    }
+
     async fn changed(&self, id: &RunId, until: Until) {
         self.alive().await;
         self.memory.changed(id, until).await;

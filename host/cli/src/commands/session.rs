@@ -98,6 +98,7 @@ pub(super) fn failure(error: ControllerError, id: &str) -> Box<Failure> {
         }
         other @ (ControllerError::AlreadyExists { .. }
         | ControllerError::NameTaken { .. }
+        | ControllerError::NoArtifact { .. }
         | ControllerError::NotStarted
         | ControllerError::Closed
         | ControllerError::Invalid { .. }

@@ -16,6 +16,8 @@ impl From<ControllerError> for Box<Failure> {
         match error {
             ControllerError::NotFound { .. } => Failure::usage(code, message)
                 .hint("list the runs with `taskrun ps -a`; another tenant's need --tenant"),
+            ControllerError::NoArtifact { id } => Failure::usage(code, message)
+                .hint(format!("see what it has with `taskrun get {id} -o json`")),
             ControllerError::AlreadyExists { id } => Failure::usage(code, message)
                 .hint(format!("look at it with `taskrun get {id}`, or choose another id or key"))
                 .about(&id),

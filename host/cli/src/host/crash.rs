@@ -165,6 +165,10 @@ impl Store for Crashing {
         self.store.read(id, after, limit).await
     }
 
+    async fn artifact(&self, id: &RunId, hash: &str) -> Result<Option<Arc<[u8]>>, StoreError> {
+        self.store.artifact(id, hash).await
+    }
+
     async fn changed(&self, id: &RunId, until: Until) {
         self.store.changed(id, until).await;
     }

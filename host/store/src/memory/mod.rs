@@ -1,5 +1,6 @@
 //! A store that forgets everything with its process.
 
+mod artifacts;
 mod attached;
 mod entries;
 mod queue;
@@ -187,6 +188,12 @@ impl Store for MemoryStore {
         let chunks = self.lock().runs.get(id).map(|entry| entry.chunks_after(after, limit));
         let events = chunks.iter().flatten().flat_map(|chunk| chunk.iter());
         Ok(events.filter(|recorded| recorded.seq > after).take(limit).cloned().collect())
+    }
+
+    async fn artifact(&self, id: &RunId, hash: &str) -> Result<Option<Arc<[u8]>>, StoreError> {
+        let state = self.lock();
+        let kept = state.runs.get(id).filter(|entry| entry.artifacts.contains(hash));
+        Ok(kept.and_then(|entry| state.artifacts.get(&entry.run.spec.tenant, hash)))
     }
 
     async fn changed(&self, id: &RunId, until: Until) {

@@ -69,6 +69,9 @@ impl State {
         let entry = self.runs.remove(id)?;
         self.unindex(&entry.run, entry.number);
         self.timelines.remove(&entry.session, &entry.journal);
+        for hash in &entry.artifacts {
+            self.artifacts.release(&entry.run.spec.tenant, hash);
+        }
         if let Some(key) = entry.key {
             self.keys.remove(&(entry.run.spec.tenant.clone(), key));
         }

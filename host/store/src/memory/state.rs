@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use taskrun::artifact::Artifact;
 use taskrun::event::{Recorded, Seq};
 use taskrun::ids::{HostId, RunId};
 use taskrun::list::{Cursor, ListFilter, Page, Scope};
@@ -14,6 +15,7 @@ use taskrun::ports::store::{
 use taskrun::run::{Hold, Lane, Lifecycle, Run, RunSpec};
 use taskrun::time::Timestamp;
 
+use super::artifacts::Artifacts;
 use super::attached::Canceled;
 use super::entries::Entries;
 use super::queue::{Queue, Standing};
@@ -38,6 +40,7 @@ pub(super) struct State {
     names: HashMap<[String; 5], RunId>,
     pub(super) hosts: BTreeMap<HostId, Host>,
     pub(super) timelines: Timelines,
+    pub(super) artifacts: Artifacts,
     /// Ended runs, then in the order of acceptance.
     pub(super) ended: BTreeMap<(Timestamp, u64), RunId>,
     /// There may be a run more to claim than when this was last set to false.
@@ -54,6 +57,8 @@ pub(super) struct Entry {
     pub(super) session: Arc<SessionKey>,
     /// Its idempotency key, as long as that was not given to another run.
     pub(super) key: Option<String>,
+    /// Names of the artifacts that it refers to.
+    pub(super) artifacts: BTreeSet<String>,
     standing: Standing,
 }
 
@@ -156,7 +161,8 @@ impl State {
         if let Some(place) = door::name_place(&spec).filter(|_| !run.status().is_terminal()) {
             self.names.insert(place.map(str::to_owned), spec.id.clone());
         }
-        let entry = Entry { run, number, journal, session, key, standing };
+        let artifacts = BTreeSet::new();
+        let entry = Entry { run, number, journal, session, key, artifacts, standing };
         self.runs.insert(spec.id.clone(), entry);
         self.begin_wait(&spec.id);
         self.settle(&spec.id);
@@ -220,6 +226,7 @@ impl State {
             if *hold != state.hold && self.waits.would_be_cycle(append.run.id(), hold) {
                 return Appended::Cycle;
             }
+            self.keep_artifacts(append.run.id(), &append.artifacts);
             self.replace(append.run, append.events);
             Appended::Done
         } else if entry.holds(&append.events) {
@@ -228,6 +235,15 @@ impl State {
             Appended::Fenced(epoch)
         } else {
             Appended::Moved(head)
+        }
+    }
+
+    fn keep_artifacts(&mut self, id: &RunId, artifacts: &[Artifact]) {
+        let Some(entry) = self.runs.get_mut(id) else { return };
+        for artifact in artifacts {
+            if entry.artifacts.insert(artifact.reference().hash.clone()) {
+                self.artifacts.keep(&entry.run.spec.tenant, artifact);
+            }
         }
     }
 

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use rusqlite::{Connection, OptionalExtension, params};
+use taskrun::artifact::Artifact;
 use taskrun::ids::{HostId, RunId};
 use taskrun::ports::store::{Append, Appended, Claim};
 use taskrun::run::{Hold, Run, RunSpec};
 use taskrun::time::Timestamp;
 
+use super::artifacts;
 use super::attached::{self, Canceled};
 use super::fault::Fault;
 use super::queue::{self, Member, Queue};
@@ -71,6 +73,7 @@ pub(crate) struct AppendRow {
     expected_head: u64,
     mutable: Mutable,
     events: Vec<EventRow>,
+    artifacts: Vec<Artifact>,
 }
 
 /// What is compared before a row changes.
@@ -95,11 +98,15 @@ impl AppendRow {
             expected_head: append.expected_head,
             mutable: Mutable::new(&append.run),
             events: append.events.iter().map(|event| EventRow::new(id, event)).collect(),
+            artifacts: append.artifacts.clone(),
         }
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        self.mutable.state.len() + self.events.iter().map(EventRow::bytes).sum::<usize>()
+        let artifacts = self.artifacts.iter().map(|artifact| artifact.bytes().len());
+        self.mutable.state.len()
+            + self.events.iter().map(EventRow::bytes).sum::<usize>()
+            + artifacts.sum::<usize>()
     }
 
     pub(crate) fn append(&self, db: &Connection) -> Result<Told<Appended>, Fault> {
@@ -129,6 +136,9 @@ impl AppendRow {
                 return refused(Appended::Cycle);
             }
             let place = replace(queue, &present, spec, row, &self.events, same_hold)?;
+            for artifact in &self.artifacts {
+                artifacts::keep(db, present.no, &spec.tenant, artifact)?;
+            }
             Ok((Appended::Done, place))
         } else if self.is_kept(db, present.no)? {
             refused(Appended::Done)

@@ -4,7 +4,7 @@
 //! texts are kept as they are, after a look at everything on a connection that cannot write; a file
 //! that does not tell whole journals is refused and stays what it was.
 //!
-//! From version 2: columns and indexes are added. No run of that version has anything in them.
+//! From version 2: columns, indexes and tables are added. No run of that version has anything in them.
 
 use rusqlite::{Connection, params};
 use taskrun::event::{Event, Recorded};
@@ -14,6 +14,7 @@ use taskrun::ports::store::{Admission, NewRun};
 use taskrun::run::Run;
 use taskrun::time::Timestamp;
 
+use super::artifacts::ARTIFACTS;
 use super::create::NewRow;
 use super::fault::Fault;
 use super::locks::Locks;
@@ -71,10 +72,22 @@ type Kept = (i64, Recorded, String);
 /// Whether everything that is to be rewritten can be taken over; changes nothing. Rows that stay as
 /// they are have checksums, and are looked at when they are used.
 pub(crate) fn check(db: &Connection, version: Older) -> Result<(), Fault> {
-    match version {
-        Older::One => {}
-        Older::Two => return Ok(()),
+    let (number, later) = match version {
+        Older::One => (1, "trees"),
+        Older::Two => (2, "blobs"),
+    };
+    let sql = "SELECT count(*) FROM sqlite_schema WHERE name = ?1";
+    if db.query_row(sql, [later], |row| row.get::<_, i64>(0))? > 0 {
+        // One flipped bit makes 3 of 2, and 1 of 3.
+        return Err(Fault::Damaged(format!("version {number} with the table {later}")));
     }
+    match version {
+        Older::One => check_journals(db),
+        Older::Two => Ok(()),
+    }
+}
+
+fn check_journals(db: &Connection) -> Result<(), Fault> {
     let said: String = db.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))?;
     if said != "ok" {
         return Err(Fault::Damaged(said));
@@ -112,6 +125,7 @@ pub(crate) fn migrate(db: &Connection, version: Older) -> Result<(), Fault> {
 /// From version 2.
 fn add(db: &Connection) -> Result<(), Fault> {
     db.execute_batch(NAMES)?;
+    db.execute_batch(ARTIFACTS)?;
     db.execute_batch(&format!("PRAGMA user_version = {SCHEMA_VERSION}"))?;
     Ok(())
 }
@@ -121,6 +135,7 @@ fn move_all(db: &Connection) -> Result<(), Fault> {
     db.execute_batch(ASIDE)?;
     db.execute_batch(TABLES)?;
     db.execute_batch(NAMES)?;
+    db.execute_batch(ARTIFACTS)?;
     let queue = Queue::new(db);
     for no in numbers(db, "runs_1")? {
         let (run, events) = read(db, "_1", no)?;
@@ -140,7 +155,6 @@ fn move_all(db: &Connection) -> Result<(), Fault> {
         NewRow::new(new).restore(&queue, no, last_pos)?;
     }
     db.execute_batch(GONE)?;
-    db.execute_batch(&format!("PRAGMA user_version = {SCHEMA_VERSION}"))?;
     Ok(())
 }
 

@@ -1,6 +1,7 @@
 //! A store in one SQLite file, shared by the processes of one machine.
 
 mod absence;
+mod artifacts;
 mod attached;
 mod change;
 mod create;
@@ -297,6 +298,18 @@ impl Store for SqliteStore {
         let read = move |db: &Connection| match row::events(db, &id, after, limit)? {
             Some(events) => Ok(events),
             None => absence.check(db, &id).map(|()| Vec::new()),
+        };
+        self.readers.read(read).await
+    }
+
+    async fn artifact(&self, id: &RunId, hash: &str) -> Result<Option<Arc<[u8]>>, StoreError> {
+        let (id, hash, absence) = (id.clone(), hash.to_owned(), Arc::clone(&self.absence));
+        let read = move |db: &Connection| {
+            let bytes = artifacts::get(db, &id, &hash)?;
+            if bytes.is_none() && row::head(db, &id)? == 0 {
+                absence.check(db, &id)?;
+            }
+            Ok(bytes)
         };
         self.readers.read(read).await
     }

@@ -8,7 +8,7 @@ use taskrun::run::{Run, RunSpec};
 use taskrun::time::Timestamp;
 
 use crate::common::*;
-use crate::steps::{Batch, Create, Step, host, id, one_of, policy};
+use crate::steps::{Batch, Create, Step, artifact, host, id, named_in, one_of, policy};
 
 /// What is remembered of a store's answers.
 #[derive(Default)]
@@ -46,7 +46,9 @@ pub(crate) async fn answer(
                 run.state.head = run.state.head.saturating_sub(1).max(1);
             }
             let events = change.events(&run, now, &told.accepted)?;
+            let artifacts = named_in(&events);
             let mut append = next(&run, change.event_id, now, events);
+            append.artifacts = artifacts;
             append.epoch += u64::from(change.wrong_epoch);
             told.last = Some(append.clone());
             format!("{:?}", store.append(append).await)
@@ -70,6 +72,11 @@ pub(crate) async fn answer(
         }
         Step::Read { id: run, after, limit } => {
             format!("{:?}", store.read(&id(*run), *after, *limit).await)
+        }
+        Step::Artifact { run, number } => {
+            let run = one_of(&told.accepted, *run)?;
+            let artifact = artifact(*number);
+            format!("{:?}", store.artifact(&run, &artifact.reference().hash).await)
         }
         Step::Remove(removal) => format!("{:?}", store.remove(removal.clone()).await),
         Step::OpenSession { session } => {

@@ -3,6 +3,7 @@
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
+use taskrun::artifact::Artifact;
 use taskrun::event::{Event, Recorded};
 use taskrun::ids::{HostId, RunId};
 use taskrun::machine;
@@ -12,6 +13,9 @@ use taskrun::status::{Status, StopReason};
 use taskrun::time::Timestamp;
 
 use crate::common::*;
+
+/// Different artifacts.
+const ARTIFACTS: u8 = 3;
 
 /// One thing done to a store.
 #[derive(Clone, Debug)]
@@ -37,6 +41,11 @@ pub(crate) enum Step {
         id: u8,
         after: u64,
         limit: usize,
+    },
+    Artifact {
+        /// One of those that were accepted.
+        run: u8,
+        number: u8,
     },
     Remove(Removal),
     OpenSession {
@@ -122,6 +131,7 @@ enum What {
     Cancel,
     Finalize,
     End,
+    EndWith(u8),
     WaitForRuns { runs: Vec<u8>, mode: WaitMode, until_ms: Option<u64> },
     WaitForTime { until_ms: u64 },
     Pause,
@@ -152,6 +162,22 @@ pub(crate) fn policy(policy: u8) -> String {
     format!("p-{policy}")
 }
 
+/// Bytes that a run may have beside its record; some have equal ones.
+pub(crate) fn artifact(number: u8) -> Artifact {
+    Artifact::new(vec![number; usize::from(number) * 1_000])
+}
+
+/// The artifacts that these events name.
+pub(crate) fn named_in(events: &[Event]) -> Vec<Artifact> {
+    let name = |event: &Event| {
+        let Event::Finalizing { ending } = event else { return None };
+        ending.artifact.clone()
+    };
+    let names = events.iter().filter_map(name);
+    let all = || (0..ARTIFACTS).map(artifact);
+    names.filter_map(|name| all().find(|one| *one.reference() == name)).collect()
+}
+
 impl Change {
     /// The events that this stands for, if any can happen to the run.
     pub(crate) fn events(&self, run: &Run, now: u64, accepted: &[RunId]) -> Option<Vec<Event>> {
@@ -172,6 +198,7 @@ impl What {
             Self::Cancel => machine::decide::cancel(run, StopReason::CanceledByOwner, None),
             Self::Finalize => end()[..1].to_vec(),
             Self::End => end(),
+            Self::EndWith(number) => end_naming(&artifact(*number)),
             Self::WaitForRuns { runs, mode, until_ms } => {
                 // Sometimes one that nobody knows.
                 let one = |run: &u8| match run {
@@ -248,6 +275,7 @@ fn changes() -> impl Strategy<Value = Change> {
         1 => Just(What::Cancel),
         1 => Just(What::Finalize),
         2 => Just(What::End),
+        2 => (0..ARTIFACTS).prop_map(What::EndWith),
         5 => runs,
         1 => (0..800_u64).prop_map(|until_ms| What::WaitForTime { until_ms }),
         1 => Just(What::Pause),
@@ -317,6 +345,7 @@ pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => Just(Step::Repeat),
         2 => list,
         1 => read.prop_map(|(id, after, limit)| Step::Read { id, after, limit }),
+        3 => (any::<u8>(), 0..ARTIFACTS).prop_map(|(run, number)| Step::Artifact { run, number }),
         2 => removals().prop_map(Step::Remove),
         1 => (0..2_u8).prop_map(|session| Step::OpenSession { session }),
         // Rarely, as nothing is created after it.

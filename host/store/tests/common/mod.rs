@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::Connection;
+use taskrun::artifact::Artifact;
 use taskrun::event::{Event, Recorded};
 use taskrun::ids::{HostId, RunId};
 use taskrun::machine;
@@ -208,7 +209,24 @@ pub(crate) fn next(run: &Run, id: u64, at: u64, events: Vec<Event>) -> Append {
         epoch: run.state.epoch,
         expected_head: run.state.head,
         events: recorded.into(),
+        artifacts: Vec::new(),
     }
+}
+
+/// The append with which a run ends, with these bytes beside its record.
+pub(crate) fn end_with(run: &Run, id: u64, at: u64, bytes: &[u8]) -> Append {
+    let artifact = Artifact::new(bytes);
+    let events = end_naming(&artifact);
+    Append { artifacts: vec![artifact], ..next(run, id, at, events) }
+}
+
+/// The events with which a run ends that has an artifact.
+pub(crate) fn end_naming(artifact: &Artifact) -> Vec<Event> {
+    let mut events = end();
+    if let Some(Event::Finalizing { ending }) = events.first_mut() {
+        ending.artifact = Some(artifact.reference().clone());
+    }
+    events
 }
 
 pub(crate) fn note(text: &str) -> Event {

@@ -1,6 +1,7 @@
 //! What every store promises, in sentences, for each store.
 
 mod admission;
+mod artifacts;
 mod attached;
 mod batches;
 #[path = "../common/mod.rs"]
@@ -145,6 +146,13 @@ promises!(
     what_ends_with_its_parent_ends_what_is_attached_to_it,
     what_has_its_own_end_keeps_it,
     whoever_waits_hears_of_runs_that_ended_with_their_parents;
+    artifacts:
+    an_artifact_is_kept_with_the_events_that_name_it,
+    an_artifact_of_any_size_reads_back,
+    an_artifact_is_read_only_through_a_run_that_has_it,
+    a_refused_append_keeps_no_artifact,
+    equal_artifacts_stay_until_the_last_of_their_runs_goes,
+    the_same_append_again_refers_to_its_artifact_once;
     sessions:
     a_session_is_opened_once,
     a_session_ends_once_and_for_good,

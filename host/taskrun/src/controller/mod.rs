@@ -4,6 +4,7 @@
 //! process. So any number of controllers, in any number of processes, share a store.
 
 mod answer;
+mod artifact;
 mod beat;
 mod cancel;
 mod close;

@@ -88,16 +88,18 @@ impl Journal {
         mut decide: impl FnMut(&Run) -> Vec<Event> + Send,
     ) -> Result<Arc<[Recorded]>, Halt> {
         loop {
-            let events = decide(&self.run);
+            let mut events = decide(&self.run);
             if events.is_empty() {
                 return Ok(Arc::new([]));
             }
+            let artifacts = self.with_whole_answer(&mut events).await?;
             let (run, events) = self.fold(events)?;
             let append = Append {
                 run: run.clone(),
                 epoch: self.run.state.epoch,
                 expected_head: self.run.state.head,
                 events: Arc::clone(&events),
+                artifacts,
             };
             match self.store.append(append).await? {
                 Appended::Done => {
@@ -175,7 +177,11 @@ impl Journal {
 
     /// Events after a position, some of them.
     pub(super) async fn page(&self, after: Seq) -> Result<Vec<Recorded>, Halt> {
-        self.store.read(self.run.id(), after, CATCH_UP_PAGE).await.map_err(Halt::Read)
+        self.read_page(after).await.map_err(Halt::Read)
+    }
+
+    pub(super) async fn read_page(&self, after: Seq) -> Result<Vec<Recorded>, StoreError> {
+        self.store.read(self.run.id(), after, CATCH_UP_PAGE).await
     }
 
     /// Reads what others wrote.

@@ -16,6 +16,7 @@ mod skip;
 mod step;
 #[cfg(test)]
 mod tests;
+mod whole;
 mod work;
 
 use std::sync::Arc;

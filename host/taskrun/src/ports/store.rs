@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+use crate::artifact::Artifact;
 use crate::event::{Recorded, Seq};
 use crate::ids::{HostId, RunId};
 use crate::list::{Cursor, ListFilter, Page, Scope};
@@ -106,6 +107,13 @@ pub trait Store: Send + Sync {
     async fn read(&self, id: &RunId, after: Seq, limit: usize)
     -> Result<Vec<Recorded>, StoreError>;
 
+    /// The bytes of an artifact that was kept with this run; `None` if there is no such run, or
+    /// none of that name was kept with it.
+    ///
+    /// # Errors
+    /// [`StoreError`]; [`StoreError::Corrupt`] if the bytes are not those of the name.
+    async fn artifact(&self, id: &RunId, hash: &str) -> Result<Option<Arc<[u8]>>, StoreError>;
+
     /// Returns when what is waited for may be so of the run `id`, whichever process wrote to its
     /// journal. May return early; never later than a second after the fact.
     ///
@@ -121,8 +129,8 @@ pub trait Store: Send + Sync {
     async fn work(&self);
 
     /// Removes runs that ended before a time, oldest first, with everything that belongs to them:
-    /// journals, labels, idempotency keys. A run under which another one is still open stays, and
-    /// a batch one of whose entries is.
+    /// journals, labels, idempotency keys, and artifacts that no other run refers to. A run under
+    /// which another one is still open stays, and a batch one of whose entries is.
     /// One call is one transaction.
     ///
     /// # Errors
@@ -351,6 +359,8 @@ pub struct Append {
     pub expected_head: Seq,
     /// The events, the first at `expected_head + 1`.
     pub events: Arc<[Recorded]>,
+    /// What the events refer to; kept with the run, in the same step.
+    pub artifacts: Vec<Artifact>,
 }
 
 /// What became of an append.

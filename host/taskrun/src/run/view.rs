@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::{Await, EndStatus, Ending, Lifecycle, Run, RunClass, RunState, SUMMARY_CHARS_MAX};
+use crate::artifact::ArtifactRef;
 use crate::event::Seq;
 use crate::ids::RunId;
 use crate::message::Labels;
@@ -65,6 +66,10 @@ pub struct RunView {
     /// Whether `result` is cut; the whole text is in the transcript.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
+    /// The whole answer of a run that ended, where `result` is cut; see
+    /// [`crate::controller::Controller::artifact`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub artifact: Option<ArtifactRef>,
     /// What went wrong.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -172,6 +177,7 @@ impl From<&Run> for RunView {
             summary: ending.and_then(|ending| summary(ending, result.as_deref())),
             result_bytes: state.reply.is_cut().then_some(state.reply.bytes()),
             truncated: state.reply.is_cut(),
+            artifact: ending.and_then(|e| e.artifact.clone()),
             result,
             error: ending.and_then(|e| e.error.clone()),
             failure: ending.and_then(|e| e.failure.clone()),

@@ -1,0 +1,37 @@
+//! Bytes that are kept beside records, once for each tenant that has them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use taskrun::artifact::Artifact;
+
+#[derive(Default)]
+pub(super) struct Artifacts {
+    /// By tenant and name: the bytes, and how many runs refer to them.
+    kept: HashMap<(String, String), (Arc<[u8]>, u64)>,
+}
+
+impl Artifacts {
+    /// One run more refers to it. Each run is to say so once.
+    pub(super) fn keep(&mut self, tenant: &str, artifact: &Artifact) {
+        let key = (tenant.to_owned(), artifact.reference().hash.clone());
+        let kept = self.kept.entry(key);
+        kept.or_insert_with(|| (Arc::clone(artifact.bytes()), 0)).1 += 1;
+    }
+
+    pub(super) fn get(&self, tenant: &str, hash: &str) -> Option<Arc<[u8]>> {
+        let kept = self.kept.get(&(tenant.to_owned(), hash.to_owned()));
+        kept.map(|(bytes, _)| Arc::clone(bytes))
+    }
+
+    /// One run less refers to it.
+    pub(super) fn release(&mut self, tenant: &str, hash: &str) {
+        let key = (tenant.to_owned(), hash.to_owned());
+        if let Some((_, runs)) = self.kept.get_mut(&key) {
+            *runs -= 1;
+            if *runs == 0 {
+                self.kept.remove(&key);
+            }
+        }
+    }
+}
