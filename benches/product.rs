@@ -8,6 +8,7 @@ use serde_json::json;
 use taskrun::controller::{Controller, ControllerParts, Settings, succeeded};
 use taskrun::list::Scope;
 use taskrun::policy::Policy;
+use taskrun::ports::hook::Hooks;
 use taskrun::spawn::SpawnRequest;
 use taskrun::status::Status;
 use taskrun::time::{SystemClock, SystemRandom};
@@ -80,6 +81,7 @@ impl Product {
             clock: Arc::new(SystemClock::new()),
             random: Arc::new(SystemRandom),
             interrupt: engine.interrupt(),
+            hooks: Hooks::default(),
             settings: Settings::default(),
         });
         controller.start().await.expect("starts");

@@ -10,6 +10,7 @@ use taskrun::list::Scope;
 use taskrun::message::{Labels, Message, Role};
 use taskrun::policy::{AgentRules, Policy};
 use taskrun::ports::call::{CallFailure, CallScope, Models};
+use taskrun::ports::hook::Hooks;
 use taskrun::ports::planner::{
     AwaitItem, Decision, FinalizeInput, PlanInput, PlanResult, Planner, PlannerError,
 };
@@ -130,6 +131,7 @@ impl Host {
             clock: Arc::new(SystemClock::new()),
             random: Arc::new(SystemRandom),
             interrupt: Arc::new(|| {}),
+            hooks: Hooks::default(),
             settings: Settings { queue_max: u64::MAX, ..Settings::default() },
         });
         Self { controller, store, scope: Scope::tenant(TENANT) }

@@ -8,6 +8,7 @@ use taskrun::agents::Agents;
 use taskrun::controller::{Controller, ControllerParts, Settings, Waited};
 use taskrun::error::ControllerError;
 use taskrun::list::Scope;
+use taskrun::ports::hook::Hooks;
 use taskrun::ports::store::{Hosts, StoreError};
 use taskrun::run::Run;
 use taskrun::status::{BlockedOn, Status};
@@ -71,6 +72,7 @@ impl Client {
             clock: Arc::new(SystemClock::new()),
             random: Arc::new(SystemRandom),
             interrupt: Arc::new(|| {}),
+            hooks: Hooks::default(),
             settings: Settings { slots: 0, ..Settings::default() },
         });
         controller.start().await?;

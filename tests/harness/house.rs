@@ -9,6 +9,7 @@ use taskrun::controller::{Controller, ControllerParts, Settings};
 use taskrun::event::Recorded;
 use taskrun::list::Scope;
 use taskrun::policy::Policy;
+use taskrun::ports::hook::Hooks;
 use taskrun::ports::store::{Hosts, Sessions, Store};
 use taskrun::run::Run;
 use taskrun::spawn::SpawnRequest;
@@ -156,6 +157,7 @@ impl Builder {
             clock: self.clock,
             random: Arc::new(SystemRandom),
             interrupt: engine.interrupt(),
+            hooks: Hooks::default(),
             settings: Settings { slots: self.slots, ..Settings::default() },
         });
         House { controller, store, scope: Scope::tenant("default"), folder: self.folder }

@@ -12,6 +12,7 @@ use taskrun::list::Scope;
 use taskrun::message::{Message, Role};
 use taskrun::policy::{AgentRules, Budget, Grants, Limits, Location, Policy, ToolSelector};
 use taskrun::ports::call::Models;
+use taskrun::ports::hook::Hooks;
 use taskrun::ports::model::Model;
 use taskrun::ports::planner::{Decision, PlanResult, Planner, PlannerError, ToolRequest};
 use taskrun::ports::store::{Hosts, Sessions, Store};
@@ -51,6 +52,8 @@ pub struct World {
     tools: Vec<LoadedTool>,
     /// Bounds of the controllers.
     pub settings: Settings,
+    /// Who is asked by the controllers.
+    pub hooks: Hooks,
     seed: u64,
 }
 
@@ -169,6 +172,7 @@ impl World {
             agents: BTreeMap::new(),
             tools: Vec::new(),
             settings: Settings { slots: 8, ..Settings::default() },
+            hooks: Hooks::default(),
             seed: 1,
         }
     }
@@ -303,6 +307,7 @@ impl World {
             clock: self.clock.clone(),
             random: Arc::new(SeededRandom::new(self.seed)),
             interrupt: Arc::new(|| {}),
+            hooks: self.hooks.clone(),
             settings: self.settings,
         })
     }

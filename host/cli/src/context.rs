@@ -9,6 +9,7 @@ use taskrun::controller::{Controller, ControllerParts, Settings};
 use taskrun::list::Scope;
 use taskrun::policy::Policy;
 use taskrun::ports::call::Interrupt;
+use taskrun::ports::hook::Hooks;
 use taskrun::ports::store::{Hosts, Sessions, Store, StoreError};
 use taskrun::time::{Clock, Random, SystemClock, SystemRandom, Timestamp};
 use taskrun_store::{MemoryStore, SqliteOptions, SqliteStore};
@@ -172,6 +173,7 @@ impl Context {
             clock: Arc::clone(&self.clock),
             random: Arc::clone(&self.random),
             interrupt,
+            hooks: Hooks::default(),
             settings,
         })
     }

@@ -11,6 +11,7 @@ use taskrun::message::{Labels, Message, Role, Usage};
 use taskrun::policy::{Policy, PolicyLoadError};
 use taskrun::ports::call::CallFailure;
 use taskrun::ports::planner::AwaitItem;
+use taskrun::progress::Children;
 use taskrun::run::{Ending, Run, RunSpec, RunView, Wait};
 use taskrun::status::{BlockedOn, StopReason};
 use taskrun::time::Timestamp;
@@ -164,11 +165,11 @@ fn tables_fit_and_guests_cannot_write_to_the_terminal() {
     insta::assert_snapshot!("table_narrow", run_table(&runs, NOW, Some(80)));
     insta::assert_snapshot!("table_pipe", run_table(&runs, NOW, None));
     for run in &runs {
-        let details = run_details(run, NOW);
+        let details = run_details(run, Children::default(), NOW);
         assert!(!details.contains('\x1b'), "{details}");
     }
-    insta::assert_snapshot!("details_completed", run_details(&runs[2], NOW));
-    insta::assert_snapshot!("details_failed", run_details(&runs[1], NOW));
+    insta::assert_snapshot!("details_completed", run_details(&runs[2], Children::default(), NOW));
+    insta::assert_snapshot!("details_failed", run_details(&runs[1], Children::default(), NOW));
 }
 
 #[test]
@@ -183,7 +184,7 @@ fn names_are_shown_where_a_run_has_one() {
     };
     runs.insert(0, run(report, vec![]));
     insta::assert_snapshot!("table_named", run_table(&runs, NOW, Some(140)));
-    insta::assert_snapshot!("details_named", run_details(&runs[0], NOW));
+    insta::assert_snapshot!("details_named", run_details(&runs[0], Children::default(), NOW));
     let json = serde_json::to_string_pretty(&run_object(&runs[0])).expect("JSON");
     insta::assert_snapshot!("json_named", json);
 }
@@ -230,7 +231,7 @@ fn children_stand_under_their_parents_and_questions_with_their_run() {
     let family = family();
     insta::assert_snapshot!("tree_wide", run_tree(&family, NOW, Some(140)));
     insta::assert_snapshot!("tree_narrow", run_tree(&family, NOW, Some(80)));
-    let details = run_details(&family[1], NOW);
+    let details = run_details(&family[1], Children::default(), NOW);
     assert!(!details.contains('\x1b'), "{details}");
     insta::assert_snapshot!("details_blocked", details);
     let json = serde_json::to_string_pretty(&run_object(&family[1])).expect("JSON");

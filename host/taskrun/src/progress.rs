@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::artifact::ARTIFACT_BYTES_MAX;
 use crate::event::{Event, Recorded};
 use crate::message::Usage;
-use crate::run::RESULT_CHARS_MAX;
+use crate::run::{RESULT_CHARS_MAX, Run};
 use crate::time::Timestamp;
 
 /// A small snapshot of what a run has done.
@@ -26,6 +26,31 @@ pub struct Progress {
     /// When the last event was recorded; RFC 3339 in JSON.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "time_text")]
     pub last_event_at: Option<Timestamp>,
+    /// Runs directly beneath it: as many as the planner said it will start, or as were started if
+    /// those are more; never less than before. In a record only what the planner said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected_children: Option<u64>,
+    /// Those of them that have ended. Not in a record: the end of a run is not written to the one
+    /// above it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finished_children: Option<u64>,
+}
+
+/// Runs that were started directly beneath another one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Children {
+    /// All of them.
+    pub started: u64,
+    /// Those that have ended.
+    pub finished: u64,
+}
+
+impl Children {
+    /// Counts one.
+    pub fn count(&mut self, run: &Run) {
+        self.started += 1;
+        self.finished += u64::from(run.status().is_terminal());
+    }
 }
 
 mod time_text {
@@ -57,6 +82,17 @@ mod time_text {
 }
 
 impl Progress {
+    /// The same with the runs beneath it; both counts are absent if there are none.
+    #[must_use]
+    pub fn with(&self, children: Children) -> Self {
+        let expected = self.expected_children.unwrap_or(0).max(children.started);
+        let (expected_children, finished_children) = match expected {
+            0 => (None, None),
+            expected => (Some(expected), Some(children.finished)),
+        };
+        Self { expected_children, finished_children, ..self.clone() }
+    }
+
     /// Counts one event. Parts of messages count as events and add neither tools nor tokens.
     pub fn count(&mut self, recorded: &Recorded) {
         match &recorded.event {
@@ -70,6 +106,11 @@ impl Progress {
             Event::ToolResult { .. } => self.tool_result_count += 1,
             Event::Usage { usage } => {
                 self.add(*usage);
+                return;
+            }
+            Event::PlanDecided { expected_children: Some(expected), .. } => {
+                let expected = u64::from(*expected).max(self.expected_children.unwrap_or(0));
+                self.expected_children = (expected > 0).then_some(expected);
                 return;
             }
             Event::Queued { .. }
@@ -90,7 +131,7 @@ impl Progress {
             | Event::Answered { .. }
             | Event::PolicyDecision { .. }
             | Event::Log { .. }
-            | Event::PlanDecided { .. }
+            | Event::PlanDecided { expected_children: None, .. }
             | Event::FinalizeRequested { .. }
             | Event::Blocked { .. }
             | Event::Unblocked
@@ -205,6 +246,7 @@ fn said(event: &Event) -> Said<'_> {
         | Event::StepRestarted { .. }
         | Event::ReplayDiverged { .. }
         | Event::StepFailed { .. }
+        | Event::TurnSkipped { .. }
         | Event::Asked { .. }
         | Event::Answered { .. }
         | Event::PolicyDecision { .. }

@@ -110,6 +110,9 @@ pub struct TreeArgs {
 pub struct GetArgs {
     /// The run
     pub run: String,
+    /// Prints the whole result and nothing else
+    #[arg(long)]
+    pub result: bool,
 }
 
 /// Arguments of `wait`.

@@ -1,20 +1,31 @@
 //! `taskrun get`.
 
+use taskrun::run::RunView;
+
+use super::result::whole_result;
 use crate::args::{GetArgs, OutputFormat};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Outcome;
-use crate::output::{run_details, run_object};
+use crate::output::{run_details, versioned};
 use crate::resolve::resolve;
 
 pub(super) async fn get(context: &Context, args: &GetArgs) -> Outcome {
     let (_, controller) = context.looking().await?;
     let run = resolve(&controller, &context.scope(), &args.run).await?;
     let printer = &context.printer;
+    if args.result {
+        if let Some(result) = whole_result(&controller, &context.scope(), &run).await? {
+            printer.guest_text(&result);
+        }
+        return Ok(Exit::Completed);
+    }
+    let children = controller.children(&run).await?;
+    let object = || versioned(RunView::with_children(&run, children));
     match printer.format() {
-        OutputFormat::Table => printer.line(run_details(&run, context.now())),
-        OutputFormat::Json => printer.json(&run_object(&run)),
-        OutputFormat::Ndjson => printer.json_line(&run_object(&run)),
+        OutputFormat::Table => printer.line(run_details(&run, children, context.now())),
+        OutputFormat::Json => printer.json(&object()),
+        OutputFormat::Ndjson => printer.json_line(&object()),
         OutputFormat::Name => printer.line(run.id()),
     }
     Ok(Exit::Completed)

@@ -10,7 +10,8 @@ use crate::failure::Outcome;
 /// Events read at once.
 const PAGE: usize = 1_000;
 
-/// The answer, from the journal where the record holds only its beginning.
+/// The answer: beside the record where that holds only its beginning, or from the journal of a run
+/// that has not ended, or ended before answers were kept so.
 ///
 /// # Errors
 /// If the store fails.
@@ -22,6 +23,10 @@ pub(super) async fn whole_result(
     let shown = run.state.reply.result();
     if !run.state.reply.is_cut() {
         return Ok(shown);
+    }
+    if let Some(named) = run.artifact() {
+        let bytes = controller.artifact(scope, run.id().as_str(), &named.hash).await?;
+        return Ok(Some(String::from_utf8_lossy(&bytes).into_owned()));
     }
     let (mut chunks, mut message) = (String::new(), None);
     let mut after = 0;

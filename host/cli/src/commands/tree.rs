@@ -2,14 +2,14 @@
 
 use serde::Serialize;
 use taskrun::message::Usage;
-use taskrun::run::RunView;
+use taskrun::run::{Run, RunView};
 
 use crate::args::{OutputFormat, TreeArgs};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Outcome;
 use crate::output::paint::{DIM, with};
-use crate::output::{human, run_object, run_tree, versioned};
+use crate::output::{human, run_tree, versioned};
 use crate::resolve::resolve;
 
 #[derive(Serialize)]
@@ -27,6 +27,7 @@ pub(super) async fn tree(context: &Context, args: &TreeArgs) -> Outcome {
     let run = resolve(&controller, &scope, &args.run).await?;
     let tree = controller.tree(&scope, run.id().as_str()).await?;
     let printer = &context.printer;
+    let view_of = |run: &Run| RunView::with_children(run, tree.children(run.id()));
     let all = || std::iter::once(&tree.run).chain(&tree.beneath);
     match printer.format() {
         OutputFormat::Table => {
@@ -41,11 +42,11 @@ pub(super) async fn tree(context: &Context, args: &TreeArgs) -> Outcome {
             printer.line(with(DIM, &text));
         }
         OutputFormat::Json => {
-            let beneath = tree.beneath.iter().map(RunView::from).collect();
-            let view = TreeView { run: (&tree.run).into(), beneath, usage: tree.usage };
+            let beneath = tree.beneath.iter().map(view_of).collect();
+            let view = TreeView { run: view_of(&tree.run), beneath, usage: tree.usage };
             printer.json(&versioned(view));
         }
-        OutputFormat::Ndjson => all().for_each(|run| printer.json_line(&run_object(run))),
+        OutputFormat::Ndjson => all().for_each(|run| printer.json_line(&versioned(view_of(run)))),
         OutputFormat::Name => all().for_each(|run| printer.line(run.id())),
     }
     Ok(Exit::Completed)

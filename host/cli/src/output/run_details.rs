@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use taskrun::message::Labels;
+use taskrun::progress::{Children, Progress};
 use taskrun::run::{Run, RunView};
 use taskrun::time::Timestamp;
 
@@ -12,8 +13,8 @@ use super::{human, status_text};
 
 /// The run, as `get` shows it.
 #[must_use]
-pub fn run_details(run: &Run, now: Timestamp) -> String {
-    let view = RunView::from(run);
+pub fn run_details(run: &Run, children: Children, now: Timestamp) -> String {
+    let view = RunView::with_children(run, children);
     let line = |text: &str| escaped_line(text).into_owned();
     let mut lines = vec![("run", view.id.to_string())];
     if let Some(name) = &view.name {
@@ -48,6 +49,9 @@ pub fn run_details(run: &Run, now: Timestamp) -> String {
         lines.push(("took", human::duration(Duration::from_millis(ms))));
     }
     lines.push(("work", work(run, &view)));
+    if let Some(text) = view.progress.as_ref().and_then(beneath) {
+        lines.push(("beneath", text));
+    }
     if view.attempt > 1 {
         lines.push(("attempt", view.attempt.to_string()));
     }
@@ -64,7 +68,12 @@ pub fn run_details(run: &Run, now: Timestamp) -> String {
         let mut text = escaped_block(result).into_owned();
         if view.truncated {
             let size = human::bytes(view.result_bytes.unwrap_or(0));
-            text.push_str(&format!("\n… ({size} in all; see `taskrun transcript {}`)", view.id));
+            let id = &view.id;
+            let whole = match view.artifact {
+                Some(_) => format!("`taskrun get {id} --result`"),
+                None => format!("`taskrun transcript {id}`"),
+            };
+            text.push_str(&format!("\n… ({size} in all; see {whole})"));
         }
         lines.push(("result", text));
     }
@@ -82,6 +91,12 @@ fn work(run: &Run, view: &RunView) -> String {
         text.push_str(&format!(", {}", human::count(tokens, "token")));
     }
     text
+}
+
+/// How many of the runs beneath it have ended.
+fn beneath(progress: &Progress) -> Option<String> {
+    let (finished, expected) = progress.finished_children.zip(progress.expected_children)?;
+    Some(format!("{finished} of {} ended", human::count(expected, "run")))
 }
 
 fn moment(time: Timestamp, now: Timestamp) -> String {

@@ -202,6 +202,7 @@ impl Controller {
             epoch: entry.state.epoch,
             expected_head: entry.state.head,
             events: [recorded.clone()].into(),
+            artifacts: Vec::new(),
         };
         let applied = machine::apply(entry.state.clone(), &recorded).map(append);
         Some(applied.map_err(|error| StoreError::Corrupt {

@@ -121,6 +121,7 @@ impl Controller {
             closing: inner.closing.clone(),
             draining: inner.draining.clone(),
             lease: self.lease(),
+            hooks: inner.parts.hooks.clone(),
         });
         let agent = inner.parts.agents.by_name.get(&run.spec.agent_name).cloned();
         let controller = self.clone();

@@ -10,6 +10,7 @@ mod cancel;
 mod close;
 mod execute;
 mod observe;
+mod progress;
 mod sessions;
 mod spawn;
 mod sweep;
@@ -28,6 +29,7 @@ use tokio_util::task::TaskTracker;
 pub use cancel::{Canceled, REASON_BYTES_MAX};
 pub use close::{Closed, DRAIN_DEFAULT};
 pub use observe::Tree;
+pub use progress::{PROGRESS_EVERY, ProgressWatch};
 pub use sessions::{DELETE_WAIT, Deleted};
 pub use spawn::Spawned;
 pub use transcript::{TRANSCRIPT_DEFAULT, TRANSCRIPT_MAX, Transcript, TranscriptEntry};
@@ -39,6 +41,7 @@ use crate::error::ControllerError;
 use crate::ids::{HostId, RunId};
 use crate::list::{Cursor, ListFilter, PAGE_MAX, Page, Scope};
 use crate::ports::call::Interrupt;
+use crate::ports::hook::Hooks;
 use crate::ports::store::{Host, Hosts, LEASE, Sessions, Store, StoreError};
 use crate::run::{EndStatus, Lifecycle, Run};
 use crate::time::{Clock, Random, random_u64};
@@ -59,6 +62,8 @@ pub struct ControllerParts {
     pub random: Arc<dyn Random>,
     /// Makes running guests look at their stop signals.
     pub interrupt: Interrupt,
+    /// Who is asked before runs are accepted and tools are called.
+    pub hooks: Hooks,
     /// Bounds.
     pub settings: Settings,
 }

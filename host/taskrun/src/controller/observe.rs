@@ -7,6 +7,7 @@ use crate::ids::RunId;
 use crate::list::{ListFilter, PAGE_MAX, Scope};
 use crate::message::Usage;
 use crate::ports::store::Until;
+use crate::progress::Children;
 use crate::run::Run;
 
 /// Events read at once.
@@ -21,6 +22,17 @@ pub struct Tree {
     pub beneath: Vec<Run>,
     /// Tokens of all of them together.
     pub usage: Usage,
+}
+
+impl Tree {
+    /// The runs directly beneath one of the tree, as far as they are in it.
+    #[must_use]
+    pub fn children(&self, id: &RunId) -> Children {
+        let mut children = Children::default();
+        let is_child = |run: &&Run| run.spec.parent_run_id.as_ref() == Some(id);
+        self.beneath.iter().filter(is_child).for_each(|run| children.count(run));
+        children
+    }
 }
 
 impl Controller {

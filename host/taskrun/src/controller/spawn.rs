@@ -9,6 +9,7 @@ use crate::ids::RunId;
 use crate::list::Scope;
 use crate::machine;
 use crate::narrow::{self, Ancestor};
+use crate::ports::hook::Moment;
 use crate::ports::store::{Admission, Created, Full, Idempotency, NewRun, StoreError};
 use crate::run::{Run, RunSpec};
 use crate::spawn::{SpawnRequest, WhenFull, accept, fingerprint, task_key};
@@ -46,6 +47,8 @@ impl Controller {
     /// for a parent run [`ControllerError::NotFound`], [`ControllerError::Forbidden`] if its agent
     /// may not delegate to this one, and [`ControllerError::Limit`] for the depth;
     /// [`ControllerError::Invalid`] for what the request takes away,
+    /// [`ControllerError::Forbidden`] if a hook of the host is against it, whose name is in the
+    /// reason;
     /// [`ControllerError::AlreadyExists`], [`ControllerError::SessionEnded`],
     /// [`ControllerError::ParentEnded`], [`ControllerError::NameTaken`],
     /// [`ControllerError::Limit`] for queue, tree and slots, [`ControllerError::Storage`].
@@ -71,6 +74,10 @@ impl Controller {
             && !spec.narrow.is_empty()
         {
             narrow::check(&spec, agent)?;
+        }
+        let moment = Moment::Spawn { spec: &spec };
+        if let Some(veto) = inner.parts.hooks.ask(&*inner.parts.clock, &moment).await {
+            return Err(ControllerError::Forbidden { reason: veto.to_string() });
         }
         let idempotency = idempotency(request, &spec, now);
         let (run, recorded) = self.begun(spec)?;

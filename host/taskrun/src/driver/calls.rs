@@ -39,10 +39,14 @@ impl Driver {
         requests: Vec<ToolRequest>,
     ) -> Result<(), Halt> {
         let agent = Arc::clone(&self.agent);
+        // The decision for these calls is not written yet.
+        let turn = self.journal.run().state.turns + 1;
+        let mut vetoes = self.ask_hooks(turn, &requests).await?.into_iter();
         let mut left = self.tool_calls_left().unwrap_or(u32::MAX);
         let mut line = Line::default();
         for request in requests {
-            line.admit(&mut pending, &agent, request, &mut left);
+            let veto = vetoes.next().flatten();
+            line.admit(&mut pending, &agent, (request, veto), &mut left);
         }
         self.write(pending).await?;
         if self.stopped().is_none() {

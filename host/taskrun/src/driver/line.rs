@@ -3,9 +3,11 @@
 use std::collections::VecDeque;
 
 use super::calls::refused;
+use super::hooks::denied;
 use crate::agents::{Agent, AgentTool};
 use crate::event::{Event, Refusal};
 use crate::message::{RetryHint, RetryReason, ToolError};
+use crate::ports::hook::Veto;
 use crate::ports::planner::ToolRequest;
 use crate::ports::tool::ToolFailure;
 
@@ -59,14 +61,18 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// Adds a call for the first time, if it is admitted; otherwise its refusal to `events`.
+    /// Adds a call for the first time, if it is admitted and no hook is against it; otherwise its
+    /// refusal to `events`. `left` are the calls that the run may still make.
     pub(super) fn admit(
         &mut self,
         events: &mut Vec<Event>,
         agent: &'a Agent,
-        request: ToolRequest,
+        (request, veto): (ToolRequest, Option<Veto>),
         left: &mut u32,
     ) {
+        if let Some(veto) = veto {
+            return events.extend(denied(&request, &veto));
+        }
         match admit(agent, &request, *left) {
             Ok(tool) => {
                 *left -= 1;
@@ -80,7 +86,7 @@ impl<'a> Line<'a> {
 
 /// Decides whether a call is executed: a call is left, the tool is one of the agent's, and the
 /// arguments fit.
-fn admit<'a>(
+pub(super) fn admit<'a>(
     agent: &'a Agent,
     request: &ToolRequest,
     left: u32,

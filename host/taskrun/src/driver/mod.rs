@@ -6,6 +6,7 @@ mod calls;
 mod conversation;
 mod finalizer;
 mod finish;
+mod hooks;
 mod journal;
 mod lease;
 mod line;
@@ -37,6 +38,7 @@ use crate::event::{Event, Recorded};
 use crate::machine::decide::{self, Outcome};
 use crate::policy::Chain;
 use crate::ports::call::{CallFailure, CallScope, RunContext, StopCause, Tape};
+use crate::ports::hook::Hooks;
 use crate::ports::planner::{Decision, TerminationReason};
 use crate::ports::store::Store;
 use crate::run::Run;
@@ -58,6 +60,7 @@ pub(crate) struct Env {
     /// Set when this host gives its runs back, each at the next point at which nothing is lost.
     pub(crate) draining: CancellationToken,
     pub(crate) lease: Lease,
+    pub(crate) hooks: Hooks,
 }
 
 /// Drives one run.

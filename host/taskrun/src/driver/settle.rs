@@ -48,9 +48,8 @@ impl Driver {
                 return Ok(Some(End::failed(failure)));
             }
             self.time_out_questions().await?;
-            let (mut events, mut line) = (Vec::new(), Line::default());
+            let (mut events, mut line, mut fresh) = (Vec::new(), Line::default(), Vec::new());
             let agent = Arc::clone(&self.agent);
-            let mut left = self.tool_calls_left().unwrap_or(u32::MAX);
             for call in self.work.open_calls() {
                 let request = &call.request;
                 match self.next(call, agent.tools.get(&request.name)).await? {
@@ -58,9 +57,7 @@ impl Driver {
                     Next::CutOff(outcome) => {
                         events.push(result(request, outcome, Some(Refusal::Interrupted)));
                     }
-                    Next::Begin => {
-                        line.admit(&mut events, &agent, request.clone(), &mut left);
-                    }
+                    Next::Begin => fresh.push(request.clone()),
                     Next::Repeat(tool) => {
                         let begins = Event::ToolCallRepeated {
                             tool_call_id: call.id().to_owned(),
@@ -71,6 +68,12 @@ impl Driver {
                     Next::Ask(item) => events.push(Event::Asked { item }),
                     Next::Wait => {}
                 }
+            }
+            let mut vetoes =
+                self.ask_hooks(self.journal.run().state.turns, &fresh).await?.into_iter();
+            let mut left = self.tool_calls_left().unwrap_or(u32::MAX);
+            for request in fresh {
+                line.admit(&mut events, &agent, (request, vetoes.next().flatten()), &mut left);
             }
             self.write(events).await?;
             if let Some(failure) = self.stopped() {

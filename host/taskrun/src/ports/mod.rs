@@ -2,6 +2,7 @@
 //! or a store stands. Each has at least two implementations.
 
 pub mod call;
+pub mod hook;
 pub mod model;
 pub mod planner;
 pub mod store;

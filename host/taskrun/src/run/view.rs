@@ -9,7 +9,7 @@ use crate::ids::RunId;
 use crate::message::Labels;
 use crate::narrow::Narrowing;
 use crate::ports::call::CallFailure;
-use crate::progress::{Progress, first_chars};
+use crate::progress::{Children, Progress, first_chars};
 use crate::status::{BlockedOn, Status, StopReason};
 use crate::time::{Timestamp, millis};
 
@@ -76,7 +76,8 @@ pub struct RunView {
     /// How the component was stopped, where it was: `kind` and what belongs to it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<CallFailure>,
-    /// Counts; absent before the first event.
+    /// Counts; absent before the first event. Those of the runs beneath it only where a single run
+    /// is shown, or a tree.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
     /// Plan steps that decided, and turns that were skipped.
@@ -139,6 +140,16 @@ pub struct RunView {
     pub duration_ms: Option<u64>,
 }
 
+impl RunView {
+    /// The run with the counts of those beneath it.
+    #[must_use]
+    pub fn with_children(run: &Run, children: Children) -> Self {
+        let progress = run.state.progress.with(children);
+        let any = progress.event_count > 0 || progress.expected_children.is_some();
+        Self { progress: any.then_some(progress), ..Self::from(run) }
+    }
+}
+
 impl From<&Run> for RunView {
     fn from(run: &Run) -> Self {
         let (spec, state) = (&run.spec, &run.state);
@@ -181,7 +192,8 @@ impl From<&Run> for RunView {
             result,
             error: ending.and_then(|e| e.error.clone()),
             failure: ending.and_then(|e| e.failure.clone()),
-            progress: (state.progress.event_count > 0).then(|| state.progress.clone()),
+            progress: (state.progress.event_count > 0)
+                .then(|| Progress { expected_children: None, ..state.progress.clone() }),
             turns: state.turns,
             attempt: state.failed_attempts + 1,
             awaits: open_awaits(state),

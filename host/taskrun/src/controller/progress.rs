@@ -1,0 +1,128 @@
+//! How far runs are: with the runs beneath them, and as it changes.
+
+use std::time::Duration;
+
+use super::Controller;
+use crate::error::ControllerError;
+use crate::list::{ListFilter, PAGE_MAX, Scope};
+use crate::ports::store::Until;
+use crate::progress::{Children, Progress};
+use crate::run::{Run, RunView};
+use crate::time::Clock;
+
+/// How often a run is looked at for a subscriber at most, and so how often that one is told.
+pub const PROGRESS_EVERY: Duration = Duration::from_millis(250);
+/// How often it is looked for runs that were started or ended beneath a run: the journal of that
+/// says nothing of them.
+const LOOK_BENEATH_EVERY: Duration = Duration::from_secs(1);
+
+impl Controller {
+    /// The runs that were started directly beneath a run. They are counted when this is asked, in
+    /// as many steps as there are, which a tree's bound limits; so the end of a run costs nothing
+    /// for the one above it. Runs that were removed count no more.
+    ///
+    /// # Errors
+    /// [`ControllerError::Storage`].
+    pub async fn children(&self, run: &Run) -> Result<Children, ControllerError> {
+        let scope = Scope::tenant(&run.spec.tenant);
+        let filter = ListFilter { parent_run_id: Some(run.id().clone()), ..ListFilter::default() };
+        let (mut children, mut cursor) = (Children::default(), None);
+        loop {
+            let page = self.0.parts.store.list(&scope, &filter, cursor.as_ref(), PAGE_MAX).await?;
+            page.runs.iter().for_each(|run| children.count(run));
+            cursor = page.next;
+            if cursor.is_none() {
+                return Ok(children);
+            }
+        }
+    }
+
+    /// The run as it is shown, with the counts of the runs beneath it.
+    ///
+    /// # Errors
+    /// [`ControllerError::NotFound`], also outside the scope; [`ControllerError::Storage`].
+    pub async fn view(&self, scope: &Scope, id: &str) -> Result<RunView, ControllerError> {
+        let run = self.get(scope, id).await?;
+        let children = self.children(&run).await?;
+        Ok(RunView::with_children(&run, children))
+    }
+
+    /// Subscribes to the progress of a run.
+    ///
+    /// # Errors
+    /// [`ControllerError::NotFound`], also outside the scope; [`ControllerError::Storage`].
+    pub async fn watch_progress(
+        &self,
+        scope: &Scope,
+        id: &str,
+    ) -> Result<ProgressWatch, ControllerError> {
+        let run = self.get(scope, id).await?;
+        Ok(ProgressWatch {
+            controller: self.clone(),
+            scope: scope.clone(),
+            id: run.id().to_string(),
+            told: None,
+            looked: None,
+            over: false,
+        })
+    }
+}
+
+/// A subscription to the progress of a run. It reads when it is asked and holds nothing between: a
+/// slow subscriber misses steps on the way, never the last one, and costs nobody anything.
+pub struct ProgressWatch {
+    controller: Controller,
+    scope: Scope,
+    id: String,
+    /// What was told last.
+    told: Option<Progress>,
+    /// When the run was last looked at.
+    looked: Option<Duration>,
+    over: bool,
+}
+
+impl ProgressWatch {
+    /// The progress as it is, at once for the first time and then when it differs from what was
+    /// told last, at least [`PROGRESS_EVERY`] after that. What happens beneath the run is told a
+    /// second later at the latest. The progress at the end of the run is told in any case; then
+    /// `None` is.
+    ///
+    /// # Errors
+    /// [`ControllerError::NotFound`] if the run is gone; [`ControllerError::Storage`], after
+    /// which it can be asked again.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses nothing: the next call tells the same, or what came after it.
+    pub async fn next(&mut self) -> Result<Option<Progress>, ControllerError> {
+        let parts = &self.controller.0.parts;
+        let (clock, store): (&dyn Clock, _) = (&*parts.clock, &parts.store);
+        if self.over {
+            return Ok(None);
+        }
+        loop {
+            if let Some(at) = self.looked {
+                let since = clock.monotonic().saturating_sub(at);
+                if since < PROGRESS_EVERY {
+                    clock.sleep(PROGRESS_EVERY - since).await;
+                }
+            }
+            let at = clock.monotonic();
+            let run = self.controller.get(&self.scope, &self.id).await?;
+            let children = self.controller.children(&run).await?;
+            let progress = run.state.progress.with(children);
+            self.looked = Some(at);
+            self.over = run.status().is_terminal();
+            if self.told.as_ref() != Some(&progress) {
+                self.told = Some(progress.clone());
+                return Ok(Some(progress));
+            }
+            if self.over {
+                return Ok(None);
+            }
+            tokio::select! {
+                () = store.changed(run.id(), Until::Beyond(run.state.head)) => {}
+                () = clock.sleep(LOOK_BENEATH_EVERY) => {}
+            }
+        }
+    }
+}

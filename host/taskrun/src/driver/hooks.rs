@@ -1,0 +1,54 @@
+//! Asking the host's hooks before tools are called.
+
+use std::sync::Arc;
+
+use futures::future::join_all;
+
+use super::calls::refused;
+use super::line::admit;
+use super::{Driver, Halt};
+use crate::event::{Event, Refusal};
+use crate::message::ToolError;
+use crate::ports::hook::{Moment, Veto};
+use crate::ports::planner::ToolRequest;
+use crate::ports::tool::ToolFailure;
+
+impl Driver {
+    /// What the hooks have against the calls of a turn, each at its place; empty if there are no
+    /// hooks. Calls that are refused anyway are none of their business.
+    ///
+    /// Whoever stops the run meanwhile waits for them: a call that nobody decided about must not
+    /// be recorded, and their time is bounded.
+    pub(super) async fn ask_hooks(
+        &mut self,
+        turn: u32,
+        requests: &[ToolRequest],
+    ) -> Result<Vec<Option<Veto>>, Halt> {
+        if self.env.hooks.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (env, agent) = (Arc::clone(&self.env), Arc::clone(&self.agent));
+        let spec = Arc::clone(&self.journal.run().spec);
+        let asked = requests.iter().map(|request| {
+            let (env, agent, spec) = (&env, &agent, &spec);
+            async move {
+                admit(agent, request, u32::MAX).ok()?;
+                let moment = Moment::ToolCall { spec, turn, request };
+                env.hooks.ask(&*env.clock, &moment).await
+            }
+        });
+        self.attend(join_all(asked)).await
+    }
+}
+
+/// What is recorded of a call that a hook is against.
+pub(super) fn denied(request: &ToolRequest, veto: &Veto) -> [Event; 2] {
+    let decision = Event::PolicyDecision {
+        capability: "tool".to_owned(),
+        subject: request.name.clone(),
+        rule: format!("hook {}", veto.hook),
+    };
+    let error = ToolError::coded("denied", format!("{}: {veto}", request.name));
+    let failure = ToolFailure { error, retry_hint: None };
+    [decision, refused(request, Refusal::Denied, failure)]
+}

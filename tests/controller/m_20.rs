@@ -1,0 +1,291 @@
+//! M-20: hooks of the host; only the veto of a critical one counts.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use taskrun::agents::Interrupted;
+use taskrun::error::ControllerError;
+use taskrun::event::Event;
+use taskrun::list::{ListFilter, Scope};
+use taskrun::ports::hook::{HOOK_TIMEOUT, Hook, HookError, Hooks, Moment, Registered, Verdict};
+use taskrun::ports::tool::ToolHints;
+use taskrun::run::RunView;
+use taskrun::status::Status;
+
+use super::common::{Gates, beneath, check_journal, count, following, named};
+use crate::native::{ClosureTool, Native, Op, Side, World, request, value};
+
+type Decide = dyn Fn(&Moment<'_>) -> Result<Verdict, HookError> + Send + Sync;
+
+/// A hook that is a closure, and what it was asked about.
+struct Asked {
+    decide: Box<Decide>,
+    about: Mutex<Vec<String>>,
+}
+
+#[async_trait]
+impl Hook for Asked {
+    async fn before(&self, moment: &Moment<'_>) -> Result<Verdict, HookError> {
+        let about = match moment {
+            Moment::Spawn { spec } => format!("spawn {}", spec.id),
+            Moment::ToolCall { spec, turn, request } => {
+                format!("call {} {turn} {}", spec.id, request.name)
+            }
+        };
+        self.about.lock().expect("nobody panics with it").push(about);
+        (self.decide)(moment)
+    }
+}
+
+impl Asked {
+    fn about(&self) -> Vec<String> {
+        self.about.lock().expect("nobody panics with it").clone()
+    }
+}
+
+fn hook(
+    decide: impl Fn(&Moment<'_>) -> Result<Verdict, HookError> + Send + Sync + 'static,
+) -> Arc<Asked> {
+    Arc::new(Asked { decide: Box::new(decide), about: Mutex::default() })
+}
+
+fn veto(reason: &str) -> Result<Verdict, HookError> {
+    Ok(Verdict::Veto { reason: reason.to_owned() })
+}
+
+/// Never decides.
+struct Hangs;
+
+#[async_trait]
+impl Hook for Hangs {
+    async fn before(&self, _: &Moment<'_>) -> Result<Verdict, HookError> {
+        std::future::pending().await
+    }
+}
+
+/// Against calls of `t/f`, for everything else.
+fn no_calls() -> Arc<Asked> {
+    hook(|moment| match moment {
+        Moment::Spawn { .. } => Ok(Verdict::Go),
+        Moment::ToolCall { request, .. } if request.name == "t/f" => veto("not today"),
+        Moment::ToolCall { .. } => Ok(Verdict::Go),
+    })
+}
+
+/// A world with an agent that calls `t/f` and `u/f` in its first turn and `u/f` in its second,
+/// and how often the tools were called.
+fn world_with(hooks: Vec<Registered>) -> (World, Arc<AtomicU32>) {
+    let (mut world, called) = (World::new(), Arc::new(AtomicU32::new(0)));
+    world.hooks = Hooks::new(hooks);
+    for name in ["t", "u"] {
+        let called = Arc::clone(&called);
+        let tool = ClosureTool::new("f", ToolHints::default(), move |_, _| {
+            called.fetch_add(1, Ordering::SeqCst);
+            async { value("1") }
+        });
+        world.tool(name, Interrupted::Fail, tool);
+    }
+    let turns = vec![vec![("a", "t/f", "1"), ("b", "u/f", "1")], vec![("c", "u/f", "1")]];
+    world.agent("caller", following(turns));
+    (world, called)
+}
+
+async fn refusal(host: &Native) -> String {
+    match host.controller.spawn(&host.scope, &named("r", "caller")).await {
+        Err(ControllerError::Forbidden { reason }) => reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn m_20_a_critical_hook_keeps_a_run_from_being_accepted() {
+    let against = hook(|moment| match moment {
+        Moment::Spawn { spec } if spec.task == "x" => veto("no x"),
+        Moment::Spawn { .. } | Moment::ToolCall { .. } => Ok(Verdict::Go),
+    });
+    let (mut world, _) = world_with(vec![Registered::critical("guard", against.clone())]);
+    let host = world.start().await;
+    assert_eq!(refusal(&host).await, "refused by hook guard: no x");
+    let all = host.controller.list(&host.scope, &ListFilter::default(), None, 9).await;
+    assert!(all.expect("lists").runs.is_empty(), "nothing is kept");
+    let id = host.spawn(&request("caller", "y")).await;
+    assert_eq!(host.end(&id).await.status(), Status::Completed);
+    assert_eq!(against.about()[..2], ["spawn r".to_owned(), format!("spawn {id}")]);
+}
+
+#[tokio::test]
+async fn m_20_a_hook_is_asked_about_what_passed_the_checks_before_it_and_knows_who_asks() {
+    let seen = hook(|moment| {
+        if let Moment::Spawn { spec } = moment {
+            assert_eq!(spec.tenant, "default");
+            assert_eq!(spec.depth, u32::from(spec.parent_run_id.is_some()));
+        }
+        Ok(Verdict::Go)
+    });
+    let (mut world, gates) = (World::new(), Gates::new());
+    world.hooks = Hooks::new(vec![Registered::critical("sees", seen.clone())]);
+    world.agent("open", gates.planner());
+    let host = world.start().await;
+    let stranger = Scope { owner_user_id: Some("user-b".into()), ..host.scope.clone() };
+    for (scope, wanted) in [
+        (&host.scope, named("r", "nobody")),
+        (&stranger, named("r", "open")),
+        (&host.scope, beneath("none", "r", "open")),
+    ] {
+        host.controller.spawn(scope, &wanted).await.expect_err("refused");
+    }
+    assert!(seen.about().is_empty(), "{:?}", seen.about());
+    host.spawn(&named("root", "open")).await;
+    host.spawn(&beneath("root", "child", "open")).await;
+    assert_eq!(seen.about(), ["spawn root", "spawn child"]);
+}
+
+#[tokio::test]
+async fn m_20_a_critical_hook_denies_a_call_and_the_run_goes_on() {
+    let guard = no_calls();
+    let (mut world, called) = world_with(vec![Registered::critical("guard", guard.clone())]);
+    let host = world.start().await;
+    host.spawn(&named("r", "caller")).await;
+    let view = RunView::from(&host.end("r").await);
+    let said = "denied: t/f: refused by hook guard: not today; 1; 1";
+    assert_eq!((view.status, view.result.as_deref()), (Status::Completed, Some(said)));
+    assert_eq!(called.load(Ordering::SeqCst), 2);
+    assert_eq!(guard.about(), ["spawn r", "call r 1 t/f", "call r 1 u/f", "call r 2 u/f"]);
+    let journal = host.journal("r").await;
+    check_journal(&journal);
+    assert_eq!(count(&journal, "tool_call_scheduled"), 2);
+    let decided = journal.iter().find_map(|recorded| match &recorded.event {
+        Event::PolicyDecision { capability, subject, rule } => {
+            Some(format!("{capability} {subject} {rule}"))
+        }
+        _ => None,
+    });
+    assert_eq!(decided.as_deref(), Some("tool t/f hook guard"));
+}
+
+#[tokio::test]
+async fn m_20_a_denied_call_takes_none_of_those_that_are_left() {
+    let (mut world, called) = world_with(vec![Registered::critical("guard", no_calls())]);
+    let turns = vec![vec![("a", "t/f", "1"), ("b", "u/f", "1")]];
+    world.agent_with("capped", following(turns), |agent| agent.limits.tool_calls = Some(1));
+    let host = world.start().await;
+    host.spawn(&named("r", "capped")).await;
+    host.end("r").await;
+    assert_eq!(called.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn m_20_a_critical_hook_that_fails_or_panics_refuses() {
+    for (decide, text) in [
+        (hook(|_| Err("no connection".into())), "it failed: no connection"),
+        (hook(|_| panic!("a mistake")), "it failed"),
+    ] {
+        let (mut world, _) = world_with(vec![Registered::critical("guard", decide)]);
+        let host = world.start().await;
+        assert_eq!(refusal(&host).await, format!("refused by hook guard: {text}"));
+    }
+}
+
+#[tokio::test]
+async fn m_20_a_critical_hook_that_is_too_slow_refuses() {
+    let (mut world, _) = world_with(vec![Registered::critical("slow", Arc::new(Hangs))]);
+    let host = world.start().await;
+    let (controller, scope) = (host.controller.clone(), host.scope.clone());
+    let spawned =
+        tokio::spawn(async move { controller.spawn(&scope, &named("r", "caller")).await });
+    assert_eq!(world.next(Duration::from_secs(60)).await, HOOK_TIMEOUT);
+    match spawned.await.expect("no panic") {
+        Err(ControllerError::Forbidden { reason }) => {
+            assert_eq!(reason, "refused by hook slow: it did not decide within 5000 ms");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn m_20_what_other_hooks_say_is_ignored() {
+    let hooks = vec![
+        Registered::advisory("against", hook(|_| veto("never"))),
+        Registered::advisory("fails", hook(|_| Err("no connection".into()))),
+        Registered::advisory("panics", hook(|_| panic!("a mistake"))),
+    ];
+    let (mut world, called) = world_with(hooks);
+    let host = world.start().await;
+    host.spawn(&named("r", "caller")).await;
+    assert_eq!(host.end("r").await.status(), Status::Completed);
+    assert_eq!(called.load(Ordering::SeqCst), 3);
+}
+
+#[tokio::test]
+async fn m_20_of_several_vetoes_the_first_registered_counts() {
+    let hooks = vec![
+        Registered::advisory("zero", hook(|_| veto("0"))),
+        Registered::critical("one", hook(|_| Ok(Verdict::Go))),
+        Registered::critical("two", hook(|_| veto("2"))),
+        Registered::critical("three", hook(|_| veto("3"))),
+    ];
+    let (mut world, _) = world_with(hooks);
+    let host = world.start().await;
+    assert_eq!(refusal(&host).await, "refused by hook two: 2");
+}
+
+#[tokio::test]
+async fn m_20_a_denial_is_recorded_once_though_the_host_dies_about_it() {
+    for side in [Side::Before, Side::After] {
+        let guard = no_calls();
+        let (mut world, called) = world_with(vec![Registered::critical("guard", guard.clone())]);
+        let host = world.start().await;
+        // The first write is the decision with the denied call and the one that begins.
+        world.store.cut(Op::Append, 1, side);
+        host.spawn(&named("r", "caller")).await;
+        world.store.is_cut().await;
+        world.kill(host).await;
+        world.part_stores();
+        let next = world.take_over().await;
+        let run = next.end("r").await;
+        assert_eq!(run.status(), Status::Completed);
+        let journal = next.journal("r").await;
+        check_journal(&journal);
+        assert_eq!(count(&journal, "policy_decision"), 1, "{side:?}");
+        let asked = guard.about().iter().filter(|about| *about == "call r 1 t/f").count();
+        assert_eq!(asked, if side == Side::Before { 2 } else { 1 }, "what is recorded is decided");
+        assert!(called.load(Ordering::SeqCst) <= 2);
+    }
+}
+
+#[tokio::test]
+async fn m_20_a_run_that_is_cancelled_while_a_hook_decides_calls_nothing() {
+    let guard = Arc::new(OnlySpawns);
+    let (mut world, called) = world_with(vec![Registered::critical("slow", guard)]);
+    let host = world.start().await;
+    let door = world.door().await;
+    host.spawn(&named("r", "caller")).await;
+    // The hook's time is the only one that runs.
+    let asleep = world.clock.clone();
+    host.until("r", "runs", |run| run.status() == Status::Running).await;
+    door.controller.cancel(&door.scope, "r", None).await.expect("can be cancelled");
+    let end = host.end("r");
+    tokio::pin!(end);
+    let run = loop {
+        tokio::select! {
+            run = &mut end => break run,
+            _ = asleep.advance_to_next(HOOK_TIMEOUT) => {}
+        }
+    };
+    assert_eq!((run.status(), called.load(Ordering::SeqCst)), (Status::Canceled, 0));
+}
+
+/// Lets runs be accepted and never decides about calls.
+struct OnlySpawns;
+
+#[async_trait]
+impl Hook for OnlySpawns {
+    async fn before(&self, moment: &Moment<'_>) -> Result<Verdict, HookError> {
+        match moment {
+            Moment::Spawn { .. } => Ok(Verdict::Go),
+            Moment::ToolCall { .. } => std::future::pending().await,
+        }
+    }
+}
