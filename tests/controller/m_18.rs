@@ -12,7 +12,7 @@ use taskrun::run::{RESULT_CHARS_MAX, RunView};
 use taskrun::status::Status;
 use taskrun::time::Clock;
 
-use super::common::{Gates, check_journal, named, task_tools};
+use super::common::{Gates, check_journal, named, soon, task_tools};
 use crate::native::{
     ClosurePlanner, Native, OWNER, Op, SESSION, Side, World, answer, call_of, failed, request,
 };
@@ -200,8 +200,8 @@ async fn m_18_a_host_that_dies_about_its_end_leaves_the_end_with_its_artifact_or
         let host = world.start().await;
         let door = world.door().await;
         world.store.cut(Op::Append, 1, side);
-        host.spawn(&named("r", "long")).await;
-        world.store.is_cut().await;
+        door.spawn(&named("r", "long")).await;
+        soon("it is cut", world.store.is_cut()).await;
         let left = door.get("r").await;
         assert_eq!(left.status().is_terminal(), side == Side::After);
         assert_eq!(left.artifact().is_some(), side == Side::After);

@@ -14,7 +14,7 @@ use taskrun::ports::tool::ToolHints;
 use taskrun::run::RunView;
 use taskrun::status::Status;
 
-use super::common::{Gates, beneath, check_journal, count, following, named};
+use super::common::{Gates, beneath, check_journal, count, following, named, soon};
 use crate::native::{ClosureTool, Native, Op, Side, World, request, value};
 
 type Decide = dyn Fn(&Moment<'_>) -> Result<Verdict, HookError> + Send + Sync;
@@ -237,10 +237,11 @@ async fn m_20_a_denial_is_recorded_once_though_the_host_dies_about_it() {
         let guard = no_calls();
         let (mut world, called) = world_with(vec![Registered::critical("guard", guard.clone())]);
         let host = world.start().await;
+        let door = world.door().await;
         // The first write is the decision with the denied call and the one that begins.
         world.store.cut(Op::Append, 1, side);
-        host.spawn(&named("r", "caller")).await;
-        world.store.is_cut().await;
+        door.spawn(&named("r", "caller")).await;
+        soon("it is cut", world.store.is_cut()).await;
         world.kill(host).await;
         world.part_stores();
         let next = world.take_over().await;
