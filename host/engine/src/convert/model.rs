@@ -61,7 +61,8 @@ impl From<host::Chunk> for guest::Chunk {
     }
 }
 
-/// What the guest may know of an error. A refusal names the policy file, which is for operators.
+/// What the guest may know of an error. A refusal names the policy file, which is for operators,
+/// as are the provider's address and what it says about the key.
 pub(crate) fn error_to_guest(error: host::ModelError) -> guest::ModelError {
     match error {
         host::ModelError::Denied(_) => {
@@ -72,7 +73,22 @@ pub(crate) fn error_to_guest(error: host::ModelError) -> guest::ModelError {
             guest::ModelError::RateLimited(retry_after_ms)
         }
         host::ModelError::Unavailable(text) => guest::ModelError::Unavailable(text),
+        host::ModelError::Unauthorized(_) => guest::ModelError::Other(
+            "the provider does not accept the host's credentials".to_owned(),
+        ),
+        error @ (host::ModelError::Overloaded { .. } | host::ModelError::CutOff) => {
+            guest::ModelError::Unavailable(error.to_string())
+        }
+        host::ModelError::Unreachable(_) => {
+            guest::ModelError::Unavailable("the provider cannot be reached".to_owned())
+        }
         host::ModelError::InvalidRequest(text) => guest::ModelError::InvalidRequest(text),
+        error @ host::ModelError::Refused(_) => {
+            guest::ModelError::InvalidRequest(error.to_string())
+        }
+        error @ (host::ModelError::Malformed(_) | host::ModelError::TooLarge(_)) => {
+            guest::ModelError::Other(error.to_string())
+        }
         host::ModelError::Budget(text) => guest::ModelError::Budget(text),
         host::ModelError::Timeout => guest::ModelError::Timeout,
         host::ModelError::Canceled => guest::ModelError::Canceled,
@@ -90,5 +106,14 @@ mod tests {
             host::ModelError::Denied("denied by \"model: *\" (/etc/taskrun.toml:1:1)".into());
         let guest::ModelError::Denied(text) = error_to_guest(error) else { panic!("denied") };
         assert!(!text.contains("taskrun.toml"), "{text}");
+    }
+
+    #[test]
+    fn a_guest_is_not_told_where_the_provider_is_or_what_it_says_of_the_key() {
+        let told = |error| format!("{:?}", error_to_guest(error));
+        let text = told(host::ModelError::Unreachable("10.0.0.7:8080 refuses".into()));
+        assert!(text.contains("cannot be reached") && !text.contains("10.0.0.7"), "{text}");
+        let text = told(host::ModelError::Unauthorized("sk-1 has expired".into()));
+        assert!(text.contains("credentials") && !text.contains("sk-1"), "{text}");
     }
 }

@@ -122,12 +122,36 @@ pub enum ModelError {
         /// How long, if it said so.
         retry_after_ms: Option<u64>,
     },
-    /// The provider cannot be reached or fails.
+    /// The provider fails.
     #[error("the provider is unavailable: {0}")]
     Unavailable(String),
+    /// The provider does not accept the host's key, or gives it no right to this model.
+    #[error("the provider does not accept the key: {0}")]
+    Unauthorized(String),
+    /// The provider has no room for the request at present.
+    #[error("the provider is overloaded")]
+    Overloaded {
+        /// When to come again, if it said so.
+        retry_after_ms: Option<u64>,
+    },
+    /// Nobody answers at the provider's address.
+    #[error("the provider cannot be reached: {0}")]
+    Unreachable(String),
     /// The provider does not accept the request.
     #[error("the provider refuses the request: {0}")]
     InvalidRequest(String),
+    /// The provider does not want to answer this, for reasons of content.
+    #[error("the provider declines to answer: {0}")]
+    Refused(String),
+    /// The answer ended before it was complete.
+    #[error("the answer was cut off")]
+    CutOff,
+    /// The answer is not of the form that the provider's interface has.
+    #[error("the provider's answer cannot be read: {0}")]
+    Malformed(String),
+    /// The answer met a bound.
+    #[error("the answer is too large: {0}")]
+    TooLarge(String),
     /// The run's budget does not allow it.
     #[error("{0}")]
     Budget(String),
@@ -147,7 +171,7 @@ pub enum ModelError {
 /// Text is joined in order, usage summed. A request for a tool without a name is dropped.
 ///
 /// # Errors
-/// The stream's error, or [`ModelError::Unavailable`] if it ends without a stop.
+/// The stream's error, or [`ModelError::CutOff`] if it ends without a stop.
 pub async fn collect(mut stream: ModelStream) -> Result<Completion, ModelError> {
     let mut collected = Collected::default();
     while let Some(chunk) = stream.next().await {
@@ -155,7 +179,7 @@ pub async fn collect(mut stream: ModelStream) -> Result<Completion, ModelError> 
             return Ok(done);
         }
     }
-    Err(ModelError::Unavailable("the answer was cut off".to_owned()))
+    Err(ModelError::CutOff)
 }
 
 /// An answer being put together from its chunks.

@@ -86,7 +86,7 @@ impl CallScope {
                 chunk = stream.next() => chunk,
             };
             let Some(chunk) = chunk else {
-                return Err(ModelError::Unavailable("the answer was cut off".to_owned()));
+                return Err(ModelError::CutOff);
             };
             let chunk = chunk?;
             self.account(&chunk);
@@ -133,7 +133,7 @@ impl CallScope {
     /// `max`. Empty at the end.
     ///
     /// # Errors
-    /// The provider's, and [`ModelError::Unavailable`] if the answer ends without its last chunk.
+    /// The provider's, and [`ModelError::CutOff`] if the answer ends without its last chunk.
     /// Nothing follows an error.
     pub async fn next_chunks(
         &self,
@@ -186,7 +186,6 @@ impl CallScope {
         stream: &mut ModelStream,
         max: usize,
     ) -> (Vec<Chunk>, Option<ModelError>) {
-        let cut_off = || ModelError::Unavailable("the answer was cut off".to_owned());
         let first = tokio::select! {
             biased;
             () = self.parts.stop.asked() => return (Vec::new(), Some(ModelError::Canceled)),
@@ -204,7 +203,7 @@ impl CallScope {
                     }
                 }
                 Some(Err(error)) => return (batch, Some(error)),
-                None => return (batch, Some(cut_off())),
+                None => return (batch, Some(ModelError::CutOff)),
             }
             next = match stream.next().now_or_never() {
                 Some(next) => next,
