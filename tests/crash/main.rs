@@ -28,13 +28,13 @@ mod serial;
 mod table;
 mod terminal;
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use taskrun::policy::Policy;
+use taskrun::time::{Clock, Random, SystemClock, SystemRandom};
 use taskrun_cli::args::CrashPoint;
 use taskrun_engine::{Cache, Engine, EngineOptions};
 
@@ -144,10 +144,9 @@ async fn bench() -> Result<Bench, Broken> {
     };
     let engine = Engine::new(options)?;
     let policy = Policy::load(&project.policy())?;
-    let mut models = BTreeMap::new();
-    for (name, model) in &policy.models {
-        models.insert(name.clone(), taskrun_models::provider(model)?);
-    }
+    let (clock, random): (Arc<dyn Clock>, Arc<dyn Random>) =
+        (Arc::new(SystemClock::new()), Arc::new(SystemRandom));
+    let models = taskrun_models::open(&policy.models, &clock, &random)?;
     let agents = Arc::clone(&engine).load_agents(&policy, &models).await?;
     Ok(Bench { program: Program::new()?, agents, warm: project })
 }

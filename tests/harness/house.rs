@@ -1,6 +1,5 @@
 //! A host in a temporary folder.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -14,7 +13,7 @@ use taskrun::ports::store::{Hosts, Sessions, Store};
 use taskrun::run::Run;
 use taskrun::spawn::SpawnRequest;
 use taskrun::status::Status;
-use taskrun::time::{Clock, SystemClock, SystemRandom};
+use taskrun::time::{Clock, Random, SystemClock, SystemRandom};
 use taskrun_engine::{Cache, Engine, EngineOptions};
 use taskrun_examples::Example;
 use taskrun_store::{MemoryStore, SqliteStore};
@@ -130,10 +129,10 @@ impl Builder {
         let path = self.folder.path().join("taskrun.toml");
         std::fs::write(&path, &self.policy).expect("the policy is written");
         let policy = Policy::load(&path).expect("a valid policy");
-        let mut models = BTreeMap::new();
-        for (name, model) in &policy.models {
-            models.insert(name.clone(), taskrun_models::provider(model).expect("a model"));
-        }
+        // Providers keep the time of the world: servers outside know nothing of a simulated one.
+        let (clock, random): (Arc<dyn Clock>, Arc<dyn Random>) =
+            (Arc::new(SystemClock::new()), Arc::new(SystemRandom));
+        let models = taskrun_models::open(&policy.models, &clock, &random).expect("models");
         let engine = engine();
         let agents = engine.load_agents(&policy, &models).await.expect("the agents load");
         type Ports = (Arc<dyn Store>, Arc<dyn Hosts>, Arc<dyn Sessions>);

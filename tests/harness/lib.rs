@@ -4,6 +4,7 @@
 mod house;
 #[path = "../native/mod.rs"]
 pub mod native;
+pub mod provider;
 mod script;
 
 pub use house::{Builder, House, Storage, engine};

@@ -1,13 +1,14 @@
 //! Agents made ready: components loaded, tools selected, models opened.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use taskrun::agents::{Agent, Agents};
-use taskrun::policy::{AgentPolicy, Policy, Provider, ToolPolicy};
+use taskrun::policy::{AgentPolicy, Policy, ToolPolicy};
 use taskrun::ports::model::Model;
 use taskrun::ports::tool::Tool;
+use taskrun::time::{Clock, Random, SystemClock, SystemRandom};
 use taskrun_engine::{AgentGrants, Cache, CompileWorker, Engine, EngineOptions, Loaded};
 
 use crate::failure::{Failure, Outcome, agent_failure, load_failure};
@@ -77,15 +78,7 @@ impl House {
         // Also where nobody has made one yet: whoever makes it decides what is in it.
         engine.protect(policy.path.parent().map(|folder| folder.join(DATA_DIR)));
         let digest = execution_digest(&policy)?;
-        let mut models = BTreeMap::new();
-        for (name, model) in &policy.models {
-            let provider = taskrun_models::provider(model).map_err(|error| {
-                Failure::usage("model", format!("model {name} cannot be used"))
-                    .because(&error)
-                    .hint(format!("correct [model.{name}] at {}, or its script", model.location))
-            })?;
-            models.insert(name.clone(), provider);
-        }
+        let models = open_models(&policy)?;
         Ok(Self { engine, policy, digest, models })
     }
 
@@ -154,6 +147,23 @@ impl House {
         }
         Ok(Agents { policy_digest: self.digest.clone(), by_name })
     }
+}
+
+/// The models of a policy, ready to be asked.
+///
+/// # Errors
+/// If a script or a cassette cannot be read, or a key is not where the policy says.
+pub(crate) fn open_models(policy: &Policy) -> Outcome<BTreeMap<String, Arc<dyn Model>>> {
+    let (clock, random): (Arc<dyn Clock>, Arc<dyn Random>) =
+        (Arc::new(SystemClock::new()), Arc::new(SystemRandom));
+    taskrun_models::open(&policy.models, &clock, &random).map_err(|error| {
+        let name = &error.model;
+        let place = policy.models.get(name).map(|model| model.location.to_string());
+        let place = place.unwrap_or_else(|| policy.path.display().to_string());
+        Failure::usage("model", error.to_string())
+            .because(&error.cause)
+            .hint(format!("correct [model.{name}] at {place}, or the file that it names"))
+    })
 }
 
 /// An agent of a policy.
@@ -230,14 +240,11 @@ pub(crate) fn execution_digest(policy: &Policy) -> Outcome<String> {
     Ok(hasher.finalize().to_hex().to_string())
 }
 
-fn files_of(policy: &Policy) -> Vec<&PathBuf> {
-    let agents = policy.agents.values().map(|agent| &agent.component);
-    let tools = policy.tools.values().map(|tool| &tool.component);
-    let scripts = policy.models.values().filter_map(|model| match &model.provider {
-        Provider::Scripted { script, .. } => Some(script),
-        Provider::Echo => None,
-    });
-    agents.chain(tools).chain(scripts).collect()
+fn files_of(policy: &Policy) -> Vec<&Path> {
+    let agents = policy.agents.values().map(|agent| agent.component.as_path());
+    let tools = policy.tools.values().map(|tool| tool.component.as_path());
+    let answers = policy.models.values().filter_map(|model| model.answers_file());
+    agents.chain(tools).chain(answers).collect()
 }
 
 #[cfg(test)]

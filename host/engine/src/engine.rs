@@ -1,9 +1,9 @@
 //! One engine for all components of a process.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use taskrun::policy::{Policy, Provider};
+use taskrun::policy::Policy;
 use taskrun::ports::call::Interrupt;
 
 use crate::admission::Admission;
@@ -98,17 +98,16 @@ impl Engine {
         self.protected.add(paths);
     }
 
-    /// The same for the files that a policy consists of: itself, its components and its scripts.
+    /// The same for the files that a policy consists of: itself, its components and the scripts,
+    /// cassettes and keys of its models.
     /// [`Engine::load_agent`] does so by itself; call this before loading a policy's tools in
     /// another way.
     pub fn protect_policy(&self, policy: &Policy) {
         let agents = policy.agents.values().map(|agent| &agent.component);
         let tools = policy.tools.values().map(|tool| &tool.component);
-        let scripts = policy.models.values().filter_map(|model| match &model.provider {
-            Provider::Scripted { script, .. } => Some(script),
-            Provider::Echo => None,
-        });
-        self.protect(agents.chain(tools).chain(scripts).chain([&policy.path]).cloned());
+        let models = policy.models.values().flat_map(|model| model.files());
+        let named = agents.chain(tools).chain([&policy.path]).map(PathBuf::as_path);
+        self.protect(named.chain(models).map(Path::to_owned));
     }
 
     pub(crate) fn protected(&self) -> &Protected {

@@ -1,26 +1,110 @@
-//! Providers of language models behind [`taskrun::ports::model::Model`]: those that need no
-//! network, for tests, demonstrations and replay.
+//! Providers of language models behind [`taskrun::ports::model::Model`].
+//!
+//! *Remote* ones speak one of the usual protocols over HTTP, to the address that the policy names
+//! and with the key that it names. Those without a network are for tests, demonstrations and
+//! replay: *scripted*, *echo*, *replay*; *faulty* puts failures before another one, and any of
+//! them may be recorded.
 
+mod cassette;
 mod echo;
+mod faulty;
+mod key;
+mod record;
+mod remote;
+mod replay;
 mod scripted;
+mod wire;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use taskrun::policy::{ModelPolicy, Provider};
 use taskrun::ports::model::Model;
+use taskrun::time::{Clock, Random};
 
+pub use cassette::{
+    CASSETTE_BYTES_MAX, CASSETTE_ENTRIES_MAX, CASSETTE_LINE_BYTES_MAX, CassetteError,
+};
 pub use echo::Echo;
+pub use key::KeyError;
+pub use remote::RemoteError;
 pub use scripted::{LINE_BYTES_MAX, ScriptError, Scripted};
 
-/// The provider that a policy names.
+/// Why a model of a policy cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("model {model} cannot be used")]
+pub struct OpenError {
+    /// Its name in the policy.
+    pub model: String,
+    /// What is wrong.
+    #[source]
+    pub cause: OpenErrorCause,
+}
+
+/// What is wrong with a model.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenErrorCause {
+    /// Its script.
+    #[error(transparent)]
+    Script(#[from] ScriptError),
+    /// The cassette that it answers from or records into.
+    #[error(transparent)]
+    Cassette(#[from] CassetteError),
+    /// Its provider.
+    #[error(transparent)]
+    Remote(#[from] RemoteError),
+    /// It stands before a model that the policy does not have.
+    #[error("there is no model {0:?}")]
+    Unknown(String),
+}
+
+/// The models of a policy, by their names, ready to be asked. Scripts, cassettes and keys are read
+/// at once; nobody is connected to.
 ///
 /// # Errors
-/// [`ScriptError`] if its script cannot be read.
-pub fn provider(policy: &ModelPolicy) -> Result<Arc<dyn Model>, ScriptError> {
+/// The first one that cannot be used.
+pub fn open(
+    policies: &BTreeMap<String, ModelPolicy>,
+    clock: &Arc<dyn Clock>,
+    random: &Arc<dyn Random>,
+) -> Result<BTreeMap<String, Arc<dyn Model>>, OpenError> {
+    let mut models: BTreeMap<String, Arc<dyn Model>> = BTreeMap::new();
+    let is_faulty = |policy: &&ModelPolicy| matches!(policy.provider, Provider::Faulty { .. });
+    let (faulty, others): (Vec<_>, Vec<_>) = policies.values().partition(is_faulty);
+    // Faulty ones last: they stand before others.
+    for policy in others.into_iter().chain(faulty) {
+        let model = provider(policy, &models, clock, random)
+            .and_then(|model| recorded(policy, model))
+            .map_err(|cause| OpenError { model: policy.name.clone(), cause })?;
+        models.insert(policy.name.clone(), model);
+    }
+    Ok(models)
+}
+
+fn provider(
+    policy: &ModelPolicy,
+    models: &BTreeMap<String, Arc<dyn Model>>,
+    clock: &Arc<dyn Clock>,
+    random: &Arc<dyn Random>,
+) -> Result<Arc<dyn Model>, OpenErrorCause> {
+    let name = policy.model.as_deref();
     Ok(match &policy.provider {
-        Provider::Scripted { script, strict } => {
-            Arc::new(Scripted::load(script, *strict, policy.model.as_deref())?)
+        Provider::Scripted { script, strict } => Arc::new(Scripted::load(script, *strict, name)?),
+        Provider::Echo => Arc::new(Echo::new(name)),
+        Provider::Remote(remote) => {
+            Arc::new(remote::Remote::new(policy, remote, Arc::clone(clock), Arc::clone(random))?)
         }
-        Provider::Echo => Arc::new(Echo::new(policy.model.as_deref())),
+        Provider::Replay { file, strict } => Arc::new(replay::Replay::load(file, *strict)?),
+        Provider::Faulty { of, faults, seed } => {
+            let model = models.get(of).ok_or_else(|| OpenErrorCause::Unknown(of.clone()))?;
+            Arc::new(faulty::Faulty::new(Arc::clone(model), faults.clone(), *seed))
+        }
+    })
+}
+
+fn recorded(policy: &ModelPolicy, model: Arc<dyn Model>) -> Result<Arc<dyn Model>, OpenErrorCause> {
+    Ok(match &policy.record {
+        Some(path) => Arc::new(record::Record::new(model, path)?),
+        None => model,
     })
 }

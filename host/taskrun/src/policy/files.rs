@@ -20,6 +20,8 @@ pub(super) struct NamedFile {
 pub(super) enum FileUse {
     Component,
     Script,
+    Cassette,
+    Key,
     /// The root of all workspaces.
     Workspace,
     /// A folder that must lie beneath `root`.
@@ -36,6 +38,14 @@ pub(super) fn check(source: &Source, files: &[NamedFile]) -> Result<(), PolicyEr
                 ("component", "build the component, or write where it is", check_file(&file.path))
             }
             FileUse::Script => ("script", "write where the script is", check_file(&file.path)),
+            FileUse::Cassette => {
+                ("cassette", "write where the cassette is", check_file(&file.path))
+            }
+            FileUse::Key => (
+                "key",
+                "write the key into this file, readable by you alone, or write where it is",
+                check_file(&file.path),
+            ),
             FileUse::Workspace => {
                 ("folder", "make the folder, or write where it is", check_folder(&file.path))
             }

@@ -213,7 +213,7 @@ fn parse_methods(text: &str) -> Result<Vec<String>, BadSelector> {
     Ok(methods)
 }
 
-fn parse_authority(authority: &str) -> Result<(HostPattern, Option<u16>), BadSelector> {
+pub(super) fn parse_authority(authority: &str) -> Result<(HostPattern, Option<u16>), BadSelector> {
     let after_bracket = authority.rfind(']').map_or(0, |bracket| bracket + 1);
     let (host, port) = match authority[after_bracket..].find(':') {
         Some(colon) => {

@@ -7,8 +7,10 @@
 //!
 //! ```toml
 //! [model.fast]
-//! provider = "scripted"
-//! script   = "models/fast.jsonl"
+//! provider = "openai"                                  # any server that speaks its protocol
+//! base_url = "http://127.0.0.1:8080/v1"
+//! model    = "smollm2"
+//! key_file = "secrets/openai"
 //!
 //! [tool.workspace]
 //! component   = "components/workspace.wasm"
@@ -40,9 +42,11 @@ mod http;
 mod http_request;
 mod limits;
 mod location;
+mod model;
 mod parse;
 mod parse_agent;
 mod parse_limits;
+mod parse_model;
 mod path_glob;
 mod place;
 mod quantity;
@@ -65,6 +69,7 @@ pub use http::{HostPattern, HttpSelector, Scheme};
 pub use http_request::HttpTarget;
 pub use limits::*;
 pub use location::Location;
+pub use model::*;
 pub use path_glob::{GLOB_SEGMENTS_MAX, PATH_BYTES_MAX, PathGlob};
 pub(crate) use quantity::ShowDuration;
 pub use rule::{Capability, ModelSelector, Rule, Selector, Verdict, parse_denial};
@@ -99,33 +104,6 @@ pub struct Policy {
     pub agents: BTreeMap<String, AgentPolicy>,
     source: location::Source,
     files: Vec<files::NamedFile>,
-}
-
-/// A model that agents can be granted: `[model.NAME]`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ModelPolicy {
-    /// `[a-z][a-z0-9_-]{0,63}`.
-    pub name: String,
-    /// Who answers.
-    pub provider: Provider,
-    /// The model's name at its provider; `None` leaves the choice to the provider.
-    pub model: Option<String>,
-    /// Of its table's header.
-    pub location: Location,
-}
-
-/// Who answers for a model.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Provider {
-    /// Answers from a file, turn by turn.
-    Scripted {
-        /// JSON lines, resolved.
-        script: PathBuf,
-        /// Whether a request must be the one that the script expects. Default `false`.
-        strict: bool,
-    },
-    /// Answers with what it was asked.
-    Echo,
 }
 
 /// A tool that agents can be granted: `[tool.NAME]`. What it may do depends on the agent that

@@ -16,7 +16,7 @@ const ROOT_KEYS: [&str; 5] = ["defaults", "workspace", "model", "tool", "agent"]
 
 /// What is being read: the file's folder, what the file has declared, and the files it names.
 pub(super) struct Reading<'t> {
-    folder: &'t Path,
+    pub(super) folder: &'t Path,
     pub(super) root: PathBuf,
     pub(super) models: Vec<&'t str>,
     pub(super) tools: Vec<&'t str>,
@@ -74,6 +74,7 @@ fn read_policy(file: &Section<'_, '_>, source: &Source) -> Policy {
     let models = read_all(&model_sections, |name, section| reading.model(name, section));
     let tools = read_all(&tool_sections, |name, section| reading.tool(name, section));
     let agents = read_all(&agent_sections, |name, section| reading.agent(name, section));
+    check_faulty(&models, &model_sections);
     Policy {
         path: source.file.to_path_buf(),
         digest: blake3::hash(source.text.as_bytes()).to_hex().to_string(),
@@ -83,6 +84,24 @@ fn read_policy(file: &Section<'_, '_>, source: &Source) -> Policy {
         agents,
         source: source.clone(),
         files: reading.files,
+    }
+}
+
+/// Reports faulty models of faulty ones: nothing is behind a circle of them.
+fn check_faulty(models: &BTreeMap<String, ModelPolicy>, sections: &[(String, Section<'_, '_>)]) {
+    for (name, section) in sections {
+        let Some(Provider::Faulty { of, .. }) = models.get(name).map(|model| &model.provider)
+        else {
+            continue;
+        };
+        if matches!(models.get(of).map(|of| &of.provider), Some(Provider::Faulty { .. })) {
+            let kind = PolicyErrorKind::BadValue {
+                what: "model",
+                value: of.clone(),
+                reason: "it is faulty itself".to_owned(),
+            };
+            section.report(section.value_span("of"), kind, "name a model that answers");
+        }
     }
 }
 
@@ -133,41 +152,6 @@ fn read_workspace_root(
 }
 
 impl Reading<'_> {
-    fn model(&mut self, name: &str, section: &Section<'_, '_>) -> Option<ModelPolicy> {
-        let provider = self.provider(section);
-        let model = section.string("model").map(|text| text.value.to_owned());
-        let location = section.problems.source.locate(section.span.start);
-        Some(ModelPolicy { name: name.to_owned(), provider: provider?, model, location })
-    }
-
-    fn provider(&mut self, section: &Section<'_, '_>) -> Option<Provider> {
-        let every_key = ["provider", "model", "script", "strict"];
-        let Some(provider) = section.required_string("provider", "scripted") else {
-            section.expect_keys(&every_key);
-            return None;
-        };
-        match provider.value {
-            "scripted" => {
-                section.expect_keys(&every_key);
-                let strict = section.flag("strict").unwrap_or(false);
-                let script =
-                    self.file(section, "script", "models/script.jsonl", FileUse::Script)?;
-                Some(Provider::Scripted { script, strict })
-            }
-            "echo" => {
-                section.expect_keys(&["provider", "model"]);
-                Some(Provider::Echo)
-            }
-            other => {
-                section.expect_keys(&every_key);
-                let kind = PolicyErrorKind::Unknown { what: "provider", name: shown(other) };
-                let help = suggest(other, "providers", ["scripted", "echo"]);
-                section.report(provider.span, kind, help);
-                None
-            }
-        }
-    }
-
     fn tool(&mut self, name: &str, section: &Section<'_, '_>) -> Option<ToolPolicy> {
         section.expect_keys(&["component", "limits", "interrupted"]);
         let stated_limits = read_limits(section, TOOL_LIMIT_KEYS);
@@ -196,9 +180,14 @@ impl Reading<'_> {
         if !is_path(section, &text, "file") {
             return None;
         }
+        Some(self.named(&text, usage))
+    }
+
+    /// The file of a path, which must be there.
+    pub(super) fn named(&mut self, text: &Text<'_>, usage: FileUse) -> PathBuf {
         let path = resolve(self.folder, text.value);
-        self.files.push(NamedFile { path: path.clone(), span: text.span, usage });
-        Some(path)
+        self.files.push(NamedFile { path: path.clone(), span: text.span.clone(), usage });
+        path
     }
 }
 

@@ -12,11 +12,10 @@ use super::quantity::{BadQuantity, ShowDuration, ShowSize, parse_duration, parse
 
 /// Keys of the design that no version enforces so far, each with what to do about it. They are
 /// refused, not ignored: a rule that is written down and not enforced is worse than none.
-const UNAVAILABLE_KEYS: [(&str, &str); 4] = [
+const UNAVAILABLE_KEYS: [(&str, &str); 3] = [
     ("ask", "remove it, and write each of its rules under `allow` or `deny`"),
     ("ask_timeout", "remove it: no rule asks anybody"),
     ("usd", "remove it, and bound `tokens` instead"),
-    ("base_url", "remove it: there is no provider that connects anywhere"),
 ];
 
 /// A table of the file, and how to name it to a person.
@@ -191,6 +190,11 @@ impl<'t, 's> Section<'t, 's> {
             return None;
         }
         Some(Text { value: text, span: value.span() })
+    }
+
+    /// Where the value under `key` stands; the table itself if there is none.
+    pub(super) fn value_span(&self, key: &str) -> Range<usize> {
+        self.table.get(key).map_or_else(|| self.span.clone(), Spanned::span)
     }
 
     /// The truth value under `key`; `None` if absent or wrong.

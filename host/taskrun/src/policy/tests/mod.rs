@@ -4,6 +4,7 @@ mod chain;
 mod decisions;
 mod errors;
 mod globs;
+mod models;
 mod policies;
 
 use std::path::Path;

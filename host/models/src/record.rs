@@ -1,0 +1,98 @@
+//! A model whose answers are written down.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures::{Stream, StreamExt};
+use taskrun::ports::model::{Chunk, CompletionRequest, Model, ModelError, ModelStream};
+
+use crate::cassette::{CassetteError, Entry, Writer};
+
+/// Passes questions and answers on and writes both into a cassette, each call when it ends.
+pub(crate) struct Record {
+    model: Arc<dyn Model>,
+    writer: Arc<Writer>,
+}
+
+impl Record {
+    /// Records the answers of `model`.
+    ///
+    /// # Errors
+    /// If the cassette cannot be written to.
+    pub(crate) fn new(model: Arc<dyn Model>, path: &Path) -> Result<Self, CassetteError> {
+        Ok(Self { model, writer: Arc::new(Writer::new(path)?) })
+    }
+}
+
+#[async_trait]
+impl Model for Record {
+    async fn stream(&self, request: CompletionRequest) -> Result<ModelStream, ModelError> {
+        let entry = Entry { request: request.clone(), responses: Vec::new(), error: None };
+        let mut tape = Tape { writer: Arc::clone(&self.writer), entry: Some(entry) };
+        match self.model.stream(request).await {
+            Ok(stream) => Ok(Recorded { stream, tape }.boxed()),
+            Err(error) => {
+                tape.end(Some(error.clone()));
+                Err(error)
+            }
+        }
+    }
+}
+
+/// The entry of one call; written when the call ends or nobody wants its rest.
+struct Tape {
+    writer: Arc<Writer>,
+    entry: Option<Entry>,
+}
+
+impl Tape {
+    fn end(&mut self, error: Option<ModelError>) {
+        if let Some(mut entry) = self.entry.take() {
+            entry.error = error;
+            self.writer.add(&entry);
+        }
+    }
+
+    fn take_note(&mut self, item: Option<&Result<Chunk, ModelError>>) {
+        match item {
+            Some(Ok(chunk)) => {
+                let last = matches!(chunk, Chunk::Stop { .. });
+                if let Some(entry) = &mut self.entry {
+                    entry.responses.push(chunk.clone());
+                }
+                if last {
+                    self.end(None);
+                }
+            }
+            Some(Err(error)) => self.end(Some(error.clone())),
+            None => self.end(Some(ModelError::CutOff)),
+        }
+    }
+}
+
+impl Drop for Tape {
+    fn drop(&mut self) {
+        self.end(Some(ModelError::Canceled));
+    }
+}
+
+struct Recorded {
+    stream: ModelStream,
+    tape: Tape,
+}
+
+impl Stream for Recorded {
+    type Item = Result<Chunk, ModelError>;
+
+    fn poll_next(
+        mut self: std::pin::Pin<&mut Self>,
+        context: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Self::Item>> {
+        let next = self.stream.poll_next_unpin(context);
+        if let std::task::Poll::Ready(item) = &next {
+            self.tape.take_note(item.as_ref());
+        }
+        next
+    }
+}

@@ -1,0 +1,296 @@
+//! An answer in the making: what the protocols have in common.
+
+use std::collections::VecDeque;
+
+use taskrun::message::{Thinking, ToolUse, Usage};
+use taskrun::ports::model::{Chunk, CompletionStop, ModelError};
+
+use super::names::Names;
+
+/// Most tool calls of one answer. Agents may make 40 in a run unless their policy says otherwise.
+const TOOL_CALLS_MAX: usize = 128;
+/// How deep the arguments of a call may be nested; no tool's are nearly so deep, and whoever reads
+/// them by recursion is safe.
+const JSON_DEPTH_MAX: usize = 64;
+/// Most bytes of what a provider calls a model, and of the id and the name of a call.
+const LABEL_BYTES_MAX: usize = 256;
+/// Bytes that make a token, where a provider does not count: about right for English text.
+const BYTES_PER_TOKEN: u64 = 4;
+
+/// Collects chunks as a protocol's decoder finds them.
+#[derive(Debug)]
+pub(crate) struct Draft {
+    ready: VecDeque<Chunk>,
+    names: Names,
+    model: String,
+    thinking: Option<Thinking>,
+    calls: usize,
+    said_bytes: u64,
+    prompt_bytes: u64,
+    usage_told: bool,
+    stopped: bool,
+}
+
+impl Draft {
+    /// Of an answer by `model`, as long as the provider gives no other name, to `prompt_bytes`.
+    pub(crate) fn new(names: Names, model: String, prompt_bytes: u64) -> Self {
+        Self {
+            ready: VecDeque::new(),
+            names,
+            model,
+            thinking: None,
+            calls: 0,
+            said_bytes: 0,
+            prompt_bytes,
+            usage_told: false,
+            stopped: false,
+        }
+    }
+
+    /// The next chunk to hand over.
+    pub(crate) fn take(&mut self) -> Option<Chunk> {
+        self.ready.pop_front()
+    }
+
+    /// Whether the answer is complete.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped
+    }
+
+    /// What the provider calls the model that answers.
+    pub(crate) fn model(&mut self, name: &str) {
+        if !name.is_empty() && name.len() <= LABEL_BYTES_MAX {
+            name.clone_into(&mut self.model);
+        }
+    }
+
+    /// Text of the answer.
+    pub(crate) fn text(&mut self, text: &str) {
+        if text.is_empty() {
+            return;
+        }
+        self.end_thinking();
+        self.said_bytes += text.len() as u64;
+        self.ready.push_back(Chunk::Text(text.to_owned()));
+    }
+
+    /// More of a block of reasoning; it is handed over as a whole.
+    pub(crate) fn think(&mut self, text: &str) {
+        if text.is_empty() {
+            return;
+        }
+        self.said_bytes += text.len() as u64;
+        self.thinking.get_or_insert_default().text.push_str(text);
+    }
+
+    /// More of the signature of a block of reasoning.
+    pub(crate) fn sign(&mut self, signature: &str) {
+        if signature.is_empty() {
+            return;
+        }
+        let block = self.thinking.get_or_insert_default();
+        block.signature.get_or_insert_default().push_str(signature);
+    }
+
+    /// The block of reasoning is whole.
+    pub(crate) fn end_thinking(&mut self) {
+        self.ready.extend(self.thinking.take().map(Chunk::Thinking));
+    }
+
+    /// A fragment of the arguments of a call.
+    ///
+    /// # Errors
+    /// If the call's id or name is too long: each fragment repeats them.
+    pub(crate) fn call_fragment(
+        &mut self,
+        id: &str,
+        wire_name: &str,
+        delta: &str,
+    ) -> Result<(), ModelError> {
+        check_label(id)?;
+        check_label(wire_name)?;
+        if delta.is_empty() {
+            return Ok(());
+        }
+        self.end_thinking();
+        self.said_bytes += delta.len() as u64;
+        self.ready.push_back(Chunk::ToolCallDelta {
+            tool_call_id: id.to_owned(),
+            name: self.names.to_ours(wire_name),
+            delta: delta.to_owned(),
+        });
+        Ok(())
+    }
+
+    /// A whole call. Arguments that are no JSON are handed on: whoever checks them against the
+    /// tool's schema tells the model what is wrong with them.
+    ///
+    /// # Errors
+    /// If it has no name or too long a one, is one too many, or its arguments are nested too deep.
+    pub(crate) fn call(
+        &mut self,
+        id: String,
+        wire_name: &str,
+        arguments: String,
+    ) -> Result<(), ModelError> {
+        if wire_name.is_empty() {
+            return Err(ModelError::Malformed("a tool call without a name".to_owned()));
+        }
+        if self.calls >= TOOL_CALLS_MAX {
+            return Err(too_many_calls());
+        }
+        if depth_of(&arguments) > JSON_DEPTH_MAX {
+            let limit = format!("the arguments of a call are more than {JSON_DEPTH_MAX} deep");
+            return Err(ModelError::TooLarge(limit));
+        }
+        check_label(&id)?;
+        check_label(wire_name)?;
+        self.end_thinking();
+        self.calls += 1;
+        let tool_call_id = if id.is_empty() { format!("call_{}", self.calls) } else { id };
+        let payload = if arguments.trim().is_empty() { "{}".to_owned() } else { arguments };
+        let name = self.names.to_ours(wire_name);
+        self.ready.push_back(Chunk::ToolCall(ToolUse { tool_call_id, name, payload }));
+        Ok(())
+    }
+
+    /// Tokens since the last time they were told.
+    pub(crate) fn usage(&mut self, usage: Usage) {
+        self.usage_told = true;
+        self.ready.push_back(Chunk::Usage(usage));
+    }
+
+    /// The answer is complete.
+    pub(crate) fn stop(&mut self, reason: CompletionStop) {
+        self.end_thinking();
+        self.estimate();
+        // A provider may say that it stopped for another reason than the calls that it asks for.
+        let calls_instead = reason == CompletionStop::EndTurn && self.calls > 0;
+        let reason = if calls_instead { CompletionStop::ToolUse } else { reason };
+        self.ready.push_back(Chunk::Stop { reason, model: self.model.clone() });
+        self.stopped = true;
+    }
+
+    /// The answer ends without being complete: what was consumed counts all the same.
+    pub(crate) fn abort(&mut self) {
+        self.end_thinking();
+        self.estimate();
+    }
+
+    /// Counts tokens where the provider did not, so that budgets hold with any of them.
+    fn estimate(&mut self) {
+        if self.usage_told {
+            return;
+        }
+        let prompt_tokens = self.prompt_bytes.div_ceil(BYTES_PER_TOKEN);
+        let completion_tokens = self.said_bytes.div_ceil(BYTES_PER_TOKEN);
+        let total_tokens = prompt_tokens.saturating_add(completion_tokens);
+        tracing::debug!(
+            model = self.model,
+            total_tokens,
+            "the provider counts no tokens; estimated"
+        );
+        self.usage(Usage { prompt_tokens, completion_tokens, total_tokens });
+    }
+}
+
+/// The error for an answer with more tool calls than one may have.
+pub(crate) fn too_many_calls() -> ModelError {
+    ModelError::TooLarge(format!("it asks for more than {TOOL_CALLS_MAX} tool calls"))
+}
+
+/// Whether one more call may be begun where there are so many.
+pub(crate) fn may_begin_call(begun: usize) -> Result<(), ModelError> {
+    if begun < TOOL_CALLS_MAX { Ok(()) } else { Err(too_many_calls()) }
+}
+
+fn check_label(label: &str) -> Result<(), ModelError> {
+    if label.len() <= LABEL_BYTES_MAX {
+        Ok(())
+    } else {
+        let limit = format!("the id or name of a call has more than {LABEL_BYTES_MAX} bytes");
+        Err(ModelError::TooLarge(limit))
+    }
+}
+
+/// How deep arrays and objects are nested in a JSON text, without recursion.
+fn depth_of(json: &str) -> usize {
+    let (mut depth, mut deepest, mut in_string, mut escaped) = (0_usize, 0, false, false);
+    for byte in json.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            b'[' | b'{' if !in_string => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b']' | b'}' if !in_string => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn draft() -> Draft {
+        Draft::new(Names::default(), "m".into(), 40)
+    }
+
+    fn all(draft: &mut Draft) -> Vec<Chunk> {
+        std::iter::from_fn(|| draft.take()).collect()
+    }
+
+    #[test]
+    fn reasoning_is_handed_over_as_one_block_before_what_follows() {
+        let mut draft = draft();
+        draft.think("a");
+        draft.think("b");
+        draft.sign("s");
+        draft.text("c");
+        let block = Thinking { text: "ab".into(), signature: Some("s".into()) };
+        assert_eq!(all(&mut draft), [Chunk::Thinking(block), Chunk::Text("c".into())]);
+    }
+
+    #[test]
+    fn tokens_are_estimated_where_the_provider_counts_none() {
+        let mut draft = draft();
+        draft.text("12345678");
+        draft.stop(CompletionStop::EndTurn);
+        let chunks = all(&mut draft);
+        let usage = Usage { prompt_tokens: 10, completion_tokens: 2, total_tokens: 12 };
+        assert_eq!(chunks[1], Chunk::Usage(usage), "{chunks:?}");
+    }
+
+    #[test]
+    fn deep_arguments_and_endless_calls_are_refused() {
+        let mut draft = draft();
+        let deep = format!("{}{}", "[".repeat(65), "]".repeat(65));
+        let error = draft.call("c".into(), "t", deep).expect_err("too deep");
+        assert!(matches!(error, ModelError::TooLarge(_)), "{error}");
+        let flat = format!("{{\"s\":\"{}\"}}", "[\\\"".repeat(100));
+        for n in 0..TOOL_CALLS_MAX {
+            draft.call(n.to_string(), "t", flat.clone()).expect("fits");
+        }
+        let error = draft.call("one".into(), "t", flat).expect_err("too many");
+        assert!(matches!(error, ModelError::TooLarge(_)), "{error}");
+        let long = "n".repeat(LABEL_BYTES_MAX + 1);
+        let error = draft.call_fragment("c", &long, "{").expect_err("too long a name");
+        assert!(matches!(error, ModelError::TooLarge(_)), "{error}");
+    }
+
+    #[test]
+    fn an_answer_with_calls_waits_for_tools() {
+        let mut draft = draft();
+        draft.call(String::new(), "t", " ".into()).expect("a call");
+        draft.stop(CompletionStop::EndTurn);
+        let chunks = all(&mut draft);
+        let Chunk::ToolCall(call) = &chunks[0] else { panic!("{chunks:?}") };
+        assert_eq!((&*call.tool_call_id, &*call.payload), ("call_1", "{}"));
+        let Chunk::Stop { reason, .. } = chunks[2] else { panic!("{chunks:?}") };
+        assert_eq!(reason, CompletionStop::ToolUse);
+    }
+}

@@ -1,0 +1,133 @@
+//! One request to a provider: sent to one address, with time-outs, and answered within bounds.
+
+use std::future::Future;
+use std::time::Duration;
+
+use bytes::Bytes;
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use taskrun::ports::model::ModelError;
+use taskrun::time::Clock;
+
+use super::failure::{Again, Failure, of_status, retry_after};
+use crate::key::Secret;
+
+/// Most bytes of an answer that only says why there is none; more are not read.
+const REFUSAL_BYTES_MAX: usize = 64 << 10;
+/// Connections kept for the next request, per host.
+const IDLE_MAX: usize = 4;
+
+/// A client that goes where it is told and nowhere else: it follows no redirect, as the key would
+/// go with it, uses no proxy that the environment names, and repeats nothing by itself.
+///
+/// # Errors
+/// If the system's certificates cannot be read.
+pub(super) fn client(connect: Duration) -> reqwest::Result<reqwest::Client> {
+    // The process has one provider; whoever installed it first has it.
+    rustls::crypto::ring::default_provider().install_default().ok();
+    reqwest::Client::builder()
+        .redirect(reqwest::redirect::Policy::none())
+        .retry(reqwest::retry::never())
+        .referer(false)
+        .no_proxy()
+        .connect_timeout(connect)
+        .pool_max_idle_per_host(IDLE_MAX)
+        .tcp_nodelay(true)
+        .build()
+}
+
+/// What is sent.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    pub(crate) url: String,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+impl Outgoing {
+    pub(crate) fn new(url: String, body: Vec<u8>) -> Self {
+        let headers =
+            HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
+        Self { url, headers, body: body.into() }
+    }
+
+    /// Adds a header that is not shown in any `Debug`.
+    ///
+    /// # Errors
+    /// If the value cannot stand in a header.
+    pub(crate) fn add_key(&mut self, name: HeaderName, value: &str) -> Result<(), ModelError> {
+        let mut value = HeaderValue::from_str(value)
+            .map_err(|_| ModelError::Other("the key cannot be sent".to_owned()))?;
+        value.set_sensitive(true);
+        self.headers.insert(name, value);
+        Ok(())
+    }
+}
+
+/// The beginning of an answer.
+pub(super) struct Begun {
+    pub(super) response: reqwest::Response,
+    /// The first bytes; `None` if there are none at all.
+    pub(super) first: Option<Bytes>,
+}
+
+/// Sends a request and waits for the first byte of its answer.
+///
+/// # Cancel safety
+/// Dropping the future closes the connection.
+pub(super) async fn send(
+    client: &reqwest::Client,
+    out: &Outgoing,
+    clock: &dyn Clock,
+    key: Option<&Secret>,
+) -> Result<Begun, Failure> {
+    let request = client.post(&out.url).headers(out.headers.clone()).body(out.body.clone()).send();
+    let mut response = request.await.map_err(unreachable)?;
+    let status = response.status();
+    if !status.is_success() {
+        let wait = retry_after(response.headers(), clock.now());
+        let body = refusal(&mut response).await;
+        return Err(of_status(status, wait, &body, key));
+    }
+    // Nothing was answered yet, so nothing is lost by asking again.
+    let first = response.chunk().await.map_err(unreachable)?;
+    Ok(Begun { response, first })
+}
+
+/// The beginning of a refusal. What cannot be read of it says nothing.
+async fn refusal(response: &mut reqwest::Response) -> Vec<u8> {
+    let mut body = Vec::new();
+    while let Ok(Some(bytes)) = response.chunk().await {
+        let room = REFUSAL_BYTES_MAX - body.len();
+        body.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        if body.len() == REFUSAL_BYTES_MAX {
+            break;
+        }
+    }
+    body
+}
+
+fn unreachable(error: reqwest::Error) -> Failure {
+    if error.is_builder() {
+        return ModelError::InvalidRequest("the address of the provider is none".to_owned()).into();
+    }
+    let error = error.without_url();
+    let mut cause: &dyn std::error::Error = &error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    let words = cause.to_string();
+    Failure { error: ModelError::Unreachable(words), again: Some(Again::Later) }
+}
+
+/// What `work` gives, or `None` if that takes longer than `limit`.
+pub(super) async fn within<T>(
+    clock: &dyn Clock,
+    limit: Duration,
+    work: impl Future<Output = T>,
+) -> Option<T> {
+    tokio::select! {
+        biased;
+        done = work => Some(done),
+        () = clock.sleep(limit) => None,
+    }
+}

@@ -1,0 +1,174 @@
+//! Models behind a provider's HTTP interface.
+
+mod answer;
+pub(crate) mod draft;
+pub(crate) mod failure;
+mod http;
+pub(crate) mod names;
+mod sse;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use taskrun::message::Message;
+use taskrun::policy::{ModelPolicy, ModelTimeouts, Remote as RemotePolicy, Wire};
+use taskrun::ports::model::{CompletionRequest, Model, ModelError, ModelStream};
+use taskrun::time::{Clock, Random, millis, random_u64};
+use tokio::sync::OnceCell;
+
+use self::answer::Bounds;
+use self::draft::Draft;
+use self::failure::{Again, Failure};
+pub(crate) use self::http::Outgoing;
+use self::names::Names;
+use crate::key::{KeyError, Secret};
+use crate::wire::{self, Asked, Decoder};
+
+/// The longest pause that a provider may ask for and that is kept. Where it asks for more, whoever
+/// asked is told at once, instead of holding a slot.
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+
+/// Asks a provider over HTTP.
+pub(crate) struct Remote {
+    name: String,
+    model: String,
+    policy: RemotePolicy,
+    key: Option<Secret>,
+    /// Made for the first request: reading the system's certificates takes a while.
+    client: OnceCell<reqwest::Client>,
+    clock: Arc<dyn Clock>,
+    random: Arc<dyn Random>,
+}
+
+/// Why a provider cannot be asked at all.
+#[derive(Debug, thiserror::Error)]
+pub enum RemoteError {
+    /// There is no key where the policy says that one is.
+    #[error("there is no key for it")]
+    Key(#[from] KeyError),
+}
+
+/// A request ready to be sent.
+struct Prepared {
+    out: Outgoing,
+    names: Names,
+    prompt_bytes: u64,
+    decoder: Box<dyn Decoder>,
+}
+
+impl Remote {
+    /// Reads the key. Connects to nobody.
+    ///
+    /// # Errors
+    /// [`RemoteError`].
+    pub(crate) fn new(
+        model: &ModelPolicy,
+        policy: &RemotePolicy,
+        clock: Arc<dyn Clock>,
+        random: Arc<dyn Random>,
+    ) -> Result<Self, RemoteError> {
+        let key = policy.key.as_ref().map(Secret::read).transpose()?;
+        Ok(Self {
+            name: model.name.clone(),
+            model: model.model.clone().unwrap_or_default(),
+            policy: policy.clone(),
+            key,
+            client: OnceCell::new(),
+            clock,
+            random,
+        })
+    }
+
+    /// Made on a thread for such work: it reads files.
+    async fn client(&self) -> Result<&reqwest::Client, ModelError> {
+        let failed = |error: &dyn std::fmt::Display| {
+            tracing::error!(model = self.name, %error, "cannot set up the HTTP client");
+            ModelError::Other("the host has no HTTP client".to_owned())
+        };
+        let connect = self.policy.timeouts.connect;
+        let make = || async move {
+            let made = tokio::task::spawn_blocking(move || http::client(connect)).await;
+            made.map_err(|error| failed(&error))?.map_err(|error| failed(&error))
+        };
+        self.client.get_or_try_init(make).await
+    }
+
+    fn prepare(&self, request: &CompletionRequest) -> Result<Prepared, ModelError> {
+        let names = Names::of(request)?;
+        let key = self.key.as_ref();
+        let asked = Asked { request, model: &self.model, policy: &self.policy, key };
+        let (url, body, decoder) = match self.policy.wire {
+            Wire::OpenAi | Wire::Ollama => wire::openai::prepare(asked)?,
+            Wire::Anthropic => wire::anthropic::prepare(asked)?,
+            Wire::Gemini => wire::gemini::prepare(asked)?,
+        };
+        let body = serde_json::to_vec(&body)
+            .map_err(|error| ModelError::InvalidRequest(error.to_string()))?;
+        let mut out = Outgoing::new(url, body);
+        wire::add_headers(self.policy.wire, self.key.as_ref(), &mut out)?;
+        let prompt_bytes = request.messages.iter().map(Message::bytes).sum::<usize>() as u64;
+        Ok(Prepared { out, names, prompt_bytes, decoder })
+    }
+
+    /// Sends a request once.
+    async fn attempt(&self, out: &Outgoing, deadline: Duration) -> Result<http::Begun, Failure> {
+        let client = self.client().await?;
+        let ModelTimeouts { first_byte, .. } = self.policy.timeouts;
+        let limit = first_byte.min(deadline.saturating_sub(self.clock.monotonic()));
+        let sent = http::send(client, out, self.clock.as_ref(), self.key.as_ref());
+        let begun = http::within(self.clock.as_ref(), limit, sent).await;
+        // Whether it works on the request is not known; it might be paid for twice.
+        begun.unwrap_or_else(|| Err(ModelError::Timeout.into()))
+    }
+
+    /// The pause before the next attempt; `None` if there is none.
+    fn pause(&self, attempt: u32, failure: &Failure) -> Option<Duration> {
+        let again = failure.again.filter(|_| attempt < self.policy.retry.attempts)?;
+        // As for plan steps: doubled each time, and up to a quarter is taken off by chance.
+        let doubled = 1_u32.checked_shl(attempt - 1).unwrap_or(u32::MAX);
+        let own = self.policy.retry.pause.saturating_mul(doubled).min(PAUSE_MAX);
+        let quarter = millis(own) / 4;
+        let off = random_u64(self.random.as_ref()) % (quarter + 1);
+        let own = own.saturating_sub(Duration::from_millis(off));
+        match again {
+            Again::Later => Some(own),
+            Again::After(asked) => (asked <= PAUSE_MAX).then(|| asked.max(own)),
+        }
+    }
+
+    async fn begin(&self, out: &Outgoing, deadline: Duration) -> Result<http::Begun, ModelError> {
+        let mut attempt = 1;
+        loop {
+            let failure = match self.attempt(out, deadline).await {
+                Ok(begun) => return Ok(begun),
+                Err(failure) => failure,
+            };
+            let left = deadline.saturating_sub(self.clock.monotonic());
+            let Some(pause) = self.pause(attempt, &failure).filter(|pause| *pause < left) else {
+                return Err(failure.error);
+            };
+            let (model, error) = (&self.name, &failure.error);
+            tracing::info!(model, %error, attempt, pause_ms = millis(pause), "asking again");
+            self.clock.sleep(pause).await;
+            attempt += 1;
+        }
+    }
+}
+
+#[async_trait]
+impl Model for Remote {
+    async fn stream(&self, request: CompletionRequest) -> Result<ModelStream, ModelError> {
+        let Prepared { out, names, prompt_bytes, decoder } = self.prepare(&request)?;
+        let deadline = self.clock.monotonic().saturating_add(self.policy.timeouts.whole);
+        let begun = self.begin(&out, deadline).await?;
+        let bounds = Bounds {
+            in_pieces: self.policy.stream,
+            deadline,
+            between: self.policy.timeouts.between,
+            bytes: self.policy.response_bytes,
+        };
+        let draft = Draft::new(names, self.model.clone(), prompt_bytes);
+        Ok(answer::read(begun, decoder, draft, Arc::clone(&self.clock), bounds))
+    }
+}

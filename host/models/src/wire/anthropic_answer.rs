@@ -1,0 +1,197 @@
+//! Messages as Anthropic has them: the answer.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use taskrun::message::Usage;
+use taskrun::ports::model::{CompletionStop, ModelError};
+
+use super::anthropic::REDACTED;
+use super::{Decoder, list_of, parsed, str_of, tokens};
+use crate::key::Secret;
+use crate::remote::draft::{Draft, may_begin_call};
+use crate::remote::failure::of_event;
+
+/// Puts an answer together from blocks, each with a number, a beginning, deltas and an end.
+#[derive(Debug, Default)]
+pub(super) struct AnthropicDecoder {
+    key: Option<Secret>,
+    open: BTreeMap<u64, Open>,
+    completion_tokens: Option<u64>,
+    stop: Option<CompletionStop>,
+}
+
+/// A block that has not ended.
+#[derive(Debug)]
+enum Open {
+    Text,
+    Thinking,
+    ToolUse {
+        id: String,
+        name: String,
+        input: String,
+    },
+    /// Of a kind that nobody asked for.
+    Other,
+}
+
+impl AnthropicDecoder {
+    pub(super) fn new(key: Option<Secret>) -> Self {
+        Self { key, ..Self::default() }
+    }
+
+    fn begin(&mut self, index: u64, block: &Value, draft: &mut Draft) -> Result<(), ModelError> {
+        may_begin_call(self.open.len())?;
+        let open = match str_of(block, "type") {
+            "text" => {
+                draft.text(str_of(block, "text"));
+                Open::Text
+            }
+            "thinking" => {
+                draft.end_thinking();
+                draft.think(str_of(block, "thinking"));
+                draft.sign(str_of(block, "signature"));
+                Open::Thinking
+            }
+            "redacted_thinking" => {
+                draft.end_thinking();
+                draft.sign(&format!("{REDACTED}{}", str_of(block, "data")));
+                Open::Thinking
+            }
+            "tool_use" => {
+                let (id, name) = (str_of(block, "id").to_owned(), str_of(block, "name").to_owned());
+                // An empty object here only says that deltas follow.
+                let whole = block
+                    .get("input")
+                    .filter(|input| input.as_object().is_some_and(|object| !object.is_empty()));
+                let input = whole.map(Value::to_string).unwrap_or_default();
+                Open::ToolUse { id, name, input }
+            }
+            _ => Open::Other,
+        };
+        self.open.insert(index, open);
+        Ok(())
+    }
+
+    fn delta(&mut self, index: u64, delta: &Value, draft: &mut Draft) -> Result<(), ModelError> {
+        let open = self.open.get_mut(&index);
+        let open = open.ok_or_else(|| malformed("a delta of a block that is not open"))?;
+        match (open, str_of(delta, "type")) {
+            (Open::Text, "text_delta") => draft.text(str_of(delta, "text")),
+            (Open::Thinking, "thinking_delta") => draft.think(str_of(delta, "thinking")),
+            (Open::Thinking, "signature_delta") => draft.sign(str_of(delta, "signature")),
+            (Open::ToolUse { id, name, input }, "input_json_delta") => {
+                let json = str_of(delta, "partial_json");
+                input.push_str(json);
+                draft.call_fragment(id, name, json)?;
+            }
+            // Deltas of other kinds, such as citations, say nothing that is handed on.
+            (Open::Text | Open::Thinking | Open::ToolUse { .. } | Open::Other, _) => {}
+        }
+        Ok(())
+    }
+
+    fn end_block(&mut self, index: u64, draft: &mut Draft) -> Result<(), ModelError> {
+        match self.open.remove(&index) {
+            Some(Open::Thinking) => draft.end_thinking(),
+            Some(Open::ToolUse { id, name, input }) => draft.call(id, &name, input)?,
+            Some(Open::Text | Open::Other) | None => {}
+        }
+        Ok(())
+    }
+
+    /// What was read is told at the beginning, so that it counts also if the answer breaks off.
+    fn read_prompt(&mut self, message: &Value, draft: &mut Draft) {
+        draft.model(str_of(message, "model"));
+        let Some(usage) = message.get("usage") else { return };
+        let prompt_tokens =
+            ["input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"]
+                .iter()
+                .fold(0_u64, |sum, key| sum.saturating_add(tokens(usage, key)));
+        if prompt_tokens > 0 {
+            let total_tokens = prompt_tokens;
+            draft.usage(Usage { prompt_tokens, completion_tokens: 0, total_tokens });
+        }
+    }
+
+    fn read_delta(&mut self, value: &Value) {
+        let delta = value.get("delta").unwrap_or(value);
+        if let Some(reason) = delta.get("stop_reason").and_then(Value::as_str) {
+            self.stop = Some(stop(reason));
+        }
+        // The count so far, not since the last time.
+        let written = value.get("usage").and_then(|usage| usage.get("output_tokens"));
+        self.completion_tokens = written.and_then(Value::as_u64).or(self.completion_tokens);
+    }
+
+    fn finish(&mut self, draft: &mut Draft) {
+        if let Some(completion_tokens) = self.completion_tokens.take() {
+            let total_tokens = completion_tokens;
+            draft.usage(Usage { prompt_tokens: 0, completion_tokens, total_tokens });
+        }
+        draft.stop(self.stop.unwrap_or(CompletionStop::Other));
+    }
+
+    fn check(&self, value: &Value) -> Result<(), ModelError> {
+        if str_of(value, "type") != "error" {
+            return Ok(());
+        }
+        Err(of_event(value.get("error").unwrap_or(&Value::Null), self.key.as_ref()))
+    }
+}
+
+impl Decoder for AnthropicDecoder {
+    fn piece(&mut self, data: &str, draft: &mut Draft) -> Result<(), ModelError> {
+        let value = parsed(data.as_bytes())?;
+        self.check(&value)?;
+        let index = value.get("index").and_then(Value::as_u64).unwrap_or(0);
+        let inner = |key: &str| value.get(key).unwrap_or(&Value::Null);
+        match str_of(&value, "type") {
+            "message_start" => self.read_prompt(inner("message"), draft),
+            "content_block_start" => self.begin(index, inner("content_block"), draft)?,
+            "content_block_delta" => self.delta(index, inner("delta"), draft)?,
+            "content_block_stop" => self.end_block(index, draft)?,
+            "message_delta" => self.read_delta(&value),
+            "message_stop" => self.finish(draft),
+            // `ping`, and what may come later: the protocol says to pass over those.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, _draft: &mut Draft) -> Result<(), ModelError> {
+        // Without `message_stop` it is not complete.
+        Ok(())
+    }
+
+    fn whole(&mut self, body: &[u8], draft: &mut Draft) -> Result<(), ModelError> {
+        let value = parsed(body)?;
+        self.check(&value)?;
+        if !value.get("content").is_some_and(Value::is_array) {
+            return Err(malformed("no content"));
+        }
+        self.read_prompt(&value, draft);
+        for block in list_of(&value, "content") {
+            self.begin(0, block, draft)?;
+            self.end_block(0, draft)?;
+        }
+        self.read_delta(&value);
+        self.finish(draft);
+        Ok(())
+    }
+}
+
+fn malformed(what: &str) -> ModelError {
+    ModelError::Malformed(what.to_owned())
+}
+
+fn stop(reason: &str) -> CompletionStop {
+    match reason {
+        "end_turn" => CompletionStop::EndTurn,
+        "tool_use" => CompletionStop::ToolUse,
+        "max_tokens" | "model_context_window_exceeded" => CompletionStop::MaxTokens,
+        "stop_sequence" => CompletionStop::StopSequence,
+        "refusal" => CompletionStop::Refusal,
+        _ => CompletionStop::Other,
+    }
+}

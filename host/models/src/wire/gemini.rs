@@ -1,0 +1,129 @@
+//! Content generation as Google's Gemini has it: the request.
+
+use serde_json::{Map, Value, json};
+use taskrun::message::{Message, Part, Role, ToolAnswer};
+use taskrun::ports::model::ModelError;
+use taskrun::ports::tool::ToolSpec;
+
+use super::gemini_answer::GeminiDecoder;
+use super::{Asked, Prepared, arguments, schema};
+use crate::remote::names::{name_of_call, to_wire};
+
+/// What is sent, and who reads what comes.
+///
+/// # Errors
+/// [`ModelError::InvalidRequest`].
+pub(crate) fn prepare(asked: Asked<'_>) -> Result<Prepared, ModelError> {
+    let request = asked.request;
+    let (instructions, conversation) = asked.split_instructions();
+    let mut body = Map::new();
+    if !instructions.is_empty() {
+        let parts = json!({ "parts": [{ "text": instructions }] });
+        body.insert("systemInstruction".to_owned(), parts);
+    }
+    body.insert("contents".to_owned(), Value::Array(contents(conversation)));
+    if !request.tools.is_empty() {
+        let tools: Result<Vec<Value>, _> = request.tools.iter().map(tool).collect();
+        body.insert("tools".to_owned(), json!([{ "functionDeclarations": tools? }]));
+    }
+    let settings = settings(&asked)?;
+    if !settings.is_empty() {
+        body.insert("generationConfig".to_owned(), Value::Object(settings));
+    }
+    asked.add_extra(&mut body)?;
+    let method =
+        if asked.policy.stream { "streamGenerateContent?alt=sse" } else { "generateContent" };
+    let url = format!("{}/models/{}:{method}", asked.policy.base_url, asked.model);
+    Ok((url, Value::Object(body), Box::new(GeminiDecoder::new(asked.key.cloned()))))
+}
+
+fn settings(asked: &Asked<'_>) -> Result<Map<String, Value>, ModelError> {
+    let request = asked.request;
+    let mut settings = Map::new();
+    if let Some(max) = asked.max_tokens() {
+        settings.insert("maxOutputTokens".to_owned(), json!(max));
+    }
+    if let Some(temperature) = request.temperature {
+        settings.insert("temperature".to_owned(), json!(temperature));
+    }
+    if !request.stop_sequences.is_empty() {
+        settings.insert("stopSequences".to_owned(), json!(request.stop_sequences));
+    }
+    if let Some(schema) = asked.response_schema()? {
+        settings.insert("responseMimeType".to_owned(), json!("application/json"));
+        settings.insert("responseJsonSchema".to_owned(), schema);
+    }
+    if let Some(budget) = asked.policy.thinking_tokens {
+        let thinking = json!({ "thinkingBudget": budget, "includeThoughts": true });
+        settings.insert("thinkingConfig".to_owned(), thinking);
+    }
+    Ok(settings)
+}
+
+fn tool(tool: &ToolSpec) -> Result<Value, ModelError> {
+    Ok(json!({
+        "name": to_wire(&tool.name),
+        "description": tool.description,
+        "parametersJsonSchema": schema(&tool.input_schema, &format!("the schema of {}", tool.name))?,
+    }))
+}
+
+/// The conversation, in which two speakers take turns.
+fn contents(conversation: &[Message]) -> Vec<Value> {
+    let mut all: Vec<(&str, Vec<Value>)> = Vec::new();
+    for (index, message) in conversation.iter().enumerate() {
+        let role = match message.role {
+            Role::Assistant => "model",
+            Role::User | Role::Tool | Role::System => "user",
+        };
+        let parts = parts(message, &conversation[..index]);
+        match all.last_mut() {
+            Some((last, content)) if *last == role => content.extend(parts),
+            Some(_) | None => all.push((role, parts)),
+        }
+    }
+    let spoken = all.into_iter().filter(|(_, parts)| !parts.is_empty());
+    spoken.map(|(role, parts)| json!({ "role": role, "parts": parts })).collect()
+}
+
+/// Reasoning itself is not sent back. Its signatures are, on the calls that followed from it, or
+/// on the text where there are no calls: that is where they were.
+fn parts(message: &Message, before: &[Message]) -> Vec<Value> {
+    let mut signatures = message.parts.iter().filter_map(|part| match part {
+        Part::Thinking(block) => block.signature.as_deref(),
+        Part::Text(_) | Part::Json(_) | Part::ToolUse(_) | Part::ToolAnswer(_) => None,
+    });
+    let has_calls = message.tool_uses().next().is_some();
+    let mut signed = |mut part: Value| {
+        if let Some(signature) = signatures.next() {
+            part["thoughtSignature"] = json!(signature);
+        }
+        part
+    };
+    let mut parts = Vec::new();
+    for part in &message.parts {
+        match part {
+            Part::Text(text) | Part::Json(text) if !text.is_empty() => {
+                let part = json!({ "text": text });
+                parts.push(if has_calls { part } else { signed(part) });
+            }
+            Part::Text(_) | Part::Json(_) | Part::Thinking(_) => {}
+            Part::ToolUse(call) => {
+                let args = arguments(&call.payload);
+                let call = json!({ "name": to_wire(&call.name), "args": args });
+                parts.push(signed(json!({ "functionCall": call })));
+            }
+            Part::ToolAnswer(answer) => parts.push(result(answer, before)),
+        }
+    }
+    parts
+}
+
+/// Results are told by the name of their function.
+fn result(answer: &ToolAnswer, before: &[Message]) -> Value {
+    let name = name_of_call(before, &answer.tool_call_id).unwrap_or("unknown");
+    let content = serde_json::from_str(&answer.content);
+    let content = content.unwrap_or_else(|_| Value::String(answer.content.clone()));
+    let key = if answer.is_error { "error" } else { "result" };
+    json!({ "functionResponse": { "name": to_wire(name), "response": { key: content } } })
+}

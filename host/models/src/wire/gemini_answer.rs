@@ -1,0 +1,112 @@
+//! Content generation as Google's Gemini has it: the answer.
+
+use serde_json::Value;
+use taskrun::message::Usage;
+use taskrun::ports::model::{CompletionStop, ModelError};
+
+use super::{Decoder, list_of, parsed, str_of, tokens};
+use crate::key::Secret;
+use crate::remote::draft::Draft;
+use crate::remote::failure::of_event;
+
+/// Puts an answer together. Calls come whole, and each event counts all tokens so far.
+#[derive(Debug, Default)]
+pub(super) struct GeminiDecoder {
+    key: Option<Secret>,
+    usage: Option<Usage>,
+    finish: Option<CompletionStop>,
+}
+
+impl GeminiDecoder {
+    pub(super) fn new(key: Option<Secret>) -> Self {
+        Self { key, ..Self::default() }
+    }
+
+    fn part(part: &Value, draft: &mut Draft) -> Result<(), ModelError> {
+        let text = str_of(part, "text");
+        let signature = str_of(part, "thoughtSignature");
+        if part.get("thought").and_then(Value::as_bool) == Some(true) {
+            draft.think(text);
+            draft.sign(signature);
+            return Ok(());
+        }
+        draft.sign(signature);
+        draft.text(text);
+        if let Some(call) = part.get("functionCall") {
+            let args = call.get("args").filter(|args| !args.is_null());
+            let arguments = args.map_or_else(|| "{}".to_owned(), Value::to_string);
+            draft.call(str_of(call, "id").to_owned(), str_of(call, "name"), arguments)?;
+        }
+        Ok(())
+    }
+
+    fn response(&mut self, value: &Value, draft: &mut Draft) -> Result<(), ModelError> {
+        if let Some(error) = value.get("error") {
+            return Err(of_event(error, self.key.as_ref()));
+        }
+        draft.model(str_of(value, "modelVersion"));
+        if let Some(usage) = value.get("usageMetadata") {
+            self.usage = Some(usage_of(usage));
+        }
+        let blocked = value.get("promptFeedback").map(|feedback| str_of(feedback, "blockReason"));
+        if let Some(reason) = blocked.filter(|reason| !reason.is_empty()) {
+            let reason: String = reason.chars().take(64).collect();
+            return Err(ModelError::Refused(reason));
+        }
+        let Some(candidate) = list_of(value, "candidates").first() else { return Ok(()) };
+        for part in candidate.get("content").map(|c| list_of(c, "parts")).unwrap_or_default() {
+            Self::part(part, draft)?;
+        }
+        if let Some(reason) = candidate.get("finishReason").and_then(Value::as_str) {
+            self.finish = Some(stop(reason));
+        }
+        Ok(())
+    }
+}
+
+impl Decoder for GeminiDecoder {
+    fn piece(&mut self, data: &str, draft: &mut Draft) -> Result<(), ModelError> {
+        let value = parsed(data.as_bytes())?;
+        self.response(&value, draft)
+    }
+
+    fn end(&mut self, draft: &mut Draft) -> Result<(), ModelError> {
+        // No event says that it was the last one; without a reason the answer was cut off.
+        if let Some(reason) = self.finish.take() {
+            if let Some(usage) = self.usage.take() {
+                draft.usage(usage);
+            }
+            draft.stop(reason);
+        }
+        Ok(())
+    }
+
+    fn whole(&mut self, body: &[u8], draft: &mut Draft) -> Result<(), ModelError> {
+        let value = parsed(body)?;
+        self.response(&value, draft)?;
+        if self.finish.is_none() {
+            return Err(ModelError::Malformed("no candidate that is complete".to_owned()));
+        }
+        self.end(draft)
+    }
+}
+
+fn usage_of(usage: &Value) -> Usage {
+    let prompt_tokens = tokens(usage, "promptTokenCount");
+    let completion_tokens =
+        tokens(usage, "candidatesTokenCount").saturating_add(tokens(usage, "thoughtsTokenCount"));
+    let sum = prompt_tokens.saturating_add(completion_tokens);
+    let total_tokens = tokens(usage, "totalTokenCount").max(sum);
+    Usage { prompt_tokens, completion_tokens, total_tokens }
+}
+
+fn stop(reason: &str) -> CompletionStop {
+    match reason {
+        "STOP" => CompletionStop::EndTurn,
+        "MAX_TOKENS" => CompletionStop::MaxTokens,
+        "SAFETY" | "RECITATION" | "BLOCKLIST" | "PROHIBITED_CONTENT" | "SPII" | "IMAGE_SAFETY" => {
+            CompletionStop::Refusal
+        }
+        _ => CompletionStop::Other,
+    }
+}

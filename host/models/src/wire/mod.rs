@@ -1,0 +1,261 @@
+//! The protocols of providers: what a request looks like, and what an answer says.
+//!
+//! Written by hand over `reqwest` and not on a library of providers; ARCHITECTURE.md says why.
+
+pub(crate) mod anthropic;
+mod anthropic_answer;
+pub(crate) mod gemini;
+mod gemini_answer;
+pub(crate) mod openai;
+mod openai_answer;
+
+use reqwest::header::{AUTHORIZATION, HeaderName, HeaderValue};
+use serde_json::{Map, Value};
+use taskrun::message::{Message, Part, Role};
+use taskrun::policy::{Remote, Wire};
+use taskrun::ports::model::{CompletionRequest, ModelError};
+
+use crate::key::Secret;
+use crate::remote::Outgoing;
+use crate::remote::draft::Draft;
+
+/// The version of Anthropic's interface that is spoken here.
+const ANTHROPIC_VERSION: &str = "2023-06-01";
+
+/// Settings that an agent may give beyond those that have a name of their own: how to choose words
+/// and how long to reason. Everything else stays out: a provider's own tools would reach further
+/// than the policy lets the agent reach.
+const EXTRA_KEYS: [&str; 26] = [
+    "chat_template_kwargs",
+    "effort",
+    "frequencyPenalty",
+    "frequency_penalty",
+    "generationConfig",
+    "logit_bias",
+    "min_p",
+    "output_config",
+    "parallel_tool_calls",
+    "presencePenalty",
+    "presence_penalty",
+    "reasoning",
+    "reasoning_effort",
+    "repetition_penalty",
+    "seed",
+    "temperature",
+    "think",
+    "thinking",
+    "thinkingConfig",
+    "tool_choice",
+    "topK",
+    "topP",
+    "top_k",
+    "top_p",
+    "typical_p",
+    "verbosity",
+];
+/// Those of them whose value is a group of settings.
+const EXTRA_GROUPS: [&str; 2] = ["generationConfig", "output_config"];
+
+/// A question, and who is asked.
+#[derive(Clone, Copy)]
+pub(crate) struct Asked<'a> {
+    pub(crate) request: &'a CompletionRequest,
+    /// The model's name at its provider.
+    pub(crate) model: &'a str,
+    pub(crate) policy: &'a Remote,
+    pub(crate) key: Option<&'a Secret>,
+}
+
+/// Address and body of a request, and who reads its answer.
+pub(crate) type Prepared = (String, Value, Box<dyn Decoder>);
+
+/// Finds out what an answer says.
+///
+/// An answer is either pieces, each the data of an event, and an end, or one whole.
+pub(crate) trait Decoder: Send {
+    /// Takes the data of an event.
+    ///
+    /// # Errors
+    /// What the provider says went wrong, or that it cannot be understood.
+    fn piece(&mut self, data: &str, draft: &mut Draft) -> Result<(), ModelError>;
+
+    /// There are no more events. An answer that is complete all the same is stopped here.
+    ///
+    /// # Errors
+    /// As for [`Self::piece`].
+    fn end(&mut self, draft: &mut Draft) -> Result<(), ModelError>;
+
+    /// Takes an answer that did not come in pieces.
+    ///
+    /// # Errors
+    /// As for [`Self::piece`].
+    fn whole(&mut self, body: &[u8], draft: &mut Draft) -> Result<(), ModelError>;
+}
+
+impl Asked<'_> {
+    /// The most tokens: the smaller of what the agent and the policy say.
+    fn max_tokens(&self) -> Option<u32> {
+        match (self.request.max_tokens, self.policy.max_tokens) {
+            (Some(asked), Some(most)) => Some(asked.min(most)),
+            (asked, most) => asked.or(most),
+        }
+    }
+
+    fn response_schema(&self) -> Result<Option<Value>, ModelError> {
+        let text = self.request.response_schema.as_deref();
+        text.map(|text| schema(text, "the response schema")).transpose()
+    }
+
+    /// Adds what the agent gave beside the settings that have names.
+    fn add_extra(&self, body: &mut Map<String, Value>) -> Result<(), ModelError> {
+        let Some(extra) = &self.request.extra else { return Ok(()) };
+        let invalid = |error: &dyn std::fmt::Display| {
+            ModelError::InvalidRequest(format!("`extra` is not a JSON object: {error}"))
+        };
+        let extra: Map<String, Value> = serde_json::from_str(extra).map_err(|e| invalid(&e))?;
+        merge(body, extra)
+    }
+
+    /// The instructions, which two of the protocols keep apart, and everything after them.
+    fn split_instructions(&self) -> (String, &[Message]) {
+        let messages = &self.request.messages;
+        let count = messages.iter().take_while(|message| message.role == Role::System).count();
+        let (instructions, conversation) = messages.split_at(count);
+        let texts: Vec<String> = instructions.iter().map(text_of).collect();
+        (texts.join("\n\n"), conversation)
+    }
+}
+
+fn merge(body: &mut Map<String, Value>, extra: Map<String, Value>) -> Result<(), ModelError> {
+    for (key, value) in extra {
+        let refused = |why: &str| {
+            Err(ModelError::InvalidRequest(format!("`extra` may not have `{key}`: {why}")))
+        };
+        if !EXTRA_KEYS.contains(&key.as_str()) {
+            return refused("it is not one of the settings that agents may give");
+        }
+        match (body.get_mut(&key), value) {
+            (Some(Value::Object(group)), Value::Object(more)) => merge(group, more)?,
+            (Some(_), _) => return refused("the request or the policy sets it"),
+            (None, Value::Object(more)) if EXTRA_GROUPS.contains(&key.as_str()) => {
+                let mut group = Map::new();
+                merge(&mut group, more)?;
+                body.insert(key, Value::Object(group));
+            }
+            (None, value) => {
+                body.insert(key, value);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The headers that a protocol wants, with the key where there is one.
+///
+/// # Errors
+/// If the key cannot stand in a header.
+pub(crate) fn add_headers(
+    wire: Wire,
+    key: Option<&Secret>,
+    out: &mut Outgoing,
+) -> Result<(), ModelError> {
+    match wire {
+        Wire::OpenAi | Wire::Ollama => {
+            if let Some(key) = key {
+                out.add_key(AUTHORIZATION, &format!("Bearer {}", key.reveal()))?;
+            }
+        }
+        Wire::Anthropic => {
+            let version = HeaderName::from_static("anthropic-version");
+            out.headers.insert(version, HeaderValue::from_static(ANTHROPIC_VERSION));
+            if let Some(key) = key {
+                out.add_key(HeaderName::from_static("x-api-key"), key.reveal())?;
+            }
+        }
+        Wire::Gemini => {
+            if let Some(key) = key {
+                out.add_key(HeaderName::from_static("x-goog-api-key"), key.reveal())?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A piece of an answer as JSON. `serde_json` refuses what is nested more than 128 deep.
+fn parsed(data: &[u8]) -> Result<Value, ModelError> {
+    serde_json::from_slice(data).map_err(|error| {
+        // The error says where, and never what stands there.
+        ModelError::Malformed(format!("not JSON: {error}"))
+    })
+}
+
+fn schema(text: &str, what: &str) -> Result<Value, ModelError> {
+    let parsed: Result<Value, _> = serde_json::from_str(text);
+    match parsed {
+        Ok(schema @ Value::Object(_)) => Ok(schema),
+        Ok(_) => Err(ModelError::InvalidRequest(format!("{what} is not an object"))),
+        Err(error) => Err(ModelError::InvalidRequest(format!("{what} is not JSON: {error}"))),
+    }
+}
+
+/// What a message says, structured data included.
+fn text_of(message: &Message) -> String {
+    let texts = message.parts.iter().filter_map(|part| match part {
+        Part::Text(text) | Part::Json(text) => Some(text.as_str()),
+        Part::Thinking(_) | Part::ToolUse(_) | Part::ToolAnswer(_) => None,
+    });
+    texts.collect::<Vec<_>>().join("\n")
+}
+
+/// The arguments of a call as an object, as two of the protocols want them. A model that wrote
+/// something else is shown what it wrote.
+fn arguments(payload: &str) -> Value {
+    match serde_json::from_str(payload) {
+        Ok(object @ Value::Object(_)) => object,
+        Ok(_) | Err(_) => serde_json::json!({ "arguments": payload }),
+    }
+}
+
+/// A count of tokens; none is none.
+fn tokens(usage: &Value, key: &str) -> u64 {
+    usage.get(key).and_then(Value::as_u64).unwrap_or(0)
+}
+
+fn str_of<'v>(value: &'v Value, key: &str) -> &'v str {
+    value.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn list_of<'v>(value: &'v Value, key: &str) -> &'v [Value] {
+    value.get(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn extra(text: &str) -> Result<Value, ModelError> {
+        let mut body = json!({ "model": "m", "temperature": 1, "thinking": { "type": "enabled" } });
+        let more: Map<String, Value> = serde_json::from_str(text).expect("an object");
+        merge(body.as_object_mut().expect("an object"), more)?;
+        Ok(body)
+    }
+
+    #[test]
+    fn an_agent_may_give_settings_and_no_more() {
+        let body = extra(r#"{"top_p":0.5,"generationConfig":{"topK":3}}"#).expect("fits");
+        assert_eq!((&body["top_p"], &body["generationConfig"]["topK"]), (&json!(0.5), &json!(3)));
+        for more in [
+            r#"{"model":"dearer"}"#,
+            r#"{"mcp_servers":[{"url":"https://x"}]}"#,
+            r#"{"tools":[]}"#,
+            r#"{"temperature":2}"#,
+            r#"{"thinking":{"type":"disabled"}}"#,
+            r#"{"generationConfig":{"candidateCount":8}}"#,
+        ] {
+            let error = extra(more).expect_err(more);
+            assert!(matches!(error, ModelError::InvalidRequest(_)), "{error}");
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Answers that are too long, too slow, or none, and questions that nobody waits for any more.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use serde_json::json;
+use taskrun::ports::model::{Chunk, ModelError};
+use taskrun::time::{SimulatedClock, Timestamp};
+
+use crate::ask::{answer, chunks, hello, model, model_at, usage};
+use crate::provider::{Provider, Reply};
+
+fn text(text: &str) -> serde_json::Value {
+    json!({ "choices": [{ "index": 0, "delta": { "content": text } }] })
+}
+
+#[tokio::test]
+async fn an_answer_of_ten_mebibytes_is_refused_and_its_connection_closed() {
+    let endless = "x".repeat(10 << 20);
+    let provider = Provider::start([
+        // One event without an end, and a whole answer: neither is kept beyond the bound.
+        Reply::new(200, format!("data: {endless}")).hang(),
+        Reply::new(200, endless).hang(),
+    ])
+    .await;
+    for more in ["", "stream = false"] {
+        let error = answer(model("openai", &provider, more).as_ref(), hello()).await;
+        let error = error.expect_err("too large");
+        assert!(matches!(error, ModelError::TooLarge(_)), "{error}");
+        assert!(error.to_string().contains("8388608"), "{error}");
+        provider.abandoned().await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_json_or_too_deep_is_malformed() {
+    let deep = format!("data: {}\n\n", "[".repeat(10_000));
+    let replies = [
+        Reply::new(200, "data: {\"choices\":[\n\n"),
+        Reply::new(200, deep),
+        Reply::new(200, "<html>"),
+    ];
+    let provider = Provider::start(replies).await;
+    for more in ["", "", "stream = false"] {
+        let error = answer(model("openai", &provider, more).as_ref(), hello()).await;
+        let error = error.expect_err("malformed");
+        assert!(matches!(error, ModelError::Malformed(_)), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_index_beyond_all_calls_costs_nothing() {
+    let call = |index: u64| {
+        let call =
+            json!({ "index": index, "id": format!("c{index}"), "function": { "name": "f" } });
+        json!({ "choices": [{ "delta": { "tool_calls": [call] } }] })
+    };
+    let many: Vec<_> = (0..200).map(call).collect();
+    let provider = Provider::start([Reply::events(&[call(u64::MAX)]), Reply::events(&many)]).await;
+    let model = model("openai", &provider, "");
+    assert_eq!(answer(model.as_ref(), hello()).await, Err(ModelError::CutOff));
+    let error = answer(model.as_ref(), hello()).await.expect_err("too many");
+    assert!(matches!(error, ModelError::TooLarge(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn an_answer_that_breaks_off_is_not_asked_for_again_and_counts() {
+    let provider = Provider::start([Reply::events(&[text("Half of")]).cut()]).await;
+    let stream = model("openai", &provider, "").stream(hello()).await.expect("begins");
+    let (all, error) = chunks(stream).await;
+    assert_eq!(error, Some(ModelError::CutOff));
+    assert_eq!(all, [Chunk::Text("Half of".into()), Chunk::Usage(usage(2, 2))]);
+    assert_eq!(provider.asked().len(), 1);
+}
+
+/// Moves the clock until the question has been answered.
+async fn ask_in_simulated_time(
+    provider: &Provider,
+    more: &str,
+    within: Duration,
+) -> (Result<(), ModelError>, Duration) {
+    let clock = Arc::new(SimulatedClock::new(Timestamp(0)));
+    let model = model_at(clock.clone(), "openai", provider, more);
+    let drive = async {
+        arrives(provider).await;
+        let mut moved = Duration::ZERO;
+        loop {
+            moved += clock.advance_to_next(within).await;
+            if moved >= within {
+                std::future::pending::<()>().await;
+            }
+        }
+    };
+    let asked = answer(model.as_ref(), hello());
+    let outcome = tokio::select! {
+        outcome = asked => outcome.map(|_| ()),
+        () = drive => unreachable!("it never ends"),
+    };
+    let now = taskrun::time::Clock::monotonic(clock.as_ref());
+    (outcome, now)
+}
+
+#[tokio::test]
+async fn each_wait_has_its_own_time_out() {
+    let more = "timeouts = { first_byte = \"3s\", between = \"2s\", whole = \"1m\" }";
+    let slow = Provider::start([Reply::silence()]).await;
+    let (outcome, took) = ask_in_simulated_time(&slow, more, Duration::from_secs(3)).await;
+    assert_eq!((outcome, took), (Err(ModelError::Timeout), Duration::from_secs(3)));
+    slow.abandoned().await;
+    assert_eq!(slow.asked().len(), 1, "it may be at work on the first one");
+
+    let stuck = Provider::start([Reply::events(&[text("Half")]).hang()]).await;
+    let (outcome, took) = ask_in_simulated_time(&stuck, more, Duration::from_secs(2)).await;
+    assert_eq!((outcome, took), (Err(ModelError::Timeout), Duration::from_secs(2)));
+    stuck.abandoned().await;
+
+    let more = "timeouts = { between = \"2s\", whole = \"1s\" }";
+    let stuck = Provider::start([Reply::events(&[text("Half")]).hang()]).await;
+    let (outcome, took) = ask_in_simulated_time(&stuck, more, Duration::from_secs(1)).await;
+    assert_eq!((outcome, took), (Err(ModelError::Timeout), Duration::from_secs(1)));
+}
+
+#[tokio::test]
+async fn whoever_wants_no_more_closes_the_connection_at_once() {
+    let provider = Provider::start([Reply::events(&[text("Half")]).hang()]).await;
+    let mut stream = model("openai", &provider, "").stream(hello()).await.expect("begins");
+    assert_eq!(stream.next().await, Some(Ok(Chunk::Text("Half".into()))));
+    drop(stream);
+    provider.abandoned().await;
+
+    let silent = Provider::start([Reply::silence()]).await;
+    let model = model("openai", &silent, "");
+    let asked = model.stream(hello());
+    tokio::select! {
+        biased;
+        _ = asked => panic!("nobody answers"),
+        () = arrives(&silent) => {}
+    }
+    silent.abandoned().await;
+}
+
+async fn arrives(provider: &Provider) {
+    while provider.asked().is_empty() {
+        tokio::task::yield_now().await;
+    }
+}

@@ -1,0 +1,75 @@
+//! Content generation.
+
+use serde_json::{Value, json};
+use taskrun::message::{Message, Part, Role, Thinking};
+use taskrun::ports::model::{CompletionStop, ModelError};
+
+use crate::ask::{answer, hello, model, request, result, tool, usage};
+use crate::provider::{Provider, Reply};
+
+fn event(parts: Value, finish: Option<&str>) -> Value {
+    json!({
+        "candidates": [{ "content": { "role": "model", "parts": parts }, "finishReason": finish }],
+        "usageMetadata": {
+            "promptTokenCount": 7, "candidatesTokenCount": 2, "thoughtsTokenCount": 3,
+            "totalTokenCount": 12,
+        },
+        "modelVersion": "m-1-2026",
+    })
+}
+
+#[tokio::test]
+async fn a_call_keeps_the_signature_of_the_reasoning_that_it_followed_from() {
+    let call = json!({ "name": "workspace__read", "args": { "path": "docs" } });
+    let events = [
+        event(json!([{ "text": "I should look.", "thought": true }]), None),
+        event(json!([{ "functionCall": call, "thoughtSignature": "c2ln" }]), Some("STOP")),
+    ];
+    let said = [event(json!([{ "text": "Done." }]), Some("STOP"))];
+    let provider = Provider::start([Reply::events(&events), Reply::events(&said)]).await;
+    let model = model("gemini", &provider, "thinking_tokens = 100");
+    let mut asked =
+        request(vec![Message::text(Role::System, "Be brief."), Message::text(Role::User, "hello")]);
+    asked.tools = vec![tool("workspace/read")];
+    let first = answer(model.as_ref(), asked.clone()).await.expect("answers");
+    assert_eq!((first.stop, first.usage), (CompletionStop::ToolUse, usage(7, 5)));
+    let thinking = Thinking { text: "I should look.".into(), signature: Some("c2ln".into()) };
+    assert_eq!(first.message.parts[0], Part::Thinking(thinking));
+    let id = first.message.tool_uses().next().expect("a call").tool_call_id.clone();
+    asked.messages.push(first.message);
+    asked.messages.push(result(&id, r#"{"text":"x"}"#));
+    let second = answer(model.as_ref(), asked).await.expect("answers");
+    assert_eq!((second.message.joined_text().as_str(), &*second.model), ("Done.", "m-1-2026"));
+
+    let sent = &provider.asked()[1];
+    assert_eq!(sent.path, "/v1/models/m-1:streamGenerateContent?alt=sse");
+    let body = &sent.body;
+    assert_eq!(body["systemInstruction"]["parts"][0]["text"], "Be brief.");
+    assert_eq!(
+        body["contents"][1],
+        json!({ "role": "model", "parts": [{ "functionCall": call, "thoughtSignature": "c2ln" }] })
+    );
+    let response = json!({ "name": "workspace__read", "response": { "result": { "text": "x" } } });
+    assert_eq!(body["contents"][2]["parts"][0]["functionResponse"], response);
+    let declared = &body["tools"][0]["functionDeclarations"][0];
+    assert_eq!(declared["parametersJsonSchema"]["type"], "object");
+    assert_eq!(body["generationConfig"]["thinkingConfig"]["thinkingBudget"], 100);
+}
+
+#[tokio::test]
+async fn what_is_blocked_is_a_refusal_and_what_has_no_reason_to_end_was_cut_off() {
+    let blocked = json!({ "promptFeedback": { "blockReason": "SAFETY" } });
+    let provider = Provider::start([
+        Reply::events(&[blocked]),
+        Reply::events(&[event(json!([{ "text": "Half" }]), None)]),
+        Reply::new(200, event(json!([{ "text": "No." }]), Some("SAFETY")).to_string()),
+    ])
+    .await;
+    let streaming = model("gemini", &provider, "");
+    let refused = answer(streaming.as_ref(), hello()).await;
+    assert_eq!(refused, Err(ModelError::Refused("SAFETY".into())));
+    assert_eq!(answer(streaming.as_ref(), hello()).await, Err(ModelError::CutOff));
+    let whole = model("gemini", &provider, "stream = false");
+    let stopped = answer(whole.as_ref(), hello()).await.expect("answers");
+    assert_eq!(stopped.stop, CompletionStop::Refusal);
+}

@@ -1,0 +1,12 @@
+//! Remote models against a server on loopback that speaks their protocols.
+
+mod anthropic;
+mod ask;
+mod bounds;
+mod gemini;
+mod openai;
+#[path = "../../../../tests/harness/provider.rs"]
+pub mod provider;
+mod recording;
+mod retries;
+mod secrets;

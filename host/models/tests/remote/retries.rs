@@ -1,0 +1,108 @@
+//! What is asked again, when, and how often.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use taskrun::ports::model::ModelError;
+use taskrun::time::{Clock, SimulatedClock, Timestamp};
+
+use crate::ask::{answer, hello, model, model_at};
+use crate::provider::{Provider, Reply};
+
+fn good() -> Reply {
+    let event = json!({ "choices": [{ "delta": { "content": "ok" }, "finish_reason": "stop" }] });
+    Reply::events(&[event])
+}
+
+/// The outcome, and how much time passed in pauses.
+async fn ask(
+    provider: &Provider,
+    pauses: usize,
+    more: &str,
+) -> (Result<String, ModelError>, Duration) {
+    let clock = Arc::new(SimulatedClock::new(Timestamp(0)));
+    let model = model_at(clock.clone(), "openai", provider, more);
+    let asked = async {
+        let completion = answer(model.as_ref(), hello()).await?;
+        Ok(completion.message.joined_text())
+    };
+    let drive = async {
+        for _ in 0..pauses {
+            // Pauses are at most a minute; the time-out for the first byte is two.
+            clock.advance_to_next(Duration::from_secs(60)).await;
+        }
+    };
+    let (outcome, ()) = tokio::join!(asked, drive);
+    (outcome, clock.monotonic())
+}
+
+#[tokio::test]
+async fn a_pause_that_the_provider_asks_for_is_kept() {
+    let limited = Reply::new(429, "{}").header("retry-after", "7");
+    let provider = Provider::start([limited, good()]).await;
+    let (outcome, waited) = ask(&provider, 1, "").await;
+    assert_eq!((outcome.as_deref(), waited), (Ok("ok"), Duration::from_secs(7)));
+    assert_eq!(provider.asked().len(), 2);
+}
+
+#[tokio::test]
+async fn pauses_of_our_own_double_and_vary() {
+    let failing = |status| Reply::new(status, r#"{"error":{"message":"later"}}"#);
+    let provider = Provider::start([failing(500), failing(529), failing(502)]).await;
+    let (outcome, waited) = ask(&provider, 2, "retry = { attempts = 3, pause = \"4s\" }").await;
+    let error = outcome.expect_err("it stays so");
+    assert_eq!(error, ModelError::Unavailable("status 502: later".into()));
+    // Four and eight seconds, each less up to a quarter.
+    let (least, most) = (Duration::from_secs(9), Duration::from_secs(12));
+    assert!(least <= waited && waited < most, "{waited:?}");
+    assert_eq!(provider.asked().len(), 3);
+}
+
+#[tokio::test]
+async fn a_pause_longer_than_a_minute_is_for_whoever_asked_to_keep() {
+    let provider = Provider::start([Reply::new(429, "").header("retry-after", "61")]).await;
+    let (outcome, waited) = ask(&provider, 0, "").await;
+    let retry_after_ms = Some(61_000);
+    assert_eq!(outcome, Err(ModelError::RateLimited { retry_after_ms }));
+    assert_eq!((waited, provider.asked().len()), (Duration::ZERO, 1));
+}
+
+#[tokio::test]
+async fn what_would_be_refused_again_is_asked_once() {
+    let quota = r#"{"error":{"code":"insufficient_quota","message":"pay"}}"#;
+    let cases = [
+        (Reply::new(401, "{}"), "Unauthorized"),
+        (Reply::new(403, "{}"), "Unauthorized"),
+        (Reply::new(400, "{}"), "InvalidRequest"),
+        (Reply::new(404, "{}"), "InvalidRequest"),
+        (Reply::new(413, "{}"), "InvalidRequest"),
+        (Reply::new(429, quota), "RateLimited"),
+        (Reply::new(302, "").header("location", "http://127.0.0.1:1/"), "Unavailable"),
+    ];
+    for (reply, kind) in cases {
+        let provider = Provider::start([reply, good()]).await;
+        let error = answer(model("openai", &provider, "").as_ref(), hello()).await;
+        let error = format!("{:?}", error.expect_err(kind));
+        assert!(error.starts_with(kind), "{error}");
+        assert_eq!(provider.asked().len(), 1, "{error}");
+    }
+}
+
+#[tokio::test]
+async fn nobody_there_is_told_after_as_many_attempts() {
+    let gone = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = gone.local_addr().expect("an address");
+    drop(gone);
+    let table = format!(
+        "[model.m]\nprovider = \"openai\"\nmodel = \"m\"\nbase_url = \"http://{address}\"\n\
+         retry = {{ attempts = 2, pause = \"5s\" }}\n"
+    );
+    let clock = Arc::new(SimulatedClock::new(Timestamp(0)));
+    let models = crate::ask::models(&table, clock.clone()).expect("a model");
+    let asked = answer(models["m"].as_ref(), hello());
+    let (outcome, waited) = tokio::join!(asked, clock.advance_to_next(Duration::from_secs(60)));
+    let error = outcome.expect_err("nobody is there");
+    assert!(matches!(error, ModelError::Unreachable(_)), "{error:?}");
+    assert!(waited >= Duration::from_millis(3_750), "{waited:?}");
+}

@@ -1,0 +1,98 @@
+//! A key goes to its provider and nowhere else.
+
+use std::io::Write;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::json;
+use taskrun::time::SystemClock;
+
+use crate::ask::{answer, hello, models, table};
+use crate::provider::{Provider, Reply};
+
+const KEY: &str = "sk-test-5f2e9c1a7b";
+
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Log {
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
+    }
+}
+
+#[tokio::test]
+async fn a_key_appears_in_no_error_no_log_and_no_cassette() {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing_subscriber::filter::LevelFilter::TRACE)
+        .with_writer(move || writer.clone())
+        .finish();
+    let _logging = tracing::subscriber::set_default(subscriber);
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let (key, cassette) = (folder.path().join("key"), folder.path().join("calls.jsonl"));
+    std::fs::write(&key, format!("{KEY}\n")).expect("written");
+    let said = format!("bad key {KEY} in {{\"{KEY}\"}}");
+    let error = json!({ "error": { "message": said, "type": said, "code": said } });
+    for (wire, header) in
+        [("openai", "authorization"), ("anthropic", "x-api-key"), ("gemini", "x-goog-api-key")]
+    {
+        let replies = [400, 401, 403, 404, 422, 500, 500]
+            .map(|status| Reply::new(status, error.to_string()))
+            .into_iter()
+            .chain([Reply::events(&[json!({ "type": "error", "error": error["error"] })])]);
+        let provider = Provider::start(replies).await;
+        let more = format!(
+            "key_file = {key:?}\nrecord = {cassette:?}\nretry = {{ attempts = 2, pause = \"0s\" }}"
+        );
+        let table = table(wire, &provider, &more);
+        let opened = models(&table, Arc::new(SystemClock::new())).expect("a model");
+        for _ in 0..7 {
+            let error = answer(opened["m"].as_ref(), hello()).await.expect_err("refused");
+            let shown = format!("{error} {error:?} {}", serde_json::json!(error));
+            assert!(!shown.contains(KEY), "{shown}");
+        }
+        let sent = provider.asked();
+        assert_eq!(sent.len(), 8);
+        assert!(sent[0].headers[header].contains(KEY), "{:?}", sent[0].headers);
+        assert!(!sent[0].path.contains(KEY) && !sent[0].body.to_string().contains(KEY));
+    }
+    let recorded = std::fs::read_to_string(&cassette).expect("a cassette");
+    assert_eq!(recorded.lines().count(), 21);
+    assert!(recorded.contains("bad key [key]"), "{recorded}");
+    assert!(!recorded.contains(KEY), "{recorded}");
+    let logged = log.text();
+    assert!(logged.contains("asking again"), "the log was read: {logged}");
+    assert!(!logged.contains(KEY), "{logged}");
+}
+
+#[tokio::test]
+async fn a_key_that_is_not_there_is_told_at_the_start_and_none_is_looked_for() {
+    let provider = Provider::start([]).await;
+    let missing = table("openai", &provider, "key_env = \"TASKRUN_TEST_NO_SUCH_KEY\"");
+    let error = models(&missing, Arc::new(SystemClock::new())).err().expect("no key");
+    let mut chain = error.to_string();
+    let mut cause = std::error::Error::source(&error);
+    while let Some(error) = cause {
+        chain.push_str(&format!(": {error}"));
+        cause = error.source();
+    }
+    assert!(chain.contains("model m cannot be used"), "{chain}");
+    assert!(chain.contains("TASKRUN_TEST_NO_SUCH_KEY is not set"), "{chain}");
+
+    let plain = models(&table("openai", &provider, ""), Arc::new(SystemClock::new()));
+    answer(plain.expect("a model")["m"].as_ref(), hello()).await.expect_err("answered with 500");
+    assert!(!provider.asked()[0].headers.contains_key("authorization"));
+}

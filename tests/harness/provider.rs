@@ -1,0 +1,221 @@
+//! A provider of language models on this machine's loopback: a server that gives prepared answers,
+//! piece by piece, hangs, or cuts them off, and remembers what it was asked.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+/// How long a test waits for something that must happen. Only a test that fails waits so long.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Most bytes of a request that a test sends.
+const REQUEST_BYTES_MAX: usize = 16 << 20;
+
+/// The server. It ends with the test's runtime.
+pub struct Provider {
+    address: SocketAddr,
+    state: Arc<Mutex<State>>,
+    /// How many connections a client closed while an answer was under way.
+    abandoned: watch::Receiver<usize>,
+}
+
+#[derive(Default)]
+struct State {
+    replies: VecDeque<Reply>,
+    asked: Vec<Asked>,
+}
+
+/// A request that came.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// Path and query.
+    pub path: String,
+    /// Names in lower case.
+    pub headers: BTreeMap<String, String>,
+    /// What it says.
+    pub body: Value,
+}
+
+/// A prepared answer.
+#[derive(Clone, Debug)]
+pub struct Reply {
+    status: u16,
+    headers: Vec<(String, String)>,
+    pieces: Vec<Vec<u8>>,
+    end: End,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Whole,
+    Cut,
+    Hang,
+    Silence,
+}
+
+impl Reply {
+    /// With this status and body.
+    #[must_use]
+    pub fn new(status: u16, body: impl Into<Vec<u8>>) -> Self {
+        Self { status, headers: Vec::new(), pieces: vec![body.into()], end: End::Whole }
+    }
+
+    /// Events, each sent in a piece of its own.
+    #[must_use]
+    pub fn events(events: &[Value]) -> Self {
+        let pieces = events.iter().map(|event| format!("data: {event}\n\n").into_bytes());
+        let kind = ("content-type".to_owned(), "text/event-stream".to_owned());
+        Self { status: 200, headers: vec![kind], pieces: pieces.collect(), end: End::Whole }
+    }
+
+    /// With one more piece.
+    #[must_use]
+    pub fn then(mut self, piece: &str) -> Self {
+        self.pieces.push(piece.as_bytes().to_vec());
+        self
+    }
+
+    /// With a header.
+    #[must_use]
+    pub fn header(mut self, name: &str, value: &str) -> Self {
+        self.headers.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Closes the connection before the end.
+    #[must_use]
+    pub fn cut(mut self) -> Self {
+        self.end = End::Cut;
+        self
+    }
+
+    /// Never ends.
+    #[must_use]
+    pub fn hang(mut self) -> Self {
+        self.end = End::Hang;
+        self
+    }
+
+    /// Nothing at all, not even a status.
+    #[must_use]
+    pub fn silence() -> Self {
+        Self { status: 200, headers: Vec::new(), pieces: Vec::new(), end: End::Silence }
+    }
+}
+
+impl Provider {
+    /// A server that gives these answers, one after the other, and then answers 500.
+    pub async fn start(replies: impl IntoIterator<Item = Reply>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let replies = replies.into_iter().collect();
+        let state = Arc::new(Mutex::new(State { replies, asked: Vec::new() }));
+        let (abandon, abandoned) = watch::channel(0);
+        let served = Arc::clone(&state);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (state, abandon) = (Arc::clone(&served), abandon.clone());
+                tokio::spawn(async move {
+                    // A client that goes away is what some of the tests are about.
+                    if serve(stream, &state).await.is_err() {
+                        abandon.send_modify(|count| *count += 1);
+                    }
+                });
+            }
+        });
+        Self { address, state, abandoned }
+    }
+
+    /// Its address, as a policy has it.
+    #[must_use]
+    pub fn base_url(&self) -> String {
+        format!("http://{}/v1", self.address)
+    }
+
+    /// What it was asked so far.
+    #[must_use]
+    pub fn asked(&self) -> Vec<Asked> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).asked.clone()
+    }
+
+    /// Waits until a client has closed its connection in the middle of an answer.
+    pub async fn abandoned(&self) {
+        let mut abandoned = self.abandoned.clone();
+        let closed = abandoned.wait_for(|count| *count > 0);
+        let closed = tokio::time::timeout(PATIENCE, closed).await.expect("closed in time");
+        closed.expect("the server lives");
+    }
+}
+
+async fn serve(mut stream: TcpStream, state: &Mutex<State>) -> io::Result<()> {
+    let asked = read_request(&mut stream).await?;
+    let reply = {
+        let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.asked.push(asked);
+        state.replies.pop_front().unwrap_or_else(|| Reply::new(500, "no answer was prepared"))
+    };
+    if reply.end == End::Silence {
+        return client_leaves(&mut stream).await;
+    }
+    let mut head = format!("HTTP/1.1 {} X\r\ntransfer-encoding: chunked\r\n", reply.status);
+    for (name, value) in &reply.headers {
+        head.push_str(&format!("{name}: {value}\r\n"));
+    }
+    head.push_str("connection: close\r\n\r\n");
+    stream.write_all(head.as_bytes()).await?;
+    for piece in reply.pieces.iter().filter(|piece| !piece.is_empty()) {
+        stream.write_all(format!("{:x}\r\n", piece.len()).as_bytes()).await?;
+        stream.write_all(piece).await?;
+        stream.write_all(b"\r\n").await?;
+        stream.flush().await?;
+    }
+    match reply.end {
+        End::Whole => stream.write_all(b"0\r\n\r\n").await,
+        End::Cut => Ok(()),
+        End::Hang | End::Silence => client_leaves(&mut stream).await,
+    }
+}
+
+/// Waits until the client closes the connection, which is an error.
+async fn client_leaves(stream: &mut TcpStream) -> io::Result<()> {
+    let mut rest = [0; 64];
+    while stream.read(&mut rest).await? > 0 {}
+    Err(io::ErrorKind::ConnectionAborted.into())
+}
+
+async fn read_request(stream: &mut TcpStream) -> io::Result<Asked> {
+    let mut bytes = Vec::new();
+    let head_end = loop {
+        if let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {
+            break end;
+        }
+        more(stream, &mut bytes).await?;
+    };
+    let head = String::from_utf8_lossy(&bytes[..head_end]).into_owned();
+    let mut lines = head.split("\r\n");
+    let path = lines.next().and_then(|line| line.split(' ').nth(1)).unwrap_or_default();
+    let headers: BTreeMap<String, String> = lines
+        .filter_map(|line| line.split_once(':'))
+        .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
+        .collect();
+    let length = headers.get("content-length").and_then(|value| value.parse().ok()).unwrap_or(0);
+    while bytes.len() < head_end + 4 + length {
+        more(stream, &mut bytes).await?;
+    }
+    let body = serde_json::from_slice(&bytes[head_end + 4..]).unwrap_or(Value::Null);
+    Ok(Asked { path: path.to_owned(), headers, body })
+}
+
+async fn more(stream: &mut TcpStream, bytes: &mut Vec<u8>) -> io::Result<()> {
+    let read = stream.read_buf(bytes).await?;
+    if read == 0 || bytes.len() > REQUEST_BYTES_MAX {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(())
+}
