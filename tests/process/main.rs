@@ -5,6 +5,7 @@ mod demo;
 mod durable;
 mod heartbeat;
 mod input;
+mod models;
 mod project;
 mod sessions;
 mod two;

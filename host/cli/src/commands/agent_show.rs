@@ -31,6 +31,9 @@ struct Shown {
     capabilities: Vec<Given>,
     #[serde(skip_serializing_if = "Option::is_none")]
     model: Option<String>,
+    /// Who answers for the model, and where. Never the key, nor where it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    provider: Option<String>,
     workspace: String,
     limits: BTreeMap<&'static str, String>,
     budget: BTreeMap<&'static str, String>,
@@ -123,6 +126,7 @@ async fn gather(house: &House, agent: &AgentPolicy) -> Outcome<Shown> {
         members: agent.members.clone(),
         functions,
         model: agent.model.clone(),
+        provider: provider(house, agent),
         workspace: shown(&agent.workspace),
         limits: limits(&agent.limits),
         budget: budget(agent),
@@ -154,6 +158,11 @@ fn part(name: &str, path: &str, loaded: &Loaded) -> Part {
         imports: import_lines(inspection),
         asks: asks.collect(),
     }
+}
+
+fn provider(house: &House, agent: &AgentPolicy) -> Option<String> {
+    let model = house.policy.models.get(agent.model.as_ref()?)?;
+    Some(model.to_string())
 }
 
 fn functions(agent: &Agent) -> Vec<Function> {
@@ -278,6 +287,9 @@ fn text(shown: &Shown, width: Option<usize>) -> String {
         head.push(("members", shown.members.join(", ")));
     }
     head.push(("model", shown.model.clone().unwrap_or_else(|| "none".to_owned())));
+    if let Some(provider) = &shown.provider {
+        head.push(("provider", provider.clone()));
+    }
     head.push(("workspace", shown.workspace.clone()));
     head.push(("limits", list(&shown.limits)));
     head.push(("budget", list(&shown.budget)));

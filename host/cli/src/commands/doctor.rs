@@ -14,7 +14,7 @@ use crate::args::OutputFormat;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
-use crate::house::{CACHE_DIR, EngineUse, engine, execution_digest};
+use crate::house::{CACHE_DIR, EngineUse, engine, execution_digest, open_models};
 use crate::output::paint::{BAD, GOOD, NOTE, with};
 use crate::output::{human, versioned};
 use crate::place::shown;
@@ -106,6 +106,7 @@ pub(super) async fn doctor(context: &Context) -> Outcome {
         Err(failure) => checks.push(Check::failed("engine", failure)),
     }
     let policy = policy(context, &mut checks);
+    checks.extend(policy.as_ref().and_then(models));
     let mut hosts = Vec::new();
     match context.data_dir() {
         Ok(dir) if dir.is_dir() => {
@@ -223,6 +224,24 @@ fn policy(context: &Context, checks: &mut Vec<Check>) -> Option<Policy> {
             None
         }
     }
+}
+
+/// Who answers for each model and where, and whether scripts, cassettes and keys are there. Asks
+/// nobody.
+fn models(policy: &Policy) -> Option<Check> {
+    if policy.models.is_empty() {
+        return None;
+    }
+    let lines: Vec<String> =
+        policy.models.values().map(|model| format!("{}: {model}", model.name)).collect();
+    let mut check = Check::new("models", Health::Good, lines.join("\n"));
+    if let Err(failure) = open_models(policy) {
+        let causes = std::iter::once(&failure.message).chain(&failure.causes);
+        check.detail.extend(causes.map(|cause| format!("\n{cause}")));
+        check.health = Health::Bad;
+        check.hint.clone_from(&failure.hint);
+    }
+    Some(check)
 }
 
 /// Looks at the data directory; gives the hosts that live.
