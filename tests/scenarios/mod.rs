@@ -1,6 +1,7 @@
 //! The scenarios of the systems that this project brings together, each under its id.
 
 mod driver;
+mod models;
 mod replay;
 mod ts_basic;
 mod ts_result;

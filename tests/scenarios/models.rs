@@ -1,0 +1,179 @@
+//! Models behind HTTP: a server on loopback, the real guest `chat`, and the whole host between.
+
+use serde_json::{Value, json};
+use taskrun::event::{Event, ModelAnswer};
+use taskrun::ports::model::ModelError;
+use taskrun::run::RunView;
+use taskrun::status::Status;
+use taskrun_tests::provider::{Provider, Reply};
+use taskrun_tests::{Builder, House, Storage};
+
+fn policy(provider: &Provider, wire: &str, more: &str) -> String {
+    let url = provider.base_url();
+    format!(
+        r#"
+[tool.workspace]
+component = "components/workspace.wasm"
+
+[model.default]
+provider = "{wire}"
+model = "m-1"
+base_url = "{url}"
+key_file = "secrets/key"
+{more}
+
+[agent.talker]
+component = "components/chat.wasm"
+model = "default"
+tools = ["workspace/read"]
+allow = ["workspace-read: **"]
+deny = ["workspace-write: **"]
+retry = {{ attempts = 1 }}
+"#
+    )
+}
+
+/// With a key in a file, as it would be in a project.
+async fn house(provider: &Provider, wire: &str, more: &str) -> House {
+    let builder = Builder::new(&policy(provider, wire, more)).storage(Storage::Sqlite);
+    let secret = builder.file("secrets/key", "sk-test-77aa\n");
+    secret.file("docs/a.md", "Apples are kept in the cellar.\n").open().await
+}
+
+fn anthropic_call() -> Reply {
+    let delta = |index: u64, delta: Value| json!({ "type": "content_block_delta", "index": index, "delta": delta });
+    let json = |text: &str| delta(1, json!({ "type": "input_json_delta", "partial_json": text }));
+    Reply::events(&[
+        json!({ "type": "message_start", "message": { "model": "m-1", "usage": { "input_tokens": 30 } } }),
+        json!({ "type": "content_block_start", "index": 0, "content_block": { "type": "thinking" } }),
+        delta(0, json!({ "type": "thinking_delta", "thinking": "The file will say." })),
+        delta(0, json!({ "type": "signature_delta", "signature": "c2lnbmVk" })),
+        json!({ "type": "content_block_stop", "index": 0 }),
+        json!({ "type": "content_block_start", "index": 1,
+            "content_block": { "type": "tool_use", "id": "t1", "name": "workspace__read", "input": {} } }),
+        json("{\"path\":\"do"),
+        json("cs/a.md\"}"),
+        json!({ "type": "content_block_stop", "index": 1 }),
+        json!({ "type": "message_delta", "delta": { "stop_reason": "tool_use" }, "usage": { "output_tokens": 10 } }),
+        json!({ "type": "message_stop" }),
+    ])
+}
+
+fn anthropic_text(pieces: &[&str]) -> Reply {
+    let mut events = vec![
+        json!({ "type": "message_start", "message": { "model": "m-1", "usage": { "input_tokens": 60 } } }),
+        json!({ "type": "content_block_start", "index": 0, "content_block": { "type": "text" } }),
+    ];
+    events.extend(pieces.iter().map(|text| {
+        json!({ "type": "content_block_delta", "index": 0, "delta": { "type": "text_delta", "text": text } })
+    }));
+    events.extend([
+        json!({ "type": "content_block_stop", "index": 0 }),
+        json!({ "type": "message_delta", "delta": { "stop_reason": "end_turn" }, "usage": { "output_tokens": 5 } }),
+        json!({ "type": "message_stop" }),
+    ]);
+    Reply::events(&events)
+}
+
+#[tokio::test]
+async fn m_61_a_model_reasons_calls_a_tool_and_answers_through_the_whole_host() {
+    let replies = [anthropic_call(), anthropic_text(&["In the ", "cellar."])];
+    let provider = Provider::start(replies).await;
+    let house = house(&provider, "anthropic", "").await;
+    let id = house.spawn(&house.request("talker", "Where are the apples?")).await;
+    let run = house.end(&id).await;
+    let view = RunView::from(&run);
+    assert_eq!((view.status, view.result.as_deref()), (Status::Completed, Some("In the cellar.")));
+    assert_eq!(run.state.progress.total_tokens, 105, "30 + 10 + 60 + 5");
+
+    let asked = provider.asked();
+    assert_eq!(asked.len(), 2);
+    assert_eq!(asked[0].headers["x-api-key"], "sk-test-77aa");
+    assert_eq!(asked[0].body["tools"][0]["name"], "workspace__read");
+    assert_eq!(asked[0].body["tools"][0]["input_schema"]["type"], "object");
+    // What the model said goes back to it as it was, the signature with it, and the result after.
+    let messages = asked[1].body["messages"].as_array().expect("messages");
+    let [.., said, results] = messages.as_slice() else { panic!("{messages:?}") };
+    let thinking =
+        json!({ "type": "thinking", "thinking": "The file will say.", "signature": "c2lnbmVk" });
+    assert_eq!(said["content"][0], thinking);
+    assert_eq!(said["content"][1]["input"], json!({ "path": "docs/a.md" }));
+    let result = &results["content"][0];
+    assert_eq!(result["type"], "tool_result");
+    assert_eq!(result["tool_use_id"], said["content"][1]["id"]);
+    assert!(result["content"].to_string().contains("kept in the cellar"), "{result}");
+
+    let journal = house.journal(&id).await;
+    let kinds: Vec<&str> = journal.iter().map(|recorded| recorded.event.kind()).collect();
+    for kind in [
+        "thinking_block",
+        "tool_call_scheduled",
+        "tool_result",
+        "assistant_chunk",
+        "model_answered",
+    ] {
+        assert!(kinds.contains(&kind), "{kind}: {kinds:?}");
+    }
+    let text = serde_json::to_string(&journal).expect("JSON");
+    assert!(!text.contains("sk-test-77aa"), "the key is in the journal: {text}");
+}
+
+#[tokio::test]
+async fn m_62_a_run_is_recorded_and_the_cassette_makes_it_again_without_the_provider() {
+    let replies = [anthropic_call(), anthropic_text(&["In the ", "cellar."])];
+    let provider = Provider::start(replies).await;
+    let recording = house(&provider, "anthropic", "record = \"calls.jsonl\"").await;
+    let first = RunView::from(&recording.run("talker", "Where are the apples?").await);
+    let cassette = std::fs::read_to_string(recording.path().join("calls.jsonl"));
+    let cassette = cassette.expect("a cassette");
+    assert_eq!(cassette.lines().count(), 2);
+    assert!(!cassette.contains("sk-test-77aa"), "{cassette}");
+
+    let replaying = policy(&provider, "anthropic", "");
+    let (before, after) = replaying.split_once("[model.default]").expect("a model");
+    let (_, agent) = after.split_once("[agent.talker]").expect("an agent");
+    let replaying = format!(
+        "{before}[model.default]\nprovider = \"replay\"\nfile = \"calls.jsonl\"\n[agent.talker]{agent}"
+    );
+    let builder = Builder::new(&replaying).file("calls.jsonl", &cassette);
+    let replayed = builder.file("docs/a.md", "Apples are kept in the cellar.\n").open().await;
+    let again = RunView::from(&replayed.run("talker", "Where are the apples?").await);
+    assert_eq!((again.status, &again.result), (first.status, &first.result));
+    assert_eq!(provider.asked().len(), 2, "the provider was not asked again");
+
+    // Another question is a miss, and a loud one.
+    let id = replayed.spawn(&replayed.request("talker", "Where are the pears?")).await;
+    let missed = RunView::from(&replayed.end(&id).await);
+    assert_eq!(missed.status, Status::Failed);
+    let error = missed.error.expect("an error");
+    assert!(error.contains("the cassette has no answer to this"), "{error}");
+}
+
+#[tokio::test]
+async fn m_61_cancelling_a_run_closes_the_connection_of_the_answer_under_way() {
+    let half = json!({ "choices": [{ "index": 0, "delta": { "content": "Half" } }] });
+    let provider = Provider::start([Reply::events(&[half]).hang()]).await;
+    let house = house(&provider, "openai", "").await;
+    let id = house.spawn(&house.request("talker", "Go on.")).await;
+    house.event(&id, |one| one.event.kind() == "assistant_chunk").await;
+    house.controller.cancel(&house.scope, &id, None).await.expect("can be cancelled");
+    provider.abandoned().await;
+    assert_eq!(RunView::from(&house.end(&id).await).status, Status::Canceled);
+}
+
+#[tokio::test]
+async fn m_61_what_a_provider_refuses_is_typed_in_the_journal_and_discreet_to_the_guest() {
+    let provider =
+        Provider::start([Reply::new(401, r#"{"error":{"message":"bad key sk-test-77aa"}}"#)]).await;
+    let house = house(&provider, "openai", "").await;
+    let id = house.spawn(&house.request("talker", "Hello.")).await;
+    let view = RunView::from(&house.end(&id).await);
+    assert_eq!(view.status, Status::Failed);
+    let error = view.error.expect("an error");
+    assert!(error.contains("does not accept the host's credentials"), "{error}");
+    let answered = house.event(&id, |one| one.event.kind() == "model_answered").await;
+    let Event::ModelAnswered { answer, .. } = answered.event else { panic!("another event") };
+    let refused = ModelAnswer::Error(ModelError::Unauthorized("status 401".into()));
+    assert_eq!(answer, refused);
+    assert_eq!(provider.asked()[0].headers["authorization"], "Bearer sk-test-77aa");
+}
