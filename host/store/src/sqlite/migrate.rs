@@ -115,6 +115,8 @@ pub(crate) fn migrate(db: &Connection, version: Older) -> Result<(), Fault> {
         Older::One => move_all(db),
         Older::Two => add(db),
     };
+    let version = format!("PRAGMA user_version = {SCHEMA_VERSION}");
+    let moved = moved.and_then(|()| Ok(db.execute_batch(&version)?));
     let ended = db.execute_batch(if moved.is_ok() { "COMMIT" } else { "ROLLBACK" });
     moved?;
     ended?;
@@ -126,7 +128,6 @@ pub(crate) fn migrate(db: &Connection, version: Older) -> Result<(), Fault> {
 fn add(db: &Connection) -> Result<(), Fault> {
     db.execute_batch(NAMES)?;
     db.execute_batch(ARTIFACTS)?;
-    db.execute_batch(&format!("PRAGMA user_version = {SCHEMA_VERSION}"))?;
     Ok(())
 }
 
