@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use taskrun::policy::Policy;
 use taskrun::ports::call::{
-    CallScope, CallScopeParts, Remaining, RunContext, ScopeLimits, StopSignal,
+    CallScope, CallScopeParts, Remaining, RunContext, ScopeLimits, Services, StopSignal,
 };
 use taskrun::ports::tool::{ToolCall, ToolReply};
 use taskrun::time::{SystemClock, SystemRandom};
@@ -80,6 +80,7 @@ async fn answer(folder: &Path) {
         chain: None,
         tools: Arc::default(),
         state: BTreeMap::new(),
+        services: Services::default(),
         remaining: Remaining::default(),
         limits: ScopeLimits { events: 100, bytes: 1 << 20 },
         wake: Arc::default(),

@@ -110,6 +110,7 @@ pub(crate) fn end() -> Vec<Event> {
         turn: 1,
         decision: DecisionKind::FinalResponse,
         state: Vec::new(),
+        reminders: Vec::new(),
         expected_children: None,
         ran_ms: 3,
     };

@@ -25,6 +25,7 @@ mod names;
 mod narrow;
 mod observe;
 mod read_only;
+mod reminders;
 mod retry;
 mod reuse;
 mod scheduler;

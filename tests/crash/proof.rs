@@ -143,7 +143,14 @@ fn recorded(events: Vec<Event>) -> Vec<Recorded> {
 
 fn decided(turn: u32) -> Event {
     let (decision, state) = (DecisionKind::ToolCalls, Vec::new());
-    Event::PlanDecided { turn, decision, state, expected_children: None, ran_ms: 0 }
+    Event::PlanDecided {
+        turn,
+        decision,
+        state,
+        reminders: Vec::new(),
+        expected_children: None,
+        ran_ms: 0,
+    }
 }
 
 fn scheduled(id: &str, idempotent: bool) -> Event {

@@ -101,6 +101,7 @@ fn runs() -> Vec<Run> {
         turn: 1,
         decision: DecisionKind::FinalResponse,
         state: Vec::new(),
+        reminders: Vec::new(),
         expected_children: None,
         ran_ms: 0,
     };

@@ -234,8 +234,8 @@ fn classify(name: &str) -> ImportClass {
     if let Some(ours) = interface.strip_prefix("taskrun:plugin/") {
         return match ours {
             "types" | "log" | "clock" | "random" | "run" | "cancellation" => ImportClass::Always,
-            "events" | "state" => ImportClass::Agents,
-            "memory" | "prompts" | "reminders" | "metrics" | "secrets" => ImportClass::NotProvided,
+            "events" | "state" | "reminders" => ImportClass::Agents,
+            "memory" | "prompts" | "metrics" | "secrets" => ImportClass::NotProvided,
             other => Capability::ALL
                 .into_iter()
                 .find(|capability| capability.as_str() == other)
@@ -280,10 +280,10 @@ mod tests {
         for name in ["log", "clock", "random", "run", "cancellation"] {
             assert_eq!(class(name), ImportClass::Always, "{name}");
         }
-        for name in ["events", "state"] {
+        for name in ["events", "state", "reminders"] {
             assert_eq!(class(name), ImportClass::Agents, "{name}");
         }
-        for name in ["memory", "prompts", "reminders", "metrics", "secrets"] {
+        for name in ["memory", "prompts", "metrics", "secrets"] {
             assert_eq!(class(name), ImportClass::NotProvided, "{name}");
         }
         for capability in Capability::ALL {

@@ -117,6 +117,7 @@ fn add_ours(linker: &mut Linker<CallState>, name: &str) -> wasmtime::Result<()> 
         "cancellation" => interfaces::cancellation::add_to_linker::<_, Own>(linker, |state| state),
         "events" => interfaces::events::add_to_linker::<_, Own>(linker, |state| state),
         "state" => interfaces::state::add_to_linker::<_, Own>(linker, |state| state),
+        "reminders" => interfaces::reminders::add_to_linker::<_, Own>(linker, |state| state),
         // `types` has no functions. Anything else fails to link, which says its name.
         _ => Ok(()),
     }

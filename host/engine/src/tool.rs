@@ -8,7 +8,8 @@ use async_trait::async_trait;
 use taskrun::event::Event;
 use taskrun::message::LogLevel;
 use taskrun::ports::call::{
-    CallFailure, CallScope, CallScopeParts, Remaining, RunContext, ScopeLimits, StopSignal,
+    CallFailure, CallScope, CallScopeParts, Remaining, RunContext, ScopeLimits, Services,
+    StopSignal,
 };
 use taskrun::ports::tool::{Tool, ToolCall, ToolFailure, ToolReply, ToolSpec, ToolValue};
 use taskrun::time::{SeededRandom, SimulatedClock, Timestamp};
@@ -77,6 +78,7 @@ async fn describe(
         chain: None,
         tools: Arc::new(Vec::new()),
         state: BTreeMap::new(),
+        services: Services::default(),
         remaining: Remaining::default(),
         limits: ScopeLimits { events: DESCRIBE_EVENTS_MAX, bytes: DESCRIBE_LOG_BYTES_MAX },
         wake: Arc::default(),

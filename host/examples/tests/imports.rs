@@ -42,7 +42,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
         ],
     ),
     ("finalizer", &["log"]),
-    ("scripted", &["cancellation", "clock", "events", "log", "run", "state"]),
+    ("scripted", &["cancellation", "clock", "events", "log", "reminders", "run", "state"]),
     ("scripted-tool", &["clock", "log"]),
     ("ledger", &["log", "workspace-write"]),
     ("wasi-files", &["log", "wasi:filesystem/preopens@0.2.6", "wasi:filesystem/types@0.2.6"]),

@@ -9,6 +9,7 @@ use crate::message::{Labels, LogLevel, Message, Thinking, Usage};
 use crate::ports::model::{Chunk, Completion, ModelError};
 use crate::ports::planner::TerminationReason;
 use crate::ports::tool::ToolOutput;
+use crate::reminders::ReminderChange;
 use crate::run::{Ending, RunSpec, Wait, WaitMode};
 use crate::status::{BlockedOn, StopReason};
 use crate::time::Timestamp;
@@ -256,6 +257,9 @@ pub enum Event {
         /// Changes of the run's state, in order.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         state: Vec<(String, Option<String>)>,
+        /// Notes for later turns that were added and removed.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        reminders: Vec<ReminderChange>,
         /// Child results to expect, where the planner said so.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         expected_children: Option<u32>,

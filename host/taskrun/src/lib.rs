@@ -21,6 +21,7 @@ pub mod narrow;
 pub mod policy;
 pub mod ports;
 pub mod progress;
+pub mod reminders;
 pub mod run;
 pub mod spawn;
 pub mod status;

@@ -2,6 +2,7 @@
 
 #[doc(hidden)]
 pub mod finalizer;
+mod reminders;
 mod stream;
 
 pub use crate::bindings::agent::exports::taskrun::plugin::planner::{
@@ -12,6 +13,7 @@ pub use crate::bindings::agent::exports::taskrun::plugin::planner::{
 };
 pub use crate::types::{Message, Part, Role, Usage};
 pub use finalizer::{EndStatus, FinalizeInput, Finalizer, FinalizerError};
+pub use reminders::with_reminders;
 pub use stream::{Answer, consume_stream};
 
 /// A component that decides. It must decide the same from the same input: after a crash a step

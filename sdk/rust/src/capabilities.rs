@@ -230,7 +230,8 @@ pub mod prompts {
 /// Notes of a planner for its own later turns.
 pub mod reminders {
     pub use crate::bindings::agent::taskrun::plugin::reminders::{
-        Attachment, ReminderError, ReminderSpec, Tier,
+        ReminderError, ReminderSpec, Tier,
     };
     pub use crate::host::reminders::{add, remove};
+    pub use crate::types::Attachment;
 }

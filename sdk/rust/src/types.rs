@@ -1,8 +1,8 @@
 //! Values that several interfaces share, with what makes them pleasant to build.
 
 pub use crate::bindings::agent::taskrun::plugin::types::{
-    Bounds, DurationMs, Label, Message, Part, RetryHint, RetryReason, Role, RunContext, Telemetry,
-    Thinking, TimestampMs, ToolAnswer, ToolError, ToolHints, ToolSpec, ToolUse, Usage,
+    Attachment, Bounds, DurationMs, Label, Message, Part, RetryHint, RetryReason, Role, RunContext,
+    Telemetry, Thinking, TimestampMs, ToolAnswer, ToolError, ToolHints, ToolSpec, ToolUse, Usage,
 };
 
 impl Message {

@@ -4,7 +4,7 @@
 use taskrun_guest::{
     agent::{
         Agent, PlanInput, PlanResult, PlanResumeInput, PlannerError, Reminder, Termination,
-        ToolRequest, consume_stream,
+        ToolRequest, consume_stream, with_reminders,
     },
     log,
     model::{self, CompletionRequest, ModelError, ToolAccess},
@@ -55,16 +55,14 @@ fn step(
     Ok(PlanResult::final_message(Message { role: Role::Assistant, parts }).streamed())
 }
 
-/// What the model is shown: the instructions, the host's notes, the conversation, and the demand
-/// for a last answer if there is one.
+/// What the model is shown: the conversation with the notes of this turn, and the demand for a last
+/// answer if there is one.
 fn conversation(
-    mut messages: Vec<Message>,
+    messages: Vec<Message>,
     reminders: &[Reminder],
     finalize: Option<&Termination>,
 ) -> Vec<Message> {
-    let instructions = messages.iter().take_while(|message| message.role == Role::System).count();
-    let notes = reminders.iter().map(|note| Message::text(Role::System, &note.text));
-    messages.splice(instructions..instructions, notes);
+    let mut messages = with_reminders(messages, reminders);
     if let Some(termination) = finalize {
         messages.push(Message::text(Role::System, &termination.message));
     }
@@ -83,7 +81,7 @@ mod tests {
         model::{Chunk, StopReason},
         native::{self, Event},
         run,
-        types::{Thinking, ToolUse},
+        types::{Attachment, Thinking, ToolUse},
     };
 
     fn answer_with(chunks: Vec<Chunk>) {
@@ -98,7 +96,11 @@ mod tests {
                 Message::text(Role::User, "Hello"),
             ],
             run: run::context(),
-            reminders: vec![Reminder { id: "r".into(), text: "It is late.".into() }],
+            reminders: vec![Reminder {
+                id: "r".into(),
+                text: "It is late.".into(),
+                attachment: Attachment::UserTurn,
+            }],
         })
     }
 

@@ -19,6 +19,8 @@
 //! | `{"spin": true}` | computes for ever |
 //! | `{"set": ["k", "v"]}` | keeps a value in the run's state; `null` removes it |
 //! | `{"get": "k"}` | replies with a value of the run's state, or with an empty text |
+//! | `{"remind": {"id": "i", "text": "t"}}` | adds a note for later steps; also `"safety": true`, `"run-start": true`, `"max": 1`, `"between": 2` |
+//! | `{"forget": "i"}` | removes a note |
 //! | `"reply_context"` | replies with the run's ids, labels and envelope, as JSON |
 //! | `"reply_input"` | replies with what the step was given, as JSON |
 //! | `{"plan": {…}}` | decides just this; see `decision.rs` |

@@ -4,7 +4,7 @@ use crate::{script::Op, show};
 use std::hint::black_box;
 use taskrun_guest::{
     agent::{PlanInput, PlanResult, PlanResumeInput, PlannerError, ToolRequest},
-    cancellation, clock, events, log, run, state,
+    cancellation, clock, events, log, reminders, run, state,
 };
 
 /// What the step was given.
@@ -90,6 +90,9 @@ pub(crate) fn play(ops: &[Op], is_last: bool, input: &Input) -> Result<Played, P
             Op::Set(key, value) => state::set(key, value.as_deref())
                 .map_err(|error| PlannerError::new(format!("{error}")).code("limit"))?,
             Op::Get(key) => speech.reply(state::get(key).unwrap_or_default()),
+            Op::Remind(reminder) => reminders::add(reminder)
+                .map_err(|error| PlannerError::new(format!("{error}")).code("limit"))?,
+            Op::Forget(id) => reminders::remove(id),
             Op::ReplyContext => speech.reply(show::context(&run::context()).to_string()),
             Op::ReplyInput => speech.reply(show::input(input).to_string()),
             Op::Plan(result) => plan = Some((**result).clone()),

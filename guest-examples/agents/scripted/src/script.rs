@@ -3,7 +3,8 @@
 use serde_json::Value;
 use taskrun_guest::{
     agent::{PlanResult, PlannerError, ToolRequest},
-    types::Usage,
+    reminders::{ReminderSpec, Tier},
+    types::{Attachment, Usage},
 };
 
 use crate::decision;
@@ -37,6 +38,8 @@ pub(crate) enum Op {
     Spin,
     Set(String, Option<String>),
     Get(String),
+    Remind(ReminderSpec),
+    Forget(String),
     ReplyContext,
     ReplyInput,
     Plan(Box<PlanResult>),
@@ -134,6 +137,8 @@ fn op(value: &Value, place: &str) -> Result<Op, Malformed> {
             Op::Set(key, value)
         }
         "get" => Op::Get(text()?),
+        "remind" => Op::Remind(reminder(argument, &place)?),
+        "forget" => Op::Forget(text()?),
         "reply_context" => Op::ReplyContext,
         "reply_input" => Op::ReplyInput,
         "plan" => Op::Plan(Box::new(decision::plan(argument, &place)?)),
@@ -166,6 +171,25 @@ fn usage(argument: &Value, place: &str) -> Result<Usage, Malformed> {
         }
         Some(_) | None => Err(Malformed::at(place, "must be three numbers")),
     }
+}
+
+fn reminder(argument: &Value, place: &str) -> Result<ReminderSpec, Malformed> {
+    let text = |key: &str| {
+        let text = argument.get(key).and_then(Value::as_str).map(str::to_owned);
+        text.ok_or_else(|| Malformed::at(format!("{place}.{key}"), "must be a text"))
+    };
+    let flag = |key: &str| argument.get(key).and_then(Value::as_bool).unwrap_or(false);
+    let count = |key: &str| {
+        argument.get(key).and_then(Value::as_u64).and_then(|count| u32::try_from(count).ok())
+    };
+    Ok(ReminderSpec {
+        id: text("id")?,
+        text: text("text")?,
+        priority: if flag("safety") { Tier::Safety } else { Tier::Guidance },
+        attachment: if flag("run-start") { Attachment::RunStart } else { Attachment::UserTurn },
+        max_per_run: count("max"),
+        min_turns_between: count("between").unwrap_or_default(),
+    })
 }
 
 fn set(argument: &Value, place: &str) -> Result<(String, Option<String>), Malformed> {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use taskrun_guest::{
     agent::{Reminder, ToolOutcome, ToolOutput},
-    types::{Label, Message, Part, Role, RunContext},
+    types::{Attachment, Label, Message, Part, Role, RunContext},
 };
 
 fn labels(labels: &[Label]) -> Value {
@@ -54,7 +54,14 @@ pub(crate) fn input(input: &Input) -> Value {
 }
 
 fn reminders(reminders: &[Reminder]) -> Value {
-    reminders.iter().map(|note| json!({"id": note.id, "text": note.text})).collect()
+    let one = |note: &Reminder| {
+        let place = match note.attachment {
+            Attachment::RunStart => "run-start",
+            Attachment::UserTurn => "user-turn",
+        };
+        json!({"id": note.id, "text": note.text, "attachment": place})
+    };
+    reminders.iter().map(one).collect()
 }
 
 fn messages(messages: &[Message]) -> Value {

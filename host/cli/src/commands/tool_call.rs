@@ -11,7 +11,7 @@ use taskrun::ids::RunId;
 use taskrun::message::Labels;
 use taskrun::policy::{AgentPolicy, Policy};
 use taskrun::ports::call::{
-    CallScope, CallScopeParts, Remaining, RunContext, ScopeLimits, StopCause, StopSignal,
+    CallScope, CallScopeParts, Remaining, RunContext, ScopeLimits, Services, StopCause, StopSignal,
 };
 use taskrun::ports::tool::{ToolCall, ToolFailure, ToolReply, ToolValue};
 
@@ -213,6 +213,7 @@ fn scope(
         chain: None,
         tools: Arc::default(),
         state: BTreeMap::new(),
+        services: Services::default(),
         remaining: Remaining::default(),
         limits: ScopeLimits { events: function.limits.events, bytes: function.limits.log_bytes },
         wake: Arc::default(),

@@ -2,16 +2,18 @@
 
 use taskrun::ports::planner as host;
 use taskrun::ports::tool;
+use taskrun::reminders::{Attachment, Reminder};
 
 use super::message::annotation;
 use crate::bindings::agent::exports::taskrun::plugin::planner as guest;
+use crate::bindings::interfaces::types;
 
 /// Input of the first step.
 pub(crate) fn start_input(input: &host::PlanInput) -> guest::PlanInput {
     guest::PlanInput {
         messages: input.messages.iter().map(Into::into).collect(),
         run: (&input.run).into(),
-        reminders: Vec::new(),
+        reminders: input.reminders.iter().map(reminder).collect(),
     }
 }
 
@@ -23,9 +25,20 @@ pub(crate) fn resume_input(
     guest::PlanResumeInput {
         messages: input.messages.iter().map(Into::into).collect(),
         run: (&input.run).into(),
-        reminders: Vec::new(),
+        reminders: input.reminders.iter().map(reminder).collect(),
         tool_outputs: resume.tool_outputs.iter().map(output_to_guest).collect(),
         finalize: resume.finalize.as_ref().map(termination_to_guest),
+    }
+}
+
+fn reminder(reminder: &Reminder) -> guest::Reminder {
+    guest::Reminder {
+        id: reminder.id.clone(),
+        text: reminder.text.clone(),
+        attachment: match reminder.attachment {
+            Attachment::RunStart => types::Attachment::RunStart,
+            Attachment::UserTurn => types::Attachment::UserTurn,
+        },
     }
 }
 

@@ -11,6 +11,7 @@ pub(crate) mod http;
 pub(crate) mod log;
 pub(crate) mod model;
 pub(crate) mod random;
+pub(crate) mod reminders;
 pub(crate) mod run;
 pub(crate) mod state;
 pub(crate) mod wasi;

@@ -191,7 +191,9 @@ mod tests {
 
     use http_body_util::Empty;
     use taskrun::policy::{Limits, Policy};
-    use taskrun::ports::call::{CallScopeParts, Remaining, RunContext, ScopeLimits, StopSignal};
+    use taskrun::ports::call::{
+        CallScopeParts, Remaining, RunContext, ScopeLimits, Services, StopSignal,
+    };
     use taskrun::time::{SeededRandom, SystemClock};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -209,6 +211,7 @@ mod tests {
             chain: None,
             tools: Arc::default(),
             state: BTreeMap::new(),
+            services: Services::default(),
             remaining: Remaining::default(),
             limits: ScopeLimits { events: 100, bytes: 1 << 20 },
             wake: Arc::default(),

@@ -153,7 +153,9 @@ mod tests {
     use std::collections::BTreeMap;
     use std::time::Duration;
 
-    use taskrun::ports::call::{CallScopeParts, Remaining, RunContext, ScopeLimits, StopSignal};
+    use taskrun::ports::call::{
+        CallScopeParts, Remaining, RunContext, ScopeLimits, Services, StopSignal,
+    };
     use taskrun::time::{SeededRandom, SystemClock};
 
     use super::*;
@@ -170,6 +172,7 @@ mod tests {
             chain: None,
             tools: Arc::default(),
             state: BTreeMap::new(),
+            services: Services::default(),
             remaining: Remaining::default(),
             limits: ScopeLimits { events: u32::MAX, bytes: u64::MAX },
             wake: Arc::default(),

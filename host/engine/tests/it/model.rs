@@ -9,7 +9,7 @@ use futures::StreamExt;
 use taskrun::event::Event;
 use taskrun::message::{Message, Role};
 use taskrun::ports::call::{
-    CallScope, CallScopeParts, Models, Remaining, RunContext, ScopeLimits, StopSignal,
+    CallScope, CallScopeParts, Models, Remaining, RunContext, ScopeLimits, Services, StopSignal,
 };
 use taskrun::ports::model::{
     Chunk, CompletionRequest, CompletionStop, Model, ModelError, ModelStream,
@@ -57,6 +57,7 @@ async fn chat(
         chain: None,
         tools: Arc::default(),
         state: BTreeMap::new(),
+        services: Services::default(),
         remaining: Remaining::default(),
         limits: ScopeLimits { events: 1_000, bytes: 1 << 20 },
         wake: Arc::default(),

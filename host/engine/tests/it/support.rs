@@ -11,7 +11,8 @@ use std::time::Duration;
 use taskrun::event::Event;
 use taskrun::policy::{Limits, Policy};
 use taskrun::ports::call::{
-    CallFailure, CallScope, CallScopeParts, Remaining, RunContext, ScopeLimits, StopSignal,
+    CallFailure, CallScope, CallScopeParts, Remaining, RunContext, ScopeLimits, Services,
+    StopSignal,
 };
 use taskrun::ports::planner::PlanInput;
 use taskrun::ports::tool::{Tool, ToolCall, ToolFailure, ToolReply, ToolValue};
@@ -167,6 +168,7 @@ pub(crate) fn scope_on(
         chain: None,
         tools: Arc::default(),
         state: BTreeMap::new(),
+        services: Services::default(),
         remaining: Remaining::default(),
         limits: ScopeLimits { events: 1_000, bytes: 1 << 20 },
         wake: Arc::default(),
@@ -222,7 +224,12 @@ pub(crate) fn failure(result: CallResult) -> String {
 }
 
 pub(crate) fn plan_input() -> PlanInput {
-    PlanInput { messages: Arc::default(), run: RunContext::default(), resume: None }
+    PlanInput {
+        messages: Arc::default(),
+        run: RunContext::default(),
+        reminders: Vec::new(),
+        resume: None,
+    }
 }
 
 /// What a scope was told, but for lines of the log.

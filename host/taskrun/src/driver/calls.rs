@@ -12,7 +12,7 @@ use crate::agents::AgentTool;
 use crate::event::{Event, Parked, Refusal};
 use crate::message::{Labels, LogLevel, RetryHint, RetryReason, ToolError};
 use crate::ports::call::{
-    CallFailure, CallScope, CallScopeParts, Remaining, ScopeLimits, StopCause,
+    CallFailure, CallScope, CallScopeParts, Remaining, ScopeLimits, Services, StopCause,
 };
 use crate::ports::planner::ToolRequest;
 use crate::ports::tool::{
@@ -200,6 +200,7 @@ impl Driver {
             chain: self.chain.clone(),
             tools: Arc::default(),
             state: std::collections::BTreeMap::new(),
+            services: Services::default(),
             remaining: Remaining::default(),
             limits: ScopeLimits { events: tool.limits.events, bytes: tool.limits.log_bytes },
             wake: Arc::clone(&self.wake),

@@ -8,6 +8,7 @@ use crate::message::{Message, Part, Role, ToolAnswer, ToolError, ToolUse};
 use crate::ports::call::cut;
 use crate::ports::planner::AwaitItem;
 use crate::ports::tool::{ToolFailure, ToolOutcome, ToolOutput};
+use crate::reminders::Reminders;
 use crate::run::RunSpec;
 use crate::wait::{Answer, Item};
 
@@ -31,6 +32,7 @@ pub struct Conversation {
     /// Calls of the last turn in the order requested, each with its result once there is one.
     open: Vec<(String, Option<ToolOutput>)>,
     state: BTreeMap<String, String>,
+    reminders: Reminders,
 }
 
 impl Conversation {
@@ -44,6 +46,7 @@ impl Conversation {
             outputs: Arc::default(),
             open: Vec::new(),
             state: BTreeMap::new(),
+            reminders: Reminders::default(),
         }
     }
 
@@ -51,6 +54,12 @@ impl Conversation {
     #[must_use]
     pub fn state(&self) -> &BTreeMap<String, String> {
         &self.state
+    }
+
+    /// Notes that the planner keeps.
+    #[must_use]
+    pub fn reminders(&self) -> &Reminders {
+        &self.reminders
     }
 
     /// Takes one event into account.
@@ -65,7 +74,8 @@ impl Conversation {
                 let message = Message::text(Role::User, CONTINUATION);
                 Arc::make_mut(&mut self.messages).push(message);
             }
-            Event::PlanDecided { state, .. } => {
+            Event::PlanDecided { turn, state, reminders, .. } => {
+                self.reminders.decided(*turn, reminders);
                 for (key, value) in state {
                     match value {
                         Some(value) => self.state.insert(key.clone(), value.clone()),
@@ -288,6 +298,7 @@ mod tests {
             outputs: Arc::default(),
             open: Vec::new(),
             state: BTreeMap::new(),
+            reminders: Reminders::default(),
         };
         events.iter().for_each(|event| conversation.push(event));
         conversation

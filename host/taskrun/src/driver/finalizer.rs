@@ -9,7 +9,9 @@ use futures::FutureExt;
 use super::{Driver, Halt};
 use crate::event::Event;
 use crate::message::Labels;
-use crate::ports::call::{CallFailure, CallScope, CallScopeParts, Remaining, ScopeLimits};
+use crate::ports::call::{
+    CallFailure, CallScope, CallScopeParts, Remaining, ScopeLimits, Services,
+};
 use crate::ports::planner::FinalizeInput;
 use crate::run::{Lifecycle, Run};
 use crate::status::Status;
@@ -88,6 +90,7 @@ impl Driver {
             chain: self.chain.clone(),
             tools: Arc::default(),
             state: self.work.conversation.state().clone(),
+            services: Services::default(),
             remaining: Remaining::default(),
             // The journal is closed to everything but the end.
             limits: ScopeLimits { events: 0, bytes: 0 },

@@ -11,7 +11,7 @@ use crate::event::{DecisionKind, Event};
 use crate::machine::decide::Outcome;
 use crate::message::{Labels, LogLevel, Message, Part, Role, ToolUse};
 use crate::ports::call::{
-    CallFailure, CallScope, CallScopeParts, Remaining, ScopeEnd, ScopeLimits, StopCause,
+    CallFailure, CallScope, CallScopeParts, Remaining, ScopeEnd, ScopeLimits, Services, StopCause,
     StopSignal, Tape, cut,
 };
 use crate::ports::planner::{
@@ -112,8 +112,10 @@ impl Driver {
         if let Some(failure) = self.stopped() {
             return Ok(Step { pending: Vec::new(), outcome: Err(Outcome::Failed(failure)) });
         }
-        let Some((messages, tool_outputs)) = self.work.conversation.within(PLAN_INPUT_BYTES_MAX)
-        else {
+        let reminders = self.work.conversation.reminders().due(turn);
+        let noted: usize = reminders.iter().map(|note| note.id.len() + note.text.len()).sum();
+        let room = PLAN_INPUT_BYTES_MAX.saturating_sub(noted);
+        let Some((messages, tool_outputs)) = self.work.conversation.within(room) else {
             let detail = format!(
                 "the conversation has more than {PLAN_INPUT_BYTES_MAX} bytes, even without the \
                  results of tools"
@@ -125,7 +127,7 @@ impl Driver {
         let (stop, entered) = live.enter(planner.hears_cancellation());
         let scope = Arc::new(self.step_scope(turn, stop, tape));
         let resume = (turn > 1 || finalize.is_some()).then_some(Resume { tool_outputs, finalize });
-        let input = PlanInput { messages, run: scope.context().clone(), resume };
+        let input = PlanInput { messages, run: scope.context().clone(), reminders, resume };
         self.scopes = vec![Arc::clone(&scope)];
         let answer = self.attend(planner.plan(input, Arc::clone(&scope))).await;
         self.scopes.clear();
@@ -146,6 +148,7 @@ impl Driver {
             chain: self.chain.clone(),
             tools: Arc::clone(agent.tools.specs()),
             state: self.work.conversation.state().clone(),
+            services: Services { reminders: self.work.conversation.reminders().clone() },
             remaining: Remaining {
                 turns: agent.budget.turns.map(|cap| cap.saturating_sub(turn)),
                 tool_calls: self.tool_calls_left(),
@@ -191,6 +194,7 @@ impl Driver {
                             turn,
                             decision: kind(&plan.decision),
                             state: end.state_changes,
+                            reminders: end.reminder_changes,
                             expected_children: plan.expected_children,
                             ran_ms: self.ran_ms(),
                         });

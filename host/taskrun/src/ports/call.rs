@@ -5,6 +5,7 @@
 //! one path.
 
 mod model_calls;
+mod services;
 mod stop;
 mod tape;
 #[cfg(test)]
@@ -20,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, oneshot};
 
 pub use model_calls::Answering;
+pub use services::Services;
 pub use stop::{CallFailure, Interrupt, StopCause, StopSignal};
 pub use tape::Tape;
 
@@ -29,6 +31,7 @@ use super::tool::ToolSpec;
 use crate::event::Event;
 use crate::message::{Labels, LogLevel, Message, Usage};
 use crate::policy::{CallRules, Chain, Grants};
+use crate::reminders::{ReminderChange, Reminders};
 use crate::time::{Clock, Random, Timestamp};
 
 /// Most bytes of one log line; longer ones are cut. A line is for reading.
@@ -140,6 +143,8 @@ pub struct CallScopeParts {
     pub tools: Arc<Vec<ToolSpec>>,
     /// State of the run.
     pub state: BTreeMap<String, String>,
+    /// What else the host has for the call.
+    pub services: Services,
     /// What is left.
     pub remaining: Remaining,
     /// Bounds on what goes into the journal.
@@ -172,6 +177,9 @@ struct Open {
     state: BTreeMap<String, String>,
     /// The last value of each key that was set or removed.
     changes: BTreeMap<String, Option<String>>,
+    reminders: Reminders,
+    /// The last change of each note.
+    reminder_changes: BTreeMap<String, ReminderChange>,
     tape: Option<Tape>,
     divergence: Option<(String, String)>,
     model_calls: u32,
@@ -215,6 +223,7 @@ impl CallScope {
         let started = parts.clock.monotonic();
         let open = Open {
             state: std::mem::take(&mut parts.state),
+            reminders: std::mem::take(&mut parts.services.reminders),
             tape: parts.tape.take(),
             ..Open::default()
         };
@@ -470,6 +479,7 @@ impl CallScope {
             model: open.model.take(),
             answer: open.answer.take(),
             state_changes: std::mem::take(&mut open.changes).into_iter().collect(),
+            reminder_changes: std::mem::take(&mut open.reminder_changes).into_values().collect(),
             divergence: open.divergence.take().or_else(|| {
                 let left = open.tape.as_ref().and_then(Tape::left);
                 left.map(|left| (left, "the end of the step".to_owned()))
@@ -521,6 +531,8 @@ pub struct ScopeEnd {
     pub answer: Option<Message>,
     /// Keys that were set, or removed, with their last value, sorted.
     pub state_changes: Vec<(String, Option<String>)>,
+    /// Notes that were added or removed, each with its last change, sorted by id.
+    pub reminder_changes: Vec<ReminderChange>,
     /// What the tape says and what the call did instead.
     pub divergence: Option<(String, String)>,
 }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::call::{CallFailure, CallScope, RunContext};
 use super::tool::ToolOutput;
 use crate::message::{Bounds, Labels, Message, Telemetry};
+use crate::reminders::Reminder;
 use crate::run::Ending;
 
 /// Something that decides what a run does next: an agent's component, or a scripted stand-in.
@@ -74,6 +75,9 @@ pub struct PlanInput {
     pub messages: Arc<Vec<Message>>,
     /// The run it belongs to.
     pub run: RunContext,
+    /// Notes that are due in this turn, what matters most first. They are not part of the
+    /// conversation.
+    pub reminders: Vec<Reminder>,
     /// `None` for the first step.
     pub resume: Option<Resume>,
 }

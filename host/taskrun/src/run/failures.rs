@@ -130,6 +130,7 @@ mod tests {
             turn: 1,
             decision: DecisionKind::ToolCalls,
             state: Vec::new(),
+            reminders: Vec::new(),
             expected_children: None,
             ran_ms: 0,
         }

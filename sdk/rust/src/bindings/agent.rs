@@ -65,6 +65,44 @@ pub mod taskrun {
                     }
                 }
             }
+            /// Where in a conversation a note to a model belongs.
+            #[repr(u8)]
+            #[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
+            pub enum Attachment {
+                /// To the instructions at its beginning.
+                RunStart,
+                /// To what was said last by others than the agent: before the last message of role
+                /// `user`, or after the results of tools if these came later.
+                UserTurn,
+            }
+            impl ::core::fmt::Debug for Attachment {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    match self {
+                        Attachment::RunStart => {
+                            f.debug_tuple("Attachment::RunStart").finish()
+                        }
+                        Attachment::UserTurn => {
+                            f.debug_tuple("Attachment::UserTurn").finish()
+                        }
+                    }
+                }
+            }
+            impl Attachment {
+                #[doc(hidden)]
+                pub unsafe fn _lift(val: u8) -> Attachment {
+                    if !cfg!(debug_assertions) {
+                        return unsafe { ::core::mem::transmute(val) };
+                    }
+                    match val {
+                        0 => Attachment::RunStart,
+                        1 => Attachment::UserTurn,
+                        _ => panic!("invalid enum discriminant"),
+                    }
+                }
+            }
             /// A block of a model's reasoning.
             #[derive(Clone, PartialEq)]
             pub struct Thinking {
@@ -3329,18 +3367,22 @@ pub mod taskrun {
                 }
             }
         }
-        /// Lets the planner leave notes for its own later turns of the same run.
+        /// Lets the planner leave notes for its own later turns of the same run. A note is kept when the
+        /// step's decision is recorded, is shown in `plan-input.reminders` from the next turn on, and ends
+        /// with the run. At most 100 notes, each with an id of 1 to 256 bytes and a text of 1 to 4,096
+        /// bytes, and 65,536 bytes of texts in all.
         #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
         pub mod reminders {
             #[used]
             #[doc(hidden)]
             static __FORCE_SECTION_REF: fn() = super::super::super::__link_custom_section_describing_imports;
             use super::super::super::_rt;
-            /// How much a note matters.
+            pub type Attachment = super::super::super::taskrun::plugin::types::Attachment;
+            /// How much a note matters. Notes are shown in this order, and within it by id.
             #[repr(u8)]
             #[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
             pub enum Tier {
-                /// Always shown first, and exempt from `max-per-run`.
+                /// Exempt from `max-per-run`.
                 Safety,
                 Guidance,
             }
@@ -3368,52 +3410,18 @@ pub mod taskrun {
                     }
                 }
             }
-            /// Where a note is shown.
-            #[repr(u8)]
-            #[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
-            pub enum Attachment {
-                RunStart,
-                UserTurn,
-            }
-            impl ::core::fmt::Debug for Attachment {
-                fn fmt(
-                    &self,
-                    f: &mut ::core::fmt::Formatter<'_>,
-                ) -> ::core::fmt::Result {
-                    match self {
-                        Attachment::RunStart => {
-                            f.debug_tuple("Attachment::RunStart").finish()
-                        }
-                        Attachment::UserTurn => {
-                            f.debug_tuple("Attachment::UserTurn").finish()
-                        }
-                    }
-                }
-            }
-            impl Attachment {
-                #[doc(hidden)]
-                pub unsafe fn _lift(val: u8) -> Attachment {
-                    if !cfg!(debug_assertions) {
-                        return unsafe { ::core::mem::transmute(val) };
-                    }
-                    match val {
-                        0 => Attachment::RunStart,
-                        1 => Attachment::UserTurn,
-                        _ => panic!("invalid enum discriminant"),
-                    }
-                }
-            }
             /// A note.
             #[derive(Clone, PartialEq)]
             pub struct ReminderSpec {
-                /// Adding the same id again replaces the note.
+                /// Adding the same id again replaces the note, and goes on counting how often it was
+                /// shown. Removing it forgets that.
                 pub id: _rt::String,
                 pub text: _rt::String,
                 pub priority: Tier,
                 pub attachment: Attachment,
-                /// How often it may be shown in a run; `none`: no bound.
+                /// In how many turns of a run it may be shown; `none`: no bound.
                 pub max_per_run: Option<u32>,
-                /// Turns between two showings.
+                /// Turns from one showing to the next: 2 is every second turn. 0 and 1 are every turn.
                 pub min_turns_between: u32,
             }
             impl ::core::fmt::Debug for ReminderSpec {
@@ -6643,11 +6651,14 @@ pub mod exports {
                 pub type Telemetry = super::super::super::super::taskrun::plugin::types::Telemetry;
                 pub type DurationMs = super::super::super::super::taskrun::plugin::types::DurationMs;
                 pub type Label = super::super::super::super::taskrun::plugin::types::Label;
+                pub type Attachment = super::super::super::super::taskrun::plugin::types::Attachment;
                 /// A note from the host or from an earlier step.
                 #[derive(Clone, PartialEq)]
                 pub struct Reminder {
                     pub id: _rt::String,
                     pub text: _rt::String,
+                    /// Where a planner that asks a model puts it.
+                    pub attachment: Attachment,
                 }
                 impl ::core::fmt::Debug for Reminder {
                     fn fmt(
@@ -6657,6 +6668,7 @@ pub mod exports {
                         f.debug_struct("Reminder")
                             .field("id", &self.id)
                             .field("text", &self.text)
+                            .field("attachment", &self.attachment)
                             .finish()
                     }
                 }
@@ -7212,7 +7224,7 @@ pub mod exports {
                 ) -> *mut u8 {
                     unsafe {
                         #[cfg(target_arch = "wasm32")] _rt::run_ctors_once();
-                        let result98 = {
+                        let result99 = {
                             let l0 = *arg0.add(0).cast::<*mut u8>();
                             let l1 = *arg0
                                 .add(::core::mem::size_of::<*const u8>())
@@ -7624,13 +7636,13 @@ pub mod exports {
                             let l90 = *arg0
                                 .add(8 + 29 * ::core::mem::size_of::<*const u8>())
                                 .cast::<usize>();
-                            let base97 = l89;
-                            let len97 = l90;
-                            let mut result97 = _rt::Vec::with_capacity(len97);
-                            for i in 0..len97 {
-                                let base = base97
-                                    .add(i * (4 * ::core::mem::size_of::<*const u8>()));
-                                let e97 = {
+                            let base98 = l89;
+                            let len98 = l90;
+                            let mut result98 = _rt::Vec::with_capacity(len98);
+                            for i in 0..len98 {
+                                let base = base98
+                                    .add(i * (5 * ::core::mem::size_of::<*const u8>()));
+                                let e98 = {
                                     let l91 = *base.add(0).cast::<*mut u8>();
                                     let l92 = *base
                                         .add(::core::mem::size_of::<*const u8>())
@@ -7653,16 +7665,24 @@ pub mod exports {
                                         len96,
                                         len96,
                                     );
+                                    let l97 = i32::from(
+                                        *base
+                                            .add(4 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<u8>(),
+                                    );
                                     Reminder {
                                         id: _rt::string_lift(bytes93),
                                         text: _rt::string_lift(bytes96),
+                                        attachment: super::super::super::super::taskrun::plugin::types::Attachment::_lift(
+                                            l97 as u8,
+                                        ),
                                     }
                                 };
-                                result97.push(e97);
+                                result98.push(e98);
                             }
                             _rt::cabi_dealloc(
-                                base97,
-                                len97 * (4 * ::core::mem::size_of::<*const u8>()),
+                                base98,
+                                len98 * (5 * ::core::mem::size_of::<*const u8>()),
                                 ::core::mem::size_of::<*const u8>(),
                             );
                             T_::plan_start(PlanInput {
@@ -7746,7 +7766,7 @@ pub mod exports {
                                     labels: result79,
                                     envelope: result88,
                                 },
-                                reminders: result97,
+                                reminders: result98,
                             })
                         };
                         _rt::cabi_dealloc(
@@ -7754,97 +7774,97 @@ pub mod exports {
                             8 + 30 * ::core::mem::size_of::<*const u8>(),
                             ::core::mem::size_of::<*const u8>(),
                         );
-                        let ptr99 = (&raw mut _RET_AREA.0).cast::<u8>();
-                        match result98 {
+                        let ptr100 = (&raw mut _RET_AREA.0).cast::<u8>();
+                        match result99 {
                             Ok(e) => {
-                                *ptr99.add(0).cast::<u8>() = (0i32) as u8;
+                                *ptr100.add(0).cast::<u8>() = (0i32) as u8;
                                 let PlanResult {
-                                    decision: decision100,
-                                    streamed: streamed100,
-                                    expected_children: expected_children100,
-                                    notes: notes100,
+                                    decision: decision101,
+                                    streamed: streamed101,
+                                    expected_children: expected_children101,
+                                    notes: notes101,
                                 } = e;
-                                match decision100 {
+                                match decision101 {
                                     Decision::ToolCalls(e) => {
-                                        *ptr99.add(8).cast::<u8>() = (0i32) as u8;
-                                        let vec106 = e;
-                                        let len106 = vec106.len();
-                                        let layout106 = _rt::alloc::Layout::from_size_align(
-                                                vec106.len() * (10 * ::core::mem::size_of::<*const u8>()),
+                                        *ptr100.add(8).cast::<u8>() = (0i32) as u8;
+                                        let vec107 = e;
+                                        let len107 = vec107.len();
+                                        let layout107 = _rt::alloc::Layout::from_size_align(
+                                                vec107.len() * (10 * ::core::mem::size_of::<*const u8>()),
                                                 ::core::mem::size_of::<*const u8>(),
                                             )
                                             .unwrap();
-                                        let (result106, _cleanup106) = ::wit_bindgen::rt::Cleanup::new(
-                                            layout106,
+                                        let (result107, _cleanup107) = ::wit_bindgen::rt::Cleanup::new(
+                                            layout107,
                                         );
-                                        if let Some(cleanup) = _cleanup106 {
+                                        if let Some(cleanup) = _cleanup107 {
                                             cleanup.forget();
                                         }
-                                        for (i, e) in vec106.into_iter().enumerate() {
-                                            let base = result106
+                                        for (i, e) in vec107.into_iter().enumerate() {
+                                            let base = result107
                                                 .add(i * (10 * ::core::mem::size_of::<*const u8>()));
                                             {
                                                 let ToolRequest {
-                                                    name: name101,
-                                                    payload: payload101,
-                                                    tool_call_id: tool_call_id101,
-                                                    parent_tool_call_id: parent_tool_call_id101,
+                                                    name: name102,
+                                                    payload: payload102,
+                                                    tool_call_id: tool_call_id102,
+                                                    parent_tool_call_id: parent_tool_call_id102,
                                                 } = e;
-                                                let vec102 = (name101.into_bytes()).into_boxed_slice();
-                                                let ptr102 = vec102.as_ptr().cast::<u8>();
-                                                let len102 = vec102.len();
-                                                ::core::mem::forget(vec102);
-                                                *base
-                                                    .add(::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len102;
-                                                *base.add(0).cast::<*mut u8>() = ptr102.cast_mut();
-                                                let vec103 = (payload101.into_bytes()).into_boxed_slice();
+                                                let vec103 = (name102.into_bytes()).into_boxed_slice();
                                                 let ptr103 = vec103.as_ptr().cast::<u8>();
                                                 let len103 = vec103.len();
                                                 ::core::mem::forget(vec103);
                                                 *base
-                                                    .add(3 * ::core::mem::size_of::<*const u8>())
+                                                    .add(::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>() = len103;
+                                                *base.add(0).cast::<*mut u8>() = ptr103.cast_mut();
+                                                let vec104 = (payload102.into_bytes()).into_boxed_slice();
+                                                let ptr104 = vec104.as_ptr().cast::<u8>();
+                                                let len104 = vec104.len();
+                                                ::core::mem::forget(vec104);
+                                                *base
+                                                    .add(3 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>() = len104;
                                                 *base
                                                     .add(2 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>() = ptr103.cast_mut();
-                                                match tool_call_id101 {
+                                                    .cast::<*mut u8>() = ptr104.cast_mut();
+                                                match tool_call_id102 {
                                                     Some(e) => {
                                                         *base
                                                             .add(4 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<u8>() = (1i32) as u8;
-                                                        let vec104 = (e.into_bytes()).into_boxed_slice();
-                                                        let ptr104 = vec104.as_ptr().cast::<u8>();
-                                                        let len104 = vec104.len();
-                                                        ::core::mem::forget(vec104);
-                                                        *base
-                                                            .add(6 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len104;
-                                                        *base
-                                                            .add(5 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr104.cast_mut();
-                                                    }
-                                                    None => {
-                                                        *base
-                                                            .add(4 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<u8>() = (0i32) as u8;
-                                                    }
-                                                };
-                                                match parent_tool_call_id101 {
-                                                    Some(e) => {
-                                                        *base
-                                                            .add(7 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>() = (1i32) as u8;
                                                         let vec105 = (e.into_bytes()).into_boxed_slice();
                                                         let ptr105 = vec105.as_ptr().cast::<u8>();
                                                         let len105 = vec105.len();
                                                         ::core::mem::forget(vec105);
                                                         *base
-                                                            .add(9 * ::core::mem::size_of::<*const u8>())
+                                                            .add(6 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<usize>() = len105;
                                                         *base
-                                                            .add(8 * ::core::mem::size_of::<*const u8>())
+                                                            .add(5 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<*mut u8>() = ptr105.cast_mut();
+                                                    }
+                                                    None => {
+                                                        *base
+                                                            .add(4 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<u8>() = (0i32) as u8;
+                                                    }
+                                                };
+                                                match parent_tool_call_id102 {
+                                                    Some(e) => {
+                                                        *base
+                                                            .add(7 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<u8>() = (1i32) as u8;
+                                                        let vec106 = (e.into_bytes()).into_boxed_slice();
+                                                        let ptr106 = vec106.as_ptr().cast::<u8>();
+                                                        let len106 = vec106.len();
+                                                        ::core::mem::forget(vec106);
+                                                        *base
+                                                            .add(9 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>() = len106;
+                                                        *base
+                                                            .add(8 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>() = ptr106.cast_mut();
                                                     }
                                                     None => {
                                                         *base
@@ -7854,83 +7874,83 @@ pub mod exports {
                                                 };
                                             }
                                         }
-                                        *ptr99
+                                        *ptr100
                                             .add(16 + 1 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len106;
-                                        *ptr99.add(16).cast::<*mut u8>() = result106;
+                                            .cast::<usize>() = len107;
+                                        *ptr100.add(16).cast::<*mut u8>() = result107;
                                     }
                                     Decision::FinalResponse(e) => {
-                                        *ptr99.add(8).cast::<u8>() = (1i32) as u8;
-                                        let FinalResponse { message: message107 } = e;
+                                        *ptr100.add(8).cast::<u8>() = (1i32) as u8;
+                                        let FinalResponse { message: message108 } = e;
                                         let super::super::super::super::taskrun::plugin::types::Message {
-                                            role: role108,
-                                            parts: parts108,
-                                        } = message107;
-                                        *ptr99.add(16).cast::<u8>() = (role108.clone() as i32)
+                                            role: role109,
+                                            parts: parts109,
+                                        } = message108;
+                                        *ptr100.add(16).cast::<u8>() = (role109.clone() as i32)
                                             as u8;
-                                        let vec122 = parts108;
-                                        let len122 = vec122.len();
-                                        let layout122 = _rt::alloc::Layout::from_size_align(
-                                                vec122.len() * (7 * ::core::mem::size_of::<*const u8>()),
+                                        let vec123 = parts109;
+                                        let len123 = vec123.len();
+                                        let layout123 = _rt::alloc::Layout::from_size_align(
+                                                vec123.len() * (7 * ::core::mem::size_of::<*const u8>()),
                                                 ::core::mem::size_of::<*const u8>(),
                                             )
                                             .unwrap();
-                                        let (result122, _cleanup122) = ::wit_bindgen::rt::Cleanup::new(
-                                            layout122,
+                                        let (result123, _cleanup123) = ::wit_bindgen::rt::Cleanup::new(
+                                            layout123,
                                         );
-                                        if let Some(cleanup) = _cleanup122 {
+                                        if let Some(cleanup) = _cleanup123 {
                                             cleanup.forget();
                                         }
-                                        for (i, e) in vec122.into_iter().enumerate() {
-                                            let base = result122
+                                        for (i, e) in vec123.into_iter().enumerate() {
+                                            let base = result123
                                                 .add(i * (7 * ::core::mem::size_of::<*const u8>()));
                                             {
-                                                use super::super::super::super::taskrun::plugin::types::Part as V121;
+                                                use super::super::super::super::taskrun::plugin::types::Part as V122;
                                                 match e {
-                                                    V121::Text(e) => {
+                                                    V122::Text(e) => {
                                                         *base.add(0).cast::<u8>() = (0i32) as u8;
-                                                        let vec109 = (e.into_bytes()).into_boxed_slice();
-                                                        let ptr109 = vec109.as_ptr().cast::<u8>();
-                                                        let len109 = vec109.len();
-                                                        ::core::mem::forget(vec109);
+                                                        let vec110 = (e.into_bytes()).into_boxed_slice();
+                                                        let ptr110 = vec110.as_ptr().cast::<u8>();
+                                                        let len110 = vec110.len();
+                                                        ::core::mem::forget(vec110);
                                                         *base
                                                             .add(2 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len109;
+                                                            .cast::<usize>() = len110;
                                                         *base
                                                             .add(::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr109.cast_mut();
+                                                            .cast::<*mut u8>() = ptr110.cast_mut();
                                                     }
-                                                    V121::Thinking(e) => {
+                                                    V122::Thinking(e) => {
                                                         *base.add(0).cast::<u8>() = (1i32) as u8;
                                                         let super::super::super::super::taskrun::plugin::types::Thinking {
-                                                            text: text110,
-                                                            signature: signature110,
+                                                            text: text111,
+                                                            signature: signature111,
                                                         } = e;
-                                                        let vec111 = (text110.into_bytes()).into_boxed_slice();
-                                                        let ptr111 = vec111.as_ptr().cast::<u8>();
-                                                        let len111 = vec111.len();
-                                                        ::core::mem::forget(vec111);
+                                                        let vec112 = (text111.into_bytes()).into_boxed_slice();
+                                                        let ptr112 = vec112.as_ptr().cast::<u8>();
+                                                        let len112 = vec112.len();
+                                                        ::core::mem::forget(vec112);
                                                         *base
                                                             .add(2 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len111;
+                                                            .cast::<usize>() = len112;
                                                         *base
                                                             .add(::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr111.cast_mut();
-                                                        match signature110 {
+                                                            .cast::<*mut u8>() = ptr112.cast_mut();
+                                                        match signature111 {
                                                             Some(e) => {
                                                                 *base
                                                                     .add(3 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<u8>() = (1i32) as u8;
-                                                                let vec112 = (e.into_bytes()).into_boxed_slice();
-                                                                let ptr112 = vec112.as_ptr().cast::<u8>();
-                                                                let len112 = vec112.len();
-                                                                ::core::mem::forget(vec112);
+                                                                let vec113 = (e.into_bytes()).into_boxed_slice();
+                                                                let ptr113 = vec113.as_ptr().cast::<u8>();
+                                                                let len113 = vec113.len();
+                                                                ::core::mem::forget(vec113);
                                                                 *base
                                                                     .add(5 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<usize>() = len112;
+                                                                    .cast::<usize>() = len113;
                                                                 *base
                                                                     .add(4 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<*mut u8>() = ptr112.cast_mut();
+                                                                    .cast::<*mut u8>() = ptr113.cast_mut();
                                                             }
                                                             None => {
                                                                 *base
@@ -7939,699 +7959,699 @@ pub mod exports {
                                                             }
                                                         };
                                                     }
-                                                    V121::ToolUse(e) => {
+                                                    V122::ToolUse(e) => {
                                                         *base.add(0).cast::<u8>() = (2i32) as u8;
                                                         let super::super::super::super::taskrun::plugin::types::ToolUse {
-                                                            tool_call_id: tool_call_id113,
-                                                            name: name113,
-                                                            payload: payload113,
+                                                            tool_call_id: tool_call_id114,
+                                                            name: name114,
+                                                            payload: payload114,
                                                         } = e;
-                                                        let vec114 = (tool_call_id113.into_bytes())
+                                                        let vec115 = (tool_call_id114.into_bytes())
                                                             .into_boxed_slice();
-                                                        let ptr114 = vec114.as_ptr().cast::<u8>();
-                                                        let len114 = vec114.len();
-                                                        ::core::mem::forget(vec114);
-                                                        *base
-                                                            .add(2 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len114;
-                                                        *base
-                                                            .add(::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr114.cast_mut();
-                                                        let vec115 = (name113.into_bytes()).into_boxed_slice();
                                                         let ptr115 = vec115.as_ptr().cast::<u8>();
                                                         let len115 = vec115.len();
                                                         ::core::mem::forget(vec115);
                                                         *base
-                                                            .add(4 * ::core::mem::size_of::<*const u8>())
+                                                            .add(2 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<usize>() = len115;
                                                         *base
-                                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                                            .add(::core::mem::size_of::<*const u8>())
                                                             .cast::<*mut u8>() = ptr115.cast_mut();
-                                                        let vec116 = (payload113.into_bytes()).into_boxed_slice();
+                                                        let vec116 = (name114.into_bytes()).into_boxed_slice();
                                                         let ptr116 = vec116.as_ptr().cast::<u8>();
                                                         let len116 = vec116.len();
                                                         ::core::mem::forget(vec116);
                                                         *base
-                                                            .add(6 * ::core::mem::size_of::<*const u8>())
+                                                            .add(4 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<usize>() = len116;
                                                         *base
-                                                            .add(5 * ::core::mem::size_of::<*const u8>())
+                                                            .add(3 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<*mut u8>() = ptr116.cast_mut();
+                                                        let vec117 = (payload114.into_bytes()).into_boxed_slice();
+                                                        let ptr117 = vec117.as_ptr().cast::<u8>();
+                                                        let len117 = vec117.len();
+                                                        ::core::mem::forget(vec117);
+                                                        *base
+                                                            .add(6 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>() = len117;
+                                                        *base
+                                                            .add(5 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>() = ptr117.cast_mut();
                                                     }
-                                                    V121::ToolAnswer(e) => {
+                                                    V122::ToolAnswer(e) => {
                                                         *base.add(0).cast::<u8>() = (3i32) as u8;
                                                         let super::super::super::super::taskrun::plugin::types::ToolAnswer {
-                                                            tool_call_id: tool_call_id117,
-                                                            content: content117,
-                                                            is_error: is_error117,
+                                                            tool_call_id: tool_call_id118,
+                                                            content: content118,
+                                                            is_error: is_error118,
                                                         } = e;
-                                                        let vec118 = (tool_call_id117.into_bytes())
+                                                        let vec119 = (tool_call_id118.into_bytes())
                                                             .into_boxed_slice();
-                                                        let ptr118 = vec118.as_ptr().cast::<u8>();
-                                                        let len118 = vec118.len();
-                                                        ::core::mem::forget(vec118);
-                                                        *base
-                                                            .add(2 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len118;
-                                                        *base
-                                                            .add(::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr118.cast_mut();
-                                                        let vec119 = (content117.into_bytes()).into_boxed_slice();
                                                         let ptr119 = vec119.as_ptr().cast::<u8>();
                                                         let len119 = vec119.len();
                                                         ::core::mem::forget(vec119);
                                                         *base
-                                                            .add(4 * ::core::mem::size_of::<*const u8>())
+                                                            .add(2 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<usize>() = len119;
                                                         *base
-                                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                                            .add(::core::mem::size_of::<*const u8>())
                                                             .cast::<*mut u8>() = ptr119.cast_mut();
-                                                        *base
-                                                            .add(5 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<u8>() = (match is_error117 {
-                                                            true => 1,
-                                                            false => 0,
-                                                        }) as u8;
-                                                    }
-                                                    V121::Json(e) => {
-                                                        *base.add(0).cast::<u8>() = (4i32) as u8;
-                                                        let vec120 = (e.into_bytes()).into_boxed_slice();
+                                                        let vec120 = (content118.into_bytes()).into_boxed_slice();
                                                         let ptr120 = vec120.as_ptr().cast::<u8>();
                                                         let len120 = vec120.len();
                                                         ::core::mem::forget(vec120);
                                                         *base
-                                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                                            .add(4 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<usize>() = len120;
                                                         *base
-                                                            .add(::core::mem::size_of::<*const u8>())
+                                                            .add(3 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<*mut u8>() = ptr120.cast_mut();
+                                                        *base
+                                                            .add(5 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<u8>() = (match is_error118 {
+                                                            true => 1,
+                                                            false => 0,
+                                                        }) as u8;
+                                                    }
+                                                    V122::Json(e) => {
+                                                        *base.add(0).cast::<u8>() = (4i32) as u8;
+                                                        let vec121 = (e.into_bytes()).into_boxed_slice();
+                                                        let ptr121 = vec121.as_ptr().cast::<u8>();
+                                                        let len121 = vec121.len();
+                                                        ::core::mem::forget(vec121);
+                                                        *base
+                                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>() = len121;
+                                                        *base
+                                                            .add(::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>() = ptr121.cast_mut();
                                                     }
                                                 }
                                             }
                                         }
-                                        *ptr99
+                                        *ptr100
                                             .add(16 + 2 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len122;
-                                        *ptr99
+                                            .cast::<usize>() = len123;
+                                        *ptr100
                                             .add(16 + 1 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>() = result122;
+                                            .cast::<*mut u8>() = result123;
                                     }
                                     Decision::FinalToolResult(e) => {
-                                        *ptr99.add(8).cast::<u8>() = (2i32) as u8;
+                                        *ptr100.add(8).cast::<u8>() = (2i32) as u8;
                                         let FinalToolResult {
-                                            outcome: outcome123,
-                                            server_data: server_data123,
-                                            bounds: bounds123,
-                                            telemetry: telemetry123,
+                                            outcome: outcome124,
+                                            server_data: server_data124,
+                                            bounds: bounds124,
+                                            telemetry: telemetry124,
                                         } = e;
-                                        match outcome123 {
+                                        match outcome124 {
                                             ToolOutcome::Value(e) => {
-                                                *ptr99.add(16).cast::<u8>() = (0i32) as u8;
-                                                let vec124 = (e.into_bytes()).into_boxed_slice();
-                                                let ptr124 = vec124.as_ptr().cast::<u8>();
-                                                let len124 = vec124.len();
-                                                ::core::mem::forget(vec124);
-                                                *ptr99
+                                                *ptr100.add(16).cast::<u8>() = (0i32) as u8;
+                                                let vec125 = (e.into_bytes()).into_boxed_slice();
+                                                let ptr125 = vec125.as_ptr().cast::<u8>();
+                                                let len125 = vec125.len();
+                                                ::core::mem::forget(vec125);
+                                                *ptr100
                                                     .add(16 + 2 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len124;
-                                                *ptr99
+                                                    .cast::<usize>() = len125;
+                                                *ptr100
                                                     .add(16 + 1 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>() = ptr124.cast_mut();
+                                                    .cast::<*mut u8>() = ptr125.cast_mut();
                                             }
                                             ToolOutcome::Failure(e) => {
-                                                *ptr99.add(16).cast::<u8>() = (1i32) as u8;
+                                                *ptr100.add(16).cast::<u8>() = (1i32) as u8;
                                                 let ToolFailure {
-                                                    error: error125,
-                                                    retry_hint: retry_hint125,
+                                                    error: error126,
+                                                    retry_hint: retry_hint126,
                                                 } = e;
                                                 let super::super::super::super::taskrun::plugin::types::ToolError {
-                                                    code: code126,
-                                                    message: message126,
-                                                    causes: causes126,
-                                                } = error125;
-                                                match code126 {
+                                                    code: code127,
+                                                    message: message127,
+                                                    causes: causes127,
+                                                } = error126;
+                                                match code127 {
                                                     Some(e) => {
-                                                        *ptr99
+                                                        *ptr100
                                                             .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>() = (1i32) as u8;
-                                                        let vec127 = (e.into_bytes()).into_boxed_slice();
-                                                        let ptr127 = vec127.as_ptr().cast::<u8>();
-                                                        let len127 = vec127.len();
-                                                        ::core::mem::forget(vec127);
-                                                        *ptr99
+                                                        let vec128 = (e.into_bytes()).into_boxed_slice();
+                                                        let ptr128 = vec128.as_ptr().cast::<u8>();
+                                                        let len128 = vec128.len();
+                                                        ::core::mem::forget(vec128);
+                                                        *ptr100
                                                             .add(16 + 3 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len127;
-                                                        *ptr99
+                                                            .cast::<usize>() = len128;
+                                                        *ptr100
                                                             .add(16 + 2 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr127.cast_mut();
+                                                            .cast::<*mut u8>() = ptr128.cast_mut();
                                                     }
                                                     None => {
-                                                        *ptr99
+                                                        *ptr100
                                                             .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>() = (0i32) as u8;
                                                     }
                                                 };
-                                                let vec128 = (message126.into_bytes()).into_boxed_slice();
-                                                let ptr128 = vec128.as_ptr().cast::<u8>();
-                                                let len128 = vec128.len();
-                                                ::core::mem::forget(vec128);
-                                                *ptr99
+                                                let vec129 = (message127.into_bytes()).into_boxed_slice();
+                                                let ptr129 = vec129.as_ptr().cast::<u8>();
+                                                let len129 = vec129.len();
+                                                ::core::mem::forget(vec129);
+                                                *ptr100
                                                     .add(16 + 5 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len128;
-                                                *ptr99
+                                                    .cast::<usize>() = len129;
+                                                *ptr100
                                                     .add(16 + 4 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>() = ptr128.cast_mut();
-                                                let vec130 = causes126;
-                                                let len130 = vec130.len();
-                                                let layout130 = _rt::alloc::Layout::from_size_align(
-                                                        vec130.len() * (2 * ::core::mem::size_of::<*const u8>()),
+                                                    .cast::<*mut u8>() = ptr129.cast_mut();
+                                                let vec131 = causes127;
+                                                let len131 = vec131.len();
+                                                let layout131 = _rt::alloc::Layout::from_size_align(
+                                                        vec131.len() * (2 * ::core::mem::size_of::<*const u8>()),
                                                         ::core::mem::size_of::<*const u8>(),
                                                     )
                                                     .unwrap();
-                                                let (result130, _cleanup130) = ::wit_bindgen::rt::Cleanup::new(
-                                                    layout130,
+                                                let (result131, _cleanup131) = ::wit_bindgen::rt::Cleanup::new(
+                                                    layout131,
                                                 );
-                                                if let Some(cleanup) = _cleanup130 {
+                                                if let Some(cleanup) = _cleanup131 {
                                                     cleanup.forget();
                                                 }
-                                                for (i, e) in vec130.into_iter().enumerate() {
-                                                    let base = result130
+                                                for (i, e) in vec131.into_iter().enumerate() {
+                                                    let base = result131
                                                         .add(i * (2 * ::core::mem::size_of::<*const u8>()));
                                                     {
-                                                        let vec129 = (e.into_bytes()).into_boxed_slice();
-                                                        let ptr129 = vec129.as_ptr().cast::<u8>();
-                                                        let len129 = vec129.len();
-                                                        ::core::mem::forget(vec129);
+                                                        let vec130 = (e.into_bytes()).into_boxed_slice();
+                                                        let ptr130 = vec130.as_ptr().cast::<u8>();
+                                                        let len130 = vec130.len();
+                                                        ::core::mem::forget(vec130);
                                                         *base
                                                             .add(::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len129;
-                                                        *base.add(0).cast::<*mut u8>() = ptr129.cast_mut();
+                                                            .cast::<usize>() = len130;
+                                                        *base.add(0).cast::<*mut u8>() = ptr130.cast_mut();
                                                     }
                                                 }
-                                                *ptr99
+                                                *ptr100
                                                     .add(16 + 7 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len130;
-                                                *ptr99
+                                                    .cast::<usize>() = len131;
+                                                *ptr100
                                                     .add(16 + 6 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>() = result130;
-                                                match retry_hint125 {
+                                                    .cast::<*mut u8>() = result131;
+                                                match retry_hint126 {
                                                     Some(e) => {
-                                                        *ptr99
+                                                        *ptr100
                                                             .add(16 + 8 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>() = (1i32) as u8;
                                                         let super::super::super::super::taskrun::plugin::types::RetryHint {
-                                                            reason: reason131,
-                                                            tool: tool131,
-                                                            restrict_to_tool: restrict_to_tool131,
-                                                            missing_fields: missing_fields131,
-                                                            example_input: example_input131,
-                                                            prior_input: prior_input131,
-                                                            clarifying_question: clarifying_question131,
-                                                            message: message131,
+                                                            reason: reason132,
+                                                            tool: tool132,
+                                                            restrict_to_tool: restrict_to_tool132,
+                                                            missing_fields: missing_fields132,
+                                                            example_input: example_input132,
+                                                            prior_input: prior_input132,
+                                                            clarifying_question: clarifying_question132,
+                                                            message: message132,
                                                         } = e;
-                                                        *ptr99
+                                                        *ptr100
                                                             .add(16 + 9 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<u8>() = (reason131.clone() as i32) as u8;
-                                                        let vec132 = (tool131.into_bytes()).into_boxed_slice();
-                                                        let ptr132 = vec132.as_ptr().cast::<u8>();
-                                                        let len132 = vec132.len();
-                                                        ::core::mem::forget(vec132);
-                                                        *ptr99
+                                                            .cast::<u8>() = (reason132.clone() as i32) as u8;
+                                                        let vec133 = (tool132.into_bytes()).into_boxed_slice();
+                                                        let ptr133 = vec133.as_ptr().cast::<u8>();
+                                                        let len133 = vec133.len();
+                                                        ::core::mem::forget(vec133);
+                                                        *ptr100
                                                             .add(16 + 11 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len132;
-                                                        *ptr99
+                                                            .cast::<usize>() = len133;
+                                                        *ptr100
                                                             .add(16 + 10 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr132.cast_mut();
-                                                        *ptr99
+                                                            .cast::<*mut u8>() = ptr133.cast_mut();
+                                                        *ptr100
                                                             .add(16 + 12 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<u8>() = (match restrict_to_tool131 {
+                                                            .cast::<u8>() = (match restrict_to_tool132 {
                                                             true => 1,
                                                             false => 0,
                                                         }) as u8;
-                                                        let vec134 = missing_fields131;
-                                                        let len134 = vec134.len();
-                                                        let layout134 = _rt::alloc::Layout::from_size_align(
-                                                                vec134.len() * (2 * ::core::mem::size_of::<*const u8>()),
+                                                        let vec135 = missing_fields132;
+                                                        let len135 = vec135.len();
+                                                        let layout135 = _rt::alloc::Layout::from_size_align(
+                                                                vec135.len() * (2 * ::core::mem::size_of::<*const u8>()),
                                                                 ::core::mem::size_of::<*const u8>(),
                                                             )
                                                             .unwrap();
-                                                        let (result134, _cleanup134) = ::wit_bindgen::rt::Cleanup::new(
-                                                            layout134,
+                                                        let (result135, _cleanup135) = ::wit_bindgen::rt::Cleanup::new(
+                                                            layout135,
                                                         );
-                                                        if let Some(cleanup) = _cleanup134 {
+                                                        if let Some(cleanup) = _cleanup135 {
                                                             cleanup.forget();
                                                         }
-                                                        for (i, e) in vec134.into_iter().enumerate() {
-                                                            let base = result134
+                                                        for (i, e) in vec135.into_iter().enumerate() {
+                                                            let base = result135
                                                                 .add(i * (2 * ::core::mem::size_of::<*const u8>()));
                                                             {
-                                                                let vec133 = (e.into_bytes()).into_boxed_slice();
-                                                                let ptr133 = vec133.as_ptr().cast::<u8>();
-                                                                let len133 = vec133.len();
-                                                                ::core::mem::forget(vec133);
+                                                                let vec134 = (e.into_bytes()).into_boxed_slice();
+                                                                let ptr134 = vec134.as_ptr().cast::<u8>();
+                                                                let len134 = vec134.len();
+                                                                ::core::mem::forget(vec134);
                                                                 *base
                                                                     .add(::core::mem::size_of::<*const u8>())
-                                                                    .cast::<usize>() = len133;
-                                                                *base.add(0).cast::<*mut u8>() = ptr133.cast_mut();
+                                                                    .cast::<usize>() = len134;
+                                                                *base.add(0).cast::<*mut u8>() = ptr134.cast_mut();
                                                             }
                                                         }
-                                                        *ptr99
+                                                        *ptr100
                                                             .add(16 + 14 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len134;
-                                                        *ptr99
+                                                            .cast::<usize>() = len135;
+                                                        *ptr100
                                                             .add(16 + 13 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = result134;
-                                                        match example_input131 {
+                                                            .cast::<*mut u8>() = result135;
+                                                        match example_input132 {
                                                             Some(e) => {
-                                                                *ptr99
+                                                                *ptr100
                                                                     .add(16 + 15 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<u8>() = (1i32) as u8;
-                                                                let vec135 = (e.into_bytes()).into_boxed_slice();
-                                                                let ptr135 = vec135.as_ptr().cast::<u8>();
-                                                                let len135 = vec135.len();
-                                                                ::core::mem::forget(vec135);
-                                                                *ptr99
-                                                                    .add(16 + 17 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<usize>() = len135;
-                                                                *ptr99
-                                                                    .add(16 + 16 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<*mut u8>() = ptr135.cast_mut();
-                                                            }
-                                                            None => {
-                                                                *ptr99
-                                                                    .add(16 + 15 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<u8>() = (0i32) as u8;
-                                                            }
-                                                        };
-                                                        match prior_input131 {
-                                                            Some(e) => {
-                                                                *ptr99
-                                                                    .add(16 + 18 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<u8>() = (1i32) as u8;
                                                                 let vec136 = (e.into_bytes()).into_boxed_slice();
                                                                 let ptr136 = vec136.as_ptr().cast::<u8>();
                                                                 let len136 = vec136.len();
                                                                 ::core::mem::forget(vec136);
-                                                                *ptr99
-                                                                    .add(16 + 20 * ::core::mem::size_of::<*const u8>())
+                                                                *ptr100
+                                                                    .add(16 + 17 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<usize>() = len136;
-                                                                *ptr99
-                                                                    .add(16 + 19 * ::core::mem::size_of::<*const u8>())
+                                                                *ptr100
+                                                                    .add(16 + 16 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<*mut u8>() = ptr136.cast_mut();
                                                             }
                                                             None => {
-                                                                *ptr99
-                                                                    .add(16 + 18 * ::core::mem::size_of::<*const u8>())
+                                                                *ptr100
+                                                                    .add(16 + 15 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<u8>() = (0i32) as u8;
                                                             }
                                                         };
-                                                        match clarifying_question131 {
+                                                        match prior_input132 {
                                                             Some(e) => {
-                                                                *ptr99
-                                                                    .add(16 + 21 * ::core::mem::size_of::<*const u8>())
+                                                                *ptr100
+                                                                    .add(16 + 18 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<u8>() = (1i32) as u8;
                                                                 let vec137 = (e.into_bytes()).into_boxed_slice();
                                                                 let ptr137 = vec137.as_ptr().cast::<u8>();
                                                                 let len137 = vec137.len();
                                                                 ::core::mem::forget(vec137);
-                                                                *ptr99
-                                                                    .add(16 + 23 * ::core::mem::size_of::<*const u8>())
+                                                                *ptr100
+                                                                    .add(16 + 20 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<usize>() = len137;
-                                                                *ptr99
-                                                                    .add(16 + 22 * ::core::mem::size_of::<*const u8>())
+                                                                *ptr100
+                                                                    .add(16 + 19 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<*mut u8>() = ptr137.cast_mut();
                                                             }
                                                             None => {
-                                                                *ptr99
-                                                                    .add(16 + 21 * ::core::mem::size_of::<*const u8>())
+                                                                *ptr100
+                                                                    .add(16 + 18 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<u8>() = (0i32) as u8;
                                                             }
                                                         };
-                                                        match message131 {
+                                                        match clarifying_question132 {
                                                             Some(e) => {
-                                                                *ptr99
-                                                                    .add(16 + 24 * ::core::mem::size_of::<*const u8>())
+                                                                *ptr100
+                                                                    .add(16 + 21 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<u8>() = (1i32) as u8;
                                                                 let vec138 = (e.into_bytes()).into_boxed_slice();
                                                                 let ptr138 = vec138.as_ptr().cast::<u8>();
                                                                 let len138 = vec138.len();
                                                                 ::core::mem::forget(vec138);
-                                                                *ptr99
-                                                                    .add(16 + 26 * ::core::mem::size_of::<*const u8>())
+                                                                *ptr100
+                                                                    .add(16 + 23 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<usize>() = len138;
-                                                                *ptr99
-                                                                    .add(16 + 25 * ::core::mem::size_of::<*const u8>())
+                                                                *ptr100
+                                                                    .add(16 + 22 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<*mut u8>() = ptr138.cast_mut();
                                                             }
                                                             None => {
-                                                                *ptr99
+                                                                *ptr100
+                                                                    .add(16 + 21 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<u8>() = (0i32) as u8;
+                                                            }
+                                                        };
+                                                        match message132 {
+                                                            Some(e) => {
+                                                                *ptr100
+                                                                    .add(16 + 24 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<u8>() = (1i32) as u8;
+                                                                let vec139 = (e.into_bytes()).into_boxed_slice();
+                                                                let ptr139 = vec139.as_ptr().cast::<u8>();
+                                                                let len139 = vec139.len();
+                                                                ::core::mem::forget(vec139);
+                                                                *ptr100
+                                                                    .add(16 + 26 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<usize>() = len139;
+                                                                *ptr100
+                                                                    .add(16 + 25 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<*mut u8>() = ptr139.cast_mut();
+                                                            }
+                                                            None => {
+                                                                *ptr100
                                                                     .add(16 + 24 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<u8>() = (0i32) as u8;
                                                             }
                                                         };
                                                     }
                                                     None => {
-                                                        *ptr99
+                                                        *ptr100
                                                             .add(16 + 8 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>() = (0i32) as u8;
                                                     }
                                                 };
                                             }
                                         }
-                                        match server_data123 {
+                                        match server_data124 {
                                             Some(e) => {
-                                                *ptr99
+                                                *ptr100
                                                     .add(16 + 27 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (1i32) as u8;
-                                                let vec139 = (e.into_bytes()).into_boxed_slice();
-                                                let ptr139 = vec139.as_ptr().cast::<u8>();
-                                                let len139 = vec139.len();
-                                                ::core::mem::forget(vec139);
-                                                *ptr99
+                                                let vec140 = (e.into_bytes()).into_boxed_slice();
+                                                let ptr140 = vec140.as_ptr().cast::<u8>();
+                                                let len140 = vec140.len();
+                                                ::core::mem::forget(vec140);
+                                                *ptr100
                                                     .add(16 + 29 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len139;
-                                                *ptr99
+                                                    .cast::<usize>() = len140;
+                                                *ptr100
                                                     .add(16 + 28 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>() = ptr139.cast_mut();
+                                                    .cast::<*mut u8>() = ptr140.cast_mut();
                                             }
                                             None => {
-                                                *ptr99
+                                                *ptr100
                                                     .add(16 + 27 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (0i32) as u8;
                                             }
                                         };
-                                        match bounds123 {
+                                        match bounds124 {
                                             Some(e) => {
-                                                *ptr99
+                                                *ptr100
                                                     .add(16 + 30 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (1i32) as u8;
                                                 let super::super::super::super::taskrun::plugin::types::Bounds {
-                                                    returned: returned140,
-                                                    total: total140,
-                                                    truncated: truncated140,
-                                                    continuation: continuation140,
-                                                    refinement: refinement140,
+                                                    returned: returned141,
+                                                    total: total141,
+                                                    truncated: truncated141,
+                                                    continuation: continuation141,
+                                                    refinement: refinement141,
                                                 } = e;
-                                                *ptr99
+                                                *ptr100
                                                     .add(24 + 30 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<i64>() = _rt::as_i64(returned140);
-                                                match total140 {
+                                                    .cast::<i64>() = _rt::as_i64(returned141);
+                                                match total141 {
                                                     Some(e) => {
-                                                        *ptr99
+                                                        *ptr100
                                                             .add(32 + 30 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>() = (1i32) as u8;
-                                                        *ptr99
+                                                        *ptr100
                                                             .add(40 + 30 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<i64>() = _rt::as_i64(e);
                                                     }
                                                     None => {
-                                                        *ptr99
+                                                        *ptr100
                                                             .add(32 + 30 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>() = (0i32) as u8;
                                                     }
                                                 };
-                                                *ptr99
+                                                *ptr100
                                                     .add(48 + 30 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<u8>() = (match truncated140 {
+                                                    .cast::<u8>() = (match truncated141 {
                                                     true => 1,
                                                     false => 0,
                                                 }) as u8;
-                                                match continuation140 {
+                                                match continuation141 {
                                                     Some(e) => {
-                                                        *ptr99
+                                                        *ptr100
                                                             .add(48 + 31 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<u8>() = (1i32) as u8;
-                                                        let vec141 = (e.into_bytes()).into_boxed_slice();
-                                                        let ptr141 = vec141.as_ptr().cast::<u8>();
-                                                        let len141 = vec141.len();
-                                                        ::core::mem::forget(vec141);
-                                                        *ptr99
-                                                            .add(48 + 33 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len141;
-                                                        *ptr99
-                                                            .add(48 + 32 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr141.cast_mut();
-                                                    }
-                                                    None => {
-                                                        *ptr99
-                                                            .add(48 + 31 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<u8>() = (0i32) as u8;
-                                                    }
-                                                };
-                                                match refinement140 {
-                                                    Some(e) => {
-                                                        *ptr99
-                                                            .add(48 + 34 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>() = (1i32) as u8;
                                                         let vec142 = (e.into_bytes()).into_boxed_slice();
                                                         let ptr142 = vec142.as_ptr().cast::<u8>();
                                                         let len142 = vec142.len();
                                                         ::core::mem::forget(vec142);
-                                                        *ptr99
-                                                            .add(48 + 36 * ::core::mem::size_of::<*const u8>())
+                                                        *ptr100
+                                                            .add(48 + 33 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<usize>() = len142;
-                                                        *ptr99
-                                                            .add(48 + 35 * ::core::mem::size_of::<*const u8>())
+                                                        *ptr100
+                                                            .add(48 + 32 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<*mut u8>() = ptr142.cast_mut();
                                                     }
                                                     None => {
-                                                        *ptr99
+                                                        *ptr100
+                                                            .add(48 + 31 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<u8>() = (0i32) as u8;
+                                                    }
+                                                };
+                                                match refinement141 {
+                                                    Some(e) => {
+                                                        *ptr100
+                                                            .add(48 + 34 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<u8>() = (1i32) as u8;
+                                                        let vec143 = (e.into_bytes()).into_boxed_slice();
+                                                        let ptr143 = vec143.as_ptr().cast::<u8>();
+                                                        let len143 = vec143.len();
+                                                        ::core::mem::forget(vec143);
+                                                        *ptr100
+                                                            .add(48 + 36 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>() = len143;
+                                                        *ptr100
+                                                            .add(48 + 35 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>() = ptr143.cast_mut();
+                                                    }
+                                                    None => {
+                                                        *ptr100
                                                             .add(48 + 34 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>() = (0i32) as u8;
                                                     }
                                                 };
                                             }
                                             None => {
-                                                *ptr99
+                                                *ptr100
                                                     .add(16 + 30 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (0i32) as u8;
                                             }
                                         };
-                                        match telemetry123 {
+                                        match telemetry124 {
                                             Some(e) => {
-                                                *ptr99
+                                                *ptr100
                                                     .add(56 + 36 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (1i32) as u8;
                                                 let super::super::super::super::taskrun::plugin::types::Telemetry {
-                                                    duration: duration143,
-                                                    usage: usage143,
-                                                    model: model143,
-                                                    extra: extra143,
+                                                    duration: duration144,
+                                                    usage: usage144,
+                                                    model: model144,
+                                                    extra: extra144,
                                                 } = e;
-                                                match duration143 {
+                                                match duration144 {
                                                     Some(e) => {
-                                                        *ptr99
+                                                        *ptr100
                                                             .add(64 + 36 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>() = (1i32) as u8;
-                                                        *ptr99
+                                                        *ptr100
                                                             .add(72 + 36 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<i64>() = _rt::as_i64(e);
                                                     }
                                                     None => {
-                                                        *ptr99
+                                                        *ptr100
                                                             .add(64 + 36 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>() = (0i32) as u8;
                                                     }
                                                 };
-                                                match usage143 {
+                                                match usage144 {
                                                     Some(e) => {
-                                                        *ptr99
+                                                        *ptr100
                                                             .add(80 + 36 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>() = (1i32) as u8;
                                                         let super::super::super::super::taskrun::plugin::types::Usage {
-                                                            prompt_tokens: prompt_tokens144,
-                                                            completion_tokens: completion_tokens144,
-                                                            total_tokens: total_tokens144,
+                                                            prompt_tokens: prompt_tokens145,
+                                                            completion_tokens: completion_tokens145,
+                                                            total_tokens: total_tokens145,
                                                         } = e;
-                                                        *ptr99
+                                                        *ptr100
                                                             .add(88 + 36 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<i64>() = _rt::as_i64(prompt_tokens144);
-                                                        *ptr99
+                                                            .cast::<i64>() = _rt::as_i64(prompt_tokens145);
+                                                        *ptr100
                                                             .add(96 + 36 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<i64>() = _rt::as_i64(completion_tokens144);
-                                                        *ptr99
+                                                            .cast::<i64>() = _rt::as_i64(completion_tokens145);
+                                                        *ptr100
                                                             .add(104 + 36 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<i64>() = _rt::as_i64(total_tokens144);
+                                                            .cast::<i64>() = _rt::as_i64(total_tokens145);
                                                     }
                                                     None => {
-                                                        *ptr99
+                                                        *ptr100
                                                             .add(80 + 36 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>() = (0i32) as u8;
                                                     }
                                                 };
-                                                match model143 {
+                                                match model144 {
                                                     Some(e) => {
-                                                        *ptr99
+                                                        *ptr100
                                                             .add(112 + 36 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<u8>() = (1i32) as u8;
-                                                        let vec145 = (e.into_bytes()).into_boxed_slice();
-                                                        let ptr145 = vec145.as_ptr().cast::<u8>();
-                                                        let len145 = vec145.len();
-                                                        ::core::mem::forget(vec145);
-                                                        *ptr99
-                                                            .add(112 + 38 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len145;
-                                                        *ptr99
-                                                            .add(112 + 37 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr145.cast_mut();
-                                                    }
-                                                    None => {
-                                                        *ptr99
-                                                            .add(112 + 36 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<u8>() = (0i32) as u8;
-                                                    }
-                                                };
-                                                match extra143 {
-                                                    Some(e) => {
-                                                        *ptr99
-                                                            .add(112 + 39 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>() = (1i32) as u8;
                                                         let vec146 = (e.into_bytes()).into_boxed_slice();
                                                         let ptr146 = vec146.as_ptr().cast::<u8>();
                                                         let len146 = vec146.len();
                                                         ::core::mem::forget(vec146);
-                                                        *ptr99
-                                                            .add(112 + 41 * ::core::mem::size_of::<*const u8>())
+                                                        *ptr100
+                                                            .add(112 + 38 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<usize>() = len146;
-                                                        *ptr99
-                                                            .add(112 + 40 * ::core::mem::size_of::<*const u8>())
+                                                        *ptr100
+                                                            .add(112 + 37 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<*mut u8>() = ptr146.cast_mut();
                                                     }
                                                     None => {
-                                                        *ptr99
+                                                        *ptr100
+                                                            .add(112 + 36 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<u8>() = (0i32) as u8;
+                                                    }
+                                                };
+                                                match extra144 {
+                                                    Some(e) => {
+                                                        *ptr100
+                                                            .add(112 + 39 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<u8>() = (1i32) as u8;
+                                                        let vec147 = (e.into_bytes()).into_boxed_slice();
+                                                        let ptr147 = vec147.as_ptr().cast::<u8>();
+                                                        let len147 = vec147.len();
+                                                        ::core::mem::forget(vec147);
+                                                        *ptr100
+                                                            .add(112 + 41 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>() = len147;
+                                                        *ptr100
+                                                            .add(112 + 40 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>() = ptr147.cast_mut();
+                                                    }
+                                                    None => {
+                                                        *ptr100
                                                             .add(112 + 39 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>() = (0i32) as u8;
                                                     }
                                                 };
                                             }
                                             None => {
-                                                *ptr99
+                                                *ptr100
                                                     .add(56 + 36 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (0i32) as u8;
                                             }
                                         };
                                     }
                                     Decision::Await(e) => {
-                                        *ptr99.add(8).cast::<u8>() = (3i32) as u8;
-                                        let AwaitRequest { items: items147 } = e;
-                                        let vec177 = items147;
-                                        let len177 = vec177.len();
-                                        let layout177 = _rt::alloc::Layout::from_size_align(
-                                                vec177.len() * (16 * ::core::mem::size_of::<*const u8>()),
+                                        *ptr100.add(8).cast::<u8>() = (3i32) as u8;
+                                        let AwaitRequest { items: items148 } = e;
+                                        let vec178 = items148;
+                                        let len178 = vec178.len();
+                                        let layout178 = _rt::alloc::Layout::from_size_align(
+                                                vec178.len() * (16 * ::core::mem::size_of::<*const u8>()),
                                                 ::core::mem::size_of::<*const u8>(),
                                             )
                                             .unwrap();
-                                        let (result177, _cleanup177) = ::wit_bindgen::rt::Cleanup::new(
-                                            layout177,
+                                        let (result178, _cleanup178) = ::wit_bindgen::rt::Cleanup::new(
+                                            layout178,
                                         );
-                                        if let Some(cleanup) = _cleanup177 {
+                                        if let Some(cleanup) = _cleanup178 {
                                             cleanup.forget();
                                         }
-                                        for (i, e) in vec177.into_iter().enumerate() {
-                                            let base = result177
+                                        for (i, e) in vec178.into_iter().enumerate() {
+                                            let base = result178
                                                 .add(i * (16 * ::core::mem::size_of::<*const u8>()));
                                             {
                                                 match e {
                                                     AwaitItem::Clarification(e) => {
                                                         *base.add(0).cast::<u8>() = (0i32) as u8;
                                                         let AwaitClarification {
-                                                            id: id148,
-                                                            question: question148,
-                                                            missing_fields: missing_fields148,
-                                                            restrict_to_tool: restrict_to_tool148,
-                                                            example_input: example_input148,
-                                                            clarifying_prompt: clarifying_prompt148,
+                                                            id: id149,
+                                                            question: question149,
+                                                            missing_fields: missing_fields149,
+                                                            restrict_to_tool: restrict_to_tool149,
+                                                            example_input: example_input149,
+                                                            clarifying_prompt: clarifying_prompt149,
                                                         } = e;
-                                                        let vec149 = (id148.into_bytes()).into_boxed_slice();
-                                                        let ptr149 = vec149.as_ptr().cast::<u8>();
-                                                        let len149 = vec149.len();
-                                                        ::core::mem::forget(vec149);
-                                                        *base
-                                                            .add(2 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len149;
-                                                        *base
-                                                            .add(::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr149.cast_mut();
-                                                        let vec150 = (question148.into_bytes()).into_boxed_slice();
+                                                        let vec150 = (id149.into_bytes()).into_boxed_slice();
                                                         let ptr150 = vec150.as_ptr().cast::<u8>();
                                                         let len150 = vec150.len();
                                                         ::core::mem::forget(vec150);
                                                         *base
-                                                            .add(4 * ::core::mem::size_of::<*const u8>())
+                                                            .add(2 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<usize>() = len150;
                                                         *base
-                                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                                            .add(::core::mem::size_of::<*const u8>())
                                                             .cast::<*mut u8>() = ptr150.cast_mut();
-                                                        let vec152 = missing_fields148;
-                                                        let len152 = vec152.len();
-                                                        let layout152 = _rt::alloc::Layout::from_size_align(
-                                                                vec152.len() * (2 * ::core::mem::size_of::<*const u8>()),
+                                                        let vec151 = (question149.into_bytes()).into_boxed_slice();
+                                                        let ptr151 = vec151.as_ptr().cast::<u8>();
+                                                        let len151 = vec151.len();
+                                                        ::core::mem::forget(vec151);
+                                                        *base
+                                                            .add(4 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>() = len151;
+                                                        *base
+                                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>() = ptr151.cast_mut();
+                                                        let vec153 = missing_fields149;
+                                                        let len153 = vec153.len();
+                                                        let layout153 = _rt::alloc::Layout::from_size_align(
+                                                                vec153.len() * (2 * ::core::mem::size_of::<*const u8>()),
                                                                 ::core::mem::size_of::<*const u8>(),
                                                             )
                                                             .unwrap();
-                                                        let (result152, _cleanup152) = ::wit_bindgen::rt::Cleanup::new(
-                                                            layout152,
+                                                        let (result153, _cleanup153) = ::wit_bindgen::rt::Cleanup::new(
+                                                            layout153,
                                                         );
-                                                        if let Some(cleanup) = _cleanup152 {
+                                                        if let Some(cleanup) = _cleanup153 {
                                                             cleanup.forget();
                                                         }
-                                                        for (i, e) in vec152.into_iter().enumerate() {
-                                                            let base = result152
+                                                        for (i, e) in vec153.into_iter().enumerate() {
+                                                            let base = result153
                                                                 .add(i * (2 * ::core::mem::size_of::<*const u8>()));
                                                             {
-                                                                let vec151 = (e.into_bytes()).into_boxed_slice();
-                                                                let ptr151 = vec151.as_ptr().cast::<u8>();
-                                                                let len151 = vec151.len();
-                                                                ::core::mem::forget(vec151);
+                                                                let vec152 = (e.into_bytes()).into_boxed_slice();
+                                                                let ptr152 = vec152.as_ptr().cast::<u8>();
+                                                                let len152 = vec152.len();
+                                                                ::core::mem::forget(vec152);
                                                                 *base
                                                                     .add(::core::mem::size_of::<*const u8>())
-                                                                    .cast::<usize>() = len151;
-                                                                *base.add(0).cast::<*mut u8>() = ptr151.cast_mut();
+                                                                    .cast::<usize>() = len152;
+                                                                *base.add(0).cast::<*mut u8>() = ptr152.cast_mut();
                                                             }
                                                         }
                                                         *base
                                                             .add(6 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len152;
+                                                            .cast::<usize>() = len153;
                                                         *base
                                                             .add(5 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = result152;
-                                                        match restrict_to_tool148 {
+                                                            .cast::<*mut u8>() = result153;
+                                                        match restrict_to_tool149 {
                                                             Some(e) => {
                                                                 *base
                                                                     .add(7 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<u8>() = (1i32) as u8;
-                                                                let vec153 = (e.into_bytes()).into_boxed_slice();
-                                                                let ptr153 = vec153.as_ptr().cast::<u8>();
-                                                                let len153 = vec153.len();
-                                                                ::core::mem::forget(vec153);
-                                                                *base
-                                                                    .add(9 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<usize>() = len153;
-                                                                *base
-                                                                    .add(8 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<*mut u8>() = ptr153.cast_mut();
-                                                            }
-                                                            None => {
-                                                                *base
-                                                                    .add(7 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<u8>() = (0i32) as u8;
-                                                            }
-                                                        };
-                                                        match example_input148 {
-                                                            Some(e) => {
-                                                                *base
-                                                                    .add(10 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<u8>() = (1i32) as u8;
                                                                 let vec154 = (e.into_bytes()).into_boxed_slice();
                                                                 let ptr154 = vec154.as_ptr().cast::<u8>();
                                                                 let len154 = vec154.len();
                                                                 ::core::mem::forget(vec154);
                                                                 *base
-                                                                    .add(12 * ::core::mem::size_of::<*const u8>())
+                                                                    .add(9 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<usize>() = len154;
                                                                 *base
-                                                                    .add(11 * ::core::mem::size_of::<*const u8>())
+                                                                    .add(8 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<*mut u8>() = ptr154.cast_mut();
+                                                            }
+                                                            None => {
+                                                                *base
+                                                                    .add(7 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<u8>() = (0i32) as u8;
+                                                            }
+                                                        };
+                                                        match example_input149 {
+                                                            Some(e) => {
+                                                                *base
+                                                                    .add(10 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<u8>() = (1i32) as u8;
+                                                                let vec155 = (e.into_bytes()).into_boxed_slice();
+                                                                let ptr155 = vec155.as_ptr().cast::<u8>();
+                                                                let len155 = vec155.len();
+                                                                ::core::mem::forget(vec155);
+                                                                *base
+                                                                    .add(12 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<usize>() = len155;
+                                                                *base
+                                                                    .add(11 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<*mut u8>() = ptr155.cast_mut();
                                                             }
                                                             None => {
                                                                 *base
@@ -8639,21 +8659,21 @@ pub mod exports {
                                                                     .cast::<u8>() = (0i32) as u8;
                                                             }
                                                         };
-                                                        match clarifying_prompt148 {
+                                                        match clarifying_prompt149 {
                                                             Some(e) => {
                                                                 *base
                                                                     .add(13 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<u8>() = (1i32) as u8;
-                                                                let vec155 = (e.into_bytes()).into_boxed_slice();
-                                                                let ptr155 = vec155.as_ptr().cast::<u8>();
-                                                                let len155 = vec155.len();
-                                                                ::core::mem::forget(vec155);
+                                                                let vec156 = (e.into_bytes()).into_boxed_slice();
+                                                                let ptr156 = vec156.as_ptr().cast::<u8>();
+                                                                let len156 = vec156.len();
+                                                                ::core::mem::forget(vec156);
                                                                 *base
                                                                     .add(15 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<usize>() = len155;
+                                                                    .cast::<usize>() = len156;
                                                                 *base
                                                                     .add(14 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<*mut u8>() = ptr155.cast_mut();
+                                                                    .cast::<*mut u8>() = ptr156.cast_mut();
                                                             }
                                                             None => {
                                                                 *base
@@ -8665,69 +8685,69 @@ pub mod exports {
                                                     AwaitItem::Questions(e) => {
                                                         *base.add(0).cast::<u8>() = (1i32) as u8;
                                                         let AwaitQuestions {
-                                                            id: id156,
-                                                            tool_name: tool_name156,
-                                                            tool_call_id: tool_call_id156,
-                                                            payload: payload156,
-                                                            title: title156,
-                                                            questions: questions156,
+                                                            id: id157,
+                                                            tool_name: tool_name157,
+                                                            tool_call_id: tool_call_id157,
+                                                            payload: payload157,
+                                                            title: title157,
+                                                            questions: questions157,
                                                         } = e;
-                                                        let vec157 = (id156.into_bytes()).into_boxed_slice();
-                                                        let ptr157 = vec157.as_ptr().cast::<u8>();
-                                                        let len157 = vec157.len();
-                                                        ::core::mem::forget(vec157);
-                                                        *base
-                                                            .add(2 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len157;
-                                                        *base
-                                                            .add(::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr157.cast_mut();
-                                                        let vec158 = (tool_name156.into_bytes()).into_boxed_slice();
+                                                        let vec158 = (id157.into_bytes()).into_boxed_slice();
                                                         let ptr158 = vec158.as_ptr().cast::<u8>();
                                                         let len158 = vec158.len();
                                                         ::core::mem::forget(vec158);
                                                         *base
-                                                            .add(4 * ::core::mem::size_of::<*const u8>())
+                                                            .add(2 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<usize>() = len158;
                                                         *base
-                                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                                            .add(::core::mem::size_of::<*const u8>())
                                                             .cast::<*mut u8>() = ptr158.cast_mut();
-                                                        let vec159 = (tool_call_id156.into_bytes())
-                                                            .into_boxed_slice();
+                                                        let vec159 = (tool_name157.into_bytes()).into_boxed_slice();
                                                         let ptr159 = vec159.as_ptr().cast::<u8>();
                                                         let len159 = vec159.len();
                                                         ::core::mem::forget(vec159);
                                                         *base
-                                                            .add(6 * ::core::mem::size_of::<*const u8>())
+                                                            .add(4 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<usize>() = len159;
                                                         *base
-                                                            .add(5 * ::core::mem::size_of::<*const u8>())
+                                                            .add(3 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<*mut u8>() = ptr159.cast_mut();
-                                                        let vec160 = (payload156.into_bytes()).into_boxed_slice();
+                                                        let vec160 = (tool_call_id157.into_bytes())
+                                                            .into_boxed_slice();
                                                         let ptr160 = vec160.as_ptr().cast::<u8>();
                                                         let len160 = vec160.len();
                                                         ::core::mem::forget(vec160);
                                                         *base
-                                                            .add(8 * ::core::mem::size_of::<*const u8>())
+                                                            .add(6 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<usize>() = len160;
                                                         *base
-                                                            .add(7 * ::core::mem::size_of::<*const u8>())
+                                                            .add(5 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<*mut u8>() = ptr160.cast_mut();
-                                                        match title156 {
+                                                        let vec161 = (payload157.into_bytes()).into_boxed_slice();
+                                                        let ptr161 = vec161.as_ptr().cast::<u8>();
+                                                        let len161 = vec161.len();
+                                                        ::core::mem::forget(vec161);
+                                                        *base
+                                                            .add(8 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>() = len161;
+                                                        *base
+                                                            .add(7 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>() = ptr161.cast_mut();
+                                                        match title157 {
                                                             Some(e) => {
                                                                 *base
                                                                     .add(9 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<u8>() = (1i32) as u8;
-                                                                let vec161 = (e.into_bytes()).into_boxed_slice();
-                                                                let ptr161 = vec161.as_ptr().cast::<u8>();
-                                                                let len161 = vec161.len();
-                                                                ::core::mem::forget(vec161);
+                                                                let vec162 = (e.into_bytes()).into_boxed_slice();
+                                                                let ptr162 = vec162.as_ptr().cast::<u8>();
+                                                                let len162 = vec162.len();
+                                                                ::core::mem::forget(vec162);
                                                                 *base
                                                                     .add(11 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<usize>() = len161;
+                                                                    .cast::<usize>() = len162;
                                                                 *base
                                                                     .add(10 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<*mut u8>() = ptr161.cast_mut();
+                                                                    .cast::<*mut u8>() = ptr162.cast_mut();
                                                             }
                                                             None => {
                                                                 *base
@@ -8735,94 +8755,94 @@ pub mod exports {
                                                                     .cast::<u8>() = (0i32) as u8;
                                                             }
                                                         };
-                                                        let vec169 = questions156;
-                                                        let len169 = vec169.len();
-                                                        let layout169 = _rt::alloc::Layout::from_size_align(
-                                                                vec169.len() * (7 * ::core::mem::size_of::<*const u8>()),
+                                                        let vec170 = questions157;
+                                                        let len170 = vec170.len();
+                                                        let layout170 = _rt::alloc::Layout::from_size_align(
+                                                                vec170.len() * (7 * ::core::mem::size_of::<*const u8>()),
                                                                 ::core::mem::size_of::<*const u8>(),
                                                             )
                                                             .unwrap();
-                                                        let (result169, _cleanup169) = ::wit_bindgen::rt::Cleanup::new(
-                                                            layout169,
+                                                        let (result170, _cleanup170) = ::wit_bindgen::rt::Cleanup::new(
+                                                            layout170,
                                                         );
-                                                        if let Some(cleanup) = _cleanup169 {
+                                                        if let Some(cleanup) = _cleanup170 {
                                                             cleanup.forget();
                                                         }
-                                                        for (i, e) in vec169.into_iter().enumerate() {
-                                                            let base = result169
+                                                        for (i, e) in vec170.into_iter().enumerate() {
+                                                            let base = result170
                                                                 .add(i * (7 * ::core::mem::size_of::<*const u8>()));
                                                             {
                                                                 let Question {
-                                                                    id: id162,
-                                                                    prompt: prompt162,
-                                                                    options: options162,
-                                                                    allow_multiple: allow_multiple162,
+                                                                    id: id163,
+                                                                    prompt: prompt163,
+                                                                    options: options163,
+                                                                    allow_multiple: allow_multiple163,
                                                                 } = e;
-                                                                let vec163 = (id162.into_bytes()).into_boxed_slice();
-                                                                let ptr163 = vec163.as_ptr().cast::<u8>();
-                                                                let len163 = vec163.len();
-                                                                ::core::mem::forget(vec163);
-                                                                *base
-                                                                    .add(::core::mem::size_of::<*const u8>())
-                                                                    .cast::<usize>() = len163;
-                                                                *base.add(0).cast::<*mut u8>() = ptr163.cast_mut();
-                                                                let vec164 = (prompt162.into_bytes()).into_boxed_slice();
+                                                                let vec164 = (id163.into_bytes()).into_boxed_slice();
                                                                 let ptr164 = vec164.as_ptr().cast::<u8>();
                                                                 let len164 = vec164.len();
                                                                 ::core::mem::forget(vec164);
                                                                 *base
-                                                                    .add(3 * ::core::mem::size_of::<*const u8>())
+                                                                    .add(::core::mem::size_of::<*const u8>())
                                                                     .cast::<usize>() = len164;
+                                                                *base.add(0).cast::<*mut u8>() = ptr164.cast_mut();
+                                                                let vec165 = (prompt163.into_bytes()).into_boxed_slice();
+                                                                let ptr165 = vec165.as_ptr().cast::<u8>();
+                                                                let len165 = vec165.len();
+                                                                ::core::mem::forget(vec165);
+                                                                *base
+                                                                    .add(3 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<usize>() = len165;
                                                                 *base
                                                                     .add(2 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<*mut u8>() = ptr164.cast_mut();
-                                                                let vec168 = options162;
-                                                                let len168 = vec168.len();
-                                                                let layout168 = _rt::alloc::Layout::from_size_align(
-                                                                        vec168.len() * (4 * ::core::mem::size_of::<*const u8>()),
+                                                                    .cast::<*mut u8>() = ptr165.cast_mut();
+                                                                let vec169 = options163;
+                                                                let len169 = vec169.len();
+                                                                let layout169 = _rt::alloc::Layout::from_size_align(
+                                                                        vec169.len() * (4 * ::core::mem::size_of::<*const u8>()),
                                                                         ::core::mem::size_of::<*const u8>(),
                                                                     )
                                                                     .unwrap();
-                                                                let (result168, _cleanup168) = ::wit_bindgen::rt::Cleanup::new(
-                                                                    layout168,
+                                                                let (result169, _cleanup169) = ::wit_bindgen::rt::Cleanup::new(
+                                                                    layout169,
                                                                 );
-                                                                if let Some(cleanup) = _cleanup168 {
+                                                                if let Some(cleanup) = _cleanup169 {
                                                                     cleanup.forget();
                                                                 }
-                                                                for (i, e) in vec168.into_iter().enumerate() {
-                                                                    let base = result168
+                                                                for (i, e) in vec169.into_iter().enumerate() {
+                                                                    let base = result169
                                                                         .add(i * (4 * ::core::mem::size_of::<*const u8>()));
                                                                     {
-                                                                        let QuestionOption { id: id165, label: label165 } = e;
-                                                                        let vec166 = (id165.into_bytes()).into_boxed_slice();
-                                                                        let ptr166 = vec166.as_ptr().cast::<u8>();
-                                                                        let len166 = vec166.len();
-                                                                        ::core::mem::forget(vec166);
-                                                                        *base
-                                                                            .add(::core::mem::size_of::<*const u8>())
-                                                                            .cast::<usize>() = len166;
-                                                                        *base.add(0).cast::<*mut u8>() = ptr166.cast_mut();
-                                                                        let vec167 = (label165.into_bytes()).into_boxed_slice();
+                                                                        let QuestionOption { id: id166, label: label166 } = e;
+                                                                        let vec167 = (id166.into_bytes()).into_boxed_slice();
                                                                         let ptr167 = vec167.as_ptr().cast::<u8>();
                                                                         let len167 = vec167.len();
                                                                         ::core::mem::forget(vec167);
                                                                         *base
-                                                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                                                            .add(::core::mem::size_of::<*const u8>())
                                                                             .cast::<usize>() = len167;
+                                                                        *base.add(0).cast::<*mut u8>() = ptr167.cast_mut();
+                                                                        let vec168 = (label166.into_bytes()).into_boxed_slice();
+                                                                        let ptr168 = vec168.as_ptr().cast::<u8>();
+                                                                        let len168 = vec168.len();
+                                                                        ::core::mem::forget(vec168);
+                                                                        *base
+                                                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                                                            .cast::<usize>() = len168;
                                                                         *base
                                                                             .add(2 * ::core::mem::size_of::<*const u8>())
-                                                                            .cast::<*mut u8>() = ptr167.cast_mut();
+                                                                            .cast::<*mut u8>() = ptr168.cast_mut();
                                                                     }
                                                                 }
                                                                 *base
                                                                     .add(5 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<usize>() = len168;
+                                                                    .cast::<usize>() = len169;
                                                                 *base
                                                                     .add(4 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<*mut u8>() = result168;
+                                                                    .cast::<*mut u8>() = result169;
                                                                 *base
                                                                     .add(6 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<u8>() = (match allow_multiple162 {
+                                                                    .cast::<u8>() = (match allow_multiple163 {
                                                                     true => 1,
                                                                     false => 0,
                                                                 }) as u8;
@@ -8830,264 +8850,264 @@ pub mod exports {
                                                         }
                                                         *base
                                                             .add(13 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len169;
+                                                            .cast::<usize>() = len170;
                                                         *base
                                                             .add(12 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = result169;
+                                                            .cast::<*mut u8>() = result170;
                                                     }
                                                     AwaitItem::ExternalTools(e) => {
                                                         *base.add(0).cast::<u8>() = (2i32) as u8;
-                                                        let AwaitExternalTools { id: id170, items: items170 } = e;
-                                                        let vec171 = (id170.into_bytes()).into_boxed_slice();
-                                                        let ptr171 = vec171.as_ptr().cast::<u8>();
-                                                        let len171 = vec171.len();
-                                                        ::core::mem::forget(vec171);
+                                                        let AwaitExternalTools { id: id171, items: items171 } = e;
+                                                        let vec172 = (id171.into_bytes()).into_boxed_slice();
+                                                        let ptr172 = vec172.as_ptr().cast::<u8>();
+                                                        let len172 = vec172.len();
+                                                        ::core::mem::forget(vec172);
                                                         *base
                                                             .add(2 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len171;
+                                                            .cast::<usize>() = len172;
                                                         *base
                                                             .add(::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr171.cast_mut();
-                                                        let vec176 = items170;
-                                                        let len176 = vec176.len();
-                                                        let layout176 = _rt::alloc::Layout::from_size_align(
-                                                                vec176.len() * (6 * ::core::mem::size_of::<*const u8>()),
+                                                            .cast::<*mut u8>() = ptr172.cast_mut();
+                                                        let vec177 = items171;
+                                                        let len177 = vec177.len();
+                                                        let layout177 = _rt::alloc::Layout::from_size_align(
+                                                                vec177.len() * (6 * ::core::mem::size_of::<*const u8>()),
                                                                 ::core::mem::size_of::<*const u8>(),
                                                             )
                                                             .unwrap();
-                                                        let (result176, _cleanup176) = ::wit_bindgen::rt::Cleanup::new(
-                                                            layout176,
+                                                        let (result177, _cleanup177) = ::wit_bindgen::rt::Cleanup::new(
+                                                            layout177,
                                                         );
-                                                        if let Some(cleanup) = _cleanup176 {
+                                                        if let Some(cleanup) = _cleanup177 {
                                                             cleanup.forget();
                                                         }
-                                                        for (i, e) in vec176.into_iter().enumerate() {
-                                                            let base = result176
+                                                        for (i, e) in vec177.into_iter().enumerate() {
+                                                            let base = result177
                                                                 .add(i * (6 * ::core::mem::size_of::<*const u8>()));
                                                             {
                                                                 let ExternalTool {
-                                                                    name: name172,
-                                                                    tool_call_id: tool_call_id172,
-                                                                    payload: payload172,
+                                                                    name: name173,
+                                                                    tool_call_id: tool_call_id173,
+                                                                    payload: payload173,
                                                                 } = e;
-                                                                let vec173 = (name172.into_bytes()).into_boxed_slice();
-                                                                let ptr173 = vec173.as_ptr().cast::<u8>();
-                                                                let len173 = vec173.len();
-                                                                ::core::mem::forget(vec173);
-                                                                *base
-                                                                    .add(::core::mem::size_of::<*const u8>())
-                                                                    .cast::<usize>() = len173;
-                                                                *base.add(0).cast::<*mut u8>() = ptr173.cast_mut();
-                                                                let vec174 = (tool_call_id172.into_bytes())
-                                                                    .into_boxed_slice();
+                                                                let vec174 = (name173.into_bytes()).into_boxed_slice();
                                                                 let ptr174 = vec174.as_ptr().cast::<u8>();
                                                                 let len174 = vec174.len();
                                                                 ::core::mem::forget(vec174);
                                                                 *base
-                                                                    .add(3 * ::core::mem::size_of::<*const u8>())
+                                                                    .add(::core::mem::size_of::<*const u8>())
                                                                     .cast::<usize>() = len174;
-                                                                *base
-                                                                    .add(2 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<*mut u8>() = ptr174.cast_mut();
-                                                                let vec175 = (payload172.into_bytes()).into_boxed_slice();
+                                                                *base.add(0).cast::<*mut u8>() = ptr174.cast_mut();
+                                                                let vec175 = (tool_call_id173.into_bytes())
+                                                                    .into_boxed_slice();
                                                                 let ptr175 = vec175.as_ptr().cast::<u8>();
                                                                 let len175 = vec175.len();
                                                                 ::core::mem::forget(vec175);
                                                                 *base
-                                                                    .add(5 * ::core::mem::size_of::<*const u8>())
+                                                                    .add(3 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<usize>() = len175;
                                                                 *base
-                                                                    .add(4 * ::core::mem::size_of::<*const u8>())
+                                                                    .add(2 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<*mut u8>() = ptr175.cast_mut();
+                                                                let vec176 = (payload173.into_bytes()).into_boxed_slice();
+                                                                let ptr176 = vec176.as_ptr().cast::<u8>();
+                                                                let len176 = vec176.len();
+                                                                ::core::mem::forget(vec176);
+                                                                *base
+                                                                    .add(5 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<usize>() = len176;
+                                                                *base
+                                                                    .add(4 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<*mut u8>() = ptr176.cast_mut();
                                                             }
                                                         }
                                                         *base
                                                             .add(4 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len176;
+                                                            .cast::<usize>() = len177;
                                                         *base
                                                             .add(3 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = result176;
+                                                            .cast::<*mut u8>() = result177;
                                                     }
                                                 }
                                             }
                                         }
-                                        *ptr99
+                                        *ptr100
                                             .add(16 + 1 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len177;
-                                        *ptr99.add(16).cast::<*mut u8>() = result177;
+                                            .cast::<usize>() = len178;
+                                        *ptr100.add(16).cast::<*mut u8>() = result178;
                                     }
                                 }
-                                *ptr99
+                                *ptr100
                                     .add(112 + 42 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<u8>() = (match streamed100 {
+                                    .cast::<u8>() = (match streamed101 {
                                     true => 1,
                                     false => 0,
                                 }) as u8;
-                                match expected_children100 {
+                                match expected_children101 {
                                     Some(e) => {
-                                        *ptr99
+                                        *ptr100
                                             .add(116 + 42 * ::core::mem::size_of::<*const u8>())
                                             .cast::<u8>() = (1i32) as u8;
-                                        *ptr99
+                                        *ptr100
                                             .add(120 + 42 * ::core::mem::size_of::<*const u8>())
                                             .cast::<i32>() = _rt::as_i32(e);
                                     }
                                     None => {
-                                        *ptr99
+                                        *ptr100
                                             .add(116 + 42 * ::core::mem::size_of::<*const u8>())
                                             .cast::<u8>() = (0i32) as u8;
                                     }
                                 };
-                                let vec184 = notes100;
-                                let len184 = vec184.len();
-                                let layout184 = _rt::alloc::Layout::from_size_align(
-                                        vec184.len() * (4 * ::core::mem::size_of::<*const u8>()),
+                                let vec185 = notes101;
+                                let len185 = vec185.len();
+                                let layout185 = _rt::alloc::Layout::from_size_align(
+                                        vec185.len() * (4 * ::core::mem::size_of::<*const u8>()),
                                         ::core::mem::size_of::<*const u8>(),
                                     )
                                     .unwrap();
-                                let (result184, _cleanup184) = ::wit_bindgen::rt::Cleanup::new(
-                                    layout184,
+                                let (result185, _cleanup185) = ::wit_bindgen::rt::Cleanup::new(
+                                    layout185,
                                 );
-                                if let Some(cleanup) = _cleanup184 {
+                                if let Some(cleanup) = _cleanup185 {
                                     cleanup.forget();
                                 }
-                                for (i, e) in vec184.into_iter().enumerate() {
-                                    let base = result184
+                                for (i, e) in vec185.into_iter().enumerate() {
+                                    let base = result185
                                         .add(i * (4 * ::core::mem::size_of::<*const u8>()));
                                     {
-                                        let Annotation { text: text178, labels: labels178 } = e;
-                                        let vec179 = (text178.into_bytes()).into_boxed_slice();
-                                        let ptr179 = vec179.as_ptr().cast::<u8>();
-                                        let len179 = vec179.len();
-                                        ::core::mem::forget(vec179);
+                                        let Annotation { text: text179, labels: labels179 } = e;
+                                        let vec180 = (text179.into_bytes()).into_boxed_slice();
+                                        let ptr180 = vec180.as_ptr().cast::<u8>();
+                                        let len180 = vec180.len();
+                                        ::core::mem::forget(vec180);
                                         *base
                                             .add(::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len179;
-                                        *base.add(0).cast::<*mut u8>() = ptr179.cast_mut();
-                                        let vec183 = labels178;
-                                        let len183 = vec183.len();
-                                        let layout183 = _rt::alloc::Layout::from_size_align(
-                                                vec183.len() * (4 * ::core::mem::size_of::<*const u8>()),
+                                            .cast::<usize>() = len180;
+                                        *base.add(0).cast::<*mut u8>() = ptr180.cast_mut();
+                                        let vec184 = labels179;
+                                        let len184 = vec184.len();
+                                        let layout184 = _rt::alloc::Layout::from_size_align(
+                                                vec184.len() * (4 * ::core::mem::size_of::<*const u8>()),
                                                 ::core::mem::size_of::<*const u8>(),
                                             )
                                             .unwrap();
-                                        let (result183, _cleanup183) = ::wit_bindgen::rt::Cleanup::new(
-                                            layout183,
+                                        let (result184, _cleanup184) = ::wit_bindgen::rt::Cleanup::new(
+                                            layout184,
                                         );
-                                        if let Some(cleanup) = _cleanup183 {
+                                        if let Some(cleanup) = _cleanup184 {
                                             cleanup.forget();
                                         }
-                                        for (i, e) in vec183.into_iter().enumerate() {
-                                            let base = result183
+                                        for (i, e) in vec184.into_iter().enumerate() {
+                                            let base = result184
                                                 .add(i * (4 * ::core::mem::size_of::<*const u8>()));
                                             {
-                                                let (t180_0, t180_1) = e;
-                                                let vec181 = (t180_0.into_bytes()).into_boxed_slice();
-                                                let ptr181 = vec181.as_ptr().cast::<u8>();
-                                                let len181 = vec181.len();
-                                                ::core::mem::forget(vec181);
-                                                *base
-                                                    .add(::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len181;
-                                                *base.add(0).cast::<*mut u8>() = ptr181.cast_mut();
-                                                let vec182 = (t180_1.into_bytes()).into_boxed_slice();
+                                                let (t181_0, t181_1) = e;
+                                                let vec182 = (t181_0.into_bytes()).into_boxed_slice();
                                                 let ptr182 = vec182.as_ptr().cast::<u8>();
                                                 let len182 = vec182.len();
                                                 ::core::mem::forget(vec182);
                                                 *base
-                                                    .add(3 * ::core::mem::size_of::<*const u8>())
+                                                    .add(::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>() = len182;
+                                                *base.add(0).cast::<*mut u8>() = ptr182.cast_mut();
+                                                let vec183 = (t181_1.into_bytes()).into_boxed_slice();
+                                                let ptr183 = vec183.as_ptr().cast::<u8>();
+                                                let len183 = vec183.len();
+                                                ::core::mem::forget(vec183);
+                                                *base
+                                                    .add(3 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>() = len183;
                                                 *base
                                                     .add(2 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>() = ptr182.cast_mut();
+                                                    .cast::<*mut u8>() = ptr183.cast_mut();
                                             }
                                         }
                                         *base
                                             .add(3 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len183;
+                                            .cast::<usize>() = len184;
                                         *base
                                             .add(2 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>() = result183;
+                                            .cast::<*mut u8>() = result184;
                                     }
                                 }
-                                *ptr99
+                                *ptr100
                                     .add(120 + 44 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<usize>() = len184;
-                                *ptr99
+                                    .cast::<usize>() = len185;
+                                *ptr100
                                     .add(120 + 43 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<*mut u8>() = result184;
+                                    .cast::<*mut u8>() = result185;
                             }
                             Err(e) => {
-                                *ptr99.add(0).cast::<u8>() = (1i32) as u8;
+                                *ptr100.add(0).cast::<u8>() = (1i32) as u8;
                                 let PlannerError {
-                                    code: code185,
-                                    message: message185,
-                                    causes: causes185,
+                                    code: code186,
+                                    message: message186,
+                                    causes: causes186,
                                 } = e;
-                                match code185 {
+                                match code186 {
                                     Some(e) => {
-                                        *ptr99.add(8).cast::<u8>() = (1i32) as u8;
-                                        let vec186 = (e.into_bytes()).into_boxed_slice();
-                                        let ptr186 = vec186.as_ptr().cast::<u8>();
-                                        let len186 = vec186.len();
-                                        ::core::mem::forget(vec186);
-                                        *ptr99
+                                        *ptr100.add(8).cast::<u8>() = (1i32) as u8;
+                                        let vec187 = (e.into_bytes()).into_boxed_slice();
+                                        let ptr187 = vec187.as_ptr().cast::<u8>();
+                                        let len187 = vec187.len();
+                                        ::core::mem::forget(vec187);
+                                        *ptr100
                                             .add(8 + 2 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len186;
-                                        *ptr99
+                                            .cast::<usize>() = len187;
+                                        *ptr100
                                             .add(8 + 1 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>() = ptr186.cast_mut();
+                                            .cast::<*mut u8>() = ptr187.cast_mut();
                                     }
                                     None => {
-                                        *ptr99.add(8).cast::<u8>() = (0i32) as u8;
+                                        *ptr100.add(8).cast::<u8>() = (0i32) as u8;
                                     }
                                 };
-                                let vec187 = (message185.into_bytes()).into_boxed_slice();
-                                let ptr187 = vec187.as_ptr().cast::<u8>();
-                                let len187 = vec187.len();
-                                ::core::mem::forget(vec187);
-                                *ptr99
+                                let vec188 = (message186.into_bytes()).into_boxed_slice();
+                                let ptr188 = vec188.as_ptr().cast::<u8>();
+                                let len188 = vec188.len();
+                                ::core::mem::forget(vec188);
+                                *ptr100
                                     .add(8 + 4 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<usize>() = len187;
-                                *ptr99
+                                    .cast::<usize>() = len188;
+                                *ptr100
                                     .add(8 + 3 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<*mut u8>() = ptr187.cast_mut();
-                                let vec189 = causes185;
-                                let len189 = vec189.len();
-                                let layout189 = _rt::alloc::Layout::from_size_align(
-                                        vec189.len() * (2 * ::core::mem::size_of::<*const u8>()),
+                                    .cast::<*mut u8>() = ptr188.cast_mut();
+                                let vec190 = causes186;
+                                let len190 = vec190.len();
+                                let layout190 = _rt::alloc::Layout::from_size_align(
+                                        vec190.len() * (2 * ::core::mem::size_of::<*const u8>()),
                                         ::core::mem::size_of::<*const u8>(),
                                     )
                                     .unwrap();
-                                let (result189, _cleanup189) = ::wit_bindgen::rt::Cleanup::new(
-                                    layout189,
+                                let (result190, _cleanup190) = ::wit_bindgen::rt::Cleanup::new(
+                                    layout190,
                                 );
-                                if let Some(cleanup) = _cleanup189 {
+                                if let Some(cleanup) = _cleanup190 {
                                     cleanup.forget();
                                 }
-                                for (i, e) in vec189.into_iter().enumerate() {
-                                    let base = result189
+                                for (i, e) in vec190.into_iter().enumerate() {
+                                    let base = result190
                                         .add(i * (2 * ::core::mem::size_of::<*const u8>()));
                                     {
-                                        let vec188 = (e.into_bytes()).into_boxed_slice();
-                                        let ptr188 = vec188.as_ptr().cast::<u8>();
-                                        let len188 = vec188.len();
-                                        ::core::mem::forget(vec188);
+                                        let vec189 = (e.into_bytes()).into_boxed_slice();
+                                        let ptr189 = vec189.as_ptr().cast::<u8>();
+                                        let len189 = vec189.len();
+                                        ::core::mem::forget(vec189);
                                         *base
                                             .add(::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len188;
-                                        *base.add(0).cast::<*mut u8>() = ptr188.cast_mut();
+                                            .cast::<usize>() = len189;
+                                        *base.add(0).cast::<*mut u8>() = ptr189.cast_mut();
                                     }
                                 }
-                                *ptr99
+                                *ptr100
                                     .add(8 + 6 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<usize>() = len189;
-                                *ptr99
+                                    .cast::<usize>() = len190;
+                                *ptr100
                                     .add(8 + 5 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<*mut u8>() = result189;
+                                    .cast::<*mut u8>() = result190;
                             }
                         };
-                        ptr99
+                        ptr100
                     }
                 }
                 #[doc(hidden)]
@@ -9931,7 +9951,7 @@ pub mod exports {
                 ) -> *mut u8 {
                     unsafe {
                         #[cfg(target_arch = "wasm32")] _rt::run_ctors_once();
-                        let result203 = {
+                        let result204 = {
                             let l0 = *arg0.add(0).cast::<*mut u8>();
                             let l1 = *arg0
                                 .add(::core::mem::size_of::<*const u8>())
@@ -10343,13 +10363,13 @@ pub mod exports {
                             let l90 = *arg0
                                 .add(8 + 29 * ::core::mem::size_of::<*const u8>())
                                 .cast::<usize>();
-                            let base97 = l89;
-                            let len97 = l90;
-                            let mut result97 = _rt::Vec::with_capacity(len97);
-                            for i in 0..len97 {
-                                let base = base97
-                                    .add(i * (4 * ::core::mem::size_of::<*const u8>()));
-                                let e97 = {
+                            let base98 = l89;
+                            let len98 = l90;
+                            let mut result98 = _rt::Vec::with_capacity(len98);
+                            for i in 0..len98 {
+                                let base = base98
+                                    .add(i * (5 * ::core::mem::size_of::<*const u8>()));
+                                let e98 = {
                                     let l91 = *base.add(0).cast::<*mut u8>();
                                     let l92 = *base
                                         .add(::core::mem::size_of::<*const u8>())
@@ -10372,341 +10392,349 @@ pub mod exports {
                                         len96,
                                         len96,
                                     );
+                                    let l97 = i32::from(
+                                        *base
+                                            .add(4 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<u8>(),
+                                    );
                                     Reminder {
                                         id: _rt::string_lift(bytes93),
                                         text: _rt::string_lift(bytes96),
+                                        attachment: super::super::super::super::taskrun::plugin::types::Attachment::_lift(
+                                            l97 as u8,
+                                        ),
                                     }
                                 };
-                                result97.push(e97);
+                                result98.push(e98);
                             }
                             _rt::cabi_dealloc(
-                                base97,
-                                len97 * (4 * ::core::mem::size_of::<*const u8>()),
+                                base98,
+                                len98 * (5 * ::core::mem::size_of::<*const u8>()),
                                 ::core::mem::size_of::<*const u8>(),
                             );
-                            let l98 = *arg0
+                            let l99 = *arg0
                                 .add(8 + 30 * ::core::mem::size_of::<*const u8>())
                                 .cast::<*mut u8>();
-                            let l99 = *arg0
+                            let l100 = *arg0
                                 .add(8 + 31 * ::core::mem::size_of::<*const u8>())
                                 .cast::<usize>();
-                            let base197 = l98;
-                            let len197 = l99;
-                            let mut result197 = _rt::Vec::with_capacity(len197);
-                            for i in 0..len197 {
-                                let base = base197
+                            let base198 = l99;
+                            let len198 = l100;
+                            let mut result198 = _rt::Vec::with_capacity(len198);
+                            for i in 0..len198 {
+                                let base = base198
                                     .add(i * (112 + 54 * ::core::mem::size_of::<*const u8>()));
-                                let e197 = {
-                                    let l100 = *base.add(0).cast::<*mut u8>();
-                                    let l101 = *base
+                                let e198 = {
+                                    let l101 = *base.add(0).cast::<*mut u8>();
+                                    let l102 = *base
                                         .add(::core::mem::size_of::<*const u8>())
                                         .cast::<usize>();
-                                    let len102 = l101;
-                                    let bytes102 = _rt::Vec::from_raw_parts(
-                                        l100.cast(),
-                                        len102,
-                                        len102,
+                                    let len103 = l102;
+                                    let bytes103 = _rt::Vec::from_raw_parts(
+                                        l101.cast(),
+                                        len103,
+                                        len103,
                                     );
-                                    let l103 = *base
+                                    let l104 = *base
                                         .add(2 * ::core::mem::size_of::<*const u8>())
                                         .cast::<*mut u8>();
-                                    let l104 = *base
+                                    let l105 = *base
                                         .add(3 * ::core::mem::size_of::<*const u8>())
                                         .cast::<usize>();
-                                    let len105 = l104;
-                                    let bytes105 = _rt::Vec::from_raw_parts(
-                                        l103.cast(),
-                                        len105,
-                                        len105,
+                                    let len106 = l105;
+                                    let bytes106 = _rt::Vec::from_raw_parts(
+                                        l104.cast(),
+                                        len106,
+                                        len106,
                                     );
-                                    let l106 = *base
+                                    let l107 = *base
                                         .add(4 * ::core::mem::size_of::<*const u8>())
                                         .cast::<*mut u8>();
-                                    let l107 = *base
+                                    let l108 = *base
                                         .add(5 * ::core::mem::size_of::<*const u8>())
                                         .cast::<usize>();
-                                    let len108 = l107;
-                                    let bytes108 = _rt::Vec::from_raw_parts(
-                                        l106.cast(),
-                                        len108,
-                                        len108,
+                                    let len109 = l108;
+                                    let bytes109 = _rt::Vec::from_raw_parts(
+                                        l107.cast(),
+                                        len109,
+                                        len109,
                                     );
-                                    let l109 = i32::from(
+                                    let l110 = i32::from(
                                         *base
                                             .add(6 * ::core::mem::size_of::<*const u8>())
                                             .cast::<u8>(),
                                     );
-                                    let v154 = match l109 {
+                                    let v155 = match l110 {
                                         0 => {
-                                            let e154 = {
-                                                let l110 = *base
+                                            let e155 = {
+                                                let l111 = *base
                                                     .add(7 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<*mut u8>();
-                                                let l111 = *base
+                                                let l112 = *base
                                                     .add(8 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>();
-                                                let len112 = l111;
-                                                let bytes112 = _rt::Vec::from_raw_parts(
-                                                    l110.cast(),
-                                                    len112,
-                                                    len112,
+                                                let len113 = l112;
+                                                let bytes113 = _rt::Vec::from_raw_parts(
+                                                    l111.cast(),
+                                                    len113,
+                                                    len113,
                                                 );
-                                                _rt::string_lift(bytes112)
+                                                _rt::string_lift(bytes113)
                                             };
-                                            ToolOutcome::Value(e154)
+                                            ToolOutcome::Value(e155)
                                         }
                                         n => {
                                             debug_assert_eq!(n, 1, "invalid enum discriminant");
-                                            let e154 = {
-                                                let l113 = i32::from(
+                                            let e155 = {
+                                                let l114 = i32::from(
                                                     *base
                                                         .add(7 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<u8>(),
                                                 );
-                                                let l117 = *base
+                                                let l118 = *base
                                                     .add(10 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<*mut u8>();
-                                                let l118 = *base
+                                                let l119 = *base
                                                     .add(11 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>();
-                                                let len119 = l118;
-                                                let bytes119 = _rt::Vec::from_raw_parts(
-                                                    l117.cast(),
-                                                    len119,
-                                                    len119,
+                                                let len120 = l119;
+                                                let bytes120 = _rt::Vec::from_raw_parts(
+                                                    l118.cast(),
+                                                    len120,
+                                                    len120,
                                                 );
-                                                let l120 = *base
+                                                let l121 = *base
                                                     .add(12 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<*mut u8>();
-                                                let l121 = *base
+                                                let l122 = *base
                                                     .add(13 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>();
-                                                let base125 = l120;
-                                                let len125 = l121;
-                                                let mut result125 = _rt::Vec::with_capacity(len125);
-                                                for i in 0..len125 {
-                                                    let base = base125
+                                                let base126 = l121;
+                                                let len126 = l122;
+                                                let mut result126 = _rt::Vec::with_capacity(len126);
+                                                for i in 0..len126 {
+                                                    let base = base126
                                                         .add(i * (2 * ::core::mem::size_of::<*const u8>()));
-                                                    let e125 = {
-                                                        let l122 = *base.add(0).cast::<*mut u8>();
-                                                        let l123 = *base
+                                                    let e126 = {
+                                                        let l123 = *base.add(0).cast::<*mut u8>();
+                                                        let l124 = *base
                                                             .add(::core::mem::size_of::<*const u8>())
                                                             .cast::<usize>();
-                                                        let len124 = l123;
-                                                        let bytes124 = _rt::Vec::from_raw_parts(
-                                                            l122.cast(),
-                                                            len124,
-                                                            len124,
+                                                        let len125 = l124;
+                                                        let bytes125 = _rt::Vec::from_raw_parts(
+                                                            l123.cast(),
+                                                            len125,
+                                                            len125,
                                                         );
-                                                        _rt::string_lift(bytes124)
+                                                        _rt::string_lift(bytes125)
                                                     };
-                                                    result125.push(e125);
+                                                    result126.push(e126);
                                                 }
                                                 _rt::cabi_dealloc(
-                                                    base125,
-                                                    len125 * (2 * ::core::mem::size_of::<*const u8>()),
+                                                    base126,
+                                                    len126 * (2 * ::core::mem::size_of::<*const u8>()),
                                                     ::core::mem::size_of::<*const u8>(),
                                                 );
-                                                let l126 = i32::from(
+                                                let l127 = i32::from(
                                                     *base
                                                         .add(14 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<u8>(),
                                                 );
                                                 ToolFailure {
                                                     error: super::super::super::super::taskrun::plugin::types::ToolError {
-                                                        code: match l113 {
+                                                        code: match l114 {
                                                             0 => None,
                                                             1 => {
                                                                 let e = {
-                                                                    let l114 = *base
+                                                                    let l115 = *base
                                                                         .add(8 * ::core::mem::size_of::<*const u8>())
                                                                         .cast::<*mut u8>();
-                                                                    let l115 = *base
+                                                                    let l116 = *base
                                                                         .add(9 * ::core::mem::size_of::<*const u8>())
                                                                         .cast::<usize>();
-                                                                    let len116 = l115;
-                                                                    let bytes116 = _rt::Vec::from_raw_parts(
-                                                                        l114.cast(),
-                                                                        len116,
-                                                                        len116,
+                                                                    let len117 = l116;
+                                                                    let bytes117 = _rt::Vec::from_raw_parts(
+                                                                        l115.cast(),
+                                                                        len117,
+                                                                        len117,
                                                                     );
-                                                                    _rt::string_lift(bytes116)
+                                                                    _rt::string_lift(bytes117)
                                                                 };
                                                                 Some(e)
                                                             }
                                                             _ => _rt::invalid_enum_discriminant(),
                                                         },
-                                                        message: _rt::string_lift(bytes119),
-                                                        causes: result125,
+                                                        message: _rt::string_lift(bytes120),
+                                                        causes: result126,
                                                     },
-                                                    retry_hint: match l126 {
+                                                    retry_hint: match l127 {
                                                         0 => None,
                                                         1 => {
                                                             let e = {
-                                                                let l127 = i32::from(
+                                                                let l128 = i32::from(
                                                                     *base
                                                                         .add(15 * ::core::mem::size_of::<*const u8>())
                                                                         .cast::<u8>(),
                                                                 );
-                                                                let l128 = *base
+                                                                let l129 = *base
                                                                     .add(16 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<*mut u8>();
-                                                                let l129 = *base
+                                                                let l130 = *base
                                                                     .add(17 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<usize>();
-                                                                let len130 = l129;
-                                                                let bytes130 = _rt::Vec::from_raw_parts(
-                                                                    l128.cast(),
-                                                                    len130,
-                                                                    len130,
+                                                                let len131 = l130;
+                                                                let bytes131 = _rt::Vec::from_raw_parts(
+                                                                    l129.cast(),
+                                                                    len131,
+                                                                    len131,
                                                                 );
-                                                                let l131 = i32::from(
+                                                                let l132 = i32::from(
                                                                     *base
                                                                         .add(18 * ::core::mem::size_of::<*const u8>())
                                                                         .cast::<u8>(),
                                                                 );
-                                                                let l132 = *base
+                                                                let l133 = *base
                                                                     .add(19 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<*mut u8>();
-                                                                let l133 = *base
+                                                                let l134 = *base
                                                                     .add(20 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<usize>();
-                                                                let base137 = l132;
-                                                                let len137 = l133;
-                                                                let mut result137 = _rt::Vec::with_capacity(len137);
-                                                                for i in 0..len137 {
-                                                                    let base = base137
+                                                                let base138 = l133;
+                                                                let len138 = l134;
+                                                                let mut result138 = _rt::Vec::with_capacity(len138);
+                                                                for i in 0..len138 {
+                                                                    let base = base138
                                                                         .add(i * (2 * ::core::mem::size_of::<*const u8>()));
-                                                                    let e137 = {
-                                                                        let l134 = *base.add(0).cast::<*mut u8>();
-                                                                        let l135 = *base
+                                                                    let e138 = {
+                                                                        let l135 = *base.add(0).cast::<*mut u8>();
+                                                                        let l136 = *base
                                                                             .add(::core::mem::size_of::<*const u8>())
                                                                             .cast::<usize>();
-                                                                        let len136 = l135;
-                                                                        let bytes136 = _rt::Vec::from_raw_parts(
-                                                                            l134.cast(),
-                                                                            len136,
-                                                                            len136,
+                                                                        let len137 = l136;
+                                                                        let bytes137 = _rt::Vec::from_raw_parts(
+                                                                            l135.cast(),
+                                                                            len137,
+                                                                            len137,
                                                                         );
-                                                                        _rt::string_lift(bytes136)
+                                                                        _rt::string_lift(bytes137)
                                                                     };
-                                                                    result137.push(e137);
+                                                                    result138.push(e138);
                                                                 }
                                                                 _rt::cabi_dealloc(
-                                                                    base137,
-                                                                    len137 * (2 * ::core::mem::size_of::<*const u8>()),
+                                                                    base138,
+                                                                    len138 * (2 * ::core::mem::size_of::<*const u8>()),
                                                                     ::core::mem::size_of::<*const u8>(),
                                                                 );
-                                                                let l138 = i32::from(
+                                                                let l139 = i32::from(
                                                                     *base
                                                                         .add(21 * ::core::mem::size_of::<*const u8>())
                                                                         .cast::<u8>(),
                                                                 );
-                                                                let l142 = i32::from(
+                                                                let l143 = i32::from(
                                                                     *base
                                                                         .add(24 * ::core::mem::size_of::<*const u8>())
                                                                         .cast::<u8>(),
                                                                 );
-                                                                let l146 = i32::from(
+                                                                let l147 = i32::from(
                                                                     *base
                                                                         .add(27 * ::core::mem::size_of::<*const u8>())
                                                                         .cast::<u8>(),
                                                                 );
-                                                                let l150 = i32::from(
+                                                                let l151 = i32::from(
                                                                     *base
                                                                         .add(30 * ::core::mem::size_of::<*const u8>())
                                                                         .cast::<u8>(),
                                                                 );
                                                                 super::super::super::super::taskrun::plugin::types::RetryHint {
                                                                     reason: super::super::super::super::taskrun::plugin::types::RetryReason::_lift(
-                                                                        l127 as u8,
+                                                                        l128 as u8,
                                                                     ),
-                                                                    tool: _rt::string_lift(bytes130),
-                                                                    restrict_to_tool: _rt::bool_lift(l131 as u8),
-                                                                    missing_fields: result137,
-                                                                    example_input: match l138 {
+                                                                    tool: _rt::string_lift(bytes131),
+                                                                    restrict_to_tool: _rt::bool_lift(l132 as u8),
+                                                                    missing_fields: result138,
+                                                                    example_input: match l139 {
                                                                         0 => None,
                                                                         1 => {
                                                                             let e = {
-                                                                                let l139 = *base
+                                                                                let l140 = *base
                                                                                     .add(22 * ::core::mem::size_of::<*const u8>())
                                                                                     .cast::<*mut u8>();
-                                                                                let l140 = *base
+                                                                                let l141 = *base
                                                                                     .add(23 * ::core::mem::size_of::<*const u8>())
                                                                                     .cast::<usize>();
-                                                                                let len141 = l140;
-                                                                                let bytes141 = _rt::Vec::from_raw_parts(
-                                                                                    l139.cast(),
-                                                                                    len141,
-                                                                                    len141,
+                                                                                let len142 = l141;
+                                                                                let bytes142 = _rt::Vec::from_raw_parts(
+                                                                                    l140.cast(),
+                                                                                    len142,
+                                                                                    len142,
                                                                                 );
-                                                                                _rt::string_lift(bytes141)
+                                                                                _rt::string_lift(bytes142)
                                                                             };
                                                                             Some(e)
                                                                         }
                                                                         _ => _rt::invalid_enum_discriminant(),
                                                                     },
-                                                                    prior_input: match l142 {
+                                                                    prior_input: match l143 {
                                                                         0 => None,
                                                                         1 => {
                                                                             let e = {
-                                                                                let l143 = *base
+                                                                                let l144 = *base
                                                                                     .add(25 * ::core::mem::size_of::<*const u8>())
                                                                                     .cast::<*mut u8>();
-                                                                                let l144 = *base
+                                                                                let l145 = *base
                                                                                     .add(26 * ::core::mem::size_of::<*const u8>())
                                                                                     .cast::<usize>();
-                                                                                let len145 = l144;
-                                                                                let bytes145 = _rt::Vec::from_raw_parts(
-                                                                                    l143.cast(),
-                                                                                    len145,
-                                                                                    len145,
+                                                                                let len146 = l145;
+                                                                                let bytes146 = _rt::Vec::from_raw_parts(
+                                                                                    l144.cast(),
+                                                                                    len146,
+                                                                                    len146,
                                                                                 );
-                                                                                _rt::string_lift(bytes145)
+                                                                                _rt::string_lift(bytes146)
                                                                             };
                                                                             Some(e)
                                                                         }
                                                                         _ => _rt::invalid_enum_discriminant(),
                                                                     },
-                                                                    clarifying_question: match l146 {
+                                                                    clarifying_question: match l147 {
                                                                         0 => None,
                                                                         1 => {
                                                                             let e = {
-                                                                                let l147 = *base
+                                                                                let l148 = *base
                                                                                     .add(28 * ::core::mem::size_of::<*const u8>())
                                                                                     .cast::<*mut u8>();
-                                                                                let l148 = *base
+                                                                                let l149 = *base
                                                                                     .add(29 * ::core::mem::size_of::<*const u8>())
                                                                                     .cast::<usize>();
-                                                                                let len149 = l148;
-                                                                                let bytes149 = _rt::Vec::from_raw_parts(
-                                                                                    l147.cast(),
-                                                                                    len149,
-                                                                                    len149,
+                                                                                let len150 = l149;
+                                                                                let bytes150 = _rt::Vec::from_raw_parts(
+                                                                                    l148.cast(),
+                                                                                    len150,
+                                                                                    len150,
                                                                                 );
-                                                                                _rt::string_lift(bytes149)
+                                                                                _rt::string_lift(bytes150)
                                                                             };
                                                                             Some(e)
                                                                         }
                                                                         _ => _rt::invalid_enum_discriminant(),
                                                                     },
-                                                                    message: match l150 {
+                                                                    message: match l151 {
                                                                         0 => None,
                                                                         1 => {
                                                                             let e = {
-                                                                                let l151 = *base
+                                                                                let l152 = *base
                                                                                     .add(31 * ::core::mem::size_of::<*const u8>())
                                                                                     .cast::<*mut u8>();
-                                                                                let l152 = *base
+                                                                                let l153 = *base
                                                                                     .add(32 * ::core::mem::size_of::<*const u8>())
                                                                                     .cast::<usize>();
-                                                                                let len153 = l152;
-                                                                                let bytes153 = _rt::Vec::from_raw_parts(
-                                                                                    l151.cast(),
-                                                                                    len153,
-                                                                                    len153,
+                                                                                let len154 = l153;
+                                                                                let bytes154 = _rt::Vec::from_raw_parts(
+                                                                                    l152.cast(),
+                                                                                    len154,
+                                                                                    len154,
                                                                                 );
-                                                                                _rt::string_lift(bytes153)
+                                                                                _rt::string_lift(bytes154)
                                                                             };
                                                                             Some(e)
                                                                         }
@@ -10720,172 +10748,172 @@ pub mod exports {
                                                     },
                                                 }
                                             };
-                                            ToolOutcome::Failure(e154)
+                                            ToolOutcome::Failure(e155)
                                         }
                                     };
-                                    let l155 = *base
+                                    let l156 = *base
                                         .add(8 + 32 * ::core::mem::size_of::<*const u8>())
                                         .cast::<i64>();
-                                    let l156 = i32::from(
+                                    let l157 = i32::from(
                                         *base
                                             .add(16 + 32 * ::core::mem::size_of::<*const u8>())
                                             .cast::<u8>(),
                                     );
-                                    let l160 = i32::from(
+                                    let l161 = i32::from(
                                         *base
                                             .add(16 + 35 * ::core::mem::size_of::<*const u8>())
                                             .cast::<u8>(),
                                     );
-                                    let l164 = i32::from(
+                                    let l165 = i32::from(
                                         *base
                                             .add(16 + 38 * ::core::mem::size_of::<*const u8>())
                                             .cast::<u8>(),
                                     );
-                                    let l177 = i32::from(
+                                    let l178 = i32::from(
                                         *base
                                             .add(56 + 44 * ::core::mem::size_of::<*const u8>())
                                             .cast::<u8>(),
                                     );
-                                    let l192 = *base
+                                    let l193 = *base
                                         .add(112 + 50 * ::core::mem::size_of::<*const u8>())
                                         .cast::<i32>();
-                                    let l193 = i32::from(
+                                    let l194 = i32::from(
                                         *base
                                             .add(112 + 51 * ::core::mem::size_of::<*const u8>())
                                             .cast::<u8>(),
                                     );
                                     ToolOutput {
-                                        name: _rt::string_lift(bytes102),
-                                        tool_call_id: _rt::string_lift(bytes105),
-                                        payload: _rt::string_lift(bytes108),
-                                        outcome: v154,
-                                        result_bytes: l155 as u64,
-                                        result_omitted: match l156 {
+                                        name: _rt::string_lift(bytes103),
+                                        tool_call_id: _rt::string_lift(bytes106),
+                                        payload: _rt::string_lift(bytes109),
+                                        outcome: v155,
+                                        result_bytes: l156 as u64,
+                                        result_omitted: match l157 {
                                             0 => None,
                                             1 => {
                                                 let e = {
-                                                    let l157 = *base
+                                                    let l158 = *base
                                                         .add(16 + 33 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<*mut u8>();
-                                                    let l158 = *base
+                                                    let l159 = *base
                                                         .add(16 + 34 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<usize>();
-                                                    let len159 = l158;
-                                                    let bytes159 = _rt::Vec::from_raw_parts(
-                                                        l157.cast(),
-                                                        len159,
-                                                        len159,
+                                                    let len160 = l159;
+                                                    let bytes160 = _rt::Vec::from_raw_parts(
+                                                        l158.cast(),
+                                                        len160,
+                                                        len160,
                                                     );
-                                                    _rt::string_lift(bytes159)
+                                                    _rt::string_lift(bytes160)
                                                 };
                                                 Some(e)
                                             }
                                             _ => _rt::invalid_enum_discriminant(),
                                         },
-                                        server_data: match l160 {
+                                        server_data: match l161 {
                                             0 => None,
                                             1 => {
                                                 let e = {
-                                                    let l161 = *base
+                                                    let l162 = *base
                                                         .add(16 + 36 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<*mut u8>();
-                                                    let l162 = *base
+                                                    let l163 = *base
                                                         .add(16 + 37 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<usize>();
-                                                    let len163 = l162;
-                                                    let bytes163 = _rt::Vec::from_raw_parts(
-                                                        l161.cast(),
-                                                        len163,
-                                                        len163,
+                                                    let len164 = l163;
+                                                    let bytes164 = _rt::Vec::from_raw_parts(
+                                                        l162.cast(),
+                                                        len164,
+                                                        len164,
                                                     );
-                                                    _rt::string_lift(bytes163)
+                                                    _rt::string_lift(bytes164)
                                                 };
                                                 Some(e)
                                             }
                                             _ => _rt::invalid_enum_discriminant(),
                                         },
-                                        bounds: match l164 {
+                                        bounds: match l165 {
                                             0 => None,
                                             1 => {
                                                 let e = {
-                                                    let l165 = *base
+                                                    let l166 = *base
                                                         .add(24 + 38 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<i64>();
-                                                    let l166 = i32::from(
+                                                    let l167 = i32::from(
                                                         *base
                                                             .add(32 + 38 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>(),
                                                     );
-                                                    let l168 = i32::from(
+                                                    let l169 = i32::from(
                                                         *base
                                                             .add(48 + 38 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>(),
                                                     );
-                                                    let l169 = i32::from(
+                                                    let l170 = i32::from(
                                                         *base
                                                             .add(48 + 39 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>(),
                                                     );
-                                                    let l173 = i32::from(
+                                                    let l174 = i32::from(
                                                         *base
                                                             .add(48 + 42 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>(),
                                                     );
                                                     super::super::super::super::taskrun::plugin::types::Bounds {
-                                                        returned: l165 as u64,
-                                                        total: match l166 {
+                                                        returned: l166 as u64,
+                                                        total: match l167 {
                                                             0 => None,
                                                             1 => {
                                                                 let e = {
-                                                                    let l167 = *base
+                                                                    let l168 = *base
                                                                         .add(40 + 38 * ::core::mem::size_of::<*const u8>())
                                                                         .cast::<i64>();
-                                                                    l167 as u64
+                                                                    l168 as u64
                                                                 };
                                                                 Some(e)
                                                             }
                                                             _ => _rt::invalid_enum_discriminant(),
                                                         },
-                                                        truncated: _rt::bool_lift(l168 as u8),
-                                                        continuation: match l169 {
+                                                        truncated: _rt::bool_lift(l169 as u8),
+                                                        continuation: match l170 {
                                                             0 => None,
                                                             1 => {
                                                                 let e = {
-                                                                    let l170 = *base
+                                                                    let l171 = *base
                                                                         .add(48 + 40 * ::core::mem::size_of::<*const u8>())
                                                                         .cast::<*mut u8>();
-                                                                    let l171 = *base
+                                                                    let l172 = *base
                                                                         .add(48 + 41 * ::core::mem::size_of::<*const u8>())
                                                                         .cast::<usize>();
-                                                                    let len172 = l171;
-                                                                    let bytes172 = _rt::Vec::from_raw_parts(
-                                                                        l170.cast(),
-                                                                        len172,
-                                                                        len172,
+                                                                    let len173 = l172;
+                                                                    let bytes173 = _rt::Vec::from_raw_parts(
+                                                                        l171.cast(),
+                                                                        len173,
+                                                                        len173,
                                                                     );
-                                                                    _rt::string_lift(bytes172)
+                                                                    _rt::string_lift(bytes173)
                                                                 };
                                                                 Some(e)
                                                             }
                                                             _ => _rt::invalid_enum_discriminant(),
                                                         },
-                                                        refinement: match l173 {
+                                                        refinement: match l174 {
                                                             0 => None,
                                                             1 => {
                                                                 let e = {
-                                                                    let l174 = *base
+                                                                    let l175 = *base
                                                                         .add(48 + 43 * ::core::mem::size_of::<*const u8>())
                                                                         .cast::<*mut u8>();
-                                                                    let l175 = *base
+                                                                    let l176 = *base
                                                                         .add(48 + 44 * ::core::mem::size_of::<*const u8>())
                                                                         .cast::<usize>();
-                                                                    let len176 = l175;
-                                                                    let bytes176 = _rt::Vec::from_raw_parts(
-                                                                        l174.cast(),
-                                                                        len176,
-                                                                        len176,
+                                                                    let len177 = l176;
+                                                                    let bytes177 = _rt::Vec::from_raw_parts(
+                                                                        l175.cast(),
+                                                                        len177,
+                                                                        len177,
                                                                     );
-                                                                    _rt::string_lift(bytes176)
+                                                                    _rt::string_lift(bytes177)
                                                                 };
                                                                 Some(e)
                                                             }
@@ -10897,106 +10925,106 @@ pub mod exports {
                                             }
                                             _ => _rt::invalid_enum_discriminant(),
                                         },
-                                        telemetry: match l177 {
+                                        telemetry: match l178 {
                                             0 => None,
                                             1 => {
                                                 let e = {
-                                                    let l178 = i32::from(
+                                                    let l179 = i32::from(
                                                         *base
                                                             .add(64 + 44 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>(),
                                                     );
-                                                    let l180 = i32::from(
+                                                    let l181 = i32::from(
                                                         *base
                                                             .add(80 + 44 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>(),
                                                     );
-                                                    let l184 = i32::from(
+                                                    let l185 = i32::from(
                                                         *base
                                                             .add(112 + 44 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>(),
                                                     );
-                                                    let l188 = i32::from(
+                                                    let l189 = i32::from(
                                                         *base
                                                             .add(112 + 47 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>(),
                                                     );
                                                     super::super::super::super::taskrun::plugin::types::Telemetry {
-                                                        duration: match l178 {
+                                                        duration: match l179 {
                                                             0 => None,
                                                             1 => {
                                                                 let e = {
-                                                                    let l179 = *base
+                                                                    let l180 = *base
                                                                         .add(72 + 44 * ::core::mem::size_of::<*const u8>())
                                                                         .cast::<i64>();
-                                                                    l179 as u64
+                                                                    l180 as u64
                                                                 };
                                                                 Some(e)
                                                             }
                                                             _ => _rt::invalid_enum_discriminant(),
                                                         },
-                                                        usage: match l180 {
+                                                        usage: match l181 {
                                                             0 => None,
                                                             1 => {
                                                                 let e = {
-                                                                    let l181 = *base
+                                                                    let l182 = *base
                                                                         .add(88 + 44 * ::core::mem::size_of::<*const u8>())
                                                                         .cast::<i64>();
-                                                                    let l182 = *base
+                                                                    let l183 = *base
                                                                         .add(96 + 44 * ::core::mem::size_of::<*const u8>())
                                                                         .cast::<i64>();
-                                                                    let l183 = *base
+                                                                    let l184 = *base
                                                                         .add(104 + 44 * ::core::mem::size_of::<*const u8>())
                                                                         .cast::<i64>();
                                                                     super::super::super::super::taskrun::plugin::types::Usage {
-                                                                        prompt_tokens: l181 as u64,
-                                                                        completion_tokens: l182 as u64,
-                                                                        total_tokens: l183 as u64,
+                                                                        prompt_tokens: l182 as u64,
+                                                                        completion_tokens: l183 as u64,
+                                                                        total_tokens: l184 as u64,
                                                                     }
                                                                 };
                                                                 Some(e)
                                                             }
                                                             _ => _rt::invalid_enum_discriminant(),
                                                         },
-                                                        model: match l184 {
+                                                        model: match l185 {
                                                             0 => None,
                                                             1 => {
                                                                 let e = {
-                                                                    let l185 = *base
+                                                                    let l186 = *base
                                                                         .add(112 + 45 * ::core::mem::size_of::<*const u8>())
                                                                         .cast::<*mut u8>();
-                                                                    let l186 = *base
+                                                                    let l187 = *base
                                                                         .add(112 + 46 * ::core::mem::size_of::<*const u8>())
                                                                         .cast::<usize>();
-                                                                    let len187 = l186;
-                                                                    let bytes187 = _rt::Vec::from_raw_parts(
-                                                                        l185.cast(),
-                                                                        len187,
-                                                                        len187,
+                                                                    let len188 = l187;
+                                                                    let bytes188 = _rt::Vec::from_raw_parts(
+                                                                        l186.cast(),
+                                                                        len188,
+                                                                        len188,
                                                                     );
-                                                                    _rt::string_lift(bytes187)
+                                                                    _rt::string_lift(bytes188)
                                                                 };
                                                                 Some(e)
                                                             }
                                                             _ => _rt::invalid_enum_discriminant(),
                                                         },
-                                                        extra: match l188 {
+                                                        extra: match l189 {
                                                             0 => None,
                                                             1 => {
                                                                 let e = {
-                                                                    let l189 = *base
+                                                                    let l190 = *base
                                                                         .add(112 + 48 * ::core::mem::size_of::<*const u8>())
                                                                         .cast::<*mut u8>();
-                                                                    let l190 = *base
+                                                                    let l191 = *base
                                                                         .add(112 + 49 * ::core::mem::size_of::<*const u8>())
                                                                         .cast::<usize>();
-                                                                    let len191 = l190;
-                                                                    let bytes191 = _rt::Vec::from_raw_parts(
-                                                                        l189.cast(),
-                                                                        len191,
-                                                                        len191,
+                                                                    let len192 = l191;
+                                                                    let bytes192 = _rt::Vec::from_raw_parts(
+                                                                        l190.cast(),
+                                                                        len192,
+                                                                        len192,
                                                                     );
-                                                                    _rt::string_lift(bytes191)
+                                                                    _rt::string_lift(bytes192)
                                                                 };
                                                                 Some(e)
                                                             }
@@ -11008,24 +11036,24 @@ pub mod exports {
                                             }
                                             _ => _rt::invalid_enum_discriminant(),
                                         },
-                                        children_count: l192 as u32,
-                                        run_link: match l193 {
+                                        children_count: l193 as u32,
+                                        run_link: match l194 {
                                             0 => None,
                                             1 => {
                                                 let e = {
-                                                    let l194 = *base
+                                                    let l195 = *base
                                                         .add(112 + 52 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<*mut u8>();
-                                                    let l195 = *base
+                                                    let l196 = *base
                                                         .add(112 + 53 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<usize>();
-                                                    let len196 = l195;
-                                                    let bytes196 = _rt::Vec::from_raw_parts(
-                                                        l194.cast(),
-                                                        len196,
-                                                        len196,
+                                                    let len197 = l196;
+                                                    let bytes197 = _rt::Vec::from_raw_parts(
+                                                        l195.cast(),
+                                                        len197,
+                                                        len197,
                                                     );
-                                                    _rt::string_lift(bytes196)
+                                                    _rt::string_lift(bytes197)
                                                 };
                                                 Some(e)
                                             }
@@ -11033,14 +11061,14 @@ pub mod exports {
                                         },
                                     }
                                 };
-                                result197.push(e197);
+                                result198.push(e198);
                             }
                             _rt::cabi_dealloc(
-                                base197,
-                                len197 * (112 + 54 * ::core::mem::size_of::<*const u8>()),
+                                base198,
+                                len198 * (112 + 54 * ::core::mem::size_of::<*const u8>()),
                                 8,
                             );
-                            let l198 = i32::from(
+                            let l199 = i32::from(
                                 *arg0
                                     .add(8 + 32 * ::core::mem::size_of::<*const u8>())
                                     .cast::<u8>(),
@@ -11126,32 +11154,32 @@ pub mod exports {
                                     labels: result79,
                                     envelope: result88,
                                 },
-                                reminders: result97,
-                                tool_outputs: result197,
-                                finalize: match l198 {
+                                reminders: result98,
+                                tool_outputs: result198,
+                                finalize: match l199 {
                                     0 => None,
                                     1 => {
                                         let e = {
-                                            let l199 = i32::from(
+                                            let l200 = i32::from(
                                                 *arg0
                                                     .add(8 + 33 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>(),
                                             );
-                                            let l200 = *arg0
+                                            let l201 = *arg0
                                                 .add(8 + 34 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<*mut u8>();
-                                            let l201 = *arg0
+                                            let l202 = *arg0
                                                 .add(8 + 35 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len202 = l201;
-                                            let bytes202 = _rt::Vec::from_raw_parts(
-                                                l200.cast(),
-                                                len202,
-                                                len202,
+                                            let len203 = l202;
+                                            let bytes203 = _rt::Vec::from_raw_parts(
+                                                l201.cast(),
+                                                len203,
+                                                len203,
                                             );
                                             Termination {
-                                                reason: TerminationReason::_lift(l199 as u8),
-                                                message: _rt::string_lift(bytes202),
+                                                reason: TerminationReason::_lift(l200 as u8),
+                                                message: _rt::string_lift(bytes203),
                                             }
                                         };
                                         Some(e)
@@ -11165,97 +11193,97 @@ pub mod exports {
                             8 + 36 * ::core::mem::size_of::<*const u8>(),
                             ::core::mem::size_of::<*const u8>(),
                         );
-                        let ptr204 = (&raw mut _RET_AREA.0).cast::<u8>();
-                        match result203 {
+                        let ptr205 = (&raw mut _RET_AREA.0).cast::<u8>();
+                        match result204 {
                             Ok(e) => {
-                                *ptr204.add(0).cast::<u8>() = (0i32) as u8;
+                                *ptr205.add(0).cast::<u8>() = (0i32) as u8;
                                 let PlanResult {
-                                    decision: decision205,
-                                    streamed: streamed205,
-                                    expected_children: expected_children205,
-                                    notes: notes205,
+                                    decision: decision206,
+                                    streamed: streamed206,
+                                    expected_children: expected_children206,
+                                    notes: notes206,
                                 } = e;
-                                match decision205 {
+                                match decision206 {
                                     Decision::ToolCalls(e) => {
-                                        *ptr204.add(8).cast::<u8>() = (0i32) as u8;
-                                        let vec211 = e;
-                                        let len211 = vec211.len();
-                                        let layout211 = _rt::alloc::Layout::from_size_align(
-                                                vec211.len() * (10 * ::core::mem::size_of::<*const u8>()),
+                                        *ptr205.add(8).cast::<u8>() = (0i32) as u8;
+                                        let vec212 = e;
+                                        let len212 = vec212.len();
+                                        let layout212 = _rt::alloc::Layout::from_size_align(
+                                                vec212.len() * (10 * ::core::mem::size_of::<*const u8>()),
                                                 ::core::mem::size_of::<*const u8>(),
                                             )
                                             .unwrap();
-                                        let (result211, _cleanup211) = ::wit_bindgen::rt::Cleanup::new(
-                                            layout211,
+                                        let (result212, _cleanup212) = ::wit_bindgen::rt::Cleanup::new(
+                                            layout212,
                                         );
-                                        if let Some(cleanup) = _cleanup211 {
+                                        if let Some(cleanup) = _cleanup212 {
                                             cleanup.forget();
                                         }
-                                        for (i, e) in vec211.into_iter().enumerate() {
-                                            let base = result211
+                                        for (i, e) in vec212.into_iter().enumerate() {
+                                            let base = result212
                                                 .add(i * (10 * ::core::mem::size_of::<*const u8>()));
                                             {
                                                 let ToolRequest {
-                                                    name: name206,
-                                                    payload: payload206,
-                                                    tool_call_id: tool_call_id206,
-                                                    parent_tool_call_id: parent_tool_call_id206,
+                                                    name: name207,
+                                                    payload: payload207,
+                                                    tool_call_id: tool_call_id207,
+                                                    parent_tool_call_id: parent_tool_call_id207,
                                                 } = e;
-                                                let vec207 = (name206.into_bytes()).into_boxed_slice();
-                                                let ptr207 = vec207.as_ptr().cast::<u8>();
-                                                let len207 = vec207.len();
-                                                ::core::mem::forget(vec207);
-                                                *base
-                                                    .add(::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len207;
-                                                *base.add(0).cast::<*mut u8>() = ptr207.cast_mut();
-                                                let vec208 = (payload206.into_bytes()).into_boxed_slice();
+                                                let vec208 = (name207.into_bytes()).into_boxed_slice();
                                                 let ptr208 = vec208.as_ptr().cast::<u8>();
                                                 let len208 = vec208.len();
                                                 ::core::mem::forget(vec208);
                                                 *base
-                                                    .add(3 * ::core::mem::size_of::<*const u8>())
+                                                    .add(::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>() = len208;
+                                                *base.add(0).cast::<*mut u8>() = ptr208.cast_mut();
+                                                let vec209 = (payload207.into_bytes()).into_boxed_slice();
+                                                let ptr209 = vec209.as_ptr().cast::<u8>();
+                                                let len209 = vec209.len();
+                                                ::core::mem::forget(vec209);
+                                                *base
+                                                    .add(3 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>() = len209;
                                                 *base
                                                     .add(2 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>() = ptr208.cast_mut();
-                                                match tool_call_id206 {
+                                                    .cast::<*mut u8>() = ptr209.cast_mut();
+                                                match tool_call_id207 {
                                                     Some(e) => {
                                                         *base
                                                             .add(4 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<u8>() = (1i32) as u8;
-                                                        let vec209 = (e.into_bytes()).into_boxed_slice();
-                                                        let ptr209 = vec209.as_ptr().cast::<u8>();
-                                                        let len209 = vec209.len();
-                                                        ::core::mem::forget(vec209);
-                                                        *base
-                                                            .add(6 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len209;
-                                                        *base
-                                                            .add(5 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr209.cast_mut();
-                                                    }
-                                                    None => {
-                                                        *base
-                                                            .add(4 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<u8>() = (0i32) as u8;
-                                                    }
-                                                };
-                                                match parent_tool_call_id206 {
-                                                    Some(e) => {
-                                                        *base
-                                                            .add(7 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>() = (1i32) as u8;
                                                         let vec210 = (e.into_bytes()).into_boxed_slice();
                                                         let ptr210 = vec210.as_ptr().cast::<u8>();
                                                         let len210 = vec210.len();
                                                         ::core::mem::forget(vec210);
                                                         *base
-                                                            .add(9 * ::core::mem::size_of::<*const u8>())
+                                                            .add(6 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<usize>() = len210;
                                                         *base
-                                                            .add(8 * ::core::mem::size_of::<*const u8>())
+                                                            .add(5 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<*mut u8>() = ptr210.cast_mut();
+                                                    }
+                                                    None => {
+                                                        *base
+                                                            .add(4 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<u8>() = (0i32) as u8;
+                                                    }
+                                                };
+                                                match parent_tool_call_id207 {
+                                                    Some(e) => {
+                                                        *base
+                                                            .add(7 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<u8>() = (1i32) as u8;
+                                                        let vec211 = (e.into_bytes()).into_boxed_slice();
+                                                        let ptr211 = vec211.as_ptr().cast::<u8>();
+                                                        let len211 = vec211.len();
+                                                        ::core::mem::forget(vec211);
+                                                        *base
+                                                            .add(9 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>() = len211;
+                                                        *base
+                                                            .add(8 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>() = ptr211.cast_mut();
                                                     }
                                                     None => {
                                                         *base
@@ -11265,83 +11293,83 @@ pub mod exports {
                                                 };
                                             }
                                         }
-                                        *ptr204
+                                        *ptr205
                                             .add(16 + 1 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len211;
-                                        *ptr204.add(16).cast::<*mut u8>() = result211;
+                                            .cast::<usize>() = len212;
+                                        *ptr205.add(16).cast::<*mut u8>() = result212;
                                     }
                                     Decision::FinalResponse(e) => {
-                                        *ptr204.add(8).cast::<u8>() = (1i32) as u8;
-                                        let FinalResponse { message: message212 } = e;
+                                        *ptr205.add(8).cast::<u8>() = (1i32) as u8;
+                                        let FinalResponse { message: message213 } = e;
                                         let super::super::super::super::taskrun::plugin::types::Message {
-                                            role: role213,
-                                            parts: parts213,
-                                        } = message212;
-                                        *ptr204.add(16).cast::<u8>() = (role213.clone() as i32)
+                                            role: role214,
+                                            parts: parts214,
+                                        } = message213;
+                                        *ptr205.add(16).cast::<u8>() = (role214.clone() as i32)
                                             as u8;
-                                        let vec227 = parts213;
-                                        let len227 = vec227.len();
-                                        let layout227 = _rt::alloc::Layout::from_size_align(
-                                                vec227.len() * (7 * ::core::mem::size_of::<*const u8>()),
+                                        let vec228 = parts214;
+                                        let len228 = vec228.len();
+                                        let layout228 = _rt::alloc::Layout::from_size_align(
+                                                vec228.len() * (7 * ::core::mem::size_of::<*const u8>()),
                                                 ::core::mem::size_of::<*const u8>(),
                                             )
                                             .unwrap();
-                                        let (result227, _cleanup227) = ::wit_bindgen::rt::Cleanup::new(
-                                            layout227,
+                                        let (result228, _cleanup228) = ::wit_bindgen::rt::Cleanup::new(
+                                            layout228,
                                         );
-                                        if let Some(cleanup) = _cleanup227 {
+                                        if let Some(cleanup) = _cleanup228 {
                                             cleanup.forget();
                                         }
-                                        for (i, e) in vec227.into_iter().enumerate() {
-                                            let base = result227
+                                        for (i, e) in vec228.into_iter().enumerate() {
+                                            let base = result228
                                                 .add(i * (7 * ::core::mem::size_of::<*const u8>()));
                                             {
-                                                use super::super::super::super::taskrun::plugin::types::Part as V226;
+                                                use super::super::super::super::taskrun::plugin::types::Part as V227;
                                                 match e {
-                                                    V226::Text(e) => {
+                                                    V227::Text(e) => {
                                                         *base.add(0).cast::<u8>() = (0i32) as u8;
-                                                        let vec214 = (e.into_bytes()).into_boxed_slice();
-                                                        let ptr214 = vec214.as_ptr().cast::<u8>();
-                                                        let len214 = vec214.len();
-                                                        ::core::mem::forget(vec214);
+                                                        let vec215 = (e.into_bytes()).into_boxed_slice();
+                                                        let ptr215 = vec215.as_ptr().cast::<u8>();
+                                                        let len215 = vec215.len();
+                                                        ::core::mem::forget(vec215);
                                                         *base
                                                             .add(2 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len214;
+                                                            .cast::<usize>() = len215;
                                                         *base
                                                             .add(::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr214.cast_mut();
+                                                            .cast::<*mut u8>() = ptr215.cast_mut();
                                                     }
-                                                    V226::Thinking(e) => {
+                                                    V227::Thinking(e) => {
                                                         *base.add(0).cast::<u8>() = (1i32) as u8;
                                                         let super::super::super::super::taskrun::plugin::types::Thinking {
-                                                            text: text215,
-                                                            signature: signature215,
+                                                            text: text216,
+                                                            signature: signature216,
                                                         } = e;
-                                                        let vec216 = (text215.into_bytes()).into_boxed_slice();
-                                                        let ptr216 = vec216.as_ptr().cast::<u8>();
-                                                        let len216 = vec216.len();
-                                                        ::core::mem::forget(vec216);
+                                                        let vec217 = (text216.into_bytes()).into_boxed_slice();
+                                                        let ptr217 = vec217.as_ptr().cast::<u8>();
+                                                        let len217 = vec217.len();
+                                                        ::core::mem::forget(vec217);
                                                         *base
                                                             .add(2 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len216;
+                                                            .cast::<usize>() = len217;
                                                         *base
                                                             .add(::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr216.cast_mut();
-                                                        match signature215 {
+                                                            .cast::<*mut u8>() = ptr217.cast_mut();
+                                                        match signature216 {
                                                             Some(e) => {
                                                                 *base
                                                                     .add(3 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<u8>() = (1i32) as u8;
-                                                                let vec217 = (e.into_bytes()).into_boxed_slice();
-                                                                let ptr217 = vec217.as_ptr().cast::<u8>();
-                                                                let len217 = vec217.len();
-                                                                ::core::mem::forget(vec217);
+                                                                let vec218 = (e.into_bytes()).into_boxed_slice();
+                                                                let ptr218 = vec218.as_ptr().cast::<u8>();
+                                                                let len218 = vec218.len();
+                                                                ::core::mem::forget(vec218);
                                                                 *base
                                                                     .add(5 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<usize>() = len217;
+                                                                    .cast::<usize>() = len218;
                                                                 *base
                                                                     .add(4 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<*mut u8>() = ptr217.cast_mut();
+                                                                    .cast::<*mut u8>() = ptr218.cast_mut();
                                                             }
                                                             None => {
                                                                 *base
@@ -11350,699 +11378,699 @@ pub mod exports {
                                                             }
                                                         };
                                                     }
-                                                    V226::ToolUse(e) => {
+                                                    V227::ToolUse(e) => {
                                                         *base.add(0).cast::<u8>() = (2i32) as u8;
                                                         let super::super::super::super::taskrun::plugin::types::ToolUse {
-                                                            tool_call_id: tool_call_id218,
-                                                            name: name218,
-                                                            payload: payload218,
+                                                            tool_call_id: tool_call_id219,
+                                                            name: name219,
+                                                            payload: payload219,
                                                         } = e;
-                                                        let vec219 = (tool_call_id218.into_bytes())
+                                                        let vec220 = (tool_call_id219.into_bytes())
                                                             .into_boxed_slice();
-                                                        let ptr219 = vec219.as_ptr().cast::<u8>();
-                                                        let len219 = vec219.len();
-                                                        ::core::mem::forget(vec219);
-                                                        *base
-                                                            .add(2 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len219;
-                                                        *base
-                                                            .add(::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr219.cast_mut();
-                                                        let vec220 = (name218.into_bytes()).into_boxed_slice();
                                                         let ptr220 = vec220.as_ptr().cast::<u8>();
                                                         let len220 = vec220.len();
                                                         ::core::mem::forget(vec220);
                                                         *base
-                                                            .add(4 * ::core::mem::size_of::<*const u8>())
+                                                            .add(2 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<usize>() = len220;
                                                         *base
-                                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                                            .add(::core::mem::size_of::<*const u8>())
                                                             .cast::<*mut u8>() = ptr220.cast_mut();
-                                                        let vec221 = (payload218.into_bytes()).into_boxed_slice();
+                                                        let vec221 = (name219.into_bytes()).into_boxed_slice();
                                                         let ptr221 = vec221.as_ptr().cast::<u8>();
                                                         let len221 = vec221.len();
                                                         ::core::mem::forget(vec221);
                                                         *base
-                                                            .add(6 * ::core::mem::size_of::<*const u8>())
+                                                            .add(4 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<usize>() = len221;
                                                         *base
-                                                            .add(5 * ::core::mem::size_of::<*const u8>())
+                                                            .add(3 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<*mut u8>() = ptr221.cast_mut();
+                                                        let vec222 = (payload219.into_bytes()).into_boxed_slice();
+                                                        let ptr222 = vec222.as_ptr().cast::<u8>();
+                                                        let len222 = vec222.len();
+                                                        ::core::mem::forget(vec222);
+                                                        *base
+                                                            .add(6 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>() = len222;
+                                                        *base
+                                                            .add(5 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>() = ptr222.cast_mut();
                                                     }
-                                                    V226::ToolAnswer(e) => {
+                                                    V227::ToolAnswer(e) => {
                                                         *base.add(0).cast::<u8>() = (3i32) as u8;
                                                         let super::super::super::super::taskrun::plugin::types::ToolAnswer {
-                                                            tool_call_id: tool_call_id222,
-                                                            content: content222,
-                                                            is_error: is_error222,
+                                                            tool_call_id: tool_call_id223,
+                                                            content: content223,
+                                                            is_error: is_error223,
                                                         } = e;
-                                                        let vec223 = (tool_call_id222.into_bytes())
+                                                        let vec224 = (tool_call_id223.into_bytes())
                                                             .into_boxed_slice();
-                                                        let ptr223 = vec223.as_ptr().cast::<u8>();
-                                                        let len223 = vec223.len();
-                                                        ::core::mem::forget(vec223);
-                                                        *base
-                                                            .add(2 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len223;
-                                                        *base
-                                                            .add(::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr223.cast_mut();
-                                                        let vec224 = (content222.into_bytes()).into_boxed_slice();
                                                         let ptr224 = vec224.as_ptr().cast::<u8>();
                                                         let len224 = vec224.len();
                                                         ::core::mem::forget(vec224);
                                                         *base
-                                                            .add(4 * ::core::mem::size_of::<*const u8>())
+                                                            .add(2 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<usize>() = len224;
                                                         *base
-                                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                                            .add(::core::mem::size_of::<*const u8>())
                                                             .cast::<*mut u8>() = ptr224.cast_mut();
-                                                        *base
-                                                            .add(5 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<u8>() = (match is_error222 {
-                                                            true => 1,
-                                                            false => 0,
-                                                        }) as u8;
-                                                    }
-                                                    V226::Json(e) => {
-                                                        *base.add(0).cast::<u8>() = (4i32) as u8;
-                                                        let vec225 = (e.into_bytes()).into_boxed_slice();
+                                                        let vec225 = (content223.into_bytes()).into_boxed_slice();
                                                         let ptr225 = vec225.as_ptr().cast::<u8>();
                                                         let len225 = vec225.len();
                                                         ::core::mem::forget(vec225);
                                                         *base
-                                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                                            .add(4 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<usize>() = len225;
                                                         *base
-                                                            .add(::core::mem::size_of::<*const u8>())
+                                                            .add(3 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<*mut u8>() = ptr225.cast_mut();
+                                                        *base
+                                                            .add(5 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<u8>() = (match is_error223 {
+                                                            true => 1,
+                                                            false => 0,
+                                                        }) as u8;
+                                                    }
+                                                    V227::Json(e) => {
+                                                        *base.add(0).cast::<u8>() = (4i32) as u8;
+                                                        let vec226 = (e.into_bytes()).into_boxed_slice();
+                                                        let ptr226 = vec226.as_ptr().cast::<u8>();
+                                                        let len226 = vec226.len();
+                                                        ::core::mem::forget(vec226);
+                                                        *base
+                                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>() = len226;
+                                                        *base
+                                                            .add(::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>() = ptr226.cast_mut();
                                                     }
                                                 }
                                             }
                                         }
-                                        *ptr204
+                                        *ptr205
                                             .add(16 + 2 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len227;
-                                        *ptr204
+                                            .cast::<usize>() = len228;
+                                        *ptr205
                                             .add(16 + 1 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>() = result227;
+                                            .cast::<*mut u8>() = result228;
                                     }
                                     Decision::FinalToolResult(e) => {
-                                        *ptr204.add(8).cast::<u8>() = (2i32) as u8;
+                                        *ptr205.add(8).cast::<u8>() = (2i32) as u8;
                                         let FinalToolResult {
-                                            outcome: outcome228,
-                                            server_data: server_data228,
-                                            bounds: bounds228,
-                                            telemetry: telemetry228,
+                                            outcome: outcome229,
+                                            server_data: server_data229,
+                                            bounds: bounds229,
+                                            telemetry: telemetry229,
                                         } = e;
-                                        match outcome228 {
+                                        match outcome229 {
                                             ToolOutcome::Value(e) => {
-                                                *ptr204.add(16).cast::<u8>() = (0i32) as u8;
-                                                let vec229 = (e.into_bytes()).into_boxed_slice();
-                                                let ptr229 = vec229.as_ptr().cast::<u8>();
-                                                let len229 = vec229.len();
-                                                ::core::mem::forget(vec229);
-                                                *ptr204
+                                                *ptr205.add(16).cast::<u8>() = (0i32) as u8;
+                                                let vec230 = (e.into_bytes()).into_boxed_slice();
+                                                let ptr230 = vec230.as_ptr().cast::<u8>();
+                                                let len230 = vec230.len();
+                                                ::core::mem::forget(vec230);
+                                                *ptr205
                                                     .add(16 + 2 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len229;
-                                                *ptr204
+                                                    .cast::<usize>() = len230;
+                                                *ptr205
                                                     .add(16 + 1 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>() = ptr229.cast_mut();
+                                                    .cast::<*mut u8>() = ptr230.cast_mut();
                                             }
                                             ToolOutcome::Failure(e) => {
-                                                *ptr204.add(16).cast::<u8>() = (1i32) as u8;
+                                                *ptr205.add(16).cast::<u8>() = (1i32) as u8;
                                                 let ToolFailure {
-                                                    error: error230,
-                                                    retry_hint: retry_hint230,
+                                                    error: error231,
+                                                    retry_hint: retry_hint231,
                                                 } = e;
                                                 let super::super::super::super::taskrun::plugin::types::ToolError {
-                                                    code: code231,
-                                                    message: message231,
-                                                    causes: causes231,
-                                                } = error230;
-                                                match code231 {
+                                                    code: code232,
+                                                    message: message232,
+                                                    causes: causes232,
+                                                } = error231;
+                                                match code232 {
                                                     Some(e) => {
-                                                        *ptr204
+                                                        *ptr205
                                                             .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>() = (1i32) as u8;
-                                                        let vec232 = (e.into_bytes()).into_boxed_slice();
-                                                        let ptr232 = vec232.as_ptr().cast::<u8>();
-                                                        let len232 = vec232.len();
-                                                        ::core::mem::forget(vec232);
-                                                        *ptr204
+                                                        let vec233 = (e.into_bytes()).into_boxed_slice();
+                                                        let ptr233 = vec233.as_ptr().cast::<u8>();
+                                                        let len233 = vec233.len();
+                                                        ::core::mem::forget(vec233);
+                                                        *ptr205
                                                             .add(16 + 3 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len232;
-                                                        *ptr204
+                                                            .cast::<usize>() = len233;
+                                                        *ptr205
                                                             .add(16 + 2 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr232.cast_mut();
+                                                            .cast::<*mut u8>() = ptr233.cast_mut();
                                                     }
                                                     None => {
-                                                        *ptr204
+                                                        *ptr205
                                                             .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>() = (0i32) as u8;
                                                     }
                                                 };
-                                                let vec233 = (message231.into_bytes()).into_boxed_slice();
-                                                let ptr233 = vec233.as_ptr().cast::<u8>();
-                                                let len233 = vec233.len();
-                                                ::core::mem::forget(vec233);
-                                                *ptr204
+                                                let vec234 = (message232.into_bytes()).into_boxed_slice();
+                                                let ptr234 = vec234.as_ptr().cast::<u8>();
+                                                let len234 = vec234.len();
+                                                ::core::mem::forget(vec234);
+                                                *ptr205
                                                     .add(16 + 5 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len233;
-                                                *ptr204
+                                                    .cast::<usize>() = len234;
+                                                *ptr205
                                                     .add(16 + 4 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>() = ptr233.cast_mut();
-                                                let vec235 = causes231;
-                                                let len235 = vec235.len();
-                                                let layout235 = _rt::alloc::Layout::from_size_align(
-                                                        vec235.len() * (2 * ::core::mem::size_of::<*const u8>()),
+                                                    .cast::<*mut u8>() = ptr234.cast_mut();
+                                                let vec236 = causes232;
+                                                let len236 = vec236.len();
+                                                let layout236 = _rt::alloc::Layout::from_size_align(
+                                                        vec236.len() * (2 * ::core::mem::size_of::<*const u8>()),
                                                         ::core::mem::size_of::<*const u8>(),
                                                     )
                                                     .unwrap();
-                                                let (result235, _cleanup235) = ::wit_bindgen::rt::Cleanup::new(
-                                                    layout235,
+                                                let (result236, _cleanup236) = ::wit_bindgen::rt::Cleanup::new(
+                                                    layout236,
                                                 );
-                                                if let Some(cleanup) = _cleanup235 {
+                                                if let Some(cleanup) = _cleanup236 {
                                                     cleanup.forget();
                                                 }
-                                                for (i, e) in vec235.into_iter().enumerate() {
-                                                    let base = result235
+                                                for (i, e) in vec236.into_iter().enumerate() {
+                                                    let base = result236
                                                         .add(i * (2 * ::core::mem::size_of::<*const u8>()));
                                                     {
-                                                        let vec234 = (e.into_bytes()).into_boxed_slice();
-                                                        let ptr234 = vec234.as_ptr().cast::<u8>();
-                                                        let len234 = vec234.len();
-                                                        ::core::mem::forget(vec234);
+                                                        let vec235 = (e.into_bytes()).into_boxed_slice();
+                                                        let ptr235 = vec235.as_ptr().cast::<u8>();
+                                                        let len235 = vec235.len();
+                                                        ::core::mem::forget(vec235);
                                                         *base
                                                             .add(::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len234;
-                                                        *base.add(0).cast::<*mut u8>() = ptr234.cast_mut();
+                                                            .cast::<usize>() = len235;
+                                                        *base.add(0).cast::<*mut u8>() = ptr235.cast_mut();
                                                     }
                                                 }
-                                                *ptr204
+                                                *ptr205
                                                     .add(16 + 7 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len235;
-                                                *ptr204
+                                                    .cast::<usize>() = len236;
+                                                *ptr205
                                                     .add(16 + 6 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>() = result235;
-                                                match retry_hint230 {
+                                                    .cast::<*mut u8>() = result236;
+                                                match retry_hint231 {
                                                     Some(e) => {
-                                                        *ptr204
+                                                        *ptr205
                                                             .add(16 + 8 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>() = (1i32) as u8;
                                                         let super::super::super::super::taskrun::plugin::types::RetryHint {
-                                                            reason: reason236,
-                                                            tool: tool236,
-                                                            restrict_to_tool: restrict_to_tool236,
-                                                            missing_fields: missing_fields236,
-                                                            example_input: example_input236,
-                                                            prior_input: prior_input236,
-                                                            clarifying_question: clarifying_question236,
-                                                            message: message236,
+                                                            reason: reason237,
+                                                            tool: tool237,
+                                                            restrict_to_tool: restrict_to_tool237,
+                                                            missing_fields: missing_fields237,
+                                                            example_input: example_input237,
+                                                            prior_input: prior_input237,
+                                                            clarifying_question: clarifying_question237,
+                                                            message: message237,
                                                         } = e;
-                                                        *ptr204
+                                                        *ptr205
                                                             .add(16 + 9 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<u8>() = (reason236.clone() as i32) as u8;
-                                                        let vec237 = (tool236.into_bytes()).into_boxed_slice();
-                                                        let ptr237 = vec237.as_ptr().cast::<u8>();
-                                                        let len237 = vec237.len();
-                                                        ::core::mem::forget(vec237);
-                                                        *ptr204
+                                                            .cast::<u8>() = (reason237.clone() as i32) as u8;
+                                                        let vec238 = (tool237.into_bytes()).into_boxed_slice();
+                                                        let ptr238 = vec238.as_ptr().cast::<u8>();
+                                                        let len238 = vec238.len();
+                                                        ::core::mem::forget(vec238);
+                                                        *ptr205
                                                             .add(16 + 11 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len237;
-                                                        *ptr204
+                                                            .cast::<usize>() = len238;
+                                                        *ptr205
                                                             .add(16 + 10 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr237.cast_mut();
-                                                        *ptr204
+                                                            .cast::<*mut u8>() = ptr238.cast_mut();
+                                                        *ptr205
                                                             .add(16 + 12 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<u8>() = (match restrict_to_tool236 {
+                                                            .cast::<u8>() = (match restrict_to_tool237 {
                                                             true => 1,
                                                             false => 0,
                                                         }) as u8;
-                                                        let vec239 = missing_fields236;
-                                                        let len239 = vec239.len();
-                                                        let layout239 = _rt::alloc::Layout::from_size_align(
-                                                                vec239.len() * (2 * ::core::mem::size_of::<*const u8>()),
+                                                        let vec240 = missing_fields237;
+                                                        let len240 = vec240.len();
+                                                        let layout240 = _rt::alloc::Layout::from_size_align(
+                                                                vec240.len() * (2 * ::core::mem::size_of::<*const u8>()),
                                                                 ::core::mem::size_of::<*const u8>(),
                                                             )
                                                             .unwrap();
-                                                        let (result239, _cleanup239) = ::wit_bindgen::rt::Cleanup::new(
-                                                            layout239,
+                                                        let (result240, _cleanup240) = ::wit_bindgen::rt::Cleanup::new(
+                                                            layout240,
                                                         );
-                                                        if let Some(cleanup) = _cleanup239 {
+                                                        if let Some(cleanup) = _cleanup240 {
                                                             cleanup.forget();
                                                         }
-                                                        for (i, e) in vec239.into_iter().enumerate() {
-                                                            let base = result239
+                                                        for (i, e) in vec240.into_iter().enumerate() {
+                                                            let base = result240
                                                                 .add(i * (2 * ::core::mem::size_of::<*const u8>()));
                                                             {
-                                                                let vec238 = (e.into_bytes()).into_boxed_slice();
-                                                                let ptr238 = vec238.as_ptr().cast::<u8>();
-                                                                let len238 = vec238.len();
-                                                                ::core::mem::forget(vec238);
+                                                                let vec239 = (e.into_bytes()).into_boxed_slice();
+                                                                let ptr239 = vec239.as_ptr().cast::<u8>();
+                                                                let len239 = vec239.len();
+                                                                ::core::mem::forget(vec239);
                                                                 *base
                                                                     .add(::core::mem::size_of::<*const u8>())
-                                                                    .cast::<usize>() = len238;
-                                                                *base.add(0).cast::<*mut u8>() = ptr238.cast_mut();
+                                                                    .cast::<usize>() = len239;
+                                                                *base.add(0).cast::<*mut u8>() = ptr239.cast_mut();
                                                             }
                                                         }
-                                                        *ptr204
+                                                        *ptr205
                                                             .add(16 + 14 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len239;
-                                                        *ptr204
+                                                            .cast::<usize>() = len240;
+                                                        *ptr205
                                                             .add(16 + 13 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = result239;
-                                                        match example_input236 {
+                                                            .cast::<*mut u8>() = result240;
+                                                        match example_input237 {
                                                             Some(e) => {
-                                                                *ptr204
+                                                                *ptr205
                                                                     .add(16 + 15 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<u8>() = (1i32) as u8;
-                                                                let vec240 = (e.into_bytes()).into_boxed_slice();
-                                                                let ptr240 = vec240.as_ptr().cast::<u8>();
-                                                                let len240 = vec240.len();
-                                                                ::core::mem::forget(vec240);
-                                                                *ptr204
-                                                                    .add(16 + 17 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<usize>() = len240;
-                                                                *ptr204
-                                                                    .add(16 + 16 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<*mut u8>() = ptr240.cast_mut();
-                                                            }
-                                                            None => {
-                                                                *ptr204
-                                                                    .add(16 + 15 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<u8>() = (0i32) as u8;
-                                                            }
-                                                        };
-                                                        match prior_input236 {
-                                                            Some(e) => {
-                                                                *ptr204
-                                                                    .add(16 + 18 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<u8>() = (1i32) as u8;
                                                                 let vec241 = (e.into_bytes()).into_boxed_slice();
                                                                 let ptr241 = vec241.as_ptr().cast::<u8>();
                                                                 let len241 = vec241.len();
                                                                 ::core::mem::forget(vec241);
-                                                                *ptr204
-                                                                    .add(16 + 20 * ::core::mem::size_of::<*const u8>())
+                                                                *ptr205
+                                                                    .add(16 + 17 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<usize>() = len241;
-                                                                *ptr204
-                                                                    .add(16 + 19 * ::core::mem::size_of::<*const u8>())
+                                                                *ptr205
+                                                                    .add(16 + 16 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<*mut u8>() = ptr241.cast_mut();
                                                             }
                                                             None => {
-                                                                *ptr204
-                                                                    .add(16 + 18 * ::core::mem::size_of::<*const u8>())
+                                                                *ptr205
+                                                                    .add(16 + 15 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<u8>() = (0i32) as u8;
                                                             }
                                                         };
-                                                        match clarifying_question236 {
+                                                        match prior_input237 {
                                                             Some(e) => {
-                                                                *ptr204
-                                                                    .add(16 + 21 * ::core::mem::size_of::<*const u8>())
+                                                                *ptr205
+                                                                    .add(16 + 18 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<u8>() = (1i32) as u8;
                                                                 let vec242 = (e.into_bytes()).into_boxed_slice();
                                                                 let ptr242 = vec242.as_ptr().cast::<u8>();
                                                                 let len242 = vec242.len();
                                                                 ::core::mem::forget(vec242);
-                                                                *ptr204
-                                                                    .add(16 + 23 * ::core::mem::size_of::<*const u8>())
+                                                                *ptr205
+                                                                    .add(16 + 20 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<usize>() = len242;
-                                                                *ptr204
-                                                                    .add(16 + 22 * ::core::mem::size_of::<*const u8>())
+                                                                *ptr205
+                                                                    .add(16 + 19 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<*mut u8>() = ptr242.cast_mut();
                                                             }
                                                             None => {
-                                                                *ptr204
-                                                                    .add(16 + 21 * ::core::mem::size_of::<*const u8>())
+                                                                *ptr205
+                                                                    .add(16 + 18 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<u8>() = (0i32) as u8;
                                                             }
                                                         };
-                                                        match message236 {
+                                                        match clarifying_question237 {
                                                             Some(e) => {
-                                                                *ptr204
-                                                                    .add(16 + 24 * ::core::mem::size_of::<*const u8>())
+                                                                *ptr205
+                                                                    .add(16 + 21 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<u8>() = (1i32) as u8;
                                                                 let vec243 = (e.into_bytes()).into_boxed_slice();
                                                                 let ptr243 = vec243.as_ptr().cast::<u8>();
                                                                 let len243 = vec243.len();
                                                                 ::core::mem::forget(vec243);
-                                                                *ptr204
-                                                                    .add(16 + 26 * ::core::mem::size_of::<*const u8>())
+                                                                *ptr205
+                                                                    .add(16 + 23 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<usize>() = len243;
-                                                                *ptr204
-                                                                    .add(16 + 25 * ::core::mem::size_of::<*const u8>())
+                                                                *ptr205
+                                                                    .add(16 + 22 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<*mut u8>() = ptr243.cast_mut();
                                                             }
                                                             None => {
-                                                                *ptr204
+                                                                *ptr205
+                                                                    .add(16 + 21 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<u8>() = (0i32) as u8;
+                                                            }
+                                                        };
+                                                        match message237 {
+                                                            Some(e) => {
+                                                                *ptr205
+                                                                    .add(16 + 24 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<u8>() = (1i32) as u8;
+                                                                let vec244 = (e.into_bytes()).into_boxed_slice();
+                                                                let ptr244 = vec244.as_ptr().cast::<u8>();
+                                                                let len244 = vec244.len();
+                                                                ::core::mem::forget(vec244);
+                                                                *ptr205
+                                                                    .add(16 + 26 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<usize>() = len244;
+                                                                *ptr205
+                                                                    .add(16 + 25 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<*mut u8>() = ptr244.cast_mut();
+                                                            }
+                                                            None => {
+                                                                *ptr205
                                                                     .add(16 + 24 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<u8>() = (0i32) as u8;
                                                             }
                                                         };
                                                     }
                                                     None => {
-                                                        *ptr204
+                                                        *ptr205
                                                             .add(16 + 8 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>() = (0i32) as u8;
                                                     }
                                                 };
                                             }
                                         }
-                                        match server_data228 {
+                                        match server_data229 {
                                             Some(e) => {
-                                                *ptr204
+                                                *ptr205
                                                     .add(16 + 27 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (1i32) as u8;
-                                                let vec244 = (e.into_bytes()).into_boxed_slice();
-                                                let ptr244 = vec244.as_ptr().cast::<u8>();
-                                                let len244 = vec244.len();
-                                                ::core::mem::forget(vec244);
-                                                *ptr204
+                                                let vec245 = (e.into_bytes()).into_boxed_slice();
+                                                let ptr245 = vec245.as_ptr().cast::<u8>();
+                                                let len245 = vec245.len();
+                                                ::core::mem::forget(vec245);
+                                                *ptr205
                                                     .add(16 + 29 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len244;
-                                                *ptr204
+                                                    .cast::<usize>() = len245;
+                                                *ptr205
                                                     .add(16 + 28 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>() = ptr244.cast_mut();
+                                                    .cast::<*mut u8>() = ptr245.cast_mut();
                                             }
                                             None => {
-                                                *ptr204
+                                                *ptr205
                                                     .add(16 + 27 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (0i32) as u8;
                                             }
                                         };
-                                        match bounds228 {
+                                        match bounds229 {
                                             Some(e) => {
-                                                *ptr204
+                                                *ptr205
                                                     .add(16 + 30 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (1i32) as u8;
                                                 let super::super::super::super::taskrun::plugin::types::Bounds {
-                                                    returned: returned245,
-                                                    total: total245,
-                                                    truncated: truncated245,
-                                                    continuation: continuation245,
-                                                    refinement: refinement245,
+                                                    returned: returned246,
+                                                    total: total246,
+                                                    truncated: truncated246,
+                                                    continuation: continuation246,
+                                                    refinement: refinement246,
                                                 } = e;
-                                                *ptr204
+                                                *ptr205
                                                     .add(24 + 30 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<i64>() = _rt::as_i64(returned245);
-                                                match total245 {
+                                                    .cast::<i64>() = _rt::as_i64(returned246);
+                                                match total246 {
                                                     Some(e) => {
-                                                        *ptr204
+                                                        *ptr205
                                                             .add(32 + 30 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>() = (1i32) as u8;
-                                                        *ptr204
+                                                        *ptr205
                                                             .add(40 + 30 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<i64>() = _rt::as_i64(e);
                                                     }
                                                     None => {
-                                                        *ptr204
+                                                        *ptr205
                                                             .add(32 + 30 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>() = (0i32) as u8;
                                                     }
                                                 };
-                                                *ptr204
+                                                *ptr205
                                                     .add(48 + 30 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<u8>() = (match truncated245 {
+                                                    .cast::<u8>() = (match truncated246 {
                                                     true => 1,
                                                     false => 0,
                                                 }) as u8;
-                                                match continuation245 {
+                                                match continuation246 {
                                                     Some(e) => {
-                                                        *ptr204
+                                                        *ptr205
                                                             .add(48 + 31 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<u8>() = (1i32) as u8;
-                                                        let vec246 = (e.into_bytes()).into_boxed_slice();
-                                                        let ptr246 = vec246.as_ptr().cast::<u8>();
-                                                        let len246 = vec246.len();
-                                                        ::core::mem::forget(vec246);
-                                                        *ptr204
-                                                            .add(48 + 33 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len246;
-                                                        *ptr204
-                                                            .add(48 + 32 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr246.cast_mut();
-                                                    }
-                                                    None => {
-                                                        *ptr204
-                                                            .add(48 + 31 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<u8>() = (0i32) as u8;
-                                                    }
-                                                };
-                                                match refinement245 {
-                                                    Some(e) => {
-                                                        *ptr204
-                                                            .add(48 + 34 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>() = (1i32) as u8;
                                                         let vec247 = (e.into_bytes()).into_boxed_slice();
                                                         let ptr247 = vec247.as_ptr().cast::<u8>();
                                                         let len247 = vec247.len();
                                                         ::core::mem::forget(vec247);
-                                                        *ptr204
-                                                            .add(48 + 36 * ::core::mem::size_of::<*const u8>())
+                                                        *ptr205
+                                                            .add(48 + 33 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<usize>() = len247;
-                                                        *ptr204
-                                                            .add(48 + 35 * ::core::mem::size_of::<*const u8>())
+                                                        *ptr205
+                                                            .add(48 + 32 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<*mut u8>() = ptr247.cast_mut();
                                                     }
                                                     None => {
-                                                        *ptr204
+                                                        *ptr205
+                                                            .add(48 + 31 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<u8>() = (0i32) as u8;
+                                                    }
+                                                };
+                                                match refinement246 {
+                                                    Some(e) => {
+                                                        *ptr205
+                                                            .add(48 + 34 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<u8>() = (1i32) as u8;
+                                                        let vec248 = (e.into_bytes()).into_boxed_slice();
+                                                        let ptr248 = vec248.as_ptr().cast::<u8>();
+                                                        let len248 = vec248.len();
+                                                        ::core::mem::forget(vec248);
+                                                        *ptr205
+                                                            .add(48 + 36 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>() = len248;
+                                                        *ptr205
+                                                            .add(48 + 35 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>() = ptr248.cast_mut();
+                                                    }
+                                                    None => {
+                                                        *ptr205
                                                             .add(48 + 34 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>() = (0i32) as u8;
                                                     }
                                                 };
                                             }
                                             None => {
-                                                *ptr204
+                                                *ptr205
                                                     .add(16 + 30 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (0i32) as u8;
                                             }
                                         };
-                                        match telemetry228 {
+                                        match telemetry229 {
                                             Some(e) => {
-                                                *ptr204
+                                                *ptr205
                                                     .add(56 + 36 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (1i32) as u8;
                                                 let super::super::super::super::taskrun::plugin::types::Telemetry {
-                                                    duration: duration248,
-                                                    usage: usage248,
-                                                    model: model248,
-                                                    extra: extra248,
+                                                    duration: duration249,
+                                                    usage: usage249,
+                                                    model: model249,
+                                                    extra: extra249,
                                                 } = e;
-                                                match duration248 {
+                                                match duration249 {
                                                     Some(e) => {
-                                                        *ptr204
+                                                        *ptr205
                                                             .add(64 + 36 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>() = (1i32) as u8;
-                                                        *ptr204
+                                                        *ptr205
                                                             .add(72 + 36 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<i64>() = _rt::as_i64(e);
                                                     }
                                                     None => {
-                                                        *ptr204
+                                                        *ptr205
                                                             .add(64 + 36 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>() = (0i32) as u8;
                                                     }
                                                 };
-                                                match usage248 {
+                                                match usage249 {
                                                     Some(e) => {
-                                                        *ptr204
+                                                        *ptr205
                                                             .add(80 + 36 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>() = (1i32) as u8;
                                                         let super::super::super::super::taskrun::plugin::types::Usage {
-                                                            prompt_tokens: prompt_tokens249,
-                                                            completion_tokens: completion_tokens249,
-                                                            total_tokens: total_tokens249,
+                                                            prompt_tokens: prompt_tokens250,
+                                                            completion_tokens: completion_tokens250,
+                                                            total_tokens: total_tokens250,
                                                         } = e;
-                                                        *ptr204
+                                                        *ptr205
                                                             .add(88 + 36 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<i64>() = _rt::as_i64(prompt_tokens249);
-                                                        *ptr204
+                                                            .cast::<i64>() = _rt::as_i64(prompt_tokens250);
+                                                        *ptr205
                                                             .add(96 + 36 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<i64>() = _rt::as_i64(completion_tokens249);
-                                                        *ptr204
+                                                            .cast::<i64>() = _rt::as_i64(completion_tokens250);
+                                                        *ptr205
                                                             .add(104 + 36 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<i64>() = _rt::as_i64(total_tokens249);
+                                                            .cast::<i64>() = _rt::as_i64(total_tokens250);
                                                     }
                                                     None => {
-                                                        *ptr204
+                                                        *ptr205
                                                             .add(80 + 36 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>() = (0i32) as u8;
                                                     }
                                                 };
-                                                match model248 {
+                                                match model249 {
                                                     Some(e) => {
-                                                        *ptr204
+                                                        *ptr205
                                                             .add(112 + 36 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<u8>() = (1i32) as u8;
-                                                        let vec250 = (e.into_bytes()).into_boxed_slice();
-                                                        let ptr250 = vec250.as_ptr().cast::<u8>();
-                                                        let len250 = vec250.len();
-                                                        ::core::mem::forget(vec250);
-                                                        *ptr204
-                                                            .add(112 + 38 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len250;
-                                                        *ptr204
-                                                            .add(112 + 37 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr250.cast_mut();
-                                                    }
-                                                    None => {
-                                                        *ptr204
-                                                            .add(112 + 36 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<u8>() = (0i32) as u8;
-                                                    }
-                                                };
-                                                match extra248 {
-                                                    Some(e) => {
-                                                        *ptr204
-                                                            .add(112 + 39 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>() = (1i32) as u8;
                                                         let vec251 = (e.into_bytes()).into_boxed_slice();
                                                         let ptr251 = vec251.as_ptr().cast::<u8>();
                                                         let len251 = vec251.len();
                                                         ::core::mem::forget(vec251);
-                                                        *ptr204
-                                                            .add(112 + 41 * ::core::mem::size_of::<*const u8>())
+                                                        *ptr205
+                                                            .add(112 + 38 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<usize>() = len251;
-                                                        *ptr204
-                                                            .add(112 + 40 * ::core::mem::size_of::<*const u8>())
+                                                        *ptr205
+                                                            .add(112 + 37 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<*mut u8>() = ptr251.cast_mut();
                                                     }
                                                     None => {
-                                                        *ptr204
+                                                        *ptr205
+                                                            .add(112 + 36 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<u8>() = (0i32) as u8;
+                                                    }
+                                                };
+                                                match extra249 {
+                                                    Some(e) => {
+                                                        *ptr205
+                                                            .add(112 + 39 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<u8>() = (1i32) as u8;
+                                                        let vec252 = (e.into_bytes()).into_boxed_slice();
+                                                        let ptr252 = vec252.as_ptr().cast::<u8>();
+                                                        let len252 = vec252.len();
+                                                        ::core::mem::forget(vec252);
+                                                        *ptr205
+                                                            .add(112 + 41 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>() = len252;
+                                                        *ptr205
+                                                            .add(112 + 40 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>() = ptr252.cast_mut();
+                                                    }
+                                                    None => {
+                                                        *ptr205
                                                             .add(112 + 39 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>() = (0i32) as u8;
                                                     }
                                                 };
                                             }
                                             None => {
-                                                *ptr204
+                                                *ptr205
                                                     .add(56 + 36 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (0i32) as u8;
                                             }
                                         };
                                     }
                                     Decision::Await(e) => {
-                                        *ptr204.add(8).cast::<u8>() = (3i32) as u8;
-                                        let AwaitRequest { items: items252 } = e;
-                                        let vec282 = items252;
-                                        let len282 = vec282.len();
-                                        let layout282 = _rt::alloc::Layout::from_size_align(
-                                                vec282.len() * (16 * ::core::mem::size_of::<*const u8>()),
+                                        *ptr205.add(8).cast::<u8>() = (3i32) as u8;
+                                        let AwaitRequest { items: items253 } = e;
+                                        let vec283 = items253;
+                                        let len283 = vec283.len();
+                                        let layout283 = _rt::alloc::Layout::from_size_align(
+                                                vec283.len() * (16 * ::core::mem::size_of::<*const u8>()),
                                                 ::core::mem::size_of::<*const u8>(),
                                             )
                                             .unwrap();
-                                        let (result282, _cleanup282) = ::wit_bindgen::rt::Cleanup::new(
-                                            layout282,
+                                        let (result283, _cleanup283) = ::wit_bindgen::rt::Cleanup::new(
+                                            layout283,
                                         );
-                                        if let Some(cleanup) = _cleanup282 {
+                                        if let Some(cleanup) = _cleanup283 {
                                             cleanup.forget();
                                         }
-                                        for (i, e) in vec282.into_iter().enumerate() {
-                                            let base = result282
+                                        for (i, e) in vec283.into_iter().enumerate() {
+                                            let base = result283
                                                 .add(i * (16 * ::core::mem::size_of::<*const u8>()));
                                             {
                                                 match e {
                                                     AwaitItem::Clarification(e) => {
                                                         *base.add(0).cast::<u8>() = (0i32) as u8;
                                                         let AwaitClarification {
-                                                            id: id253,
-                                                            question: question253,
-                                                            missing_fields: missing_fields253,
-                                                            restrict_to_tool: restrict_to_tool253,
-                                                            example_input: example_input253,
-                                                            clarifying_prompt: clarifying_prompt253,
+                                                            id: id254,
+                                                            question: question254,
+                                                            missing_fields: missing_fields254,
+                                                            restrict_to_tool: restrict_to_tool254,
+                                                            example_input: example_input254,
+                                                            clarifying_prompt: clarifying_prompt254,
                                                         } = e;
-                                                        let vec254 = (id253.into_bytes()).into_boxed_slice();
-                                                        let ptr254 = vec254.as_ptr().cast::<u8>();
-                                                        let len254 = vec254.len();
-                                                        ::core::mem::forget(vec254);
-                                                        *base
-                                                            .add(2 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len254;
-                                                        *base
-                                                            .add(::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr254.cast_mut();
-                                                        let vec255 = (question253.into_bytes()).into_boxed_slice();
+                                                        let vec255 = (id254.into_bytes()).into_boxed_slice();
                                                         let ptr255 = vec255.as_ptr().cast::<u8>();
                                                         let len255 = vec255.len();
                                                         ::core::mem::forget(vec255);
                                                         *base
-                                                            .add(4 * ::core::mem::size_of::<*const u8>())
+                                                            .add(2 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<usize>() = len255;
                                                         *base
-                                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                                            .add(::core::mem::size_of::<*const u8>())
                                                             .cast::<*mut u8>() = ptr255.cast_mut();
-                                                        let vec257 = missing_fields253;
-                                                        let len257 = vec257.len();
-                                                        let layout257 = _rt::alloc::Layout::from_size_align(
-                                                                vec257.len() * (2 * ::core::mem::size_of::<*const u8>()),
+                                                        let vec256 = (question254.into_bytes()).into_boxed_slice();
+                                                        let ptr256 = vec256.as_ptr().cast::<u8>();
+                                                        let len256 = vec256.len();
+                                                        ::core::mem::forget(vec256);
+                                                        *base
+                                                            .add(4 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>() = len256;
+                                                        *base
+                                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>() = ptr256.cast_mut();
+                                                        let vec258 = missing_fields254;
+                                                        let len258 = vec258.len();
+                                                        let layout258 = _rt::alloc::Layout::from_size_align(
+                                                                vec258.len() * (2 * ::core::mem::size_of::<*const u8>()),
                                                                 ::core::mem::size_of::<*const u8>(),
                                                             )
                                                             .unwrap();
-                                                        let (result257, _cleanup257) = ::wit_bindgen::rt::Cleanup::new(
-                                                            layout257,
+                                                        let (result258, _cleanup258) = ::wit_bindgen::rt::Cleanup::new(
+                                                            layout258,
                                                         );
-                                                        if let Some(cleanup) = _cleanup257 {
+                                                        if let Some(cleanup) = _cleanup258 {
                                                             cleanup.forget();
                                                         }
-                                                        for (i, e) in vec257.into_iter().enumerate() {
-                                                            let base = result257
+                                                        for (i, e) in vec258.into_iter().enumerate() {
+                                                            let base = result258
                                                                 .add(i * (2 * ::core::mem::size_of::<*const u8>()));
                                                             {
-                                                                let vec256 = (e.into_bytes()).into_boxed_slice();
-                                                                let ptr256 = vec256.as_ptr().cast::<u8>();
-                                                                let len256 = vec256.len();
-                                                                ::core::mem::forget(vec256);
+                                                                let vec257 = (e.into_bytes()).into_boxed_slice();
+                                                                let ptr257 = vec257.as_ptr().cast::<u8>();
+                                                                let len257 = vec257.len();
+                                                                ::core::mem::forget(vec257);
                                                                 *base
                                                                     .add(::core::mem::size_of::<*const u8>())
-                                                                    .cast::<usize>() = len256;
-                                                                *base.add(0).cast::<*mut u8>() = ptr256.cast_mut();
+                                                                    .cast::<usize>() = len257;
+                                                                *base.add(0).cast::<*mut u8>() = ptr257.cast_mut();
                                                             }
                                                         }
                                                         *base
                                                             .add(6 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len257;
+                                                            .cast::<usize>() = len258;
                                                         *base
                                                             .add(5 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = result257;
-                                                        match restrict_to_tool253 {
+                                                            .cast::<*mut u8>() = result258;
+                                                        match restrict_to_tool254 {
                                                             Some(e) => {
                                                                 *base
                                                                     .add(7 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<u8>() = (1i32) as u8;
-                                                                let vec258 = (e.into_bytes()).into_boxed_slice();
-                                                                let ptr258 = vec258.as_ptr().cast::<u8>();
-                                                                let len258 = vec258.len();
-                                                                ::core::mem::forget(vec258);
-                                                                *base
-                                                                    .add(9 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<usize>() = len258;
-                                                                *base
-                                                                    .add(8 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<*mut u8>() = ptr258.cast_mut();
-                                                            }
-                                                            None => {
-                                                                *base
-                                                                    .add(7 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<u8>() = (0i32) as u8;
-                                                            }
-                                                        };
-                                                        match example_input253 {
-                                                            Some(e) => {
-                                                                *base
-                                                                    .add(10 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<u8>() = (1i32) as u8;
                                                                 let vec259 = (e.into_bytes()).into_boxed_slice();
                                                                 let ptr259 = vec259.as_ptr().cast::<u8>();
                                                                 let len259 = vec259.len();
                                                                 ::core::mem::forget(vec259);
                                                                 *base
-                                                                    .add(12 * ::core::mem::size_of::<*const u8>())
+                                                                    .add(9 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<usize>() = len259;
                                                                 *base
-                                                                    .add(11 * ::core::mem::size_of::<*const u8>())
+                                                                    .add(8 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<*mut u8>() = ptr259.cast_mut();
+                                                            }
+                                                            None => {
+                                                                *base
+                                                                    .add(7 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<u8>() = (0i32) as u8;
+                                                            }
+                                                        };
+                                                        match example_input254 {
+                                                            Some(e) => {
+                                                                *base
+                                                                    .add(10 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<u8>() = (1i32) as u8;
+                                                                let vec260 = (e.into_bytes()).into_boxed_slice();
+                                                                let ptr260 = vec260.as_ptr().cast::<u8>();
+                                                                let len260 = vec260.len();
+                                                                ::core::mem::forget(vec260);
+                                                                *base
+                                                                    .add(12 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<usize>() = len260;
+                                                                *base
+                                                                    .add(11 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<*mut u8>() = ptr260.cast_mut();
                                                             }
                                                             None => {
                                                                 *base
@@ -12050,21 +12078,21 @@ pub mod exports {
                                                                     .cast::<u8>() = (0i32) as u8;
                                                             }
                                                         };
-                                                        match clarifying_prompt253 {
+                                                        match clarifying_prompt254 {
                                                             Some(e) => {
                                                                 *base
                                                                     .add(13 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<u8>() = (1i32) as u8;
-                                                                let vec260 = (e.into_bytes()).into_boxed_slice();
-                                                                let ptr260 = vec260.as_ptr().cast::<u8>();
-                                                                let len260 = vec260.len();
-                                                                ::core::mem::forget(vec260);
+                                                                let vec261 = (e.into_bytes()).into_boxed_slice();
+                                                                let ptr261 = vec261.as_ptr().cast::<u8>();
+                                                                let len261 = vec261.len();
+                                                                ::core::mem::forget(vec261);
                                                                 *base
                                                                     .add(15 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<usize>() = len260;
+                                                                    .cast::<usize>() = len261;
                                                                 *base
                                                                     .add(14 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<*mut u8>() = ptr260.cast_mut();
+                                                                    .cast::<*mut u8>() = ptr261.cast_mut();
                                                             }
                                                             None => {
                                                                 *base
@@ -12076,69 +12104,69 @@ pub mod exports {
                                                     AwaitItem::Questions(e) => {
                                                         *base.add(0).cast::<u8>() = (1i32) as u8;
                                                         let AwaitQuestions {
-                                                            id: id261,
-                                                            tool_name: tool_name261,
-                                                            tool_call_id: tool_call_id261,
-                                                            payload: payload261,
-                                                            title: title261,
-                                                            questions: questions261,
+                                                            id: id262,
+                                                            tool_name: tool_name262,
+                                                            tool_call_id: tool_call_id262,
+                                                            payload: payload262,
+                                                            title: title262,
+                                                            questions: questions262,
                                                         } = e;
-                                                        let vec262 = (id261.into_bytes()).into_boxed_slice();
-                                                        let ptr262 = vec262.as_ptr().cast::<u8>();
-                                                        let len262 = vec262.len();
-                                                        ::core::mem::forget(vec262);
-                                                        *base
-                                                            .add(2 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len262;
-                                                        *base
-                                                            .add(::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr262.cast_mut();
-                                                        let vec263 = (tool_name261.into_bytes()).into_boxed_slice();
+                                                        let vec263 = (id262.into_bytes()).into_boxed_slice();
                                                         let ptr263 = vec263.as_ptr().cast::<u8>();
                                                         let len263 = vec263.len();
                                                         ::core::mem::forget(vec263);
                                                         *base
-                                                            .add(4 * ::core::mem::size_of::<*const u8>())
+                                                            .add(2 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<usize>() = len263;
                                                         *base
-                                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                                            .add(::core::mem::size_of::<*const u8>())
                                                             .cast::<*mut u8>() = ptr263.cast_mut();
-                                                        let vec264 = (tool_call_id261.into_bytes())
-                                                            .into_boxed_slice();
+                                                        let vec264 = (tool_name262.into_bytes()).into_boxed_slice();
                                                         let ptr264 = vec264.as_ptr().cast::<u8>();
                                                         let len264 = vec264.len();
                                                         ::core::mem::forget(vec264);
                                                         *base
-                                                            .add(6 * ::core::mem::size_of::<*const u8>())
+                                                            .add(4 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<usize>() = len264;
                                                         *base
-                                                            .add(5 * ::core::mem::size_of::<*const u8>())
+                                                            .add(3 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<*mut u8>() = ptr264.cast_mut();
-                                                        let vec265 = (payload261.into_bytes()).into_boxed_slice();
+                                                        let vec265 = (tool_call_id262.into_bytes())
+                                                            .into_boxed_slice();
                                                         let ptr265 = vec265.as_ptr().cast::<u8>();
                                                         let len265 = vec265.len();
                                                         ::core::mem::forget(vec265);
                                                         *base
-                                                            .add(8 * ::core::mem::size_of::<*const u8>())
+                                                            .add(6 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<usize>() = len265;
                                                         *base
-                                                            .add(7 * ::core::mem::size_of::<*const u8>())
+                                                            .add(5 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<*mut u8>() = ptr265.cast_mut();
-                                                        match title261 {
+                                                        let vec266 = (payload262.into_bytes()).into_boxed_slice();
+                                                        let ptr266 = vec266.as_ptr().cast::<u8>();
+                                                        let len266 = vec266.len();
+                                                        ::core::mem::forget(vec266);
+                                                        *base
+                                                            .add(8 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>() = len266;
+                                                        *base
+                                                            .add(7 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>() = ptr266.cast_mut();
+                                                        match title262 {
                                                             Some(e) => {
                                                                 *base
                                                                     .add(9 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<u8>() = (1i32) as u8;
-                                                                let vec266 = (e.into_bytes()).into_boxed_slice();
-                                                                let ptr266 = vec266.as_ptr().cast::<u8>();
-                                                                let len266 = vec266.len();
-                                                                ::core::mem::forget(vec266);
+                                                                let vec267 = (e.into_bytes()).into_boxed_slice();
+                                                                let ptr267 = vec267.as_ptr().cast::<u8>();
+                                                                let len267 = vec267.len();
+                                                                ::core::mem::forget(vec267);
                                                                 *base
                                                                     .add(11 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<usize>() = len266;
+                                                                    .cast::<usize>() = len267;
                                                                 *base
                                                                     .add(10 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<*mut u8>() = ptr266.cast_mut();
+                                                                    .cast::<*mut u8>() = ptr267.cast_mut();
                                                             }
                                                             None => {
                                                                 *base
@@ -12146,94 +12174,94 @@ pub mod exports {
                                                                     .cast::<u8>() = (0i32) as u8;
                                                             }
                                                         };
-                                                        let vec274 = questions261;
-                                                        let len274 = vec274.len();
-                                                        let layout274 = _rt::alloc::Layout::from_size_align(
-                                                                vec274.len() * (7 * ::core::mem::size_of::<*const u8>()),
+                                                        let vec275 = questions262;
+                                                        let len275 = vec275.len();
+                                                        let layout275 = _rt::alloc::Layout::from_size_align(
+                                                                vec275.len() * (7 * ::core::mem::size_of::<*const u8>()),
                                                                 ::core::mem::size_of::<*const u8>(),
                                                             )
                                                             .unwrap();
-                                                        let (result274, _cleanup274) = ::wit_bindgen::rt::Cleanup::new(
-                                                            layout274,
+                                                        let (result275, _cleanup275) = ::wit_bindgen::rt::Cleanup::new(
+                                                            layout275,
                                                         );
-                                                        if let Some(cleanup) = _cleanup274 {
+                                                        if let Some(cleanup) = _cleanup275 {
                                                             cleanup.forget();
                                                         }
-                                                        for (i, e) in vec274.into_iter().enumerate() {
-                                                            let base = result274
+                                                        for (i, e) in vec275.into_iter().enumerate() {
+                                                            let base = result275
                                                                 .add(i * (7 * ::core::mem::size_of::<*const u8>()));
                                                             {
                                                                 let Question {
-                                                                    id: id267,
-                                                                    prompt: prompt267,
-                                                                    options: options267,
-                                                                    allow_multiple: allow_multiple267,
+                                                                    id: id268,
+                                                                    prompt: prompt268,
+                                                                    options: options268,
+                                                                    allow_multiple: allow_multiple268,
                                                                 } = e;
-                                                                let vec268 = (id267.into_bytes()).into_boxed_slice();
-                                                                let ptr268 = vec268.as_ptr().cast::<u8>();
-                                                                let len268 = vec268.len();
-                                                                ::core::mem::forget(vec268);
-                                                                *base
-                                                                    .add(::core::mem::size_of::<*const u8>())
-                                                                    .cast::<usize>() = len268;
-                                                                *base.add(0).cast::<*mut u8>() = ptr268.cast_mut();
-                                                                let vec269 = (prompt267.into_bytes()).into_boxed_slice();
+                                                                let vec269 = (id268.into_bytes()).into_boxed_slice();
                                                                 let ptr269 = vec269.as_ptr().cast::<u8>();
                                                                 let len269 = vec269.len();
                                                                 ::core::mem::forget(vec269);
                                                                 *base
-                                                                    .add(3 * ::core::mem::size_of::<*const u8>())
+                                                                    .add(::core::mem::size_of::<*const u8>())
                                                                     .cast::<usize>() = len269;
+                                                                *base.add(0).cast::<*mut u8>() = ptr269.cast_mut();
+                                                                let vec270 = (prompt268.into_bytes()).into_boxed_slice();
+                                                                let ptr270 = vec270.as_ptr().cast::<u8>();
+                                                                let len270 = vec270.len();
+                                                                ::core::mem::forget(vec270);
+                                                                *base
+                                                                    .add(3 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<usize>() = len270;
                                                                 *base
                                                                     .add(2 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<*mut u8>() = ptr269.cast_mut();
-                                                                let vec273 = options267;
-                                                                let len273 = vec273.len();
-                                                                let layout273 = _rt::alloc::Layout::from_size_align(
-                                                                        vec273.len() * (4 * ::core::mem::size_of::<*const u8>()),
+                                                                    .cast::<*mut u8>() = ptr270.cast_mut();
+                                                                let vec274 = options268;
+                                                                let len274 = vec274.len();
+                                                                let layout274 = _rt::alloc::Layout::from_size_align(
+                                                                        vec274.len() * (4 * ::core::mem::size_of::<*const u8>()),
                                                                         ::core::mem::size_of::<*const u8>(),
                                                                     )
                                                                     .unwrap();
-                                                                let (result273, _cleanup273) = ::wit_bindgen::rt::Cleanup::new(
-                                                                    layout273,
+                                                                let (result274, _cleanup274) = ::wit_bindgen::rt::Cleanup::new(
+                                                                    layout274,
                                                                 );
-                                                                if let Some(cleanup) = _cleanup273 {
+                                                                if let Some(cleanup) = _cleanup274 {
                                                                     cleanup.forget();
                                                                 }
-                                                                for (i, e) in vec273.into_iter().enumerate() {
-                                                                    let base = result273
+                                                                for (i, e) in vec274.into_iter().enumerate() {
+                                                                    let base = result274
                                                                         .add(i * (4 * ::core::mem::size_of::<*const u8>()));
                                                                     {
-                                                                        let QuestionOption { id: id270, label: label270 } = e;
-                                                                        let vec271 = (id270.into_bytes()).into_boxed_slice();
-                                                                        let ptr271 = vec271.as_ptr().cast::<u8>();
-                                                                        let len271 = vec271.len();
-                                                                        ::core::mem::forget(vec271);
-                                                                        *base
-                                                                            .add(::core::mem::size_of::<*const u8>())
-                                                                            .cast::<usize>() = len271;
-                                                                        *base.add(0).cast::<*mut u8>() = ptr271.cast_mut();
-                                                                        let vec272 = (label270.into_bytes()).into_boxed_slice();
+                                                                        let QuestionOption { id: id271, label: label271 } = e;
+                                                                        let vec272 = (id271.into_bytes()).into_boxed_slice();
                                                                         let ptr272 = vec272.as_ptr().cast::<u8>();
                                                                         let len272 = vec272.len();
                                                                         ::core::mem::forget(vec272);
                                                                         *base
-                                                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                                                            .add(::core::mem::size_of::<*const u8>())
                                                                             .cast::<usize>() = len272;
+                                                                        *base.add(0).cast::<*mut u8>() = ptr272.cast_mut();
+                                                                        let vec273 = (label271.into_bytes()).into_boxed_slice();
+                                                                        let ptr273 = vec273.as_ptr().cast::<u8>();
+                                                                        let len273 = vec273.len();
+                                                                        ::core::mem::forget(vec273);
+                                                                        *base
+                                                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                                                            .cast::<usize>() = len273;
                                                                         *base
                                                                             .add(2 * ::core::mem::size_of::<*const u8>())
-                                                                            .cast::<*mut u8>() = ptr272.cast_mut();
+                                                                            .cast::<*mut u8>() = ptr273.cast_mut();
                                                                     }
                                                                 }
                                                                 *base
                                                                     .add(5 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<usize>() = len273;
+                                                                    .cast::<usize>() = len274;
                                                                 *base
                                                                     .add(4 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<*mut u8>() = result273;
+                                                                    .cast::<*mut u8>() = result274;
                                                                 *base
                                                                     .add(6 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<u8>() = (match allow_multiple267 {
+                                                                    .cast::<u8>() = (match allow_multiple268 {
                                                                     true => 1,
                                                                     false => 0,
                                                                 }) as u8;
@@ -12241,264 +12269,264 @@ pub mod exports {
                                                         }
                                                         *base
                                                             .add(13 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len274;
+                                                            .cast::<usize>() = len275;
                                                         *base
                                                             .add(12 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = result274;
+                                                            .cast::<*mut u8>() = result275;
                                                     }
                                                     AwaitItem::ExternalTools(e) => {
                                                         *base.add(0).cast::<u8>() = (2i32) as u8;
-                                                        let AwaitExternalTools { id: id275, items: items275 } = e;
-                                                        let vec276 = (id275.into_bytes()).into_boxed_slice();
-                                                        let ptr276 = vec276.as_ptr().cast::<u8>();
-                                                        let len276 = vec276.len();
-                                                        ::core::mem::forget(vec276);
+                                                        let AwaitExternalTools { id: id276, items: items276 } = e;
+                                                        let vec277 = (id276.into_bytes()).into_boxed_slice();
+                                                        let ptr277 = vec277.as_ptr().cast::<u8>();
+                                                        let len277 = vec277.len();
+                                                        ::core::mem::forget(vec277);
                                                         *base
                                                             .add(2 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len276;
+                                                            .cast::<usize>() = len277;
                                                         *base
                                                             .add(::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr276.cast_mut();
-                                                        let vec281 = items275;
-                                                        let len281 = vec281.len();
-                                                        let layout281 = _rt::alloc::Layout::from_size_align(
-                                                                vec281.len() * (6 * ::core::mem::size_of::<*const u8>()),
+                                                            .cast::<*mut u8>() = ptr277.cast_mut();
+                                                        let vec282 = items276;
+                                                        let len282 = vec282.len();
+                                                        let layout282 = _rt::alloc::Layout::from_size_align(
+                                                                vec282.len() * (6 * ::core::mem::size_of::<*const u8>()),
                                                                 ::core::mem::size_of::<*const u8>(),
                                                             )
                                                             .unwrap();
-                                                        let (result281, _cleanup281) = ::wit_bindgen::rt::Cleanup::new(
-                                                            layout281,
+                                                        let (result282, _cleanup282) = ::wit_bindgen::rt::Cleanup::new(
+                                                            layout282,
                                                         );
-                                                        if let Some(cleanup) = _cleanup281 {
+                                                        if let Some(cleanup) = _cleanup282 {
                                                             cleanup.forget();
                                                         }
-                                                        for (i, e) in vec281.into_iter().enumerate() {
-                                                            let base = result281
+                                                        for (i, e) in vec282.into_iter().enumerate() {
+                                                            let base = result282
                                                                 .add(i * (6 * ::core::mem::size_of::<*const u8>()));
                                                             {
                                                                 let ExternalTool {
-                                                                    name: name277,
-                                                                    tool_call_id: tool_call_id277,
-                                                                    payload: payload277,
+                                                                    name: name278,
+                                                                    tool_call_id: tool_call_id278,
+                                                                    payload: payload278,
                                                                 } = e;
-                                                                let vec278 = (name277.into_bytes()).into_boxed_slice();
-                                                                let ptr278 = vec278.as_ptr().cast::<u8>();
-                                                                let len278 = vec278.len();
-                                                                ::core::mem::forget(vec278);
-                                                                *base
-                                                                    .add(::core::mem::size_of::<*const u8>())
-                                                                    .cast::<usize>() = len278;
-                                                                *base.add(0).cast::<*mut u8>() = ptr278.cast_mut();
-                                                                let vec279 = (tool_call_id277.into_bytes())
-                                                                    .into_boxed_slice();
+                                                                let vec279 = (name278.into_bytes()).into_boxed_slice();
                                                                 let ptr279 = vec279.as_ptr().cast::<u8>();
                                                                 let len279 = vec279.len();
                                                                 ::core::mem::forget(vec279);
                                                                 *base
-                                                                    .add(3 * ::core::mem::size_of::<*const u8>())
+                                                                    .add(::core::mem::size_of::<*const u8>())
                                                                     .cast::<usize>() = len279;
-                                                                *base
-                                                                    .add(2 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<*mut u8>() = ptr279.cast_mut();
-                                                                let vec280 = (payload277.into_bytes()).into_boxed_slice();
+                                                                *base.add(0).cast::<*mut u8>() = ptr279.cast_mut();
+                                                                let vec280 = (tool_call_id278.into_bytes())
+                                                                    .into_boxed_slice();
                                                                 let ptr280 = vec280.as_ptr().cast::<u8>();
                                                                 let len280 = vec280.len();
                                                                 ::core::mem::forget(vec280);
                                                                 *base
-                                                                    .add(5 * ::core::mem::size_of::<*const u8>())
+                                                                    .add(3 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<usize>() = len280;
                                                                 *base
-                                                                    .add(4 * ::core::mem::size_of::<*const u8>())
+                                                                    .add(2 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<*mut u8>() = ptr280.cast_mut();
+                                                                let vec281 = (payload278.into_bytes()).into_boxed_slice();
+                                                                let ptr281 = vec281.as_ptr().cast::<u8>();
+                                                                let len281 = vec281.len();
+                                                                ::core::mem::forget(vec281);
+                                                                *base
+                                                                    .add(5 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<usize>() = len281;
+                                                                *base
+                                                                    .add(4 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<*mut u8>() = ptr281.cast_mut();
                                                             }
                                                         }
                                                         *base
                                                             .add(4 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len281;
+                                                            .cast::<usize>() = len282;
                                                         *base
                                                             .add(3 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = result281;
+                                                            .cast::<*mut u8>() = result282;
                                                     }
                                                 }
                                             }
                                         }
-                                        *ptr204
+                                        *ptr205
                                             .add(16 + 1 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len282;
-                                        *ptr204.add(16).cast::<*mut u8>() = result282;
+                                            .cast::<usize>() = len283;
+                                        *ptr205.add(16).cast::<*mut u8>() = result283;
                                     }
                                 }
-                                *ptr204
+                                *ptr205
                                     .add(112 + 42 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<u8>() = (match streamed205 {
+                                    .cast::<u8>() = (match streamed206 {
                                     true => 1,
                                     false => 0,
                                 }) as u8;
-                                match expected_children205 {
+                                match expected_children206 {
                                     Some(e) => {
-                                        *ptr204
+                                        *ptr205
                                             .add(116 + 42 * ::core::mem::size_of::<*const u8>())
                                             .cast::<u8>() = (1i32) as u8;
-                                        *ptr204
+                                        *ptr205
                                             .add(120 + 42 * ::core::mem::size_of::<*const u8>())
                                             .cast::<i32>() = _rt::as_i32(e);
                                     }
                                     None => {
-                                        *ptr204
+                                        *ptr205
                                             .add(116 + 42 * ::core::mem::size_of::<*const u8>())
                                             .cast::<u8>() = (0i32) as u8;
                                     }
                                 };
-                                let vec289 = notes205;
-                                let len289 = vec289.len();
-                                let layout289 = _rt::alloc::Layout::from_size_align(
-                                        vec289.len() * (4 * ::core::mem::size_of::<*const u8>()),
+                                let vec290 = notes206;
+                                let len290 = vec290.len();
+                                let layout290 = _rt::alloc::Layout::from_size_align(
+                                        vec290.len() * (4 * ::core::mem::size_of::<*const u8>()),
                                         ::core::mem::size_of::<*const u8>(),
                                     )
                                     .unwrap();
-                                let (result289, _cleanup289) = ::wit_bindgen::rt::Cleanup::new(
-                                    layout289,
+                                let (result290, _cleanup290) = ::wit_bindgen::rt::Cleanup::new(
+                                    layout290,
                                 );
-                                if let Some(cleanup) = _cleanup289 {
+                                if let Some(cleanup) = _cleanup290 {
                                     cleanup.forget();
                                 }
-                                for (i, e) in vec289.into_iter().enumerate() {
-                                    let base = result289
+                                for (i, e) in vec290.into_iter().enumerate() {
+                                    let base = result290
                                         .add(i * (4 * ::core::mem::size_of::<*const u8>()));
                                     {
-                                        let Annotation { text: text283, labels: labels283 } = e;
-                                        let vec284 = (text283.into_bytes()).into_boxed_slice();
-                                        let ptr284 = vec284.as_ptr().cast::<u8>();
-                                        let len284 = vec284.len();
-                                        ::core::mem::forget(vec284);
+                                        let Annotation { text: text284, labels: labels284 } = e;
+                                        let vec285 = (text284.into_bytes()).into_boxed_slice();
+                                        let ptr285 = vec285.as_ptr().cast::<u8>();
+                                        let len285 = vec285.len();
+                                        ::core::mem::forget(vec285);
                                         *base
                                             .add(::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len284;
-                                        *base.add(0).cast::<*mut u8>() = ptr284.cast_mut();
-                                        let vec288 = labels283;
-                                        let len288 = vec288.len();
-                                        let layout288 = _rt::alloc::Layout::from_size_align(
-                                                vec288.len() * (4 * ::core::mem::size_of::<*const u8>()),
+                                            .cast::<usize>() = len285;
+                                        *base.add(0).cast::<*mut u8>() = ptr285.cast_mut();
+                                        let vec289 = labels284;
+                                        let len289 = vec289.len();
+                                        let layout289 = _rt::alloc::Layout::from_size_align(
+                                                vec289.len() * (4 * ::core::mem::size_of::<*const u8>()),
                                                 ::core::mem::size_of::<*const u8>(),
                                             )
                                             .unwrap();
-                                        let (result288, _cleanup288) = ::wit_bindgen::rt::Cleanup::new(
-                                            layout288,
+                                        let (result289, _cleanup289) = ::wit_bindgen::rt::Cleanup::new(
+                                            layout289,
                                         );
-                                        if let Some(cleanup) = _cleanup288 {
+                                        if let Some(cleanup) = _cleanup289 {
                                             cleanup.forget();
                                         }
-                                        for (i, e) in vec288.into_iter().enumerate() {
-                                            let base = result288
+                                        for (i, e) in vec289.into_iter().enumerate() {
+                                            let base = result289
                                                 .add(i * (4 * ::core::mem::size_of::<*const u8>()));
                                             {
-                                                let (t285_0, t285_1) = e;
-                                                let vec286 = (t285_0.into_bytes()).into_boxed_slice();
-                                                let ptr286 = vec286.as_ptr().cast::<u8>();
-                                                let len286 = vec286.len();
-                                                ::core::mem::forget(vec286);
-                                                *base
-                                                    .add(::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len286;
-                                                *base.add(0).cast::<*mut u8>() = ptr286.cast_mut();
-                                                let vec287 = (t285_1.into_bytes()).into_boxed_slice();
+                                                let (t286_0, t286_1) = e;
+                                                let vec287 = (t286_0.into_bytes()).into_boxed_slice();
                                                 let ptr287 = vec287.as_ptr().cast::<u8>();
                                                 let len287 = vec287.len();
                                                 ::core::mem::forget(vec287);
                                                 *base
-                                                    .add(3 * ::core::mem::size_of::<*const u8>())
+                                                    .add(::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>() = len287;
+                                                *base.add(0).cast::<*mut u8>() = ptr287.cast_mut();
+                                                let vec288 = (t286_1.into_bytes()).into_boxed_slice();
+                                                let ptr288 = vec288.as_ptr().cast::<u8>();
+                                                let len288 = vec288.len();
+                                                ::core::mem::forget(vec288);
+                                                *base
+                                                    .add(3 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>() = len288;
                                                 *base
                                                     .add(2 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>() = ptr287.cast_mut();
+                                                    .cast::<*mut u8>() = ptr288.cast_mut();
                                             }
                                         }
                                         *base
                                             .add(3 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len288;
+                                            .cast::<usize>() = len289;
                                         *base
                                             .add(2 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>() = result288;
+                                            .cast::<*mut u8>() = result289;
                                     }
                                 }
-                                *ptr204
+                                *ptr205
                                     .add(120 + 44 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<usize>() = len289;
-                                *ptr204
+                                    .cast::<usize>() = len290;
+                                *ptr205
                                     .add(120 + 43 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<*mut u8>() = result289;
+                                    .cast::<*mut u8>() = result290;
                             }
                             Err(e) => {
-                                *ptr204.add(0).cast::<u8>() = (1i32) as u8;
+                                *ptr205.add(0).cast::<u8>() = (1i32) as u8;
                                 let PlannerError {
-                                    code: code290,
-                                    message: message290,
-                                    causes: causes290,
+                                    code: code291,
+                                    message: message291,
+                                    causes: causes291,
                                 } = e;
-                                match code290 {
+                                match code291 {
                                     Some(e) => {
-                                        *ptr204.add(8).cast::<u8>() = (1i32) as u8;
-                                        let vec291 = (e.into_bytes()).into_boxed_slice();
-                                        let ptr291 = vec291.as_ptr().cast::<u8>();
-                                        let len291 = vec291.len();
-                                        ::core::mem::forget(vec291);
-                                        *ptr204
+                                        *ptr205.add(8).cast::<u8>() = (1i32) as u8;
+                                        let vec292 = (e.into_bytes()).into_boxed_slice();
+                                        let ptr292 = vec292.as_ptr().cast::<u8>();
+                                        let len292 = vec292.len();
+                                        ::core::mem::forget(vec292);
+                                        *ptr205
                                             .add(8 + 2 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len291;
-                                        *ptr204
+                                            .cast::<usize>() = len292;
+                                        *ptr205
                                             .add(8 + 1 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>() = ptr291.cast_mut();
+                                            .cast::<*mut u8>() = ptr292.cast_mut();
                                     }
                                     None => {
-                                        *ptr204.add(8).cast::<u8>() = (0i32) as u8;
+                                        *ptr205.add(8).cast::<u8>() = (0i32) as u8;
                                     }
                                 };
-                                let vec292 = (message290.into_bytes()).into_boxed_slice();
-                                let ptr292 = vec292.as_ptr().cast::<u8>();
-                                let len292 = vec292.len();
-                                ::core::mem::forget(vec292);
-                                *ptr204
+                                let vec293 = (message291.into_bytes()).into_boxed_slice();
+                                let ptr293 = vec293.as_ptr().cast::<u8>();
+                                let len293 = vec293.len();
+                                ::core::mem::forget(vec293);
+                                *ptr205
                                     .add(8 + 4 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<usize>() = len292;
-                                *ptr204
+                                    .cast::<usize>() = len293;
+                                *ptr205
                                     .add(8 + 3 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<*mut u8>() = ptr292.cast_mut();
-                                let vec294 = causes290;
-                                let len294 = vec294.len();
-                                let layout294 = _rt::alloc::Layout::from_size_align(
-                                        vec294.len() * (2 * ::core::mem::size_of::<*const u8>()),
+                                    .cast::<*mut u8>() = ptr293.cast_mut();
+                                let vec295 = causes291;
+                                let len295 = vec295.len();
+                                let layout295 = _rt::alloc::Layout::from_size_align(
+                                        vec295.len() * (2 * ::core::mem::size_of::<*const u8>()),
                                         ::core::mem::size_of::<*const u8>(),
                                     )
                                     .unwrap();
-                                let (result294, _cleanup294) = ::wit_bindgen::rt::Cleanup::new(
-                                    layout294,
+                                let (result295, _cleanup295) = ::wit_bindgen::rt::Cleanup::new(
+                                    layout295,
                                 );
-                                if let Some(cleanup) = _cleanup294 {
+                                if let Some(cleanup) = _cleanup295 {
                                     cleanup.forget();
                                 }
-                                for (i, e) in vec294.into_iter().enumerate() {
-                                    let base = result294
+                                for (i, e) in vec295.into_iter().enumerate() {
+                                    let base = result295
                                         .add(i * (2 * ::core::mem::size_of::<*const u8>()));
                                     {
-                                        let vec293 = (e.into_bytes()).into_boxed_slice();
-                                        let ptr293 = vec293.as_ptr().cast::<u8>();
-                                        let len293 = vec293.len();
-                                        ::core::mem::forget(vec293);
+                                        let vec294 = (e.into_bytes()).into_boxed_slice();
+                                        let ptr294 = vec294.as_ptr().cast::<u8>();
+                                        let len294 = vec294.len();
+                                        ::core::mem::forget(vec294);
                                         *base
                                             .add(::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len293;
-                                        *base.add(0).cast::<*mut u8>() = ptr293.cast_mut();
+                                            .cast::<usize>() = len294;
+                                        *base.add(0).cast::<*mut u8>() = ptr294.cast_mut();
                                     }
                                 }
-                                *ptr204
+                                *ptr205
                                     .add(8 + 6 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<usize>() = len294;
-                                *ptr204
+                                    .cast::<usize>() = len295;
+                                *ptr205
                                     .add(8 + 5 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<*mut u8>() = result294;
+                                    .cast::<*mut u8>() = result295;
                             }
                         };
-                        ptr204
+                        ptr205
                     }
                 }
                 #[doc(hidden)]
@@ -13653,162 +13681,164 @@ macro_rules! __export_agent_impl {
         =
         "component-type:wit-bindgen:0.60.0:taskrun:plugin@0.1.0:agent:imports and exports-agent")]
         #[doc(hidden)] #[allow(clippy::octal_escapes)] pub static
-        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 6972] = *
+        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 7043] = *
         b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xc05\x01A\x02\x01A3\x01\
-B+\x01w\x04\0\x0bduration-ms\x03\0\0\x01w\x04\0\x0ctimestamp-ms\x03\0\x02\x01o\x02\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\x876\x01A\x02\x01A4\x01\
+B-\x01w\x04\0\x0bduration-ms\x03\0\0\x01w\x04\0\x0ctimestamp-ms\x03\0\x02\x01o\x02\
 ss\x04\0\x05label\x03\0\x04\x01m\x04\x06system\x04user\x09assistant\x04tool\x04\0\
-\x04role\x03\0\x06\x01ks\x01r\x02\x04texts\x09signature\x08\x04\0\x08thinking\x03\
-\0\x09\x01r\x03\x0ctool-call-ids\x04names\x07payloads\x04\0\x08tool-use\x03\0\x0b\
-\x01r\x03\x0ctool-call-ids\x07contents\x08is-error\x7f\x04\0\x0btool-answer\x03\0\
-\x0d\x01q\x05\x04text\x01s\0\x08thinking\x01\x0a\0\x08tool-use\x01\x0c\0\x0btool\
--answer\x01\x0e\0\x04json\x01s\0\x04\0\x04part\x03\0\x0f\x01p\x10\x01r\x02\x04ro\
-le\x07\x05parts\x11\x04\0\x07message\x03\0\x12\x01r\x03\x0dprompt-tokensw\x11com\
-pletion-tokensw\x0ctotal-tokensw\x04\0\x05usage\x03\0\x14\x01ps\x01r\x03\x04code\
-\x08\x07messages\x06causes\x16\x04\0\x0atool-error\x03\0\x17\x01m\x06\x11invalid\
--arguments\x0emissing-fields\x12malformed-response\x07timeout\x0crate-limited\x10\
-tool-unavailable\x04\0\x0cretry-reason\x03\0\x19\x01r\x08\x06reason\x1a\x04tools\
-\x10restrict-to-tool\x7f\x0emissing-fields\x16\x0dexample-input\x08\x0bprior-inp\
-ut\x08\x13clarifying-question\x08\x07message\x08\x04\0\x0aretry-hint\x03\0\x1b\x01\
-kw\x01r\x05\x08returnedw\x05total\x1d\x09truncated\x7f\x0ccontinuation\x08\x0are\
-finement\x08\x04\0\x06bounds\x03\0\x1e\x01k\x01\x01k\x15\x01r\x04\x08duration\x20\
-\x05usage!\x05model\x08\x05extra\x08\x04\0\x09telemetry\x03\0\"\x01r\x05\x09read\
--only\x7f\x0bdestructive\x7f\x0aidempotent\x7f\x08terminal\x7f\x07bounded\x7f\x04\
-\0\x0atool-hints\x03\0$\x01r\x08\x04names\x05title\x08\x0bdescriptions\x0cinput-\
-schemas\x0doutput-schema\x08\x05hints%\x07timeout\x20\x04tags\x16\x04\0\x09tool-\
-spec\x03\0&\x01p\x05\x01r\x0e\x06run-ids\x0dparent-run-id\x08\x0broot-run-ids\x0a\
-session-ids\x11parent-session-ids\x0downer-user-ids\x08app-name\x08\x0aagent-nam\
-es\x04turny\x07attempty\x05depthy\x13parent-tool-call-id\x08\x06labels(\x08envel\
-ope(\x04\0\x0brun-context\x03\0)\x03\0\x1ataskrun:plugin/types@0.1.0\x05\0\x02\x03\
-\0\0\x07message\x02\x03\0\0\x08tool-use\x02\x03\0\0\x08thinking\x02\x03\0\0\x05u\
-sage\x02\x03\0\0\x0bduration-ms\x01B+\x02\x03\x02\x01\x01\x04\0\x07message\x03\0\
-\0\x02\x03\x02\x01\x02\x04\0\x08tool-use\x03\0\x02\x02\x03\x02\x01\x03\x04\0\x08\
-thinking\x03\0\x04\x02\x03\x02\x01\x04\x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x05\
-\x04\0\x0bduration-ms\x03\0\x08\x01ps\x01q\x03\x04none\0\0\x03all\0\0\x04only\x01\
-\x0a\0\x04\0\x0btool-access\x03\0\x0b\x01ks\x01p\x01\x01ky\x01kv\x01r\x08\x05mod\
-el\x0d\x08messages\x0e\x05tools\x0c\x0amax-tokens\x0f\x0btemperature\x10\x0estop\
--sequences\x0a\x0fresponse-schema\x0d\x05extra\x0d\x04\0\x12completion-request\x03\
-\0\x11\x01m\x06\x08end-turn\x08tool-use\x0amax-tokens\x0dstop-sequence\x07refusa\
-l\x05other\x04\0\x0bstop-reason\x03\0\x13\x01r\x04\x07message\x01\x05usage\x07\x0b\
-stop-reason\x14\x05models\x04\0\x0acompletion\x03\0\x15\x01r\x03\x0ctool-call-id\
-s\x04names\x05deltas\x04\0\x0ftool-call-delta\x03\0\x17\x01q\x06\x04text\x01s\0\x08\
-thinking\x01\x05\0\x0ftool-call-delta\x01\x18\0\x09tool-call\x01\x03\0\x05usage\x01\
-\x07\0\x04stop\x01\x14\0\x04\0\x05chunk\x03\0\x19\x01k\x09\x01q\x09\x06denied\x01\
-s\0\x0dunknown-model\x01s\0\x0crate-limited\x01\x1b\0\x0bunavailable\x01s\0\x0fi\
-nvalid-request\x01s\0\x06budget\x01s\0\x07timeout\0\0\x08canceled\0\0\x05other\x01\
-s\0\x04\0\x0bmodel-error\x03\0\x1c\x04\0\x11completion-stream\x03\x01\x01h\x1e\x01\
-p\x1a\x01j\x01\x20\x01\x1d\x01@\x02\x04self\x1f\x03maxy\0!\x04\0\x1e[method]comp\
-letion-stream.next\x01\"\x01j\x01\x16\x01\x1d\x01@\x01\x07request\x12\0#\x04\0\x08\
-complete\x01$\x01i\x1e\x01j\x01%\x01\x1d\x01@\x01\x07request\x12\0&\x04\0\x06str\
-eam\x01'\x03\0\x1ataskrun:plugin/model@0.1.0\x05\x06\x02\x03\0\0\x0ctimestamp-ms\
-\x02\x03\0\0\x05label\x01B\x11\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\
-\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\x02\x01p\x03\x01r\x04\x03keys\x04texts\
-\x06labels\x04\x0awritten-at\x01\x04\0\x04fact\x03\0\x05\x01q\x02\x06denied\x01s\
-\0\x05other\x01s\0\x04\0\x0cmemory-error\x03\0\x07\x01k\x06\x01j\x01\x09\x01\x08\
-\x01@\x01\x03keys\0\x0a\x04\0\x03get\x01\x0b\x01p\x06\x01j\x01\x0c\x01\x08\x01@\x02\
-\x05querys\x05limity\0\x0d\x04\0\x06search\x01\x0e\x03\0\x1btaskrun:plugin/memor\
-y@0.1.0\x05\x09\x01B\x0b\x01q\x01\x05limit\x01s\0\x04\0\x0bstate-error\x03\0\0\x01\
-ks\x01@\x01\x03keys\0\x02\x04\0\x03get\x01\x03\x01j\0\x01\x01\x01@\x02\x03keys\x05\
-value\x02\0\x04\x04\0\x03set\x01\x05\x01ps\x01@\0\0\x06\x04\0\x04keys\x01\x07\x03\
-\0\x1ataskrun:plugin/state@0.1.0\x05\x0a\x01B\x05\x01q\x04\x07unknown\x01s\0\x0c\
-invalid-data\x01s\0\x06denied\x01s\0\x05other\x01s\0\x04\0\x0cprompt-error\x03\0\
-\0\x01j\x01s\x01\x01\x01@\x02\x02ids\x04datas\0\x02\x04\0\x06render\x01\x03\x03\0\
-\x1ctaskrun:plugin/prompts@0.1.0\x05\x0b\x01B\x0e\x01m\x02\x06safety\x08guidance\
-\x04\0\x04tier\x03\0\0\x01m\x02\x09run-start\x09user-turn\x04\0\x0aattachment\x03\
-\0\x02\x01ky\x01r\x06\x02ids\x04texts\x08priority\x01\x0aattachment\x03\x0bmax-p\
-er-run\x04\x11min-turns-betweeny\x04\0\x0dreminder-spec\x03\0\x05\x01q\x01\x05li\
-mit\x01s\0\x04\0\x0ereminder-error\x03\0\x07\x01j\0\x01\x08\x01@\x01\x08reminder\
-\x06\0\x09\x04\0\x03add\x01\x0a\x01@\x01\x02ids\x01\0\x04\0\x06remove\x01\x0b\x03\
-\0\x1etaskrun:plugin/reminders@0.1.0\x05\x0c\x01B\x12\x02\x03\x02\x01\x03\x04\0\x08\
-thinking\x03\0\0\x02\x03\x02\x01\x04\x04\0\x05usage\x03\0\x02\x02\x03\x02\x01\x08\
-\x04\0\x05label\x03\0\x04\x01@\x01\x04texts\x01\0\x04\0\x0fassistant-chunk\x01\x06\
-\x04\0\x11assistant-message\x01\x06\x01@\x03\x0ctool-call-ids\x04names\x05deltas\
-\x01\0\x04\0\x14tool-call-args-delta\x01\x07\x01@\x01\x05block\x01\x01\0\x04\0\x16\
-planner-thinking-block\x01\x08\x01p\x05\x01@\x02\x04notes\x06labels\x09\x01\0\x04\
-\0\x0fplanner-thought\x01\x0a\x01@\x01\x05usage\x03\x01\0\x04\0\x0busage-delta\x01\
-\x0b\x03\0\x1btaskrun:plugin/events@0.1.0\x05\x0d\x02\x03\0\0\x0brun-context\x02\
-\x03\0\0\x09tool-spec\x01B\x11\x02\x03\x02\x01\x0e\x04\0\x0brun-context\x03\0\0\x02\
-\x03\x02\x01\x0f\x04\0\x09tool-spec\x03\0\x02\x02\x03\x02\x01\x05\x04\0\x0bdurat\
-ion-ms\x03\0\x04\x01ky\x01kw\x01r\x04\x09call-time\x05\x05turns\x06\x0atool-call\
-s\x06\x06tokens\x07\x04\0\x09remaining\x03\0\x08\x01@\0\0\x01\x04\0\x07context\x01\
-\x0a\x01@\0\0\x09\x04\0\x06budget\x01\x0b\x01p\x03\x01@\0\0\x0c\x04\0\x05tools\x01\
-\x0d\x03\0\x18taskrun:plugin/run@0.1.0\x05\x10\x01B\x02\x01@\0\0\x7f\x04\0\x09re\
-quested\x01\0\x03\0!taskrun:plugin/cancellation@0.1.0\x05\x11\x01B\x07\x02\x03\x02\
-\x01\x08\x04\0\x05label\x03\0\0\x01m\x05\x05trace\x05debug\x04info\x04warn\x05er\
-ror\x04\0\x05level\x03\0\x02\x01p\x01\x01@\x03\x05level\x03\x07messages\x06field\
-s\x04\x01\0\x04\0\x03log\x01\x05\x03\0\x18taskrun:plugin/log@0.1.0\x05\x12\x01B\x07\
-\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\0\x01p\x01\x01@\x03\x04names\x05deltaw\
-\x06labels\x02\x01\0\x04\0\x03add\x01\x03\x01@\x03\x04names\x05valueu\x06labels\x02\
-\x01\0\x04\0\x0crecord-value\x01\x04\x03\0\x1ctaskrun:plugin/metrics@0.1.0\x05\x13\
-\x01B\x0b\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\x02\x03\x02\x01\x05\x04\
-\0\x0bduration-ms\x03\0\x02\x01m\x01\x08canceled\x04\0\x0await-error\x03\0\x04\x01\
-@\0\0\x01\x04\0\x03now\x01\x06\x01j\0\x01\x05\x01@\x01\x08duration\x03\0\x07\x04\
-\0\x05sleep\x01\x08\x03\0\x1ataskrun:plugin/clock@0.1.0\x05\x14\x01B\x03\x01p}\x01\
-@\x01\x03leny\0\0\x04\0\x05bytes\x01\x01\x03\0\x1btaskrun:plugin/random@0.1.0\x05\
-\x15\x01B\x05\x01q\x02\x06denied\x01s\0\x07unknown\x01s\0\x04\0\x0csecret-error\x03\
-\0\0\x01j\x01s\x01\x01\x01@\x01\x04names\0\x02\x04\0\x03get\x01\x03\x03\0\x1ctas\
-krun:plugin/secrets@0.1.0\x05\x16\x01B\x16\x02\x03\x02\x01\x07\x04\0\x0ctimestam\
-p-ms\x03\0\0\x01m\x03\x04file\x09directory\x05other\x04\0\x0aentry-kind\x03\0\x02\
-\x01k\x01\x01r\x04\x04paths\x04kind\x03\x04sizew\x0bmodified-at\x04\x04\0\x05ent\
-ry\x03\0\x05\x01p\x06\x01r\x02\x07entries\x07\x09truncated\x7f\x04\0\x07listing\x03\
-\0\x08\x01q\x08\x06denied\x01s\0\x09not-found\0\0\x0cinvalid-path\x01s\0\x0anot-\
-a-file\0\0\x0fnot-a-directory\0\0\x0ealready-exists\0\0\x05limit\x01s\0\x05other\
-\x01s\0\x04\0\x0afile-error\x03\0\x0a\x01j\x01\x09\x01\x0b\x01@\x03\x04paths\x09\
-recursive\x7f\x05limity\0\x0c\x04\0\x04list\x01\x0d\x01j\x01\x06\x01\x0b\x01@\x01\
-\x04paths\0\x0e\x04\0\x04stat\x01\x0f\x01p}\x01j\x01\x10\x01\x0b\x01@\x03\x04pat\
-hs\x06offsetw\x09max-bytesy\0\x11\x04\0\x04read\x01\x12\x03\0#taskrun:plugin/wor\
-kspace-read@0.1.0\x05\x17\x02\x03\0\x0e\x0afile-error\x01B\x0b\x02\x03\x02\x01\x18\
-\x04\0\x0afile-error\x03\0\0\x01m\x03\x0acreate-new\x07replace\x06append\x04\0\x0a\
-write-mode\x03\0\x02\x01p}\x01j\0\x01\x01\x01@\x03\x04paths\x08contents\x04\x04m\
-ode\x03\0\x05\x04\0\x05write\x01\x06\x01@\x01\x04paths\0\x05\x04\0\x10create-dir\
-ectory\x01\x07\x04\0\x06remove\x01\x07\x03\0$taskrun:plugin/workspace-write@0.1.\
-0\x05\x19\x01B\x10\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\0\x01o\x02ss\x04\
-\0\x06header\x03\0\x02\x01p\x03\x01p}\x01k\x01\x01r\x05\x06methods\x03urls\x07he\
-aders\x04\x04body\x05\x07timeout\x06\x04\0\x07request\x03\0\x07\x01r\x03\x06stat\
-us{\x07headers\x04\x04body\x05\x04\0\x08response\x03\0\x09\x01q\x07\x06denied\x01\
-s\0\x0finvalid-request\x01s\0\x0bunreachable\x01s\0\x07timeout\0\0\x05limit\x01s\
-\0\x08canceled\0\0\x05other\x01s\0\x04\0\x0ahttp-error\x03\0\x0b\x01j\x01\x0a\x01\
-\x0c\x01@\x01\x07request\x08\0\x0d\x04\0\x04send\x01\x0e\x03\0\x19taskrun:plugin\
-/http@0.1.0\x05\x1a\x02\x03\0\0\x04part\x02\x03\0\0\x0atool-error\x02\x03\0\0\x0a\
-retry-hint\x02\x03\0\0\x06bounds\x02\x03\0\0\x09telemetry\x01BX\x02\x03\x02\x01\x01\
-\x04\0\x07message\x03\0\0\x02\x03\x02\x01\x1b\x04\0\x04part\x03\0\x02\x02\x03\x02\
-\x01\x0e\x04\0\x0brun-context\x03\0\x04\x02\x03\x02\x01\x04\x04\0\x05usage\x03\0\
-\x06\x02\x03\x02\x01\x1c\x04\0\x0atool-error\x03\0\x08\x02\x03\x02\x01\x1d\x04\0\
-\x0aretry-hint\x03\0\x0a\x02\x03\x02\x01\x1e\x04\0\x06bounds\x03\0\x0c\x02\x03\x02\
-\x01\x1f\x04\0\x09telemetry\x03\0\x0e\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\
-\0\x10\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\x12\x01r\x02\x02ids\x04texts\x04\
-\0\x08reminder\x03\0\x14\x01p\x01\x01p\x15\x01r\x03\x08messages\x16\x03run\x05\x09\
-reminders\x17\x04\0\x0aplan-input\x03\0\x18\x01m\x06\x0btime-budget\x08tool-cap\x0b\
-failure-cap\x08turn-cap\x09token-cap\x08cost-cap\x04\0\x12termination-reason\x03\
-\0\x1a\x01r\x02\x06reason\x1b\x07messages\x04\0\x0btermination\x03\0\x1c\x01k\x0b\
-\x01r\x02\x05error\x09\x0aretry-hint\x1e\x04\0\x0ctool-failure\x03\0\x1f\x01q\x02\
-\x05value\x01s\0\x07failure\x01\x20\0\x04\0\x0ctool-outcome\x03\0!\x01ks\x01k\x0d\
-\x01k\x0f\x01r\x0b\x04names\x0ctool-call-ids\x07payloads\x07outcome\"\x0cresult-\
-bytesw\x0eresult-omitted#\x0bserver-data#\x06bounds$\x09telemetry%\x0echildren-c\
-ounty\x08run-link#\x04\0\x0btool-output\x03\0&\x01p'\x01k\x1d\x01r\x05\x08messag\
-es\x16\x03run\x05\x09reminders\x17\x0ctool-outputs(\x08finalize)\x04\0\x11plan-r\
-esume-input\x03\0*\x01r\x04\x04names\x07payloads\x0ctool-call-id#\x13parent-tool\
--call-id#\x04\0\x0ctool-request\x03\0,\x01r\x01\x07message\x01\x04\0\x0efinal-re\
-sponse\x03\0.\x01r\x04\x07outcome\"\x0bserver-data#\x06bounds$\x09telemetry%\x04\
-\0\x11final-tool-result\x03\00\x01ps\x01r\x06\x02ids\x08questions\x0emissing-fie\
-lds2\x10restrict-to-tool#\x0dexample-input#\x11clarifying-prompt#\x04\0\x13await\
--clarification\x03\03\x01r\x02\x02ids\x05labels\x04\0\x0fquestion-option\x03\05\x01\
-p6\x01r\x04\x02ids\x06prompts\x07options7\x0eallow-multiple\x7f\x04\0\x08questio\
-n\x03\08\x01p9\x01r\x06\x02ids\x09tool-names\x0ctool-call-ids\x07payloads\x05tit\
-le#\x09questions:\x04\0\x0fawait-questions\x03\0;\x01r\x03\x04names\x0ctool-call\
--ids\x07payloads\x04\0\x0dexternal-tool\x03\0=\x01p>\x01r\x02\x02ids\x05items?\x04\
-\0\x14await-external-tools\x03\0@\x01q\x03\x0dclarification\x014\0\x09questions\x01\
-<\0\x0eexternal-tools\x01\xc1\0\0\x04\0\x0aawait-item\x03\0B\x01p\xc3\0\x01r\x01\
-\x05items\xc4\0\x04\0\x0dawait-request\x03\0E\x01p-\x01q\x04\x0atool-calls\x01\xc7\
-\0\0\x0efinal-response\x01/\0\x11final-tool-result\x011\0\x05await\x01\xc6\0\0\x04\
-\0\x08decision\x03\0H\x01p\x13\x01r\x02\x04texts\x06labels\xca\0\x04\0\x0aannota\
-tion\x03\0K\x01ky\x01p\xcc\0\x01r\x04\x08decision\xc9\0\x08streamed\x7f\x11expec\
-ted-children\xcd\0\x05notes\xce\0\x04\0\x0bplan-result\x03\0O\x01r\x03\x04code#\x07\
-messages\x06causes2\x04\0\x0dplanner-error\x03\0Q\x01j\x01\xd0\0\x01\xd2\0\x01@\x01\
-\x05input\x19\0\xd3\0\x04\0\x0aplan-start\x01T\x01@\x01\x05input+\0\xd3\0\x04\0\x0b\
-plan-resume\x01U\x04\0\x1ctaskrun:plugin/planner@0.1.0\x05\x20\x04\0\x1ataskrun:\
-plugin/agent@0.1.0\x04\0\x0b\x0b\x01\0\x05agent\x03\0\0\0G\x09producers\x01\x0cp\
-rocessed-by\x02\x0dwit-component\x070.254.2\x10wit-bindgen-rust\x060.60.0";
+\x04role\x03\0\x06\x01m\x02\x09run-start\x09user-turn\x04\0\x0aattachment\x03\0\x08\
+\x01ks\x01r\x02\x04texts\x09signature\x0a\x04\0\x08thinking\x03\0\x0b\x01r\x03\x0c\
+tool-call-ids\x04names\x07payloads\x04\0\x08tool-use\x03\0\x0d\x01r\x03\x0ctool-\
+call-ids\x07contents\x08is-error\x7f\x04\0\x0btool-answer\x03\0\x0f\x01q\x05\x04\
+text\x01s\0\x08thinking\x01\x0c\0\x08tool-use\x01\x0e\0\x0btool-answer\x01\x10\0\
+\x04json\x01s\0\x04\0\x04part\x03\0\x11\x01p\x12\x01r\x02\x04role\x07\x05parts\x13\
+\x04\0\x07message\x03\0\x14\x01r\x03\x0dprompt-tokensw\x11completion-tokensw\x0c\
+total-tokensw\x04\0\x05usage\x03\0\x16\x01ps\x01r\x03\x04code\x0a\x07messages\x06\
+causes\x18\x04\0\x0atool-error\x03\0\x19\x01m\x06\x11invalid-arguments\x0emissin\
+g-fields\x12malformed-response\x07timeout\x0crate-limited\x10tool-unavailable\x04\
+\0\x0cretry-reason\x03\0\x1b\x01r\x08\x06reason\x1c\x04tools\x10restrict-to-tool\
+\x7f\x0emissing-fields\x18\x0dexample-input\x0a\x0bprior-input\x0a\x13clarifying\
+-question\x0a\x07message\x0a\x04\0\x0aretry-hint\x03\0\x1d\x01kw\x01r\x05\x08ret\
+urnedw\x05total\x1f\x09truncated\x7f\x0ccontinuation\x0a\x0arefinement\x0a\x04\0\
+\x06bounds\x03\0\x20\x01k\x01\x01k\x17\x01r\x04\x08duration\"\x05usage#\x05model\
+\x0a\x05extra\x0a\x04\0\x09telemetry\x03\0$\x01r\x05\x09read-only\x7f\x0bdestruc\
+tive\x7f\x0aidempotent\x7f\x08terminal\x7f\x07bounded\x7f\x04\0\x0atool-hints\x03\
+\0&\x01r\x08\x04names\x05title\x0a\x0bdescriptions\x0cinput-schemas\x0doutput-sc\
+hema\x0a\x05hints'\x07timeout\"\x04tags\x18\x04\0\x09tool-spec\x03\0(\x01p\x05\x01\
+r\x0e\x06run-ids\x0dparent-run-id\x0a\x0broot-run-ids\x0asession-ids\x11parent-s\
+ession-ids\x0downer-user-ids\x08app-name\x0a\x0aagent-names\x04turny\x07attempty\
+\x05depthy\x13parent-tool-call-id\x0a\x06labels*\x08envelope*\x04\0\x0brun-conte\
+xt\x03\0+\x03\0\x1ataskrun:plugin/types@0.1.0\x05\0\x02\x03\0\0\x07message\x02\x03\
+\0\0\x08tool-use\x02\x03\0\0\x08thinking\x02\x03\0\0\x05usage\x02\x03\0\0\x0bdur\
+ation-ms\x01B+\x02\x03\x02\x01\x01\x04\0\x07message\x03\0\0\x02\x03\x02\x01\x02\x04\
+\0\x08tool-use\x03\0\x02\x02\x03\x02\x01\x03\x04\0\x08thinking\x03\0\x04\x02\x03\
+\x02\x01\x04\x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\
+\0\x08\x01ps\x01q\x03\x04none\0\0\x03all\0\0\x04only\x01\x0a\0\x04\0\x0btool-acc\
+ess\x03\0\x0b\x01ks\x01p\x01\x01ky\x01kv\x01r\x08\x05model\x0d\x08messages\x0e\x05\
+tools\x0c\x0amax-tokens\x0f\x0btemperature\x10\x0estop-sequences\x0a\x0fresponse\
+-schema\x0d\x05extra\x0d\x04\0\x12completion-request\x03\0\x11\x01m\x06\x08end-t\
+urn\x08tool-use\x0amax-tokens\x0dstop-sequence\x07refusal\x05other\x04\0\x0bstop\
+-reason\x03\0\x13\x01r\x04\x07message\x01\x05usage\x07\x0bstop-reason\x14\x05mod\
+els\x04\0\x0acompletion\x03\0\x15\x01r\x03\x0ctool-call-ids\x04names\x05deltas\x04\
+\0\x0ftool-call-delta\x03\0\x17\x01q\x06\x04text\x01s\0\x08thinking\x01\x05\0\x0f\
+tool-call-delta\x01\x18\0\x09tool-call\x01\x03\0\x05usage\x01\x07\0\x04stop\x01\x14\
+\0\x04\0\x05chunk\x03\0\x19\x01k\x09\x01q\x09\x06denied\x01s\0\x0dunknown-model\x01\
+s\0\x0crate-limited\x01\x1b\0\x0bunavailable\x01s\0\x0finvalid-request\x01s\0\x06\
+budget\x01s\0\x07timeout\0\0\x08canceled\0\0\x05other\x01s\0\x04\0\x0bmodel-erro\
+r\x03\0\x1c\x04\0\x11completion-stream\x03\x01\x01h\x1e\x01p\x1a\x01j\x01\x20\x01\
+\x1d\x01@\x02\x04self\x1f\x03maxy\0!\x04\0\x1e[method]completion-stream.next\x01\
+\"\x01j\x01\x16\x01\x1d\x01@\x01\x07request\x12\0#\x04\0\x08complete\x01$\x01i\x1e\
+\x01j\x01%\x01\x1d\x01@\x01\x07request\x12\0&\x04\0\x06stream\x01'\x03\0\x1atask\
+run:plugin/model@0.1.0\x05\x06\x02\x03\0\0\x0ctimestamp-ms\x02\x03\0\0\x05label\x01\
+B\x11\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\x02\x03\x02\x01\x08\x04\0\
+\x05label\x03\0\x02\x01p\x03\x01r\x04\x03keys\x04texts\x06labels\x04\x0awritten-\
+at\x01\x04\0\x04fact\x03\0\x05\x01q\x02\x06denied\x01s\0\x05other\x01s\0\x04\0\x0c\
+memory-error\x03\0\x07\x01k\x06\x01j\x01\x09\x01\x08\x01@\x01\x03keys\0\x0a\x04\0\
+\x03get\x01\x0b\x01p\x06\x01j\x01\x0c\x01\x08\x01@\x02\x05querys\x05limity\0\x0d\
+\x04\0\x06search\x01\x0e\x03\0\x1btaskrun:plugin/memory@0.1.0\x05\x09\x01B\x0b\x01\
+q\x01\x05limit\x01s\0\x04\0\x0bstate-error\x03\0\0\x01ks\x01@\x01\x03keys\0\x02\x04\
+\0\x03get\x01\x03\x01j\0\x01\x01\x01@\x02\x03keys\x05value\x02\0\x04\x04\0\x03se\
+t\x01\x05\x01ps\x01@\0\0\x06\x04\0\x04keys\x01\x07\x03\0\x1ataskrun:plugin/state\
+@0.1.0\x05\x0a\x01B\x05\x01q\x04\x07unknown\x01s\0\x0cinvalid-data\x01s\0\x06den\
+ied\x01s\0\x05other\x01s\0\x04\0\x0cprompt-error\x03\0\0\x01j\x01s\x01\x01\x01@\x02\
+\x02ids\x04datas\0\x02\x04\0\x06render\x01\x03\x03\0\x1ctaskrun:plugin/prompts@0\
+.1.0\x05\x0b\x02\x03\0\0\x0aattachment\x01B\x0e\x02\x03\x02\x01\x0c\x04\0\x0aatt\
+achment\x03\0\0\x01m\x02\x06safety\x08guidance\x04\0\x04tier\x03\0\x02\x01ky\x01\
+r\x06\x02ids\x04texts\x08priority\x03\x0aattachment\x01\x0bmax-per-run\x04\x11mi\
+n-turns-betweeny\x04\0\x0dreminder-spec\x03\0\x05\x01q\x01\x05limit\x01s\0\x04\0\
+\x0ereminder-error\x03\0\x07\x01j\0\x01\x08\x01@\x01\x08reminder\x06\0\x09\x04\0\
+\x03add\x01\x0a\x01@\x01\x02ids\x01\0\x04\0\x06remove\x01\x0b\x03\0\x1etaskrun:p\
+lugin/reminders@0.1.0\x05\x0d\x01B\x12\x02\x03\x02\x01\x03\x04\0\x08thinking\x03\
+\0\0\x02\x03\x02\x01\x04\x04\0\x05usage\x03\0\x02\x02\x03\x02\x01\x08\x04\0\x05l\
+abel\x03\0\x04\x01@\x01\x04texts\x01\0\x04\0\x0fassistant-chunk\x01\x06\x04\0\x11\
+assistant-message\x01\x06\x01@\x03\x0ctool-call-ids\x04names\x05deltas\x01\0\x04\
+\0\x14tool-call-args-delta\x01\x07\x01@\x01\x05block\x01\x01\0\x04\0\x16planner-\
+thinking-block\x01\x08\x01p\x05\x01@\x02\x04notes\x06labels\x09\x01\0\x04\0\x0fp\
+lanner-thought\x01\x0a\x01@\x01\x05usage\x03\x01\0\x04\0\x0busage-delta\x01\x0b\x03\
+\0\x1btaskrun:plugin/events@0.1.0\x05\x0e\x02\x03\0\0\x0brun-context\x02\x03\0\0\
+\x09tool-spec\x01B\x11\x02\x03\x02\x01\x0f\x04\0\x0brun-context\x03\0\0\x02\x03\x02\
+\x01\x10\x04\0\x09tool-spec\x03\0\x02\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\
+\0\x04\x01ky\x01kw\x01r\x04\x09call-time\x05\x05turns\x06\x0atool-calls\x06\x06t\
+okens\x07\x04\0\x09remaining\x03\0\x08\x01@\0\0\x01\x04\0\x07context\x01\x0a\x01\
+@\0\0\x09\x04\0\x06budget\x01\x0b\x01p\x03\x01@\0\0\x0c\x04\0\x05tools\x01\x0d\x03\
+\0\x18taskrun:plugin/run@0.1.0\x05\x11\x01B\x02\x01@\0\0\x7f\x04\0\x09requested\x01\
+\0\x03\0!taskrun:plugin/cancellation@0.1.0\x05\x12\x01B\x07\x02\x03\x02\x01\x08\x04\
+\0\x05label\x03\0\0\x01m\x05\x05trace\x05debug\x04info\x04warn\x05error\x04\0\x05\
+level\x03\0\x02\x01p\x01\x01@\x03\x05level\x03\x07messages\x06fields\x04\x01\0\x04\
+\0\x03log\x01\x05\x03\0\x18taskrun:plugin/log@0.1.0\x05\x13\x01B\x07\x02\x03\x02\
+\x01\x08\x04\0\x05label\x03\0\0\x01p\x01\x01@\x03\x04names\x05deltaw\x06labels\x02\
+\x01\0\x04\0\x03add\x01\x03\x01@\x03\x04names\x05valueu\x06labels\x02\x01\0\x04\0\
+\x0crecord-value\x01\x04\x03\0\x1ctaskrun:plugin/metrics@0.1.0\x05\x14\x01B\x0b\x02\
+\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\x02\x03\x02\x01\x05\x04\0\x0bdura\
+tion-ms\x03\0\x02\x01m\x01\x08canceled\x04\0\x0await-error\x03\0\x04\x01@\0\0\x01\
+\x04\0\x03now\x01\x06\x01j\0\x01\x05\x01@\x01\x08duration\x03\0\x07\x04\0\x05sle\
+ep\x01\x08\x03\0\x1ataskrun:plugin/clock@0.1.0\x05\x15\x01B\x03\x01p}\x01@\x01\x03\
+leny\0\0\x04\0\x05bytes\x01\x01\x03\0\x1btaskrun:plugin/random@0.1.0\x05\x16\x01\
+B\x05\x01q\x02\x06denied\x01s\0\x07unknown\x01s\0\x04\0\x0csecret-error\x03\0\0\x01\
+j\x01s\x01\x01\x01@\x01\x04names\0\x02\x04\0\x03get\x01\x03\x03\0\x1ctaskrun:plu\
+gin/secrets@0.1.0\x05\x17\x01B\x16\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\
+\0\0\x01m\x03\x04file\x09directory\x05other\x04\0\x0aentry-kind\x03\0\x02\x01k\x01\
+\x01r\x04\x04paths\x04kind\x03\x04sizew\x0bmodified-at\x04\x04\0\x05entry\x03\0\x05\
+\x01p\x06\x01r\x02\x07entries\x07\x09truncated\x7f\x04\0\x07listing\x03\0\x08\x01\
+q\x08\x06denied\x01s\0\x09not-found\0\0\x0cinvalid-path\x01s\0\x0anot-a-file\0\0\
+\x0fnot-a-directory\0\0\x0ealready-exists\0\0\x05limit\x01s\0\x05other\x01s\0\x04\
+\0\x0afile-error\x03\0\x0a\x01j\x01\x09\x01\x0b\x01@\x03\x04paths\x09recursive\x7f\
+\x05limity\0\x0c\x04\0\x04list\x01\x0d\x01j\x01\x06\x01\x0b\x01@\x01\x04paths\0\x0e\
+\x04\0\x04stat\x01\x0f\x01p}\x01j\x01\x10\x01\x0b\x01@\x03\x04paths\x06offsetw\x09\
+max-bytesy\0\x11\x04\0\x04read\x01\x12\x03\0#taskrun:plugin/workspace-read@0.1.0\
+\x05\x18\x02\x03\0\x0e\x0afile-error\x01B\x0b\x02\x03\x02\x01\x19\x04\0\x0afile-\
+error\x03\0\0\x01m\x03\x0acreate-new\x07replace\x06append\x04\0\x0awrite-mode\x03\
+\0\x02\x01p}\x01j\0\x01\x01\x01@\x03\x04paths\x08contents\x04\x04mode\x03\0\x05\x04\
+\0\x05write\x01\x06\x01@\x01\x04paths\0\x05\x04\0\x10create-directory\x01\x07\x04\
+\0\x06remove\x01\x07\x03\0$taskrun:plugin/workspace-write@0.1.0\x05\x1a\x01B\x10\
+\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\0\x01o\x02ss\x04\0\x06header\x03\
+\0\x02\x01p\x03\x01p}\x01k\x01\x01r\x05\x06methods\x03urls\x07headers\x04\x04bod\
+y\x05\x07timeout\x06\x04\0\x07request\x03\0\x07\x01r\x03\x06status{\x07headers\x04\
+\x04body\x05\x04\0\x08response\x03\0\x09\x01q\x07\x06denied\x01s\0\x0finvalid-re\
+quest\x01s\0\x0bunreachable\x01s\0\x07timeout\0\0\x05limit\x01s\0\x08canceled\0\0\
+\x05other\x01s\0\x04\0\x0ahttp-error\x03\0\x0b\x01j\x01\x0a\x01\x0c\x01@\x01\x07\
+request\x08\0\x0d\x04\0\x04send\x01\x0e\x03\0\x19taskrun:plugin/http@0.1.0\x05\x1b\
+\x02\x03\0\0\x04part\x02\x03\0\0\x0atool-error\x02\x03\0\0\x0aretry-hint\x02\x03\
+\0\0\x06bounds\x02\x03\0\0\x09telemetry\x01BZ\x02\x03\x02\x01\x01\x04\0\x07messa\
+ge\x03\0\0\x02\x03\x02\x01\x1c\x04\0\x04part\x03\0\x02\x02\x03\x02\x01\x0f\x04\0\
+\x0brun-context\x03\0\x04\x02\x03\x02\x01\x04\x04\0\x05usage\x03\0\x06\x02\x03\x02\
+\x01\x1d\x04\0\x0atool-error\x03\0\x08\x02\x03\x02\x01\x1e\x04\0\x0aretry-hint\x03\
+\0\x0a\x02\x03\x02\x01\x1f\x04\0\x06bounds\x03\0\x0c\x02\x03\x02\x01\x20\x04\0\x09\
+telemetry\x03\0\x0e\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\x10\x02\x03\x02\
+\x01\x08\x04\0\x05label\x03\0\x12\x02\x03\x02\x01\x0c\x04\0\x0aattachment\x03\0\x14\
+\x01r\x03\x02ids\x04texts\x0aattachment\x15\x04\0\x08reminder\x03\0\x16\x01p\x01\
+\x01p\x17\x01r\x03\x08messages\x18\x03run\x05\x09reminders\x19\x04\0\x0aplan-inp\
+ut\x03\0\x1a\x01m\x06\x0btime-budget\x08tool-cap\x0bfailure-cap\x08turn-cap\x09t\
+oken-cap\x08cost-cap\x04\0\x12termination-reason\x03\0\x1c\x01r\x02\x06reason\x1d\
+\x07messages\x04\0\x0btermination\x03\0\x1e\x01k\x0b\x01r\x02\x05error\x09\x0are\
+try-hint\x20\x04\0\x0ctool-failure\x03\0!\x01q\x02\x05value\x01s\0\x07failure\x01\
+\"\0\x04\0\x0ctool-outcome\x03\0#\x01ks\x01k\x0d\x01k\x0f\x01r\x0b\x04names\x0ct\
+ool-call-ids\x07payloads\x07outcome$\x0cresult-bytesw\x0eresult-omitted%\x0bserv\
+er-data%\x06bounds&\x09telemetry'\x0echildren-county\x08run-link%\x04\0\x0btool-\
+output\x03\0(\x01p)\x01k\x1f\x01r\x05\x08messages\x18\x03run\x05\x09reminders\x19\
+\x0ctool-outputs*\x08finalize+\x04\0\x11plan-resume-input\x03\0,\x01r\x04\x04nam\
+es\x07payloads\x0ctool-call-id%\x13parent-tool-call-id%\x04\0\x0ctool-request\x03\
+\0.\x01r\x01\x07message\x01\x04\0\x0efinal-response\x03\00\x01r\x04\x07outcome$\x0b\
+server-data%\x06bounds&\x09telemetry'\x04\0\x11final-tool-result\x03\02\x01ps\x01\
+r\x06\x02ids\x08questions\x0emissing-fields4\x10restrict-to-tool%\x0dexample-inp\
+ut%\x11clarifying-prompt%\x04\0\x13await-clarification\x03\05\x01r\x02\x02ids\x05\
+labels\x04\0\x0fquestion-option\x03\07\x01p8\x01r\x04\x02ids\x06prompts\x07optio\
+ns9\x0eallow-multiple\x7f\x04\0\x08question\x03\0:\x01p;\x01r\x06\x02ids\x09tool\
+-names\x0ctool-call-ids\x07payloads\x05title%\x09questions<\x04\0\x0fawait-quest\
+ions\x03\0=\x01r\x03\x04names\x0ctool-call-ids\x07payloads\x04\0\x0dexternal-too\
+l\x03\0?\x01p\xc0\0\x01r\x02\x02ids\x05items\xc1\0\x04\0\x14await-external-tools\
+\x03\0B\x01q\x03\x0dclarification\x016\0\x09questions\x01>\0\x0eexternal-tools\x01\
+\xc3\0\0\x04\0\x0aawait-item\x03\0D\x01p\xc5\0\x01r\x01\x05items\xc6\0\x04\0\x0d\
+await-request\x03\0G\x01p/\x01q\x04\x0atool-calls\x01\xc9\0\0\x0efinal-response\x01\
+1\0\x11final-tool-result\x013\0\x05await\x01\xc8\0\0\x04\0\x08decision\x03\0J\x01\
+p\x13\x01r\x02\x04texts\x06labels\xcc\0\x04\0\x0aannotation\x03\0M\x01ky\x01p\xce\
+\0\x01r\x04\x08decision\xcb\0\x08streamed\x7f\x11expected-children\xcf\0\x05note\
+s\xd0\0\x04\0\x0bplan-result\x03\0Q\x01r\x03\x04code%\x07messages\x06causes4\x04\
+\0\x0dplanner-error\x03\0S\x01j\x01\xd2\0\x01\xd4\0\x01@\x01\x05input\x1b\0\xd5\0\
+\x04\0\x0aplan-start\x01V\x01@\x01\x05input-\0\xd5\0\x04\0\x0bplan-resume\x01W\x04\
+\0\x1ctaskrun:plugin/planner@0.1.0\x05!\x04\0\x1ataskrun:plugin/agent@0.1.0\x04\0\
+\x0b\x0b\x01\0\x05agent\x03\0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0dwit-c\
+omponent\x070.254.2\x10wit-bindgen-rust\x060.60.0";
         };
     };
 }
@@ -13821,125 +13851,125 @@ pub use __export_agent_impl as export_agent_world;
 )]
 #[doc(hidden)]
 #[allow(clippy::octal_escapes)]
-pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 5263] = *b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xf3'\x01A\x02\x01A,\x01\
-B+\x01w\x04\0\x0bduration-ms\x03\0\0\x01w\x04\0\x0ctimestamp-ms\x03\0\x02\x01o\x02\
+pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 5299] = *b"\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\x97(\x01A\x02\x01A-\x01\
+B-\x01w\x04\0\x0bduration-ms\x03\0\0\x01w\x04\0\x0ctimestamp-ms\x03\0\x02\x01o\x02\
 ss\x04\0\x05label\x03\0\x04\x01m\x04\x06system\x04user\x09assistant\x04tool\x04\0\
-\x04role\x03\0\x06\x01ks\x01r\x02\x04texts\x09signature\x08\x04\0\x08thinking\x03\
-\0\x09\x01r\x03\x0ctool-call-ids\x04names\x07payloads\x04\0\x08tool-use\x03\0\x0b\
-\x01r\x03\x0ctool-call-ids\x07contents\x08is-error\x7f\x04\0\x0btool-answer\x03\0\
-\x0d\x01q\x05\x04text\x01s\0\x08thinking\x01\x0a\0\x08tool-use\x01\x0c\0\x0btool\
--answer\x01\x0e\0\x04json\x01s\0\x04\0\x04part\x03\0\x0f\x01p\x10\x01r\x02\x04ro\
-le\x07\x05parts\x11\x04\0\x07message\x03\0\x12\x01r\x03\x0dprompt-tokensw\x11com\
-pletion-tokensw\x0ctotal-tokensw\x04\0\x05usage\x03\0\x14\x01ps\x01r\x03\x04code\
-\x08\x07messages\x06causes\x16\x04\0\x0atool-error\x03\0\x17\x01m\x06\x11invalid\
--arguments\x0emissing-fields\x12malformed-response\x07timeout\x0crate-limited\x10\
-tool-unavailable\x04\0\x0cretry-reason\x03\0\x19\x01r\x08\x06reason\x1a\x04tools\
-\x10restrict-to-tool\x7f\x0emissing-fields\x16\x0dexample-input\x08\x0bprior-inp\
-ut\x08\x13clarifying-question\x08\x07message\x08\x04\0\x0aretry-hint\x03\0\x1b\x01\
-kw\x01r\x05\x08returnedw\x05total\x1d\x09truncated\x7f\x0ccontinuation\x08\x0are\
-finement\x08\x04\0\x06bounds\x03\0\x1e\x01k\x01\x01k\x15\x01r\x04\x08duration\x20\
-\x05usage!\x05model\x08\x05extra\x08\x04\0\x09telemetry\x03\0\"\x01r\x05\x09read\
--only\x7f\x0bdestructive\x7f\x0aidempotent\x7f\x08terminal\x7f\x07bounded\x7f\x04\
-\0\x0atool-hints\x03\0$\x01r\x08\x04names\x05title\x08\x0bdescriptions\x0cinput-\
-schemas\x0doutput-schema\x08\x05hints%\x07timeout\x20\x04tags\x16\x04\0\x09tool-\
-spec\x03\0&\x01p\x05\x01r\x0e\x06run-ids\x0dparent-run-id\x08\x0broot-run-ids\x0a\
-session-ids\x11parent-session-ids\x0downer-user-ids\x08app-name\x08\x0aagent-nam\
-es\x04turny\x07attempty\x05depthy\x13parent-tool-call-id\x08\x06labels(\x08envel\
-ope(\x04\0\x0brun-context\x03\0)\x03\0\x1ataskrun:plugin/types@0.1.0\x05\0\x02\x03\
-\0\0\x07message\x02\x03\0\0\x08tool-use\x02\x03\0\0\x08thinking\x02\x03\0\0\x05u\
-sage\x02\x03\0\0\x0bduration-ms\x01B+\x02\x03\x02\x01\x01\x04\0\x07message\x03\0\
-\0\x02\x03\x02\x01\x02\x04\0\x08tool-use\x03\0\x02\x02\x03\x02\x01\x03\x04\0\x08\
-thinking\x03\0\x04\x02\x03\x02\x01\x04\x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x05\
-\x04\0\x0bduration-ms\x03\0\x08\x01ps\x01q\x03\x04none\0\0\x03all\0\0\x04only\x01\
-\x0a\0\x04\0\x0btool-access\x03\0\x0b\x01ks\x01p\x01\x01ky\x01kv\x01r\x08\x05mod\
-el\x0d\x08messages\x0e\x05tools\x0c\x0amax-tokens\x0f\x0btemperature\x10\x0estop\
--sequences\x0a\x0fresponse-schema\x0d\x05extra\x0d\x04\0\x12completion-request\x03\
-\0\x11\x01m\x06\x08end-turn\x08tool-use\x0amax-tokens\x0dstop-sequence\x07refusa\
-l\x05other\x04\0\x0bstop-reason\x03\0\x13\x01r\x04\x07message\x01\x05usage\x07\x0b\
-stop-reason\x14\x05models\x04\0\x0acompletion\x03\0\x15\x01r\x03\x0ctool-call-id\
-s\x04names\x05deltas\x04\0\x0ftool-call-delta\x03\0\x17\x01q\x06\x04text\x01s\0\x08\
-thinking\x01\x05\0\x0ftool-call-delta\x01\x18\0\x09tool-call\x01\x03\0\x05usage\x01\
-\x07\0\x04stop\x01\x14\0\x04\0\x05chunk\x03\0\x19\x01k\x09\x01q\x09\x06denied\x01\
-s\0\x0dunknown-model\x01s\0\x0crate-limited\x01\x1b\0\x0bunavailable\x01s\0\x0fi\
-nvalid-request\x01s\0\x06budget\x01s\0\x07timeout\0\0\x08canceled\0\0\x05other\x01\
-s\0\x04\0\x0bmodel-error\x03\0\x1c\x04\0\x11completion-stream\x03\x01\x01h\x1e\x01\
-p\x1a\x01j\x01\x20\x01\x1d\x01@\x02\x04self\x1f\x03maxy\0!\x04\0\x1e[method]comp\
-letion-stream.next\x01\"\x01j\x01\x16\x01\x1d\x01@\x01\x07request\x12\0#\x04\0\x08\
-complete\x01$\x01i\x1e\x01j\x01%\x01\x1d\x01@\x01\x07request\x12\0&\x04\0\x06str\
-eam\x01'\x03\0\x1ataskrun:plugin/model@0.1.0\x05\x06\x02\x03\0\0\x0ctimestamp-ms\
-\x02\x03\0\0\x05label\x01B\x11\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\
-\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\x02\x01p\x03\x01r\x04\x03keys\x04texts\
-\x06labels\x04\x0awritten-at\x01\x04\0\x04fact\x03\0\x05\x01q\x02\x06denied\x01s\
-\0\x05other\x01s\0\x04\0\x0cmemory-error\x03\0\x07\x01k\x06\x01j\x01\x09\x01\x08\
-\x01@\x01\x03keys\0\x0a\x04\0\x03get\x01\x0b\x01p\x06\x01j\x01\x0c\x01\x08\x01@\x02\
-\x05querys\x05limity\0\x0d\x04\0\x06search\x01\x0e\x03\0\x1btaskrun:plugin/memor\
-y@0.1.0\x05\x09\x01B\x0b\x01q\x01\x05limit\x01s\0\x04\0\x0bstate-error\x03\0\0\x01\
-ks\x01@\x01\x03keys\0\x02\x04\0\x03get\x01\x03\x01j\0\x01\x01\x01@\x02\x03keys\x05\
-value\x02\0\x04\x04\0\x03set\x01\x05\x01ps\x01@\0\0\x06\x04\0\x04keys\x01\x07\x03\
-\0\x1ataskrun:plugin/state@0.1.0\x05\x0a\x01B\x05\x01q\x04\x07unknown\x01s\0\x0c\
-invalid-data\x01s\0\x06denied\x01s\0\x05other\x01s\0\x04\0\x0cprompt-error\x03\0\
-\0\x01j\x01s\x01\x01\x01@\x02\x02ids\x04datas\0\x02\x04\0\x06render\x01\x03\x03\0\
-\x1ctaskrun:plugin/prompts@0.1.0\x05\x0b\x01B\x0e\x01m\x02\x06safety\x08guidance\
-\x04\0\x04tier\x03\0\0\x01m\x02\x09run-start\x09user-turn\x04\0\x0aattachment\x03\
-\0\x02\x01ky\x01r\x06\x02ids\x04texts\x08priority\x01\x0aattachment\x03\x0bmax-p\
-er-run\x04\x11min-turns-betweeny\x04\0\x0dreminder-spec\x03\0\x05\x01q\x01\x05li\
-mit\x01s\0\x04\0\x0ereminder-error\x03\0\x07\x01j\0\x01\x08\x01@\x01\x08reminder\
-\x06\0\x09\x04\0\x03add\x01\x0a\x01@\x01\x02ids\x01\0\x04\0\x06remove\x01\x0b\x03\
-\0\x1etaskrun:plugin/reminders@0.1.0\x05\x0c\x01B\x12\x02\x03\x02\x01\x03\x04\0\x08\
-thinking\x03\0\0\x02\x03\x02\x01\x04\x04\0\x05usage\x03\0\x02\x02\x03\x02\x01\x08\
-\x04\0\x05label\x03\0\x04\x01@\x01\x04texts\x01\0\x04\0\x0fassistant-chunk\x01\x06\
-\x04\0\x11assistant-message\x01\x06\x01@\x03\x0ctool-call-ids\x04names\x05deltas\
-\x01\0\x04\0\x14tool-call-args-delta\x01\x07\x01@\x01\x05block\x01\x01\0\x04\0\x16\
-planner-thinking-block\x01\x08\x01p\x05\x01@\x02\x04notes\x06labels\x09\x01\0\x04\
-\0\x0fplanner-thought\x01\x0a\x01@\x01\x05usage\x03\x01\0\x04\0\x0busage-delta\x01\
-\x0b\x03\0\x1btaskrun:plugin/events@0.1.0\x05\x0d\x02\x03\0\0\x0brun-context\x02\
-\x03\0\0\x09tool-spec\x01B\x11\x02\x03\x02\x01\x0e\x04\0\x0brun-context\x03\0\0\x02\
-\x03\x02\x01\x0f\x04\0\x09tool-spec\x03\0\x02\x02\x03\x02\x01\x05\x04\0\x0bdurat\
-ion-ms\x03\0\x04\x01ky\x01kw\x01r\x04\x09call-time\x05\x05turns\x06\x0atool-call\
-s\x06\x06tokens\x07\x04\0\x09remaining\x03\0\x08\x01@\0\0\x01\x04\0\x07context\x01\
-\x0a\x01@\0\0\x09\x04\0\x06budget\x01\x0b\x01p\x03\x01@\0\0\x0c\x04\0\x05tools\x01\
-\x0d\x03\0\x18taskrun:plugin/run@0.1.0\x05\x10\x01B\x02\x01@\0\0\x7f\x04\0\x09re\
-quested\x01\0\x03\0!taskrun:plugin/cancellation@0.1.0\x05\x11\x01B\x07\x02\x03\x02\
-\x01\x08\x04\0\x05label\x03\0\0\x01m\x05\x05trace\x05debug\x04info\x04warn\x05er\
-ror\x04\0\x05level\x03\0\x02\x01p\x01\x01@\x03\x05level\x03\x07messages\x06field\
-s\x04\x01\0\x04\0\x03log\x01\x05\x03\0\x18taskrun:plugin/log@0.1.0\x05\x12\x01B\x07\
-\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\0\x01p\x01\x01@\x03\x04names\x05deltaw\
-\x06labels\x02\x01\0\x04\0\x03add\x01\x03\x01@\x03\x04names\x05valueu\x06labels\x02\
-\x01\0\x04\0\x0crecord-value\x01\x04\x03\0\x1ctaskrun:plugin/metrics@0.1.0\x05\x13\
-\x01B\x0b\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\x02\x03\x02\x01\x05\x04\
-\0\x0bduration-ms\x03\0\x02\x01m\x01\x08canceled\x04\0\x0await-error\x03\0\x04\x01\
-@\0\0\x01\x04\0\x03now\x01\x06\x01j\0\x01\x05\x01@\x01\x08duration\x03\0\x07\x04\
-\0\x05sleep\x01\x08\x03\0\x1ataskrun:plugin/clock@0.1.0\x05\x14\x01B\x03\x01p}\x01\
-@\x01\x03leny\0\0\x04\0\x05bytes\x01\x01\x03\0\x1btaskrun:plugin/random@0.1.0\x05\
-\x15\x01B\x05\x01q\x02\x06denied\x01s\0\x07unknown\x01s\0\x04\0\x0csecret-error\x03\
-\0\0\x01j\x01s\x01\x01\x01@\x01\x04names\0\x02\x04\0\x03get\x01\x03\x03\0\x1ctas\
-krun:plugin/secrets@0.1.0\x05\x16\x01B\x16\x02\x03\x02\x01\x07\x04\0\x0ctimestam\
-p-ms\x03\0\0\x01m\x03\x04file\x09directory\x05other\x04\0\x0aentry-kind\x03\0\x02\
-\x01k\x01\x01r\x04\x04paths\x04kind\x03\x04sizew\x0bmodified-at\x04\x04\0\x05ent\
-ry\x03\0\x05\x01p\x06\x01r\x02\x07entries\x07\x09truncated\x7f\x04\0\x07listing\x03\
-\0\x08\x01q\x08\x06denied\x01s\0\x09not-found\0\0\x0cinvalid-path\x01s\0\x0anot-\
-a-file\0\0\x0fnot-a-directory\0\0\x0ealready-exists\0\0\x05limit\x01s\0\x05other\
-\x01s\0\x04\0\x0afile-error\x03\0\x0a\x01j\x01\x09\x01\x0b\x01@\x03\x04paths\x09\
-recursive\x7f\x05limity\0\x0c\x04\0\x04list\x01\x0d\x01j\x01\x06\x01\x0b\x01@\x01\
-\x04paths\0\x0e\x04\0\x04stat\x01\x0f\x01p}\x01j\x01\x10\x01\x0b\x01@\x03\x04pat\
-hs\x06offsetw\x09max-bytesy\0\x11\x04\0\x04read\x01\x12\x03\0#taskrun:plugin/wor\
-kspace-read@0.1.0\x05\x17\x02\x03\0\x0e\x0afile-error\x01B\x0b\x02\x03\x02\x01\x18\
-\x04\0\x0afile-error\x03\0\0\x01m\x03\x0acreate-new\x07replace\x06append\x04\0\x0a\
-write-mode\x03\0\x02\x01p}\x01j\0\x01\x01\x01@\x03\x04paths\x08contents\x04\x04m\
-ode\x03\0\x05\x04\0\x05write\x01\x06\x01@\x01\x04paths\0\x05\x04\0\x10create-dir\
-ectory\x01\x07\x04\0\x06remove\x01\x07\x03\0$taskrun:plugin/workspace-write@0.1.\
-0\x05\x19\x01B\x10\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\0\x01o\x02ss\x04\
-\0\x06header\x03\0\x02\x01p\x03\x01p}\x01k\x01\x01r\x05\x06methods\x03urls\x07he\
-aders\x04\x04body\x05\x07timeout\x06\x04\0\x07request\x03\0\x07\x01r\x03\x06stat\
-us{\x07headers\x04\x04body\x05\x04\0\x08response\x03\0\x09\x01q\x07\x06denied\x01\
-s\0\x0finvalid-request\x01s\0\x0bunreachable\x01s\0\x07timeout\0\0\x05limit\x01s\
-\0\x08canceled\0\0\x05other\x01s\0\x04\0\x0ahttp-error\x03\0\x0b\x01j\x01\x0a\x01\
-\x0c\x01@\x01\x07request\x08\0\x0d\x04\0\x04send\x01\x0e\x03\0\x19taskrun:plugin\
-/http@0.1.0\x05\x1a\x04\0:taskrun:plugin/agent-with-all-of-its-exports-removed@0\
-.1.0\x04\0\x0b+\x01\0%agent-with-all-of-its-exports-removed\x03\0\0\0G\x09produc\
-ers\x01\x0cprocessed-by\x02\x0dwit-component\x070.254.2\x10wit-bindgen-rust\x060\
-.60.0";
+\x04role\x03\0\x06\x01m\x02\x09run-start\x09user-turn\x04\0\x0aattachment\x03\0\x08\
+\x01ks\x01r\x02\x04texts\x09signature\x0a\x04\0\x08thinking\x03\0\x0b\x01r\x03\x0c\
+tool-call-ids\x04names\x07payloads\x04\0\x08tool-use\x03\0\x0d\x01r\x03\x0ctool-\
+call-ids\x07contents\x08is-error\x7f\x04\0\x0btool-answer\x03\0\x0f\x01q\x05\x04\
+text\x01s\0\x08thinking\x01\x0c\0\x08tool-use\x01\x0e\0\x0btool-answer\x01\x10\0\
+\x04json\x01s\0\x04\0\x04part\x03\0\x11\x01p\x12\x01r\x02\x04role\x07\x05parts\x13\
+\x04\0\x07message\x03\0\x14\x01r\x03\x0dprompt-tokensw\x11completion-tokensw\x0c\
+total-tokensw\x04\0\x05usage\x03\0\x16\x01ps\x01r\x03\x04code\x0a\x07messages\x06\
+causes\x18\x04\0\x0atool-error\x03\0\x19\x01m\x06\x11invalid-arguments\x0emissin\
+g-fields\x12malformed-response\x07timeout\x0crate-limited\x10tool-unavailable\x04\
+\0\x0cretry-reason\x03\0\x1b\x01r\x08\x06reason\x1c\x04tools\x10restrict-to-tool\
+\x7f\x0emissing-fields\x18\x0dexample-input\x0a\x0bprior-input\x0a\x13clarifying\
+-question\x0a\x07message\x0a\x04\0\x0aretry-hint\x03\0\x1d\x01kw\x01r\x05\x08ret\
+urnedw\x05total\x1f\x09truncated\x7f\x0ccontinuation\x0a\x0arefinement\x0a\x04\0\
+\x06bounds\x03\0\x20\x01k\x01\x01k\x17\x01r\x04\x08duration\"\x05usage#\x05model\
+\x0a\x05extra\x0a\x04\0\x09telemetry\x03\0$\x01r\x05\x09read-only\x7f\x0bdestruc\
+tive\x7f\x0aidempotent\x7f\x08terminal\x7f\x07bounded\x7f\x04\0\x0atool-hints\x03\
+\0&\x01r\x08\x04names\x05title\x0a\x0bdescriptions\x0cinput-schemas\x0doutput-sc\
+hema\x0a\x05hints'\x07timeout\"\x04tags\x18\x04\0\x09tool-spec\x03\0(\x01p\x05\x01\
+r\x0e\x06run-ids\x0dparent-run-id\x0a\x0broot-run-ids\x0asession-ids\x11parent-s\
+ession-ids\x0downer-user-ids\x08app-name\x0a\x0aagent-names\x04turny\x07attempty\
+\x05depthy\x13parent-tool-call-id\x0a\x06labels*\x08envelope*\x04\0\x0brun-conte\
+xt\x03\0+\x03\0\x1ataskrun:plugin/types@0.1.0\x05\0\x02\x03\0\0\x07message\x02\x03\
+\0\0\x08tool-use\x02\x03\0\0\x08thinking\x02\x03\0\0\x05usage\x02\x03\0\0\x0bdur\
+ation-ms\x01B+\x02\x03\x02\x01\x01\x04\0\x07message\x03\0\0\x02\x03\x02\x01\x02\x04\
+\0\x08tool-use\x03\0\x02\x02\x03\x02\x01\x03\x04\0\x08thinking\x03\0\x04\x02\x03\
+\x02\x01\x04\x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\
+\0\x08\x01ps\x01q\x03\x04none\0\0\x03all\0\0\x04only\x01\x0a\0\x04\0\x0btool-acc\
+ess\x03\0\x0b\x01ks\x01p\x01\x01ky\x01kv\x01r\x08\x05model\x0d\x08messages\x0e\x05\
+tools\x0c\x0amax-tokens\x0f\x0btemperature\x10\x0estop-sequences\x0a\x0fresponse\
+-schema\x0d\x05extra\x0d\x04\0\x12completion-request\x03\0\x11\x01m\x06\x08end-t\
+urn\x08tool-use\x0amax-tokens\x0dstop-sequence\x07refusal\x05other\x04\0\x0bstop\
+-reason\x03\0\x13\x01r\x04\x07message\x01\x05usage\x07\x0bstop-reason\x14\x05mod\
+els\x04\0\x0acompletion\x03\0\x15\x01r\x03\x0ctool-call-ids\x04names\x05deltas\x04\
+\0\x0ftool-call-delta\x03\0\x17\x01q\x06\x04text\x01s\0\x08thinking\x01\x05\0\x0f\
+tool-call-delta\x01\x18\0\x09tool-call\x01\x03\0\x05usage\x01\x07\0\x04stop\x01\x14\
+\0\x04\0\x05chunk\x03\0\x19\x01k\x09\x01q\x09\x06denied\x01s\0\x0dunknown-model\x01\
+s\0\x0crate-limited\x01\x1b\0\x0bunavailable\x01s\0\x0finvalid-request\x01s\0\x06\
+budget\x01s\0\x07timeout\0\0\x08canceled\0\0\x05other\x01s\0\x04\0\x0bmodel-erro\
+r\x03\0\x1c\x04\0\x11completion-stream\x03\x01\x01h\x1e\x01p\x1a\x01j\x01\x20\x01\
+\x1d\x01@\x02\x04self\x1f\x03maxy\0!\x04\0\x1e[method]completion-stream.next\x01\
+\"\x01j\x01\x16\x01\x1d\x01@\x01\x07request\x12\0#\x04\0\x08complete\x01$\x01i\x1e\
+\x01j\x01%\x01\x1d\x01@\x01\x07request\x12\0&\x04\0\x06stream\x01'\x03\0\x1atask\
+run:plugin/model@0.1.0\x05\x06\x02\x03\0\0\x0ctimestamp-ms\x02\x03\0\0\x05label\x01\
+B\x11\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\x02\x03\x02\x01\x08\x04\0\
+\x05label\x03\0\x02\x01p\x03\x01r\x04\x03keys\x04texts\x06labels\x04\x0awritten-\
+at\x01\x04\0\x04fact\x03\0\x05\x01q\x02\x06denied\x01s\0\x05other\x01s\0\x04\0\x0c\
+memory-error\x03\0\x07\x01k\x06\x01j\x01\x09\x01\x08\x01@\x01\x03keys\0\x0a\x04\0\
+\x03get\x01\x0b\x01p\x06\x01j\x01\x0c\x01\x08\x01@\x02\x05querys\x05limity\0\x0d\
+\x04\0\x06search\x01\x0e\x03\0\x1btaskrun:plugin/memory@0.1.0\x05\x09\x01B\x0b\x01\
+q\x01\x05limit\x01s\0\x04\0\x0bstate-error\x03\0\0\x01ks\x01@\x01\x03keys\0\x02\x04\
+\0\x03get\x01\x03\x01j\0\x01\x01\x01@\x02\x03keys\x05value\x02\0\x04\x04\0\x03se\
+t\x01\x05\x01ps\x01@\0\0\x06\x04\0\x04keys\x01\x07\x03\0\x1ataskrun:plugin/state\
+@0.1.0\x05\x0a\x01B\x05\x01q\x04\x07unknown\x01s\0\x0cinvalid-data\x01s\0\x06den\
+ied\x01s\0\x05other\x01s\0\x04\0\x0cprompt-error\x03\0\0\x01j\x01s\x01\x01\x01@\x02\
+\x02ids\x04datas\0\x02\x04\0\x06render\x01\x03\x03\0\x1ctaskrun:plugin/prompts@0\
+.1.0\x05\x0b\x02\x03\0\0\x0aattachment\x01B\x0e\x02\x03\x02\x01\x0c\x04\0\x0aatt\
+achment\x03\0\0\x01m\x02\x06safety\x08guidance\x04\0\x04tier\x03\0\x02\x01ky\x01\
+r\x06\x02ids\x04texts\x08priority\x03\x0aattachment\x01\x0bmax-per-run\x04\x11mi\
+n-turns-betweeny\x04\0\x0dreminder-spec\x03\0\x05\x01q\x01\x05limit\x01s\0\x04\0\
+\x0ereminder-error\x03\0\x07\x01j\0\x01\x08\x01@\x01\x08reminder\x06\0\x09\x04\0\
+\x03add\x01\x0a\x01@\x01\x02ids\x01\0\x04\0\x06remove\x01\x0b\x03\0\x1etaskrun:p\
+lugin/reminders@0.1.0\x05\x0d\x01B\x12\x02\x03\x02\x01\x03\x04\0\x08thinking\x03\
+\0\0\x02\x03\x02\x01\x04\x04\0\x05usage\x03\0\x02\x02\x03\x02\x01\x08\x04\0\x05l\
+abel\x03\0\x04\x01@\x01\x04texts\x01\0\x04\0\x0fassistant-chunk\x01\x06\x04\0\x11\
+assistant-message\x01\x06\x01@\x03\x0ctool-call-ids\x04names\x05deltas\x01\0\x04\
+\0\x14tool-call-args-delta\x01\x07\x01@\x01\x05block\x01\x01\0\x04\0\x16planner-\
+thinking-block\x01\x08\x01p\x05\x01@\x02\x04notes\x06labels\x09\x01\0\x04\0\x0fp\
+lanner-thought\x01\x0a\x01@\x01\x05usage\x03\x01\0\x04\0\x0busage-delta\x01\x0b\x03\
+\0\x1btaskrun:plugin/events@0.1.0\x05\x0e\x02\x03\0\0\x0brun-context\x02\x03\0\0\
+\x09tool-spec\x01B\x11\x02\x03\x02\x01\x0f\x04\0\x0brun-context\x03\0\0\x02\x03\x02\
+\x01\x10\x04\0\x09tool-spec\x03\0\x02\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\
+\0\x04\x01ky\x01kw\x01r\x04\x09call-time\x05\x05turns\x06\x0atool-calls\x06\x06t\
+okens\x07\x04\0\x09remaining\x03\0\x08\x01@\0\0\x01\x04\0\x07context\x01\x0a\x01\
+@\0\0\x09\x04\0\x06budget\x01\x0b\x01p\x03\x01@\0\0\x0c\x04\0\x05tools\x01\x0d\x03\
+\0\x18taskrun:plugin/run@0.1.0\x05\x11\x01B\x02\x01@\0\0\x7f\x04\0\x09requested\x01\
+\0\x03\0!taskrun:plugin/cancellation@0.1.0\x05\x12\x01B\x07\x02\x03\x02\x01\x08\x04\
+\0\x05label\x03\0\0\x01m\x05\x05trace\x05debug\x04info\x04warn\x05error\x04\0\x05\
+level\x03\0\x02\x01p\x01\x01@\x03\x05level\x03\x07messages\x06fields\x04\x01\0\x04\
+\0\x03log\x01\x05\x03\0\x18taskrun:plugin/log@0.1.0\x05\x13\x01B\x07\x02\x03\x02\
+\x01\x08\x04\0\x05label\x03\0\0\x01p\x01\x01@\x03\x04names\x05deltaw\x06labels\x02\
+\x01\0\x04\0\x03add\x01\x03\x01@\x03\x04names\x05valueu\x06labels\x02\x01\0\x04\0\
+\x0crecord-value\x01\x04\x03\0\x1ctaskrun:plugin/metrics@0.1.0\x05\x14\x01B\x0b\x02\
+\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\x02\x03\x02\x01\x05\x04\0\x0bdura\
+tion-ms\x03\0\x02\x01m\x01\x08canceled\x04\0\x0await-error\x03\0\x04\x01@\0\0\x01\
+\x04\0\x03now\x01\x06\x01j\0\x01\x05\x01@\x01\x08duration\x03\0\x07\x04\0\x05sle\
+ep\x01\x08\x03\0\x1ataskrun:plugin/clock@0.1.0\x05\x15\x01B\x03\x01p}\x01@\x01\x03\
+leny\0\0\x04\0\x05bytes\x01\x01\x03\0\x1btaskrun:plugin/random@0.1.0\x05\x16\x01\
+B\x05\x01q\x02\x06denied\x01s\0\x07unknown\x01s\0\x04\0\x0csecret-error\x03\0\0\x01\
+j\x01s\x01\x01\x01@\x01\x04names\0\x02\x04\0\x03get\x01\x03\x03\0\x1ctaskrun:plu\
+gin/secrets@0.1.0\x05\x17\x01B\x16\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\
+\0\0\x01m\x03\x04file\x09directory\x05other\x04\0\x0aentry-kind\x03\0\x02\x01k\x01\
+\x01r\x04\x04paths\x04kind\x03\x04sizew\x0bmodified-at\x04\x04\0\x05entry\x03\0\x05\
+\x01p\x06\x01r\x02\x07entries\x07\x09truncated\x7f\x04\0\x07listing\x03\0\x08\x01\
+q\x08\x06denied\x01s\0\x09not-found\0\0\x0cinvalid-path\x01s\0\x0anot-a-file\0\0\
+\x0fnot-a-directory\0\0\x0ealready-exists\0\0\x05limit\x01s\0\x05other\x01s\0\x04\
+\0\x0afile-error\x03\0\x0a\x01j\x01\x09\x01\x0b\x01@\x03\x04paths\x09recursive\x7f\
+\x05limity\0\x0c\x04\0\x04list\x01\x0d\x01j\x01\x06\x01\x0b\x01@\x01\x04paths\0\x0e\
+\x04\0\x04stat\x01\x0f\x01p}\x01j\x01\x10\x01\x0b\x01@\x03\x04paths\x06offsetw\x09\
+max-bytesy\0\x11\x04\0\x04read\x01\x12\x03\0#taskrun:plugin/workspace-read@0.1.0\
+\x05\x18\x02\x03\0\x0e\x0afile-error\x01B\x0b\x02\x03\x02\x01\x19\x04\0\x0afile-\
+error\x03\0\0\x01m\x03\x0acreate-new\x07replace\x06append\x04\0\x0awrite-mode\x03\
+\0\x02\x01p}\x01j\0\x01\x01\x01@\x03\x04paths\x08contents\x04\x04mode\x03\0\x05\x04\
+\0\x05write\x01\x06\x01@\x01\x04paths\0\x05\x04\0\x10create-directory\x01\x07\x04\
+\0\x06remove\x01\x07\x03\0$taskrun:plugin/workspace-write@0.1.0\x05\x1a\x01B\x10\
+\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\0\x01o\x02ss\x04\0\x06header\x03\
+\0\x02\x01p\x03\x01p}\x01k\x01\x01r\x05\x06methods\x03urls\x07headers\x04\x04bod\
+y\x05\x07timeout\x06\x04\0\x07request\x03\0\x07\x01r\x03\x06status{\x07headers\x04\
+\x04body\x05\x04\0\x08response\x03\0\x09\x01q\x07\x06denied\x01s\0\x0finvalid-re\
+quest\x01s\0\x0bunreachable\x01s\0\x07timeout\0\0\x05limit\x01s\0\x08canceled\0\0\
+\x05other\x01s\0\x04\0\x0ahttp-error\x03\0\x0b\x01j\x01\x0a\x01\x0c\x01@\x01\x07\
+request\x08\0\x0d\x04\0\x04send\x01\x0e\x03\0\x19taskrun:plugin/http@0.1.0\x05\x1b\
+\x04\0:taskrun:plugin/agent-with-all-of-its-exports-removed@0.1.0\x04\0\x0b+\x01\
+\0%agent-with-all-of-its-exports-removed\x03\0\0\0G\x09producers\x01\x0cprocesse\
+d-by\x02\x0dwit-component\x070.254.2\x10wit-bindgen-rust\x060.60.0";
 #[inline(never)]
 #[doc(hidden)]
 pub fn __link_custom_section_describing_imports() {

@@ -48,7 +48,14 @@ fn result(id: &str) -> Event {
 
 fn decided(decision: DecisionKind) -> Event {
     let state = vec![("k".to_owned(), Some("v".to_owned()))];
-    Event::PlanDecided { turn: 1, decision, state, expected_children: None, ran_ms: 0 }
+    Event::PlanDecided {
+        turn: 1,
+        decision,
+        state,
+        reminders: Vec::new(),
+        expected_children: None,
+        ran_ms: 0,
+    }
 }
 
 fn failed() -> Event {

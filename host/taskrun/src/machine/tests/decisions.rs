@@ -217,6 +217,7 @@ fn hosts_killed(decides: bool) -> u32 {
                 turn: killed,
                 decision: crate::event::DecisionKind::ToolCalls,
                 state: Vec::new(),
+                reminders: Vec::new(),
                 expected_children: None,
                 ran_ms: 0,
             };

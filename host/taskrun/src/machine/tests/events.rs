@@ -82,6 +82,7 @@ pub(super) fn every_event(epoch: u64) -> Vec<Event> {
             turn: 1,
             decision: DecisionKind::ToolCalls,
             state: Vec::new(),
+            reminders: Vec::new(),
             expected_children: None,
             ran_ms: 3,
         },

@@ -10,6 +10,7 @@ fn decided(turn: u32, ran_ms: u64) -> Event {
         turn,
         decision: DecisionKind::ToolCalls,
         state: Vec::new(),
+        reminders: Vec::new(),
         expected_children: None,
         ran_ms,
     }

@@ -22,6 +22,7 @@ fn parts(events: u32, bytes: u64) -> CallScopeParts {
         chain: None,
         tools: Arc::default(),
         state: BTreeMap::from([("old".to_owned(), "value".to_owned())]),
+        services: Services::default(),
         remaining: Remaining::default(),
         limits: ScopeLimits { events, bytes },
         wake: Arc::default(),
