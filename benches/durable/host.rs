@@ -112,6 +112,7 @@ impl Host {
                     grants: of.grants.clone(),
                 }),
                 rules: Arc::new(AgentRules::of(of)),
+                prompts: Arc::default(),
                 limits: of.limits.clone(),
                 budget: of.budget.clone(),
                 members: Vec::new(),

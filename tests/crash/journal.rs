@@ -117,6 +117,7 @@ impl Seen {
             | Event::ToolCallArgsDelta { .. }
             | Event::ThinkingBlock { .. }
             | Event::PlannerNote { .. }
+            | Event::PromptRendered { .. }
             | Event::Usage { .. }
             | Event::ToolCallParked { .. }
             | Event::ModelAnswered { .. }

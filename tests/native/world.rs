@@ -231,6 +231,7 @@ impl World {
                 workspace: "/workspace".into(),
                 grants: any_model(),
             }),
+            prompts: Arc::default(),
             limits: Limits { step: Duration::from_secs(36_000), ..Limits::default() },
             budget: Budget { turns: None, tokens: None, wall: None },
             members: vec!["*".to_owned()],

@@ -2,6 +2,7 @@
 
 mod driver;
 mod models;
+mod prompts;
 mod reminders;
 mod replay;
 mod ts_basic;

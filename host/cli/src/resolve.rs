@@ -200,6 +200,7 @@ mod tests {
             epoch: run.state.epoch,
             expected_head: run.state.head,
             events: events.into(),
+            artifacts: Vec::new(),
         };
         assert_eq!(store.append(append).await.expect("appends"), Appended::Done);
     }
@@ -213,6 +214,7 @@ mod tests {
             clock: Arc::new(SystemClock::new()),
             random: Arc::new(SystemRandom),
             interrupt: Arc::new(|| {}),
+            hooks: taskrun::ports::hook::Hooks::default(),
             settings: Settings { slots: 0, ..Settings::default() },
         })
     }

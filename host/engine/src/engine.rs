@@ -106,8 +106,12 @@ impl Engine {
         let agents = policy.agents.values().map(|agent| &agent.component);
         let tools = policy.tools.values().map(|tool| &tool.component);
         let models = policy.models.values().flat_map(|model| model.files());
+        let prompts = policy.prompts.values().flat_map(|prompt| {
+            let overrides = prompt.overrides.iter().map(|one| &one.template);
+            std::iter::once(&prompt.template).chain(overrides).filter_map(|one| one.file.as_deref())
+        });
         let named = agents.chain(tools).chain([&policy.path]).map(PathBuf::as_path);
-        self.protect(named.chain(models).map(Path::to_owned));
+        self.protect(named.chain(models).chain(prompts).map(Path::to_owned));
     }
 
     pub(crate) fn protected(&self) -> &Protected {

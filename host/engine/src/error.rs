@@ -185,6 +185,7 @@ impl MissingGrant {
             Capability::WorkspaceRead => r#"allow = ["workspace-read: docs/**"]"#,
             Capability::WorkspaceWrite => r#"allow = ["workspace-write: notes/**"]"#,
             Capability::Http => r#"allow = ["http: GET https://api.example.com/**"]"#,
+            Capability::Prompts => r#"allow = ["prompts: *"]"#,
         })
     }
 }

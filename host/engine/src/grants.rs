@@ -1,6 +1,6 @@
 //! A component's imports against an agent's grants.
 
-use taskrun::policy::{Grants, Preopen, Standing};
+use taskrun::policy::{Capability, Grants, Preopen, Standing};
 
 use crate::error::{LoadError, MissingGrant, Need};
 use crate::inspect::{ImportClass, Inspection, PLANNER, TOOLS, WASI_FILES};
@@ -52,8 +52,9 @@ fn need(class: ImportClass, role: Role, grants: &Grants) -> Option<Need> {
         (ImportClass::Types | ImportClass::Always | ImportClass::WasiInert, _) => None,
         (ImportClass::Agents, Role::Agent) => None,
         (ImportClass::Agents, Role::Tool) => Some(Need::AgentsOnly),
-        // Tools ask no models: what they cost would be on nobody's account.
-        (ImportClass::Capability(taskrun::policy::Capability::Model), Role::Tool) => {
+        // Tools ask no models: what they cost would be on nobody's account. Prompts are for those
+        // who do.
+        (ImportClass::Capability(Capability::Model | Capability::Prompts), Role::Tool) => {
             Some(Need::AgentsOnly)
         }
         (ImportClass::Capability(capability), _) => match grants.standing(capability) {

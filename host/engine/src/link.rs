@@ -34,7 +34,7 @@ pub(crate) fn link(
         ImportClass::Capability(
             capability @ (Capability::WorkspaceRead | Capability::WorkspaceWrite),
         ) => with.grants.standing(capability) == Standing::Selective,
-        ImportClass::Capability(Capability::Model | Capability::Http)
+        ImportClass::Capability(Capability::Model | Capability::Http | Capability::Prompts)
         | ImportClass::Types
         | ImportClass::Always
         | ImportClass::Agents
@@ -133,5 +133,6 @@ fn add_capability(linker: &mut Linker<CallState>, capability: Capability) -> was
             interfaces::workspace_write::add_to_linker::<_, Own>(linker, |state| state)
         }
         Capability::Http => interfaces::http::add_to_linker::<_, Own>(linker, |state| state),
+        Capability::Prompts => interfaces::prompts::add_to_linker::<_, Own>(linker, |state| state),
     }
 }

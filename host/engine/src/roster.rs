@@ -116,6 +116,7 @@ impl Engine {
                 workspace: real(&agent.workspace),
                 ..AgentRules::of(agent)
             }),
+            prompts: Arc::new(policy.prompts()),
             limits: agent.limits.clone(),
             budget: agent.budget.clone(),
             members: agent.members.clone(),

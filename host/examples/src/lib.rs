@@ -47,6 +47,8 @@ mod good {
         RESEARCHER = Agent "researcher";
         /// Lets a model decide.
         CHAT = Agent "chat";
+        /// Answers with a prompt of the policy.
+        BRIEFER = Agent "briefer";
         /// Answers with its task and counts the words when the run has ended.
         FINALIZER = Agent "finalizer";
         /// Depends on chance, time and a model.

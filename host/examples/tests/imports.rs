@@ -27,6 +27,7 @@ const WASI_BASELINE: &[&str] = &[
 const IMPORTS: &[(&str, &[&str])] = &[
     ("workspace", &["log", "workspace-read", "workspace-write"]),
     ("researcher", &["log", "run"]),
+    ("briefer", &["log", "prompts"]),
     ("chat", &["events", "log", "model"]),
     (
         "dice",

@@ -9,6 +9,7 @@ use crate::policy::{AgentRules, Budget, Limits, ToolSelector};
 use crate::ports::call::Models;
 use crate::ports::planner::Planner;
 use crate::ports::tool::{Tool, ToolFailure, ToolSpec};
+use crate::prompts::Prompts;
 
 /// Most fields that the question of a retry hint names.
 const FIELDS_NAMED_MAX: usize = 3;
@@ -33,6 +34,8 @@ pub struct Agent {
     pub models: Arc<Models>,
     /// Its rules, which bind its runs and all runs beneath them.
     pub rules: Arc<AgentRules>,
+    /// Prompts it may have rendered, where its rules say so.
+    pub prompts: Arc<Prompts>,
     /// Limits of a step and of a run.
     pub limits: Limits,
     /// Budget of a run.

@@ -9,6 +9,7 @@ use crate::message::{Labels, LogLevel, Message, Thinking, Usage};
 use crate::ports::model::{Chunk, Completion, ModelError};
 use crate::ports::planner::TerminationReason;
 use crate::ports::tool::ToolOutput;
+use crate::prompts::ChosenBy;
 use crate::reminders::ReminderChange;
 use crate::run::{Ending, RunSpec, Wait, WaitMode};
 use crate::status::{BlockedOn, StopReason};
@@ -113,6 +114,16 @@ pub enum Event {
         /// Keys and values to find it by.
         #[serde(default, skip_serializing_if = "Labels::is_empty")]
         labels: Labels,
+    },
+    /// A prompt of the policy became a text, which follows from the policy and the data.
+    PromptRendered {
+        /// The prompt.
+        id: String,
+        /// BLAKE3 hash of the text, 64 hexadecimal digits.
+        digest: String,
+        /// Why the template was not the prompt's own.
+        #[serde(default, rename = "override", skip_serializing_if = "Option::is_none")]
+        chosen_by: Option<ChosenBy>,
     },
     /// Tokens consumed by a step that ended without a message.
     Usage {
@@ -415,6 +426,7 @@ impl Event {
             Self::ToolCallArgsDelta { .. } => "tool_call_args_delta",
             Self::ThinkingBlock { .. } => "thinking_block",
             Self::PlannerNote { .. } => "planner_note",
+            Self::PromptRendered { .. } => "prompt_rendered",
             Self::Usage { .. } => "usage",
             Self::ToolCallScheduled { .. } => "tool_call_scheduled",
             Self::ToolResult { .. } => "tool_result",
@@ -452,6 +464,7 @@ impl Event {
         "tool_call_args_delta",
         "thinking_block",
         "planner_note",
+        "prompt_rendered",
         "usage",
         "tool_call_scheduled",
         "tool_result",
@@ -489,6 +502,7 @@ impl Event {
             }
             Self::ThinkingBlock { block } => block.bytes(),
             Self::PlannerNote { text, labels: all } => text.len() + labels(all),
+            Self::PromptRendered { id, digest, .. } => id.len() + digest.len(),
             Self::PolicyDecision { capability, subject, rule } => {
                 capability.len() + subject.len() + rule.len()
             }

@@ -21,6 +21,7 @@ pub mod narrow;
 pub mod policy;
 pub mod ports;
 pub mod progress;
+pub mod prompts;
 pub mod reminders;
 pub mod run;
 pub mod spawn;

@@ -157,6 +157,7 @@ fn count(state: &mut RunState, recorded: &Recorded) -> bool {
         | Event::ToolCallArgsDelta { .. }
         | Event::ThinkingBlock { .. }
         | Event::PlannerNote { .. }
+        | Event::PromptRendered { .. }
         | Event::Usage { .. }
         | Event::ToolResult { .. }
         | Event::ToolCallRepeated { .. }
@@ -201,6 +202,7 @@ fn count_step_usage(state: &mut RunState, event: &Event) {
         | Event::ToolCallArgsDelta { .. }
         | Event::ThinkingBlock { .. }
         | Event::PlannerNote { .. }
+        | Event::PromptRendered { .. }
         | Event::ToolCallScheduled { .. }
         | Event::ToolResult { .. }
         | Event::ToolCallRepeated { .. }

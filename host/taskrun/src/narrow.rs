@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::agents::{Agent, Agents};
 use crate::error::ControllerError;
-use crate::policy::{Chain, ShowDuration, Standing, TOKENS_MAX, parse_denial};
+use crate::policy::{Chain, Declared, ShowDuration, Standing, TOKENS_MAX, parse_denial};
 use crate::run::RunSpec;
 
 /// Most tools, and most deny rules, that a request names.
@@ -176,7 +176,7 @@ pub(crate) fn check(spec: &RunSpec, agent: &Agent) -> Result<(), ControllerError
 
 fn check_denial(text: &str, agent: &Agent) -> Result<(), ControllerError> {
     let wrong = |reason: String| invalid("narrow.deny", format!("{text:?}: {reason}"));
-    let rule = parse_denial(text, &declared(agent)).map_err(wrong)?;
+    let rule = declare(agent, |declared| parse_denial(text, declared)).map_err(wrong)?;
     if rule.selector.is_everything() {
         return Ok(());
     }
@@ -193,9 +193,11 @@ fn check_denial(text: &str, agent: &Agent) -> Result<(), ControllerError> {
     }
 }
 
-/// The models that rules of this agent can name.
-fn declared(agent: &Agent) -> Vec<&str> {
-    agent.models.by_name.keys().map(String::as_str).collect()
+/// With what rules of this agent can name.
+fn declare<T>(agent: &Agent, read: impl FnOnce(Declared<'_>) -> T) -> T {
+    let models: Vec<&str> = agent.models.by_name.keys().map(String::as_str).collect();
+    let prompts: Vec<&str> = agent.prompts.ids().collect();
+    read(Declared { models: &models, prompts: &prompts })
 }
 
 /// The agent as a run has it: with the tools and the budget that its request and those above it
@@ -248,8 +250,9 @@ fn push_request(chain: &mut Chain, of: &str, agent: &Agent, narrow: &Narrowing) 
     if narrow.deny.is_empty() {
         return;
     }
-    let models = declared(agent);
-    let rules = narrow.deny.iter().map(|text| parse_denial(text, &models)).collect();
+    let rules = declare(agent, |declared| {
+        narrow.deny.iter().map(|text| parse_denial(text, declared)).collect()
+    });
     chain.push_request(format!("the request for {of}"), &agent.rules.workspace, rules);
 }
 

@@ -118,6 +118,7 @@ impl Progress {
             | Event::Resumed { .. }
             | Event::Lost { .. }
             | Event::PlannerNote { .. }
+            | Event::PromptRendered { .. }
             | Event::ToolCallScheduled { .. }
             | Event::ToolCallRepeated { .. }
             | Event::ToolCallParked { .. }
@@ -236,6 +237,7 @@ fn said(event: &Event) -> Said<'_> {
         | Event::ToolCallArgsDelta { .. }
         | Event::ThinkingBlock { .. }
         | Event::PlannerNote { .. }
+        | Event::PromptRendered { .. }
         | Event::Usage { .. }
         | Event::ToolCallScheduled { .. }
         | Event::ToolResult { .. }

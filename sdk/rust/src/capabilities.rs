@@ -225,6 +225,30 @@ pub mod state {
 pub mod prompts {
     pub use crate::bindings::agent::taskrun::plugin::prompts::PromptError;
     pub use crate::host::prompts::render;
+
+    impl PromptError {
+        /// The case's name in the contract, for `PlannerError::code`.
+        #[must_use]
+        pub fn code(&self) -> &'static str {
+            match self {
+                Self::Unknown(_) => "unknown",
+                Self::InvalidData(_) => "invalid-data",
+                Self::Denied(_) => "denied",
+                Self::Other(_) => "other",
+            }
+        }
+
+        /// What went wrong, in words.
+        #[must_use]
+        pub fn text(&self) -> String {
+            match self {
+                Self::Unknown(id) => format!("there is no prompt {id}"),
+                Self::InvalidData(why) => format!("the data does not fit the prompt: {why}"),
+                Self::Denied(rule) => format!("the policy does not allow this prompt: {rule}"),
+                Self::Other(why) => format!("the prompt cannot be rendered: {why}"),
+            }
+        }
+    }
 }
 
 /// Notes of a planner for its own later turns.

@@ -125,6 +125,7 @@ impl Told {
             | Event::ToolCallArgsDelta { .. }
             | Event::ThinkingBlock { .. }
             | Event::PlannerNote { .. }
+            | Event::PromptRendered { .. }
             | Event::Usage { .. }
             | Event::ToolResult { .. }
             | Event::ToolCallParked { .. }

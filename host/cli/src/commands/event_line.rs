@@ -45,6 +45,7 @@ pub(super) fn detail(event: &Event) -> String {
         Event::ToolCallArgsDelta { name, delta, .. } => format!("{name} {delta:?}"),
         Event::ThinkingBlock { block } => block.text.clone(),
         Event::PlannerNote { text, .. } => text.clone(),
+        Event::PromptRendered { id, .. } => id.clone(),
         Event::Usage { usage } => human::count(usage.total_tokens, "token"),
         Event::ToolCallScheduled { name, payload, .. } => format!("{name} {payload}"),
         Event::ToolResult { output, duration_ms, .. } => {

@@ -146,6 +146,7 @@ fn policy_lines(path: &str, inspection: &Inspection) -> Vec<String> {
                 Capability::WorkspaceRead => "\"workspace-read: docs/**\"",
                 Capability::WorkspaceWrite => "\"workspace-write: notes/**\"",
                 Capability::Http => "\"http: GET https://api.example.com/**\"",
+                Capability::Prompts => "\"prompts: *\"",
             };
             if !rules.contains(&rule) {
                 rules.push(rule);

@@ -144,6 +144,7 @@ impl Lines {
             | Event::Started { .. }
             | Event::ToolCallArgsDelta { .. }
             | Event::ThinkingBlock { .. }
+            | Event::PromptRendered { .. }
             | Event::Usage { .. }
             | Event::ToolCallScheduled { .. }
             | Event::ToolCallParked { .. }
@@ -198,6 +199,7 @@ impl Lines {
             | Event::ToolCallArgsDelta { .. }
             | Event::ThinkingBlock { .. }
             | Event::PlannerNote { .. }
+            | Event::PromptRendered { .. }
             | Event::ToolCallRepeated { .. }
             | Event::ModelAnswered { .. }
             | Event::ClockRead { .. }

@@ -10,6 +10,7 @@ pub(crate) mod events;
 pub(crate) mod http;
 pub(crate) mod log;
 pub(crate) mod model;
+pub(crate) mod prompts;
 pub(crate) mod random;
 pub(crate) mod reminders;
 pub(crate) mod run;

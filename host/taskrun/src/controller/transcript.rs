@@ -113,6 +113,7 @@ impl TranscriptEntry {
             | Event::ToolCallArgsDelta { .. }
             | Event::ThinkingBlock { .. }
             | Event::PlannerNote { .. }
+            | Event::PromptRendered { .. }
             | Event::Usage { .. }
             | Event::ToolCallScheduled { .. }
             | Event::ToolCallRepeated { .. }

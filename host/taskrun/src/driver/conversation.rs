@@ -91,6 +91,7 @@ impl Conversation {
             | Event::ToolCallArgsDelta { .. }
             | Event::ThinkingBlock { .. }
             | Event::PlannerNote { .. }
+            | Event::PromptRendered { .. }
             | Event::Usage { .. }
             | Event::ToolCallScheduled { .. }
             | Event::ToolCallRepeated { .. }

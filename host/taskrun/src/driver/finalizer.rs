@@ -90,7 +90,7 @@ impl Driver {
             chain: self.chain.clone(),
             tools: Arc::default(),
             state: self.work.conversation.state().clone(),
-            services: Services::default(),
+            services: Services { prompts: Arc::clone(&self.agent.prompts), ..Services::default() },
             remaining: Remaining::default(),
             // The journal is closed to everything but the end.
             limits: ScopeLimits { events: 0, bytes: 0 },

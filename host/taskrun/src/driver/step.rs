@@ -148,7 +148,10 @@ impl Driver {
             chain: self.chain.clone(),
             tools: Arc::clone(agent.tools.specs()),
             state: self.work.conversation.state().clone(),
-            services: Services { reminders: self.work.conversation.reminders().clone() },
+            services: Services {
+                reminders: self.work.conversation.reminders().clone(),
+                prompts: Arc::clone(&agent.prompts),
+            },
             remaining: Remaining {
                 turns: agent.budget.turns.map(|cap| cap.saturating_sub(turn)),
                 tool_calls: self.tool_calls_left(),

@@ -123,6 +123,7 @@ impl Work {
             | Event::ToolCallArgsDelta { .. }
             | Event::ThinkingBlock { .. }
             | Event::PlannerNote { .. }
+            | Event::PromptRendered { .. }
             | Event::ModelAnswered { .. }
             | Event::ClockRead { .. }
             | Event::StepRestarted { .. }

@@ -49,6 +49,7 @@ fn meaning(event: &Event) -> Meaning<'_> {
         | Event::ToolCallArgsDelta { .. }
         | Event::ThinkingBlock { .. }
         | Event::PlannerNote { .. }
+        | Event::PromptRendered { .. }
         | Event::Usage { .. }
         | Event::ToolResult { .. }
         | Event::ToolCallParked { .. }

@@ -253,6 +253,15 @@ impl<'a> CallRules<'a> {
         self.links().try_for_each(|link| link.check(|grants| grants.decide_model(name)))
     }
 
+    /// Decides about a prompt by its id in the policy.
+    ///
+    /// # Errors
+    /// As [`Self::decide_path`].
+    pub fn decide_prompt(&self, id: &str) -> Result<(), Denied> {
+        own(&self.own.decide_prompt(id))?;
+        self.links().try_for_each(|link| link.check(|grants| grants.decide_prompt(id)))
+    }
+
     /// Decides about one HTTP request; see [`Grants::decide_http`].
     ///
     /// # Errors

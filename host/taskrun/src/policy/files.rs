@@ -22,6 +22,7 @@ pub(super) enum FileUse {
     Script,
     Cassette,
     Key,
+    Prompt,
     /// The root of all workspaces.
     Workspace,
     /// A folder that must lie beneath `root`.
@@ -46,6 +47,7 @@ pub(super) fn check(source: &Source, files: &[NamedFile]) -> Result<(), PolicyEr
                 "write the key into this file, readable by you alone, or write where it is",
                 check_file(&file.path),
             ),
+            FileUse::Prompt => ("prompt", "write where the prompt is", check_file(&file.path)),
             FileUse::Workspace => {
                 ("folder", "make the folder, or write where it is", check_folder(&file.path))
             }

@@ -7,7 +7,7 @@ use super::http_request::{HttpRequest, HttpTarget};
 use super::location::Location;
 use super::path_glob::{PathGlob, split_path};
 use super::read::is_name;
-use super::rule::{Capability, ModelSelector, Rule, Selector, Verdict, everything};
+use super::rule::{Capability, ModelSelector, PromptSelector, Rule, Selector, Verdict, everything};
 
 /// The rules of one agent. Deny beats allow; what no rule allows is denied.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,7 +93,7 @@ impl Grants {
         };
         let matches = |rule: &Rule| match &rule.selector {
             Selector::Paths(glob) => glob.matches(&segments),
-            Selector::Model(_) | Selector::Http(_) => false,
+            Selector::Model(_) | Selector::Http(_) | Selector::Prompts(_) => false,
         };
         // Operators copy what is suggested: a guest's file named `**` must not become a pattern.
         self.decide(capability, matches, || match path.rsplit_once('/') {
@@ -109,10 +109,22 @@ impl Grants {
         let matches = |rule: &Rule| match &rule.selector {
             Selector::Model(ModelSelector::Any) => true,
             Selector::Model(ModelSelector::Named(known)) => known == name,
-            Selector::Paths(_) | Selector::Http(_) => false,
+            Selector::Paths(_) | Selector::Http(_) | Selector::Prompts(_) => false,
         };
         self.decide(Capability::Model, matches, || {
             if is_name(name) { name.to_owned() } else { "NAME".to_owned() }
+        })
+    }
+
+    /// Decides about a prompt by its id in the policy.
+    pub fn decide_prompt(&self, id: &str) -> Decision<'_> {
+        let matches = |rule: &Rule| match &rule.selector {
+            Selector::Prompts(PromptSelector::Any) => true,
+            Selector::Prompts(PromptSelector::Named(known)) => known == id,
+            Selector::Paths(_) | Selector::Model(_) | Selector::Http(_) => false,
+        };
+        self.decide(Capability::Prompts, matches, || {
+            if is_name(id) { id.to_owned() } else { "ID".to_owned() }
         })
     }
 
@@ -126,7 +138,7 @@ impl Grants {
         };
         let matches = |rule: &Rule| match &rule.selector {
             Selector::Http(http) => http.matches(&request, rule.verdict),
-            Selector::Paths(_) | Selector::Model(_) => false,
+            Selector::Paths(_) | Selector::Model(_) | Selector::Prompts(_) => false,
         };
         self.decide(Capability::Http, matches, || request.suggestion())
     }
@@ -211,7 +223,7 @@ impl Grants {
     ) -> impl Iterator<Item = (&PathGlob, &Rule)> {
         self.of(capability, verdict).filter_map(|rule| match &rule.selector {
             Selector::Paths(glob) => Some((glob, rule)),
-            Selector::Model(_) | Selector::Http(_) => None,
+            Selector::Model(_) | Selector::Http(_) | Selector::Prompts(_) => None,
         })
     }
 

@@ -12,6 +12,10 @@
 //! model    = "smollm2"
 //! key_file = "secrets/openai"
 //!
+//! [prompt.brief]
+//! template  = "Answer in one sentence: {{ question }}"   # or: file = "prompts/brief.md"
+//! overrides = [{ labels = ["tier=gold"], file = "prompts/gold.md" }]
+//!
 //! [tool.workspace]
 //! component   = "components/workspace.wasm"
 //! interrupted = "ask"                                  # a call cut off by a crash
@@ -49,6 +53,7 @@ mod parse_limits;
 mod parse_model;
 mod path_glob;
 mod place;
+mod prompts;
 mod quantity;
 mod read;
 mod rule;
@@ -71,8 +76,11 @@ pub use limits::*;
 pub use location::Location;
 pub use model::*;
 pub use path_glob::{GLOB_SEGMENTS_MAX, PATH_BYTES_MAX, PathGlob};
+pub use prompts::{PROMPT_OVERRIDES_MAX, PromptOverridePolicy, PromptPolicy, PromptTemplate};
 pub(crate) use quantity::ShowDuration;
-pub use rule::{Capability, ModelSelector, Rule, Selector, Verdict, parse_denial};
+pub use rule::{
+    Capability, Declared, ModelSelector, PromptSelector, Rule, Selector, Verdict, parse_denial,
+};
 
 /// Largest policy file, in bytes: far beyond what a person can review.
 pub const POLICY_BYTES_MAX: usize = 1 << 20;
@@ -92,12 +100,15 @@ pub const DESCRIPTION_BYTES_MAX: usize = 1_024;
 pub struct Policy {
     /// The file, as it was named when it was loaded. Relative paths in it start at its folder.
     pub path: PathBuf,
-    /// BLAKE3 hash of the file's text, 64 hexadecimal digits.
+    /// BLAKE3 hash of the file's text, 64 hexadecimal digits; if prompts stand in files of their
+    /// own, of their texts too once these are read.
     pub digest: String,
     /// `root` of `[workspace]`, resolved; the file's folder if there is none.
     pub workspace_root: PathBuf,
     /// By name.
     pub models: BTreeMap<String, ModelPolicy>,
+    /// By id.
+    pub prompts: BTreeMap<String, PromptPolicy>,
     /// By name.
     pub tools: BTreeMap<String, ToolPolicy>,
     /// By name.
@@ -179,8 +190,8 @@ pub struct ToolSelector {
 }
 
 impl Policy {
-    /// Reads and checks a policy file. The files that it names are not looked at; see
-    /// [`Policy::check_files`].
+    /// Reads and checks a policy file, and the files of its prompts. The other files that it names
+    /// are not looked at; see [`Policy::check_files`].
     ///
     /// # Errors
     ///
@@ -192,7 +203,9 @@ impl Policy {
         let mut text = String::new();
         // One byte more than allowed, so that a file that is too large is seen to be.
         file.take(POLICY_BYTES_MAX as u64 + 1).read_to_string(&mut text).map_err(unreadable)?;
-        Ok(Self::parse(&text, path)?)
+        let mut policy = Self::parse(&text, path)?;
+        policy.read_prompts()?;
+        Ok(policy)
     }
 
     /// Checks the text of a policy file. `path` says where relative paths start and is named in

@@ -12,13 +12,14 @@ use super::parse_limits::{TOOL_LIMIT_KEYS, read_limits};
 use super::read::{Section, Text};
 use super::{Interrupted, ModelPolicy, POLICY_BYTES_MAX, Policy, Provider, ToolPolicy};
 
-const ROOT_KEYS: [&str; 5] = ["defaults", "workspace", "model", "tool", "agent"];
+const ROOT_KEYS: [&str; 6] = ["defaults", "workspace", "model", "prompt", "tool", "agent"];
 
 /// What is being read: the file's folder, what the file has declared, and the files it names.
 pub(super) struct Reading<'t> {
     pub(super) folder: &'t Path,
     pub(super) root: PathBuf,
     pub(super) models: Vec<&'t str>,
+    pub(super) prompts: Vec<&'t str>,
     pub(super) tools: Vec<&'t str>,
     pub(super) agents: Vec<&'t str>,
     pub(super) files: Vec<NamedFile>,
@@ -55,23 +56,26 @@ fn read_policy(file: &Section<'_, '_>, source: &Source) -> Policy {
     let mut files = Vec::new();
     let root = read_workspace_root(file, folder, &mut files);
     let model_sections = file.named("model", "a model");
+    let prompt_sections = file.named("prompt", "a prompt");
     let tool_sections = file.named("tool", "a tool");
     let agent_sections = file.named("agent", "an agent");
     let names = |sections: &[(String, _)]| {
         sections.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>()
     };
     let (model_names, tool_names) = (names(&model_sections), names(&tool_sections));
-    let agent_names = names(&agent_sections);
+    let (prompt_names, agent_names) = (names(&prompt_sections), names(&agent_sections));
     let mut reading = Reading {
         folder,
         root: root.clone(),
         models: model_names.iter().map(String::as_str).collect(),
+        prompts: prompt_names.iter().map(String::as_str).collect(),
         tools: tool_names.iter().map(String::as_str).collect(),
         agents: agent_names.iter().map(String::as_str).collect(),
         files,
     };
     // A thing with problems is left out: the policy as a whole is refused then.
     let models = read_all(&model_sections, |name, section| reading.model(name, section));
+    let prompts = read_all(&prompt_sections, |id, section| reading.prompt(id, section));
     let tools = read_all(&tool_sections, |name, section| reading.tool(name, section));
     let agents = read_all(&agent_sections, |name, section| reading.agent(name, section));
     check_faulty(&models, &model_sections);
@@ -80,6 +84,7 @@ fn read_policy(file: &Section<'_, '_>, source: &Source) -> Policy {
         digest: blake3::hash(source.text.as_bytes()).to_hex().to_string(),
         workspace_root: root,
         models,
+        prompts,
         tools,
         agents,
         source: source.clone(),

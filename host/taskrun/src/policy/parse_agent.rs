@@ -10,7 +10,7 @@ use super::limits::TOOL_CALLS_DEFAULT;
 use super::parse::{Reading, is_path, report_bad_value, resolve};
 use super::parse_limits::{AGENT_LIMIT_KEYS, read_budget, read_heartbeat, read_limits, read_retry};
 use super::read::{Section, Text, is_function_name};
-use super::rule::{Capability, ModelSelector, Rule, Selector, Verdict, parse_rule};
+use super::rule::{Capability, Declared, ModelSelector, Rule, Selector, Verdict, parse_rule};
 use super::{AgentPolicy, DESCRIPTION_BYTES_MAX, MEMBERS_MAX, RULES_MAX, ToolSelector};
 
 const AGENT_KEYS: [&str; 13] = [
@@ -213,7 +213,8 @@ impl Reading<'_> {
                     section.report(text.span, kind, "write at most 256 rules for an agent");
                     break;
                 }
-                rules.extend(parse_rule(section.problems, &text, verdict, &self.models));
+                let declared = Declared { models: &self.models, prompts: &self.prompts };
+                rules.extend(parse_rule(section.problems, &text, verdict, declared));
             }
         }
         let all_read = section.problems.count() == problems_before;

@@ -125,6 +125,27 @@ impl<'t, 's> Section<'t, 's> {
         self.as_section(label, value)
     }
 
+    /// The tables of the list under `key`; empty if absent.
+    pub(super) fn sections(&self, key: &'static str) -> Vec<Section<'t, 's>> {
+        let Some(value) = self.table.get(key) else {
+            return Vec::new();
+        };
+        let Some(list) = value.get_ref().as_array() else {
+            self.wrong_type(key, "a list of tables", value);
+            return Vec::new();
+        };
+        let label = |index: usize| format!("{key} {} of {}", index + 1, self.label);
+        list.iter()
+            .enumerate()
+            .filter_map(|(index, item)| self.as_section(label(index), item))
+            .collect()
+    }
+
+    /// Whether there is anything under `key`.
+    pub(super) fn has(&self, key: &'static str) -> bool {
+        self.table.contains_key(key)
+    }
+
     fn as_section(
         &self,
         label: String,
@@ -145,6 +166,13 @@ impl<'t, 's> Section<'t, 's> {
     /// wrong.
     pub(super) fn string(&self, key: &'static str) -> Option<Text<'t>> {
         self.as_text(key, "a string", self.table.get(key)?)
+    }
+
+    /// The string under `key`, which may have several lines; `None` if absent or wrong.
+    pub(super) fn text_block(&self, key: &'static str) -> Option<Text<'t>> {
+        let value = self.table.get(key)?;
+        let is_space = |character: char| matches!(character, '\n' | '\r' | '\t');
+        self.as_text_but_for(key, "a string", value, is_space)
     }
 
     /// The string under `key`, which must be there.
@@ -179,11 +207,21 @@ impl<'t, 's> Section<'t, 's> {
         expected: &'static str,
         value: &'t Spanned<DeValue<'t>>,
     ) -> Option<Text<'t>> {
+        self.as_text_but_for(key, expected, value, |_| false)
+    }
+
+    fn as_text_but_for(
+        &self,
+        key: &str,
+        expected: &'static str,
+        value: &'t Spanned<DeValue<'t>>,
+        is_allowed: impl Fn(char) -> bool,
+    ) -> Option<Text<'t>> {
         let Some(text) = value.get_ref().as_str() else {
             self.wrong_type(key, expected, value);
             return None;
         };
-        if text.chars().any(is_hostile) {
+        if text.chars().any(|character| is_hostile(character) && !is_allowed(character)) {
             let reason = "it contains a control character".to_owned();
             let kind = PolicyErrorKind::BadValue { what: "string", value: shown(text), reason };
             self.report(value.span(), kind, "remove the character");

@@ -22,6 +22,8 @@ pub enum Capability {
     WorkspaceWrite,
     /// HTTP requests; the interface `http`.
     Http,
+    /// Prompts of the policy, rendered; the interface `prompts`.
+    Prompts,
 }
 
 /// What a rule says.
@@ -58,6 +60,8 @@ pub enum Selector {
     Model(ModelSelector),
     /// Requests, for [`Capability::Http`].
     Http(HttpSelector),
+    /// Prompts of the policy, for [`Capability::Prompts`].
+    Prompts(PromptSelector),
 }
 
 /// Which models a rule is about.
@@ -69,9 +73,28 @@ pub enum ModelSelector {
     Named(String),
 }
 
+/// Which prompts a rule is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PromptSelector {
+    /// All that the policy declares, written `*`.
+    Any,
+    /// The one that the policy declares under this id.
+    Named(String),
+}
+
+/// What a policy declares that rules may name.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Declared<'d> {
+    /// Its models.
+    pub models: &'d [&'d str],
+    /// Its prompts.
+    pub prompts: &'d [&'d str],
+}
+
 impl Capability {
     /// Every capability.
-    pub const ALL: [Self; 4] = [Self::Model, Self::WorkspaceRead, Self::WorkspaceWrite, Self::Http];
+    pub const ALL: [Self; 5] =
+        [Self::Model, Self::WorkspaceRead, Self::WorkspaceWrite, Self::Http, Self::Prompts];
 
     /// Its word in a policy, which is also the name of its interface in the WIT.
     pub fn as_str(self) -> &'static str {
@@ -80,6 +103,7 @@ impl Capability {
             Self::WorkspaceRead => "workspace-read",
             Self::WorkspaceWrite => "workspace-write",
             Self::Http => "http",
+            Self::Prompts => "prompts",
         }
     }
 
@@ -90,6 +114,7 @@ impl Capability {
             Self::WorkspaceRead => "workspace-read: **",
             Self::WorkspaceWrite => "workspace-write: **",
             Self::Http => "http: *",
+            Self::Prompts => "prompts: *",
         }
     }
 
@@ -99,6 +124,7 @@ impl Capability {
             Self::WorkspaceRead => "workspace-read: docs/**",
             Self::WorkspaceWrite => "workspace-write: notes/**",
             Self::Http => "http: GET https://api.example.com/**",
+            Self::Prompts => "prompts: *",
         }
     }
 }
@@ -135,6 +161,8 @@ impl Selector {
             Self::Model(ModelSelector::Any) => true,
             Self::Model(ModelSelector::Named(_)) => false,
             Self::Http(http) => http.is_everything(),
+            Self::Prompts(PromptSelector::Any) => true,
+            Self::Prompts(PromptSelector::Named(_)) => false,
         }
     }
 
@@ -150,22 +178,27 @@ impl Selector {
             ) => ours == theirs,
             (Self::Model(ModelSelector::Named(_)), Self::Model(ModelSelector::Any)) => false,
             (Self::Http(ours), Self::Http(theirs)) => ours.covers(theirs),
-            (Self::Paths(_), Self::Model(_) | Self::Http(_))
-            | (Self::Model(_), Self::Paths(_) | Self::Http(_))
-            | (Self::Http(_), Self::Paths(_) | Self::Model(_)) => false,
+            (Self::Prompts(PromptSelector::Any), Self::Prompts(_)) => true,
+            (Self::Prompts(ours @ PromptSelector::Named(_)), Self::Prompts(theirs)) => {
+                ours == theirs
+            }
+            (Self::Paths(_), Self::Model(_) | Self::Http(_) | Self::Prompts(_))
+            | (Self::Model(_), Self::Paths(_) | Self::Http(_) | Self::Prompts(_))
+            | (Self::Http(_), Self::Paths(_) | Self::Model(_) | Self::Prompts(_))
+            | (Self::Prompts(_), Self::Paths(_) | Self::Model(_) | Self::Http(_)) => false,
         }
     }
 }
 
-/// Reads a deny rule that stands in no policy file. `models` are the declared ones.
+/// Reads a deny rule that stands in no policy file.
 ///
 /// # Errors
 /// What is wrong with it, and what to write instead.
-pub fn parse_denial(text: &str, models: &[&str]) -> Result<Rule, String> {
+pub fn parse_denial(text: &str, declared: Declared<'_>) -> Result<Rule, String> {
     let source = Source::new(text, Path::new("request"));
     let problems = Problems::new(&source);
     let whole = Text { value: text, span: 0..text.len() };
-    parse_rule(&problems, &whole, Verdict::Deny, models).ok_or_else(|| {
+    parse_rule(&problems, &whole, Verdict::Deny, declared).ok_or_else(|| {
         let problem = problems.into_errors().errors.into_iter().next();
         problem.map_or_else(|| "it is no rule".to_owned(), |p| format!("{}; {}", p.kind, p.help))
     })
@@ -173,17 +206,17 @@ pub fn parse_denial(text: &str, models: &[&str]) -> Result<Rule, String> {
 
 /// The rule that allows all of a capability, which no policy can say of every one.
 pub(super) fn everything(capability: Capability) -> Rule {
-    let all = parse_denial(capability.everything_rule(), &[]);
+    let all = parse_denial(capability.everything_rule(), Declared::default());
     let all = all.expect("everything of each capability can be denied");
     Rule { verdict: Verdict::Allow, ..all }
 }
 
-/// Reads a rule; reports what is wrong with it. `models` are the declared ones.
+/// Reads a rule; reports what is wrong with it.
 pub(super) fn parse_rule(
     problems: &Problems<'_>,
     text: &Text<'_>,
     verdict: Verdict,
-    models: &[&str],
+    declared: Declared<'_>,
 ) -> Option<Rule> {
     let (word, rest) = match text.value.split_once(':') {
         Some((word, rest)) => (word, Some(rest)),
@@ -202,7 +235,7 @@ pub(super) fn parse_rule(
         let everything = capability.everything_rule();
         let help = match (capability, verdict) {
             (Capability::Http, Verdict::Allow) => format!("write \"{}\"", capability.example()),
-            (Capability::Http | Capability::Model, _) => {
+            (Capability::Http | Capability::Model | Capability::Prompts, _) => {
                 format!("write \"{everything}\" for all of it")
             }
             (Capability::WorkspaceRead | Capability::WorkspaceWrite, _) => {
@@ -217,7 +250,8 @@ pub(super) fn parse_rule(
     }
     let start = text.value.len() - rest.map_or(0, |rest| rest.trim_start().len());
     let span = text.part(problems, start, selector_text.len());
-    let selector = parse_selector(problems, &span, capability, verdict, selector_text, models)?;
+    let read = (capability, verdict, selector_text);
+    let selector = parse_selector(problems, &span, read, declared)?;
     Some(Rule {
         verdict,
         capability,
@@ -231,11 +265,10 @@ pub(super) fn parse_rule(
 fn parse_selector(
     problems: &Problems<'_>,
     span: &Range<usize>,
-    capability: Capability,
-    verdict: Verdict,
-    text: &str,
-    models: &[&str],
+    (capability, verdict, text): (Capability, Verdict, &str),
+    declared: Declared<'_>,
 ) -> Option<Selector> {
+    let Declared { models, prompts } = declared;
     let report = |what, reason: &str, help: String| {
         problems.add(span.clone(), bad_value(what, text, reason), help);
         None
@@ -262,6 +295,15 @@ fn parse_selector(
         Capability::Model => {
             let kind = PolicyErrorKind::Unknown { what: "model", name: shown(text) };
             problems.add(span.clone(), kind, suggest(text, "models", models.iter().copied()));
+            None
+        }
+        Capability::Prompts if text == "*" => Some(Selector::Prompts(PromptSelector::Any)),
+        Capability::Prompts if prompts.contains(&text) => {
+            Some(Selector::Prompts(PromptSelector::Named(text.to_owned())))
+        }
+        Capability::Prompts => {
+            let kind = PolicyErrorKind::Unknown { what: "prompt", name: shown(text) };
+            problems.add(span.clone(), kind, suggest(text, "prompts", prompts.iter().copied()));
             None
         }
         Capability::Http => match HttpSelector::parse(text, verdict) {

@@ -3163,7 +3163,8 @@ pub mod taskrun {
             }
         }
         /// Lets the planner render prompts that the operator has registered and may override by session
-        /// and label.
+        /// and label. What counts is first what is said for the session that asked for the run, then what
+        /// is said for its labels, then the prompt itself.
         #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
         pub mod prompts {
             #[used]
@@ -3212,7 +3213,8 @@ pub mod taskrun {
             }
             impl ::core::error::Error for PromptError {}
             #[allow(unused_unsafe, clippy::all)]
-            /// Renders the prompt `id` with `data`, a JSON object.
+            /// Renders the prompt `id` with `data`, a JSON object of at most 65,536 bytes. What the template
+            /// names and `data` lacks is `invalid-data`. A text has at most 262,144 bytes.
             #[allow(async_fn_in_trait)]
             pub fn render(id: &str, data: &str) -> Result<_rt::String, PromptError> {
                 unsafe {

@@ -49,6 +49,7 @@ pub(super) fn every_event(epoch: u64) -> Vec<Event> {
         Event::ToolCallArgsDelta { tool_call_id: id(), name: text(), delta: text() },
         Event::ThinkingBlock { block: Thinking::default() },
         Event::PlannerNote { text: text(), labels: Labels::new() },
+        Event::PromptRendered { id: id(), digest: text(), chosen_by: None },
         Event::Usage { usage: Usage::default() },
         Event::ToolCallScheduled {
             name: "t/f".into(),

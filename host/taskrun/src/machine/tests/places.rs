@@ -13,12 +13,13 @@ pub(super) struct Place {
     pub(super) legal: Vec<(&'static str, Status, &'static str)>,
 }
 
-pub(super) const WORK: [&str; 18] = [
+pub(super) const WORK: [&str; 19] = [
     "assistant_chunk",
     "assistant_message",
     "tool_call_args_delta",
     "thinking_block",
     "planner_note",
+    "prompt_rendered",
     "usage",
     "tool_result",
     "tool_call_parked",

@@ -3,11 +3,15 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::super::{AgentRules, CallRules, Capability, Chain, HttpTarget, Preopen, parse_denial};
+use super::super::{
+    AgentRules, CallRules, Capability, Chain, Declared, HttpTarget, Preopen, parse_denial,
+};
 use super::agent;
 
 const READ: Capability = Capability::WorkspaceRead;
 const WRITE: Capability = Capability::WorkspaceWrite;
+
+const DECLARED: Declared<'static> = Declared { models: &["fast", "large"], prompts: &[] };
 
 fn rules(name: &str, workspace: &str, body: &str) -> AgentRules {
     let own = AgentRules::of(&agent(body));
@@ -26,7 +30,7 @@ fn chain(above: &[(&str, &str, &str)]) -> Chain {
 /// The chain of a run whose request took these away.
 fn narrowed(deny: &[&str]) -> Chain {
     let mut chain = chain(&[]);
-    let deny = deny.iter().map(|text| parse_denial(text, &["fast", "large"])).collect();
+    let deny = deny.iter().map(|text| parse_denial(text, DECLARED)).collect();
     chain.push_request("the request for this run".to_owned(), Path::new("/w"), deny);
     chain
 }
@@ -225,7 +229,7 @@ fn a_denial_of_a_request_is_read_like_one_of_a_policy() {
         ("http: ftp://x", "scheme"),
         ("", "unknown capability"),
     ] {
-        let error = parse_denial(text, &["fast", "large"]).unwrap_err();
+        let error = parse_denial(text, DECLARED).unwrap_err();
         assert!(error.contains(part), "{text:?}: {error}");
     }
 }

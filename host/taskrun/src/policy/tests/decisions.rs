@@ -1,7 +1,7 @@
 //! What rules decide.
 
 use super::super::{Capability, HttpTarget, Preopen, Standing};
-use super::agent;
+use super::{agent, parse};
 
 const READ: Capability = Capability::WorkspaceRead;
 const WRITE: Capability = Capability::WorkspaceWrite;
@@ -343,4 +343,23 @@ fn folders_are_opened_for_wasi_only_if_that_is_what_the_rules_say() {
         let agent = agent(body);
         assert_eq!(agent.grants.preopens().map_err(|rule| rule.text.as_str()), expected, "{body}");
     }
+}
+
+#[test]
+fn an_agent_gets_the_prompts_that_its_rules_name() {
+    let grants = |rules: &str| {
+        let prompts = "[prompt.brief]\ntemplate = \"a\"\n[prompt.long]\ntemplate = \"b\"\n";
+        let text = format!("{prompts}[agent.a]\ncomponent = \"a.wasm\"\n{rules}\n");
+        parse(&text).unwrap_or_else(|errors| panic!("{errors}")).agents["a"].grants.clone()
+    };
+    let one = grants("allow = [\"prompts: brief\"]");
+    assert!(one.decide_prompt("brief").allowed);
+    let refused = one.decide_prompt("long");
+    assert!(!refused.allowed);
+    assert_eq!(refused.for_guest(), "no rule allows prompts here");
+    assert!(refused.to_string().contains("prompts: long"), "{refused}");
+    let but_one = grants("allow = [\"prompts: *\"]\ndeny = [\"prompts: long\"]");
+    assert!(but_one.decide_prompt("brief").allowed);
+    assert_eq!(but_one.decide_prompt("long").for_guest(), "denied by \"prompts: long\"");
+    assert_eq!(grants("").standing(Capability::Prompts), Standing::Unlisted);
 }

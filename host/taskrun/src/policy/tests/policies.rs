@@ -274,3 +274,40 @@ fn files_that_are_named_must_be_there() {
     fs::write(&path, text.replace("script = \"work\"", "script = \"a.wasm\"")).unwrap();
     assert_eq!(Policy::load(&path).unwrap().check_files(), Ok(()));
 }
+
+#[test]
+fn prompts_in_files_are_read_with_the_policy_and_part_of_its_digest() {
+    let folder = Folder::new("prompts");
+    let path = folder.0.join("taskrun.toml");
+    let text = "[prompt.p]\ntemplate = \"\"\"\nHi {{ a }}\"\"\"\n\
+                overrides = [{ session = \"s\", file = \"p.md\" }]\n";
+    fs::write(&path, text).unwrap();
+    let load = |template: &str| {
+        fs::write(folder.0.join("p.md"), template).unwrap();
+        Policy::load(&path)
+    };
+    let render = |policy: &Policy, session: &str| {
+        let rendered = policy.prompts().render("p", r#"{"a": "x"}"#, session, &Default::default());
+        rendered.unwrap().text
+    };
+    let first = load("one {{ a }}").unwrap();
+    assert_eq!((render(&first, "s"), render(&first, "other")), ("one x".into(), "Hi x".into()));
+    let second = load("two {{ a }}").unwrap();
+    assert_eq!(render(&second, "s"), "two x");
+    assert_eq!(render(&first, "s"), "one x", "what was read is what is rendered");
+    assert_ne!(first.digest, second.digest);
+    assert_eq!(load("one {{ a }}").unwrap().digest, first.digest);
+    // Without a file of a prompt the digest is that of the policy's text, as it always was.
+    fs::write(&path, "[prompt.p]\ntemplate = \"x\"\n").unwrap();
+    let plain = Policy::load(&path).unwrap();
+    assert_eq!(plain.digest, blake3::hash(b"[prompt.p]\ntemplate = \"x\"\n").to_hex().as_str());
+
+    fs::write(&path, text).unwrap();
+    for bad in ["{{ ", &"x".repeat(crate::prompts::PROMPT_BYTES_MAX + 1)] {
+        let error = load(bad).unwrap_err().to_string();
+        assert!(error.contains("4:38: prompt") && error.contains("is no template"), "{error}");
+    }
+    fs::remove_file(folder.0.join("p.md")).unwrap();
+    let error = Policy::load(&path).unwrap_err().to_string();
+    assert!(error.contains("cannot be used"), "{error}");
+}

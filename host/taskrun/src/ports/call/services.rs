@@ -1,6 +1,10 @@
 //! What the host has for a call beside models and tools.
 
+use std::sync::Arc;
+
 use super::CallScope;
+use crate::event::Event;
+use crate::prompts::{PromptError, Prompts};
 use crate::reminders::{Reminder, ReminderChange, Reminders};
 
 /// What the host has for a call beside models and tools. The default is nothing.
@@ -8,9 +12,27 @@ use crate::reminders::{Reminder, ReminderChange, Reminders};
 pub struct Services {
     /// Notes of the run's planner.
     pub reminders: Reminders,
+    /// Prompts of the policy.
+    pub prompts: Arc<Prompts>,
 }
 
 impl CallScope {
+    /// Renders a prompt of the policy with `data`, a JSON object, and records that.
+    ///
+    /// # Errors
+    /// [`PromptError`].
+    pub fn render_prompt(&self, id: &str, data: &str) -> Result<String, PromptError> {
+        let run = &self.parts.context;
+        let prompts = &self.parts.services.prompts;
+        let rendered = prompts.render(id, data, &run.parent_session_id, &run.labels)?;
+        self.record(Event::PromptRendered {
+            id: id.to_owned(),
+            digest: rendered.digest,
+            chosen_by: rendered.chosen_by,
+        });
+        Ok(rendered.text)
+    }
+
     /// Keeps a note for later turns, or replaces the one of its id.
     ///
     /// # Errors

@@ -63,6 +63,7 @@ impl Tape {
             | Event::ToolCallArgsDelta { .. }
             | Event::ThinkingBlock { .. }
             | Event::PlannerNote { .. }
+            | Event::PromptRendered { .. }
             | Event::PolicyDecision { .. }
             | Event::Log { .. } => self.emitted.push_back(event.clone()),
             Event::Queued { .. }

@@ -5,6 +5,7 @@ use super::fixtures::{Host, question};
 use super::{parts, scope};
 use crate::event::ModelAnswer;
 use crate::ports::model::{Chunk, CompletionStop};
+use crate::prompts::{Prompt, Prompts};
 use crate::time::{Clock, SimulatedClock};
 
 fn chunk(text: &str) -> Event {
@@ -263,4 +264,36 @@ async fn a_stream_that_a_guest_gave_up_is_given_as_far_as_it_was_read() {
         let end = host.scope.finish();
         assert_eq!((end.events, end.divergence), (Vec::new(), None));
     }
+}
+
+/// A step with this prompt, on what was recorded of it before.
+fn prompted(template: &str, tape: Option<Tape>) -> CallScope {
+    let prompt = Prompt { template: template.to_owned(), overrides: Vec::new() };
+    let prompts = Prompts::new(BTreeMap::from([("p".to_owned(), prompt)]));
+    let services = Services { prompts: Arc::new(prompts), ..Services::default() };
+    CallScope::new(CallScopeParts {
+        services,
+        journal: Some(Arc::default()),
+        tape,
+        ..parts(10, 1_000)
+    })
+}
+
+#[test]
+fn a_prompt_is_rendered_again_to_the_same_text_and_recorded_once() {
+    let live = prompted("Hi {{ a }}", None);
+    let data = r#"{"a": "x"}"#;
+    assert_eq!(live.render_prompt("p", data).as_deref(), Ok("Hi x"));
+    assert!(live.render_prompt("q", data).is_err());
+    let recorded = live.take_events().events;
+    assert_eq!(recorded.len(), 1, "what was not rendered leaves nothing: {recorded:?}");
+    let mut tape = Tape::default();
+    recorded.iter().for_each(|event| tape.push(event));
+    let again = prompted("Hi {{ a }}", Some(tape.clone()));
+    assert_eq!(again.render_prompt("p", data).as_deref(), Ok("Hi x"));
+    let end = again.finish();
+    assert_eq!((end.events, end.divergence), (Vec::new(), None));
+    let other = prompted("Hello {{ a }}", Some(tape));
+    other.render_prompt("p", data).expect("it renders");
+    assert!(other.finish().divergence.is_some(), "another text is another step");
 }

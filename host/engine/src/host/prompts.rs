@@ -1,0 +1,38 @@
+//! `prompts`: templates of the policy, rendered.
+
+use taskrun::policy::Capability;
+use taskrun::prompts as domain;
+
+use crate::bindings::interfaces::prompts::{Host, PromptError};
+use crate::json;
+use crate::state::CallState;
+
+impl Host for CallState {
+    fn render(
+        &mut self,
+        id: String,
+        data: String,
+    ) -> wasmtime::Result<Result<String, PromptError>> {
+        self.enter_capability("prompts")?;
+        if let Err(denied) = self.rules().decide_prompt(&id) {
+            self.record_denial(Capability::Prompts, &id, denied.rule);
+            return Ok(Err(PromptError::Denied(denied.for_guest)));
+        }
+        if data.len() <= domain::PROMPT_DATA_BYTES_MAX
+            && let Err(reason) = json::check(&data)
+        {
+            return Ok(Err(PromptError::InvalidData(reason)));
+        }
+        Ok(self.scope.render_prompt(&id, &data).map_err(Into::into))
+    }
+}
+
+impl From<domain::PromptError> for PromptError {
+    fn from(error: domain::PromptError) -> Self {
+        match error {
+            domain::PromptError::Unknown(id) => Self::Unknown(id),
+            domain::PromptError::InvalidData(detail) => Self::InvalidData(detail),
+            domain::PromptError::Unusable(detail) => Self::Other(detail),
+        }
+    }
+}

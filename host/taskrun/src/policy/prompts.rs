@@ -1,0 +1,199 @@
+//! `[prompt.ID]`: templates that agents may have rendered.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use super::Policy;
+use super::error::{PolicyErrorKind, PolicyErrors, Problems, shown};
+use super::files::FileUse;
+use super::location::Location;
+use super::parse::{Reading, is_path, report_bad_value};
+use super::read::{Section, Text};
+use crate::message::Labels;
+use crate::prompts::{PROMPT_BYTES_MAX, Prompt, PromptOverride, Prompts, check_template};
+
+/// Most overrides of a prompt: a rendering looks at all of them.
+pub const PROMPT_OVERRIDES_MAX: usize = 256;
+
+/// What to write where a template is none.
+const TEMPLATE_HELP: &str = "write text with {{ name }} where data stands";
+
+/// A prompt that agents can be granted: `[prompt.ID]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PromptPolicy {
+    /// `[a-z][a-z0-9_-]{0,63}`.
+    pub id: String,
+    /// The template where no override fits.
+    pub template: PromptTemplate,
+    /// Templates for some runs, in the order of the file. At most [`PROMPT_OVERRIDES_MAX`].
+    pub overrides: Vec<PromptOverridePolicy>,
+    /// Of its table's header.
+    pub location: Location,
+}
+
+/// A template for the runs that a session asked for, or that have some labels.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PromptOverridePolicy {
+    /// The session; `None` is any.
+    pub session: Option<String>,
+    /// Labels that a run must have.
+    pub labels: Labels,
+    /// The template.
+    pub template: PromptTemplate,
+}
+
+/// A template, where it stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PromptTemplate {
+    /// The file that it stands in, resolved; `None` if it stands in the policy.
+    pub file: Option<PathBuf>,
+    /// The template. `None` until the file is read.
+    pub text: Option<String>,
+    pub(super) span: std::ops::Range<usize>,
+}
+
+impl Policy {
+    /// The prompts, without those whose files were not read.
+    #[must_use]
+    pub fn prompts(&self) -> Prompts {
+        let whole = |prompt: &PromptPolicy| {
+            let overrides = prompt.overrides.iter().map(|one| {
+                Some(PromptOverride {
+                    session: one.session.clone(),
+                    labels: one.labels.clone(),
+                    template: one.template.text.clone()?,
+                })
+            });
+            let template = prompt.template.text.clone()?;
+            Some(Prompt { template, overrides: overrides.collect::<Option<_>>()? })
+        };
+        let all = self.prompts.iter().filter_map(|(id, one)| Some((id.clone(), whole(one)?)));
+        Prompts::new(all.collect())
+    }
+
+    /// Reads the files of all prompts, checks that they are templates, and makes the digest name
+    /// their bytes too.
+    pub(super) fn read_prompts(&mut self) -> Result<(), PolicyErrors> {
+        let problems = Problems::new(&self.source);
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(self.digest.as_bytes());
+        let mut has_files = false;
+        for prompt in self.prompts.values_mut() {
+            let overrides = prompt.overrides.iter_mut().map(|one| &mut one.template);
+            for template in std::iter::once(&mut prompt.template).chain(overrides) {
+                let Some(path) = &template.file else { continue };
+                has_files = true;
+                match read(path) {
+                    Ok(text) => {
+                        hasher.update(&(text.len() as u64).to_le_bytes());
+                        hasher.update(text.as_bytes());
+                        template.text = Some(text);
+                    }
+                    Err(reason) => {
+                        let kind =
+                            PolicyErrorKind::BadFile { what: "prompt", path: path.clone(), reason };
+                        let help = "correct the file, or write where the prompt is";
+                        problems.add(template.span.clone(), kind, help);
+                    }
+                }
+            }
+        }
+        problems.into_result()?;
+        if has_files {
+            self.digest = hasher.finalize().to_hex().to_string();
+        }
+        Ok(())
+    }
+}
+
+/// The text of a prompt's file.
+fn read(path: &Path) -> Result<String, String> {
+    let unusable = |error: std::io::Error| format!("cannot be used: {error}");
+    let file = std::fs::File::open(path).map_err(unusable)?;
+    let mut text = String::new();
+    // One byte more than allowed, so that a file that is too large is seen to be.
+    file.take(PROMPT_BYTES_MAX as u64 + 1).read_to_string(&mut text).map_err(unusable)?;
+    check_template(&text).map_err(|reason| format!("is no template: {}", shown(&reason)))?;
+    Ok(text)
+}
+
+impl Reading<'_> {
+    pub(super) fn prompt(&mut self, id: &str, section: &Section<'_, '_>) -> Option<PromptPolicy> {
+        section.expect_keys(&["template", "file", "overrides"]);
+        let sections = section.sections("overrides");
+        if let Some(first) = sections.get(PROMPT_OVERRIDES_MAX) {
+            let (key, value) = ("overrides".to_owned(), sections.len().to_string());
+            let help = format!("write at most {PROMPT_OVERRIDES_MAX}");
+            section.report(first.span.clone(), PolicyErrorKind::OutOfRange { key, value }, help);
+            return None;
+        }
+        let overrides = sections.iter().filter_map(|one| self.prompt_override(one)).collect();
+        Some(PromptPolicy {
+            id: id.to_owned(),
+            template: self.template(section)?,
+            overrides,
+            location: section.problems.source.locate(section.span.start),
+        })
+    }
+
+    fn prompt_override(&mut self, section: &Section<'_, '_>) -> Option<PromptOverridePolicy> {
+        section.expect_keys(&["session", "labels", "template", "file"]);
+        let session = section.string("session").map(|text| text.value.to_owned());
+        let (mut labels, stated) = (Labels::new(), section.strings("labels"));
+        for text in &stated {
+            match text.value.split_once('=') {
+                Some((key, value)) if !key.is_empty() => {
+                    labels.insert(key.to_owned(), value.to_owned());
+                }
+                Some(_) | None => {
+                    let help = "write \"KEY=VALUE\"";
+                    report_bad_value(section, text, "label", "it is not a key and a value", help);
+                }
+            }
+        }
+        if session.is_none() && stated.is_empty() {
+            let kind = PolicyErrorKind::MissingKey { key: "session", table: section.label.clone() };
+            let help = "add the `session` or the `labels` of the runs that it is for";
+            section.report(section.span.clone(), kind, help);
+            return None;
+        }
+        Some(PromptOverridePolicy { session, labels, template: self.template(section)? })
+    }
+
+    /// The template that a table states, or the file that it stands in: one of the two.
+    fn template(&mut self, section: &Section<'_, '_>) -> Option<PromptTemplate> {
+        let (inline, file) = (section.text_block("template"), section.string("file"));
+        match (inline, file) {
+            (Some(_), Some(file)) => {
+                let help = "remove it, or `template`";
+                report_bad_value(section, &file, "file", "there is a `template` beside it", help);
+                None
+            }
+            (Some(text), None) => inline_template(section, &text),
+            (None, Some(file)) => {
+                if !is_path(section, &file, "file") {
+                    return None;
+                }
+                let path = self.named(&file, FileUse::Prompt);
+                Some(PromptTemplate { file: Some(path), text: None, span: file.span })
+            }
+            (None, None) if section.has("template") || section.has("file") => None,
+            (None, None) => {
+                let kind =
+                    PolicyErrorKind::MissingKey { key: "template", table: section.label.clone() };
+                let help = "add: template = \"Hello {{ name }}\", or: file = \"prompts/hello.md\"";
+                section.report(section.span.clone(), kind, help);
+                None
+            }
+        }
+    }
+}
+
+fn inline_template(section: &Section<'_, '_>, text: &Text<'_>) -> Option<PromptTemplate> {
+    if let Err(reason) = check_template(text.value) {
+        report_bad_value(section, text, "template", &shown(&reason), TEMPLATE_HELP);
+        return None;
+    }
+    let span = text.span.clone();
+    Some(PromptTemplate { file: None, text: Some(text.value.to_owned()), span })
+}
