@@ -67,15 +67,28 @@ pub(super) fn read_budget(section: &Section<'_, '_>) -> Budget {
 }
 
 pub(super) fn read_retry(section: &Section<'_, '_>) -> Retry {
-    let default = Retry::default();
     let Some(table) = section.section("retry") else {
-        return default;
+        return Retry::default();
     };
     table.expect_keys(&["attempts", "pause", "then", "skips"]);
+    Retry { then: read_then(&table), ..read_attempts(&table) }
+}
+
+/// That of a model, which has no turn to skip.
+pub(super) fn read_model_retry(section: &Section<'_, '_>) -> Retry {
+    let Some(table) = section.section("retry") else {
+        return Retry::default();
+    };
+    table.expect_keys(&["attempts", "pause"]);
+    read_attempts(&table)
+}
+
+fn read_attempts(table: &Section<'_, '_>) -> Retry {
+    let default = Retry::default();
     Retry {
         attempts: table.count("attempts", 1..=RETRY_ATTEMPTS_MAX).unwrap_or(default.attempts),
         pause: table.duration("pause", Duration::ZERO..=RETRY_PAUSE_MAX).unwrap_or(default.pause),
-        then: read_then(&table),
+        ..default
     }
 }
 

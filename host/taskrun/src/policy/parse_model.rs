@@ -12,7 +12,7 @@ use super::model::{
     PROVIDER_MODEL_BYTES_MAX, Provider, RESPONSE_BYTES_DEFAULT, RESPONSE_BYTES_MAX, Remote, Wire,
 };
 use super::parse::{Reading, is_path, report_bad_value, resolve};
-use super::parse_limits::read_retry;
+use super::parse_limits::read_model_retry;
 use super::read::{Section, Text};
 
 const SCRIPTED_KEYS: &[&str] = &["provider", "model", "script", "strict", "record"];
@@ -106,7 +106,7 @@ impl Reading<'_> {
             max_tokens: section.count("max_tokens", 1..=ANSWER_TOKENS_MAX),
             thinking_tokens,
             timeouts: timeouts(section),
-            retry: read_retry(section),
+            retry: read_model_retry(section),
             response_bytes: section
                 .size("response_max", 1..=RESPONSE_BYTES_MAX)
                 .unwrap_or(RESPONSE_BYTES_DEFAULT),

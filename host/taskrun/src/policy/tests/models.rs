@@ -42,7 +42,7 @@ fn every_key_of_a_remote_model_can_be_stated() {
             between: seconds(3),
             whole: seconds(4),
         },
-        retry: Retry { attempts: 1, pause: seconds(5) },
+        retry: Retry { attempts: 1, pause: seconds(5), ..Retry::default() },
         response_bytes: 1 << 20,
     };
     assert_eq!(model.provider, Provider::Remote(Box::new(remote)));
