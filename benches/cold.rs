@@ -78,6 +78,7 @@ async fn answer(folder: &Path) {
         random: Arc::new(SystemRandom),
         models: None,
         chain: None,
+        runs: None,
         tools: Arc::default(),
         state: BTreeMap::new(),
         services: Services::default(),

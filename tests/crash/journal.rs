@@ -121,6 +121,7 @@ impl Seen {
             | Event::Usage { .. }
             | Event::ToolCallParked { .. }
             | Event::ModelAnswered { .. }
+            | Event::ControllerAnswered { .. }
             | Event::ClockRead { .. }
             | Event::StepRestarted { .. }
             | Event::StepFailed { .. }

@@ -101,9 +101,9 @@ pub fn grants(rules: &str) -> Grants {
     policy.agents["a"].grants.clone()
 }
 
-/// Grants under which an agent may ask any model.
+/// Grants under which an agent may ask any model, and the controller anything.
 fn any_model() -> Grants {
-    grants("model = \"own\"\nallow = [\"model: *\"]")
+    grants("model = \"own\"\nallow = [\"model: *\", \"controller: *\"]")
 }
 
 /// What a planner decided.

@@ -20,6 +20,14 @@ pub(crate) mod agent {
             "taskrun:plugin/workspace-write.create-directory": async | trappable,
             "taskrun:plugin/workspace-write.remove": async | trappable,
             "taskrun:plugin/http.send": async | trappable,
+            "taskrun:plugin/controller.spawn": async | trappable,
+            "taskrun:plugin/controller.list": async | trappable,
+            "taskrun:plugin/controller.get": async | trappable,
+            "taskrun:plugin/controller.cancel": async | trappable,
+            "taskrun:plugin/controller.cancel-tree": async | trappable,
+            "taskrun:plugin/controller.wait": async | trappable,
+            "taskrun:plugin/controller.provide": async | trappable,
+            "taskrun:plugin/controller.subscribe": async | trappable,
             default: trappable,
         },
         exports: { default: async },
@@ -64,6 +72,7 @@ pub(crate) mod tool {
             "taskrun:plugin/workspace-write":
                 crate::bindings::agent::taskrun::plugin::workspace_write,
             "taskrun:plugin/http": crate::bindings::agent::taskrun::plugin::http,
+            "taskrun:plugin/controller": crate::bindings::agent::taskrun::plugin::controller,
         },
         require_store_data_send: true,
     });

@@ -186,6 +186,7 @@ impl MissingGrant {
             Capability::WorkspaceWrite => r#"allow = ["workspace-write: notes/**"]"#,
             Capability::Http => r#"allow = ["http: GET https://api.example.com/**"]"#,
             Capability::Prompts => r#"allow = ["prompts: *"]"#,
+            Capability::Controller => r#"allow = ["controller: *"]"#,
         })
     }
 }

@@ -34,7 +34,9 @@ pub(crate) fn link(
         ImportClass::Capability(
             capability @ (Capability::WorkspaceRead | Capability::WorkspaceWrite),
         ) => with.grants.standing(capability) == Standing::Selective,
-        ImportClass::Capability(Capability::Model | Capability::Http | Capability::Prompts)
+        ImportClass::Capability(
+            Capability::Model | Capability::Http | Capability::Prompts | Capability::Controller,
+        )
         | ImportClass::Types
         | ImportClass::Always
         | ImportClass::Agents
@@ -134,5 +136,8 @@ fn add_capability(linker: &mut Linker<CallState>, capability: Capability) -> was
         }
         Capability::Http => interfaces::http::add_to_linker::<_, Own>(linker, |state| state),
         Capability::Prompts => interfaces::prompts::add_to_linker::<_, Own>(linker, |state| state),
+        Capability::Controller => {
+            interfaces::controller::add_to_linker::<_, Own>(linker, |state| state)
+        }
     }
 }

@@ -75,6 +75,9 @@ fn decision(decision: &Decision) -> usize {
                 + result.telemetry.as_ref().map_or(0, telemetry)
         }
         Decision::Await(waits) => items(waits, await_item),
+        Decision::AwaitRuns(wait) => {
+            items(&wait.runs, String::len) + wait.call.as_ref().map_or(0, tool_request)
+        }
     }
 }
 

@@ -76,6 +76,7 @@ async fn describe(
         random: Arc::new(SeededRandom::new(0)),
         models: None,
         chain: None,
+        runs: None,
         tools: Arc::new(Vec::new()),
         state: BTreeMap::new(),
         services: Services::default(),

@@ -53,12 +53,17 @@ mod good {
         FINALIZER = Agent "finalizer";
         /// Depends on chance, time and a model.
         DICE = Agent "dice";
+        /// Gives each line of its task to a run of another agent.
+        COORDINATOR = Agent "coordinator";
         /// Plays the script in its task.
         SCRIPTED = Agent "scripted";
         /// Answers what its arguments say: functions `lookup`, `change`, `finish`.
         SCRIPTED_TOOL = Tool "scripted-tool";
         /// Leaves effects that can be counted: functions `note`, `put`.
         LEDGER = Tool "ledger";
+        /// Starts, watches, answers and cancels runs: functions `spawn`, `get`, `list`, `wait`,
+        /// `provide`, `events`, `cancel`, `cancel_tree`.
+        DELEGATE = Tool "delegate";
         /// Reads and writes files through `std::fs`: functions `read`, `write`, `list`.
         WASI_FILES = Tool "wasi-files";
         /// Gets a page by the `http` interface: function `get`.

@@ -1,5 +1,7 @@
 //! What the controller answers when it cannot do what it was asked.
 
+use serde::{Deserialize, Serialize};
+
 use crate::ids::RunId;
 use crate::ports::store::StoreError;
 
@@ -95,7 +97,8 @@ pub enum ControllerError {
 }
 
 /// Why a run does not take an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
 pub enum NotAwaitable {
     /// Nothing of that name was asked.
     #[error("nothing of that name is asked")]

@@ -8,6 +8,7 @@ use crate::ids::{HostId, RunId};
 use crate::message::{Labels, LogLevel, Message, Thinking, Usage};
 use crate::ports::model::{Chunk, Completion, ModelError};
 use crate::ports::planner::TerminationReason;
+use crate::ports::runs::{RunsAnswer, RunsError};
 use crate::ports::tool::ToolOutput;
 use crate::prompts::ChosenBy;
 use crate::reminders::ReminderChange;
@@ -171,12 +172,23 @@ pub enum Event {
     },
     /// A model answered within a plan step. Should the step run again, it is given this.
     ModelAnswered {
-        /// Number of the question in its step, from 0.
+        /// Number of the question in its step, from 0; those to the controller count too.
         call: u32,
         /// Digest of the question.
         request: String,
         /// The answer.
         answer: ModelAnswer,
+    },
+    /// The controller answered within a plan step. Should the step run again, it is given this.
+    ControllerAnswered {
+        /// Number of the question in its step, from 0; those to models count too.
+        call: u32,
+        /// What was asked, in a word.
+        operation: String,
+        /// Digest of the question.
+        request: String,
+        /// The answer.
+        answer: Box<ControllerAnswer>,
     },
     /// Times that a plan step was told. Should the step run again, it is told the same.
     ClockRead {
@@ -375,6 +387,31 @@ pub enum ModelAnswer {
     Error(ModelError),
 }
 
+/// What the controller answered.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ControllerAnswer {
+    /// What was asked for.
+    Given(RunsAnswer),
+    /// Why not.
+    Error(RunsError),
+}
+
+impl From<Result<RunsAnswer, RunsError>> for ControllerAnswer {
+    fn from(answer: Result<RunsAnswer, RunsError>) -> Self {
+        answer.map_or_else(Self::Error, Self::Given)
+    }
+}
+
+impl From<ControllerAnswer> for Result<RunsAnswer, RunsError> {
+    fn from(answer: ControllerAnswer) -> Self {
+        match answer {
+            ControllerAnswer::Given(given) => Ok(given),
+            ControllerAnswer::Error(error) => Err(error),
+        }
+    }
+}
+
 /// What a plan step decided, in a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -433,6 +470,7 @@ impl Event {
             Self::ToolCallRepeated { .. } => "tool_call_repeated",
             Self::ToolCallParked { .. } => "tool_call_parked",
             Self::ModelAnswered { .. } => "model_answered",
+            Self::ControllerAnswered { .. } => "controller_answered",
             Self::ClockRead { .. } => "clock_read",
             Self::StepRestarted { .. } => "step_restarted",
             Self::ReplayDiverged { .. } => "replay_diverged",
@@ -471,6 +509,7 @@ impl Event {
         "tool_call_repeated",
         "tool_call_parked",
         "model_answered",
+        "controller_answered",
         "clock_read",
         "step_restarted",
         "replay_diverged",
@@ -519,6 +558,7 @@ impl Event {
             | Self::ToolCallRepeated { .. }
             | Self::ToolCallParked { .. }
             | Self::ModelAnswered { .. }
+            | Self::ControllerAnswered { .. }
             | Self::ClockRead { .. }
             | Self::StepRestarted { .. }
             | Self::ReplayDiverged { .. }

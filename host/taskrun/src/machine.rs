@@ -163,6 +163,7 @@ fn count(state: &mut RunState, recorded: &Recorded) -> bool {
         | Event::ToolCallRepeated { .. }
         | Event::ToolCallParked { .. }
         | Event::ModelAnswered { .. }
+        | Event::ControllerAnswered { .. }
         | Event::ClockRead { .. }
         | Event::StepRestarted { .. }
         | Event::ReplayDiverged { .. }
@@ -207,6 +208,7 @@ fn count_step_usage(state: &mut RunState, event: &Event) {
         | Event::ToolResult { .. }
         | Event::ToolCallRepeated { .. }
         | Event::ToolCallParked { .. }
+        | Event::ControllerAnswered { .. }
         | Event::ClockRead { .. }
         | Event::StepRestarted { .. }
         | Event::ReplayDiverged { .. }

@@ -123,6 +123,7 @@ impl Progress {
             | Event::ToolCallRepeated { .. }
             | Event::ToolCallParked { .. }
             | Event::ModelAnswered { .. }
+            | Event::ControllerAnswered { .. }
             | Event::ClockRead { .. }
             | Event::StepRestarted { .. }
             | Event::ReplayDiverged { .. }
@@ -244,6 +245,7 @@ fn said(event: &Event) -> Said<'_> {
         | Event::ToolCallRepeated { .. }
         | Event::ToolCallParked { .. }
         | Event::ModelAnswered { .. }
+        | Event::ControllerAnswered { .. }
         | Event::ClockRead { .. }
         | Event::StepRestarted { .. }
         | Event::ReplayDiverged { .. }

@@ -6,10 +6,10 @@ mod reminders;
 mod stream;
 
 pub use crate::bindings::agent::exports::taskrun::plugin::planner::{
-    Annotation, AwaitClarification, AwaitExternalTools, AwaitItem, AwaitQuestions, AwaitRequest,
-    Decision, ExternalTool, FinalResponse, FinalToolResult, PlanInput, PlanResult, PlanResumeInput,
-    PlannerError, Question, QuestionOption, Reminder, Termination, TerminationReason, ToolFailure,
-    ToolOutcome, ToolOutput, ToolRequest,
+    Annotation, AwaitClarification, AwaitExternalTools, AwaitItem, AwaitMode, AwaitQuestions,
+    AwaitRequest, AwaitRuns, Decision, ExternalTool, FinalResponse, FinalToolResult, PlanInput,
+    PlanResult, PlanResumeInput, PlannerError, Question, QuestionOption, Reminder, Termination,
+    TerminationReason, ToolFailure, ToolOutcome, ToolOutput, ToolRequest,
 };
 pub use crate::types::{Message, Part, Role, Usage};
 pub use finalizer::{EndStatus, FinalizeInput, Finalizer, FinalizerError};
@@ -51,6 +51,14 @@ impl PlanResult {
     #[must_use]
     pub fn tool_calls(requests: Vec<ToolRequest>) -> Self {
         Self::new(Decision::ToolCalls(requests))
+    }
+
+    /// Waits until all of these runs, which are beneath this one, have ended. What became of them
+    /// is the result of the last tool call then.
+    #[must_use]
+    pub fn await_runs(runs: Vec<String>) -> Self {
+        let (mode, timeout, call) = (AwaitMode::All, None, None);
+        Self::new(Decision::AwaitRuns(AwaitRuns { runs, mode, timeout, call }))
     }
 
     /// Ends the run with a text.

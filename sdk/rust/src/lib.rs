@@ -60,6 +60,7 @@ pub mod agent;
 #[doc(hidden)]
 pub mod bindings;
 mod capabilities;
+pub mod controller;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod native;
 #[doc(hidden)]

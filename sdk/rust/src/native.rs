@@ -15,12 +15,14 @@
 //! ```
 
 mod ask;
+pub(crate) mod controller;
 pub(crate) mod imports;
 mod workspace;
 
 use crate::{
     agent::{EndStatus, FinalizeInput},
     bindings::agent::taskrun::plugin::{
+        controller::{Answer, ControllerError, RunEvent, RunRecord, SpawnRequest},
         http::{HttpError, Request, Response},
         log::Level,
         memory::Fact,
@@ -74,6 +76,16 @@ pub struct Host {
     pub http_answers: VecDeque<Result<Response, HttpError>>,
     /// What was sent to the network.
     pub http_requests: Vec<Request>,
+    /// The runs beneath this one, as they stand. Those that are started come last and stay queued.
+    pub runs: Vec<RunRecord>,
+    /// The runs that were asked for.
+    pub spawns: Vec<SpawnRequest>,
+    /// Agents whose runs are refused, and how.
+    pub spawn_errors: BTreeMap<String, ControllerError>,
+    /// Events of runs by id.
+    pub run_events: BTreeMap<String, Vec<RunEvent>>,
+    /// What runs were answered: run, item, answer.
+    pub provided: Vec<(String, String, Answer)>,
     /// Lines of the log, which also go to standard error.
     pub log: Vec<(Level, String, Vec<Label>)>,
     /// What observers were told.
@@ -168,6 +180,11 @@ impl Host {
             completion_requests: Vec::new(),
             http_answers: VecDeque::new(),
             http_requests: Vec::new(),
+            runs: Vec::new(),
+            spawns: Vec::new(),
+            spawn_errors: BTreeMap::new(),
+            run_events: BTreeMap::new(),
+            provided: Vec::new(),
             log: Vec::new(),
             events: Vec::new(),
             counters: BTreeMap::new(),

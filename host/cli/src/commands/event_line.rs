@@ -62,6 +62,9 @@ pub(super) fn detail(event: &Event) -> String {
         }
         Event::ToolCallParked { name, waits, .. } => format!("{name} waits for {}", parked(waits)),
         Event::ModelAnswered { call, .. } => format!("question {call} of the step"),
+        Event::ControllerAnswered { call, operation, .. } => {
+            format!("question {call} of the step: {operation}")
+        }
         Event::ClockRead { readings } => {
             let told: u64 = readings.iter().map(|(_, times)| u64::from(*times)).sum();
             human::count(told, "time")

@@ -147,6 +147,7 @@ fn policy_lines(path: &str, inspection: &Inspection) -> Vec<String> {
                 Capability::WorkspaceWrite => "\"workspace-write: notes/**\"",
                 Capability::Http => "\"http: GET https://api.example.com/**\"",
                 Capability::Prompts => "\"prompts: *\"",
+                Capability::Controller => "\"controller: *\"",
             };
             if !rules.contains(&rule) {
                 rules.push(rule);

@@ -211,6 +211,7 @@ fn scope(
         random: Arc::clone(&context.random),
         models: None,
         chain: None,
+        runs: None,
         tools: Arc::default(),
         state: BTreeMap::new(),
         services: Services::default(),

@@ -92,7 +92,7 @@ fn denied(missing: &[MissingGrant], what: &str, path: &Path) -> Box<Failure> {
 fn rules(missing: &MissingGrant) -> Option<String> {
     let (capability, allow) = (missing.capability()?, missing.suggestion()?);
     let everything = match capability {
-        Capability::Model | Capability::Http | Capability::Prompts => "*",
+        Capability::Model | Capability::Http | Capability::Prompts | Capability::Controller => "*",
         Capability::WorkspaceRead | Capability::WorkspaceWrite => "**",
     };
     Some(format!(

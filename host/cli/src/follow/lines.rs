@@ -149,6 +149,7 @@ impl Lines {
             | Event::ToolCallScheduled { .. }
             | Event::ToolCallParked { .. }
             | Event::ModelAnswered { .. }
+            | Event::ControllerAnswered { .. }
             | Event::ClockRead { .. }
             | Event::StepRestarted { .. }
             | Event::Log { .. }
@@ -202,6 +203,7 @@ impl Lines {
             | Event::PromptRendered { .. }
             | Event::ToolCallRepeated { .. }
             | Event::ModelAnswered { .. }
+            | Event::ControllerAnswered { .. }
             | Event::ClockRead { .. }
             | Event::StepRestarted { .. }
             | Event::ReplayDiverged { .. }

@@ -1,5 +1,6 @@
 //! Between the values of `wit/` and those of the ports: the same shapes under the same names.
 
+pub(crate) mod controller;
 pub(crate) mod finalizer;
 pub(crate) mod message;
 pub(crate) mod model;

@@ -1,8 +1,11 @@
 //! What planners are told, and what they decide.
 
+use std::time::Duration;
+
 use taskrun::ports::planner as host;
 use taskrun::ports::tool;
 use taskrun::reminders::{Attachment, Reminder};
+use taskrun::run::WaitMode;
 
 use super::message::annotation;
 use crate::bindings::agent::exports::taskrun::plugin::planner as guest;
@@ -111,6 +114,15 @@ impl From<guest::Decision> for host::Decision {
             guest::Decision::FinalToolResult(result) => {
                 Self::FinalToolResult(Box::new(result.into()))
             }
+            guest::Decision::AwaitRuns(wait) => Self::AwaitRuns(host::RunsWait {
+                runs: wait.runs,
+                mode: match wait.mode {
+                    guest::AwaitMode::All => WaitMode::All,
+                    guest::AwaitMode::Any => WaitMode::Any,
+                },
+                timeout: wait.timeout.map(Duration::from_millis),
+                call: wait.call.map(Into::into),
+            }),
             guest::Decision::Await(request) => {
                 Self::Await(request.items.into_iter().map(Into::into).collect())
             }

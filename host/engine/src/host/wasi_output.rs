@@ -170,6 +170,7 @@ mod tests {
             random: Arc::new(SeededRandom::new(1)),
             models: None,
             chain: None,
+            runs: None,
             tools: Arc::default(),
             state: BTreeMap::new(),
             services: Services::default(),

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that finds nothing to unwrap has failed")]
 
 mod cache;
+mod controller;
 mod describe;
 mod examples;
 mod finalizer;

@@ -55,6 +55,7 @@ async fn chat(
         random: Arc::new(SeededRandom::new(7)),
         models: Some(Arc::new(models)),
         chain: None,
+        runs: None,
         tools: Arc::default(),
         state: BTreeMap::new(),
         services: Services::default(),

@@ -166,6 +166,7 @@ pub(crate) fn scope_on(
         random: Arc::new(SeededRandom::new(7)),
         models: None,
         chain: None,
+        runs: None,
         tools: Arc::default(),
         state: BTreeMap::new(),
         services: Services::default(),

@@ -42,10 +42,20 @@ impl Controller {
         reason: Option<&str>,
     ) -> Result<Canceled, ControllerError> {
         let run = self.get(scope, id).await?;
+        self.cancel_tree(run, StopReason::CanceledByOwner, reason).await
+    }
+
+    /// The same in somebody's name.
+    pub(super) async fn cancel_tree(
+        &self,
+        run: Run,
+        by: StopReason,
+        reason: Option<&str>,
+    ) -> Result<Canceled, ControllerError> {
         let reason = reason.map(|reason| cut(reason, REASON_BYTES_MAX));
         let mut seen = HashSet::new();
         let mut beneath = self.cancel_beneath(&run, &mut seen).await?;
-        let (run, changed) = self.cancel_run(run, StopReason::CanceledByOwner, reason).await?;
+        let (run, changed) = self.cancel_run(run, by, reason).await?;
         // What it started between the two steps; now that its own cancellation is recorded it
         // starts nothing more.
         beneath.extend(self.cancel_beneath(&run, &mut seen).await?);

@@ -122,6 +122,7 @@ impl Controller {
             draining: inner.draining.clone(),
             lease: self.lease(),
             hooks: inner.parts.hooks.clone(),
+            runs: self.door(),
         });
         let agent = inner.parts.agents.by_name.get(&run.spec.agent_name).cloned();
         let controller = self.clone();

@@ -6,12 +6,14 @@
 mod answer;
 mod artifact;
 mod beat;
+mod beneath;
 mod cancel;
 mod close;
 mod execute;
 mod observe;
 mod progress;
 mod sessions;
+mod shown;
 mod spawn;
 mod sweep;
 mod transcript;

@@ -119,6 +119,7 @@ impl TranscriptEntry {
             | Event::ToolCallRepeated { .. }
             | Event::ToolCallParked { .. }
             | Event::ModelAnswered { .. }
+            | Event::ControllerAnswered { .. }
             | Event::ClockRead { .. }
             | Event::StepRestarted { .. }
             | Event::ReplayDiverged { .. }

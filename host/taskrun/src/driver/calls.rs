@@ -198,6 +198,7 @@ impl Driver {
             random: Arc::clone(&self.env.random),
             models: None,
             chain: self.chain.clone(),
+            runs: Some(self.runs_access(self.call_key(request))),
             tools: Arc::default(),
             state: std::collections::BTreeMap::new(),
             services: Services::default(),

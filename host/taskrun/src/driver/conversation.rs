@@ -97,6 +97,7 @@ impl Conversation {
             | Event::ToolCallRepeated { .. }
             | Event::ToolCallParked { .. }
             | Event::ModelAnswered { .. }
+            | Event::ControllerAnswered { .. }
             | Event::ClockRead { .. }
             | Event::StepRestarted { .. }
             | Event::ReplayDiverged { .. }

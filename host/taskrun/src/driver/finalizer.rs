@@ -88,6 +88,7 @@ impl Driver {
             random: Arc::clone(&self.env.random),
             models: Some(Arc::clone(&self.agent.models)),
             chain: self.chain.clone(),
+            runs: None,
             tools: Arc::default(),
             state: self.work.conversation.state().clone(),
             services: Services { prompts: Arc::clone(&self.agent.prompts), ..Services::default() },

@@ -37,6 +37,10 @@ impl Driver {
                     super::calls::refuse_all(&mut pending, &requests);
                     self.something_or_nothing(reason)
                 }
+                Decision::AwaitRuns(wait) => {
+                    super::calls::refuse_all(&mut pending, wait.call.as_slice());
+                    self.something_or_nothing(reason)
+                }
                 Decision::Await(_) => self.something_or_nothing(reason),
             },
             Err(outcome) => match self.stopped() {

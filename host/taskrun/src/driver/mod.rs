@@ -2,6 +2,8 @@
 //! terminal decision, a limit, something to wait for, or somebody who stops it.
 
 mod attend;
+mod await_runs;
+mod beneath;
 mod calls;
 mod conversation;
 mod finalizer;
@@ -26,6 +28,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use beneath::find_beneath;
 pub use conversation::{CONTINUATION, CONVERSATION_RESULT_BYTES_MAX, Conversation, Shown};
 pub use finalizer::FINALIZER_TIMEOUT;
 pub use journal::{Halt, Journal};
@@ -40,6 +43,7 @@ use crate::policy::Chain;
 use crate::ports::call::{CallFailure, CallScope, RunContext, StopCause, Tape};
 use crate::ports::hook::Hooks;
 use crate::ports::planner::{Decision, TerminationReason};
+use crate::ports::runs::{Caller, Runs, RunsAccess};
 use crate::ports::store::Store;
 use crate::run::Run;
 use crate::status::{Status, StopReason};
@@ -61,6 +65,8 @@ pub(crate) struct Env {
     pub(crate) draining: CancellationToken,
     pub(crate) lease: Lease,
     pub(crate) hooks: Hooks,
+    /// What the components of runs may ask of the controller.
+    pub(crate) runs: Arc<dyn Runs>,
 }
 
 /// Drives one run.
@@ -261,6 +267,10 @@ impl Driver {
                     }));
                     self.write(pending).await?;
                 }
+                Decision::AwaitRuns(mut wait) => {
+                    let call = wait.call.take().expect("a plan that was checked has one");
+                    self.await_runs(pending, wait, call).await?;
+                }
                 Decision::ToolCalls(requests) => {
                     if let Some(reason) = self.cap_before_calls() {
                         calls::refuse_all(&mut pending, &requests);
@@ -405,6 +415,14 @@ impl Driver {
             labels: spec.labels.clone(),
             envelope: spec.envelope.clone(),
         }
+    }
+
+    /// What a call, known by this name, may reach of the runs beneath this one.
+    fn runs_access(&self, call: String) -> RunsAccess {
+        let run = self.journal.run();
+        let session_id = run.execution().map_or_else(String::new, |e| e.child_session_id.clone());
+        let caller = Caller { spec: Arc::clone(&run.spec), session_id, call };
+        RunsAccess { runs: Arc::clone(&self.env.runs), caller }
     }
 
     /// The stop that somebody asked for while a call answered in its own way.

@@ -266,13 +266,17 @@ fn is_visible(run: &Run, spec: &crate::run::RunSpec) -> bool {
     run.spec.tenant == spec.tenant && run.spec.owner_user_id == spec.owner_user_id
 }
 
-fn result(request: &ToolRequest, outcome: ToolOutcome, refused: Option<Refusal>) -> Event {
+pub(super) fn result(
+    request: &ToolRequest,
+    outcome: ToolOutcome,
+    refused: Option<Refusal>,
+) -> Event {
     let id = request.tool_call_id.as_deref().unwrap_or_default();
     let output = ToolOutput::plain(&request.name, id, &request.payload, outcome);
     Event::ToolResult { output: Box::new(output), duration_ms: 0, refused }
 }
 
-fn failure(code: &str, text: &str) -> ToolOutcome {
+pub(super) fn failure(code: &str, text: &str) -> ToolOutcome {
     let error = ToolError::coded(code, text);
     ToolOutcome::Failure(ToolFailure { error, retry_hint: None })
 }

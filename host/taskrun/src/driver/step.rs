@@ -24,9 +24,9 @@ use crate::time::{Random, millis, random_u64};
 
 /// Most tool calls that a planner may decide on at once. A model asks for a handful; each one
 /// gets a result of its own in the conversation, also where it is refused.
-const CALLS_PER_TURN_MAX: usize = 256;
+pub(super) const CALLS_PER_TURN_MAX: usize = 256;
 /// Most bytes of a tool's name or a call's id as a planner gives it.
-const NAME_BYTES_MAX: usize = 256;
+pub(super) const NAME_BYTES_MAX: usize = 256;
 /// Code of a planner's error that says it only passes a cancellation on.
 const CANCELED: &str = "canceled";
 /// Codes of a planner's errors that may pass.
@@ -146,6 +146,7 @@ impl Driver {
             random: Arc::new(StepRandom::new(&run.spec.seed, turn, run.state.failed_attempts + 1)),
             models: Some(Arc::clone(&agent.models)),
             chain: self.chain.clone(),
+            runs: Some(self.runs_access(format!("turn {turn}"))),
             tools: Arc::clone(agent.tools.specs()),
             state: self.work.conversation.state().clone(),
             services: Services {
@@ -353,6 +354,7 @@ fn check(plan: &mut PlanResult, run: &str, step: (u32, u32)) -> Result<(), Strin
             ToolOutcome::Failure(_) => Ok(()),
         },
         Decision::Await(items) => check_items(items),
+        Decision::AwaitRuns(wait) => super::await_runs::check(wait, run, step),
         Decision::FinalResponse(_) => Ok(()),
     }
 }
@@ -394,7 +396,7 @@ fn check_items(items: &[AwaitItem]) -> Result<(), String> {
 
 /// The id of a call whose planner gave none: the same for the same run, turn, attempt, tool and
 /// position, so that a repeated step asks for the same calls.
-fn call_id(run: &str, (turn, attempt): (u32, u32), name: &str, index: usize) -> String {
+pub(super) fn call_id(run: &str, (turn, attempt): (u32, u32), name: &str, index: usize) -> String {
     digest(&[run, &turn.to_string(), &attempt.to_string(), name, &index.to_string()])
 }
 
@@ -413,18 +415,20 @@ fn kind(decision: &Decision) -> DecisionKind {
         Decision::ToolCalls(_) => DecisionKind::ToolCalls,
         Decision::FinalResponse(_) => DecisionKind::FinalResponse,
         Decision::FinalToolResult(_) => DecisionKind::FinalToolResult,
-        Decision::Await(_) => DecisionKind::Await,
+        Decision::Await(_) | Decision::AwaitRuns(_) => DecisionKind::Await,
     }
 }
 
 /// What the conversation keeps of a decision. `before` is what the step sent in parts.
 fn message(decision: &Decision, before: Vec<Part>) -> Option<Message> {
+    let calling = |requests: &[ToolRequest]| {
+        let mut parts = before;
+        parts.extend(requests.iter().map(|request| Part::ToolUse(tool_use(request))));
+        Some(Message { role: Role::Assistant, parts })
+    };
     match decision {
-        Decision::ToolCalls(requests) => {
-            let mut parts = before;
-            parts.extend(requests.iter().map(|request| Part::ToolUse(tool_use(request))));
-            Some(Message { role: Role::Assistant, parts })
-        }
+        Decision::ToolCalls(requests) => calling(requests),
+        Decision::AwaitRuns(wait) => calling(wait.call.as_slice()),
         Decision::FinalResponse(message) => {
             Some(Message { role: Role::Assistant, parts: message.parts.clone() })
         }

@@ -125,6 +125,7 @@ impl Work {
             | Event::PlannerNote { .. }
             | Event::PromptRendered { .. }
             | Event::ModelAnswered { .. }
+            | Event::ControllerAnswered { .. }
             | Event::ClockRead { .. }
             | Event::StepRestarted { .. }
             | Event::PolicyDecision { .. }

@@ -54,6 +54,7 @@ fn meaning(event: &Event) -> Meaning<'_> {
         | Event::ToolResult { .. }
         | Event::ToolCallParked { .. }
         | Event::ModelAnswered { .. }
+        | Event::ControllerAnswered { .. }
         | Event::ClockRead { .. }
         | Event::StepRestarted { .. }
         | Event::ReplayDiverged { .. }

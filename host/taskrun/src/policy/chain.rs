@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::AgentPolicy;
 use super::grants::{Decision, Grants, Preopen, deeper, widest};
 use super::http_request::HttpTarget;
+use super::operation::Operation;
 use super::place::{Place, Seen};
 use super::rule::{Capability, Rule};
 
@@ -251,6 +252,15 @@ impl<'a> CallRules<'a> {
     pub fn decide_model(&self, name: &str) -> Result<(), Denied> {
         own(&self.own.decide_model(name))?;
         self.links().try_for_each(|link| link.check(|grants| grants.decide_model(name)))
+    }
+
+    /// Decides about an operation of the controller.
+    ///
+    /// # Errors
+    /// As [`Self::decide_path`].
+    pub fn decide_operation(&self, operation: Operation) -> Result<(), Denied> {
+        own(&self.own.decide_operation(operation))?;
+        self.links().try_for_each(|link| link.check(|grants| grants.decide_operation(operation)))
     }
 
     /// Decides about a prompt by its id in the policy.

@@ -5,6 +5,7 @@ use std::fmt;
 use super::error::shown;
 use super::http_request::{HttpRequest, HttpTarget};
 use super::location::Location;
+use super::operation::Operation;
 use super::path_glob::{PathGlob, split_path};
 use super::read::is_name;
 use super::rule::{Capability, ModelSelector, PromptSelector, Rule, Selector, Verdict, everything};
@@ -93,7 +94,10 @@ impl Grants {
         };
         let matches = |rule: &Rule| match &rule.selector {
             Selector::Paths(glob) => glob.matches(&segments),
-            Selector::Model(_) | Selector::Http(_) | Selector::Prompts(_) => false,
+            Selector::Model(_)
+            | Selector::Http(_)
+            | Selector::Prompts(_)
+            | Selector::Operation(_) => false,
         };
         // Operators copy what is suggested: a guest's file named `**` must not become a pattern.
         self.decide(capability, matches, || match path.rsplit_once('/') {
@@ -109,7 +113,10 @@ impl Grants {
         let matches = |rule: &Rule| match &rule.selector {
             Selector::Model(ModelSelector::Any) => true,
             Selector::Model(ModelSelector::Named(known)) => known == name,
-            Selector::Paths(_) | Selector::Http(_) | Selector::Prompts(_) => false,
+            Selector::Paths(_)
+            | Selector::Http(_)
+            | Selector::Prompts(_)
+            | Selector::Operation(_) => false,
         };
         self.decide(Capability::Model, matches, || {
             if is_name(name) { name.to_owned() } else { "NAME".to_owned() }
@@ -121,11 +128,25 @@ impl Grants {
         let matches = |rule: &Rule| match &rule.selector {
             Selector::Prompts(PromptSelector::Any) => true,
             Selector::Prompts(PromptSelector::Named(known)) => known == id,
-            Selector::Paths(_) | Selector::Model(_) | Selector::Http(_) => false,
+            Selector::Paths(_)
+            | Selector::Model(_)
+            | Selector::Http(_)
+            | Selector::Operation(_) => false,
         };
         self.decide(Capability::Prompts, matches, || {
             if is_name(id) { id.to_owned() } else { "ID".to_owned() }
         })
+    }
+
+    /// Decides about an operation of the controller.
+    pub fn decide_operation(&self, operation: Operation) -> Decision<'_> {
+        let matches = |rule: &Rule| match &rule.selector {
+            Selector::Operation(selector) => selector.matches(operation),
+            Selector::Paths(_) | Selector::Model(_) | Selector::Http(_) | Selector::Prompts(_) => {
+                false
+            }
+        };
+        self.decide(Capability::Controller, matches, || operation.as_str().to_owned())
     }
 
     /// Decides about one HTTP request; a redirect is a request of its own. What is not of the
@@ -138,7 +159,10 @@ impl Grants {
         };
         let matches = |rule: &Rule| match &rule.selector {
             Selector::Http(http) => http.matches(&request, rule.verdict),
-            Selector::Paths(_) | Selector::Model(_) | Selector::Prompts(_) => false,
+            Selector::Paths(_)
+            | Selector::Model(_)
+            | Selector::Prompts(_)
+            | Selector::Operation(_) => false,
         };
         self.decide(Capability::Http, matches, || request.suggestion())
     }
@@ -223,7 +247,10 @@ impl Grants {
     ) -> impl Iterator<Item = (&PathGlob, &Rule)> {
         self.of(capability, verdict).filter_map(|rule| match &rule.selector {
             Selector::Paths(glob) => Some((glob, rule)),
-            Selector::Model(_) | Selector::Http(_) | Selector::Prompts(_) => None,
+            Selector::Model(_)
+            | Selector::Http(_)
+            | Selector::Prompts(_)
+            | Selector::Operation(_) => None,
         })
     }
 

@@ -34,6 +34,7 @@
 //! [agent.lead]
 //! component = "components/lead.wasm"
 //! members   = ["readonly_researcher"]                  # may start runs of it
+//! allow     = ["controller: spawn", "controller: wait"] # by itself, from within
 //! durable   = false                                    # its own runs fail with their host
 //! ```
 
@@ -47,6 +48,7 @@ mod http_request;
 mod limits;
 mod location;
 mod model;
+mod operation;
 mod parse;
 mod parse_agent;
 mod parse_limits;
@@ -75,11 +77,13 @@ pub use http_request::HttpTarget;
 pub use limits::*;
 pub use location::Location;
 pub use model::*;
+pub use operation::Operation;
 pub use path_glob::{GLOB_SEGMENTS_MAX, PATH_BYTES_MAX, PathGlob};
 pub use prompts::{PROMPT_OVERRIDES_MAX, PromptOverridePolicy, PromptPolicy, PromptTemplate};
 pub(crate) use quantity::ShowDuration;
 pub use rule::{
-    Capability, Declared, ModelSelector, PromptSelector, Rule, Selector, Verdict, parse_denial,
+    Capability, Declared, ModelSelector, OperationSelector, PromptSelector, Rule, Selector,
+    Verdict, parse_denial,
 };
 
 /// Largest policy file, in bytes: far beyond what a person can review.

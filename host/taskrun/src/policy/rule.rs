@@ -7,6 +7,7 @@ use std::path::Path;
 use super::error::{PolicyErrorKind, Problems, is_hostile, shown, suggest};
 use super::http::HttpSelector;
 use super::location::{Location, Source};
+use super::operation::Operation;
 use super::path_glob::PathGlob;
 use super::read::Text;
 
@@ -24,6 +25,8 @@ pub enum Capability {
     Http,
     /// Prompts of the policy, rendered; the interface `prompts`.
     Prompts,
+    /// Starting and watching runs beneath one's own; the interface `controller`.
+    Controller,
 }
 
 /// What a rule says.
@@ -62,6 +65,8 @@ pub enum Selector {
     Http(HttpSelector),
     /// Prompts of the policy, for [`Capability::Prompts`].
     Prompts(PromptSelector),
+    /// Operations, for [`Capability::Controller`].
+    Operation(OperationSelector),
 }
 
 /// Which models a rule is about.
@@ -91,10 +96,35 @@ pub struct Declared<'d> {
     pub prompts: &'d [&'d str],
 }
 
+/// Which operations of the controller a rule is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OperationSelector {
+    /// All of them, written `*`.
+    Any,
+    /// This one.
+    One(Operation),
+}
+
+impl OperationSelector {
+    /// Whether it selects an operation.
+    pub fn matches(self, operation: Operation) -> bool {
+        match self {
+            Self::Any => true,
+            Self::One(known) => known == operation,
+        }
+    }
+}
+
 impl Capability {
     /// Every capability.
-    pub const ALL: [Self; 5] =
-        [Self::Model, Self::WorkspaceRead, Self::WorkspaceWrite, Self::Http, Self::Prompts];
+    pub const ALL: [Self; 6] = [
+        Self::Model,
+        Self::WorkspaceRead,
+        Self::WorkspaceWrite,
+        Self::Http,
+        Self::Prompts,
+        Self::Controller,
+    ];
 
     /// Its word in a policy, which is also the name of its interface in the WIT.
     pub fn as_str(self) -> &'static str {
@@ -104,6 +134,7 @@ impl Capability {
             Self::WorkspaceWrite => "workspace-write",
             Self::Http => "http",
             Self::Prompts => "prompts",
+            Self::Controller => "controller",
         }
     }
 
@@ -115,6 +146,7 @@ impl Capability {
             Self::WorkspaceWrite => "workspace-write: **",
             Self::Http => "http: *",
             Self::Prompts => "prompts: *",
+            Self::Controller => "controller: *",
         }
     }
 
@@ -125,6 +157,7 @@ impl Capability {
             Self::WorkspaceWrite => "workspace-write: notes/**",
             Self::Http => "http: GET https://api.example.com/**",
             Self::Prompts => "prompts: *",
+            Self::Controller => "controller: spawn",
         }
     }
 }
@@ -163,6 +196,8 @@ impl Selector {
             Self::Http(http) => http.is_everything(),
             Self::Prompts(PromptSelector::Any) => true,
             Self::Prompts(PromptSelector::Named(_)) => false,
+            Self::Operation(OperationSelector::Any) => true,
+            Self::Operation(OperationSelector::One(_)) => false,
         }
     }
 
@@ -182,10 +217,30 @@ impl Selector {
             (Self::Prompts(ours @ PromptSelector::Named(_)), Self::Prompts(theirs)) => {
                 ours == theirs
             }
-            (Self::Paths(_), Self::Model(_) | Self::Http(_) | Self::Prompts(_))
-            | (Self::Model(_), Self::Paths(_) | Self::Http(_) | Self::Prompts(_))
-            | (Self::Http(_), Self::Paths(_) | Self::Model(_) | Self::Prompts(_))
-            | (Self::Prompts(_), Self::Paths(_) | Self::Model(_) | Self::Http(_)) => false,
+            (Self::Operation(ours), Self::Operation(theirs)) => match theirs {
+                OperationSelector::Any => *ours == OperationSelector::Any,
+                OperationSelector::One(operation) => ours.matches(*operation),
+            },
+            (
+                Self::Paths(_),
+                Self::Model(_) | Self::Http(_) | Self::Prompts(_) | Self::Operation(_),
+            )
+            | (
+                Self::Model(_),
+                Self::Paths(_) | Self::Http(_) | Self::Prompts(_) | Self::Operation(_),
+            )
+            | (
+                Self::Http(_),
+                Self::Paths(_) | Self::Model(_) | Self::Prompts(_) | Self::Operation(_),
+            )
+            | (
+                Self::Prompts(_),
+                Self::Paths(_) | Self::Model(_) | Self::Http(_) | Self::Operation(_),
+            )
+            | (
+                Self::Operation(_),
+                Self::Paths(_) | Self::Model(_) | Self::Http(_) | Self::Prompts(_),
+            ) => false,
         }
     }
 }
@@ -238,7 +293,10 @@ pub(super) fn parse_rule(
             (Capability::Http | Capability::Model | Capability::Prompts, _) => {
                 format!("write \"{everything}\" for all of it")
             }
-            (Capability::WorkspaceRead | Capability::WorkspaceWrite, _) => {
+            (
+                Capability::WorkspaceRead | Capability::WorkspaceWrite | Capability::Controller,
+                _,
+            ) => {
                 format!(
                     "write \"{everything}\" for all of it, or a part as in \"{}\"",
                     capability.example()
@@ -310,6 +368,16 @@ fn parse_selector(
             Ok(http) => Some(Selector::Http(http)),
             Err(bad) => report("address", &bad.reason, bad.help),
         },
+        Capability::Controller if text == "*" => Some(Selector::Operation(OperationSelector::Any)),
+        Capability::Controller => {
+            let known = Operation::ALL.into_iter().find(|operation| operation.as_str() == text);
+            if known.is_none() {
+                let kind = PolicyErrorKind::Unknown { what: "operation", name: shown(text) };
+                let words = Operation::ALL.map(Operation::as_str);
+                problems.add(span.clone(), kind, suggest(text, "operations", words));
+            }
+            known.map(|operation| Selector::Operation(OperationSelector::One(operation)))
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 //! one path.
 
 mod model_calls;
+mod runs_calls;
 mod services;
 mod stop;
 mod tape;
@@ -27,6 +28,7 @@ pub use tape::Tape;
 
 use self::tape::Played;
 use super::model::{Model, ModelError};
+use super::runs::RunsAccess;
 use super::tool::ToolSpec;
 use crate::event::Event;
 use crate::message::{Labels, LogLevel, Message, Usage};
@@ -139,6 +141,9 @@ pub struct CallScopeParts {
     pub models: Option<Arc<Models>>,
     /// What bounds the run beside the rules of its agent; `None` if nothing does.
     pub chain: Option<Arc<Chain>>,
+    /// Runs the guest may start and watch; `None` for a call that belongs to no run, or to one
+    /// that is at its end.
+    pub runs: Option<RunsAccess>,
     /// Tools the planner may call.
     pub tools: Arc<Vec<ToolSpec>>,
     /// State of the run.
@@ -182,7 +187,12 @@ struct Open {
     reminder_changes: BTreeMap<String, ReminderChange>,
     tape: Option<Tape>,
     divergence: Option<(String, String)>,
-    model_calls: u32,
+    /// Questions asked so far, of models and of the controller.
+    questions: u32,
+    /// How often each request for a run was made, by its digest.
+    spawns: BTreeMap<String, u32>,
+    /// Bytes of the controller's answers.
+    controller_bytes: usize,
     /// Times that were told and are not recorded, each with how often in a row.
     readings: Vec<(Timestamp, u32)>,
     /// Different times among all of those that were recorded.

@@ -5,5 +5,6 @@ pub mod call;
 pub mod hook;
 pub mod model;
 pub mod planner;
+pub mod runs;
 pub mod store;
 pub mod tool;

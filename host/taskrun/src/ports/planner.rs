@@ -1,6 +1,7 @@
 //! The port to agents: one plan step.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -9,7 +10,7 @@ use super::call::{CallFailure, CallScope, RunContext};
 use super::tool::ToolOutput;
 use crate::message::{Bounds, Labels, Message, Telemetry};
 use crate::reminders::Reminder;
-use crate::run::Ending;
+use crate::run::{Ending, WaitMode};
 
 /// Something that decides what a run does next: an agent's component, or a scripted stand-in.
 #[async_trait]
@@ -142,6 +143,21 @@ pub enum Decision {
     FinalToolResult(Box<FinalToolResult>),
     /// Wait for people or outside systems.
     Await(Vec<AwaitItem>),
+    /// Wait for runs beneath this one, without a slot.
+    AwaitRuns(RunsWait),
+}
+
+/// A wait for runs. Its outcome is the result of one tool call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunsWait {
+    /// Their ids; at least one, each once.
+    pub runs: Vec<String>,
+    /// Whether one of them is enough.
+    pub mode: WaitMode,
+    /// How long at most; `None` for ever.
+    pub timeout: Option<Duration>,
+    /// A model's call that it answers.
+    pub call: Option<ToolRequest>,
 }
 
 /// A wish to call a tool.

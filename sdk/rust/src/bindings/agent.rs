@@ -6624,6 +6624,5862 @@ pub mod taskrun {
                 }
             }
         }
+        /// Lets the guest start runs of other agents beneath its own run, and list, watch, await, answer
+        /// and cancel what is beneath it.
+        ///
+        /// The scope is exactly the runs beneath the guest's own run: those that it or a tool of it
+        /// started, those that these started, and so on. Any other id, also that of the run itself or of
+        /// one above it, is answered `not-found`, so nobody can wait for themselves. Whose run a child is,
+        /// and its session, application and place in the tree, are set by the host from the calling run.
+        ///
+        /// Everything here is a value: no call leaves anything open in the host, and the same request can
+        /// be made in another process. In a plan step the host records every answer before the guest sees
+        /// it: a step that runs again after a crash is given it again. In a tool call nothing is recorded;
+        /// a call that runs again asks again.
+        ///
+        /// A page holds at most 1 MiB; where less than asked for is given for that, the cursor says where
+        /// to go on. All answers of one call together hold at most 8 MiB; further requests are answered
+        /// `limit("controller-bytes")`.
+        #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
+        pub mod controller {
+            #[used]
+            #[doc(hidden)]
+            static __FORCE_SECTION_REF: fn() = super::super::super::__link_custom_section_describing_imports;
+            use super::super::super::_rt;
+            pub type DurationMs = super::super::super::taskrun::plugin::types::DurationMs;
+            pub type TimestampMs = super::super::super::taskrun::plugin::types::TimestampMs;
+            pub type Label = super::super::super::taskrun::plugin::types::Label;
+            pub type Usage = super::super::super::taskrun::plugin::types::Usage;
+            pub type ToolError = super::super::super::taskrun::plugin::types::ToolError;
+            /// Where a run stands. The last three are terminal: such a run never changes again.
+            #[repr(u8)]
+            #[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
+            pub enum RunStatus {
+                /// Accepted, waiting for a slot.
+                Queued,
+                Running,
+                /// Waits for somebody or something; see `blocked-on`.
+                Blocked,
+                /// Is being cancelled; its component may still be there.
+                Canceling,
+                /// The outcome is fixed and not yet on record.
+                Finalizing,
+                Completed,
+                Failed,
+                Canceled,
+            }
+            impl ::core::fmt::Debug for RunStatus {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    match self {
+                        RunStatus::Queued => f.debug_tuple("RunStatus::Queued").finish(),
+                        RunStatus::Running => {
+                            f.debug_tuple("RunStatus::Running").finish()
+                        }
+                        RunStatus::Blocked => {
+                            f.debug_tuple("RunStatus::Blocked").finish()
+                        }
+                        RunStatus::Canceling => {
+                            f.debug_tuple("RunStatus::Canceling").finish()
+                        }
+                        RunStatus::Finalizing => {
+                            f.debug_tuple("RunStatus::Finalizing").finish()
+                        }
+                        RunStatus::Completed => {
+                            f.debug_tuple("RunStatus::Completed").finish()
+                        }
+                        RunStatus::Failed => f.debug_tuple("RunStatus::Failed").finish(),
+                        RunStatus::Canceled => {
+                            f.debug_tuple("RunStatus::Canceled").finish()
+                        }
+                    }
+                }
+            }
+            impl RunStatus {
+                #[doc(hidden)]
+                pub unsafe fn _lift(val: u8) -> RunStatus {
+                    if !cfg!(debug_assertions) {
+                        return unsafe { ::core::mem::transmute(val) };
+                    }
+                    match val {
+                        0 => RunStatus::Queued,
+                        1 => RunStatus::Running,
+                        2 => RunStatus::Blocked,
+                        3 => RunStatus::Canceling,
+                        4 => RunStatus::Finalizing,
+                        5 => RunStatus::Completed,
+                        6 => RunStatus::Failed,
+                        7 => RunStatus::Canceled,
+                        _ => panic!("invalid enum discriminant"),
+                    }
+                }
+            }
+            /// Something that a run asks and nobody has answered.
+            #[derive(Clone, PartialEq)]
+            pub struct OpenItem {
+                /// Unique in its run.
+                pub id: _rt::String,
+                /// What kind of answer it needs: `input`, `confirmation` or `external_tools`.
+                pub kind: _rt::String,
+                /// The question, at most 240 characters. The whole is in the run's event `asked`.
+                pub prompt: _rt::String,
+            }
+            impl ::core::fmt::Debug for OpenItem {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    f.debug_struct("OpenItem")
+                        .field("id", &self.id)
+                        .field("kind", &self.kind)
+                        .field("prompt", &self.prompt)
+                        .finish()
+                }
+            }
+            /// A run as it stands.
+            #[derive(Clone, PartialEq)]
+            pub struct RunRecord {
+                pub id: _rt::String,
+                /// Run that started it.
+                pub parent_run_id: _rt::String,
+                pub agent_name: _rt::String,
+                pub status: RunStatus,
+                /// What a blocked run waits for: `input`, `children`, `confirmation`, `external_tools`,
+                /// `pause` or `schedule`; `none` for any other. Words may be added.
+                pub blocked_on: Option<_rt::String>,
+                /// Why it ended, such as `final_response` or `run_timeout`; `none` before. Words may be
+                /// added.
+                pub stop_reason: Option<_rt::String>,
+                /// Whether a limit cut the work short and the result is what there was.
+                pub partial: bool,
+                /// The answer so far, at most 4,000 characters; `none` if there is none.
+                pub result: Option<_rt::String>,
+                /// Whether `result` is cut. The whole is in the run's events.
+                pub truncated: bool,
+                /// What went wrong; `none` if nothing did, or the run has not ended.
+                pub error: Option<_rt::String>,
+                /// What it asks while it is blocked, in the order asked.
+                pub awaits: _rt::Vec<OpenItem>,
+                /// Plan steps that decided.
+                pub turns: u32,
+                pub usage: Usage,
+                /// Sorted by key.
+                pub labels: _rt::Vec<Label>,
+                /// Position of its last event; grows with every change.
+                pub revision: u64,
+                pub created_at: TimestampMs,
+                /// When the status last changed.
+                pub updated_at: TimestampMs,
+                /// `none` while it is queued, and where it never began.
+                pub started_at: Option<TimestampMs>,
+                /// `none` before its end.
+                pub finished_at: Option<TimestampMs>,
+                /// Everything else that the host shows of a run, as a JSON object with the keys of
+                /// `taskrun get -o json`. Keys may be added.
+                pub details: _rt::String,
+            }
+            impl ::core::fmt::Debug for RunRecord {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    f.debug_struct("RunRecord")
+                        .field("id", &self.id)
+                        .field("parent-run-id", &self.parent_run_id)
+                        .field("agent-name", &self.agent_name)
+                        .field("status", &self.status)
+                        .field("blocked-on", &self.blocked_on)
+                        .field("stop-reason", &self.stop_reason)
+                        .field("partial", &self.partial)
+                        .field("result", &self.result)
+                        .field("truncated", &self.truncated)
+                        .field("error", &self.error)
+                        .field("awaits", &self.awaits)
+                        .field("turns", &self.turns)
+                        .field("usage", &self.usage)
+                        .field("labels", &self.labels)
+                        .field("revision", &self.revision)
+                        .field("created-at", &self.created_at)
+                        .field("updated-at", &self.updated_at)
+                        .field("started-at", &self.started_at)
+                        .field("finished-at", &self.finished_at)
+                        .field("details", &self.details)
+                        .finish()
+                }
+            }
+            /// A request for a run.
+            #[derive(Clone, PartialEq)]
+            pub struct SpawnRequest {
+                /// Name of an agent among the members of the calling run's own.
+                pub agent_name: _rt::String,
+                /// What to do, at most 256 KiB.
+                pub task: _rt::String,
+                /// How long it may run, counted from when it leaves the queue; `none`: no limit of its
+                /// own. What it waits for something does not count.
+                pub timeout: Option<DurationMs>,
+                /// To find it by. Of these and the two lists below at most 64 each; a key or value has at
+                /// most 4 KiB.
+                pub labels: _rt::Vec<Label>,
+                /// Shown with the run.
+                pub metadata: _rt::Vec<Label>,
+                /// State for the component, which finds it in its `run-context`.
+                pub envelope: _rt::Vec<Label>,
+                /// Names the child among all that the calling run starts, in whatever step or call: the
+                /// same key with the same request gives the same run again, with another one
+                /// `already-exists`. `none`: the host makes one from run, turn or tool call, request, and
+                /// the number of equal requests before it in this step or call. So a step or call that is
+                /// repeated finds the children that it has started.
+                pub key: Option<_rt::String>,
+            }
+            impl ::core::fmt::Debug for SpawnRequest {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    f.debug_struct("SpawnRequest")
+                        .field("agent-name", &self.agent_name)
+                        .field("task", &self.task)
+                        .field("timeout", &self.timeout)
+                        .field("labels", &self.labels)
+                        .field("metadata", &self.metadata)
+                        .field("envelope", &self.envelope)
+                        .field("key", &self.key)
+                        .finish()
+                }
+            }
+            /// Which runs are listed. What is empty or `none` admits all; the others are all to hold.
+            #[derive(Clone, PartialEq)]
+            pub struct ListFilter {
+                /// Any of these.
+                pub status: _rt::Vec<RunStatus>,
+                pub agent_name: Option<_rt::String>,
+                /// Only those that this run started; may be the calling run itself.
+                pub parent_run_id: Option<_rt::String>,
+                /// All of these.
+                pub labels: _rt::Vec<Label>,
+            }
+            impl ::core::fmt::Debug for ListFilter {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    f.debug_struct("ListFilter")
+                        .field("status", &self.status)
+                        .field("agent-name", &self.agent_name)
+                        .field("parent-run-id", &self.parent_run_id)
+                        .field("labels", &self.labels)
+                        .finish()
+                }
+            }
+            /// A page of a listing: the run whose status changed last comes first; of runs that changed in
+            /// the same millisecond the one with the greater id. A run that changes between two pages may
+            /// be on both or on neither.
+            #[derive(Clone, PartialEq)]
+            pub struct RunPage {
+                pub runs: _rt::Vec<RunRecord>,
+                /// Where the next page begins; `none` at the end. Opaque.
+                pub next: Option<_rt::String>,
+            }
+            impl ::core::fmt::Debug for RunPage {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    f.debug_struct("RunPage")
+                        .field("runs", &self.runs)
+                        .field("next", &self.next)
+                        .finish()
+                }
+            }
+            /// What a cancellation did.
+            #[derive(Clone, PartialEq)]
+            pub struct CanceledRun {
+                pub run: RunRecord,
+                /// Whether this request changed anything about that run. A run that has ended, or is on
+                /// its way out, stays as it is.
+                pub changed: bool,
+                /// Runs beneath it that were cancelled as well, the deepest first.
+                pub beneath: _rt::Vec<_rt::String>,
+            }
+            impl ::core::fmt::Debug for CanceledRun {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    f.debug_struct("CanceledRun")
+                        .field("run", &self.run)
+                        .field("changed", &self.changed)
+                        .field("beneath", &self.beneath)
+                        .finish()
+                }
+            }
+            /// What a wait came to.
+            #[derive(Clone, PartialEq)]
+            pub struct WaitedRun {
+                pub run: RunRecord,
+                /// Whether the time was up before the run had ended.
+                pub timed_out: bool,
+            }
+            impl ::core::fmt::Debug for WaitedRun {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    f.debug_struct("WaitedRun")
+                        .field("run", &self.run)
+                        .field("timed-out", &self.timed_out)
+                        .finish()
+                }
+            }
+            /// What a tool outside gave.
+            #[derive(Clone, PartialEq)]
+            pub struct ExternalResult {
+                pub tool_call_id: _rt::String,
+                /// As JSON.
+                pub outcome: Result<_rt::String, ToolError>,
+            }
+            impl ::core::fmt::Debug for ExternalResult {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    f.debug_struct("ExternalResult")
+                        .field("tool-call-id", &self.tool_call_id)
+                        .field("outcome", &self.outcome)
+                        .finish()
+                }
+            }
+            /// An answer to something that a run asks.
+            #[derive(Clone, PartialEq)]
+            pub enum Answer {
+                /// To a clarification. Not blank.
+                Text(_rt::String),
+                /// To a form: for each question its id, with the ids of the options chosen or with the
+                /// text.
+                Choices(_rt::Vec<(_rt::String, _rt::Vec<_rt::String>)>),
+                /// To calls of tools outside: one for each call.
+                Results(_rt::Vec<ExternalResult>),
+            }
+            impl ::core::fmt::Debug for Answer {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    match self {
+                        Answer::Text(e) => {
+                            f.debug_tuple("Answer::Text").field(e).finish()
+                        }
+                        Answer::Choices(e) => {
+                            f.debug_tuple("Answer::Choices").field(e).finish()
+                        }
+                        Answer::Results(e) => {
+                            f.debug_tuple("Answer::Results").field(e).finish()
+                        }
+                    }
+                }
+            }
+            /// Something that happened in a run.
+            #[derive(Clone, PartialEq)]
+            pub struct RunEvent {
+                /// Position in the run's journal. Grows, with gaps: what only the host needs is left out.
+                pub seq: u64,
+                pub at: TimestampMs,
+                /// Such as `assistant_chunk`, `tool_result`, `asked` or `finished`. Words may be added.
+                pub kind: _rt::String,
+                /// What belongs to it, as a JSON object. One of more than 64 KiB is replaced by
+                /// `{"omitted":true,"bytes":N}`.
+                pub payload: _rt::String,
+            }
+            impl ::core::fmt::Debug for RunEvent {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    f.debug_struct("RunEvent")
+                        .field("seq", &self.seq)
+                        .field("at", &self.at)
+                        .field("kind", &self.kind)
+                        .field("payload", &self.payload)
+                        .finish()
+                }
+            }
+            /// A page of a run's events, in order.
+            #[derive(Clone, PartialEq)]
+            pub struct EventPage {
+                pub events: _rt::Vec<RunEvent>,
+                /// What to say as `after` for the next page.
+                pub next_after: u64,
+                /// Whether the run has ended and nothing follows.
+                pub ended: bool,
+            }
+            impl ::core::fmt::Debug for EventPage {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    f.debug_struct("EventPage")
+                        .field("events", &self.events)
+                        .field("next-after", &self.next_after)
+                        .field("ended", &self.ended)
+                        .finish()
+                }
+            }
+            /// A part of a request that cannot be accepted.
+            #[derive(Clone, PartialEq)]
+            pub struct InvalidField {
+                /// Such as `agent_name`.
+                pub field: _rt::String,
+                pub reason: _rt::String,
+            }
+            impl ::core::fmt::Debug for InvalidField {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    f.debug_struct("InvalidField")
+                        .field("field", &self.field)
+                        .field("reason", &self.reason)
+                        .finish()
+                }
+            }
+            /// A bound that was met.
+            #[derive(Clone, PartialEq)]
+            pub struct MetLimit {
+                /// `depth`, `tree`, `queue` or `controller-bytes`. Words may be added.
+                pub kind: _rt::String,
+                pub cap: u64,
+            }
+            impl ::core::fmt::Debug for MetLimit {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    f.debug_struct("MetLimit")
+                        .field("kind", &self.kind)
+                        .field("cap", &self.cap)
+                        .finish()
+                }
+            }
+            /// Why a run takes no answer.
+            #[repr(u8)]
+            #[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
+            pub enum NotAwaitableReason {
+                /// Nothing of that name is asked.
+                UnknownItem,
+                /// Somebody else has answered it.
+                Answered,
+                /// The run has ended, or is on its way out.
+                Ended,
+            }
+            impl ::core::fmt::Debug for NotAwaitableReason {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    match self {
+                        NotAwaitableReason::UnknownItem => {
+                            f.debug_tuple("NotAwaitableReason::UnknownItem").finish()
+                        }
+                        NotAwaitableReason::Answered => {
+                            f.debug_tuple("NotAwaitableReason::Answered").finish()
+                        }
+                        NotAwaitableReason::Ended => {
+                            f.debug_tuple("NotAwaitableReason::Ended").finish()
+                        }
+                    }
+                }
+            }
+            impl NotAwaitableReason {
+                #[doc(hidden)]
+                pub unsafe fn _lift(val: u8) -> NotAwaitableReason {
+                    if !cfg!(debug_assertions) {
+                        return unsafe { ::core::mem::transmute(val) };
+                    }
+                    match val {
+                        0 => NotAwaitableReason::UnknownItem,
+                        1 => NotAwaitableReason::Answered,
+                        2 => NotAwaitableReason::Ended,
+                        _ => panic!("invalid enum discriminant"),
+                    }
+                }
+            }
+            /// Why a request was not met. Nothing has changed then, except perhaps after `storage`.
+            #[derive(Clone, PartialEq)]
+            pub enum ControllerError {
+                /// The policy does not give this agent the operation; the rule that says so.
+                Denied(_rt::String),
+                /// No such run beneath the calling one. The id.
+                NotFound(_rt::String),
+                /// The key belongs to another request. The run that it started.
+                AlreadyExists(_rt::String),
+                /// There is no controller here, as in a call that belongs to no run.
+                NotStarted,
+                /// No work is accepted any more, as the host or the session is at its end.
+                Closed,
+                /// Part of the request cannot be accepted.
+                Invalid(InvalidField),
+                /// The agent is not among the members of the calling run's own. In words.
+                Forbidden(_rt::String),
+                Limit(MetLimit),
+                NotAwaitable(NotAwaitableReason),
+                /// Somebody else has it locked; who, as far as that may be known.
+                Locked(_rt::String),
+                /// Somebody else changed it in this moment; ask again.
+                Conflict,
+                /// The host was not ready in time.
+                Timeout,
+                /// The calling run is being stopped.
+                Canceled,
+                /// The store failed; a word for programs.
+                Storage(_rt::String),
+                /// A component that was asked has failed. In words.
+                Trap(_rt::String),
+                /// Anything else, for people only.
+                Other(_rt::String),
+            }
+            impl ::core::fmt::Debug for ControllerError {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    match self {
+                        ControllerError::Denied(e) => {
+                            f.debug_tuple("ControllerError::Denied").field(e).finish()
+                        }
+                        ControllerError::NotFound(e) => {
+                            f.debug_tuple("ControllerError::NotFound").field(e).finish()
+                        }
+                        ControllerError::AlreadyExists(e) => {
+                            f.debug_tuple("ControllerError::AlreadyExists")
+                                .field(e)
+                                .finish()
+                        }
+                        ControllerError::NotStarted => {
+                            f.debug_tuple("ControllerError::NotStarted").finish()
+                        }
+                        ControllerError::Closed => {
+                            f.debug_tuple("ControllerError::Closed").finish()
+                        }
+                        ControllerError::Invalid(e) => {
+                            f.debug_tuple("ControllerError::Invalid").field(e).finish()
+                        }
+                        ControllerError::Forbidden(e) => {
+                            f.debug_tuple("ControllerError::Forbidden").field(e).finish()
+                        }
+                        ControllerError::Limit(e) => {
+                            f.debug_tuple("ControllerError::Limit").field(e).finish()
+                        }
+                        ControllerError::NotAwaitable(e) => {
+                            f.debug_tuple("ControllerError::NotAwaitable")
+                                .field(e)
+                                .finish()
+                        }
+                        ControllerError::Locked(e) => {
+                            f.debug_tuple("ControllerError::Locked").field(e).finish()
+                        }
+                        ControllerError::Conflict => {
+                            f.debug_tuple("ControllerError::Conflict").finish()
+                        }
+                        ControllerError::Timeout => {
+                            f.debug_tuple("ControllerError::Timeout").finish()
+                        }
+                        ControllerError::Canceled => {
+                            f.debug_tuple("ControllerError::Canceled").finish()
+                        }
+                        ControllerError::Storage(e) => {
+                            f.debug_tuple("ControllerError::Storage").field(e).finish()
+                        }
+                        ControllerError::Trap(e) => {
+                            f.debug_tuple("ControllerError::Trap").field(e).finish()
+                        }
+                        ControllerError::Other(e) => {
+                            f.debug_tuple("ControllerError::Other").field(e).finish()
+                        }
+                    }
+                }
+            }
+            impl ::core::fmt::Display for ControllerError {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    write!(f, "{:?}", self)
+                }
+            }
+            impl ::core::error::Error for ControllerError {}
+            #[allow(unused_unsafe, clippy::all)]
+            /// Starts a run beneath the calling one and returns when it is durable; it may still wait in
+            /// the queue. It goes on when the call has ended. Idempotent by `key`.
+            #[allow(async_fn_in_trait)]
+            pub fn spawn(request: &SpawnRequest) -> Result<RunRecord, ControllerError> {
+                unsafe {
+                    #[repr(align(8))]
+                    struct RetArea(
+                        [::core::mem::MaybeUninit<
+                            u8,
+                        >; 88 + 28 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let mut ret_area = RetArea(
+                        [::core::mem::MaybeUninit::uninit(); 88
+                            + 28 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let SpawnRequest {
+                        agent_name: agent_name0,
+                        task: task0,
+                        timeout: timeout0,
+                        labels: labels0,
+                        metadata: metadata0,
+                        envelope: envelope0,
+                        key: key0,
+                    } = request;
+                    let vec1 = agent_name0;
+                    let ptr1 = vec1.as_ptr().cast::<u8>();
+                    let len1 = vec1.len();
+                    let vec2 = task0;
+                    let ptr2 = vec2.as_ptr().cast::<u8>();
+                    let len2 = vec2.len();
+                    let (result3_0, result3_1) = match timeout0 {
+                        Some(e) => (1i32, _rt::as_i64(e)),
+                        None => (0i32, 0i64),
+                    };
+                    let vec7 = labels0;
+                    let len7 = vec7.len();
+                    let layout7 = _rt::alloc::Layout::from_size_align(
+                            vec7.len() * (4 * ::core::mem::size_of::<*const u8>()),
+                            ::core::mem::size_of::<*const u8>(),
+                        )
+                        .unwrap();
+                    let (result7, _cleanup7) = ::wit_bindgen::rt::Cleanup::new(layout7);
+                    for (i, e) in vec7.into_iter().enumerate() {
+                        let base = result7
+                            .add(i * (4 * ::core::mem::size_of::<*const u8>()));
+                        {
+                            let (t4_0, t4_1) = e;
+                            let vec5 = t4_0;
+                            let ptr5 = vec5.as_ptr().cast::<u8>();
+                            let len5 = vec5.len();
+                            *base
+                                .add(::core::mem::size_of::<*const u8>())
+                                .cast::<usize>() = len5;
+                            *base.add(0).cast::<*mut u8>() = ptr5.cast_mut();
+                            let vec6 = t4_1;
+                            let ptr6 = vec6.as_ptr().cast::<u8>();
+                            let len6 = vec6.len();
+                            *base
+                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                .cast::<usize>() = len6;
+                            *base
+                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                .cast::<*mut u8>() = ptr6.cast_mut();
+                        }
+                    }
+                    let vec11 = metadata0;
+                    let len11 = vec11.len();
+                    let layout11 = _rt::alloc::Layout::from_size_align(
+                            vec11.len() * (4 * ::core::mem::size_of::<*const u8>()),
+                            ::core::mem::size_of::<*const u8>(),
+                        )
+                        .unwrap();
+                    let (result11, _cleanup11) = ::wit_bindgen::rt::Cleanup::new(
+                        layout11,
+                    );
+                    for (i, e) in vec11.into_iter().enumerate() {
+                        let base = result11
+                            .add(i * (4 * ::core::mem::size_of::<*const u8>()));
+                        {
+                            let (t8_0, t8_1) = e;
+                            let vec9 = t8_0;
+                            let ptr9 = vec9.as_ptr().cast::<u8>();
+                            let len9 = vec9.len();
+                            *base
+                                .add(::core::mem::size_of::<*const u8>())
+                                .cast::<usize>() = len9;
+                            *base.add(0).cast::<*mut u8>() = ptr9.cast_mut();
+                            let vec10 = t8_1;
+                            let ptr10 = vec10.as_ptr().cast::<u8>();
+                            let len10 = vec10.len();
+                            *base
+                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                .cast::<usize>() = len10;
+                            *base
+                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                .cast::<*mut u8>() = ptr10.cast_mut();
+                        }
+                    }
+                    let vec15 = envelope0;
+                    let len15 = vec15.len();
+                    let layout15 = _rt::alloc::Layout::from_size_align(
+                            vec15.len() * (4 * ::core::mem::size_of::<*const u8>()),
+                            ::core::mem::size_of::<*const u8>(),
+                        )
+                        .unwrap();
+                    let (result15, _cleanup15) = ::wit_bindgen::rt::Cleanup::new(
+                        layout15,
+                    );
+                    for (i, e) in vec15.into_iter().enumerate() {
+                        let base = result15
+                            .add(i * (4 * ::core::mem::size_of::<*const u8>()));
+                        {
+                            let (t12_0, t12_1) = e;
+                            let vec13 = t12_0;
+                            let ptr13 = vec13.as_ptr().cast::<u8>();
+                            let len13 = vec13.len();
+                            *base
+                                .add(::core::mem::size_of::<*const u8>())
+                                .cast::<usize>() = len13;
+                            *base.add(0).cast::<*mut u8>() = ptr13.cast_mut();
+                            let vec14 = t12_1;
+                            let ptr14 = vec14.as_ptr().cast::<u8>();
+                            let len14 = vec14.len();
+                            *base
+                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                .cast::<usize>() = len14;
+                            *base
+                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                .cast::<*mut u8>() = ptr14.cast_mut();
+                        }
+                    }
+                    let (result17_0, result17_1, result17_2) = match key0 {
+                        Some(e) => {
+                            let vec16 = e;
+                            let ptr16 = vec16.as_ptr().cast::<u8>();
+                            let len16 = vec16.len();
+                            (1i32, ptr16.cast_mut(), len16)
+                        }
+                        None => (0i32, ::core::ptr::null_mut(), 0usize),
+                    };
+                    let ptr18 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "taskrun:plugin/controller@0.1.0")]
+                    unsafe extern "C" {
+                        #[link_name = "spawn"]
+                        fn wit_import19(
+                            _: *mut u8,
+                            _: usize,
+                            _: *mut u8,
+                            _: usize,
+                            _: i32,
+                            _: i64,
+                            _: *mut u8,
+                            _: usize,
+                            _: *mut u8,
+                            _: usize,
+                            _: *mut u8,
+                            _: usize,
+                            _: i32,
+                            _: *mut u8,
+                            _: usize,
+                            _: *mut u8,
+                        );
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import19(
+                        _: *mut u8,
+                        _: usize,
+                        _: *mut u8,
+                        _: usize,
+                        _: i32,
+                        _: i64,
+                        _: *mut u8,
+                        _: usize,
+                        _: *mut u8,
+                        _: usize,
+                        _: *mut u8,
+                        _: usize,
+                        _: i32,
+                        _: *mut u8,
+                        _: usize,
+                        _: *mut u8,
+                    ) {
+                        unreachable!()
+                    }
+                    wit_import19(
+                        ptr1.cast_mut(),
+                        len1,
+                        ptr2.cast_mut(),
+                        len2,
+                        result3_0,
+                        result3_1,
+                        result7,
+                        len7,
+                        result11,
+                        len11,
+                        result15,
+                        len15,
+                        result17_0,
+                        result17_1,
+                        result17_2,
+                        ptr18,
+                    );
+                    let l20 = i32::from(*ptr18.add(0).cast::<u8>());
+                    let result121 = match l20 {
+                        0 => {
+                            let e = {
+                                let l21 = *ptr18.add(8).cast::<*mut u8>();
+                                let l22 = *ptr18
+                                    .add(8 + 1 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len23 = l22;
+                                let bytes23 = _rt::Vec::from_raw_parts(
+                                    l21.cast(),
+                                    len23,
+                                    len23,
+                                );
+                                let l24 = *ptr18
+                                    .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l25 = *ptr18
+                                    .add(8 + 3 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len26 = l25;
+                                let bytes26 = _rt::Vec::from_raw_parts(
+                                    l24.cast(),
+                                    len26,
+                                    len26,
+                                );
+                                let l27 = *ptr18
+                                    .add(8 + 4 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l28 = *ptr18
+                                    .add(8 + 5 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len29 = l28;
+                                let bytes29 = _rt::Vec::from_raw_parts(
+                                    l27.cast(),
+                                    len29,
+                                    len29,
+                                );
+                                let l30 = i32::from(
+                                    *ptr18
+                                        .add(8 + 6 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l31 = i32::from(
+                                    *ptr18
+                                        .add(8 + 7 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l35 = i32::from(
+                                    *ptr18
+                                        .add(8 + 10 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l39 = i32::from(
+                                    *ptr18
+                                        .add(8 + 13 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l40 = i32::from(
+                                    *ptr18
+                                        .add(8 + 14 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l44 = i32::from(
+                                    *ptr18
+                                        .add(8 + 17 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l45 = i32::from(
+                                    *ptr18
+                                        .add(8 + 18 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l49 = *ptr18
+                                    .add(8 + 21 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l50 = *ptr18
+                                    .add(8 + 22 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let base60 = l49;
+                                let len60 = l50;
+                                let mut result60 = _rt::Vec::with_capacity(len60);
+                                for i in 0..len60 {
+                                    let base = base60
+                                        .add(i * (6 * ::core::mem::size_of::<*const u8>()));
+                                    let e60 = {
+                                        let l51 = *base.add(0).cast::<*mut u8>();
+                                        let l52 = *base
+                                            .add(::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len53 = l52;
+                                        let bytes53 = _rt::Vec::from_raw_parts(
+                                            l51.cast(),
+                                            len53,
+                                            len53,
+                                        );
+                                        let l54 = *base
+                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l55 = *base
+                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len56 = l55;
+                                        let bytes56 = _rt::Vec::from_raw_parts(
+                                            l54.cast(),
+                                            len56,
+                                            len56,
+                                        );
+                                        let l57 = *base
+                                            .add(4 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l58 = *base
+                                            .add(5 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len59 = l58;
+                                        let bytes59 = _rt::Vec::from_raw_parts(
+                                            l57.cast(),
+                                            len59,
+                                            len59,
+                                        );
+                                        OpenItem {
+                                            id: _rt::string_lift(bytes53),
+                                            kind: _rt::string_lift(bytes56),
+                                            prompt: _rt::string_lift(bytes59),
+                                        }
+                                    };
+                                    result60.push(e60);
+                                }
+                                _rt::cabi_dealloc(
+                                    base60,
+                                    len60 * (6 * ::core::mem::size_of::<*const u8>()),
+                                    ::core::mem::size_of::<*const u8>(),
+                                );
+                                let l61 = *ptr18
+                                    .add(8 + 23 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i32>();
+                                let l62 = *ptr18
+                                    .add(8 + 24 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l63 = *ptr18
+                                    .add(16 + 24 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l64 = *ptr18
+                                    .add(24 + 24 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l65 = *ptr18
+                                    .add(32 + 24 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l66 = *ptr18
+                                    .add(32 + 25 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let base73 = l65;
+                                let len73 = l66;
+                                let mut result73 = _rt::Vec::with_capacity(len73);
+                                for i in 0..len73 {
+                                    let base = base73
+                                        .add(i * (4 * ::core::mem::size_of::<*const u8>()));
+                                    let e73 = {
+                                        let l67 = *base.add(0).cast::<*mut u8>();
+                                        let l68 = *base
+                                            .add(::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len69 = l68;
+                                        let bytes69 = _rt::Vec::from_raw_parts(
+                                            l67.cast(),
+                                            len69,
+                                            len69,
+                                        );
+                                        let l70 = *base
+                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l71 = *base
+                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len72 = l71;
+                                        let bytes72 = _rt::Vec::from_raw_parts(
+                                            l70.cast(),
+                                            len72,
+                                            len72,
+                                        );
+                                        (_rt::string_lift(bytes69), _rt::string_lift(bytes72))
+                                    };
+                                    result73.push(e73);
+                                }
+                                _rt::cabi_dealloc(
+                                    base73,
+                                    len73 * (4 * ::core::mem::size_of::<*const u8>()),
+                                    ::core::mem::size_of::<*const u8>(),
+                                );
+                                let l74 = *ptr18
+                                    .add(32 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l75 = *ptr18
+                                    .add(40 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l76 = *ptr18
+                                    .add(48 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l77 = i32::from(
+                                    *ptr18
+                                        .add(56 + 26 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l79 = i32::from(
+                                    *ptr18
+                                        .add(72 + 26 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l81 = *ptr18
+                                    .add(88 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l82 = *ptr18
+                                    .add(88 + 27 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len83 = l82;
+                                let bytes83 = _rt::Vec::from_raw_parts(
+                                    l81.cast(),
+                                    len83,
+                                    len83,
+                                );
+                                RunRecord {
+                                    id: _rt::string_lift(bytes23),
+                                    parent_run_id: _rt::string_lift(bytes26),
+                                    agent_name: _rt::string_lift(bytes29),
+                                    status: RunStatus::_lift(l30 as u8),
+                                    blocked_on: match l31 {
+                                        0 => None,
+                                        1 => {
+                                            let e = {
+                                                let l32 = *ptr18
+                                                    .add(8 + 8 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>();
+                                                let l33 = *ptr18
+                                                    .add(8 + 9 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                let len34 = l33;
+                                                let bytes34 = _rt::Vec::from_raw_parts(
+                                                    l32.cast(),
+                                                    len34,
+                                                    len34,
+                                                );
+                                                _rt::string_lift(bytes34)
+                                            };
+                                            Some(e)
+                                        }
+                                        _ => _rt::invalid_enum_discriminant(),
+                                    },
+                                    stop_reason: match l35 {
+                                        0 => None,
+                                        1 => {
+                                            let e = {
+                                                let l36 = *ptr18
+                                                    .add(8 + 11 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>();
+                                                let l37 = *ptr18
+                                                    .add(8 + 12 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                let len38 = l37;
+                                                let bytes38 = _rt::Vec::from_raw_parts(
+                                                    l36.cast(),
+                                                    len38,
+                                                    len38,
+                                                );
+                                                _rt::string_lift(bytes38)
+                                            };
+                                            Some(e)
+                                        }
+                                        _ => _rt::invalid_enum_discriminant(),
+                                    },
+                                    partial: _rt::bool_lift(l39 as u8),
+                                    result: match l40 {
+                                        0 => None,
+                                        1 => {
+                                            let e = {
+                                                let l41 = *ptr18
+                                                    .add(8 + 15 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>();
+                                                let l42 = *ptr18
+                                                    .add(8 + 16 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                let len43 = l42;
+                                                let bytes43 = _rt::Vec::from_raw_parts(
+                                                    l41.cast(),
+                                                    len43,
+                                                    len43,
+                                                );
+                                                _rt::string_lift(bytes43)
+                                            };
+                                            Some(e)
+                                        }
+                                        _ => _rt::invalid_enum_discriminant(),
+                                    },
+                                    truncated: _rt::bool_lift(l44 as u8),
+                                    error: match l45 {
+                                        0 => None,
+                                        1 => {
+                                            let e = {
+                                                let l46 = *ptr18
+                                                    .add(8 + 19 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>();
+                                                let l47 = *ptr18
+                                                    .add(8 + 20 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                let len48 = l47;
+                                                let bytes48 = _rt::Vec::from_raw_parts(
+                                                    l46.cast(),
+                                                    len48,
+                                                    len48,
+                                                );
+                                                _rt::string_lift(bytes48)
+                                            };
+                                            Some(e)
+                                        }
+                                        _ => _rt::invalid_enum_discriminant(),
+                                    },
+                                    awaits: result60,
+                                    turns: l61 as u32,
+                                    usage: super::super::super::taskrun::plugin::types::Usage {
+                                        prompt_tokens: l62 as u64,
+                                        completion_tokens: l63 as u64,
+                                        total_tokens: l64 as u64,
+                                    },
+                                    labels: result73,
+                                    revision: l74 as u64,
+                                    created_at: l75 as u64,
+                                    updated_at: l76 as u64,
+                                    started_at: match l77 {
+                                        0 => None,
+                                        1 => {
+                                            let e = {
+                                                let l78 = *ptr18
+                                                    .add(64 + 26 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<i64>();
+                                                l78 as u64
+                                            };
+                                            Some(e)
+                                        }
+                                        _ => _rt::invalid_enum_discriminant(),
+                                    },
+                                    finished_at: match l79 {
+                                        0 => None,
+                                        1 => {
+                                            let e = {
+                                                let l80 = *ptr18
+                                                    .add(80 + 26 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<i64>();
+                                                l80 as u64
+                                            };
+                                            Some(e)
+                                        }
+                                        _ => _rt::invalid_enum_discriminant(),
+                                    },
+                                    details: _rt::string_lift(bytes83),
+                                }
+                            };
+                            Ok(e)
+                        }
+                        1 => {
+                            let e = {
+                                let l84 = i32::from(*ptr18.add(8).cast::<u8>());
+                                let v120 = match l84 {
+                                    0 => {
+                                        let e120 = {
+                                            let l85 = *ptr18.add(16).cast::<*mut u8>();
+                                            let l86 = *ptr18
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len87 = l86;
+                                            let bytes87 = _rt::Vec::from_raw_parts(
+                                                l85.cast(),
+                                                len87,
+                                                len87,
+                                            );
+                                            _rt::string_lift(bytes87)
+                                        };
+                                        ControllerError::Denied(e120)
+                                    }
+                                    1 => {
+                                        let e120 = {
+                                            let l88 = *ptr18.add(16).cast::<*mut u8>();
+                                            let l89 = *ptr18
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len90 = l89;
+                                            let bytes90 = _rt::Vec::from_raw_parts(
+                                                l88.cast(),
+                                                len90,
+                                                len90,
+                                            );
+                                            _rt::string_lift(bytes90)
+                                        };
+                                        ControllerError::NotFound(e120)
+                                    }
+                                    2 => {
+                                        let e120 = {
+                                            let l91 = *ptr18.add(16).cast::<*mut u8>();
+                                            let l92 = *ptr18
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len93 = l92;
+                                            let bytes93 = _rt::Vec::from_raw_parts(
+                                                l91.cast(),
+                                                len93,
+                                                len93,
+                                            );
+                                            _rt::string_lift(bytes93)
+                                        };
+                                        ControllerError::AlreadyExists(e120)
+                                    }
+                                    3 => ControllerError::NotStarted,
+                                    4 => ControllerError::Closed,
+                                    5 => {
+                                        let e120 = {
+                                            let l94 = *ptr18.add(16).cast::<*mut u8>();
+                                            let l95 = *ptr18
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len96 = l95;
+                                            let bytes96 = _rt::Vec::from_raw_parts(
+                                                l94.cast(),
+                                                len96,
+                                                len96,
+                                            );
+                                            let l97 = *ptr18
+                                                .add(16 + 2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l98 = *ptr18
+                                                .add(16 + 3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len99 = l98;
+                                            let bytes99 = _rt::Vec::from_raw_parts(
+                                                l97.cast(),
+                                                len99,
+                                                len99,
+                                            );
+                                            InvalidField {
+                                                field: _rt::string_lift(bytes96),
+                                                reason: _rt::string_lift(bytes99),
+                                            }
+                                        };
+                                        ControllerError::Invalid(e120)
+                                    }
+                                    6 => {
+                                        let e120 = {
+                                            let l100 = *ptr18.add(16).cast::<*mut u8>();
+                                            let l101 = *ptr18
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len102 = l101;
+                                            let bytes102 = _rt::Vec::from_raw_parts(
+                                                l100.cast(),
+                                                len102,
+                                                len102,
+                                            );
+                                            _rt::string_lift(bytes102)
+                                        };
+                                        ControllerError::Forbidden(e120)
+                                    }
+                                    7 => {
+                                        let e120 = {
+                                            let l103 = *ptr18.add(16).cast::<*mut u8>();
+                                            let l104 = *ptr18
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len105 = l104;
+                                            let bytes105 = _rt::Vec::from_raw_parts(
+                                                l103.cast(),
+                                                len105,
+                                                len105,
+                                            );
+                                            let l106 = *ptr18
+                                                .add(16 + 2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<i64>();
+                                            MetLimit {
+                                                kind: _rt::string_lift(bytes105),
+                                                cap: l106 as u64,
+                                            }
+                                        };
+                                        ControllerError::Limit(e120)
+                                    }
+                                    8 => {
+                                        let e120 = {
+                                            let l107 = i32::from(*ptr18.add(16).cast::<u8>());
+                                            NotAwaitableReason::_lift(l107 as u8)
+                                        };
+                                        ControllerError::NotAwaitable(e120)
+                                    }
+                                    9 => {
+                                        let e120 = {
+                                            let l108 = *ptr18.add(16).cast::<*mut u8>();
+                                            let l109 = *ptr18
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len110 = l109;
+                                            let bytes110 = _rt::Vec::from_raw_parts(
+                                                l108.cast(),
+                                                len110,
+                                                len110,
+                                            );
+                                            _rt::string_lift(bytes110)
+                                        };
+                                        ControllerError::Locked(e120)
+                                    }
+                                    10 => ControllerError::Conflict,
+                                    11 => ControllerError::Timeout,
+                                    12 => ControllerError::Canceled,
+                                    13 => {
+                                        let e120 = {
+                                            let l111 = *ptr18.add(16).cast::<*mut u8>();
+                                            let l112 = *ptr18
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len113 = l112;
+                                            let bytes113 = _rt::Vec::from_raw_parts(
+                                                l111.cast(),
+                                                len113,
+                                                len113,
+                                            );
+                                            _rt::string_lift(bytes113)
+                                        };
+                                        ControllerError::Storage(e120)
+                                    }
+                                    14 => {
+                                        let e120 = {
+                                            let l114 = *ptr18.add(16).cast::<*mut u8>();
+                                            let l115 = *ptr18
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len116 = l115;
+                                            let bytes116 = _rt::Vec::from_raw_parts(
+                                                l114.cast(),
+                                                len116,
+                                                len116,
+                                            );
+                                            _rt::string_lift(bytes116)
+                                        };
+                                        ControllerError::Trap(e120)
+                                    }
+                                    n => {
+                                        debug_assert_eq!(n, 15, "invalid enum discriminant");
+                                        let e120 = {
+                                            let l117 = *ptr18.add(16).cast::<*mut u8>();
+                                            let l118 = *ptr18
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len119 = l118;
+                                            let bytes119 = _rt::Vec::from_raw_parts(
+                                                l117.cast(),
+                                                len119,
+                                                len119,
+                                            );
+                                            _rt::string_lift(bytes119)
+                                        };
+                                        ControllerError::Other(e120)
+                                    }
+                                };
+                                v120
+                            };
+                            Err(e)
+                        }
+                        _ => _rt::invalid_enum_discriminant(),
+                    };
+                    result121
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            /// Lists runs beneath the calling one: at most `limit` of them, 16 if `none`, never more than
+            /// 200. `cursor` is the `next` of the page before.
+            #[allow(async_fn_in_trait)]
+            pub fn list(
+                filter: &ListFilter,
+                cursor: Option<&str>,
+                limit: Option<u32>,
+            ) -> Result<RunPage, ControllerError> {
+                unsafe {
+                    #[repr(align(8))]
+                    struct RetArea(
+                        [::core::mem::MaybeUninit<
+                            u8,
+                        >; 16 + 4 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let mut ret_area = RetArea(
+                        [::core::mem::MaybeUninit::uninit(); 16
+                            + 4 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let ListFilter {
+                        status: status0,
+                        agent_name: agent_name0,
+                        parent_run_id: parent_run_id0,
+                        labels: labels0,
+                    } = filter;
+                    let vec1 = status0;
+                    let len1 = vec1.len();
+                    let layout1 = _rt::alloc::Layout::from_size_align(vec1.len() * 1, 1)
+                        .unwrap();
+                    let (result1, _cleanup1) = ::wit_bindgen::rt::Cleanup::new(layout1);
+                    for (i, e) in vec1.into_iter().enumerate() {
+                        let base = result1.add(i * 1);
+                        {
+                            *base.add(0).cast::<u8>() = (e.clone() as i32) as u8;
+                        }
+                    }
+                    let (result3_0, result3_1, result3_2) = match agent_name0 {
+                        Some(e) => {
+                            let vec2 = e;
+                            let ptr2 = vec2.as_ptr().cast::<u8>();
+                            let len2 = vec2.len();
+                            (1i32, ptr2.cast_mut(), len2)
+                        }
+                        None => (0i32, ::core::ptr::null_mut(), 0usize),
+                    };
+                    let (result5_0, result5_1, result5_2) = match parent_run_id0 {
+                        Some(e) => {
+                            let vec4 = e;
+                            let ptr4 = vec4.as_ptr().cast::<u8>();
+                            let len4 = vec4.len();
+                            (1i32, ptr4.cast_mut(), len4)
+                        }
+                        None => (0i32, ::core::ptr::null_mut(), 0usize),
+                    };
+                    let vec9 = labels0;
+                    let len9 = vec9.len();
+                    let layout9 = _rt::alloc::Layout::from_size_align(
+                            vec9.len() * (4 * ::core::mem::size_of::<*const u8>()),
+                            ::core::mem::size_of::<*const u8>(),
+                        )
+                        .unwrap();
+                    let (result9, _cleanup9) = ::wit_bindgen::rt::Cleanup::new(layout9);
+                    for (i, e) in vec9.into_iter().enumerate() {
+                        let base = result9
+                            .add(i * (4 * ::core::mem::size_of::<*const u8>()));
+                        {
+                            let (t6_0, t6_1) = e;
+                            let vec7 = t6_0;
+                            let ptr7 = vec7.as_ptr().cast::<u8>();
+                            let len7 = vec7.len();
+                            *base
+                                .add(::core::mem::size_of::<*const u8>())
+                                .cast::<usize>() = len7;
+                            *base.add(0).cast::<*mut u8>() = ptr7.cast_mut();
+                            let vec8 = t6_1;
+                            let ptr8 = vec8.as_ptr().cast::<u8>();
+                            let len8 = vec8.len();
+                            *base
+                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                .cast::<usize>() = len8;
+                            *base
+                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                .cast::<*mut u8>() = ptr8.cast_mut();
+                        }
+                    }
+                    let (result11_0, result11_1, result11_2) = match cursor {
+                        Some(e) => {
+                            let vec10 = e;
+                            let ptr10 = vec10.as_ptr().cast::<u8>();
+                            let len10 = vec10.len();
+                            (1i32, ptr10.cast_mut(), len10)
+                        }
+                        None => (0i32, ::core::ptr::null_mut(), 0usize),
+                    };
+                    let (result12_0, result12_1) = match limit {
+                        Some(e) => (1i32, _rt::as_i32(e)),
+                        None => (0i32, 0i32),
+                    };
+                    let ptr13 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "taskrun:plugin/controller@0.1.0")]
+                    unsafe extern "C" {
+                        #[link_name = "list"]
+                        fn wit_import14(
+                            _: *mut u8,
+                            _: usize,
+                            _: i32,
+                            _: *mut u8,
+                            _: usize,
+                            _: i32,
+                            _: *mut u8,
+                            _: usize,
+                            _: *mut u8,
+                            _: usize,
+                            _: i32,
+                            _: *mut u8,
+                            _: usize,
+                            _: i32,
+                            _: i32,
+                            _: *mut u8,
+                        );
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import14(
+                        _: *mut u8,
+                        _: usize,
+                        _: i32,
+                        _: *mut u8,
+                        _: usize,
+                        _: i32,
+                        _: *mut u8,
+                        _: usize,
+                        _: *mut u8,
+                        _: usize,
+                        _: i32,
+                        _: *mut u8,
+                        _: usize,
+                        _: i32,
+                        _: i32,
+                        _: *mut u8,
+                    ) {
+                        unreachable!()
+                    }
+                    wit_import14(
+                        result1,
+                        len1,
+                        result3_0,
+                        result3_1,
+                        result3_2,
+                        result5_0,
+                        result5_1,
+                        result5_2,
+                        result9,
+                        len9,
+                        result11_0,
+                        result11_1,
+                        result11_2,
+                        result12_0,
+                        result12_1,
+                        ptr13,
+                    );
+                    let l15 = i32::from(*ptr13.add(0).cast::<u8>());
+                    let result123 = match l15 {
+                        0 => {
+                            let e = {
+                                let l16 = *ptr13.add(8).cast::<*mut u8>();
+                                let l17 = *ptr13
+                                    .add(8 + 1 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let base81 = l16;
+                                let len81 = l17;
+                                let mut result81 = _rt::Vec::with_capacity(len81);
+                                for i in 0..len81 {
+                                    let base = base81
+                                        .add(i * (80 + 28 * ::core::mem::size_of::<*const u8>()));
+                                    let e81 = {
+                                        let l18 = *base.add(0).cast::<*mut u8>();
+                                        let l19 = *base
+                                            .add(::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len20 = l19;
+                                        let bytes20 = _rt::Vec::from_raw_parts(
+                                            l18.cast(),
+                                            len20,
+                                            len20,
+                                        );
+                                        let l21 = *base
+                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l22 = *base
+                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len23 = l22;
+                                        let bytes23 = _rt::Vec::from_raw_parts(
+                                            l21.cast(),
+                                            len23,
+                                            len23,
+                                        );
+                                        let l24 = *base
+                                            .add(4 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l25 = *base
+                                            .add(5 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len26 = l25;
+                                        let bytes26 = _rt::Vec::from_raw_parts(
+                                            l24.cast(),
+                                            len26,
+                                            len26,
+                                        );
+                                        let l27 = i32::from(
+                                            *base
+                                                .add(6 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<u8>(),
+                                        );
+                                        let l28 = i32::from(
+                                            *base
+                                                .add(7 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<u8>(),
+                                        );
+                                        let l32 = i32::from(
+                                            *base
+                                                .add(10 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<u8>(),
+                                        );
+                                        let l36 = i32::from(
+                                            *base
+                                                .add(13 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<u8>(),
+                                        );
+                                        let l37 = i32::from(
+                                            *base
+                                                .add(14 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<u8>(),
+                                        );
+                                        let l41 = i32::from(
+                                            *base
+                                                .add(17 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<u8>(),
+                                        );
+                                        let l42 = i32::from(
+                                            *base
+                                                .add(18 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<u8>(),
+                                        );
+                                        let l46 = *base
+                                            .add(21 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l47 = *base
+                                            .add(22 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let base57 = l46;
+                                        let len57 = l47;
+                                        let mut result57 = _rt::Vec::with_capacity(len57);
+                                        for i in 0..len57 {
+                                            let base = base57
+                                                .add(i * (6 * ::core::mem::size_of::<*const u8>()));
+                                            let e57 = {
+                                                let l48 = *base.add(0).cast::<*mut u8>();
+                                                let l49 = *base
+                                                    .add(::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                let len50 = l49;
+                                                let bytes50 = _rt::Vec::from_raw_parts(
+                                                    l48.cast(),
+                                                    len50,
+                                                    len50,
+                                                );
+                                                let l51 = *base
+                                                    .add(2 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>();
+                                                let l52 = *base
+                                                    .add(3 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                let len53 = l52;
+                                                let bytes53 = _rt::Vec::from_raw_parts(
+                                                    l51.cast(),
+                                                    len53,
+                                                    len53,
+                                                );
+                                                let l54 = *base
+                                                    .add(4 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>();
+                                                let l55 = *base
+                                                    .add(5 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                let len56 = l55;
+                                                let bytes56 = _rt::Vec::from_raw_parts(
+                                                    l54.cast(),
+                                                    len56,
+                                                    len56,
+                                                );
+                                                OpenItem {
+                                                    id: _rt::string_lift(bytes50),
+                                                    kind: _rt::string_lift(bytes53),
+                                                    prompt: _rt::string_lift(bytes56),
+                                                }
+                                            };
+                                            result57.push(e57);
+                                        }
+                                        _rt::cabi_dealloc(
+                                            base57,
+                                            len57 * (6 * ::core::mem::size_of::<*const u8>()),
+                                            ::core::mem::size_of::<*const u8>(),
+                                        );
+                                        let l58 = *base
+                                            .add(23 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<i32>();
+                                        let l59 = *base
+                                            .add(24 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<i64>();
+                                        let l60 = *base
+                                            .add(8 + 24 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<i64>();
+                                        let l61 = *base
+                                            .add(16 + 24 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<i64>();
+                                        let l62 = *base
+                                            .add(24 + 24 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l63 = *base
+                                            .add(24 + 25 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let base70 = l62;
+                                        let len70 = l63;
+                                        let mut result70 = _rt::Vec::with_capacity(len70);
+                                        for i in 0..len70 {
+                                            let base = base70
+                                                .add(i * (4 * ::core::mem::size_of::<*const u8>()));
+                                            let e70 = {
+                                                let l64 = *base.add(0).cast::<*mut u8>();
+                                                let l65 = *base
+                                                    .add(::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                let len66 = l65;
+                                                let bytes66 = _rt::Vec::from_raw_parts(
+                                                    l64.cast(),
+                                                    len66,
+                                                    len66,
+                                                );
+                                                let l67 = *base
+                                                    .add(2 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>();
+                                                let l68 = *base
+                                                    .add(3 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                let len69 = l68;
+                                                let bytes69 = _rt::Vec::from_raw_parts(
+                                                    l67.cast(),
+                                                    len69,
+                                                    len69,
+                                                );
+                                                (_rt::string_lift(bytes66), _rt::string_lift(bytes69))
+                                            };
+                                            result70.push(e70);
+                                        }
+                                        _rt::cabi_dealloc(
+                                            base70,
+                                            len70 * (4 * ::core::mem::size_of::<*const u8>()),
+                                            ::core::mem::size_of::<*const u8>(),
+                                        );
+                                        let l71 = *base
+                                            .add(24 + 26 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<i64>();
+                                        let l72 = *base
+                                            .add(32 + 26 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<i64>();
+                                        let l73 = *base
+                                            .add(40 + 26 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<i64>();
+                                        let l74 = i32::from(
+                                            *base
+                                                .add(48 + 26 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<u8>(),
+                                        );
+                                        let l76 = i32::from(
+                                            *base
+                                                .add(64 + 26 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<u8>(),
+                                        );
+                                        let l78 = *base
+                                            .add(80 + 26 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l79 = *base
+                                            .add(80 + 27 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len80 = l79;
+                                        let bytes80 = _rt::Vec::from_raw_parts(
+                                            l78.cast(),
+                                            len80,
+                                            len80,
+                                        );
+                                        RunRecord {
+                                            id: _rt::string_lift(bytes20),
+                                            parent_run_id: _rt::string_lift(bytes23),
+                                            agent_name: _rt::string_lift(bytes26),
+                                            status: RunStatus::_lift(l27 as u8),
+                                            blocked_on: match l28 {
+                                                0 => None,
+                                                1 => {
+                                                    let e = {
+                                                        let l29 = *base
+                                                            .add(8 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>();
+                                                        let l30 = *base
+                                                            .add(9 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>();
+                                                        let len31 = l30;
+                                                        let bytes31 = _rt::Vec::from_raw_parts(
+                                                            l29.cast(),
+                                                            len31,
+                                                            len31,
+                                                        );
+                                                        _rt::string_lift(bytes31)
+                                                    };
+                                                    Some(e)
+                                                }
+                                                _ => _rt::invalid_enum_discriminant(),
+                                            },
+                                            stop_reason: match l32 {
+                                                0 => None,
+                                                1 => {
+                                                    let e = {
+                                                        let l33 = *base
+                                                            .add(11 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>();
+                                                        let l34 = *base
+                                                            .add(12 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>();
+                                                        let len35 = l34;
+                                                        let bytes35 = _rt::Vec::from_raw_parts(
+                                                            l33.cast(),
+                                                            len35,
+                                                            len35,
+                                                        );
+                                                        _rt::string_lift(bytes35)
+                                                    };
+                                                    Some(e)
+                                                }
+                                                _ => _rt::invalid_enum_discriminant(),
+                                            },
+                                            partial: _rt::bool_lift(l36 as u8),
+                                            result: match l37 {
+                                                0 => None,
+                                                1 => {
+                                                    let e = {
+                                                        let l38 = *base
+                                                            .add(15 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>();
+                                                        let l39 = *base
+                                                            .add(16 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>();
+                                                        let len40 = l39;
+                                                        let bytes40 = _rt::Vec::from_raw_parts(
+                                                            l38.cast(),
+                                                            len40,
+                                                            len40,
+                                                        );
+                                                        _rt::string_lift(bytes40)
+                                                    };
+                                                    Some(e)
+                                                }
+                                                _ => _rt::invalid_enum_discriminant(),
+                                            },
+                                            truncated: _rt::bool_lift(l41 as u8),
+                                            error: match l42 {
+                                                0 => None,
+                                                1 => {
+                                                    let e = {
+                                                        let l43 = *base
+                                                            .add(19 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>();
+                                                        let l44 = *base
+                                                            .add(20 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>();
+                                                        let len45 = l44;
+                                                        let bytes45 = _rt::Vec::from_raw_parts(
+                                                            l43.cast(),
+                                                            len45,
+                                                            len45,
+                                                        );
+                                                        _rt::string_lift(bytes45)
+                                                    };
+                                                    Some(e)
+                                                }
+                                                _ => _rt::invalid_enum_discriminant(),
+                                            },
+                                            awaits: result57,
+                                            turns: l58 as u32,
+                                            usage: super::super::super::taskrun::plugin::types::Usage {
+                                                prompt_tokens: l59 as u64,
+                                                completion_tokens: l60 as u64,
+                                                total_tokens: l61 as u64,
+                                            },
+                                            labels: result70,
+                                            revision: l71 as u64,
+                                            created_at: l72 as u64,
+                                            updated_at: l73 as u64,
+                                            started_at: match l74 {
+                                                0 => None,
+                                                1 => {
+                                                    let e = {
+                                                        let l75 = *base
+                                                            .add(56 + 26 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<i64>();
+                                                        l75 as u64
+                                                    };
+                                                    Some(e)
+                                                }
+                                                _ => _rt::invalid_enum_discriminant(),
+                                            },
+                                            finished_at: match l76 {
+                                                0 => None,
+                                                1 => {
+                                                    let e = {
+                                                        let l77 = *base
+                                                            .add(72 + 26 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<i64>();
+                                                        l77 as u64
+                                                    };
+                                                    Some(e)
+                                                }
+                                                _ => _rt::invalid_enum_discriminant(),
+                                            },
+                                            details: _rt::string_lift(bytes80),
+                                        }
+                                    };
+                                    result81.push(e81);
+                                }
+                                _rt::cabi_dealloc(
+                                    base81,
+                                    len81 * (80 + 28 * ::core::mem::size_of::<*const u8>()),
+                                    8,
+                                );
+                                let l82 = i32::from(
+                                    *ptr13
+                                        .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                RunPage {
+                                    runs: result81,
+                                    next: match l82 {
+                                        0 => None,
+                                        1 => {
+                                            let e = {
+                                                let l83 = *ptr13
+                                                    .add(8 + 3 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>();
+                                                let l84 = *ptr13
+                                                    .add(8 + 4 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                let len85 = l84;
+                                                let bytes85 = _rt::Vec::from_raw_parts(
+                                                    l83.cast(),
+                                                    len85,
+                                                    len85,
+                                                );
+                                                _rt::string_lift(bytes85)
+                                            };
+                                            Some(e)
+                                        }
+                                        _ => _rt::invalid_enum_discriminant(),
+                                    },
+                                }
+                            };
+                            Ok(e)
+                        }
+                        1 => {
+                            let e = {
+                                let l86 = i32::from(*ptr13.add(8).cast::<u8>());
+                                let v122 = match l86 {
+                                    0 => {
+                                        let e122 = {
+                                            let l87 = *ptr13.add(16).cast::<*mut u8>();
+                                            let l88 = *ptr13
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len89 = l88;
+                                            let bytes89 = _rt::Vec::from_raw_parts(
+                                                l87.cast(),
+                                                len89,
+                                                len89,
+                                            );
+                                            _rt::string_lift(bytes89)
+                                        };
+                                        ControllerError::Denied(e122)
+                                    }
+                                    1 => {
+                                        let e122 = {
+                                            let l90 = *ptr13.add(16).cast::<*mut u8>();
+                                            let l91 = *ptr13
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len92 = l91;
+                                            let bytes92 = _rt::Vec::from_raw_parts(
+                                                l90.cast(),
+                                                len92,
+                                                len92,
+                                            );
+                                            _rt::string_lift(bytes92)
+                                        };
+                                        ControllerError::NotFound(e122)
+                                    }
+                                    2 => {
+                                        let e122 = {
+                                            let l93 = *ptr13.add(16).cast::<*mut u8>();
+                                            let l94 = *ptr13
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len95 = l94;
+                                            let bytes95 = _rt::Vec::from_raw_parts(
+                                                l93.cast(),
+                                                len95,
+                                                len95,
+                                            );
+                                            _rt::string_lift(bytes95)
+                                        };
+                                        ControllerError::AlreadyExists(e122)
+                                    }
+                                    3 => ControllerError::NotStarted,
+                                    4 => ControllerError::Closed,
+                                    5 => {
+                                        let e122 = {
+                                            let l96 = *ptr13.add(16).cast::<*mut u8>();
+                                            let l97 = *ptr13
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len98 = l97;
+                                            let bytes98 = _rt::Vec::from_raw_parts(
+                                                l96.cast(),
+                                                len98,
+                                                len98,
+                                            );
+                                            let l99 = *ptr13
+                                                .add(16 + 2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l100 = *ptr13
+                                                .add(16 + 3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len101 = l100;
+                                            let bytes101 = _rt::Vec::from_raw_parts(
+                                                l99.cast(),
+                                                len101,
+                                                len101,
+                                            );
+                                            InvalidField {
+                                                field: _rt::string_lift(bytes98),
+                                                reason: _rt::string_lift(bytes101),
+                                            }
+                                        };
+                                        ControllerError::Invalid(e122)
+                                    }
+                                    6 => {
+                                        let e122 = {
+                                            let l102 = *ptr13.add(16).cast::<*mut u8>();
+                                            let l103 = *ptr13
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len104 = l103;
+                                            let bytes104 = _rt::Vec::from_raw_parts(
+                                                l102.cast(),
+                                                len104,
+                                                len104,
+                                            );
+                                            _rt::string_lift(bytes104)
+                                        };
+                                        ControllerError::Forbidden(e122)
+                                    }
+                                    7 => {
+                                        let e122 = {
+                                            let l105 = *ptr13.add(16).cast::<*mut u8>();
+                                            let l106 = *ptr13
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len107 = l106;
+                                            let bytes107 = _rt::Vec::from_raw_parts(
+                                                l105.cast(),
+                                                len107,
+                                                len107,
+                                            );
+                                            let l108 = *ptr13
+                                                .add(16 + 2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<i64>();
+                                            MetLimit {
+                                                kind: _rt::string_lift(bytes107),
+                                                cap: l108 as u64,
+                                            }
+                                        };
+                                        ControllerError::Limit(e122)
+                                    }
+                                    8 => {
+                                        let e122 = {
+                                            let l109 = i32::from(*ptr13.add(16).cast::<u8>());
+                                            NotAwaitableReason::_lift(l109 as u8)
+                                        };
+                                        ControllerError::NotAwaitable(e122)
+                                    }
+                                    9 => {
+                                        let e122 = {
+                                            let l110 = *ptr13.add(16).cast::<*mut u8>();
+                                            let l111 = *ptr13
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len112 = l111;
+                                            let bytes112 = _rt::Vec::from_raw_parts(
+                                                l110.cast(),
+                                                len112,
+                                                len112,
+                                            );
+                                            _rt::string_lift(bytes112)
+                                        };
+                                        ControllerError::Locked(e122)
+                                    }
+                                    10 => ControllerError::Conflict,
+                                    11 => ControllerError::Timeout,
+                                    12 => ControllerError::Canceled,
+                                    13 => {
+                                        let e122 = {
+                                            let l113 = *ptr13.add(16).cast::<*mut u8>();
+                                            let l114 = *ptr13
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len115 = l114;
+                                            let bytes115 = _rt::Vec::from_raw_parts(
+                                                l113.cast(),
+                                                len115,
+                                                len115,
+                                            );
+                                            _rt::string_lift(bytes115)
+                                        };
+                                        ControllerError::Storage(e122)
+                                    }
+                                    14 => {
+                                        let e122 = {
+                                            let l116 = *ptr13.add(16).cast::<*mut u8>();
+                                            let l117 = *ptr13
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len118 = l117;
+                                            let bytes118 = _rt::Vec::from_raw_parts(
+                                                l116.cast(),
+                                                len118,
+                                                len118,
+                                            );
+                                            _rt::string_lift(bytes118)
+                                        };
+                                        ControllerError::Trap(e122)
+                                    }
+                                    n => {
+                                        debug_assert_eq!(n, 15, "invalid enum discriminant");
+                                        let e122 = {
+                                            let l119 = *ptr13.add(16).cast::<*mut u8>();
+                                            let l120 = *ptr13
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len121 = l120;
+                                            let bytes121 = _rt::Vec::from_raw_parts(
+                                                l119.cast(),
+                                                len121,
+                                                len121,
+                                            );
+                                            _rt::string_lift(bytes121)
+                                        };
+                                        ControllerError::Other(e122)
+                                    }
+                                };
+                                v122
+                            };
+                            Err(e)
+                        }
+                        _ => _rt::invalid_enum_discriminant(),
+                    };
+                    result123
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            /// The run as it stands.
+            #[allow(async_fn_in_trait)]
+            pub fn get(id: &str) -> Result<RunRecord, ControllerError> {
+                unsafe {
+                    #[repr(align(8))]
+                    struct RetArea(
+                        [::core::mem::MaybeUninit<
+                            u8,
+                        >; 88 + 28 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let mut ret_area = RetArea(
+                        [::core::mem::MaybeUninit::uninit(); 88
+                            + 28 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let vec0 = id;
+                    let ptr0 = vec0.as_ptr().cast::<u8>();
+                    let len0 = vec0.len();
+                    let ptr1 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "taskrun:plugin/controller@0.1.0")]
+                    unsafe extern "C" {
+                        #[link_name = "get"]
+                        fn wit_import2(_: *mut u8, _: usize, _: *mut u8);
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import2(_: *mut u8, _: usize, _: *mut u8) {
+                        unreachable!()
+                    }
+                    wit_import2(ptr0.cast_mut(), len0, ptr1);
+                    let l3 = i32::from(*ptr1.add(0).cast::<u8>());
+                    let result104 = match l3 {
+                        0 => {
+                            let e = {
+                                let l4 = *ptr1.add(8).cast::<*mut u8>();
+                                let l5 = *ptr1
+                                    .add(8 + 1 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len6 = l5;
+                                let bytes6 = _rt::Vec::from_raw_parts(
+                                    l4.cast(),
+                                    len6,
+                                    len6,
+                                );
+                                let l7 = *ptr1
+                                    .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l8 = *ptr1
+                                    .add(8 + 3 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len9 = l8;
+                                let bytes9 = _rt::Vec::from_raw_parts(
+                                    l7.cast(),
+                                    len9,
+                                    len9,
+                                );
+                                let l10 = *ptr1
+                                    .add(8 + 4 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l11 = *ptr1
+                                    .add(8 + 5 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len12 = l11;
+                                let bytes12 = _rt::Vec::from_raw_parts(
+                                    l10.cast(),
+                                    len12,
+                                    len12,
+                                );
+                                let l13 = i32::from(
+                                    *ptr1
+                                        .add(8 + 6 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l14 = i32::from(
+                                    *ptr1
+                                        .add(8 + 7 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l18 = i32::from(
+                                    *ptr1
+                                        .add(8 + 10 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l22 = i32::from(
+                                    *ptr1
+                                        .add(8 + 13 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l23 = i32::from(
+                                    *ptr1
+                                        .add(8 + 14 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l27 = i32::from(
+                                    *ptr1
+                                        .add(8 + 17 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l28 = i32::from(
+                                    *ptr1
+                                        .add(8 + 18 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l32 = *ptr1
+                                    .add(8 + 21 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l33 = *ptr1
+                                    .add(8 + 22 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let base43 = l32;
+                                let len43 = l33;
+                                let mut result43 = _rt::Vec::with_capacity(len43);
+                                for i in 0..len43 {
+                                    let base = base43
+                                        .add(i * (6 * ::core::mem::size_of::<*const u8>()));
+                                    let e43 = {
+                                        let l34 = *base.add(0).cast::<*mut u8>();
+                                        let l35 = *base
+                                            .add(::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len36 = l35;
+                                        let bytes36 = _rt::Vec::from_raw_parts(
+                                            l34.cast(),
+                                            len36,
+                                            len36,
+                                        );
+                                        let l37 = *base
+                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l38 = *base
+                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len39 = l38;
+                                        let bytes39 = _rt::Vec::from_raw_parts(
+                                            l37.cast(),
+                                            len39,
+                                            len39,
+                                        );
+                                        let l40 = *base
+                                            .add(4 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l41 = *base
+                                            .add(5 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len42 = l41;
+                                        let bytes42 = _rt::Vec::from_raw_parts(
+                                            l40.cast(),
+                                            len42,
+                                            len42,
+                                        );
+                                        OpenItem {
+                                            id: _rt::string_lift(bytes36),
+                                            kind: _rt::string_lift(bytes39),
+                                            prompt: _rt::string_lift(bytes42),
+                                        }
+                                    };
+                                    result43.push(e43);
+                                }
+                                _rt::cabi_dealloc(
+                                    base43,
+                                    len43 * (6 * ::core::mem::size_of::<*const u8>()),
+                                    ::core::mem::size_of::<*const u8>(),
+                                );
+                                let l44 = *ptr1
+                                    .add(8 + 23 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i32>();
+                                let l45 = *ptr1
+                                    .add(8 + 24 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l46 = *ptr1
+                                    .add(16 + 24 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l47 = *ptr1
+                                    .add(24 + 24 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l48 = *ptr1
+                                    .add(32 + 24 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l49 = *ptr1
+                                    .add(32 + 25 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let base56 = l48;
+                                let len56 = l49;
+                                let mut result56 = _rt::Vec::with_capacity(len56);
+                                for i in 0..len56 {
+                                    let base = base56
+                                        .add(i * (4 * ::core::mem::size_of::<*const u8>()));
+                                    let e56 = {
+                                        let l50 = *base.add(0).cast::<*mut u8>();
+                                        let l51 = *base
+                                            .add(::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len52 = l51;
+                                        let bytes52 = _rt::Vec::from_raw_parts(
+                                            l50.cast(),
+                                            len52,
+                                            len52,
+                                        );
+                                        let l53 = *base
+                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l54 = *base
+                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len55 = l54;
+                                        let bytes55 = _rt::Vec::from_raw_parts(
+                                            l53.cast(),
+                                            len55,
+                                            len55,
+                                        );
+                                        (_rt::string_lift(bytes52), _rt::string_lift(bytes55))
+                                    };
+                                    result56.push(e56);
+                                }
+                                _rt::cabi_dealloc(
+                                    base56,
+                                    len56 * (4 * ::core::mem::size_of::<*const u8>()),
+                                    ::core::mem::size_of::<*const u8>(),
+                                );
+                                let l57 = *ptr1
+                                    .add(32 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l58 = *ptr1
+                                    .add(40 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l59 = *ptr1
+                                    .add(48 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l60 = i32::from(
+                                    *ptr1
+                                        .add(56 + 26 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l62 = i32::from(
+                                    *ptr1
+                                        .add(72 + 26 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l64 = *ptr1
+                                    .add(88 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l65 = *ptr1
+                                    .add(88 + 27 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len66 = l65;
+                                let bytes66 = _rt::Vec::from_raw_parts(
+                                    l64.cast(),
+                                    len66,
+                                    len66,
+                                );
+                                RunRecord {
+                                    id: _rt::string_lift(bytes6),
+                                    parent_run_id: _rt::string_lift(bytes9),
+                                    agent_name: _rt::string_lift(bytes12),
+                                    status: RunStatus::_lift(l13 as u8),
+                                    blocked_on: match l14 {
+                                        0 => None,
+                                        1 => {
+                                            let e = {
+                                                let l15 = *ptr1
+                                                    .add(8 + 8 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>();
+                                                let l16 = *ptr1
+                                                    .add(8 + 9 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                let len17 = l16;
+                                                let bytes17 = _rt::Vec::from_raw_parts(
+                                                    l15.cast(),
+                                                    len17,
+                                                    len17,
+                                                );
+                                                _rt::string_lift(bytes17)
+                                            };
+                                            Some(e)
+                                        }
+                                        _ => _rt::invalid_enum_discriminant(),
+                                    },
+                                    stop_reason: match l18 {
+                                        0 => None,
+                                        1 => {
+                                            let e = {
+                                                let l19 = *ptr1
+                                                    .add(8 + 11 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>();
+                                                let l20 = *ptr1
+                                                    .add(8 + 12 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                let len21 = l20;
+                                                let bytes21 = _rt::Vec::from_raw_parts(
+                                                    l19.cast(),
+                                                    len21,
+                                                    len21,
+                                                );
+                                                _rt::string_lift(bytes21)
+                                            };
+                                            Some(e)
+                                        }
+                                        _ => _rt::invalid_enum_discriminant(),
+                                    },
+                                    partial: _rt::bool_lift(l22 as u8),
+                                    result: match l23 {
+                                        0 => None,
+                                        1 => {
+                                            let e = {
+                                                let l24 = *ptr1
+                                                    .add(8 + 15 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>();
+                                                let l25 = *ptr1
+                                                    .add(8 + 16 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                let len26 = l25;
+                                                let bytes26 = _rt::Vec::from_raw_parts(
+                                                    l24.cast(),
+                                                    len26,
+                                                    len26,
+                                                );
+                                                _rt::string_lift(bytes26)
+                                            };
+                                            Some(e)
+                                        }
+                                        _ => _rt::invalid_enum_discriminant(),
+                                    },
+                                    truncated: _rt::bool_lift(l27 as u8),
+                                    error: match l28 {
+                                        0 => None,
+                                        1 => {
+                                            let e = {
+                                                let l29 = *ptr1
+                                                    .add(8 + 19 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>();
+                                                let l30 = *ptr1
+                                                    .add(8 + 20 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                let len31 = l30;
+                                                let bytes31 = _rt::Vec::from_raw_parts(
+                                                    l29.cast(),
+                                                    len31,
+                                                    len31,
+                                                );
+                                                _rt::string_lift(bytes31)
+                                            };
+                                            Some(e)
+                                        }
+                                        _ => _rt::invalid_enum_discriminant(),
+                                    },
+                                    awaits: result43,
+                                    turns: l44 as u32,
+                                    usage: super::super::super::taskrun::plugin::types::Usage {
+                                        prompt_tokens: l45 as u64,
+                                        completion_tokens: l46 as u64,
+                                        total_tokens: l47 as u64,
+                                    },
+                                    labels: result56,
+                                    revision: l57 as u64,
+                                    created_at: l58 as u64,
+                                    updated_at: l59 as u64,
+                                    started_at: match l60 {
+                                        0 => None,
+                                        1 => {
+                                            let e = {
+                                                let l61 = *ptr1
+                                                    .add(64 + 26 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<i64>();
+                                                l61 as u64
+                                            };
+                                            Some(e)
+                                        }
+                                        _ => _rt::invalid_enum_discriminant(),
+                                    },
+                                    finished_at: match l62 {
+                                        0 => None,
+                                        1 => {
+                                            let e = {
+                                                let l63 = *ptr1
+                                                    .add(80 + 26 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<i64>();
+                                                l63 as u64
+                                            };
+                                            Some(e)
+                                        }
+                                        _ => _rt::invalid_enum_discriminant(),
+                                    },
+                                    details: _rt::string_lift(bytes66),
+                                }
+                            };
+                            Ok(e)
+                        }
+                        1 => {
+                            let e = {
+                                let l67 = i32::from(*ptr1.add(8).cast::<u8>());
+                                let v103 = match l67 {
+                                    0 => {
+                                        let e103 = {
+                                            let l68 = *ptr1.add(16).cast::<*mut u8>();
+                                            let l69 = *ptr1
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len70 = l69;
+                                            let bytes70 = _rt::Vec::from_raw_parts(
+                                                l68.cast(),
+                                                len70,
+                                                len70,
+                                            );
+                                            _rt::string_lift(bytes70)
+                                        };
+                                        ControllerError::Denied(e103)
+                                    }
+                                    1 => {
+                                        let e103 = {
+                                            let l71 = *ptr1.add(16).cast::<*mut u8>();
+                                            let l72 = *ptr1
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len73 = l72;
+                                            let bytes73 = _rt::Vec::from_raw_parts(
+                                                l71.cast(),
+                                                len73,
+                                                len73,
+                                            );
+                                            _rt::string_lift(bytes73)
+                                        };
+                                        ControllerError::NotFound(e103)
+                                    }
+                                    2 => {
+                                        let e103 = {
+                                            let l74 = *ptr1.add(16).cast::<*mut u8>();
+                                            let l75 = *ptr1
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len76 = l75;
+                                            let bytes76 = _rt::Vec::from_raw_parts(
+                                                l74.cast(),
+                                                len76,
+                                                len76,
+                                            );
+                                            _rt::string_lift(bytes76)
+                                        };
+                                        ControllerError::AlreadyExists(e103)
+                                    }
+                                    3 => ControllerError::NotStarted,
+                                    4 => ControllerError::Closed,
+                                    5 => {
+                                        let e103 = {
+                                            let l77 = *ptr1.add(16).cast::<*mut u8>();
+                                            let l78 = *ptr1
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len79 = l78;
+                                            let bytes79 = _rt::Vec::from_raw_parts(
+                                                l77.cast(),
+                                                len79,
+                                                len79,
+                                            );
+                                            let l80 = *ptr1
+                                                .add(16 + 2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l81 = *ptr1
+                                                .add(16 + 3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len82 = l81;
+                                            let bytes82 = _rt::Vec::from_raw_parts(
+                                                l80.cast(),
+                                                len82,
+                                                len82,
+                                            );
+                                            InvalidField {
+                                                field: _rt::string_lift(bytes79),
+                                                reason: _rt::string_lift(bytes82),
+                                            }
+                                        };
+                                        ControllerError::Invalid(e103)
+                                    }
+                                    6 => {
+                                        let e103 = {
+                                            let l83 = *ptr1.add(16).cast::<*mut u8>();
+                                            let l84 = *ptr1
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len85 = l84;
+                                            let bytes85 = _rt::Vec::from_raw_parts(
+                                                l83.cast(),
+                                                len85,
+                                                len85,
+                                            );
+                                            _rt::string_lift(bytes85)
+                                        };
+                                        ControllerError::Forbidden(e103)
+                                    }
+                                    7 => {
+                                        let e103 = {
+                                            let l86 = *ptr1.add(16).cast::<*mut u8>();
+                                            let l87 = *ptr1
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len88 = l87;
+                                            let bytes88 = _rt::Vec::from_raw_parts(
+                                                l86.cast(),
+                                                len88,
+                                                len88,
+                                            );
+                                            let l89 = *ptr1
+                                                .add(16 + 2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<i64>();
+                                            MetLimit {
+                                                kind: _rt::string_lift(bytes88),
+                                                cap: l89 as u64,
+                                            }
+                                        };
+                                        ControllerError::Limit(e103)
+                                    }
+                                    8 => {
+                                        let e103 = {
+                                            let l90 = i32::from(*ptr1.add(16).cast::<u8>());
+                                            NotAwaitableReason::_lift(l90 as u8)
+                                        };
+                                        ControllerError::NotAwaitable(e103)
+                                    }
+                                    9 => {
+                                        let e103 = {
+                                            let l91 = *ptr1.add(16).cast::<*mut u8>();
+                                            let l92 = *ptr1
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len93 = l92;
+                                            let bytes93 = _rt::Vec::from_raw_parts(
+                                                l91.cast(),
+                                                len93,
+                                                len93,
+                                            );
+                                            _rt::string_lift(bytes93)
+                                        };
+                                        ControllerError::Locked(e103)
+                                    }
+                                    10 => ControllerError::Conflict,
+                                    11 => ControllerError::Timeout,
+                                    12 => ControllerError::Canceled,
+                                    13 => {
+                                        let e103 = {
+                                            let l94 = *ptr1.add(16).cast::<*mut u8>();
+                                            let l95 = *ptr1
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len96 = l95;
+                                            let bytes96 = _rt::Vec::from_raw_parts(
+                                                l94.cast(),
+                                                len96,
+                                                len96,
+                                            );
+                                            _rt::string_lift(bytes96)
+                                        };
+                                        ControllerError::Storage(e103)
+                                    }
+                                    14 => {
+                                        let e103 = {
+                                            let l97 = *ptr1.add(16).cast::<*mut u8>();
+                                            let l98 = *ptr1
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len99 = l98;
+                                            let bytes99 = _rt::Vec::from_raw_parts(
+                                                l97.cast(),
+                                                len99,
+                                                len99,
+                                            );
+                                            _rt::string_lift(bytes99)
+                                        };
+                                        ControllerError::Trap(e103)
+                                    }
+                                    n => {
+                                        debug_assert_eq!(n, 15, "invalid enum discriminant");
+                                        let e103 = {
+                                            let l100 = *ptr1.add(16).cast::<*mut u8>();
+                                            let l101 = *ptr1
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len102 = l101;
+                                            let bytes102 = _rt::Vec::from_raw_parts(
+                                                l100.cast(),
+                                                len102,
+                                                len102,
+                                            );
+                                            _rt::string_lift(bytes102)
+                                        };
+                                        ControllerError::Other(e103)
+                                    }
+                                };
+                                v103
+                            };
+                            Err(e)
+                        }
+                        _ => _rt::invalid_enum_discriminant(),
+                    };
+                    result104
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            /// Asks this run to stop and returns when the request is durable; the runs beneath it go on.
+            /// `canceling` is not the end; see `wait`. Repeated, it changes nothing. `reason` is shown
+            /// with the run, at most 4 KiB of it.
+            #[allow(async_fn_in_trait)]
+            pub fn cancel(
+                id: &str,
+                reason: Option<&str>,
+            ) -> Result<CanceledRun, ControllerError> {
+                unsafe {
+                    #[repr(align(8))]
+                    struct RetArea(
+                        [::core::mem::MaybeUninit<
+                            u8,
+                        >; 96 + 30 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let mut ret_area = RetArea(
+                        [::core::mem::MaybeUninit::uninit(); 96
+                            + 30 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let vec0 = id;
+                    let ptr0 = vec0.as_ptr().cast::<u8>();
+                    let len0 = vec0.len();
+                    let (result2_0, result2_1, result2_2) = match reason {
+                        Some(e) => {
+                            let vec1 = e;
+                            let ptr1 = vec1.as_ptr().cast::<u8>();
+                            let len1 = vec1.len();
+                            (1i32, ptr1.cast_mut(), len1)
+                        }
+                        None => (0i32, ::core::ptr::null_mut(), 0usize),
+                    };
+                    let ptr3 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "taskrun:plugin/controller@0.1.0")]
+                    unsafe extern "C" {
+                        #[link_name = "cancel"]
+                        fn wit_import4(
+                            _: *mut u8,
+                            _: usize,
+                            _: i32,
+                            _: *mut u8,
+                            _: usize,
+                            _: *mut u8,
+                        );
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import4(
+                        _: *mut u8,
+                        _: usize,
+                        _: i32,
+                        _: *mut u8,
+                        _: usize,
+                        _: *mut u8,
+                    ) {
+                        unreachable!()
+                    }
+                    wit_import4(
+                        ptr0.cast_mut(),
+                        len0,
+                        result2_0,
+                        result2_1,
+                        result2_2,
+                        ptr3,
+                    );
+                    let l5 = i32::from(*ptr3.add(0).cast::<u8>());
+                    let result113 = match l5 {
+                        0 => {
+                            let e = {
+                                let l6 = *ptr3.add(8).cast::<*mut u8>();
+                                let l7 = *ptr3
+                                    .add(8 + 1 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len8 = l7;
+                                let bytes8 = _rt::Vec::from_raw_parts(
+                                    l6.cast(),
+                                    len8,
+                                    len8,
+                                );
+                                let l9 = *ptr3
+                                    .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l10 = *ptr3
+                                    .add(8 + 3 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len11 = l10;
+                                let bytes11 = _rt::Vec::from_raw_parts(
+                                    l9.cast(),
+                                    len11,
+                                    len11,
+                                );
+                                let l12 = *ptr3
+                                    .add(8 + 4 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l13 = *ptr3
+                                    .add(8 + 5 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len14 = l13;
+                                let bytes14 = _rt::Vec::from_raw_parts(
+                                    l12.cast(),
+                                    len14,
+                                    len14,
+                                );
+                                let l15 = i32::from(
+                                    *ptr3
+                                        .add(8 + 6 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l16 = i32::from(
+                                    *ptr3
+                                        .add(8 + 7 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l20 = i32::from(
+                                    *ptr3
+                                        .add(8 + 10 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l24 = i32::from(
+                                    *ptr3
+                                        .add(8 + 13 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l25 = i32::from(
+                                    *ptr3
+                                        .add(8 + 14 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l29 = i32::from(
+                                    *ptr3
+                                        .add(8 + 17 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l30 = i32::from(
+                                    *ptr3
+                                        .add(8 + 18 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l34 = *ptr3
+                                    .add(8 + 21 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l35 = *ptr3
+                                    .add(8 + 22 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let base45 = l34;
+                                let len45 = l35;
+                                let mut result45 = _rt::Vec::with_capacity(len45);
+                                for i in 0..len45 {
+                                    let base = base45
+                                        .add(i * (6 * ::core::mem::size_of::<*const u8>()));
+                                    let e45 = {
+                                        let l36 = *base.add(0).cast::<*mut u8>();
+                                        let l37 = *base
+                                            .add(::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len38 = l37;
+                                        let bytes38 = _rt::Vec::from_raw_parts(
+                                            l36.cast(),
+                                            len38,
+                                            len38,
+                                        );
+                                        let l39 = *base
+                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l40 = *base
+                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len41 = l40;
+                                        let bytes41 = _rt::Vec::from_raw_parts(
+                                            l39.cast(),
+                                            len41,
+                                            len41,
+                                        );
+                                        let l42 = *base
+                                            .add(4 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l43 = *base
+                                            .add(5 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len44 = l43;
+                                        let bytes44 = _rt::Vec::from_raw_parts(
+                                            l42.cast(),
+                                            len44,
+                                            len44,
+                                        );
+                                        OpenItem {
+                                            id: _rt::string_lift(bytes38),
+                                            kind: _rt::string_lift(bytes41),
+                                            prompt: _rt::string_lift(bytes44),
+                                        }
+                                    };
+                                    result45.push(e45);
+                                }
+                                _rt::cabi_dealloc(
+                                    base45,
+                                    len45 * (6 * ::core::mem::size_of::<*const u8>()),
+                                    ::core::mem::size_of::<*const u8>(),
+                                );
+                                let l46 = *ptr3
+                                    .add(8 + 23 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i32>();
+                                let l47 = *ptr3
+                                    .add(8 + 24 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l48 = *ptr3
+                                    .add(16 + 24 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l49 = *ptr3
+                                    .add(24 + 24 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l50 = *ptr3
+                                    .add(32 + 24 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l51 = *ptr3
+                                    .add(32 + 25 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let base58 = l50;
+                                let len58 = l51;
+                                let mut result58 = _rt::Vec::with_capacity(len58);
+                                for i in 0..len58 {
+                                    let base = base58
+                                        .add(i * (4 * ::core::mem::size_of::<*const u8>()));
+                                    let e58 = {
+                                        let l52 = *base.add(0).cast::<*mut u8>();
+                                        let l53 = *base
+                                            .add(::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len54 = l53;
+                                        let bytes54 = _rt::Vec::from_raw_parts(
+                                            l52.cast(),
+                                            len54,
+                                            len54,
+                                        );
+                                        let l55 = *base
+                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l56 = *base
+                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len57 = l56;
+                                        let bytes57 = _rt::Vec::from_raw_parts(
+                                            l55.cast(),
+                                            len57,
+                                            len57,
+                                        );
+                                        (_rt::string_lift(bytes54), _rt::string_lift(bytes57))
+                                    };
+                                    result58.push(e58);
+                                }
+                                _rt::cabi_dealloc(
+                                    base58,
+                                    len58 * (4 * ::core::mem::size_of::<*const u8>()),
+                                    ::core::mem::size_of::<*const u8>(),
+                                );
+                                let l59 = *ptr3
+                                    .add(32 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l60 = *ptr3
+                                    .add(40 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l61 = *ptr3
+                                    .add(48 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l62 = i32::from(
+                                    *ptr3
+                                        .add(56 + 26 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l64 = i32::from(
+                                    *ptr3
+                                        .add(72 + 26 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l66 = *ptr3
+                                    .add(88 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l67 = *ptr3
+                                    .add(88 + 27 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len68 = l67;
+                                let bytes68 = _rt::Vec::from_raw_parts(
+                                    l66.cast(),
+                                    len68,
+                                    len68,
+                                );
+                                let l69 = i32::from(
+                                    *ptr3
+                                        .add(88 + 28 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l70 = *ptr3
+                                    .add(88 + 29 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l71 = *ptr3
+                                    .add(88 + 30 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let base75 = l70;
+                                let len75 = l71;
+                                let mut result75 = _rt::Vec::with_capacity(len75);
+                                for i in 0..len75 {
+                                    let base = base75
+                                        .add(i * (2 * ::core::mem::size_of::<*const u8>()));
+                                    let e75 = {
+                                        let l72 = *base.add(0).cast::<*mut u8>();
+                                        let l73 = *base
+                                            .add(::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len74 = l73;
+                                        let bytes74 = _rt::Vec::from_raw_parts(
+                                            l72.cast(),
+                                            len74,
+                                            len74,
+                                        );
+                                        _rt::string_lift(bytes74)
+                                    };
+                                    result75.push(e75);
+                                }
+                                _rt::cabi_dealloc(
+                                    base75,
+                                    len75 * (2 * ::core::mem::size_of::<*const u8>()),
+                                    ::core::mem::size_of::<*const u8>(),
+                                );
+                                CanceledRun {
+                                    run: RunRecord {
+                                        id: _rt::string_lift(bytes8),
+                                        parent_run_id: _rt::string_lift(bytes11),
+                                        agent_name: _rt::string_lift(bytes14),
+                                        status: RunStatus::_lift(l15 as u8),
+                                        blocked_on: match l16 {
+                                            0 => None,
+                                            1 => {
+                                                let e = {
+                                                    let l17 = *ptr3
+                                                        .add(8 + 8 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<*mut u8>();
+                                                    let l18 = *ptr3
+                                                        .add(8 + 9 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<usize>();
+                                                    let len19 = l18;
+                                                    let bytes19 = _rt::Vec::from_raw_parts(
+                                                        l17.cast(),
+                                                        len19,
+                                                        len19,
+                                                    );
+                                                    _rt::string_lift(bytes19)
+                                                };
+                                                Some(e)
+                                            }
+                                            _ => _rt::invalid_enum_discriminant(),
+                                        },
+                                        stop_reason: match l20 {
+                                            0 => None,
+                                            1 => {
+                                                let e = {
+                                                    let l21 = *ptr3
+                                                        .add(8 + 11 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<*mut u8>();
+                                                    let l22 = *ptr3
+                                                        .add(8 + 12 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<usize>();
+                                                    let len23 = l22;
+                                                    let bytes23 = _rt::Vec::from_raw_parts(
+                                                        l21.cast(),
+                                                        len23,
+                                                        len23,
+                                                    );
+                                                    _rt::string_lift(bytes23)
+                                                };
+                                                Some(e)
+                                            }
+                                            _ => _rt::invalid_enum_discriminant(),
+                                        },
+                                        partial: _rt::bool_lift(l24 as u8),
+                                        result: match l25 {
+                                            0 => None,
+                                            1 => {
+                                                let e = {
+                                                    let l26 = *ptr3
+                                                        .add(8 + 15 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<*mut u8>();
+                                                    let l27 = *ptr3
+                                                        .add(8 + 16 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<usize>();
+                                                    let len28 = l27;
+                                                    let bytes28 = _rt::Vec::from_raw_parts(
+                                                        l26.cast(),
+                                                        len28,
+                                                        len28,
+                                                    );
+                                                    _rt::string_lift(bytes28)
+                                                };
+                                                Some(e)
+                                            }
+                                            _ => _rt::invalid_enum_discriminant(),
+                                        },
+                                        truncated: _rt::bool_lift(l29 as u8),
+                                        error: match l30 {
+                                            0 => None,
+                                            1 => {
+                                                let e = {
+                                                    let l31 = *ptr3
+                                                        .add(8 + 19 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<*mut u8>();
+                                                    let l32 = *ptr3
+                                                        .add(8 + 20 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<usize>();
+                                                    let len33 = l32;
+                                                    let bytes33 = _rt::Vec::from_raw_parts(
+                                                        l31.cast(),
+                                                        len33,
+                                                        len33,
+                                                    );
+                                                    _rt::string_lift(bytes33)
+                                                };
+                                                Some(e)
+                                            }
+                                            _ => _rt::invalid_enum_discriminant(),
+                                        },
+                                        awaits: result45,
+                                        turns: l46 as u32,
+                                        usage: super::super::super::taskrun::plugin::types::Usage {
+                                            prompt_tokens: l47 as u64,
+                                            completion_tokens: l48 as u64,
+                                            total_tokens: l49 as u64,
+                                        },
+                                        labels: result58,
+                                        revision: l59 as u64,
+                                        created_at: l60 as u64,
+                                        updated_at: l61 as u64,
+                                        started_at: match l62 {
+                                            0 => None,
+                                            1 => {
+                                                let e = {
+                                                    let l63 = *ptr3
+                                                        .add(64 + 26 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<i64>();
+                                                    l63 as u64
+                                                };
+                                                Some(e)
+                                            }
+                                            _ => _rt::invalid_enum_discriminant(),
+                                        },
+                                        finished_at: match l64 {
+                                            0 => None,
+                                            1 => {
+                                                let e = {
+                                                    let l65 = *ptr3
+                                                        .add(80 + 26 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<i64>();
+                                                    l65 as u64
+                                                };
+                                                Some(e)
+                                            }
+                                            _ => _rt::invalid_enum_discriminant(),
+                                        },
+                                        details: _rt::string_lift(bytes68),
+                                    },
+                                    changed: _rt::bool_lift(l69 as u8),
+                                    beneath: result75,
+                                }
+                            };
+                            Ok(e)
+                        }
+                        1 => {
+                            let e = {
+                                let l76 = i32::from(*ptr3.add(8).cast::<u8>());
+                                let v112 = match l76 {
+                                    0 => {
+                                        let e112 = {
+                                            let l77 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l78 = *ptr3
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len79 = l78;
+                                            let bytes79 = _rt::Vec::from_raw_parts(
+                                                l77.cast(),
+                                                len79,
+                                                len79,
+                                            );
+                                            _rt::string_lift(bytes79)
+                                        };
+                                        ControllerError::Denied(e112)
+                                    }
+                                    1 => {
+                                        let e112 = {
+                                            let l80 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l81 = *ptr3
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len82 = l81;
+                                            let bytes82 = _rt::Vec::from_raw_parts(
+                                                l80.cast(),
+                                                len82,
+                                                len82,
+                                            );
+                                            _rt::string_lift(bytes82)
+                                        };
+                                        ControllerError::NotFound(e112)
+                                    }
+                                    2 => {
+                                        let e112 = {
+                                            let l83 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l84 = *ptr3
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len85 = l84;
+                                            let bytes85 = _rt::Vec::from_raw_parts(
+                                                l83.cast(),
+                                                len85,
+                                                len85,
+                                            );
+                                            _rt::string_lift(bytes85)
+                                        };
+                                        ControllerError::AlreadyExists(e112)
+                                    }
+                                    3 => ControllerError::NotStarted,
+                                    4 => ControllerError::Closed,
+                                    5 => {
+                                        let e112 = {
+                                            let l86 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l87 = *ptr3
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len88 = l87;
+                                            let bytes88 = _rt::Vec::from_raw_parts(
+                                                l86.cast(),
+                                                len88,
+                                                len88,
+                                            );
+                                            let l89 = *ptr3
+                                                .add(16 + 2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l90 = *ptr3
+                                                .add(16 + 3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len91 = l90;
+                                            let bytes91 = _rt::Vec::from_raw_parts(
+                                                l89.cast(),
+                                                len91,
+                                                len91,
+                                            );
+                                            InvalidField {
+                                                field: _rt::string_lift(bytes88),
+                                                reason: _rt::string_lift(bytes91),
+                                            }
+                                        };
+                                        ControllerError::Invalid(e112)
+                                    }
+                                    6 => {
+                                        let e112 = {
+                                            let l92 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l93 = *ptr3
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len94 = l93;
+                                            let bytes94 = _rt::Vec::from_raw_parts(
+                                                l92.cast(),
+                                                len94,
+                                                len94,
+                                            );
+                                            _rt::string_lift(bytes94)
+                                        };
+                                        ControllerError::Forbidden(e112)
+                                    }
+                                    7 => {
+                                        let e112 = {
+                                            let l95 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l96 = *ptr3
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len97 = l96;
+                                            let bytes97 = _rt::Vec::from_raw_parts(
+                                                l95.cast(),
+                                                len97,
+                                                len97,
+                                            );
+                                            let l98 = *ptr3
+                                                .add(16 + 2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<i64>();
+                                            MetLimit {
+                                                kind: _rt::string_lift(bytes97),
+                                                cap: l98 as u64,
+                                            }
+                                        };
+                                        ControllerError::Limit(e112)
+                                    }
+                                    8 => {
+                                        let e112 = {
+                                            let l99 = i32::from(*ptr3.add(16).cast::<u8>());
+                                            NotAwaitableReason::_lift(l99 as u8)
+                                        };
+                                        ControllerError::NotAwaitable(e112)
+                                    }
+                                    9 => {
+                                        let e112 = {
+                                            let l100 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l101 = *ptr3
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len102 = l101;
+                                            let bytes102 = _rt::Vec::from_raw_parts(
+                                                l100.cast(),
+                                                len102,
+                                                len102,
+                                            );
+                                            _rt::string_lift(bytes102)
+                                        };
+                                        ControllerError::Locked(e112)
+                                    }
+                                    10 => ControllerError::Conflict,
+                                    11 => ControllerError::Timeout,
+                                    12 => ControllerError::Canceled,
+                                    13 => {
+                                        let e112 = {
+                                            let l103 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l104 = *ptr3
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len105 = l104;
+                                            let bytes105 = _rt::Vec::from_raw_parts(
+                                                l103.cast(),
+                                                len105,
+                                                len105,
+                                            );
+                                            _rt::string_lift(bytes105)
+                                        };
+                                        ControllerError::Storage(e112)
+                                    }
+                                    14 => {
+                                        let e112 = {
+                                            let l106 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l107 = *ptr3
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len108 = l107;
+                                            let bytes108 = _rt::Vec::from_raw_parts(
+                                                l106.cast(),
+                                                len108,
+                                                len108,
+                                            );
+                                            _rt::string_lift(bytes108)
+                                        };
+                                        ControllerError::Trap(e112)
+                                    }
+                                    n => {
+                                        debug_assert_eq!(n, 15, "invalid enum discriminant");
+                                        let e112 = {
+                                            let l109 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l110 = *ptr3
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len111 = l110;
+                                            let bytes111 = _rt::Vec::from_raw_parts(
+                                                l109.cast(),
+                                                len111,
+                                                len111,
+                                            );
+                                            _rt::string_lift(bytes111)
+                                        };
+                                        ControllerError::Other(e112)
+                                    }
+                                };
+                                v112
+                            };
+                            Err(e)
+                        }
+                        _ => _rt::invalid_enum_discriminant(),
+                    };
+                    result113
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            /// The same for the run and everything beneath it, children first.
+            #[allow(async_fn_in_trait)]
+            pub fn cancel_tree(
+                id: &str,
+                reason: Option<&str>,
+            ) -> Result<CanceledRun, ControllerError> {
+                unsafe {
+                    #[repr(align(8))]
+                    struct RetArea(
+                        [::core::mem::MaybeUninit<
+                            u8,
+                        >; 96 + 30 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let mut ret_area = RetArea(
+                        [::core::mem::MaybeUninit::uninit(); 96
+                            + 30 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let vec0 = id;
+                    let ptr0 = vec0.as_ptr().cast::<u8>();
+                    let len0 = vec0.len();
+                    let (result2_0, result2_1, result2_2) = match reason {
+                        Some(e) => {
+                            let vec1 = e;
+                            let ptr1 = vec1.as_ptr().cast::<u8>();
+                            let len1 = vec1.len();
+                            (1i32, ptr1.cast_mut(), len1)
+                        }
+                        None => (0i32, ::core::ptr::null_mut(), 0usize),
+                    };
+                    let ptr3 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "taskrun:plugin/controller@0.1.0")]
+                    unsafe extern "C" {
+                        #[link_name = "cancel-tree"]
+                        fn wit_import4(
+                            _: *mut u8,
+                            _: usize,
+                            _: i32,
+                            _: *mut u8,
+                            _: usize,
+                            _: *mut u8,
+                        );
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import4(
+                        _: *mut u8,
+                        _: usize,
+                        _: i32,
+                        _: *mut u8,
+                        _: usize,
+                        _: *mut u8,
+                    ) {
+                        unreachable!()
+                    }
+                    wit_import4(
+                        ptr0.cast_mut(),
+                        len0,
+                        result2_0,
+                        result2_1,
+                        result2_2,
+                        ptr3,
+                    );
+                    let l5 = i32::from(*ptr3.add(0).cast::<u8>());
+                    let result113 = match l5 {
+                        0 => {
+                            let e = {
+                                let l6 = *ptr3.add(8).cast::<*mut u8>();
+                                let l7 = *ptr3
+                                    .add(8 + 1 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len8 = l7;
+                                let bytes8 = _rt::Vec::from_raw_parts(
+                                    l6.cast(),
+                                    len8,
+                                    len8,
+                                );
+                                let l9 = *ptr3
+                                    .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l10 = *ptr3
+                                    .add(8 + 3 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len11 = l10;
+                                let bytes11 = _rt::Vec::from_raw_parts(
+                                    l9.cast(),
+                                    len11,
+                                    len11,
+                                );
+                                let l12 = *ptr3
+                                    .add(8 + 4 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l13 = *ptr3
+                                    .add(8 + 5 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len14 = l13;
+                                let bytes14 = _rt::Vec::from_raw_parts(
+                                    l12.cast(),
+                                    len14,
+                                    len14,
+                                );
+                                let l15 = i32::from(
+                                    *ptr3
+                                        .add(8 + 6 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l16 = i32::from(
+                                    *ptr3
+                                        .add(8 + 7 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l20 = i32::from(
+                                    *ptr3
+                                        .add(8 + 10 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l24 = i32::from(
+                                    *ptr3
+                                        .add(8 + 13 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l25 = i32::from(
+                                    *ptr3
+                                        .add(8 + 14 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l29 = i32::from(
+                                    *ptr3
+                                        .add(8 + 17 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l30 = i32::from(
+                                    *ptr3
+                                        .add(8 + 18 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l34 = *ptr3
+                                    .add(8 + 21 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l35 = *ptr3
+                                    .add(8 + 22 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let base45 = l34;
+                                let len45 = l35;
+                                let mut result45 = _rt::Vec::with_capacity(len45);
+                                for i in 0..len45 {
+                                    let base = base45
+                                        .add(i * (6 * ::core::mem::size_of::<*const u8>()));
+                                    let e45 = {
+                                        let l36 = *base.add(0).cast::<*mut u8>();
+                                        let l37 = *base
+                                            .add(::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len38 = l37;
+                                        let bytes38 = _rt::Vec::from_raw_parts(
+                                            l36.cast(),
+                                            len38,
+                                            len38,
+                                        );
+                                        let l39 = *base
+                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l40 = *base
+                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len41 = l40;
+                                        let bytes41 = _rt::Vec::from_raw_parts(
+                                            l39.cast(),
+                                            len41,
+                                            len41,
+                                        );
+                                        let l42 = *base
+                                            .add(4 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l43 = *base
+                                            .add(5 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len44 = l43;
+                                        let bytes44 = _rt::Vec::from_raw_parts(
+                                            l42.cast(),
+                                            len44,
+                                            len44,
+                                        );
+                                        OpenItem {
+                                            id: _rt::string_lift(bytes38),
+                                            kind: _rt::string_lift(bytes41),
+                                            prompt: _rt::string_lift(bytes44),
+                                        }
+                                    };
+                                    result45.push(e45);
+                                }
+                                _rt::cabi_dealloc(
+                                    base45,
+                                    len45 * (6 * ::core::mem::size_of::<*const u8>()),
+                                    ::core::mem::size_of::<*const u8>(),
+                                );
+                                let l46 = *ptr3
+                                    .add(8 + 23 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i32>();
+                                let l47 = *ptr3
+                                    .add(8 + 24 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l48 = *ptr3
+                                    .add(16 + 24 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l49 = *ptr3
+                                    .add(24 + 24 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l50 = *ptr3
+                                    .add(32 + 24 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l51 = *ptr3
+                                    .add(32 + 25 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let base58 = l50;
+                                let len58 = l51;
+                                let mut result58 = _rt::Vec::with_capacity(len58);
+                                for i in 0..len58 {
+                                    let base = base58
+                                        .add(i * (4 * ::core::mem::size_of::<*const u8>()));
+                                    let e58 = {
+                                        let l52 = *base.add(0).cast::<*mut u8>();
+                                        let l53 = *base
+                                            .add(::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len54 = l53;
+                                        let bytes54 = _rt::Vec::from_raw_parts(
+                                            l52.cast(),
+                                            len54,
+                                            len54,
+                                        );
+                                        let l55 = *base
+                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l56 = *base
+                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len57 = l56;
+                                        let bytes57 = _rt::Vec::from_raw_parts(
+                                            l55.cast(),
+                                            len57,
+                                            len57,
+                                        );
+                                        (_rt::string_lift(bytes54), _rt::string_lift(bytes57))
+                                    };
+                                    result58.push(e58);
+                                }
+                                _rt::cabi_dealloc(
+                                    base58,
+                                    len58 * (4 * ::core::mem::size_of::<*const u8>()),
+                                    ::core::mem::size_of::<*const u8>(),
+                                );
+                                let l59 = *ptr3
+                                    .add(32 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l60 = *ptr3
+                                    .add(40 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l61 = *ptr3
+                                    .add(48 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l62 = i32::from(
+                                    *ptr3
+                                        .add(56 + 26 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l64 = i32::from(
+                                    *ptr3
+                                        .add(72 + 26 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l66 = *ptr3
+                                    .add(88 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l67 = *ptr3
+                                    .add(88 + 27 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len68 = l67;
+                                let bytes68 = _rt::Vec::from_raw_parts(
+                                    l66.cast(),
+                                    len68,
+                                    len68,
+                                );
+                                let l69 = i32::from(
+                                    *ptr3
+                                        .add(88 + 28 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l70 = *ptr3
+                                    .add(88 + 29 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l71 = *ptr3
+                                    .add(88 + 30 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let base75 = l70;
+                                let len75 = l71;
+                                let mut result75 = _rt::Vec::with_capacity(len75);
+                                for i in 0..len75 {
+                                    let base = base75
+                                        .add(i * (2 * ::core::mem::size_of::<*const u8>()));
+                                    let e75 = {
+                                        let l72 = *base.add(0).cast::<*mut u8>();
+                                        let l73 = *base
+                                            .add(::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len74 = l73;
+                                        let bytes74 = _rt::Vec::from_raw_parts(
+                                            l72.cast(),
+                                            len74,
+                                            len74,
+                                        );
+                                        _rt::string_lift(bytes74)
+                                    };
+                                    result75.push(e75);
+                                }
+                                _rt::cabi_dealloc(
+                                    base75,
+                                    len75 * (2 * ::core::mem::size_of::<*const u8>()),
+                                    ::core::mem::size_of::<*const u8>(),
+                                );
+                                CanceledRun {
+                                    run: RunRecord {
+                                        id: _rt::string_lift(bytes8),
+                                        parent_run_id: _rt::string_lift(bytes11),
+                                        agent_name: _rt::string_lift(bytes14),
+                                        status: RunStatus::_lift(l15 as u8),
+                                        blocked_on: match l16 {
+                                            0 => None,
+                                            1 => {
+                                                let e = {
+                                                    let l17 = *ptr3
+                                                        .add(8 + 8 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<*mut u8>();
+                                                    let l18 = *ptr3
+                                                        .add(8 + 9 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<usize>();
+                                                    let len19 = l18;
+                                                    let bytes19 = _rt::Vec::from_raw_parts(
+                                                        l17.cast(),
+                                                        len19,
+                                                        len19,
+                                                    );
+                                                    _rt::string_lift(bytes19)
+                                                };
+                                                Some(e)
+                                            }
+                                            _ => _rt::invalid_enum_discriminant(),
+                                        },
+                                        stop_reason: match l20 {
+                                            0 => None,
+                                            1 => {
+                                                let e = {
+                                                    let l21 = *ptr3
+                                                        .add(8 + 11 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<*mut u8>();
+                                                    let l22 = *ptr3
+                                                        .add(8 + 12 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<usize>();
+                                                    let len23 = l22;
+                                                    let bytes23 = _rt::Vec::from_raw_parts(
+                                                        l21.cast(),
+                                                        len23,
+                                                        len23,
+                                                    );
+                                                    _rt::string_lift(bytes23)
+                                                };
+                                                Some(e)
+                                            }
+                                            _ => _rt::invalid_enum_discriminant(),
+                                        },
+                                        partial: _rt::bool_lift(l24 as u8),
+                                        result: match l25 {
+                                            0 => None,
+                                            1 => {
+                                                let e = {
+                                                    let l26 = *ptr3
+                                                        .add(8 + 15 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<*mut u8>();
+                                                    let l27 = *ptr3
+                                                        .add(8 + 16 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<usize>();
+                                                    let len28 = l27;
+                                                    let bytes28 = _rt::Vec::from_raw_parts(
+                                                        l26.cast(),
+                                                        len28,
+                                                        len28,
+                                                    );
+                                                    _rt::string_lift(bytes28)
+                                                };
+                                                Some(e)
+                                            }
+                                            _ => _rt::invalid_enum_discriminant(),
+                                        },
+                                        truncated: _rt::bool_lift(l29 as u8),
+                                        error: match l30 {
+                                            0 => None,
+                                            1 => {
+                                                let e = {
+                                                    let l31 = *ptr3
+                                                        .add(8 + 19 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<*mut u8>();
+                                                    let l32 = *ptr3
+                                                        .add(8 + 20 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<usize>();
+                                                    let len33 = l32;
+                                                    let bytes33 = _rt::Vec::from_raw_parts(
+                                                        l31.cast(),
+                                                        len33,
+                                                        len33,
+                                                    );
+                                                    _rt::string_lift(bytes33)
+                                                };
+                                                Some(e)
+                                            }
+                                            _ => _rt::invalid_enum_discriminant(),
+                                        },
+                                        awaits: result45,
+                                        turns: l46 as u32,
+                                        usage: super::super::super::taskrun::plugin::types::Usage {
+                                            prompt_tokens: l47 as u64,
+                                            completion_tokens: l48 as u64,
+                                            total_tokens: l49 as u64,
+                                        },
+                                        labels: result58,
+                                        revision: l59 as u64,
+                                        created_at: l60 as u64,
+                                        updated_at: l61 as u64,
+                                        started_at: match l62 {
+                                            0 => None,
+                                            1 => {
+                                                let e = {
+                                                    let l63 = *ptr3
+                                                        .add(64 + 26 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<i64>();
+                                                    l63 as u64
+                                                };
+                                                Some(e)
+                                            }
+                                            _ => _rt::invalid_enum_discriminant(),
+                                        },
+                                        finished_at: match l64 {
+                                            0 => None,
+                                            1 => {
+                                                let e = {
+                                                    let l65 = *ptr3
+                                                        .add(80 + 26 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<i64>();
+                                                    l65 as u64
+                                                };
+                                                Some(e)
+                                            }
+                                            _ => _rt::invalid_enum_discriminant(),
+                                        },
+                                        details: _rt::string_lift(bytes68),
+                                    },
+                                    changed: _rt::bool_lift(l69 as u8),
+                                    beneath: result75,
+                                }
+                            };
+                            Ok(e)
+                        }
+                        1 => {
+                            let e = {
+                                let l76 = i32::from(*ptr3.add(8).cast::<u8>());
+                                let v112 = match l76 {
+                                    0 => {
+                                        let e112 = {
+                                            let l77 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l78 = *ptr3
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len79 = l78;
+                                            let bytes79 = _rt::Vec::from_raw_parts(
+                                                l77.cast(),
+                                                len79,
+                                                len79,
+                                            );
+                                            _rt::string_lift(bytes79)
+                                        };
+                                        ControllerError::Denied(e112)
+                                    }
+                                    1 => {
+                                        let e112 = {
+                                            let l80 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l81 = *ptr3
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len82 = l81;
+                                            let bytes82 = _rt::Vec::from_raw_parts(
+                                                l80.cast(),
+                                                len82,
+                                                len82,
+                                            );
+                                            _rt::string_lift(bytes82)
+                                        };
+                                        ControllerError::NotFound(e112)
+                                    }
+                                    2 => {
+                                        let e112 = {
+                                            let l83 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l84 = *ptr3
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len85 = l84;
+                                            let bytes85 = _rt::Vec::from_raw_parts(
+                                                l83.cast(),
+                                                len85,
+                                                len85,
+                                            );
+                                            _rt::string_lift(bytes85)
+                                        };
+                                        ControllerError::AlreadyExists(e112)
+                                    }
+                                    3 => ControllerError::NotStarted,
+                                    4 => ControllerError::Closed,
+                                    5 => {
+                                        let e112 = {
+                                            let l86 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l87 = *ptr3
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len88 = l87;
+                                            let bytes88 = _rt::Vec::from_raw_parts(
+                                                l86.cast(),
+                                                len88,
+                                                len88,
+                                            );
+                                            let l89 = *ptr3
+                                                .add(16 + 2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l90 = *ptr3
+                                                .add(16 + 3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len91 = l90;
+                                            let bytes91 = _rt::Vec::from_raw_parts(
+                                                l89.cast(),
+                                                len91,
+                                                len91,
+                                            );
+                                            InvalidField {
+                                                field: _rt::string_lift(bytes88),
+                                                reason: _rt::string_lift(bytes91),
+                                            }
+                                        };
+                                        ControllerError::Invalid(e112)
+                                    }
+                                    6 => {
+                                        let e112 = {
+                                            let l92 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l93 = *ptr3
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len94 = l93;
+                                            let bytes94 = _rt::Vec::from_raw_parts(
+                                                l92.cast(),
+                                                len94,
+                                                len94,
+                                            );
+                                            _rt::string_lift(bytes94)
+                                        };
+                                        ControllerError::Forbidden(e112)
+                                    }
+                                    7 => {
+                                        let e112 = {
+                                            let l95 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l96 = *ptr3
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len97 = l96;
+                                            let bytes97 = _rt::Vec::from_raw_parts(
+                                                l95.cast(),
+                                                len97,
+                                                len97,
+                                            );
+                                            let l98 = *ptr3
+                                                .add(16 + 2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<i64>();
+                                            MetLimit {
+                                                kind: _rt::string_lift(bytes97),
+                                                cap: l98 as u64,
+                                            }
+                                        };
+                                        ControllerError::Limit(e112)
+                                    }
+                                    8 => {
+                                        let e112 = {
+                                            let l99 = i32::from(*ptr3.add(16).cast::<u8>());
+                                            NotAwaitableReason::_lift(l99 as u8)
+                                        };
+                                        ControllerError::NotAwaitable(e112)
+                                    }
+                                    9 => {
+                                        let e112 = {
+                                            let l100 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l101 = *ptr3
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len102 = l101;
+                                            let bytes102 = _rt::Vec::from_raw_parts(
+                                                l100.cast(),
+                                                len102,
+                                                len102,
+                                            );
+                                            _rt::string_lift(bytes102)
+                                        };
+                                        ControllerError::Locked(e112)
+                                    }
+                                    10 => ControllerError::Conflict,
+                                    11 => ControllerError::Timeout,
+                                    12 => ControllerError::Canceled,
+                                    13 => {
+                                        let e112 = {
+                                            let l103 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l104 = *ptr3
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len105 = l104;
+                                            let bytes105 = _rt::Vec::from_raw_parts(
+                                                l103.cast(),
+                                                len105,
+                                                len105,
+                                            );
+                                            _rt::string_lift(bytes105)
+                                        };
+                                        ControllerError::Storage(e112)
+                                    }
+                                    14 => {
+                                        let e112 = {
+                                            let l106 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l107 = *ptr3
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len108 = l107;
+                                            let bytes108 = _rt::Vec::from_raw_parts(
+                                                l106.cast(),
+                                                len108,
+                                                len108,
+                                            );
+                                            _rt::string_lift(bytes108)
+                                        };
+                                        ControllerError::Trap(e112)
+                                    }
+                                    n => {
+                                        debug_assert_eq!(n, 15, "invalid enum discriminant");
+                                        let e112 = {
+                                            let l109 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l110 = *ptr3
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len111 = l110;
+                                            let bytes111 = _rt::Vec::from_raw_parts(
+                                                l109.cast(),
+                                                len111,
+                                                len111,
+                                            );
+                                            _rt::string_lift(bytes111)
+                                        };
+                                        ControllerError::Other(e112)
+                                    }
+                                };
+                                v112
+                            };
+                            Err(e)
+                        }
+                        _ => _rt::invalid_enum_discriminant(),
+                    };
+                    result113
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            /// Waits until the run has ended and never cancels it. 0 looks once; `none` waits as long as
+            /// this call may. No wait is longer than that: it ends, timed out, a tenth of what the call
+            /// has left (at most a second) before the call would be stopped.
+            ///
+            /// A wait in here keeps the calling run's slot. An agent that has nothing else to do decides
+            /// `await-runs` instead.
+            #[allow(async_fn_in_trait)]
+            pub fn wait(
+                id: &str,
+                timeout: Option<DurationMs>,
+            ) -> Result<WaitedRun, ControllerError> {
+                unsafe {
+                    #[repr(align(8))]
+                    struct RetArea(
+                        [::core::mem::MaybeUninit<
+                            u8,
+                        >; 96 + 28 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let mut ret_area = RetArea(
+                        [::core::mem::MaybeUninit::uninit(); 96
+                            + 28 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let vec0 = id;
+                    let ptr0 = vec0.as_ptr().cast::<u8>();
+                    let len0 = vec0.len();
+                    let (result1_0, result1_1) = match timeout {
+                        Some(e) => (1i32, _rt::as_i64(e)),
+                        None => (0i32, 0i64),
+                    };
+                    let ptr2 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "taskrun:plugin/controller@0.1.0")]
+                    unsafe extern "C" {
+                        #[link_name = "wait"]
+                        fn wit_import3(_: *mut u8, _: usize, _: i32, _: i64, _: *mut u8);
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import3(
+                        _: *mut u8,
+                        _: usize,
+                        _: i32,
+                        _: i64,
+                        _: *mut u8,
+                    ) {
+                        unreachable!()
+                    }
+                    wit_import3(ptr0.cast_mut(), len0, result1_0, result1_1, ptr2);
+                    let l4 = i32::from(*ptr2.add(0).cast::<u8>());
+                    let result106 = match l4 {
+                        0 => {
+                            let e = {
+                                let l5 = *ptr2.add(8).cast::<*mut u8>();
+                                let l6 = *ptr2
+                                    .add(8 + 1 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len7 = l6;
+                                let bytes7 = _rt::Vec::from_raw_parts(
+                                    l5.cast(),
+                                    len7,
+                                    len7,
+                                );
+                                let l8 = *ptr2
+                                    .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l9 = *ptr2
+                                    .add(8 + 3 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len10 = l9;
+                                let bytes10 = _rt::Vec::from_raw_parts(
+                                    l8.cast(),
+                                    len10,
+                                    len10,
+                                );
+                                let l11 = *ptr2
+                                    .add(8 + 4 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l12 = *ptr2
+                                    .add(8 + 5 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len13 = l12;
+                                let bytes13 = _rt::Vec::from_raw_parts(
+                                    l11.cast(),
+                                    len13,
+                                    len13,
+                                );
+                                let l14 = i32::from(
+                                    *ptr2
+                                        .add(8 + 6 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l15 = i32::from(
+                                    *ptr2
+                                        .add(8 + 7 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l19 = i32::from(
+                                    *ptr2
+                                        .add(8 + 10 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l23 = i32::from(
+                                    *ptr2
+                                        .add(8 + 13 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l24 = i32::from(
+                                    *ptr2
+                                        .add(8 + 14 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l28 = i32::from(
+                                    *ptr2
+                                        .add(8 + 17 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l29 = i32::from(
+                                    *ptr2
+                                        .add(8 + 18 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l33 = *ptr2
+                                    .add(8 + 21 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l34 = *ptr2
+                                    .add(8 + 22 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let base44 = l33;
+                                let len44 = l34;
+                                let mut result44 = _rt::Vec::with_capacity(len44);
+                                for i in 0..len44 {
+                                    let base = base44
+                                        .add(i * (6 * ::core::mem::size_of::<*const u8>()));
+                                    let e44 = {
+                                        let l35 = *base.add(0).cast::<*mut u8>();
+                                        let l36 = *base
+                                            .add(::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len37 = l36;
+                                        let bytes37 = _rt::Vec::from_raw_parts(
+                                            l35.cast(),
+                                            len37,
+                                            len37,
+                                        );
+                                        let l38 = *base
+                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l39 = *base
+                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len40 = l39;
+                                        let bytes40 = _rt::Vec::from_raw_parts(
+                                            l38.cast(),
+                                            len40,
+                                            len40,
+                                        );
+                                        let l41 = *base
+                                            .add(4 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l42 = *base
+                                            .add(5 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len43 = l42;
+                                        let bytes43 = _rt::Vec::from_raw_parts(
+                                            l41.cast(),
+                                            len43,
+                                            len43,
+                                        );
+                                        OpenItem {
+                                            id: _rt::string_lift(bytes37),
+                                            kind: _rt::string_lift(bytes40),
+                                            prompt: _rt::string_lift(bytes43),
+                                        }
+                                    };
+                                    result44.push(e44);
+                                }
+                                _rt::cabi_dealloc(
+                                    base44,
+                                    len44 * (6 * ::core::mem::size_of::<*const u8>()),
+                                    ::core::mem::size_of::<*const u8>(),
+                                );
+                                let l45 = *ptr2
+                                    .add(8 + 23 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i32>();
+                                let l46 = *ptr2
+                                    .add(8 + 24 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l47 = *ptr2
+                                    .add(16 + 24 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l48 = *ptr2
+                                    .add(24 + 24 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l49 = *ptr2
+                                    .add(32 + 24 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l50 = *ptr2
+                                    .add(32 + 25 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let base57 = l49;
+                                let len57 = l50;
+                                let mut result57 = _rt::Vec::with_capacity(len57);
+                                for i in 0..len57 {
+                                    let base = base57
+                                        .add(i * (4 * ::core::mem::size_of::<*const u8>()));
+                                    let e57 = {
+                                        let l51 = *base.add(0).cast::<*mut u8>();
+                                        let l52 = *base
+                                            .add(::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len53 = l52;
+                                        let bytes53 = _rt::Vec::from_raw_parts(
+                                            l51.cast(),
+                                            len53,
+                                            len53,
+                                        );
+                                        let l54 = *base
+                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l55 = *base
+                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len56 = l55;
+                                        let bytes56 = _rt::Vec::from_raw_parts(
+                                            l54.cast(),
+                                            len56,
+                                            len56,
+                                        );
+                                        (_rt::string_lift(bytes53), _rt::string_lift(bytes56))
+                                    };
+                                    result57.push(e57);
+                                }
+                                _rt::cabi_dealloc(
+                                    base57,
+                                    len57 * (4 * ::core::mem::size_of::<*const u8>()),
+                                    ::core::mem::size_of::<*const u8>(),
+                                );
+                                let l58 = *ptr2
+                                    .add(32 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l59 = *ptr2
+                                    .add(40 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l60 = *ptr2
+                                    .add(48 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l61 = i32::from(
+                                    *ptr2
+                                        .add(56 + 26 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l63 = i32::from(
+                                    *ptr2
+                                        .add(72 + 26 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l65 = *ptr2
+                                    .add(88 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l66 = *ptr2
+                                    .add(88 + 27 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len67 = l66;
+                                let bytes67 = _rt::Vec::from_raw_parts(
+                                    l65.cast(),
+                                    len67,
+                                    len67,
+                                );
+                                let l68 = i32::from(
+                                    *ptr2
+                                        .add(88 + 28 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                WaitedRun {
+                                    run: RunRecord {
+                                        id: _rt::string_lift(bytes7),
+                                        parent_run_id: _rt::string_lift(bytes10),
+                                        agent_name: _rt::string_lift(bytes13),
+                                        status: RunStatus::_lift(l14 as u8),
+                                        blocked_on: match l15 {
+                                            0 => None,
+                                            1 => {
+                                                let e = {
+                                                    let l16 = *ptr2
+                                                        .add(8 + 8 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<*mut u8>();
+                                                    let l17 = *ptr2
+                                                        .add(8 + 9 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<usize>();
+                                                    let len18 = l17;
+                                                    let bytes18 = _rt::Vec::from_raw_parts(
+                                                        l16.cast(),
+                                                        len18,
+                                                        len18,
+                                                    );
+                                                    _rt::string_lift(bytes18)
+                                                };
+                                                Some(e)
+                                            }
+                                            _ => _rt::invalid_enum_discriminant(),
+                                        },
+                                        stop_reason: match l19 {
+                                            0 => None,
+                                            1 => {
+                                                let e = {
+                                                    let l20 = *ptr2
+                                                        .add(8 + 11 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<*mut u8>();
+                                                    let l21 = *ptr2
+                                                        .add(8 + 12 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<usize>();
+                                                    let len22 = l21;
+                                                    let bytes22 = _rt::Vec::from_raw_parts(
+                                                        l20.cast(),
+                                                        len22,
+                                                        len22,
+                                                    );
+                                                    _rt::string_lift(bytes22)
+                                                };
+                                                Some(e)
+                                            }
+                                            _ => _rt::invalid_enum_discriminant(),
+                                        },
+                                        partial: _rt::bool_lift(l23 as u8),
+                                        result: match l24 {
+                                            0 => None,
+                                            1 => {
+                                                let e = {
+                                                    let l25 = *ptr2
+                                                        .add(8 + 15 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<*mut u8>();
+                                                    let l26 = *ptr2
+                                                        .add(8 + 16 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<usize>();
+                                                    let len27 = l26;
+                                                    let bytes27 = _rt::Vec::from_raw_parts(
+                                                        l25.cast(),
+                                                        len27,
+                                                        len27,
+                                                    );
+                                                    _rt::string_lift(bytes27)
+                                                };
+                                                Some(e)
+                                            }
+                                            _ => _rt::invalid_enum_discriminant(),
+                                        },
+                                        truncated: _rt::bool_lift(l28 as u8),
+                                        error: match l29 {
+                                            0 => None,
+                                            1 => {
+                                                let e = {
+                                                    let l30 = *ptr2
+                                                        .add(8 + 19 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<*mut u8>();
+                                                    let l31 = *ptr2
+                                                        .add(8 + 20 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<usize>();
+                                                    let len32 = l31;
+                                                    let bytes32 = _rt::Vec::from_raw_parts(
+                                                        l30.cast(),
+                                                        len32,
+                                                        len32,
+                                                    );
+                                                    _rt::string_lift(bytes32)
+                                                };
+                                                Some(e)
+                                            }
+                                            _ => _rt::invalid_enum_discriminant(),
+                                        },
+                                        awaits: result44,
+                                        turns: l45 as u32,
+                                        usage: super::super::super::taskrun::plugin::types::Usage {
+                                            prompt_tokens: l46 as u64,
+                                            completion_tokens: l47 as u64,
+                                            total_tokens: l48 as u64,
+                                        },
+                                        labels: result57,
+                                        revision: l58 as u64,
+                                        created_at: l59 as u64,
+                                        updated_at: l60 as u64,
+                                        started_at: match l61 {
+                                            0 => None,
+                                            1 => {
+                                                let e = {
+                                                    let l62 = *ptr2
+                                                        .add(64 + 26 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<i64>();
+                                                    l62 as u64
+                                                };
+                                                Some(e)
+                                            }
+                                            _ => _rt::invalid_enum_discriminant(),
+                                        },
+                                        finished_at: match l63 {
+                                            0 => None,
+                                            1 => {
+                                                let e = {
+                                                    let l64 = *ptr2
+                                                        .add(80 + 26 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<i64>();
+                                                    l64 as u64
+                                                };
+                                                Some(e)
+                                            }
+                                            _ => _rt::invalid_enum_discriminant(),
+                                        },
+                                        details: _rt::string_lift(bytes67),
+                                    },
+                                    timed_out: _rt::bool_lift(l68 as u8),
+                                }
+                            };
+                            Ok(e)
+                        }
+                        1 => {
+                            let e = {
+                                let l69 = i32::from(*ptr2.add(8).cast::<u8>());
+                                let v105 = match l69 {
+                                    0 => {
+                                        let e105 = {
+                                            let l70 = *ptr2.add(16).cast::<*mut u8>();
+                                            let l71 = *ptr2
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len72 = l71;
+                                            let bytes72 = _rt::Vec::from_raw_parts(
+                                                l70.cast(),
+                                                len72,
+                                                len72,
+                                            );
+                                            _rt::string_lift(bytes72)
+                                        };
+                                        ControllerError::Denied(e105)
+                                    }
+                                    1 => {
+                                        let e105 = {
+                                            let l73 = *ptr2.add(16).cast::<*mut u8>();
+                                            let l74 = *ptr2
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len75 = l74;
+                                            let bytes75 = _rt::Vec::from_raw_parts(
+                                                l73.cast(),
+                                                len75,
+                                                len75,
+                                            );
+                                            _rt::string_lift(bytes75)
+                                        };
+                                        ControllerError::NotFound(e105)
+                                    }
+                                    2 => {
+                                        let e105 = {
+                                            let l76 = *ptr2.add(16).cast::<*mut u8>();
+                                            let l77 = *ptr2
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len78 = l77;
+                                            let bytes78 = _rt::Vec::from_raw_parts(
+                                                l76.cast(),
+                                                len78,
+                                                len78,
+                                            );
+                                            _rt::string_lift(bytes78)
+                                        };
+                                        ControllerError::AlreadyExists(e105)
+                                    }
+                                    3 => ControllerError::NotStarted,
+                                    4 => ControllerError::Closed,
+                                    5 => {
+                                        let e105 = {
+                                            let l79 = *ptr2.add(16).cast::<*mut u8>();
+                                            let l80 = *ptr2
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len81 = l80;
+                                            let bytes81 = _rt::Vec::from_raw_parts(
+                                                l79.cast(),
+                                                len81,
+                                                len81,
+                                            );
+                                            let l82 = *ptr2
+                                                .add(16 + 2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l83 = *ptr2
+                                                .add(16 + 3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len84 = l83;
+                                            let bytes84 = _rt::Vec::from_raw_parts(
+                                                l82.cast(),
+                                                len84,
+                                                len84,
+                                            );
+                                            InvalidField {
+                                                field: _rt::string_lift(bytes81),
+                                                reason: _rt::string_lift(bytes84),
+                                            }
+                                        };
+                                        ControllerError::Invalid(e105)
+                                    }
+                                    6 => {
+                                        let e105 = {
+                                            let l85 = *ptr2.add(16).cast::<*mut u8>();
+                                            let l86 = *ptr2
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len87 = l86;
+                                            let bytes87 = _rt::Vec::from_raw_parts(
+                                                l85.cast(),
+                                                len87,
+                                                len87,
+                                            );
+                                            _rt::string_lift(bytes87)
+                                        };
+                                        ControllerError::Forbidden(e105)
+                                    }
+                                    7 => {
+                                        let e105 = {
+                                            let l88 = *ptr2.add(16).cast::<*mut u8>();
+                                            let l89 = *ptr2
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len90 = l89;
+                                            let bytes90 = _rt::Vec::from_raw_parts(
+                                                l88.cast(),
+                                                len90,
+                                                len90,
+                                            );
+                                            let l91 = *ptr2
+                                                .add(16 + 2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<i64>();
+                                            MetLimit {
+                                                kind: _rt::string_lift(bytes90),
+                                                cap: l91 as u64,
+                                            }
+                                        };
+                                        ControllerError::Limit(e105)
+                                    }
+                                    8 => {
+                                        let e105 = {
+                                            let l92 = i32::from(*ptr2.add(16).cast::<u8>());
+                                            NotAwaitableReason::_lift(l92 as u8)
+                                        };
+                                        ControllerError::NotAwaitable(e105)
+                                    }
+                                    9 => {
+                                        let e105 = {
+                                            let l93 = *ptr2.add(16).cast::<*mut u8>();
+                                            let l94 = *ptr2
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len95 = l94;
+                                            let bytes95 = _rt::Vec::from_raw_parts(
+                                                l93.cast(),
+                                                len95,
+                                                len95,
+                                            );
+                                            _rt::string_lift(bytes95)
+                                        };
+                                        ControllerError::Locked(e105)
+                                    }
+                                    10 => ControllerError::Conflict,
+                                    11 => ControllerError::Timeout,
+                                    12 => ControllerError::Canceled,
+                                    13 => {
+                                        let e105 = {
+                                            let l96 = *ptr2.add(16).cast::<*mut u8>();
+                                            let l97 = *ptr2
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len98 = l97;
+                                            let bytes98 = _rt::Vec::from_raw_parts(
+                                                l96.cast(),
+                                                len98,
+                                                len98,
+                                            );
+                                            _rt::string_lift(bytes98)
+                                        };
+                                        ControllerError::Storage(e105)
+                                    }
+                                    14 => {
+                                        let e105 = {
+                                            let l99 = *ptr2.add(16).cast::<*mut u8>();
+                                            let l100 = *ptr2
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len101 = l100;
+                                            let bytes101 = _rt::Vec::from_raw_parts(
+                                                l99.cast(),
+                                                len101,
+                                                len101,
+                                            );
+                                            _rt::string_lift(bytes101)
+                                        };
+                                        ControllerError::Trap(e105)
+                                    }
+                                    n => {
+                                        debug_assert_eq!(n, 15, "invalid enum discriminant");
+                                        let e105 = {
+                                            let l102 = *ptr2.add(16).cast::<*mut u8>();
+                                            let l103 = *ptr2
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len104 = l103;
+                                            let bytes104 = _rt::Vec::from_raw_parts(
+                                                l102.cast(),
+                                                len104,
+                                                len104,
+                                            );
+                                            _rt::string_lift(bytes104)
+                                        };
+                                        ControllerError::Other(e105)
+                                    }
+                                };
+                                v105
+                            };
+                            Err(e)
+                        }
+                        _ => _rt::invalid_enum_discriminant(),
+                    };
+                    result106
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            /// Answers something that a run asks; without `item` the only open one, and `invalid` if there
+            /// are several. An answer that does
+            /// not fit is `invalid`, and the run stays as it was. The calling run's own answer given again
+            /// changes nothing and is no error. Consent, `confirmation`, is for people: nothing said here
+            /// counts as that.
+            #[allow(async_fn_in_trait)]
+            pub fn provide(
+                id: &str,
+                item: Option<&str>,
+                answer: &Answer,
+            ) -> Result<RunRecord, ControllerError> {
+                unsafe {
+                    let mut cleanup_list = _rt::Vec::new();
+                    #[repr(align(8))]
+                    struct RetArea(
+                        [::core::mem::MaybeUninit<
+                            u8,
+                        >; 88 + 28 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let mut ret_area = RetArea(
+                        [::core::mem::MaybeUninit::uninit(); 88
+                            + 28 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let vec0 = id;
+                    let ptr0 = vec0.as_ptr().cast::<u8>();
+                    let len0 = vec0.len();
+                    let (result2_0, result2_1, result2_2) = match item {
+                        Some(e) => {
+                            let vec1 = e;
+                            let ptr1 = vec1.as_ptr().cast::<u8>();
+                            let len1 = vec1.len();
+                            (1i32, ptr1.cast_mut(), len1)
+                        }
+                        None => (0i32, ::core::ptr::null_mut(), 0usize),
+                    };
+                    let (result18_0, result18_1, result18_2) = match answer {
+                        Answer::Text(e) => {
+                            let vec3 = e;
+                            let ptr3 = vec3.as_ptr().cast::<u8>();
+                            let len3 = vec3.len();
+                            (0i32, ptr3.cast_mut(), len3)
+                        }
+                        Answer::Choices(e) => {
+                            let vec8 = e;
+                            let len8 = vec8.len();
+                            let layout8 = _rt::alloc::Layout::from_size_align(
+                                    vec8.len() * (4 * ::core::mem::size_of::<*const u8>()),
+                                    ::core::mem::size_of::<*const u8>(),
+                                )
+                                .unwrap();
+                            let (result8, _cleanup8) = ::wit_bindgen::rt::Cleanup::new(
+                                layout8,
+                            );
+                            cleanup_list.extend(_cleanup8);
+                            for (i, e) in vec8.into_iter().enumerate() {
+                                let base = result8
+                                    .add(i * (4 * ::core::mem::size_of::<*const u8>()));
+                                {
+                                    let (t4_0, t4_1) = e;
+                                    let vec5 = t4_0;
+                                    let ptr5 = vec5.as_ptr().cast::<u8>();
+                                    let len5 = vec5.len();
+                                    *base
+                                        .add(::core::mem::size_of::<*const u8>())
+                                        .cast::<usize>() = len5;
+                                    *base.add(0).cast::<*mut u8>() = ptr5.cast_mut();
+                                    let vec7 = t4_1;
+                                    let len7 = vec7.len();
+                                    let layout7 = _rt::alloc::Layout::from_size_align(
+                                            vec7.len() * (2 * ::core::mem::size_of::<*const u8>()),
+                                            ::core::mem::size_of::<*const u8>(),
+                                        )
+                                        .unwrap();
+                                    let (result7, _cleanup7) = ::wit_bindgen::rt::Cleanup::new(
+                                        layout7,
+                                    );
+                                    cleanup_list.extend(_cleanup7);
+                                    for (i, e) in vec7.into_iter().enumerate() {
+                                        let base = result7
+                                            .add(i * (2 * ::core::mem::size_of::<*const u8>()));
+                                        {
+                                            let vec6 = e;
+                                            let ptr6 = vec6.as_ptr().cast::<u8>();
+                                            let len6 = vec6.len();
+                                            *base
+                                                .add(::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>() = len6;
+                                            *base.add(0).cast::<*mut u8>() = ptr6.cast_mut();
+                                        }
+                                    }
+                                    *base
+                                        .add(3 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<usize>() = len7;
+                                    *base
+                                        .add(2 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<*mut u8>() = result7;
+                                }
+                            }
+                            (1i32, result8, len8)
+                        }
+                        Answer::Results(e) => {
+                            let vec17 = e;
+                            let len17 = vec17.len();
+                            let layout17 = _rt::alloc::Layout::from_size_align(
+                                    vec17.len() * (10 * ::core::mem::size_of::<*const u8>()),
+                                    ::core::mem::size_of::<*const u8>(),
+                                )
+                                .unwrap();
+                            let (result17, _cleanup17) = ::wit_bindgen::rt::Cleanup::new(
+                                layout17,
+                            );
+                            cleanup_list.extend(_cleanup17);
+                            for (i, e) in vec17.into_iter().enumerate() {
+                                let base = result17
+                                    .add(i * (10 * ::core::mem::size_of::<*const u8>()));
+                                {
+                                    let ExternalResult {
+                                        tool_call_id: tool_call_id9,
+                                        outcome: outcome9,
+                                    } = e;
+                                    let vec10 = tool_call_id9;
+                                    let ptr10 = vec10.as_ptr().cast::<u8>();
+                                    let len10 = vec10.len();
+                                    *base
+                                        .add(::core::mem::size_of::<*const u8>())
+                                        .cast::<usize>() = len10;
+                                    *base.add(0).cast::<*mut u8>() = ptr10.cast_mut();
+                                    match outcome9 {
+                                        Ok(e) => {
+                                            *base
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<u8>() = (0i32) as u8;
+                                            let vec11 = e;
+                                            let ptr11 = vec11.as_ptr().cast::<u8>();
+                                            let len11 = vec11.len();
+                                            *base
+                                                .add(4 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>() = len11;
+                                            *base
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>() = ptr11.cast_mut();
+                                        }
+                                        Err(e) => {
+                                            *base
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<u8>() = (1i32) as u8;
+                                            let super::super::super::taskrun::plugin::types::ToolError {
+                                                code: code12,
+                                                message: message12,
+                                                causes: causes12,
+                                            } = e;
+                                            match code12 {
+                                                Some(e) => {
+                                                    *base
+                                                        .add(3 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<u8>() = (1i32) as u8;
+                                                    let vec13 = e;
+                                                    let ptr13 = vec13.as_ptr().cast::<u8>();
+                                                    let len13 = vec13.len();
+                                                    *base
+                                                        .add(5 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<usize>() = len13;
+                                                    *base
+                                                        .add(4 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<*mut u8>() = ptr13.cast_mut();
+                                                }
+                                                None => {
+                                                    *base
+                                                        .add(3 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<u8>() = (0i32) as u8;
+                                                }
+                                            };
+                                            let vec14 = message12;
+                                            let ptr14 = vec14.as_ptr().cast::<u8>();
+                                            let len14 = vec14.len();
+                                            *base
+                                                .add(7 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>() = len14;
+                                            *base
+                                                .add(6 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>() = ptr14.cast_mut();
+                                            let vec16 = causes12;
+                                            let len16 = vec16.len();
+                                            let layout16 = _rt::alloc::Layout::from_size_align(
+                                                    vec16.len() * (2 * ::core::mem::size_of::<*const u8>()),
+                                                    ::core::mem::size_of::<*const u8>(),
+                                                )
+                                                .unwrap();
+                                            let (result16, _cleanup16) = ::wit_bindgen::rt::Cleanup::new(
+                                                layout16,
+                                            );
+                                            cleanup_list.extend(_cleanup16);
+                                            for (i, e) in vec16.into_iter().enumerate() {
+                                                let base = result16
+                                                    .add(i * (2 * ::core::mem::size_of::<*const u8>()));
+                                                {
+                                                    let vec15 = e;
+                                                    let ptr15 = vec15.as_ptr().cast::<u8>();
+                                                    let len15 = vec15.len();
+                                                    *base
+                                                        .add(::core::mem::size_of::<*const u8>())
+                                                        .cast::<usize>() = len15;
+                                                    *base.add(0).cast::<*mut u8>() = ptr15.cast_mut();
+                                                }
+                                            }
+                                            *base
+                                                .add(9 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>() = len16;
+                                            *base
+                                                .add(8 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>() = result16;
+                                        }
+                                    };
+                                }
+                            }
+                            (2i32, result17, len17)
+                        }
+                    };
+                    let ptr19 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "taskrun:plugin/controller@0.1.0")]
+                    unsafe extern "C" {
+                        #[link_name = "provide"]
+                        fn wit_import20(
+                            _: *mut u8,
+                            _: usize,
+                            _: i32,
+                            _: *mut u8,
+                            _: usize,
+                            _: i32,
+                            _: *mut u8,
+                            _: usize,
+                            _: *mut u8,
+                        );
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import20(
+                        _: *mut u8,
+                        _: usize,
+                        _: i32,
+                        _: *mut u8,
+                        _: usize,
+                        _: i32,
+                        _: *mut u8,
+                        _: usize,
+                        _: *mut u8,
+                    ) {
+                        unreachable!()
+                    }
+                    wit_import20(
+                        ptr0.cast_mut(),
+                        len0,
+                        result2_0,
+                        result2_1,
+                        result2_2,
+                        result18_0,
+                        result18_1,
+                        result18_2,
+                        ptr19,
+                    );
+                    let l21 = i32::from(*ptr19.add(0).cast::<u8>());
+                    let result122 = match l21 {
+                        0 => {
+                            let e = {
+                                let l22 = *ptr19.add(8).cast::<*mut u8>();
+                                let l23 = *ptr19
+                                    .add(8 + 1 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len24 = l23;
+                                let bytes24 = _rt::Vec::from_raw_parts(
+                                    l22.cast(),
+                                    len24,
+                                    len24,
+                                );
+                                let l25 = *ptr19
+                                    .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l26 = *ptr19
+                                    .add(8 + 3 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len27 = l26;
+                                let bytes27 = _rt::Vec::from_raw_parts(
+                                    l25.cast(),
+                                    len27,
+                                    len27,
+                                );
+                                let l28 = *ptr19
+                                    .add(8 + 4 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l29 = *ptr19
+                                    .add(8 + 5 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len30 = l29;
+                                let bytes30 = _rt::Vec::from_raw_parts(
+                                    l28.cast(),
+                                    len30,
+                                    len30,
+                                );
+                                let l31 = i32::from(
+                                    *ptr19
+                                        .add(8 + 6 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l32 = i32::from(
+                                    *ptr19
+                                        .add(8 + 7 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l36 = i32::from(
+                                    *ptr19
+                                        .add(8 + 10 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l40 = i32::from(
+                                    *ptr19
+                                        .add(8 + 13 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l41 = i32::from(
+                                    *ptr19
+                                        .add(8 + 14 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l45 = i32::from(
+                                    *ptr19
+                                        .add(8 + 17 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l46 = i32::from(
+                                    *ptr19
+                                        .add(8 + 18 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l50 = *ptr19
+                                    .add(8 + 21 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l51 = *ptr19
+                                    .add(8 + 22 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let base61 = l50;
+                                let len61 = l51;
+                                let mut result61 = _rt::Vec::with_capacity(len61);
+                                for i in 0..len61 {
+                                    let base = base61
+                                        .add(i * (6 * ::core::mem::size_of::<*const u8>()));
+                                    let e61 = {
+                                        let l52 = *base.add(0).cast::<*mut u8>();
+                                        let l53 = *base
+                                            .add(::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len54 = l53;
+                                        let bytes54 = _rt::Vec::from_raw_parts(
+                                            l52.cast(),
+                                            len54,
+                                            len54,
+                                        );
+                                        let l55 = *base
+                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l56 = *base
+                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len57 = l56;
+                                        let bytes57 = _rt::Vec::from_raw_parts(
+                                            l55.cast(),
+                                            len57,
+                                            len57,
+                                        );
+                                        let l58 = *base
+                                            .add(4 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l59 = *base
+                                            .add(5 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len60 = l59;
+                                        let bytes60 = _rt::Vec::from_raw_parts(
+                                            l58.cast(),
+                                            len60,
+                                            len60,
+                                        );
+                                        OpenItem {
+                                            id: _rt::string_lift(bytes54),
+                                            kind: _rt::string_lift(bytes57),
+                                            prompt: _rt::string_lift(bytes60),
+                                        }
+                                    };
+                                    result61.push(e61);
+                                }
+                                _rt::cabi_dealloc(
+                                    base61,
+                                    len61 * (6 * ::core::mem::size_of::<*const u8>()),
+                                    ::core::mem::size_of::<*const u8>(),
+                                );
+                                let l62 = *ptr19
+                                    .add(8 + 23 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i32>();
+                                let l63 = *ptr19
+                                    .add(8 + 24 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l64 = *ptr19
+                                    .add(16 + 24 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l65 = *ptr19
+                                    .add(24 + 24 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l66 = *ptr19
+                                    .add(32 + 24 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l67 = *ptr19
+                                    .add(32 + 25 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let base74 = l66;
+                                let len74 = l67;
+                                let mut result74 = _rt::Vec::with_capacity(len74);
+                                for i in 0..len74 {
+                                    let base = base74
+                                        .add(i * (4 * ::core::mem::size_of::<*const u8>()));
+                                    let e74 = {
+                                        let l68 = *base.add(0).cast::<*mut u8>();
+                                        let l69 = *base
+                                            .add(::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len70 = l69;
+                                        let bytes70 = _rt::Vec::from_raw_parts(
+                                            l68.cast(),
+                                            len70,
+                                            len70,
+                                        );
+                                        let l71 = *base
+                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l72 = *base
+                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len73 = l72;
+                                        let bytes73 = _rt::Vec::from_raw_parts(
+                                            l71.cast(),
+                                            len73,
+                                            len73,
+                                        );
+                                        (_rt::string_lift(bytes70), _rt::string_lift(bytes73))
+                                    };
+                                    result74.push(e74);
+                                }
+                                _rt::cabi_dealloc(
+                                    base74,
+                                    len74 * (4 * ::core::mem::size_of::<*const u8>()),
+                                    ::core::mem::size_of::<*const u8>(),
+                                );
+                                let l75 = *ptr19
+                                    .add(32 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l76 = *ptr19
+                                    .add(40 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l77 = *ptr19
+                                    .add(48 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l78 = i32::from(
+                                    *ptr19
+                                        .add(56 + 26 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l80 = i32::from(
+                                    *ptr19
+                                        .add(72 + 26 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l82 = *ptr19
+                                    .add(88 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l83 = *ptr19
+                                    .add(88 + 27 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len84 = l83;
+                                let bytes84 = _rt::Vec::from_raw_parts(
+                                    l82.cast(),
+                                    len84,
+                                    len84,
+                                );
+                                RunRecord {
+                                    id: _rt::string_lift(bytes24),
+                                    parent_run_id: _rt::string_lift(bytes27),
+                                    agent_name: _rt::string_lift(bytes30),
+                                    status: RunStatus::_lift(l31 as u8),
+                                    blocked_on: match l32 {
+                                        0 => None,
+                                        1 => {
+                                            let e = {
+                                                let l33 = *ptr19
+                                                    .add(8 + 8 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>();
+                                                let l34 = *ptr19
+                                                    .add(8 + 9 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                let len35 = l34;
+                                                let bytes35 = _rt::Vec::from_raw_parts(
+                                                    l33.cast(),
+                                                    len35,
+                                                    len35,
+                                                );
+                                                _rt::string_lift(bytes35)
+                                            };
+                                            Some(e)
+                                        }
+                                        _ => _rt::invalid_enum_discriminant(),
+                                    },
+                                    stop_reason: match l36 {
+                                        0 => None,
+                                        1 => {
+                                            let e = {
+                                                let l37 = *ptr19
+                                                    .add(8 + 11 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>();
+                                                let l38 = *ptr19
+                                                    .add(8 + 12 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                let len39 = l38;
+                                                let bytes39 = _rt::Vec::from_raw_parts(
+                                                    l37.cast(),
+                                                    len39,
+                                                    len39,
+                                                );
+                                                _rt::string_lift(bytes39)
+                                            };
+                                            Some(e)
+                                        }
+                                        _ => _rt::invalid_enum_discriminant(),
+                                    },
+                                    partial: _rt::bool_lift(l40 as u8),
+                                    result: match l41 {
+                                        0 => None,
+                                        1 => {
+                                            let e = {
+                                                let l42 = *ptr19
+                                                    .add(8 + 15 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>();
+                                                let l43 = *ptr19
+                                                    .add(8 + 16 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                let len44 = l43;
+                                                let bytes44 = _rt::Vec::from_raw_parts(
+                                                    l42.cast(),
+                                                    len44,
+                                                    len44,
+                                                );
+                                                _rt::string_lift(bytes44)
+                                            };
+                                            Some(e)
+                                        }
+                                        _ => _rt::invalid_enum_discriminant(),
+                                    },
+                                    truncated: _rt::bool_lift(l45 as u8),
+                                    error: match l46 {
+                                        0 => None,
+                                        1 => {
+                                            let e = {
+                                                let l47 = *ptr19
+                                                    .add(8 + 19 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>();
+                                                let l48 = *ptr19
+                                                    .add(8 + 20 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                let len49 = l48;
+                                                let bytes49 = _rt::Vec::from_raw_parts(
+                                                    l47.cast(),
+                                                    len49,
+                                                    len49,
+                                                );
+                                                _rt::string_lift(bytes49)
+                                            };
+                                            Some(e)
+                                        }
+                                        _ => _rt::invalid_enum_discriminant(),
+                                    },
+                                    awaits: result61,
+                                    turns: l62 as u32,
+                                    usage: super::super::super::taskrun::plugin::types::Usage {
+                                        prompt_tokens: l63 as u64,
+                                        completion_tokens: l64 as u64,
+                                        total_tokens: l65 as u64,
+                                    },
+                                    labels: result74,
+                                    revision: l75 as u64,
+                                    created_at: l76 as u64,
+                                    updated_at: l77 as u64,
+                                    started_at: match l78 {
+                                        0 => None,
+                                        1 => {
+                                            let e = {
+                                                let l79 = *ptr19
+                                                    .add(64 + 26 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<i64>();
+                                                l79 as u64
+                                            };
+                                            Some(e)
+                                        }
+                                        _ => _rt::invalid_enum_discriminant(),
+                                    },
+                                    finished_at: match l80 {
+                                        0 => None,
+                                        1 => {
+                                            let e = {
+                                                let l81 = *ptr19
+                                                    .add(80 + 26 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<i64>();
+                                                l81 as u64
+                                            };
+                                            Some(e)
+                                        }
+                                        _ => _rt::invalid_enum_discriminant(),
+                                    },
+                                    details: _rt::string_lift(bytes84),
+                                }
+                            };
+                            Ok(e)
+                        }
+                        1 => {
+                            let e = {
+                                let l85 = i32::from(*ptr19.add(8).cast::<u8>());
+                                let v121 = match l85 {
+                                    0 => {
+                                        let e121 = {
+                                            let l86 = *ptr19.add(16).cast::<*mut u8>();
+                                            let l87 = *ptr19
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len88 = l87;
+                                            let bytes88 = _rt::Vec::from_raw_parts(
+                                                l86.cast(),
+                                                len88,
+                                                len88,
+                                            );
+                                            _rt::string_lift(bytes88)
+                                        };
+                                        ControllerError::Denied(e121)
+                                    }
+                                    1 => {
+                                        let e121 = {
+                                            let l89 = *ptr19.add(16).cast::<*mut u8>();
+                                            let l90 = *ptr19
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len91 = l90;
+                                            let bytes91 = _rt::Vec::from_raw_parts(
+                                                l89.cast(),
+                                                len91,
+                                                len91,
+                                            );
+                                            _rt::string_lift(bytes91)
+                                        };
+                                        ControllerError::NotFound(e121)
+                                    }
+                                    2 => {
+                                        let e121 = {
+                                            let l92 = *ptr19.add(16).cast::<*mut u8>();
+                                            let l93 = *ptr19
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len94 = l93;
+                                            let bytes94 = _rt::Vec::from_raw_parts(
+                                                l92.cast(),
+                                                len94,
+                                                len94,
+                                            );
+                                            _rt::string_lift(bytes94)
+                                        };
+                                        ControllerError::AlreadyExists(e121)
+                                    }
+                                    3 => ControllerError::NotStarted,
+                                    4 => ControllerError::Closed,
+                                    5 => {
+                                        let e121 = {
+                                            let l95 = *ptr19.add(16).cast::<*mut u8>();
+                                            let l96 = *ptr19
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len97 = l96;
+                                            let bytes97 = _rt::Vec::from_raw_parts(
+                                                l95.cast(),
+                                                len97,
+                                                len97,
+                                            );
+                                            let l98 = *ptr19
+                                                .add(16 + 2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l99 = *ptr19
+                                                .add(16 + 3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len100 = l99;
+                                            let bytes100 = _rt::Vec::from_raw_parts(
+                                                l98.cast(),
+                                                len100,
+                                                len100,
+                                            );
+                                            InvalidField {
+                                                field: _rt::string_lift(bytes97),
+                                                reason: _rt::string_lift(bytes100),
+                                            }
+                                        };
+                                        ControllerError::Invalid(e121)
+                                    }
+                                    6 => {
+                                        let e121 = {
+                                            let l101 = *ptr19.add(16).cast::<*mut u8>();
+                                            let l102 = *ptr19
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len103 = l102;
+                                            let bytes103 = _rt::Vec::from_raw_parts(
+                                                l101.cast(),
+                                                len103,
+                                                len103,
+                                            );
+                                            _rt::string_lift(bytes103)
+                                        };
+                                        ControllerError::Forbidden(e121)
+                                    }
+                                    7 => {
+                                        let e121 = {
+                                            let l104 = *ptr19.add(16).cast::<*mut u8>();
+                                            let l105 = *ptr19
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len106 = l105;
+                                            let bytes106 = _rt::Vec::from_raw_parts(
+                                                l104.cast(),
+                                                len106,
+                                                len106,
+                                            );
+                                            let l107 = *ptr19
+                                                .add(16 + 2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<i64>();
+                                            MetLimit {
+                                                kind: _rt::string_lift(bytes106),
+                                                cap: l107 as u64,
+                                            }
+                                        };
+                                        ControllerError::Limit(e121)
+                                    }
+                                    8 => {
+                                        let e121 = {
+                                            let l108 = i32::from(*ptr19.add(16).cast::<u8>());
+                                            NotAwaitableReason::_lift(l108 as u8)
+                                        };
+                                        ControllerError::NotAwaitable(e121)
+                                    }
+                                    9 => {
+                                        let e121 = {
+                                            let l109 = *ptr19.add(16).cast::<*mut u8>();
+                                            let l110 = *ptr19
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len111 = l110;
+                                            let bytes111 = _rt::Vec::from_raw_parts(
+                                                l109.cast(),
+                                                len111,
+                                                len111,
+                                            );
+                                            _rt::string_lift(bytes111)
+                                        };
+                                        ControllerError::Locked(e121)
+                                    }
+                                    10 => ControllerError::Conflict,
+                                    11 => ControllerError::Timeout,
+                                    12 => ControllerError::Canceled,
+                                    13 => {
+                                        let e121 = {
+                                            let l112 = *ptr19.add(16).cast::<*mut u8>();
+                                            let l113 = *ptr19
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len114 = l113;
+                                            let bytes114 = _rt::Vec::from_raw_parts(
+                                                l112.cast(),
+                                                len114,
+                                                len114,
+                                            );
+                                            _rt::string_lift(bytes114)
+                                        };
+                                        ControllerError::Storage(e121)
+                                    }
+                                    14 => {
+                                        let e121 = {
+                                            let l115 = *ptr19.add(16).cast::<*mut u8>();
+                                            let l116 = *ptr19
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len117 = l116;
+                                            let bytes117 = _rt::Vec::from_raw_parts(
+                                                l115.cast(),
+                                                len117,
+                                                len117,
+                                            );
+                                            _rt::string_lift(bytes117)
+                                        };
+                                        ControllerError::Trap(e121)
+                                    }
+                                    n => {
+                                        debug_assert_eq!(n, 15, "invalid enum discriminant");
+                                        let e121 = {
+                                            let l118 = *ptr19.add(16).cast::<*mut u8>();
+                                            let l119 = *ptr19
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len120 = l119;
+                                            let bytes120 = _rt::Vec::from_raw_parts(
+                                                l118.cast(),
+                                                len120,
+                                                len120,
+                                            );
+                                            _rt::string_lift(bytes120)
+                                        };
+                                        ControllerError::Other(e121)
+                                    }
+                                };
+                                v121
+                            };
+                            Err(e)
+                        }
+                        _ => _rt::invalid_enum_discriminant(),
+                    };
+                    result122
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            /// Follows a run by pulling: the events after position `after` (0 is the beginning), at most
+            /// `limit` of them and never more than 256. The subscription is the position, which the caller
+            /// keeps. Where there are none yet it waits, as `wait` does, and gives an empty page when the
+            /// time is up.
+            #[allow(async_fn_in_trait)]
+            pub fn subscribe(
+                id: &str,
+                after: u64,
+                limit: u32,
+                timeout: Option<DurationMs>,
+            ) -> Result<EventPage, ControllerError> {
+                unsafe {
+                    #[repr(align(8))]
+                    struct RetArea(
+                        [::core::mem::MaybeUninit<
+                            u8,
+                        >; 16 + 4 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let mut ret_area = RetArea(
+                        [::core::mem::MaybeUninit::uninit(); 16
+                            + 4 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let vec0 = id;
+                    let ptr0 = vec0.as_ptr().cast::<u8>();
+                    let len0 = vec0.len();
+                    let (result1_0, result1_1) = match timeout {
+                        Some(e) => (1i32, _rt::as_i64(e)),
+                        None => (0i32, 0i64),
+                    };
+                    let ptr2 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "taskrun:plugin/controller@0.1.0")]
+                    unsafe extern "C" {
+                        #[link_name = "subscribe"]
+                        fn wit_import3(
+                            _: *mut u8,
+                            _: usize,
+                            _: i64,
+                            _: i32,
+                            _: i32,
+                            _: i64,
+                            _: *mut u8,
+                        );
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import3(
+                        _: *mut u8,
+                        _: usize,
+                        _: i64,
+                        _: i32,
+                        _: i32,
+                        _: i64,
+                        _: *mut u8,
+                    ) {
+                        unreachable!()
+                    }
+                    wit_import3(
+                        ptr0.cast_mut(),
+                        len0,
+                        _rt::as_i64(&after),
+                        _rt::as_i32(&limit),
+                        result1_0,
+                        result1_1,
+                        ptr2,
+                    );
+                    let l4 = i32::from(*ptr2.add(0).cast::<u8>());
+                    let result55 = match l4 {
+                        0 => {
+                            let e = {
+                                let l5 = *ptr2.add(8).cast::<*mut u8>();
+                                let l6 = *ptr2
+                                    .add(8 + 1 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let base15 = l5;
+                                let len15 = l6;
+                                let mut result15 = _rt::Vec::with_capacity(len15);
+                                for i in 0..len15 {
+                                    let base = base15
+                                        .add(i * (16 + 4 * ::core::mem::size_of::<*const u8>()));
+                                    let e15 = {
+                                        let l7 = *base.add(0).cast::<i64>();
+                                        let l8 = *base.add(8).cast::<i64>();
+                                        let l9 = *base.add(16).cast::<*mut u8>();
+                                        let l10 = *base
+                                            .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len11 = l10;
+                                        let bytes11 = _rt::Vec::from_raw_parts(
+                                            l9.cast(),
+                                            len11,
+                                            len11,
+                                        );
+                                        let l12 = *base
+                                            .add(16 + 2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l13 = *base
+                                            .add(16 + 3 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len14 = l13;
+                                        let bytes14 = _rt::Vec::from_raw_parts(
+                                            l12.cast(),
+                                            len14,
+                                            len14,
+                                        );
+                                        RunEvent {
+                                            seq: l7 as u64,
+                                            at: l8 as u64,
+                                            kind: _rt::string_lift(bytes11),
+                                            payload: _rt::string_lift(bytes14),
+                                        }
+                                    };
+                                    result15.push(e15);
+                                }
+                                _rt::cabi_dealloc(
+                                    base15,
+                                    len15 * (16 + 4 * ::core::mem::size_of::<*const u8>()),
+                                    8,
+                                );
+                                let l16 = *ptr2
+                                    .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l17 = i32::from(
+                                    *ptr2
+                                        .add(16 + 2 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                EventPage {
+                                    events: result15,
+                                    next_after: l16 as u64,
+                                    ended: _rt::bool_lift(l17 as u8),
+                                }
+                            };
+                            Ok(e)
+                        }
+                        1 => {
+                            let e = {
+                                let l18 = i32::from(*ptr2.add(8).cast::<u8>());
+                                let v54 = match l18 {
+                                    0 => {
+                                        let e54 = {
+                                            let l19 = *ptr2.add(16).cast::<*mut u8>();
+                                            let l20 = *ptr2
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len21 = l20;
+                                            let bytes21 = _rt::Vec::from_raw_parts(
+                                                l19.cast(),
+                                                len21,
+                                                len21,
+                                            );
+                                            _rt::string_lift(bytes21)
+                                        };
+                                        ControllerError::Denied(e54)
+                                    }
+                                    1 => {
+                                        let e54 = {
+                                            let l22 = *ptr2.add(16).cast::<*mut u8>();
+                                            let l23 = *ptr2
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len24 = l23;
+                                            let bytes24 = _rt::Vec::from_raw_parts(
+                                                l22.cast(),
+                                                len24,
+                                                len24,
+                                            );
+                                            _rt::string_lift(bytes24)
+                                        };
+                                        ControllerError::NotFound(e54)
+                                    }
+                                    2 => {
+                                        let e54 = {
+                                            let l25 = *ptr2.add(16).cast::<*mut u8>();
+                                            let l26 = *ptr2
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len27 = l26;
+                                            let bytes27 = _rt::Vec::from_raw_parts(
+                                                l25.cast(),
+                                                len27,
+                                                len27,
+                                            );
+                                            _rt::string_lift(bytes27)
+                                        };
+                                        ControllerError::AlreadyExists(e54)
+                                    }
+                                    3 => ControllerError::NotStarted,
+                                    4 => ControllerError::Closed,
+                                    5 => {
+                                        let e54 = {
+                                            let l28 = *ptr2.add(16).cast::<*mut u8>();
+                                            let l29 = *ptr2
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len30 = l29;
+                                            let bytes30 = _rt::Vec::from_raw_parts(
+                                                l28.cast(),
+                                                len30,
+                                                len30,
+                                            );
+                                            let l31 = *ptr2
+                                                .add(16 + 2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l32 = *ptr2
+                                                .add(16 + 3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len33 = l32;
+                                            let bytes33 = _rt::Vec::from_raw_parts(
+                                                l31.cast(),
+                                                len33,
+                                                len33,
+                                            );
+                                            InvalidField {
+                                                field: _rt::string_lift(bytes30),
+                                                reason: _rt::string_lift(bytes33),
+                                            }
+                                        };
+                                        ControllerError::Invalid(e54)
+                                    }
+                                    6 => {
+                                        let e54 = {
+                                            let l34 = *ptr2.add(16).cast::<*mut u8>();
+                                            let l35 = *ptr2
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len36 = l35;
+                                            let bytes36 = _rt::Vec::from_raw_parts(
+                                                l34.cast(),
+                                                len36,
+                                                len36,
+                                            );
+                                            _rt::string_lift(bytes36)
+                                        };
+                                        ControllerError::Forbidden(e54)
+                                    }
+                                    7 => {
+                                        let e54 = {
+                                            let l37 = *ptr2.add(16).cast::<*mut u8>();
+                                            let l38 = *ptr2
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len39 = l38;
+                                            let bytes39 = _rt::Vec::from_raw_parts(
+                                                l37.cast(),
+                                                len39,
+                                                len39,
+                                            );
+                                            let l40 = *ptr2
+                                                .add(16 + 2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<i64>();
+                                            MetLimit {
+                                                kind: _rt::string_lift(bytes39),
+                                                cap: l40 as u64,
+                                            }
+                                        };
+                                        ControllerError::Limit(e54)
+                                    }
+                                    8 => {
+                                        let e54 = {
+                                            let l41 = i32::from(*ptr2.add(16).cast::<u8>());
+                                            NotAwaitableReason::_lift(l41 as u8)
+                                        };
+                                        ControllerError::NotAwaitable(e54)
+                                    }
+                                    9 => {
+                                        let e54 = {
+                                            let l42 = *ptr2.add(16).cast::<*mut u8>();
+                                            let l43 = *ptr2
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len44 = l43;
+                                            let bytes44 = _rt::Vec::from_raw_parts(
+                                                l42.cast(),
+                                                len44,
+                                                len44,
+                                            );
+                                            _rt::string_lift(bytes44)
+                                        };
+                                        ControllerError::Locked(e54)
+                                    }
+                                    10 => ControllerError::Conflict,
+                                    11 => ControllerError::Timeout,
+                                    12 => ControllerError::Canceled,
+                                    13 => {
+                                        let e54 = {
+                                            let l45 = *ptr2.add(16).cast::<*mut u8>();
+                                            let l46 = *ptr2
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len47 = l46;
+                                            let bytes47 = _rt::Vec::from_raw_parts(
+                                                l45.cast(),
+                                                len47,
+                                                len47,
+                                            );
+                                            _rt::string_lift(bytes47)
+                                        };
+                                        ControllerError::Storage(e54)
+                                    }
+                                    14 => {
+                                        let e54 = {
+                                            let l48 = *ptr2.add(16).cast::<*mut u8>();
+                                            let l49 = *ptr2
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len50 = l49;
+                                            let bytes50 = _rt::Vec::from_raw_parts(
+                                                l48.cast(),
+                                                len50,
+                                                len50,
+                                            );
+                                            _rt::string_lift(bytes50)
+                                        };
+                                        ControllerError::Trap(e54)
+                                    }
+                                    n => {
+                                        debug_assert_eq!(n, 15, "invalid enum discriminant");
+                                        let e54 = {
+                                            let l51 = *ptr2.add(16).cast::<*mut u8>();
+                                            let l52 = *ptr2
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len53 = l52;
+                                            let bytes53 = _rt::Vec::from_raw_parts(
+                                                l51.cast(),
+                                                len53,
+                                                len53,
+                                            );
+                                            _rt::string_lift(bytes53)
+                                        };
+                                        ControllerError::Other(e54)
+                                    }
+                                };
+                                v54
+                            };
+                            Err(e)
+                        }
+                        _ => _rt::invalid_enum_discriminant(),
+                    };
+                    result55
+                }
+            }
+        }
     }
 }
 #[rustfmt::skip]
@@ -7112,6 +12968,68 @@ pub mod exports {
                             .finish()
                     }
                 }
+                /// How many of several runs are waited for.
+                #[repr(u8)]
+                #[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
+                pub enum AwaitMode {
+                    /// Every one.
+                    All,
+                    /// The first.
+                    Any,
+                }
+                impl ::core::fmt::Debug for AwaitMode {
+                    fn fmt(
+                        &self,
+                        f: &mut ::core::fmt::Formatter<'_>,
+                    ) -> ::core::fmt::Result {
+                        match self {
+                            AwaitMode::All => f.debug_tuple("AwaitMode::All").finish(),
+                            AwaitMode::Any => f.debug_tuple("AwaitMode::Any").finish(),
+                        }
+                    }
+                }
+                impl AwaitMode {
+                    #[doc(hidden)]
+                    pub unsafe fn _lift(val: u8) -> AwaitMode {
+                        if !cfg!(debug_assertions) {
+                            return unsafe { ::core::mem::transmute(val) };
+                        }
+                        match val {
+                            0 => AwaitMode::All,
+                            1 => AwaitMode::Any,
+                            _ => panic!("invalid enum discriminant"),
+                        }
+                    }
+                }
+                /// A wait for runs. It becomes one tool call with its result: a list, in this order, of objects
+                /// with `run_id`, `status`, and `result` or `error` where there is one. A run that is not
+                /// beneath this one, or a policy that does not allow `controller: wait`, makes it a failed
+                /// call; the next step comes at once then.
+                #[derive(Clone, PartialEq)]
+                pub struct AwaitRuns {
+                    /// At least one and at most 256.
+                    pub runs: _rt::Vec<_rt::String>,
+                    pub mode: AwaitMode,
+                    /// When the wait is over in any case; `none`: never. Those that have not ended are shown
+                    /// as they stand then.
+                    pub timeout: Option<DurationMs>,
+                    /// A model's call that this wait answers; `none`: the host makes one, of the name
+                    /// `controller/wait`.
+                    pub call: Option<ToolRequest>,
+                }
+                impl ::core::fmt::Debug for AwaitRuns {
+                    fn fmt(
+                        &self,
+                        f: &mut ::core::fmt::Formatter<'_>,
+                    ) -> ::core::fmt::Result {
+                        f.debug_struct("AwaitRuns")
+                            .field("runs", &self.runs)
+                            .field("mode", &self.mode)
+                            .field("timeout", &self.timeout)
+                            .field("call", &self.call)
+                            .finish()
+                    }
+                }
                 /// What happens next.
                 #[derive(Clone, PartialEq)]
                 pub enum Decision {
@@ -7123,6 +13041,8 @@ pub mod exports {
                     FinalToolResult(FinalToolResult),
                     /// Wait for people or outside systems; then `plan-resume`.
                     Await(AwaitRequest),
+                    /// Wait for runs beneath this one, without a slot; then `plan-resume`.
+                    AwaitRuns(AwaitRuns),
                 }
                 impl ::core::fmt::Debug for Decision {
                     fn fmt(
@@ -7141,6 +13061,9 @@ pub mod exports {
                             }
                             Decision::Await(e) => {
                                 f.debug_tuple("Decision::Await").field(e).finish()
+                            }
+                            Decision::AwaitRuns(e) => {
+                                f.debug_tuple("Decision::AwaitRuns").field(e).finish()
                             }
                         }
                     }
@@ -8938,6 +14861,146 @@ pub mod exports {
                                             .cast::<usize>() = len178;
                                         *ptr100.add(16).cast::<*mut u8>() = result178;
                                     }
+                                    Decision::AwaitRuns(e) => {
+                                        *ptr100.add(8).cast::<u8>() = (4i32) as u8;
+                                        let AwaitRuns {
+                                            runs: runs179,
+                                            mode: mode179,
+                                            timeout: timeout179,
+                                            call: call179,
+                                        } = e;
+                                        let vec181 = runs179;
+                                        let len181 = vec181.len();
+                                        let layout181 = _rt::alloc::Layout::from_size_align(
+                                                vec181.len() * (2 * ::core::mem::size_of::<*const u8>()),
+                                                ::core::mem::size_of::<*const u8>(),
+                                            )
+                                            .unwrap();
+                                        let (result181, _cleanup181) = ::wit_bindgen::rt::Cleanup::new(
+                                            layout181,
+                                        );
+                                        if let Some(cleanup) = _cleanup181 {
+                                            cleanup.forget();
+                                        }
+                                        for (i, e) in vec181.into_iter().enumerate() {
+                                            let base = result181
+                                                .add(i * (2 * ::core::mem::size_of::<*const u8>()));
+                                            {
+                                                let vec180 = (e.into_bytes()).into_boxed_slice();
+                                                let ptr180 = vec180.as_ptr().cast::<u8>();
+                                                let len180 = vec180.len();
+                                                ::core::mem::forget(vec180);
+                                                *base
+                                                    .add(::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>() = len180;
+                                                *base.add(0).cast::<*mut u8>() = ptr180.cast_mut();
+                                            }
+                                        }
+                                        *ptr100
+                                            .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>() = len181;
+                                        *ptr100.add(16).cast::<*mut u8>() = result181;
+                                        *ptr100
+                                            .add(16 + 2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<u8>() = (mode179.clone() as i32) as u8;
+                                        match timeout179 {
+                                            Some(e) => {
+                                                *ptr100
+                                                    .add(24 + 2 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<u8>() = (1i32) as u8;
+                                                *ptr100
+                                                    .add(32 + 2 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<i64>() = _rt::as_i64(e);
+                                            }
+                                            None => {
+                                                *ptr100
+                                                    .add(24 + 2 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<u8>() = (0i32) as u8;
+                                            }
+                                        };
+                                        match call179 {
+                                            Some(e) => {
+                                                *ptr100
+                                                    .add(40 + 2 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<u8>() = (1i32) as u8;
+                                                let ToolRequest {
+                                                    name: name182,
+                                                    payload: payload182,
+                                                    tool_call_id: tool_call_id182,
+                                                    parent_tool_call_id: parent_tool_call_id182,
+                                                } = e;
+                                                let vec183 = (name182.into_bytes()).into_boxed_slice();
+                                                let ptr183 = vec183.as_ptr().cast::<u8>();
+                                                let len183 = vec183.len();
+                                                ::core::mem::forget(vec183);
+                                                *ptr100
+                                                    .add(40 + 4 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>() = len183;
+                                                *ptr100
+                                                    .add(40 + 3 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>() = ptr183.cast_mut();
+                                                let vec184 = (payload182.into_bytes()).into_boxed_slice();
+                                                let ptr184 = vec184.as_ptr().cast::<u8>();
+                                                let len184 = vec184.len();
+                                                ::core::mem::forget(vec184);
+                                                *ptr100
+                                                    .add(40 + 6 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>() = len184;
+                                                *ptr100
+                                                    .add(40 + 5 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>() = ptr184.cast_mut();
+                                                match tool_call_id182 {
+                                                    Some(e) => {
+                                                        *ptr100
+                                                            .add(40 + 7 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<u8>() = (1i32) as u8;
+                                                        let vec185 = (e.into_bytes()).into_boxed_slice();
+                                                        let ptr185 = vec185.as_ptr().cast::<u8>();
+                                                        let len185 = vec185.len();
+                                                        ::core::mem::forget(vec185);
+                                                        *ptr100
+                                                            .add(40 + 9 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>() = len185;
+                                                        *ptr100
+                                                            .add(40 + 8 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>() = ptr185.cast_mut();
+                                                    }
+                                                    None => {
+                                                        *ptr100
+                                                            .add(40 + 7 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<u8>() = (0i32) as u8;
+                                                    }
+                                                };
+                                                match parent_tool_call_id182 {
+                                                    Some(e) => {
+                                                        *ptr100
+                                                            .add(40 + 10 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<u8>() = (1i32) as u8;
+                                                        let vec186 = (e.into_bytes()).into_boxed_slice();
+                                                        let ptr186 = vec186.as_ptr().cast::<u8>();
+                                                        let len186 = vec186.len();
+                                                        ::core::mem::forget(vec186);
+                                                        *ptr100
+                                                            .add(40 + 12 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>() = len186;
+                                                        *ptr100
+                                                            .add(40 + 11 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>() = ptr186.cast_mut();
+                                                    }
+                                                    None => {
+                                                        *ptr100
+                                                            .add(40 + 10 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<u8>() = (0i32) as u8;
+                                                    }
+                                                };
+                                            }
+                                            None => {
+                                                *ptr100
+                                                    .add(40 + 2 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<u8>() = (0i32) as u8;
+                                            }
+                                        };
+                                    }
                                 }
                                 *ptr100
                                     .add(112 + 42 * ::core::mem::size_of::<*const u8>())
@@ -8960,153 +15023,153 @@ pub mod exports {
                                             .cast::<u8>() = (0i32) as u8;
                                     }
                                 };
-                                let vec185 = notes101;
-                                let len185 = vec185.len();
-                                let layout185 = _rt::alloc::Layout::from_size_align(
-                                        vec185.len() * (4 * ::core::mem::size_of::<*const u8>()),
+                                let vec193 = notes101;
+                                let len193 = vec193.len();
+                                let layout193 = _rt::alloc::Layout::from_size_align(
+                                        vec193.len() * (4 * ::core::mem::size_of::<*const u8>()),
                                         ::core::mem::size_of::<*const u8>(),
                                     )
                                     .unwrap();
-                                let (result185, _cleanup185) = ::wit_bindgen::rt::Cleanup::new(
-                                    layout185,
+                                let (result193, _cleanup193) = ::wit_bindgen::rt::Cleanup::new(
+                                    layout193,
                                 );
-                                if let Some(cleanup) = _cleanup185 {
+                                if let Some(cleanup) = _cleanup193 {
                                     cleanup.forget();
                                 }
-                                for (i, e) in vec185.into_iter().enumerate() {
-                                    let base = result185
+                                for (i, e) in vec193.into_iter().enumerate() {
+                                    let base = result193
                                         .add(i * (4 * ::core::mem::size_of::<*const u8>()));
                                     {
-                                        let Annotation { text: text179, labels: labels179 } = e;
-                                        let vec180 = (text179.into_bytes()).into_boxed_slice();
-                                        let ptr180 = vec180.as_ptr().cast::<u8>();
-                                        let len180 = vec180.len();
-                                        ::core::mem::forget(vec180);
+                                        let Annotation { text: text187, labels: labels187 } = e;
+                                        let vec188 = (text187.into_bytes()).into_boxed_slice();
+                                        let ptr188 = vec188.as_ptr().cast::<u8>();
+                                        let len188 = vec188.len();
+                                        ::core::mem::forget(vec188);
                                         *base
                                             .add(::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len180;
-                                        *base.add(0).cast::<*mut u8>() = ptr180.cast_mut();
-                                        let vec184 = labels179;
-                                        let len184 = vec184.len();
-                                        let layout184 = _rt::alloc::Layout::from_size_align(
-                                                vec184.len() * (4 * ::core::mem::size_of::<*const u8>()),
+                                            .cast::<usize>() = len188;
+                                        *base.add(0).cast::<*mut u8>() = ptr188.cast_mut();
+                                        let vec192 = labels187;
+                                        let len192 = vec192.len();
+                                        let layout192 = _rt::alloc::Layout::from_size_align(
+                                                vec192.len() * (4 * ::core::mem::size_of::<*const u8>()),
                                                 ::core::mem::size_of::<*const u8>(),
                                             )
                                             .unwrap();
-                                        let (result184, _cleanup184) = ::wit_bindgen::rt::Cleanup::new(
-                                            layout184,
+                                        let (result192, _cleanup192) = ::wit_bindgen::rt::Cleanup::new(
+                                            layout192,
                                         );
-                                        if let Some(cleanup) = _cleanup184 {
+                                        if let Some(cleanup) = _cleanup192 {
                                             cleanup.forget();
                                         }
-                                        for (i, e) in vec184.into_iter().enumerate() {
-                                            let base = result184
+                                        for (i, e) in vec192.into_iter().enumerate() {
+                                            let base = result192
                                                 .add(i * (4 * ::core::mem::size_of::<*const u8>()));
                                             {
-                                                let (t181_0, t181_1) = e;
-                                                let vec182 = (t181_0.into_bytes()).into_boxed_slice();
-                                                let ptr182 = vec182.as_ptr().cast::<u8>();
-                                                let len182 = vec182.len();
-                                                ::core::mem::forget(vec182);
+                                                let (t189_0, t189_1) = e;
+                                                let vec190 = (t189_0.into_bytes()).into_boxed_slice();
+                                                let ptr190 = vec190.as_ptr().cast::<u8>();
+                                                let len190 = vec190.len();
+                                                ::core::mem::forget(vec190);
                                                 *base
                                                     .add(::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len182;
-                                                *base.add(0).cast::<*mut u8>() = ptr182.cast_mut();
-                                                let vec183 = (t181_1.into_bytes()).into_boxed_slice();
-                                                let ptr183 = vec183.as_ptr().cast::<u8>();
-                                                let len183 = vec183.len();
-                                                ::core::mem::forget(vec183);
+                                                    .cast::<usize>() = len190;
+                                                *base.add(0).cast::<*mut u8>() = ptr190.cast_mut();
+                                                let vec191 = (t189_1.into_bytes()).into_boxed_slice();
+                                                let ptr191 = vec191.as_ptr().cast::<u8>();
+                                                let len191 = vec191.len();
+                                                ::core::mem::forget(vec191);
                                                 *base
                                                     .add(3 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len183;
+                                                    .cast::<usize>() = len191;
                                                 *base
                                                     .add(2 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>() = ptr183.cast_mut();
+                                                    .cast::<*mut u8>() = ptr191.cast_mut();
                                             }
                                         }
                                         *base
                                             .add(3 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len184;
+                                            .cast::<usize>() = len192;
                                         *base
                                             .add(2 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>() = result184;
+                                            .cast::<*mut u8>() = result192;
                                     }
                                 }
                                 *ptr100
                                     .add(120 + 44 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<usize>() = len185;
+                                    .cast::<usize>() = len193;
                                 *ptr100
                                     .add(120 + 43 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<*mut u8>() = result185;
+                                    .cast::<*mut u8>() = result193;
                             }
                             Err(e) => {
                                 *ptr100.add(0).cast::<u8>() = (1i32) as u8;
                                 let PlannerError {
-                                    code: code186,
-                                    message: message186,
-                                    causes: causes186,
+                                    code: code194,
+                                    message: message194,
+                                    causes: causes194,
                                 } = e;
-                                match code186 {
+                                match code194 {
                                     Some(e) => {
                                         *ptr100.add(8).cast::<u8>() = (1i32) as u8;
-                                        let vec187 = (e.into_bytes()).into_boxed_slice();
-                                        let ptr187 = vec187.as_ptr().cast::<u8>();
-                                        let len187 = vec187.len();
-                                        ::core::mem::forget(vec187);
+                                        let vec195 = (e.into_bytes()).into_boxed_slice();
+                                        let ptr195 = vec195.as_ptr().cast::<u8>();
+                                        let len195 = vec195.len();
+                                        ::core::mem::forget(vec195);
                                         *ptr100
                                             .add(8 + 2 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len187;
+                                            .cast::<usize>() = len195;
                                         *ptr100
                                             .add(8 + 1 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>() = ptr187.cast_mut();
+                                            .cast::<*mut u8>() = ptr195.cast_mut();
                                     }
                                     None => {
                                         *ptr100.add(8).cast::<u8>() = (0i32) as u8;
                                     }
                                 };
-                                let vec188 = (message186.into_bytes()).into_boxed_slice();
-                                let ptr188 = vec188.as_ptr().cast::<u8>();
-                                let len188 = vec188.len();
-                                ::core::mem::forget(vec188);
+                                let vec196 = (message194.into_bytes()).into_boxed_slice();
+                                let ptr196 = vec196.as_ptr().cast::<u8>();
+                                let len196 = vec196.len();
+                                ::core::mem::forget(vec196);
                                 *ptr100
                                     .add(8 + 4 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<usize>() = len188;
+                                    .cast::<usize>() = len196;
                                 *ptr100
                                     .add(8 + 3 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<*mut u8>() = ptr188.cast_mut();
-                                let vec190 = causes186;
-                                let len190 = vec190.len();
-                                let layout190 = _rt::alloc::Layout::from_size_align(
-                                        vec190.len() * (2 * ::core::mem::size_of::<*const u8>()),
+                                    .cast::<*mut u8>() = ptr196.cast_mut();
+                                let vec198 = causes194;
+                                let len198 = vec198.len();
+                                let layout198 = _rt::alloc::Layout::from_size_align(
+                                        vec198.len() * (2 * ::core::mem::size_of::<*const u8>()),
                                         ::core::mem::size_of::<*const u8>(),
                                     )
                                     .unwrap();
-                                let (result190, _cleanup190) = ::wit_bindgen::rt::Cleanup::new(
-                                    layout190,
+                                let (result198, _cleanup198) = ::wit_bindgen::rt::Cleanup::new(
+                                    layout198,
                                 );
-                                if let Some(cleanup) = _cleanup190 {
+                                if let Some(cleanup) = _cleanup198 {
                                     cleanup.forget();
                                 }
-                                for (i, e) in vec190.into_iter().enumerate() {
-                                    let base = result190
+                                for (i, e) in vec198.into_iter().enumerate() {
+                                    let base = result198
                                         .add(i * (2 * ::core::mem::size_of::<*const u8>()));
                                     {
-                                        let vec189 = (e.into_bytes()).into_boxed_slice();
-                                        let ptr189 = vec189.as_ptr().cast::<u8>();
-                                        let len189 = vec189.len();
-                                        ::core::mem::forget(vec189);
+                                        let vec197 = (e.into_bytes()).into_boxed_slice();
+                                        let ptr197 = vec197.as_ptr().cast::<u8>();
+                                        let len197 = vec197.len();
+                                        ::core::mem::forget(vec197);
                                         *base
                                             .add(::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len189;
-                                        *base.add(0).cast::<*mut u8>() = ptr189.cast_mut();
+                                            .cast::<usize>() = len197;
+                                        *base.add(0).cast::<*mut u8>() = ptr197.cast_mut();
                                     }
                                 }
                                 *ptr100
                                     .add(8 + 6 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<usize>() = len190;
+                                    .cast::<usize>() = len198;
                                 *ptr100
                                     .add(8 + 5 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<*mut u8>() = result190;
+                                    .cast::<*mut u8>() = result198;
                             }
                         };
                         ptr100
@@ -9571,7 +15634,7 @@ pub mod exports {
                                             }
                                         }
                                     }
-                                    _ => {
+                                    3 => {
                                         let l88 = *arg0.add(16).cast::<*mut u8>();
                                         let l89 = *arg0
                                             .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -9840,106 +15903,188 @@ pub mod exports {
                                             ::core::mem::size_of::<*const u8>(),
                                         );
                                     }
-                                }
-                                let l146 = *arg0
-                                    .add(120 + 43 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<*mut u8>();
-                                let l147 = *arg0
-                                    .add(120 + 44 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<usize>();
-                                let base157 = l146;
-                                let len157 = l147;
-                                for i in 0..len157 {
-                                    let base = base157
-                                        .add(i * (4 * ::core::mem::size_of::<*const u8>()));
-                                    {
-                                        let l148 = *base.add(0).cast::<*mut u8>();
-                                        let l149 = *base
-                                            .add(::core::mem::size_of::<*const u8>())
+                                    _ => {
+                                        let l146 = *arg0.add(16).cast::<*mut u8>();
+                                        let l147 = *arg0
+                                            .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        _rt::cabi_dealloc(l148, l149, 1);
-                                        let l150 = *base
-                                            .add(2 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>();
-                                        let l151 = *base
-                                            .add(3 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>();
-                                        let base156 = l150;
-                                        let len156 = l151;
-                                        for i in 0..len156 {
-                                            let base = base156
-                                                .add(i * (4 * ::core::mem::size_of::<*const u8>()));
+                                        let base150 = l146;
+                                        let len150 = l147;
+                                        for i in 0..len150 {
+                                            let base = base150
+                                                .add(i * (2 * ::core::mem::size_of::<*const u8>()));
                                             {
-                                                let l152 = *base.add(0).cast::<*mut u8>();
-                                                let l153 = *base
+                                                let l148 = *base.add(0).cast::<*mut u8>();
+                                                let l149 = *base
                                                     .add(::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>();
-                                                _rt::cabi_dealloc(l152, l153, 1);
-                                                let l154 = *base
-                                                    .add(2 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>();
-                                                let l155 = *base
-                                                    .add(3 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>();
-                                                _rt::cabi_dealloc(l154, l155, 1);
+                                                _rt::cabi_dealloc(l148, l149, 1);
                                             }
                                         }
                                         _rt::cabi_dealloc(
-                                            base156,
-                                            len156 * (4 * ::core::mem::size_of::<*const u8>()),
+                                            base150,
+                                            len150 * (2 * ::core::mem::size_of::<*const u8>()),
+                                            ::core::mem::size_of::<*const u8>(),
+                                        );
+                                        let l151 = i32::from(
+                                            *arg0
+                                                .add(40 + 2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<u8>(),
+                                        );
+                                        match l151 {
+                                            0 => {}
+                                            _ => {
+                                                let l152 = *arg0
+                                                    .add(40 + 3 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>();
+                                                let l153 = *arg0
+                                                    .add(40 + 4 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                _rt::cabi_dealloc(l152, l153, 1);
+                                                let l154 = *arg0
+                                                    .add(40 + 5 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>();
+                                                let l155 = *arg0
+                                                    .add(40 + 6 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                _rt::cabi_dealloc(l154, l155, 1);
+                                                let l156 = i32::from(
+                                                    *arg0
+                                                        .add(40 + 7 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<u8>(),
+                                                );
+                                                match l156 {
+                                                    0 => {}
+                                                    _ => {
+                                                        let l157 = *arg0
+                                                            .add(40 + 8 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>();
+                                                        let l158 = *arg0
+                                                            .add(40 + 9 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>();
+                                                        _rt::cabi_dealloc(l157, l158, 1);
+                                                    }
+                                                }
+                                                let l159 = i32::from(
+                                                    *arg0
+                                                        .add(40 + 10 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<u8>(),
+                                                );
+                                                match l159 {
+                                                    0 => {}
+                                                    _ => {
+                                                        let l160 = *arg0
+                                                            .add(40 + 11 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>();
+                                                        let l161 = *arg0
+                                                            .add(40 + 12 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>();
+                                                        _rt::cabi_dealloc(l160, l161, 1);
+                                                    }
+                                                }
+                                            }
+                                        }
+                                    }
+                                }
+                                let l162 = *arg0
+                                    .add(120 + 43 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l163 = *arg0
+                                    .add(120 + 44 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let base173 = l162;
+                                let len173 = l163;
+                                for i in 0..len173 {
+                                    let base = base173
+                                        .add(i * (4 * ::core::mem::size_of::<*const u8>()));
+                                    {
+                                        let l164 = *base.add(0).cast::<*mut u8>();
+                                        let l165 = *base
+                                            .add(::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        _rt::cabi_dealloc(l164, l165, 1);
+                                        let l166 = *base
+                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l167 = *base
+                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let base172 = l166;
+                                        let len172 = l167;
+                                        for i in 0..len172 {
+                                            let base = base172
+                                                .add(i * (4 * ::core::mem::size_of::<*const u8>()));
+                                            {
+                                                let l168 = *base.add(0).cast::<*mut u8>();
+                                                let l169 = *base
+                                                    .add(::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                _rt::cabi_dealloc(l168, l169, 1);
+                                                let l170 = *base
+                                                    .add(2 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>();
+                                                let l171 = *base
+                                                    .add(3 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                _rt::cabi_dealloc(l170, l171, 1);
+                                            }
+                                        }
+                                        _rt::cabi_dealloc(
+                                            base172,
+                                            len172 * (4 * ::core::mem::size_of::<*const u8>()),
                                             ::core::mem::size_of::<*const u8>(),
                                         );
                                     }
                                 }
                                 _rt::cabi_dealloc(
-                                    base157,
-                                    len157 * (4 * ::core::mem::size_of::<*const u8>()),
+                                    base173,
+                                    len173 * (4 * ::core::mem::size_of::<*const u8>()),
                                     ::core::mem::size_of::<*const u8>(),
                                 );
                             }
                             _ => {
-                                let l158 = i32::from(*arg0.add(8).cast::<u8>());
-                                match l158 {
+                                let l174 = i32::from(*arg0.add(8).cast::<u8>());
+                                match l174 {
                                     0 => {}
                                     _ => {
-                                        let l159 = *arg0
+                                        let l175 = *arg0
                                             .add(8 + 1 * ::core::mem::size_of::<*const u8>())
                                             .cast::<*mut u8>();
-                                        let l160 = *arg0
+                                        let l176 = *arg0
                                             .add(8 + 2 * ::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        _rt::cabi_dealloc(l159, l160, 1);
+                                        _rt::cabi_dealloc(l175, l176, 1);
                                     }
                                 }
-                                let l161 = *arg0
+                                let l177 = *arg0
                                     .add(8 + 3 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l162 = *arg0
+                                let l178 = *arg0
                                     .add(8 + 4 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                _rt::cabi_dealloc(l161, l162, 1);
-                                let l163 = *arg0
+                                _rt::cabi_dealloc(l177, l178, 1);
+                                let l179 = *arg0
                                     .add(8 + 5 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l164 = *arg0
+                                let l180 = *arg0
                                     .add(8 + 6 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let base167 = l163;
-                                let len167 = l164;
-                                for i in 0..len167 {
-                                    let base = base167
+                                let base183 = l179;
+                                let len183 = l180;
+                                for i in 0..len183 {
+                                    let base = base183
                                         .add(i * (2 * ::core::mem::size_of::<*const u8>()));
                                     {
-                                        let l165 = *base.add(0).cast::<*mut u8>();
-                                        let l166 = *base
+                                        let l181 = *base.add(0).cast::<*mut u8>();
+                                        let l182 = *base
                                             .add(::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        _rt::cabi_dealloc(l165, l166, 1);
+                                        _rt::cabi_dealloc(l181, l182, 1);
                                     }
                                 }
                                 _rt::cabi_dealloc(
-                                    base167,
-                                    len167 * (2 * ::core::mem::size_of::<*const u8>()),
+                                    base183,
+                                    len183 * (2 * ::core::mem::size_of::<*const u8>()),
                                     ::core::mem::size_of::<*const u8>(),
                                 );
                             }
@@ -12357,6 +18502,146 @@ pub mod exports {
                                             .cast::<usize>() = len283;
                                         *ptr205.add(16).cast::<*mut u8>() = result283;
                                     }
+                                    Decision::AwaitRuns(e) => {
+                                        *ptr205.add(8).cast::<u8>() = (4i32) as u8;
+                                        let AwaitRuns {
+                                            runs: runs284,
+                                            mode: mode284,
+                                            timeout: timeout284,
+                                            call: call284,
+                                        } = e;
+                                        let vec286 = runs284;
+                                        let len286 = vec286.len();
+                                        let layout286 = _rt::alloc::Layout::from_size_align(
+                                                vec286.len() * (2 * ::core::mem::size_of::<*const u8>()),
+                                                ::core::mem::size_of::<*const u8>(),
+                                            )
+                                            .unwrap();
+                                        let (result286, _cleanup286) = ::wit_bindgen::rt::Cleanup::new(
+                                            layout286,
+                                        );
+                                        if let Some(cleanup) = _cleanup286 {
+                                            cleanup.forget();
+                                        }
+                                        for (i, e) in vec286.into_iter().enumerate() {
+                                            let base = result286
+                                                .add(i * (2 * ::core::mem::size_of::<*const u8>()));
+                                            {
+                                                let vec285 = (e.into_bytes()).into_boxed_slice();
+                                                let ptr285 = vec285.as_ptr().cast::<u8>();
+                                                let len285 = vec285.len();
+                                                ::core::mem::forget(vec285);
+                                                *base
+                                                    .add(::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>() = len285;
+                                                *base.add(0).cast::<*mut u8>() = ptr285.cast_mut();
+                                            }
+                                        }
+                                        *ptr205
+                                            .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>() = len286;
+                                        *ptr205.add(16).cast::<*mut u8>() = result286;
+                                        *ptr205
+                                            .add(16 + 2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<u8>() = (mode284.clone() as i32) as u8;
+                                        match timeout284 {
+                                            Some(e) => {
+                                                *ptr205
+                                                    .add(24 + 2 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<u8>() = (1i32) as u8;
+                                                *ptr205
+                                                    .add(32 + 2 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<i64>() = _rt::as_i64(e);
+                                            }
+                                            None => {
+                                                *ptr205
+                                                    .add(24 + 2 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<u8>() = (0i32) as u8;
+                                            }
+                                        };
+                                        match call284 {
+                                            Some(e) => {
+                                                *ptr205
+                                                    .add(40 + 2 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<u8>() = (1i32) as u8;
+                                                let ToolRequest {
+                                                    name: name287,
+                                                    payload: payload287,
+                                                    tool_call_id: tool_call_id287,
+                                                    parent_tool_call_id: parent_tool_call_id287,
+                                                } = e;
+                                                let vec288 = (name287.into_bytes()).into_boxed_slice();
+                                                let ptr288 = vec288.as_ptr().cast::<u8>();
+                                                let len288 = vec288.len();
+                                                ::core::mem::forget(vec288);
+                                                *ptr205
+                                                    .add(40 + 4 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>() = len288;
+                                                *ptr205
+                                                    .add(40 + 3 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>() = ptr288.cast_mut();
+                                                let vec289 = (payload287.into_bytes()).into_boxed_slice();
+                                                let ptr289 = vec289.as_ptr().cast::<u8>();
+                                                let len289 = vec289.len();
+                                                ::core::mem::forget(vec289);
+                                                *ptr205
+                                                    .add(40 + 6 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>() = len289;
+                                                *ptr205
+                                                    .add(40 + 5 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>() = ptr289.cast_mut();
+                                                match tool_call_id287 {
+                                                    Some(e) => {
+                                                        *ptr205
+                                                            .add(40 + 7 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<u8>() = (1i32) as u8;
+                                                        let vec290 = (e.into_bytes()).into_boxed_slice();
+                                                        let ptr290 = vec290.as_ptr().cast::<u8>();
+                                                        let len290 = vec290.len();
+                                                        ::core::mem::forget(vec290);
+                                                        *ptr205
+                                                            .add(40 + 9 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>() = len290;
+                                                        *ptr205
+                                                            .add(40 + 8 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>() = ptr290.cast_mut();
+                                                    }
+                                                    None => {
+                                                        *ptr205
+                                                            .add(40 + 7 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<u8>() = (0i32) as u8;
+                                                    }
+                                                };
+                                                match parent_tool_call_id287 {
+                                                    Some(e) => {
+                                                        *ptr205
+                                                            .add(40 + 10 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<u8>() = (1i32) as u8;
+                                                        let vec291 = (e.into_bytes()).into_boxed_slice();
+                                                        let ptr291 = vec291.as_ptr().cast::<u8>();
+                                                        let len291 = vec291.len();
+                                                        ::core::mem::forget(vec291);
+                                                        *ptr205
+                                                            .add(40 + 12 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>() = len291;
+                                                        *ptr205
+                                                            .add(40 + 11 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>() = ptr291.cast_mut();
+                                                    }
+                                                    None => {
+                                                        *ptr205
+                                                            .add(40 + 10 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<u8>() = (0i32) as u8;
+                                                    }
+                                                };
+                                            }
+                                            None => {
+                                                *ptr205
+                                                    .add(40 + 2 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<u8>() = (0i32) as u8;
+                                            }
+                                        };
+                                    }
                                 }
                                 *ptr205
                                     .add(112 + 42 * ::core::mem::size_of::<*const u8>())
@@ -12379,153 +18664,153 @@ pub mod exports {
                                             .cast::<u8>() = (0i32) as u8;
                                     }
                                 };
-                                let vec290 = notes206;
-                                let len290 = vec290.len();
-                                let layout290 = _rt::alloc::Layout::from_size_align(
-                                        vec290.len() * (4 * ::core::mem::size_of::<*const u8>()),
+                                let vec298 = notes206;
+                                let len298 = vec298.len();
+                                let layout298 = _rt::alloc::Layout::from_size_align(
+                                        vec298.len() * (4 * ::core::mem::size_of::<*const u8>()),
                                         ::core::mem::size_of::<*const u8>(),
                                     )
                                     .unwrap();
-                                let (result290, _cleanup290) = ::wit_bindgen::rt::Cleanup::new(
-                                    layout290,
+                                let (result298, _cleanup298) = ::wit_bindgen::rt::Cleanup::new(
+                                    layout298,
                                 );
-                                if let Some(cleanup) = _cleanup290 {
+                                if let Some(cleanup) = _cleanup298 {
                                     cleanup.forget();
                                 }
-                                for (i, e) in vec290.into_iter().enumerate() {
-                                    let base = result290
+                                for (i, e) in vec298.into_iter().enumerate() {
+                                    let base = result298
                                         .add(i * (4 * ::core::mem::size_of::<*const u8>()));
                                     {
-                                        let Annotation { text: text284, labels: labels284 } = e;
-                                        let vec285 = (text284.into_bytes()).into_boxed_slice();
-                                        let ptr285 = vec285.as_ptr().cast::<u8>();
-                                        let len285 = vec285.len();
-                                        ::core::mem::forget(vec285);
+                                        let Annotation { text: text292, labels: labels292 } = e;
+                                        let vec293 = (text292.into_bytes()).into_boxed_slice();
+                                        let ptr293 = vec293.as_ptr().cast::<u8>();
+                                        let len293 = vec293.len();
+                                        ::core::mem::forget(vec293);
                                         *base
                                             .add(::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len285;
-                                        *base.add(0).cast::<*mut u8>() = ptr285.cast_mut();
-                                        let vec289 = labels284;
-                                        let len289 = vec289.len();
-                                        let layout289 = _rt::alloc::Layout::from_size_align(
-                                                vec289.len() * (4 * ::core::mem::size_of::<*const u8>()),
+                                            .cast::<usize>() = len293;
+                                        *base.add(0).cast::<*mut u8>() = ptr293.cast_mut();
+                                        let vec297 = labels292;
+                                        let len297 = vec297.len();
+                                        let layout297 = _rt::alloc::Layout::from_size_align(
+                                                vec297.len() * (4 * ::core::mem::size_of::<*const u8>()),
                                                 ::core::mem::size_of::<*const u8>(),
                                             )
                                             .unwrap();
-                                        let (result289, _cleanup289) = ::wit_bindgen::rt::Cleanup::new(
-                                            layout289,
+                                        let (result297, _cleanup297) = ::wit_bindgen::rt::Cleanup::new(
+                                            layout297,
                                         );
-                                        if let Some(cleanup) = _cleanup289 {
+                                        if let Some(cleanup) = _cleanup297 {
                                             cleanup.forget();
                                         }
-                                        for (i, e) in vec289.into_iter().enumerate() {
-                                            let base = result289
+                                        for (i, e) in vec297.into_iter().enumerate() {
+                                            let base = result297
                                                 .add(i * (4 * ::core::mem::size_of::<*const u8>()));
                                             {
-                                                let (t286_0, t286_1) = e;
-                                                let vec287 = (t286_0.into_bytes()).into_boxed_slice();
-                                                let ptr287 = vec287.as_ptr().cast::<u8>();
-                                                let len287 = vec287.len();
-                                                ::core::mem::forget(vec287);
+                                                let (t294_0, t294_1) = e;
+                                                let vec295 = (t294_0.into_bytes()).into_boxed_slice();
+                                                let ptr295 = vec295.as_ptr().cast::<u8>();
+                                                let len295 = vec295.len();
+                                                ::core::mem::forget(vec295);
                                                 *base
                                                     .add(::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len287;
-                                                *base.add(0).cast::<*mut u8>() = ptr287.cast_mut();
-                                                let vec288 = (t286_1.into_bytes()).into_boxed_slice();
-                                                let ptr288 = vec288.as_ptr().cast::<u8>();
-                                                let len288 = vec288.len();
-                                                ::core::mem::forget(vec288);
+                                                    .cast::<usize>() = len295;
+                                                *base.add(0).cast::<*mut u8>() = ptr295.cast_mut();
+                                                let vec296 = (t294_1.into_bytes()).into_boxed_slice();
+                                                let ptr296 = vec296.as_ptr().cast::<u8>();
+                                                let len296 = vec296.len();
+                                                ::core::mem::forget(vec296);
                                                 *base
                                                     .add(3 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len288;
+                                                    .cast::<usize>() = len296;
                                                 *base
                                                     .add(2 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>() = ptr288.cast_mut();
+                                                    .cast::<*mut u8>() = ptr296.cast_mut();
                                             }
                                         }
                                         *base
                                             .add(3 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len289;
+                                            .cast::<usize>() = len297;
                                         *base
                                             .add(2 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>() = result289;
+                                            .cast::<*mut u8>() = result297;
                                     }
                                 }
                                 *ptr205
                                     .add(120 + 44 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<usize>() = len290;
+                                    .cast::<usize>() = len298;
                                 *ptr205
                                     .add(120 + 43 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<*mut u8>() = result290;
+                                    .cast::<*mut u8>() = result298;
                             }
                             Err(e) => {
                                 *ptr205.add(0).cast::<u8>() = (1i32) as u8;
                                 let PlannerError {
-                                    code: code291,
-                                    message: message291,
-                                    causes: causes291,
+                                    code: code299,
+                                    message: message299,
+                                    causes: causes299,
                                 } = e;
-                                match code291 {
+                                match code299 {
                                     Some(e) => {
                                         *ptr205.add(8).cast::<u8>() = (1i32) as u8;
-                                        let vec292 = (e.into_bytes()).into_boxed_slice();
-                                        let ptr292 = vec292.as_ptr().cast::<u8>();
-                                        let len292 = vec292.len();
-                                        ::core::mem::forget(vec292);
+                                        let vec300 = (e.into_bytes()).into_boxed_slice();
+                                        let ptr300 = vec300.as_ptr().cast::<u8>();
+                                        let len300 = vec300.len();
+                                        ::core::mem::forget(vec300);
                                         *ptr205
                                             .add(8 + 2 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len292;
+                                            .cast::<usize>() = len300;
                                         *ptr205
                                             .add(8 + 1 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>() = ptr292.cast_mut();
+                                            .cast::<*mut u8>() = ptr300.cast_mut();
                                     }
                                     None => {
                                         *ptr205.add(8).cast::<u8>() = (0i32) as u8;
                                     }
                                 };
-                                let vec293 = (message291.into_bytes()).into_boxed_slice();
-                                let ptr293 = vec293.as_ptr().cast::<u8>();
-                                let len293 = vec293.len();
-                                ::core::mem::forget(vec293);
+                                let vec301 = (message299.into_bytes()).into_boxed_slice();
+                                let ptr301 = vec301.as_ptr().cast::<u8>();
+                                let len301 = vec301.len();
+                                ::core::mem::forget(vec301);
                                 *ptr205
                                     .add(8 + 4 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<usize>() = len293;
+                                    .cast::<usize>() = len301;
                                 *ptr205
                                     .add(8 + 3 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<*mut u8>() = ptr293.cast_mut();
-                                let vec295 = causes291;
-                                let len295 = vec295.len();
-                                let layout295 = _rt::alloc::Layout::from_size_align(
-                                        vec295.len() * (2 * ::core::mem::size_of::<*const u8>()),
+                                    .cast::<*mut u8>() = ptr301.cast_mut();
+                                let vec303 = causes299;
+                                let len303 = vec303.len();
+                                let layout303 = _rt::alloc::Layout::from_size_align(
+                                        vec303.len() * (2 * ::core::mem::size_of::<*const u8>()),
                                         ::core::mem::size_of::<*const u8>(),
                                     )
                                     .unwrap();
-                                let (result295, _cleanup295) = ::wit_bindgen::rt::Cleanup::new(
-                                    layout295,
+                                let (result303, _cleanup303) = ::wit_bindgen::rt::Cleanup::new(
+                                    layout303,
                                 );
-                                if let Some(cleanup) = _cleanup295 {
+                                if let Some(cleanup) = _cleanup303 {
                                     cleanup.forget();
                                 }
-                                for (i, e) in vec295.into_iter().enumerate() {
-                                    let base = result295
+                                for (i, e) in vec303.into_iter().enumerate() {
+                                    let base = result303
                                         .add(i * (2 * ::core::mem::size_of::<*const u8>()));
                                     {
-                                        let vec294 = (e.into_bytes()).into_boxed_slice();
-                                        let ptr294 = vec294.as_ptr().cast::<u8>();
-                                        let len294 = vec294.len();
-                                        ::core::mem::forget(vec294);
+                                        let vec302 = (e.into_bytes()).into_boxed_slice();
+                                        let ptr302 = vec302.as_ptr().cast::<u8>();
+                                        let len302 = vec302.len();
+                                        ::core::mem::forget(vec302);
                                         *base
                                             .add(::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len294;
-                                        *base.add(0).cast::<*mut u8>() = ptr294.cast_mut();
+                                            .cast::<usize>() = len302;
+                                        *base.add(0).cast::<*mut u8>() = ptr302.cast_mut();
                                     }
                                 }
                                 *ptr205
                                     .add(8 + 6 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<usize>() = len295;
+                                    .cast::<usize>() = len303;
                                 *ptr205
                                     .add(8 + 5 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<*mut u8>() = result295;
+                                    .cast::<*mut u8>() = result303;
                             }
                         };
                         ptr205
@@ -12990,7 +19275,7 @@ pub mod exports {
                                             }
                                         }
                                     }
-                                    _ => {
+                                    3 => {
                                         let l88 = *arg0.add(16).cast::<*mut u8>();
                                         let l89 = *arg0
                                             .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -13259,106 +19544,188 @@ pub mod exports {
                                             ::core::mem::size_of::<*const u8>(),
                                         );
                                     }
-                                }
-                                let l146 = *arg0
-                                    .add(120 + 43 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<*mut u8>();
-                                let l147 = *arg0
-                                    .add(120 + 44 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<usize>();
-                                let base157 = l146;
-                                let len157 = l147;
-                                for i in 0..len157 {
-                                    let base = base157
-                                        .add(i * (4 * ::core::mem::size_of::<*const u8>()));
-                                    {
-                                        let l148 = *base.add(0).cast::<*mut u8>();
-                                        let l149 = *base
-                                            .add(::core::mem::size_of::<*const u8>())
+                                    _ => {
+                                        let l146 = *arg0.add(16).cast::<*mut u8>();
+                                        let l147 = *arg0
+                                            .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        _rt::cabi_dealloc(l148, l149, 1);
-                                        let l150 = *base
-                                            .add(2 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>();
-                                        let l151 = *base
-                                            .add(3 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>();
-                                        let base156 = l150;
-                                        let len156 = l151;
-                                        for i in 0..len156 {
-                                            let base = base156
-                                                .add(i * (4 * ::core::mem::size_of::<*const u8>()));
+                                        let base150 = l146;
+                                        let len150 = l147;
+                                        for i in 0..len150 {
+                                            let base = base150
+                                                .add(i * (2 * ::core::mem::size_of::<*const u8>()));
                                             {
-                                                let l152 = *base.add(0).cast::<*mut u8>();
-                                                let l153 = *base
+                                                let l148 = *base.add(0).cast::<*mut u8>();
+                                                let l149 = *base
                                                     .add(::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>();
-                                                _rt::cabi_dealloc(l152, l153, 1);
-                                                let l154 = *base
-                                                    .add(2 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>();
-                                                let l155 = *base
-                                                    .add(3 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>();
-                                                _rt::cabi_dealloc(l154, l155, 1);
+                                                _rt::cabi_dealloc(l148, l149, 1);
                                             }
                                         }
                                         _rt::cabi_dealloc(
-                                            base156,
-                                            len156 * (4 * ::core::mem::size_of::<*const u8>()),
+                                            base150,
+                                            len150 * (2 * ::core::mem::size_of::<*const u8>()),
+                                            ::core::mem::size_of::<*const u8>(),
+                                        );
+                                        let l151 = i32::from(
+                                            *arg0
+                                                .add(40 + 2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<u8>(),
+                                        );
+                                        match l151 {
+                                            0 => {}
+                                            _ => {
+                                                let l152 = *arg0
+                                                    .add(40 + 3 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>();
+                                                let l153 = *arg0
+                                                    .add(40 + 4 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                _rt::cabi_dealloc(l152, l153, 1);
+                                                let l154 = *arg0
+                                                    .add(40 + 5 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>();
+                                                let l155 = *arg0
+                                                    .add(40 + 6 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                _rt::cabi_dealloc(l154, l155, 1);
+                                                let l156 = i32::from(
+                                                    *arg0
+                                                        .add(40 + 7 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<u8>(),
+                                                );
+                                                match l156 {
+                                                    0 => {}
+                                                    _ => {
+                                                        let l157 = *arg0
+                                                            .add(40 + 8 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>();
+                                                        let l158 = *arg0
+                                                            .add(40 + 9 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>();
+                                                        _rt::cabi_dealloc(l157, l158, 1);
+                                                    }
+                                                }
+                                                let l159 = i32::from(
+                                                    *arg0
+                                                        .add(40 + 10 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<u8>(),
+                                                );
+                                                match l159 {
+                                                    0 => {}
+                                                    _ => {
+                                                        let l160 = *arg0
+                                                            .add(40 + 11 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>();
+                                                        let l161 = *arg0
+                                                            .add(40 + 12 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>();
+                                                        _rt::cabi_dealloc(l160, l161, 1);
+                                                    }
+                                                }
+                                            }
+                                        }
+                                    }
+                                }
+                                let l162 = *arg0
+                                    .add(120 + 43 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l163 = *arg0
+                                    .add(120 + 44 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let base173 = l162;
+                                let len173 = l163;
+                                for i in 0..len173 {
+                                    let base = base173
+                                        .add(i * (4 * ::core::mem::size_of::<*const u8>()));
+                                    {
+                                        let l164 = *base.add(0).cast::<*mut u8>();
+                                        let l165 = *base
+                                            .add(::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        _rt::cabi_dealloc(l164, l165, 1);
+                                        let l166 = *base
+                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l167 = *base
+                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let base172 = l166;
+                                        let len172 = l167;
+                                        for i in 0..len172 {
+                                            let base = base172
+                                                .add(i * (4 * ::core::mem::size_of::<*const u8>()));
+                                            {
+                                                let l168 = *base.add(0).cast::<*mut u8>();
+                                                let l169 = *base
+                                                    .add(::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                _rt::cabi_dealloc(l168, l169, 1);
+                                                let l170 = *base
+                                                    .add(2 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>();
+                                                let l171 = *base
+                                                    .add(3 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                _rt::cabi_dealloc(l170, l171, 1);
+                                            }
+                                        }
+                                        _rt::cabi_dealloc(
+                                            base172,
+                                            len172 * (4 * ::core::mem::size_of::<*const u8>()),
                                             ::core::mem::size_of::<*const u8>(),
                                         );
                                     }
                                 }
                                 _rt::cabi_dealloc(
-                                    base157,
-                                    len157 * (4 * ::core::mem::size_of::<*const u8>()),
+                                    base173,
+                                    len173 * (4 * ::core::mem::size_of::<*const u8>()),
                                     ::core::mem::size_of::<*const u8>(),
                                 );
                             }
                             _ => {
-                                let l158 = i32::from(*arg0.add(8).cast::<u8>());
-                                match l158 {
+                                let l174 = i32::from(*arg0.add(8).cast::<u8>());
+                                match l174 {
                                     0 => {}
                                     _ => {
-                                        let l159 = *arg0
+                                        let l175 = *arg0
                                             .add(8 + 1 * ::core::mem::size_of::<*const u8>())
                                             .cast::<*mut u8>();
-                                        let l160 = *arg0
+                                        let l176 = *arg0
                                             .add(8 + 2 * ::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        _rt::cabi_dealloc(l159, l160, 1);
+                                        _rt::cabi_dealloc(l175, l176, 1);
                                     }
                                 }
-                                let l161 = *arg0
+                                let l177 = *arg0
                                     .add(8 + 3 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l162 = *arg0
+                                let l178 = *arg0
                                     .add(8 + 4 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                _rt::cabi_dealloc(l161, l162, 1);
-                                let l163 = *arg0
+                                _rt::cabi_dealloc(l177, l178, 1);
+                                let l179 = *arg0
                                     .add(8 + 5 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l164 = *arg0
+                                let l180 = *arg0
                                     .add(8 + 6 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let base167 = l163;
-                                let len167 = l164;
-                                for i in 0..len167 {
-                                    let base = base167
+                                let base183 = l179;
+                                let len183 = l180;
+                                for i in 0..len183 {
+                                    let base = base183
                                         .add(i * (2 * ::core::mem::size_of::<*const u8>()));
                                     {
-                                        let l165 = *base.add(0).cast::<*mut u8>();
-                                        let l166 = *base
+                                        let l181 = *base.add(0).cast::<*mut u8>();
+                                        let l182 = *base
                                             .add(::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        _rt::cabi_dealloc(l165, l166, 1);
+                                        _rt::cabi_dealloc(l181, l182, 1);
                                     }
                                 }
                                 _rt::cabi_dealloc(
-                                    base167,
-                                    len167 * (2 * ::core::mem::size_of::<*const u8>()),
+                                    base183,
+                                    len183 * (2 * ::core::mem::size_of::<*const u8>()),
                                     ::core::mem::size_of::<*const u8>(),
                                 );
                             }
@@ -13683,9 +20050,9 @@ macro_rules! __export_agent_impl {
         =
         "component-type:wit-bindgen:0.60.0:taskrun:plugin@0.1.0:agent:imports and exports-agent")]
         #[doc(hidden)] #[allow(clippy::octal_escapes)] pub static
-        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 7043] = *
+        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 8691] = *
         b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\x876\x01A\x02\x01A4\x01\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xf7B\x01A\x02\x01A6\x01\
 B-\x01w\x04\0\x0bduration-ms\x03\0\0\x01w\x04\0\x0ctimestamp-ms\x03\0\x02\x01o\x02\
 ss\x04\0\x05label\x03\0\x04\x01m\x04\x06system\x04user\x09assistant\x04tool\x04\0\
 \x04role\x03\0\x06\x01m\x02\x09run-start\x09user-turn\x04\0\x0aattachment\x03\0\x08\
@@ -13800,47 +20167,83 @@ y\x05\x07timeout\x06\x04\0\x07request\x03\0\x07\x01r\x03\x06status{\x07headers\x
 quest\x01s\0\x0bunreachable\x01s\0\x07timeout\0\0\x05limit\x01s\0\x08canceled\0\0\
 \x05other\x01s\0\x04\0\x0ahttp-error\x03\0\x0b\x01j\x01\x0a\x01\x0c\x01@\x01\x07\
 request\x08\0\x0d\x04\0\x04send\x01\x0e\x03\0\x19taskrun:plugin/http@0.1.0\x05\x1b\
-\x02\x03\0\0\x04part\x02\x03\0\0\x0atool-error\x02\x03\0\0\x0aretry-hint\x02\x03\
-\0\0\x06bounds\x02\x03\0\0\x09telemetry\x01BZ\x02\x03\x02\x01\x01\x04\0\x07messa\
-ge\x03\0\0\x02\x03\x02\x01\x1c\x04\0\x04part\x03\0\x02\x02\x03\x02\x01\x0f\x04\0\
-\x0brun-context\x03\0\x04\x02\x03\x02\x01\x04\x04\0\x05usage\x03\0\x06\x02\x03\x02\
-\x01\x1d\x04\0\x0atool-error\x03\0\x08\x02\x03\x02\x01\x1e\x04\0\x0aretry-hint\x03\
-\0\x0a\x02\x03\x02\x01\x1f\x04\0\x06bounds\x03\0\x0c\x02\x03\x02\x01\x20\x04\0\x09\
-telemetry\x03\0\x0e\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\x10\x02\x03\x02\
-\x01\x08\x04\0\x05label\x03\0\x12\x02\x03\x02\x01\x0c\x04\0\x0aattachment\x03\0\x14\
-\x01r\x03\x02ids\x04texts\x0aattachment\x15\x04\0\x08reminder\x03\0\x16\x01p\x01\
-\x01p\x17\x01r\x03\x08messages\x18\x03run\x05\x09reminders\x19\x04\0\x0aplan-inp\
-ut\x03\0\x1a\x01m\x06\x0btime-budget\x08tool-cap\x0bfailure-cap\x08turn-cap\x09t\
-oken-cap\x08cost-cap\x04\0\x12termination-reason\x03\0\x1c\x01r\x02\x06reason\x1d\
-\x07messages\x04\0\x0btermination\x03\0\x1e\x01k\x0b\x01r\x02\x05error\x09\x0are\
-try-hint\x20\x04\0\x0ctool-failure\x03\0!\x01q\x02\x05value\x01s\0\x07failure\x01\
-\"\0\x04\0\x0ctool-outcome\x03\0#\x01ks\x01k\x0d\x01k\x0f\x01r\x0b\x04names\x0ct\
-ool-call-ids\x07payloads\x07outcome$\x0cresult-bytesw\x0eresult-omitted%\x0bserv\
-er-data%\x06bounds&\x09telemetry'\x0echildren-county\x08run-link%\x04\0\x0btool-\
-output\x03\0(\x01p)\x01k\x1f\x01r\x05\x08messages\x18\x03run\x05\x09reminders\x19\
-\x0ctool-outputs*\x08finalize+\x04\0\x11plan-resume-input\x03\0,\x01r\x04\x04nam\
-es\x07payloads\x0ctool-call-id%\x13parent-tool-call-id%\x04\0\x0ctool-request\x03\
-\0.\x01r\x01\x07message\x01\x04\0\x0efinal-response\x03\00\x01r\x04\x07outcome$\x0b\
-server-data%\x06bounds&\x09telemetry'\x04\0\x11final-tool-result\x03\02\x01ps\x01\
-r\x06\x02ids\x08questions\x0emissing-fields4\x10restrict-to-tool%\x0dexample-inp\
-ut%\x11clarifying-prompt%\x04\0\x13await-clarification\x03\05\x01r\x02\x02ids\x05\
-labels\x04\0\x0fquestion-option\x03\07\x01p8\x01r\x04\x02ids\x06prompts\x07optio\
-ns9\x0eallow-multiple\x7f\x04\0\x08question\x03\0:\x01p;\x01r\x06\x02ids\x09tool\
--names\x0ctool-call-ids\x07payloads\x05title%\x09questions<\x04\0\x0fawait-quest\
-ions\x03\0=\x01r\x03\x04names\x0ctool-call-ids\x07payloads\x04\0\x0dexternal-too\
-l\x03\0?\x01p\xc0\0\x01r\x02\x02ids\x05items\xc1\0\x04\0\x14await-external-tools\
-\x03\0B\x01q\x03\x0dclarification\x016\0\x09questions\x01>\0\x0eexternal-tools\x01\
-\xc3\0\0\x04\0\x0aawait-item\x03\0D\x01p\xc5\0\x01r\x01\x05items\xc6\0\x04\0\x0d\
-await-request\x03\0G\x01p/\x01q\x04\x0atool-calls\x01\xc9\0\0\x0efinal-response\x01\
-1\0\x11final-tool-result\x013\0\x05await\x01\xc8\0\0\x04\0\x08decision\x03\0J\x01\
-p\x13\x01r\x02\x04texts\x06labels\xcc\0\x04\0\x0aannotation\x03\0M\x01ky\x01p\xce\
-\0\x01r\x04\x08decision\xcb\0\x08streamed\x7f\x11expected-children\xcf\0\x05note\
-s\xd0\0\x04\0\x0bplan-result\x03\0Q\x01r\x03\x04code%\x07messages\x06causes4\x04\
-\0\x0dplanner-error\x03\0S\x01j\x01\xd2\0\x01\xd4\0\x01@\x01\x05input\x1b\0\xd5\0\
-\x04\0\x0aplan-start\x01V\x01@\x01\x05input-\0\xd5\0\x04\0\x0bplan-resume\x01W\x04\
-\0\x1ctaskrun:plugin/planner@0.1.0\x05!\x04\0\x1ataskrun:plugin/agent@0.1.0\x04\0\
-\x0b\x0b\x01\0\x05agent\x03\0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0dwit-c\
-omponent\x070.254.2\x10wit-bindgen-rust\x060.60.0";
+\x02\x03\0\0\x0atool-error\x01BL\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\0\
+\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\x02\x02\x03\x02\x01\x08\x04\0\x05\
+label\x03\0\x04\x02\x03\x02\x01\x04\x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x1c\
+\x04\0\x0atool-error\x03\0\x08\x01m\x08\x06queued\x07running\x07blocked\x09cance\
+ling\x0afinalizing\x09completed\x06failed\x08canceled\x04\0\x0arun-status\x03\0\x0a\
+\x01r\x03\x02ids\x04kinds\x06prompts\x04\0\x09open-item\x03\0\x0c\x01ks\x01p\x0d\
+\x01p\x05\x01k\x03\x01r\x14\x02ids\x0dparent-run-ids\x0aagent-names\x06status\x0b\
+\x0ablocked-on\x0e\x0bstop-reason\x0e\x07partial\x7f\x06result\x0e\x09truncated\x7f\
+\x05error\x0e\x06awaits\x0f\x05turnsy\x05usage\x07\x06labels\x10\x08revisionw\x0a\
+created-at\x03\x0aupdated-at\x03\x0astarted-at\x11\x0bfinished-at\x11\x07details\
+s\x04\0\x0arun-record\x03\0\x12\x01k\x01\x01r\x07\x0aagent-names\x04tasks\x07tim\
+eout\x14\x06labels\x10\x08metadata\x10\x08envelope\x10\x03key\x0e\x04\0\x0dspawn\
+-request\x03\0\x15\x01p\x0b\x01r\x04\x06status\x17\x0aagent-name\x0e\x0dparent-r\
+un-id\x0e\x06labels\x10\x04\0\x0blist-filter\x03\0\x18\x01p\x13\x01r\x02\x04runs\
+\x1a\x04next\x0e\x04\0\x08run-page\x03\0\x1b\x01ps\x01r\x03\x03run\x13\x07change\
+d\x7f\x07beneath\x1d\x04\0\x0ccanceled-run\x03\0\x1e\x01r\x02\x03run\x13\x09time\
+d-out\x7f\x04\0\x0awaited-run\x03\0\x20\x01j\x01s\x01\x09\x01r\x02\x0ctool-call-\
+ids\x07outcome\"\x04\0\x0fexternal-result\x03\0#\x01o\x02s\x1d\x01p%\x01p$\x01q\x03\
+\x04text\x01s\0\x07choices\x01&\0\x07results\x01'\0\x04\0\x06answer\x03\0(\x01r\x04\
+\x03seqw\x02at\x03\x04kinds\x07payloads\x04\0\x09run-event\x03\0*\x01p+\x01r\x03\
+\x06events,\x0anext-afterw\x05ended\x7f\x04\0\x0aevent-page\x03\0-\x01r\x02\x05f\
+ields\x06reasons\x04\0\x0dinvalid-field\x03\0/\x01r\x02\x04kinds\x03capw\x04\0\x09\
+met-limit\x03\01\x01m\x03\x0cunknown-item\x08answered\x05ended\x04\0\x14not-awai\
+table-reason\x03\03\x01q\x10\x06denied\x01s\0\x09not-found\x01s\0\x0ealready-exi\
+sts\x01s\0\x0bnot-started\0\0\x06closed\0\0\x07invalid\x010\0\x09forbidden\x01s\0\
+\x05limit\x012\0\x0dnot-awaitable\x014\0\x06locked\x01s\0\x08conflict\0\0\x07tim\
+eout\0\0\x08canceled\0\0\x07storage\x01s\0\x04trap\x01s\0\x05other\x01s\0\x04\0\x10\
+controller-error\x03\05\x01j\x01\x13\x016\x01@\x01\x07request\x16\07\x04\0\x05sp\
+awn\x018\x01ky\x01j\x01\x1c\x016\x01@\x03\x06filter\x19\x06cursor\x0e\x05limit9\0\
+:\x04\0\x04list\x01;\x01@\x01\x02ids\07\x04\0\x03get\x01<\x01j\x01\x1f\x016\x01@\
+\x02\x02ids\x06reason\x0e\0=\x04\0\x06cancel\x01>\x04\0\x0bcancel-tree\x01>\x01j\
+\x01!\x016\x01@\x02\x02ids\x07timeout\x14\0?\x04\0\x04wait\x01@\x01@\x03\x02ids\x04\
+item\x0e\x06answer)\07\x04\0\x07provide\x01A\x01j\x01.\x016\x01@\x04\x02ids\x05a\
+fterw\x05limity\x07timeout\x14\0\xc2\0\x04\0\x09subscribe\x01C\x03\0\x1ftaskrun:\
+plugin/controller@0.1.0\x05\x1d\x02\x03\0\0\x04part\x02\x03\0\0\x0aretry-hint\x02\
+\x03\0\0\x06bounds\x02\x03\0\0\x09telemetry\x01B`\x02\x03\x02\x01\x01\x04\0\x07m\
+essage\x03\0\0\x02\x03\x02\x01\x1e\x04\0\x04part\x03\0\x02\x02\x03\x02\x01\x0f\x04\
+\0\x0brun-context\x03\0\x04\x02\x03\x02\x01\x04\x04\0\x05usage\x03\0\x06\x02\x03\
+\x02\x01\x1c\x04\0\x0atool-error\x03\0\x08\x02\x03\x02\x01\x1f\x04\0\x0aretry-hi\
+nt\x03\0\x0a\x02\x03\x02\x01\x20\x04\0\x06bounds\x03\0\x0c\x02\x03\x02\x01!\x04\0\
+\x09telemetry\x03\0\x0e\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\x10\x02\x03\
+\x02\x01\x08\x04\0\x05label\x03\0\x12\x02\x03\x02\x01\x0c\x04\0\x0aattachment\x03\
+\0\x14\x01r\x03\x02ids\x04texts\x0aattachment\x15\x04\0\x08reminder\x03\0\x16\x01\
+p\x01\x01p\x17\x01r\x03\x08messages\x18\x03run\x05\x09reminders\x19\x04\0\x0apla\
+n-input\x03\0\x1a\x01m\x06\x0btime-budget\x08tool-cap\x0bfailure-cap\x08turn-cap\
+\x09token-cap\x08cost-cap\x04\0\x12termination-reason\x03\0\x1c\x01r\x02\x06reas\
+on\x1d\x07messages\x04\0\x0btermination\x03\0\x1e\x01k\x0b\x01r\x02\x05error\x09\
+\x0aretry-hint\x20\x04\0\x0ctool-failure\x03\0!\x01q\x02\x05value\x01s\0\x07fail\
+ure\x01\"\0\x04\0\x0ctool-outcome\x03\0#\x01ks\x01k\x0d\x01k\x0f\x01r\x0b\x04nam\
+es\x0ctool-call-ids\x07payloads\x07outcome$\x0cresult-bytesw\x0eresult-omitted%\x0b\
+server-data%\x06bounds&\x09telemetry'\x0echildren-county\x08run-link%\x04\0\x0bt\
+ool-output\x03\0(\x01p)\x01k\x1f\x01r\x05\x08messages\x18\x03run\x05\x09reminder\
+s\x19\x0ctool-outputs*\x08finalize+\x04\0\x11plan-resume-input\x03\0,\x01r\x04\x04\
+names\x07payloads\x0ctool-call-id%\x13parent-tool-call-id%\x04\0\x0ctool-request\
+\x03\0.\x01r\x01\x07message\x01\x04\0\x0efinal-response\x03\00\x01r\x04\x07outco\
+me$\x0bserver-data%\x06bounds&\x09telemetry'\x04\0\x11final-tool-result\x03\02\x01\
+ps\x01r\x06\x02ids\x08questions\x0emissing-fields4\x10restrict-to-tool%\x0dexamp\
+le-input%\x11clarifying-prompt%\x04\0\x13await-clarification\x03\05\x01r\x02\x02\
+ids\x05labels\x04\0\x0fquestion-option\x03\07\x01p8\x01r\x04\x02ids\x06prompts\x07\
+options9\x0eallow-multiple\x7f\x04\0\x08question\x03\0:\x01p;\x01r\x06\x02ids\x09\
+tool-names\x0ctool-call-ids\x07payloads\x05title%\x09questions<\x04\0\x0fawait-q\
+uestions\x03\0=\x01r\x03\x04names\x0ctool-call-ids\x07payloads\x04\0\x0dexternal\
+-tool\x03\0?\x01p\xc0\0\x01r\x02\x02ids\x05items\xc1\0\x04\0\x14await-external-t\
+ools\x03\0B\x01q\x03\x0dclarification\x016\0\x09questions\x01>\0\x0eexternal-too\
+ls\x01\xc3\0\0\x04\0\x0aawait-item\x03\0D\x01p\xc5\0\x01r\x01\x05items\xc6\0\x04\
+\0\x0dawait-request\x03\0G\x01m\x02\x03all\x03any\x04\0\x0aawait-mode\x03\0I\x01\
+k\x11\x01k/\x01r\x04\x04runs4\x04mode\xca\0\x07timeout\xcb\0\x04call\xcc\0\x04\0\
+\x0aawait-runs\x03\0M\x01p/\x01q\x05\x0atool-calls\x01\xcf\0\0\x0efinal-response\
+\x011\0\x11final-tool-result\x013\0\x05await\x01\xc8\0\0\x0aawait-runs\x01\xce\0\
+\0\x04\0\x08decision\x03\0P\x01p\x13\x01r\x02\x04texts\x06labels\xd2\0\x04\0\x0a\
+annotation\x03\0S\x01ky\x01p\xd4\0\x01r\x04\x08decision\xd1\0\x08streamed\x7f\x11\
+expected-children\xd5\0\x05notes\xd6\0\x04\0\x0bplan-result\x03\0W\x01r\x03\x04c\
+ode%\x07messages\x06causes4\x04\0\x0dplanner-error\x03\0Y\x01j\x01\xd8\0\x01\xda\
+\0\x01@\x01\x05input\x1b\0\xdb\0\x04\0\x0aplan-start\x01\\\x01@\x01\x05input-\0\xdb\
+\0\x04\0\x0bplan-resume\x01]\x04\0\x1ctaskrun:plugin/planner@0.1.0\x05\"\x04\0\x1a\
+taskrun:plugin/agent@0.1.0\x04\0\x0b\x0b\x01\0\x05agent\x03\0\0\0G\x09producers\x01\
+\x0cprocessed-by\x02\x0dwit-component\x070.254.2\x10wit-bindgen-rust\x060.60.0";
         };
     };
 }
@@ -13853,8 +20256,8 @@ pub use __export_agent_impl as export_agent_world;
 )]
 #[doc(hidden)]
 #[allow(clippy::octal_escapes)]
-pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 5299] = *b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\x97(\x01A\x02\x01A-\x01\
+pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 6865] = *b"\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xb54\x01A\x02\x01A0\x01\
 B-\x01w\x04\0\x0bduration-ms\x03\0\0\x01w\x04\0\x0ctimestamp-ms\x03\0\x02\x01o\x02\
 ss\x04\0\x05label\x03\0\x04\x01m\x04\x06system\x04user\x09assistant\x04tool\x04\0\
 \x04role\x03\0\x06\x01m\x02\x09run-start\x09user-turn\x04\0\x0aattachment\x03\0\x08\
@@ -13969,9 +20372,44 @@ y\x05\x07timeout\x06\x04\0\x07request\x03\0\x07\x01r\x03\x06status{\x07headers\x
 quest\x01s\0\x0bunreachable\x01s\0\x07timeout\0\0\x05limit\x01s\0\x08canceled\0\0\
 \x05other\x01s\0\x04\0\x0ahttp-error\x03\0\x0b\x01j\x01\x0a\x01\x0c\x01@\x01\x07\
 request\x08\0\x0d\x04\0\x04send\x01\x0e\x03\0\x19taskrun:plugin/http@0.1.0\x05\x1b\
-\x04\0:taskrun:plugin/agent-with-all-of-its-exports-removed@0.1.0\x04\0\x0b+\x01\
-\0%agent-with-all-of-its-exports-removed\x03\0\0\0G\x09producers\x01\x0cprocesse\
-d-by\x02\x0dwit-component\x070.254.2\x10wit-bindgen-rust\x060.60.0";
+\x02\x03\0\0\x0atool-error\x01BL\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\0\
+\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\x02\x02\x03\x02\x01\x08\x04\0\x05\
+label\x03\0\x04\x02\x03\x02\x01\x04\x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x1c\
+\x04\0\x0atool-error\x03\0\x08\x01m\x08\x06queued\x07running\x07blocked\x09cance\
+ling\x0afinalizing\x09completed\x06failed\x08canceled\x04\0\x0arun-status\x03\0\x0a\
+\x01r\x03\x02ids\x04kinds\x06prompts\x04\0\x09open-item\x03\0\x0c\x01ks\x01p\x0d\
+\x01p\x05\x01k\x03\x01r\x14\x02ids\x0dparent-run-ids\x0aagent-names\x06status\x0b\
+\x0ablocked-on\x0e\x0bstop-reason\x0e\x07partial\x7f\x06result\x0e\x09truncated\x7f\
+\x05error\x0e\x06awaits\x0f\x05turnsy\x05usage\x07\x06labels\x10\x08revisionw\x0a\
+created-at\x03\x0aupdated-at\x03\x0astarted-at\x11\x0bfinished-at\x11\x07details\
+s\x04\0\x0arun-record\x03\0\x12\x01k\x01\x01r\x07\x0aagent-names\x04tasks\x07tim\
+eout\x14\x06labels\x10\x08metadata\x10\x08envelope\x10\x03key\x0e\x04\0\x0dspawn\
+-request\x03\0\x15\x01p\x0b\x01r\x04\x06status\x17\x0aagent-name\x0e\x0dparent-r\
+un-id\x0e\x06labels\x10\x04\0\x0blist-filter\x03\0\x18\x01p\x13\x01r\x02\x04runs\
+\x1a\x04next\x0e\x04\0\x08run-page\x03\0\x1b\x01ps\x01r\x03\x03run\x13\x07change\
+d\x7f\x07beneath\x1d\x04\0\x0ccanceled-run\x03\0\x1e\x01r\x02\x03run\x13\x09time\
+d-out\x7f\x04\0\x0awaited-run\x03\0\x20\x01j\x01s\x01\x09\x01r\x02\x0ctool-call-\
+ids\x07outcome\"\x04\0\x0fexternal-result\x03\0#\x01o\x02s\x1d\x01p%\x01p$\x01q\x03\
+\x04text\x01s\0\x07choices\x01&\0\x07results\x01'\0\x04\0\x06answer\x03\0(\x01r\x04\
+\x03seqw\x02at\x03\x04kinds\x07payloads\x04\0\x09run-event\x03\0*\x01p+\x01r\x03\
+\x06events,\x0anext-afterw\x05ended\x7f\x04\0\x0aevent-page\x03\0-\x01r\x02\x05f\
+ields\x06reasons\x04\0\x0dinvalid-field\x03\0/\x01r\x02\x04kinds\x03capw\x04\0\x09\
+met-limit\x03\01\x01m\x03\x0cunknown-item\x08answered\x05ended\x04\0\x14not-awai\
+table-reason\x03\03\x01q\x10\x06denied\x01s\0\x09not-found\x01s\0\x0ealready-exi\
+sts\x01s\0\x0bnot-started\0\0\x06closed\0\0\x07invalid\x010\0\x09forbidden\x01s\0\
+\x05limit\x012\0\x0dnot-awaitable\x014\0\x06locked\x01s\0\x08conflict\0\0\x07tim\
+eout\0\0\x08canceled\0\0\x07storage\x01s\0\x04trap\x01s\0\x05other\x01s\0\x04\0\x10\
+controller-error\x03\05\x01j\x01\x13\x016\x01@\x01\x07request\x16\07\x04\0\x05sp\
+awn\x018\x01ky\x01j\x01\x1c\x016\x01@\x03\x06filter\x19\x06cursor\x0e\x05limit9\0\
+:\x04\0\x04list\x01;\x01@\x01\x02ids\07\x04\0\x03get\x01<\x01j\x01\x1f\x016\x01@\
+\x02\x02ids\x06reason\x0e\0=\x04\0\x06cancel\x01>\x04\0\x0bcancel-tree\x01>\x01j\
+\x01!\x016\x01@\x02\x02ids\x07timeout\x14\0?\x04\0\x04wait\x01@\x01@\x03\x02ids\x04\
+item\x0e\x06answer)\07\x04\0\x07provide\x01A\x01j\x01.\x016\x01@\x04\x02ids\x05a\
+fterw\x05limity\x07timeout\x14\0\xc2\0\x04\0\x09subscribe\x01C\x03\0\x1ftaskrun:\
+plugin/controller@0.1.0\x05\x1d\x04\0:taskrun:plugin/agent-with-all-of-its-expor\
+ts-removed@0.1.0\x04\0\x0b+\x01\0%agent-with-all-of-its-exports-removed\x03\0\0\0\
+G\x09producers\x01\x0cprocessed-by\x02\x0dwit-component\x070.254.2\x10wit-bindge\
+n-rust\x060.60.0";
 #[inline(never)]
 #[doc(hidden)]
 pub fn __link_custom_section_describing_imports() {

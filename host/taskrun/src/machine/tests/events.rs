@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 
 use super::places::{places, word};
 use super::*;
-use crate::event::{DecisionKind, ModelAnswer, Parked};
+use crate::event::{ControllerAnswer, DecisionKind, ModelAnswer, Parked};
 use crate::message::{LogLevel, Message, Role, Thinking, ToolError, Usage};
 use crate::ports::model::ModelError;
 use crate::ports::planner::TerminationReason;
+use crate::ports::runs::RunsError;
 use crate::ports::tool::{ToolFailure, ToolOutcome, ToolOutput};
 use crate::run::EndStatus;
 use crate::status::Status;
@@ -69,6 +70,12 @@ pub(super) fn every_event(epoch: u64) -> Vec<Event> {
             call: 0,
             request: text(),
             answer: ModelAnswer::Error(ModelError::Timeout),
+        },
+        Event::ControllerAnswered {
+            call: 1,
+            operation: "get".into(),
+            request: text(),
+            answer: Box::new(ControllerAnswer::Error(RunsError::NotFound { id: id() })),
         },
         Event::ClockRead { readings: vec![(Timestamp(1), 1)] },
         Event::StepRestarted { turn: 1, kept: (0, 0) },

@@ -13,7 +13,7 @@ pub(super) struct Place {
     pub(super) legal: Vec<(&'static str, Status, &'static str)>,
 }
 
-pub(super) const WORK: [&str; 19] = [
+pub(super) const WORK: [&str; 20] = [
     "assistant_chunk",
     "assistant_message",
     "tool_call_args_delta",
@@ -24,6 +24,7 @@ pub(super) const WORK: [&str; 19] = [
     "tool_result",
     "tool_call_parked",
     "model_answered",
+    "controller_answered",
     "clock_read",
     "step_restarted",
     "replay_diverged",

@@ -8,7 +8,7 @@ use futures::{FutureExt, StreamExt};
 use super::super::model::{
     Chunk, Collected, Completion, CompletionRequest, ModelError, ModelStream,
 };
-use super::tape::{Found, Tape, question};
+use super::tape::{Answered, Found, Tape};
 use super::{CallScope, StopCause};
 use crate::event::{Event, ModelAnswer};
 
@@ -236,9 +236,14 @@ impl CallScope {
             }
         }
         let digest = digest(&request);
-        let (call, recorded) = self.recorded_answer(&digest)?;
-        if let Some(answer) = recorded {
-            return Ok((call, digest, Opened::Recorded(answer)));
+        let (call, recorded) = self.recorded_answer(&digest).ok_or(ModelError::Canceled)?;
+        match recorded {
+            Some(Answered::Model(answer)) => return Ok((call, digest, Opened::Recorded(answer))),
+            Some(Answered::Controller(other)) => {
+                self.diverged(&format!("{other:?}"), "a question to a model");
+                return Err(ModelError::Canceled);
+            }
+            None => {}
         }
         let opened = tokio::select! {
             biased;
@@ -255,23 +260,24 @@ impl CallScope {
     }
 
     /// The number of the next question, and its recorded answer. Where there is none, the step was
-    /// cut off here: what came after it on the tape is void.
-    fn recorded_answer(&self, digest: &str) -> Result<(u32, Option<ModelAnswer>), ModelError> {
+    /// cut off here: what came after it on the tape is void. `None` for a step that asks something
+    /// else than before, which is stopped.
+    pub(super) fn recorded_answer(&self, digest: &str) -> Option<(u32, Option<Answered>)> {
         let mut open = self.open();
-        let call = open.model_calls;
-        open.model_calls += 1;
+        let call = open.questions;
+        open.questions += 1;
         match open.tape.as_mut().map_or(Found::Nothing, |tape| tape.answer(call, digest)) {
-            Found::Answer(answer) => Ok((call, Some(answer))),
+            Found::Answer(answer) => Some((call, Some(answer))),
             Found::Nothing => {
                 if open.tape.as_mut().is_some_and(Tape::cut) {
                     open.restart(self.parts.context.turn);
                 }
-                Ok((call, None))
+                Some((call, None))
             }
             Found::Other(known) => {
                 drop(open);
-                let found = format!("another question, {digest}");
-                Err(self.diverged(&question(call, &known), &found))
+                self.diverged(&known, &format!("another question, {digest}"));
+                None
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::event::{Event, ModelAnswer};
+use crate::event::{ControllerAnswer, Event, ModelAnswer};
 use crate::time::Timestamp;
 
 /// What was recorded of a plan step that did not come to its decision. Each kind is in the order
@@ -20,20 +20,29 @@ pub struct Tape {
 struct Kept {
     /// Digest of the question.
     request: String,
-    answer: ModelAnswer,
+    answer: Answered,
     /// Whether the question may have followed from an answer that was cut off; then it may be
     /// another one, and this answer is void if it is.
     doubtful: bool,
+}
+
+/// An answer, by who gave it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Answered {
+    /// A model.
+    Model(ModelAnswer),
+    /// The controller.
+    Controller(Box<ControllerAnswer>),
 }
 
 /// What the tape says to a question.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Found {
     /// Its answer.
-    Answer(ModelAnswer),
+    Answer(Answered),
     /// Nothing: the step was cut off before there was an answer.
     Nothing,
-    /// Another question, with this digest, was asked here.
+    /// Another question was asked here; this one, in words.
     Other(String),
 }
 
@@ -53,8 +62,10 @@ impl Tape {
     pub fn push(&mut self, event: &Event) {
         match event {
             Event::ModelAnswered { call, request, answer } => {
-                let (request, answer) = (request.clone(), answer.clone());
-                self.answers.insert(*call, Kept { request, answer, doubtful: false });
+                self.keep_answer(*call, request, Answered::Model(answer.clone()));
+            }
+            Event::ControllerAnswered { call, request, answer, .. } => {
+                self.keep_answer(*call, request, Answered::Controller(answer.clone()));
             }
             Event::ClockRead { readings } => self.clock.extend(readings),
             Event::StepRestarted { kept, .. } => self.keep(*kept),
@@ -91,6 +102,11 @@ impl Tape {
         }
     }
 
+    fn keep_answer(&mut self, call: u32, request: &str, answer: Answered) {
+        let request = request.to_owned();
+        self.answers.insert(call, Kept { request, answer, doubtful: false });
+    }
+
     /// Whether nothing is left that the step has to do.
     pub(super) fn is_over(&self) -> bool {
         self.emitted.is_empty()
@@ -104,7 +120,7 @@ impl Tape {
         let event = self.emitted.front().map(|event| format!("{event:?}"));
         event.or_else(|| {
             let mut answers = self.answers.iter().filter(|(_, answer)| !answer.doubtful);
-            answers.next().map(|(call, kept)| question(*call, &kept.request))
+            answers.next().map(|(call, kept)| kept.question(*call))
         })
     }
 
@@ -137,7 +153,7 @@ impl Tape {
     pub(super) fn answer(&mut self, call: u32, digest: &str) -> Found {
         match self.answers.remove(&call) {
             Some(kept) if kept.request == digest => Found::Answer(kept.answer),
-            Some(kept) if !kept.doubtful => Found::Other(kept.request),
+            Some(kept) if !kept.doubtful => Found::Other(kept.question(call)),
             Some(_) | None => Found::Nothing,
         }
     }
@@ -172,7 +188,13 @@ impl Tape {
     }
 }
 
-/// A question in words.
-pub(super) fn question(call: u32, digest: &str) -> String {
-    format!("question {call} to a model, {digest}")
+impl Kept {
+    /// The question in words.
+    fn question(&self, call: u32) -> String {
+        let who = match &self.answer {
+            Answered::Model(_) => "a model",
+            Answered::Controller(_) => "the controller",
+        };
+        format!("question {call} to {who}, {}", self.request)
+    }
 }

@@ -1,5 +1,6 @@
 //! Bounds of what a call may leave behind, and what is recorded of it.
 
+mod controller;
 mod fixtures;
 mod replay;
 mod tape;
@@ -20,6 +21,7 @@ fn parts(events: u32, bytes: u64) -> CallScopeParts {
         random: Arc::new(SeededRandom::new(1)),
         models: None,
         chain: None,
+        runs: None,
         tools: Arc::default(),
         state: BTreeMap::from([("old".to_owned(), "value".to_owned())]),
         services: Services::default(),

@@ -1,0 +1,211 @@
+//! Requests to the controller, and its answers.
+
+use taskrun::error::NotAwaitable;
+use taskrun::ports::runs as port;
+use taskrun::ports::tool::{ToolFailure, ToolOutcome};
+use taskrun::run::Await;
+use taskrun::status::Status;
+use taskrun::wait::Answer;
+
+use super::{labels_from_guest, labels_to_guest};
+use crate::bindings::interfaces::controller as guest;
+
+pub(crate) fn child_from_guest(request: guest::SpawnRequest) -> port::ChildRequest {
+    port::ChildRequest {
+        agent_name: request.agent_name,
+        task: request.task,
+        timeout_ms: request.timeout,
+        labels: labels_from_guest(request.labels),
+        metadata: labels_from_guest(request.metadata),
+        envelope: labels_from_guest(request.envelope),
+        key: request.key,
+    }
+}
+
+/// All of a filter but its page.
+pub(crate) fn filter_from_guest(filter: guest::ListFilter) -> port::RunsFilter {
+    port::RunsFilter {
+        status: filter.status.into_iter().map(status_from_guest).collect(),
+        agent_name: filter.agent_name,
+        parent_run_id: filter.parent_run_id,
+        labels: labels_from_guest(filter.labels),
+        cursor: None,
+        limit: None,
+    }
+}
+
+pub(crate) fn answer_from_guest(answer: guest::Answer) -> Answer {
+    match answer {
+        guest::Answer::Text(text) => Answer::Text(text),
+        guest::Answer::Choices(choices) => Answer::Choices(choices.into_iter().collect()),
+        guest::Answer::Results(results) => {
+            let outcomes = results.into_iter().map(|result| {
+                let outcome = match result.outcome {
+                    Ok(value) => ToolOutcome::Value(value),
+                    Err(error) => {
+                        ToolOutcome::Failure(ToolFailure { error: error.into(), retry_hint: None })
+                    }
+                };
+                (result.tool_call_id, outcome)
+            });
+            Answer::Results(outcomes.collect())
+        }
+    }
+}
+
+/// The answer to another request than was made: a mistake of the host.
+fn mixed_up() -> guest::ControllerError {
+    guest::ControllerError::Other("the host answered something else".to_owned())
+}
+
+pub(crate) fn run_to_guest(
+    answer: port::RunsAnswer,
+) -> Result<guest::RunRecord, guest::ControllerError> {
+    match answer {
+        port::RunsAnswer::Run { run } => Ok(record(*run)),
+        port::RunsAnswer::Page { .. }
+        | port::RunsAnswer::Canceled { .. }
+        | port::RunsAnswer::Waited { .. }
+        | port::RunsAnswer::Events { .. } => Err(mixed_up()),
+    }
+}
+
+pub(crate) fn page_to_guest(
+    answer: port::RunsAnswer,
+) -> Result<guest::RunPage, guest::ControllerError> {
+    match answer {
+        port::RunsAnswer::Page { runs, next } => {
+            Ok(guest::RunPage { runs: runs.into_iter().map(record).collect(), next })
+        }
+        port::RunsAnswer::Run { .. }
+        | port::RunsAnswer::Canceled { .. }
+        | port::RunsAnswer::Waited { .. }
+        | port::RunsAnswer::Events { .. } => Err(mixed_up()),
+    }
+}
+
+pub(crate) fn canceled_to_guest(
+    answer: port::RunsAnswer,
+) -> Result<guest::CanceledRun, guest::ControllerError> {
+    match answer {
+        port::RunsAnswer::Canceled { run, changed, beneath } => {
+            Ok(guest::CanceledRun { run: record(*run), changed, beneath })
+        }
+        port::RunsAnswer::Run { .. }
+        | port::RunsAnswer::Page { .. }
+        | port::RunsAnswer::Waited { .. }
+        | port::RunsAnswer::Events { .. } => Err(mixed_up()),
+    }
+}
+
+pub(crate) fn waited_to_guest(
+    answer: port::RunsAnswer,
+) -> Result<guest::WaitedRun, guest::ControllerError> {
+    match answer {
+        port::RunsAnswer::Waited { run, timed_out } => {
+            Ok(guest::WaitedRun { run: record(*run), timed_out })
+        }
+        port::RunsAnswer::Run { .. }
+        | port::RunsAnswer::Page { .. }
+        | port::RunsAnswer::Canceled { .. }
+        | port::RunsAnswer::Events { .. } => Err(mixed_up()),
+    }
+}
+
+pub(crate) fn events_to_guest(
+    answer: port::RunsAnswer,
+) -> Result<guest::EventPage, guest::ControllerError> {
+    match answer {
+        port::RunsAnswer::Events { events, next_after, ended } => {
+            let events = events.into_iter().map(|event| guest::RunEvent {
+                seq: event.seq,
+                at: event.at.0,
+                kind: event.kind,
+                payload: event.payload,
+            });
+            Ok(guest::EventPage { events: events.collect(), next_after, ended })
+        }
+        port::RunsAnswer::Run { .. }
+        | port::RunsAnswer::Page { .. }
+        | port::RunsAnswer::Canceled { .. }
+        | port::RunsAnswer::Waited { .. } => Err(mixed_up()),
+    }
+}
+
+fn record(run: port::RunInfo) -> guest::RunRecord {
+    guest::RunRecord {
+        id: run.id,
+        parent_run_id: run.parent_run_id,
+        agent_name: run.agent_name,
+        status: status_to_guest(run.status),
+        blocked_on: run.blocked_on.map(|on| on.to_string()),
+        stop_reason: run.stop_reason.map(|reason| reason.to_string()),
+        partial: run.partial,
+        result: run.result,
+        truncated: run.truncated,
+        error: run.error,
+        awaits: run.awaits.into_iter().map(item).collect(),
+        turns: run.turns,
+        usage: run.usage.into(),
+        labels: labels_to_guest(&run.labels),
+        revision: run.revision,
+        created_at: run.created_at.0,
+        updated_at: run.updated_at.0,
+        started_at: run.started_at.map(|at| at.0),
+        finished_at: run.finished_at.map(|at| at.0),
+        details: run.details,
+    }
+}
+
+fn item(one: Await) -> guest::OpenItem {
+    guest::OpenItem { id: one.id, kind: one.on.to_string(), prompt: one.prompt }
+}
+
+fn status_to_guest(status: Status) -> guest::RunStatus {
+    match status {
+        Status::Queued => guest::RunStatus::Queued,
+        Status::Running => guest::RunStatus::Running,
+        Status::Blocked => guest::RunStatus::Blocked,
+        Status::Canceling => guest::RunStatus::Canceling,
+        Status::Finalizing => guest::RunStatus::Finalizing,
+        Status::Completed => guest::RunStatus::Completed,
+        Status::Failed => guest::RunStatus::Failed,
+        Status::Canceled => guest::RunStatus::Canceled,
+    }
+}
+
+fn status_from_guest(status: guest::RunStatus) -> Status {
+    match status {
+        guest::RunStatus::Queued => Status::Queued,
+        guest::RunStatus::Running => Status::Running,
+        guest::RunStatus::Blocked => Status::Blocked,
+        guest::RunStatus::Canceling => Status::Canceling,
+        guest::RunStatus::Finalizing => Status::Finalizing,
+        guest::RunStatus::Completed => Status::Completed,
+        guest::RunStatus::Failed => Status::Failed,
+        guest::RunStatus::Canceled => Status::Canceled,
+    }
+}
+
+pub(crate) fn error_to_guest(error: port::RunsError) -> guest::ControllerError {
+    match error {
+        port::RunsError::NotFound { id } => guest::ControllerError::NotFound(id),
+        port::RunsError::AlreadyExists { id } => guest::ControllerError::AlreadyExists(id),
+        port::RunsError::NotStarted => guest::ControllerError::NotStarted,
+        port::RunsError::Closed | port::RunsError::SessionEnded => guest::ControllerError::Closed,
+        port::RunsError::Invalid { field, reason } => {
+            guest::ControllerError::Invalid(guest::InvalidField { field, reason })
+        }
+        port::RunsError::Forbidden { reason } => guest::ControllerError::Forbidden(reason),
+        port::RunsError::Limit { kind, cap } => {
+            guest::ControllerError::Limit(guest::MetLimit { kind, cap })
+        }
+        port::RunsError::NotAwaitable { why } => guest::ControllerError::NotAwaitable(match why {
+            NotAwaitable::UnknownItem => guest::NotAwaitableReason::UnknownItem,
+            NotAwaitable::Answered => guest::NotAwaitableReason::Answered,
+            NotAwaitable::Ended => guest::NotAwaitableReason::Ended,
+        }),
+        port::RunsError::Canceled => guest::ControllerError::Canceled,
+        port::RunsError::Storage { code } => guest::ControllerError::Storage(code),
+    }
+}

@@ -1,0 +1,267 @@
+//! What a run may ask of the controller: everything about the runs beneath it, and nothing else.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use super::shown::{info, shown};
+use super::{Controller, Inner};
+use crate::driver::find_beneath;
+use crate::error::ControllerError;
+use crate::event::{Event, Seq};
+use crate::ids::RunId;
+use crate::list::{Cursor, PAGE_DEFAULT, PAGE_MAX, Scope};
+use crate::ports::call::cut;
+use crate::ports::runs::{
+    ANSWER_PAGE_BYTES_MAX, Caller, ChildRequest, EVENTS_PAGE_MAX, Runs, RunsAnswer, RunsError,
+    RunsFilter, RunsRequest,
+};
+use crate::ports::store::Until;
+use crate::run::Run;
+use crate::spawn::SpawnRequest;
+use crate::status::StopReason;
+use crate::wait::Answer;
+
+/// The controller as runs see it. It does not keep the controller alive.
+struct Door(Weak<Inner>);
+
+#[async_trait]
+impl Runs for Door {
+    async fn ask(
+        &self,
+        caller: &Caller,
+        request: RunsRequest,
+        longest: Duration,
+    ) -> Result<RunsAnswer, RunsError> {
+        let inner = self.0.upgrade().ok_or(RunsError::Closed)?;
+        Ok(Controller(inner).ask_beneath(caller, request, longest).await?)
+    }
+}
+
+impl Controller {
+    /// This controller as the runs that it executes see it.
+    pub(super) fn door(&self) -> Arc<dyn Runs> {
+        Arc::new(Door(Arc::downgrade(&self.0)))
+    }
+
+    async fn ask_beneath(
+        &self,
+        caller: &Caller,
+        request: RunsRequest,
+        longest: Duration,
+    ) -> Result<RunsAnswer, ControllerError> {
+        let within = |timeout_ms: Option<u64>| {
+            timeout_ms.map_or(longest, |ms| Duration::from_millis(ms).min(longest))
+        };
+        match request {
+            RunsRequest::Spawn(child) => {
+                let scope = Scope::tenant(&caller.spec.tenant);
+                let run = self.spawn(&scope, &child_request(caller, *child)).await?;
+                Ok(one(&run))
+            }
+            RunsRequest::List(filter) => self.list_beneath(caller, &filter).await,
+            RunsRequest::Get { id } => Ok(one(&self.get_beneath(caller, &id).await?)),
+            RunsRequest::Cancel { id, reason } => {
+                let run = self.get_beneath(caller, &id).await?;
+                let reason = reason.as_deref().map(|text| cut(text, super::REASON_BYTES_MAX));
+                let by = StopReason::CanceledByParent;
+                let (run, changed) = self.cancel_run(run, by, reason).await?;
+                let run = Box::new(info(&run));
+                Ok(RunsAnswer::Canceled { run, changed, beneath: Vec::new() })
+            }
+            RunsRequest::CancelTree { id, reason } => {
+                let run = self.get_beneath(caller, &id).await?;
+                let by = StopReason::CanceledByParent;
+                let done = self.cancel_tree(run, by, reason.as_deref()).await?;
+                Ok(RunsAnswer::Canceled {
+                    run: Box::new(info(&done.run)),
+                    changed: done.changed,
+                    beneath: done.beneath.iter().map(ToString::to_string).collect(),
+                })
+            }
+            RunsRequest::Wait { id, timeout_ms } => {
+                let run = self.get_beneath(caller, &id).await?;
+                let scope = Scope::tenant(&caller.spec.tenant);
+                let timeout = Some(within(timeout_ms));
+                let waited = self.wait(&scope, run.id().as_str(), timeout).await?;
+                let run = Box::new(info(&waited.run));
+                Ok(RunsAnswer::Waited { run, timed_out: waited.timed_out })
+            }
+            RunsRequest::Provide { id, item, answer } => {
+                let run = self.get_beneath(caller, &id).await?;
+                self.provide(caller, run, item, answer).await
+            }
+            RunsRequest::Subscribe { id, after, limit, timeout_ms } => {
+                let run = self.get_beneath(caller, &id).await?;
+                self.read_beneath(run, (after, limit), within(timeout_ms)).await
+            }
+        }
+    }
+
+    async fn get_beneath(&self, caller: &Caller, id: &str) -> Result<Run, ControllerError> {
+        let not_found = || ControllerError::NotFound { id: id.to_owned() };
+        let run_id = RunId::new(id).map_err(|_| not_found())?;
+        let store = &*self.0.parts.store;
+        find_beneath(store, &caller.spec, &run_id).await?.ok_or_else(not_found)
+    }
+
+    /// A tree is bounded, so it is read whole and the page cut out of it.
+    async fn list_beneath(
+        &self,
+        caller: &Caller,
+        filter: &RunsFilter,
+    ) -> Result<RunsAnswer, ControllerError> {
+        let after: Option<Cursor> = match &filter.cursor {
+            None => None,
+            Some(text) => Some(text.parse().map_err(|error: crate::list::InvalidCursor| {
+                ControllerError::Invalid { field: "cursor", reason: error.to_string() }
+            })?),
+        };
+        let scope = Scope::tenant(&caller.spec.tenant);
+        let own = self.get(&scope, caller.spec.id.as_str()).await?;
+        let mut runs = self.beneath(&own).await?;
+        let fits = |run: &Run| {
+            let parent = run.spec.parent_run_id.as_ref().map(RunId::as_str);
+            (filter.status.is_empty() || filter.status.contains(&run.status()))
+                && filter.agent_name.as_ref().is_none_or(|name| *name == run.spec.agent_name)
+                && filter.parent_run_id.as_deref().is_none_or(|id| parent == Some(id))
+                && filter.labels.iter().all(|(k, v)| run.spec.labels.get(k) == Some(v))
+                && after.as_ref().is_none_or(|after| place(run) < (after.updated_at, &after.id))
+        };
+        runs.retain(fits);
+        runs.sort_by(|one, other| place(other).cmp(&place(one)));
+        let limit = filter.limit.map_or(PAGE_DEFAULT, |limit| limit as usize).clamp(1, PAGE_MAX);
+        let (mut page, mut bytes) = (Vec::new(), 0);
+        for run in &runs {
+            let info = info(run);
+            bytes += info.bytes();
+            if page.len() >= limit || (bytes > ANSWER_PAGE_BYTES_MAX && !page.is_empty()) {
+                break;
+            }
+            page.push(info);
+        }
+        let last = page.len().checked_sub(1).map(|index| &runs[index]);
+        let next = last.filter(|_| page.len() < runs.len()).map(|last| {
+            Cursor { updated_at: last.state.updated_at, id: last.id().clone() }.to_string()
+        });
+        Ok(RunsAnswer::Page { runs: page, next })
+    }
+
+    async fn provide(
+        &self,
+        caller: &Caller,
+        run: Run,
+        item: Option<String>,
+        answer: Answer,
+    ) -> Result<RunsAnswer, ControllerError> {
+        let scope = Scope::tenant(&caller.spec.tenant);
+        let by = format!("run:{}", caller.spec.id);
+        let id = run.id();
+        let given = self.answer(&scope, id.as_str(), item.as_deref(), answer.clone(), &by).await;
+        // A call that is repeated says again what it has said.
+        if let Err(ControllerError::NotAwaitable { .. }) = given
+            && self.was_answered(id, item.as_deref(), &answer, &by).await?
+        {
+            return Ok(one(&self.get(&scope, id.as_str()).await?));
+        }
+        Ok(one(&given?))
+    }
+
+    /// Whether the last answer to an item, or the last of all, was this one by this caller.
+    async fn was_answered(
+        &self,
+        id: &RunId,
+        wanted: Option<&str>,
+        wanted_answer: &Answer,
+        wanted_by: &str,
+    ) -> Result<bool, ControllerError> {
+        let (mut after, mut last) = (0, false);
+        loop {
+            let page = self.0.parts.store.read(id, after, super::observe::READ_PAGE).await?;
+            let Some(end) = page.last() else { return Ok(last) };
+            after = end.seq;
+            for recorded in page {
+                if let Event::Answered { item, answer, by } = &recorded.event
+                    && wanted.is_none_or(|wanted| wanted == item)
+                {
+                    last = answer == wanted_answer && by == wanted_by;
+                }
+            }
+        }
+    }
+
+    async fn read_beneath(
+        &self,
+        run: Run,
+        (mut after, limit): (Seq, u32),
+        longest: Duration,
+    ) -> Result<RunsAnswer, ControllerError> {
+        let limit = limit.clamp(1, EVENTS_PAGE_MAX) as usize;
+        let store = &self.0.parts.store;
+        let time_is_up = self.0.parts.clock.sleep(longest);
+        tokio::pin!(time_is_up);
+        let id = run.id().clone();
+        let (mut events, mut bytes, mut over) = (Vec::new(), 0, longest.is_zero());
+        loop {
+            // Before the events: of a run that has ended by then they are all there.
+            let found = store.get(&id).await?;
+            let run = found.ok_or_else(|| ControllerError::NotFound { id: id.to_string() })?;
+            'reading: loop {
+                let page = store.read(&id, after, super::observe::READ_PAGE).await?;
+                if page.is_empty() {
+                    break;
+                }
+                for recorded in &page {
+                    if let Some(event) = shown(recorded) {
+                        bytes += event.bytes();
+                        let is_full = events.len() >= limit || bytes > ANSWER_PAGE_BYTES_MAX;
+                        if is_full && !events.is_empty() {
+                            break 'reading;
+                        }
+                        events.push(event);
+                    }
+                    after = recorded.seq;
+                }
+            }
+            let ended = run.status().is_terminal() && after >= run.state.head;
+            if !events.is_empty() || ended || over {
+                return Ok(RunsAnswer::Events { events, next_after: after, ended });
+            }
+            tokio::select! {
+                biased;
+                () = store.changed(&id, Until::Beyond(after.min(run.state.head))) => {}
+                () = &mut time_is_up => over = true,
+            }
+        }
+    }
+}
+
+fn one(run: &Run) -> RunsAnswer {
+    RunsAnswer::Run { run: Box::new(info(run)) }
+}
+
+/// Where a run stands in a listing; the greatest comes first.
+fn place(run: &Run) -> (crate::time::Timestamp, &RunId) {
+    (run.state.updated_at, run.id())
+}
+
+/// What a component wants to have started, in the name of its own run.
+fn child_request(caller: &Caller, child: ChildRequest) -> SpawnRequest {
+    let spec = &caller.spec;
+    SpawnRequest {
+        owner_user_id: spec.owner_user_id.clone(),
+        parent_session_id: caller.session_id.clone(),
+        parent_app_name: spec.app_name.clone(),
+        app_name: spec.app_name.clone(),
+        agent_name: child.agent_name,
+        task: child.task,
+        timeout: child.timeout_ms.map(Duration::from_millis),
+        runtime_state: child.envelope,
+        metadata: child.metadata,
+        labels: child.labels,
+        idempotency_key: child.key,
+        parent_run_id: Some(spec.id.to_string()),
+        ..SpawnRequest::default()
+    }
+}

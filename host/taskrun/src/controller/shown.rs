@@ -1,0 +1,183 @@
+//! What a run is shown of the runs beneath it. What belongs to hosts and operators is left out:
+//! names of hosts, rules with their places, seeds, the tape of plan steps, lines of the log.
+
+use serde_json::{Value, json};
+
+use crate::event::{Event, Recorded};
+use crate::ports::runs::{EVENT_PAYLOAD_BYTES_MAX, RunInfo, ShownEvent};
+use crate::run::{Run, RunView};
+
+/// Keys of a run as it is shown that its record has by itself, or that are too large for one.
+const NOT_IN_DETAILS: [&str; 16] = [
+    "id",
+    "parent_run_id",
+    "agent_name",
+    "task",
+    "status",
+    "blocked_on",
+    "stop_reason",
+    "partial",
+    "summary",
+    "result",
+    "truncated",
+    "error",
+    "awaits",
+    "turns",
+    "labels",
+    "revision",
+];
+
+/// A run as one above it sees it.
+pub(super) fn info(run: &Run) -> RunInfo {
+    let view = RunView::from(run);
+    let mut details = serde_json::to_value(&view).expect("a view has text keys only");
+    if let Value::Object(keys) = &mut details {
+        keys.retain(|key, _| !NOT_IN_DETAILS.contains(&key.as_str()));
+    }
+    let progress = &run.state.progress;
+    RunInfo {
+        id: view.id.to_string(),
+        parent_run_id: view.parent_run_id.map(|id| id.to_string()).unwrap_or_default(),
+        agent_name: view.agent_name,
+        status: view.status,
+        blocked_on: view.blocked_on,
+        stop_reason: view.stop_reason,
+        partial: view.partial,
+        result: view.result,
+        truncated: view.truncated,
+        error: view.error,
+        awaits: view.awaits,
+        turns: view.turns,
+        usage: crate::message::Usage {
+            prompt_tokens: progress.prompt_tokens,
+            completion_tokens: progress.completion_tokens,
+            total_tokens: progress.total_tokens,
+        },
+        labels: view.labels,
+        revision: view.revision,
+        created_at: view.created_at,
+        updated_at: view.updated_at,
+        started_at: view.started_at,
+        finished_at: view.finished_at,
+        details: details.to_string(),
+    }
+}
+
+/// An event as a run above sees it; `None` for one that only the host needs.
+pub(super) fn shown(recorded: &Recorded) -> Option<ShownEvent> {
+    let payload = match &recorded.event {
+        Event::Queued { spec } => json!({ "agent_name": spec.agent_name }),
+        Event::Started { .. }
+        | Event::Resumed { .. }
+        | Event::Unblocked
+        | Event::FinalizerStarted => json!({}),
+        Event::Blocked { on, .. } => json!({ "on": on }),
+        Event::ToolCallParked { tool_call_id, name, payload, .. } => {
+            json!({ "tool_call_id": tool_call_id, "name": name, "payload": payload })
+        }
+        Event::PlanDecided { turn, decision, .. } => {
+            json!({ "turn": turn, "decision": decision })
+        }
+        event @ Event::ToolResult { .. } => {
+            let mut whole = whole(event);
+            if let Some(Value::Object(output)) = whole.get_mut("output") {
+                output.remove("server_data");
+            }
+            whole
+        }
+        event @ (Event::AssistantChunk { .. }
+        | Event::AssistantMessage { .. }
+        | Event::ToolCallArgsDelta { .. }
+        | Event::ThinkingBlock { .. }
+        | Event::PlannerNote { .. }
+        | Event::Usage { .. }
+        | Event::ToolCallScheduled { .. }
+        | Event::ToolCallRepeated { .. }
+        | Event::StepFailed { .. }
+        | Event::TurnSkipped { .. }
+        | Event::Asked { .. }
+        | Event::Answered { .. }
+        | Event::FinalizeRequested { .. }
+        | Event::CancelRequested { .. }
+        | Event::Finalizing { .. }
+        | Event::Finished { .. }) => whole(event),
+        Event::Lost { .. }
+        | Event::ModelAnswered { .. }
+        | Event::ControllerAnswered { .. }
+        | Event::PromptRendered { .. }
+        | Event::ClockRead { .. }
+        | Event::StepRestarted { .. }
+        | Event::ReplayDiverged { .. }
+        | Event::PolicyDecision { .. }
+        | Event::Log { .. } => return None,
+    };
+    let mut payload = payload.to_string();
+    if payload.len() > EVENT_PAYLOAD_BYTES_MAX {
+        payload = json!({ "omitted": true, "bytes": payload.len() }).to_string();
+    }
+    let kind = recorded.event.kind().to_owned();
+    Some(ShownEvent { seq: recorded.seq, at: recorded.at, kind, payload })
+}
+
+/// All of an event but its kind.
+fn whole(event: &Event) -> Value {
+    let mut value = serde_json::to_value(event).expect("an event has text keys only");
+    if let Value::Object(keys) = &mut value {
+        keys.remove("kind");
+    }
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::HostId;
+    use crate::machine::tests::{run, started};
+    use crate::time::Timestamp;
+
+    fn recorded(event: Event) -> Recorded {
+        Recorded { seq: 3, id: 1, at: Timestamp(5), event }
+    }
+
+    fn payload(event: Event) -> Option<Value> {
+        let shown = shown(&recorded(event))?;
+        Some(serde_json::from_str(&shown.payload).expect("JSON"))
+    }
+
+    #[test]
+    fn hosts_seeds_and_rules_are_not_shown() {
+        let host = HostId::new("host-1");
+        let resumed = Event::Resumed { host, epoch: 2 };
+        assert_eq!(payload(resumed), Some(json!({})));
+        let spec = Box::new(crate::run::RunSpec {
+            seed: "secret".to_owned(),
+            ..run(vec![started()]).spec.as_ref().clone()
+        });
+        let queued = payload(Event::Queued { spec }).expect("shown");
+        assert!(!queued.to_string().contains("secret"), "{queued}");
+        let rule = Event::PolicyDecision {
+            capability: "http".to_owned(),
+            subject: "https://a.example".to_owned(),
+            rule: "deny (taskrun.toml:1:1)".to_owned(),
+        };
+        assert_eq!(payload(rule), None);
+    }
+
+    #[test]
+    fn a_payload_that_is_too_large_says_so() {
+        let text = "x".repeat(EVENT_PAYLOAD_BYTES_MAX);
+        let shown = payload(Event::AssistantChunk { text }).expect("shown");
+        assert_eq!(shown["omitted"], true);
+        assert!(shown["bytes"].as_u64().expect("a number") > EVENT_PAYLOAD_BYTES_MAX as u64);
+    }
+
+    #[test]
+    fn details_say_what_the_record_does_not() {
+        let info = info(&run(vec![started()]));
+        let details: Value = serde_json::from_str(&info.details).expect("JSON");
+        assert!(details.get("root_run_id").is_some() && details.get("created_at").is_some());
+        for key in NOT_IN_DETAILS {
+            assert!(details.get(key).is_none(), "{key}");
+        }
+    }
+}

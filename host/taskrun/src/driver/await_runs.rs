@@ -1,0 +1,101 @@
+//! A planner that waits for runs: one tool call that is parked from its beginning.
+
+use std::collections::BTreeSet;
+
+use super::settle::{failure, result};
+use super::step::{CALLS_PER_TURN_MAX, NAME_BYTES_MAX, call_id};
+use super::{Driver, Halt, find_beneath};
+use crate::event::{Event, Parked, Refusal};
+use crate::ids::RunId;
+use crate::policy::{CallRules, Capability, Operation};
+use crate::ports::planner::{RunsWait, ToolRequest};
+
+/// Name of the call where the planner gave none.
+const CALL_NAME: &str = "controller/wait";
+
+impl Driver {
+    /// Records the wait, or why there is none; the planner is told by the call's result.
+    pub(super) async fn await_runs(
+        &mut self,
+        mut pending: Vec<Event>,
+        wait: RunsWait,
+        call: ToolRequest,
+    ) -> Result<(), Halt> {
+        let rules = CallRules::new(&self.agent.models.grants, self.chain.as_deref());
+        if let Err(denied) = rules.decide_operation(Operation::Wait) {
+            pending.push(Event::PolicyDecision {
+                capability: Capability::Controller.to_string(),
+                subject: Operation::Wait.to_string(),
+                rule: denied.rule,
+            });
+            let outcome = failure("denied", &denied.for_guest);
+            pending.push(result(&call, outcome, Some(Refusal::Denied)));
+        } else {
+            let until = wait.timeout.map(|timeout| self.env.clock.now().plus(timeout));
+            pending.push(match self.all_beneath(&wait.runs).await? {
+                Ok(runs) => {
+                    let call = super::step::tool_use(&call);
+                    Event::ToolCallParked {
+                        tool_call_id: call.tool_call_id,
+                        name: call.name,
+                        payload: call.payload,
+                        waits: Parked::Runs { runs, mode: wait.mode, until },
+                    }
+                }
+                Err(id) => {
+                    let outcome = failure("not-found", &format!("run not found: {id}"));
+                    result(&call, outcome, None)
+                }
+            });
+        }
+        self.write(pending).await
+    }
+
+    /// The runs, or the first that is not beneath this one.
+    async fn all_beneath(&self, ids: &[String]) -> Result<Result<Vec<RunId>, String>, Halt> {
+        let mut runs = Vec::with_capacity(ids.len());
+        for id in ids {
+            let Ok(run_id) = RunId::new(id) else { return Ok(Err(id.clone())) };
+            let above = &self.journal.run().spec;
+            let found = find_beneath(&*self.env.store, above, &run_id).await;
+            match found.map_err(Halt::Read)? {
+                Some(run) => runs.push(run.id().clone()),
+                None => return Ok(Err(id.clone())),
+            }
+        }
+        Ok(Ok(runs))
+    }
+}
+
+/// Checks which runs a planner waits for, and gives the wait its call.
+pub(super) fn check(wait: &mut RunsWait, run: &str, step: (u32, u32)) -> Result<(), String> {
+    let wanted = wait.runs.len();
+    if wanted == 0 || wanted > CALLS_PER_TURN_MAX {
+        return Err(format!(
+            "the planner waits for {wanted} runs; it is at least one and at most \
+             {CALLS_PER_TURN_MAX}"
+        ));
+    }
+    let mut seen = BTreeSet::new();
+    if wait.runs.iter().any(|id| !seen.insert(id)) {
+        return Err("the planner waits for a run twice".to_owned());
+    }
+    let call = wait.call.get_or_insert_with(|| ToolRequest {
+        name: CALL_NAME.to_owned(),
+        payload: serde_json::json!({ "runs": wait.runs, "mode": wait.mode }).to_string(),
+        tool_call_id: None,
+        parent_tool_call_id: None,
+    });
+    let given = call.tool_call_id.as_ref().map_or(0, String::len);
+    if call.name.len().max(given) > NAME_BYTES_MAX {
+        return Err(format!(
+            "the planner used a tool's name or call id of more than {NAME_BYTES_MAX} bytes"
+        ));
+    }
+    if let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(&call.payload) {
+        return Err(format!("the call that the planner's wait answers has no JSON: {error}"));
+    }
+    let id = call.tool_call_id.take().filter(|id| !id.is_empty());
+    call.tool_call_id = Some(id.unwrap_or_else(|| call_id(run, step, &call.name, 0)));
+    Ok(())
+}

@@ -1,0 +1,59 @@
+//! What a component may ask of the controller, as rules name it.
+
+use std::fmt;
+
+/// An operation of the interface `controller`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Operation {
+    /// Start runs.
+    Spawn,
+    /// List runs.
+    List,
+    /// Look at one run.
+    Get,
+    /// Cancel a run alone.
+    Cancel,
+    /// Cancel a run and everything beneath it.
+    CancelTree,
+    /// Wait for runs, within a call or between two plan steps.
+    Wait,
+    /// Answer what runs ask.
+    Provide,
+    /// Read the events of runs.
+    Subscribe,
+}
+
+impl Operation {
+    /// Every operation.
+    pub const ALL: [Self; 8] = [
+        Self::Spawn,
+        Self::List,
+        Self::Get,
+        Self::Cancel,
+        Self::CancelTree,
+        Self::Wait,
+        Self::Provide,
+        Self::Subscribe,
+    ];
+
+    /// Its word in a policy, which is also the name of its function in the WIT.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Spawn => "spawn",
+            Self::List => "list",
+            Self::Get => "get",
+            Self::Cancel => "cancel",
+            Self::CancelTree => "cancel-tree",
+            Self::Wait => "wait",
+            Self::Provide => "provide",
+            Self::Subscribe => "subscribe",
+        }
+    }
+}
+
+/// Prints its word in a policy.
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

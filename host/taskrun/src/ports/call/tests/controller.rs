@@ -1,0 +1,100 @@
+//! What is recorded of the controller's answers, and how much of them a call is given.
+
+use async_trait::async_trait;
+
+use super::super::super::runs::{
+    ANSWERS_BYTES_MAX, Caller, Runs, RunsAnswer, RunsError, RunsRequest, ShownEvent,
+};
+use super::super::*;
+use super::parts;
+use crate::event::ControllerAnswer;
+
+/// Answers with so many bytes of events, and counts.
+struct Talking {
+    bytes: usize,
+    asked: AtomicU32,
+}
+
+#[async_trait]
+impl Runs for Talking {
+    async fn ask(
+        &self,
+        _caller: &Caller,
+        _request: RunsRequest,
+        _longest: Duration,
+    ) -> Result<RunsAnswer, RunsError> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        let event = ShownEvent {
+            seq: 1,
+            at: Timestamp(1),
+            kind: "log".to_owned(),
+            payload: "x".repeat(self.bytes),
+        };
+        Ok(RunsAnswer::Events { events: vec![event], next_after: 1, ended: false })
+    }
+}
+
+fn reading(id: &str) -> RunsRequest {
+    RunsRequest::Subscribe { id: id.to_owned(), after: 0, limit: 1, timeout_ms: Some(0) }
+}
+
+fn scope(runs: &Arc<Talking>, tape: Option<Tape>) -> CallScope {
+    let spec = crate::machine::tests::run(Vec::new()).spec;
+    let caller = Caller { spec, session_id: "s".to_owned(), call: "turn 1".to_owned() };
+    let runs: Arc<dyn Runs> = Arc::clone(runs) as _;
+    let journal = tape.is_some().then(Arc::default);
+    CallScope::new(CallScopeParts {
+        runs: Some(RunsAccess { runs, caller }),
+        journal,
+        tape,
+        ..parts(10, 100)
+    })
+}
+
+fn talking(bytes: usize) -> Arc<Talking> {
+    Arc::new(Talking { bytes, asked: AtomicU32::new(0) })
+}
+
+#[tokio::test]
+async fn a_call_is_given_so_much_and_no_more() {
+    let runs = talking(ANSWERS_BYTES_MAX / 4);
+    let scope = scope(&runs, None);
+    for _ in 0..4 {
+        scope.ask_controller(reading("a")).await.expect("given");
+    }
+    let cap = ANSWERS_BYTES_MAX as u64;
+    let limit = RunsError::Limit { kind: "controller-bytes".to_owned(), cap };
+    assert_eq!(scope.ask_controller(reading("a")).await, Err(limit));
+    assert_eq!(runs.asked.load(Ordering::SeqCst), 4);
+}
+
+/// The journal of a step that was answered once.
+fn answered(request: &RunsRequest) -> Event {
+    let text = serde_json::to_vec(request).expect("serialisable");
+    let error = RunsError::NotFound { id: "recorded".to_owned() };
+    Event::ControllerAnswered {
+        call: 0,
+        operation: request.operation().to_string(),
+        request: blake3::hash(&text).to_hex()[..32].to_owned(),
+        answer: Box::new(ControllerAnswer::Error(error)),
+    }
+}
+
+#[tokio::test]
+async fn a_step_that_runs_again_is_given_the_recorded_answer_and_nobody_is_asked() {
+    let runs = talking(1);
+    let mut tape = Tape::default();
+    tape.push(&answered(&reading("a")));
+    let same = scope(&runs, Some(tape.clone()));
+    let recorded = RunsError::NotFound { id: "recorded".to_owned() };
+    assert_eq!(same.ask_controller(reading("a")).await, Err(recorded));
+    assert_eq!(same.finish().divergence, None);
+    let other = scope(&runs, Some(tape.clone()));
+    assert_eq!(other.ask_controller(reading("b")).await, Err(RunsError::Canceled));
+    assert!(other.stop().is_forced());
+    let (was, _) = other.finish().divergence.expect("it diverged");
+    assert!(was.contains("to the controller"), "{was}");
+    let silent = scope(&runs, Some(tape));
+    assert!(silent.finish().divergence.is_some(), "a question is missing");
+    assert_eq!(runs.asked.load(Ordering::SeqCst), 0);
+}

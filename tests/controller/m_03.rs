@@ -1,0 +1,391 @@
+//! What a component may ask of the controller: everything about the runs beneath its own, and
+//! nothing else; and what a crash leaves of it.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::StreamExt;
+use taskrun::event::Recorded;
+use taskrun::policy::Policy;
+use taskrun::ports::call::{CallScope, Models};
+use taskrun::ports::planner::{Decision, PlanInput, RunsWait};
+use taskrun::ports::runs::{ChildRequest, RunInfo, RunsAnswer, RunsError, RunsFilter, RunsRequest};
+use taskrun::ports::tool::{ToolHints, ToolOutcome};
+use taskrun::run::{Run, WaitMode};
+use taskrun::status::{Status, StopReason};
+use taskrun::wait::Answer;
+
+use super::common::{Gates, Handle, beneath, check_journal, count, named, words_so_far};
+use super::dying::{AT_ONCE, Point, WRITES_MAX, survive};
+use crate::native::{
+    ClosurePlanner, ClosureTool, Native, Op, Planned, Side, World, answer, call_of, decided, value,
+};
+
+fn child(agent: &str, task: &str) -> ChildRequest {
+    ChildRequest { agent_name: agent.into(), task: task.into(), ..ChildRequest::default() }
+}
+
+fn spawning(agent: &str, task: &str) -> RunsRequest {
+    RunsRequest::Spawn(Box::new(child(agent, task)))
+}
+
+fn get(id: &str) -> RunsRequest {
+    RunsRequest::Get { id: id.to_owned() }
+}
+
+fn run_in(answer: Result<RunsAnswer, RunsError>) -> RunInfo {
+    match answer.expect("given") {
+        RunsAnswer::Run { run } | RunsAnswer::Waited { run, .. } => *run,
+        other @ (RunsAnswer::Page { .. }
+        | RunsAnswer::Canceled { .. }
+        | RunsAnswer::Events { .. }) => panic!("no run: {other:?}"),
+    }
+}
+
+fn waiting_for(runs: Vec<String>) -> Planned {
+    let wait = RunsWait { runs, mode: WaitMode::All, timeout: None, call: None };
+    decided(Decision::AwaitRuns(wait))
+}
+
+/// Starts two children in its first step, waits for them, and says how they ended.
+async fn delegating(input: PlanInput, scope: Arc<CallScope>) -> Planned {
+    if input.resume.is_some() {
+        return answer(&words_so_far(&input));
+    }
+    let mut runs = Vec::new();
+    for _ in 0..2 {
+        // The same request twice: two children.
+        runs.push(run_in(scope.ask_controller(spawning("child", "play")).await).id);
+    }
+    waiting_for(runs)
+}
+
+fn delegates() -> World {
+    let mut world = World::new();
+    world.agent("child", ClosurePlanner::new(|_, _| async { answer("played") }));
+    world.agent("parent", ClosurePlanner::new(delegating));
+    world
+}
+
+async fn children(door: &Native, id: &str) -> Vec<Run> {
+    door.controller.tree(&door.scope, id).await.expect("there").beneath
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn m_03_children_are_started_beneath_the_caller_in_its_name() {
+    let mut world = delegates();
+    // One slot: a parent that kept it while it waits would wait for ever.
+    world.settings.slots = 1;
+    let host = world.start().await;
+    host.spawn(&named("1", "parent")).await;
+    let parent = host.end("1").await;
+    assert_eq!(parent.status(), Status::Completed, "{parent:?}");
+    let result = parent.state.reply.result().expect("an answer");
+    assert_eq!(result.matches("played").count(), 2, "{result}");
+    let children = children(&host, "1").await;
+    assert_eq!(children.len(), 2);
+    let session = parent.execution().expect("it ran").child_session_id.clone();
+    for child in &children {
+        assert_eq!(child.spec.parent_run_id.as_ref(), Some(parent.id()));
+        assert_eq!((child.spec.depth, &child.spec.root_run_id), (1, parent.id()));
+        assert_eq!(child.spec.owner_user_id, parent.spec.owner_user_id);
+        assert_eq!(child.spec.parent_session_id, session);
+    }
+    let journal = host.journal("1").await;
+    assert_eq!(count(&journal, "controller_answered"), 2);
+    assert_eq!(count(&journal, "blocked"), 1);
+    check_journal(&journal);
+}
+
+/// What a step is told to ask, and what it was answered.
+#[derive(Clone, Default)]
+struct Asking {
+    requests: Arc<Mutex<Vec<RunsRequest>>>,
+    answers: Arc<Mutex<Vec<Result<RunsAnswer, RunsError>>>>,
+}
+
+impl Asking {
+    fn planner(&self) -> ClosurePlanner {
+        let this = self.clone();
+        ClosurePlanner::new(move |_, scope| {
+            let this = this.clone();
+            async move {
+                let requests = std::mem::take(&mut *this.requests.lock().expect("no panic"));
+                for request in requests {
+                    let answered = scope.ask_controller(request).await;
+                    this.answers.lock().expect("no panic").push(answered);
+                }
+                answer("asked")
+            }
+        })
+    }
+
+    /// Runs `asker` under this id with these requests and gives the answers.
+    async fn ask(
+        &self,
+        host: &Native,
+        id: &str,
+        requests: Vec<RunsRequest>,
+    ) -> Vec<Result<RunsAnswer, RunsError>> {
+        *self.requests.lock().expect("no panic") = requests;
+        host.spawn(&named(id, "asker")).await;
+        assert_eq!(host.end(id).await.status(), Status::Completed);
+        std::mem::take(&mut *self.answers.lock().expect("no panic"))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn m_03_a_run_that_is_not_beneath_looks_as_if_it_did_not_exist() {
+    let asking = Asking::default();
+    let mut world = World::new();
+    world.agent("asker", asking.planner());
+    world.agent("other", ClosurePlanner::new(|_, _| async { answer("secret") }));
+    let waiter = ClosurePlanner::new(|input, _| async move {
+        match input.resume {
+            Some(_) => answer(&words_so_far(&input)),
+            None => waiting_for(vec!["stranger".to_owned()]),
+        }
+    });
+    world.agent("waiter", waiter);
+    let host = world.start().await;
+    host.spawn(&named("stranger", "other")).await;
+    host.spawn(&beneath("stranger", "cousin", "other")).await;
+    host.end("cousin").await;
+    let text = || Answer::Text("x".into());
+    // The run itself is no exception, so nobody waits for themselves.
+    for id in ["stranger", "cousin", "nobody", "1", "no id"] {
+        let id = id.to_owned();
+        let requests = vec![
+            get(&id),
+            RunsRequest::Cancel { id: id.clone(), reason: None },
+            RunsRequest::CancelTree { id: id.clone(), reason: None },
+            RunsRequest::Wait { id: id.clone(), timeout_ms: Some(0) },
+            RunsRequest::Provide { id: id.clone(), item: None, answer: text() },
+            RunsRequest::Subscribe { id: id.clone(), after: 0, limit: 9, timeout_ms: Some(0) },
+        ];
+        let own = if id == "1" { "1".to_owned() } else { format!("for-{}", id.replace(' ', "-")) };
+        for answered in asking.ask(&host, &own, requests).await {
+            assert_eq!(answered, Err(RunsError::NotFound { id: id.clone() }));
+        }
+    }
+    let filter = RunsFilter { parent_run_id: Some("stranger".into()), ..RunsFilter::default() };
+    let listed = asking.ask(&host, "2", vec![RunsRequest::List(filter)]).await;
+    assert_eq!(listed[0], Ok(RunsAnswer::Page { runs: Vec::new(), next: None }));
+    host.spawn(&named("3", "waiter")).await;
+    let result = host.end("3").await.state.reply.result().expect("an answer");
+    assert!(result.contains("not-found"), "{result}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn m_03_members_sizes_and_agents_are_checked_as_at_every_door() {
+    let asking = Asking::default();
+    let mut world = World::new();
+    world.agent("child", ClosurePlanner::new(|_, _| async { answer("played") }));
+    world.agent("outsider", ClosurePlanner::new(|_, _| async { answer("played") }));
+    world.agent_with("asker", asking.planner(), |agent| agent.members = vec!["child".into()]);
+    let host = world.start().await;
+    let keyed = |task: &str| {
+        let child = ChildRequest { key: Some("k".into()), ..child("child", task) };
+        RunsRequest::Spawn(Box::new(child))
+    };
+    let long = "x".repeat(5_000);
+    let requests = vec![
+        spawning("outsider", "play"),
+        spawning("nobody", "play"),
+        spawning("child", " "),
+        get(&long),
+        keyed("one"),
+        keyed("one"),
+        keyed("another"),
+    ];
+    let answers = asking.ask(&host, "1", requests).await;
+    assert!(matches!(answers[0], Err(RunsError::Forbidden { .. })), "{:?}", answers[0]);
+    let invalid = |answer: &Result<RunsAnswer, RunsError>, wanted: &str| match answer {
+        Err(RunsError::Invalid { field, .. }) => assert_eq!(field, wanted),
+        other => panic!("{other:?}"),
+    };
+    invalid(&answers[1], "agent_name");
+    invalid(&answers[2], "task");
+    invalid(&answers[3], "id");
+    let first = run_in(answers[4].clone()).id;
+    assert_eq!(run_in(answers[5].clone()).id, first, "the same key gives the same run");
+    assert_eq!(answers[6], Err(RunsError::AlreadyExists { id: first }));
+    assert_eq!(children(&host, "1").await.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn m_03_a_tree_is_cancelled_answered_read_and_listed_from_above() {
+    let (asking, gates) = (Asking::default(), Gates::new());
+    let mut world = World::new();
+    world.settings.tree_slots = 8;
+    world.agent("child", gates.planner());
+    // The asker is the parent of runs that are started from outside, so that their ids are known.
+    let parent = ClosurePlanner::new({
+        let (asking, gates) = (asking.planner(), Arc::clone(&gates));
+        move |input, scope| {
+            let (asking, gates) = (asking.clone(), Arc::clone(&gates));
+            async move {
+                let inside = gates.pass("top").await;
+                drop(inside);
+                taskrun::ports::planner::Planner::plan(&asking, input, scope).await
+            }
+        }
+    });
+    world.agent("top", parent);
+    let host = world.start().await;
+    host.spawn(&named("top", "top")).await;
+    for (parent, id) in [("top", "a"), ("a", "b"), ("top", "c")] {
+        host.spawn(&beneath(parent, id, "child")).await;
+    }
+    gates.have_come(4).await;
+    *asking.requests.lock().expect("no panic") = vec![
+        RunsRequest::List(RunsFilter { limit: Some(2), ..RunsFilter::default() }),
+        RunsRequest::Wait { id: "a".into(), timeout_ms: Some(0) },
+        RunsRequest::CancelTree { id: "a".into(), reason: Some("enough".into()) },
+        RunsRequest::Wait { id: "b".into(), timeout_ms: None },
+        RunsRequest::Subscribe { id: "b".into(), after: 0, limit: 100, timeout_ms: Some(0) },
+        get("c"),
+    ];
+    gates.open("top");
+    host.end("top").await;
+    let answers = std::mem::take(&mut *asking.answers.lock().expect("no panic"));
+    let Ok(RunsAnswer::Page { runs, next: Some(_) }) = &answers[0] else {
+        panic!("a page: {:?}", answers[0])
+    };
+    assert_eq!(runs.len(), 2);
+    assert!(matches!(&answers[1], Ok(RunsAnswer::Waited { timed_out: true, .. })));
+    let Ok(RunsAnswer::Canceled { run, changed: true, beneath }) = &answers[2] else {
+        panic!("cancelled: {:?}", answers[2])
+    };
+    assert_eq!((run.id.as_str(), beneath.as_slice()), ("a", &["b".to_owned()][..]));
+    let ended = run_in(answers[3].clone());
+    assert_eq!(ended.status, Status::Canceled);
+    assert_eq!(ended.stop_reason, Some(StopReason::CanceledByParent));
+    let Ok(RunsAnswer::Events { events, ended: true, .. }) = &answers[4] else {
+        panic!("events: {:?}", answers[4])
+    };
+    let kinds: Vec<_> = events.iter().map(|event| event.kind.as_str()).collect();
+    assert_eq!(kinds.first(), Some(&"queued"));
+    assert_eq!(kinds.last(), Some(&"finished"));
+    assert!(!run_in(answers[5].clone()).status.is_terminal(), "its neighbour goes on");
+    gates.open("c");
+    host.end("c").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn m_03_what_the_policy_denies_is_denied_to_a_wait_between_steps_too() {
+    let mut world = delegates();
+    let text = "[agent.a]\ncomponent = \"a.wasm\"\n\
+                allow = [\"controller: spawn\"]\ndeny = [\"controller: wait\"]\n";
+    let policy = Policy::parse(text, Path::new("test")).expect("a valid policy");
+    let grants = policy.agents["a"].grants.clone();
+    world.agent_with("parent", ClosurePlanner::new(delegating), |agent| {
+        let (by_name, default) = (agent.models.by_name.clone(), None);
+        agent.models = Arc::new(Models { by_name, default, grants });
+    });
+    let host = world.start().await;
+    host.spawn(&named("1", "parent")).await;
+    let result = host.end("1").await.state.reply.result().expect("an answer");
+    assert!(result.contains("denied"), "{result}");
+    assert_eq!(count(&host.journal("1").await, "policy_decision"), 1);
+}
+
+async fn outside(door: &Native) -> Run {
+    door.spawn(&named("1", "parent")).await;
+    door.end("1").await
+}
+
+/// Kills a host at one write and gives the parent's journal and its children.
+async fn play(mut world: World, points: &[Point]) -> (Run, Vec<Recorded>, Vec<Run>, u32) {
+    let handle = Handle::default();
+    let door = world.door().await;
+    let (run, deaths) = survive(&mut world, points, &handle, outside(&door)).await;
+    (run, door.journal("1").await, children(&door, "1").await, deaths)
+}
+
+async fn one_family_whatever_dies(make: fn() -> World, op: Op, side: Side) {
+    let points = futures::stream::iter((1..WRITES_MAX).map(|nth| (op, nth, side)));
+    let plays = points.map(|point| async move { (point, play(make(), &[point]).await) });
+    let mut plays = plays.buffered(AT_ONCE);
+    let mut survived = 0;
+    while let Some((point, (run, journal, children, deaths))) = plays.next().await {
+        check_journal(&journal);
+        assert_eq!(run.status(), Status::Completed, "crash at {point:?}: {run:?}");
+        assert_eq!(children.len(), 2, "crash at {point:?}: {children:?}");
+        let result = run.state.reply.result().expect("an answer");
+        assert_eq!(result.matches("played").count(), 2, "crash at {point:?}: {result}");
+        if deaths == 0 {
+            break;
+        }
+        survived += 1;
+    }
+    assert!(survived >= 2, "only {survived} crashes: nothing was tested");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn m_03_a_host_that_dies_around_a_child_of_a_plan_step_leaves_one_child() {
+    for side in [Side::Before, Side::After] {
+        one_family_whatever_dies(delegates, Op::Create, side).await;
+        one_family_whatever_dies(delegates, Op::Append, side).await;
+    }
+}
+
+/// The same, by the calls of an idempotent tool.
+fn delegates_by_tool() -> World {
+    let mut world = World::new();
+    let hints = ToolHints { idempotent: true, ..ToolHints::default() };
+    let tool = ClosureTool::new("f", hints, |_, scope| async move {
+        let run = run_in(scope.ask_controller(spawning("child", "play")).await);
+        value(&serde_json::json!(run.id).to_string())
+    });
+    world.tool("spawn", taskrun::agents::Interrupted::Fail, tool);
+    world.agent("child", ClosurePlanner::new(|_, _| async { answer("played") }));
+    let parent = ClosurePlanner::new(|input: PlanInput, _| async move {
+        let outputs = input.resume.as_ref().map(|resume| Arc::clone(&resume.tool_outputs));
+        match outputs.as_deref().map(Vec::as_slice) {
+            None => call_of(&[("c1", "spawn/f", "{}"), ("c2", "spawn/f", "{}")]),
+            Some([one, other]) => {
+                let id = |outcome: &ToolOutcome| match outcome {
+                    ToolOutcome::Value(json) => serde_json::from_str(json).expect("a text"),
+                    ToolOutcome::Failure(failure) => panic!("{failure:?}"),
+                };
+                waiting_for(vec![id(&one.outcome), id(&other.outcome)])
+            }
+            Some([..]) => answer(&words_so_far(&input)),
+        }
+    });
+    world.agent("parent", parent);
+    world
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn m_03_a_host_that_dies_around_a_child_of_a_tool_call_leaves_one_child() {
+    for side in [Side::Before, Side::After] {
+        one_family_whatever_dies(delegates_by_tool, Op::Create, side).await;
+        one_family_whatever_dies(delegates_by_tool, Op::Append, side).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn m_03_a_wait_in_a_call_ends_before_the_call_does() {
+    let gates = Gates::new();
+    let mut world = World::new();
+    world.agent("child", gates.planner());
+    let asking = ClosurePlanner::new(|_, scope: Arc<CallScope>| async move {
+        let id = run_in(scope.ask_controller(spawning("child", "play")).await).id;
+        let waited = scope.ask_controller(RunsRequest::Wait { id, timeout_ms: None }).await;
+        let Ok(RunsAnswer::Waited { timed_out, .. }) = waited else { panic!("{waited:?}") };
+        answer(&format!("{timed_out} with {:?} left", scope.time_left()))
+    });
+    world.agent_with("parent", asking, |agent| agent.limits.step = Duration::from_secs(100));
+    let host = world.start().await;
+    host.spawn(&named("1", "parent")).await;
+    gates.have_come(1).await;
+    while !host.get("1").await.status().is_terminal() {
+        world.next(Duration::from_secs(100)).await;
+        host.settle().await;
+    }
+    let run = host.get("1").await;
+    assert_eq!(run.state.reply.result().as_deref(), Some("true with 1s left"));
+}

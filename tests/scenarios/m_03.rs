@@ -1,0 +1,183 @@
+//! Real components start, watch, await, answer and cancel runs beneath their own.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use taskrun::agents::Agent;
+use taskrun::event::Event;
+use taskrun::policy::Policy;
+use taskrun::ports::planner::{AwaitItem, Decision, PlanInput};
+use taskrun::ports::tool::ToolOutcome;
+use taskrun::run::RunView;
+use taskrun::spawn::SpawnRequest;
+use taskrun_examples::{COORDINATOR, DELEGATE};
+use taskrun_tests::native::{ClosurePlanner, Planned, World, answer, call_of, decided, request};
+use taskrun_tests::{Builder, engine};
+
+const POLICY: &str = r#"
+[agent.lead]
+component = "components/coordinator.wasm"
+members = ["worker"]
+allow = ["controller: spawn", "controller: wait"]
+
+[agent.tied]
+component = "components/coordinator.wasm"
+members = ["worker"]
+deny = ["controller: *"]
+
+[agent.worker]
+component = "components/scripted.wasm"
+"#;
+
+#[tokio::test]
+async fn m_03_an_agent_delegates_each_line_and_waits_without_a_slot() {
+    // One slot, which the children need while their parent waits.
+    let house = Builder::new(POLICY).slots(1).open().await;
+    let id = house.spawn(&house.request("lead", "worker: one\nworker: two\nlead: three")).await;
+    let run = house.end(&id).await;
+    assert_eq!(
+        run.state.reply.result().as_deref(),
+        Some(
+            "worker: one\nworker: two\n\
+             lead: not started: agent lead is not among the members of agent lead"
+        )
+    );
+    let tree = house.controller.tree(&house.scope, &id).await.expect("there");
+    assert_eq!(tree.beneath.len(), 2);
+    let session = RunView::from(&run).child_session_id.expect("it ran");
+    for child in &tree.beneath {
+        assert_eq!(child.spec.parent_run_id.as_ref(), Some(run.id()));
+        assert_eq!(child.spec.parent_session_id, session);
+        assert_eq!(child.spec.owner_user_id, "user-a");
+    }
+}
+
+#[tokio::test]
+async fn m_03_an_agent_whose_policy_denies_it_is_told_the_rule() {
+    let house = Builder::new(POLICY).open().await;
+    let id = house.spawn(&house.request("tied", "worker: one")).await;
+    let run = house.end(&id).await;
+    assert_eq!(
+        run.state.reply.result().as_deref(),
+        Some("worker: not started: the policy does not allow it: denied by \"controller: *\"")
+    );
+    let denied = house.event(&id, |one| one.event.kind() == "policy_decision").await;
+    let Event::PolicyDecision { capability, subject, rule } = denied.event else {
+        panic!("a decision")
+    };
+    assert_eq!((capability.as_str(), subject.as_str()), ("controller", "spawn"));
+    assert!(rule.contains("taskrun.toml"), "the operator is told where: {rule}");
+    let tree = house.controller.tree(&house.scope, &id).await.expect("there");
+    assert!(tree.beneath.is_empty());
+}
+
+/// An agent of a policy, with its real components.
+async fn loaded(policy: &str, name: &str) -> Agent {
+    let folder = tempfile::tempdir().expect("a folder");
+    for example in [COORDINATOR, DELEGATE] {
+        let file = folder.path().join(format!("{}.wasm", example.name));
+        std::fs::write(file, example.bytes).expect("written");
+    }
+    std::fs::write(folder.path().join("taskrun.toml"), policy).expect("written");
+    let policy = Policy::load(&folder.path().join("taskrun.toml")).expect("a valid policy");
+    let mut agents = engine().load_agents(&policy, &BTreeMap::new()).await.expect("it loads");
+    let agent = agents.by_name.remove(name).expect("the policy's");
+    drop(agents);
+    Arc::into_inner(agent).expect("nobody else has it")
+}
+
+/// What the tools said so far: name, and the result or the code of the failure.
+fn said(input: &PlanInput) -> Vec<(String, Value)> {
+    let outputs = input.resume.iter().flat_map(|resume| resume.tool_outputs.iter());
+    let said = outputs.map(|output| {
+        let value = match &output.outcome {
+            ToolOutcome::Value(json) => serde_json::from_str(json).expect("JSON"),
+            ToolOutcome::Failure(failure) => json!({ "code": failure.error.code }),
+        };
+        (output.name.clone(), value)
+    });
+    said.collect()
+}
+
+/// Calls each function of `delegate`, with what it needs of the answers before.
+async fn boss(input: PlanInput) -> Planned {
+    let said = said(&input);
+    let child = said.first().map(|(_, run)| run["run"].clone()).unwrap_or_default();
+    let of_child = json!({ "run": child });
+    let (name, args) = match said.last().map(|(name, value)| (name.as_str(), value)) {
+        None => ("spawn", json!({ "agent": "child", "task": "ask", "labels": { "k": "v" } })),
+        Some(("delegate/spawn", _)) => ("get", json!({ "run": "stranger" })),
+        Some(("delegate/get", _)) => ("list", json!({ "labels": { "k": "v" } })),
+        Some(("delegate/list", _)) => ("events", json!({ "run": child, "after": 0 })),
+        Some(("delegate/events", page)) => {
+            let events = page["events"].as_array().expect("a list");
+            match events.iter().any(|event| event["kind"] == "blocked") {
+                true => ("provide", json!({ "run": child, "text": "this" })),
+                // There is more to come; the pull waits for it.
+                false => ("events", json!({ "run": child, "after": page["next_after"] })),
+            }
+        }
+        Some(("delegate/provide", _)) => ("wait", of_child),
+        Some(("delegate/wait", _)) => ("cancel_tree", of_child),
+        Some(_) => return answer(&json!(said).to_string()),
+    };
+    let (id, name) = (format!("c{}", said.len()), format!("delegate/{name}"));
+    call_of(&[(&id, &name, &args.to_string())])
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn m_03_a_model_delegates_by_a_tool() {
+    let policy = "[tool.delegate]\ncomponent = \"delegate.wasm\"\n\
+                  [agent.boss]\ncomponent = \"coordinator.wasm\"\ntools = [\"delegate/*\"]\n\
+                  allow = [\"controller: *\"]\n";
+    let tools = loaded(policy, "boss").await.tools;
+    let mut world = World::new();
+    world.agent_with("boss", ClosurePlanner::new(|input, _| boss(input)), |agent| {
+        agent.tools = tools;
+        agent.limits.tool_calls = None;
+    });
+    let asking = ClosurePlanner::new(|input: PlanInput, _| async move {
+        if input.resume.is_some() {
+            let last = input.messages.last().expect("the answer").joined_text();
+            return answer(&format!("told {last}"));
+        }
+        decided(Decision::Await(vec![AwaitItem::Clarification {
+            id: "q".into(),
+            question: "which?".into(),
+            missing_fields: Vec::new(),
+            restrict_to_tool: None,
+            example_input: None,
+            clarifying_prompt: None,
+        }]))
+    });
+    world.agent("child", asking);
+    world.agent("other", ClosurePlanner::new(|_, _| async { answer("secret") }));
+    let host = world.start().await;
+    let stranger = SpawnRequest { id: Some("stranger".into()), ..request("other", "x") };
+    host.spawn(&stranger).await;
+    let id = host.spawn(&request("boss", "delegate")).await;
+    let run = host.end(&id).await;
+    let result = run.state.reply.result().expect("an answer");
+    let said: Vec<(String, Value)> = serde_json::from_str(&result).expect("JSON");
+    let of = |name: &str| {
+        let found = said.iter().rfind(|(known, _)| known == &format!("delegate/{name}"));
+        found.map(|(_, value)| value).expect("called")
+    };
+    let child = &of("spawn")["run"];
+    assert_eq!(of("get")["code"], "not-found", "a stranger's run");
+    assert_eq!(&of("list")["runs"][0]["run"], child);
+    assert_eq!(&of("provide")["run"], child);
+    let waited = of("wait");
+    assert_eq!(
+        (&waited["timed_out"], &waited["run"]["result"]),
+        (&json!(false), &json!("told this"))
+    );
+    assert_eq!(of("cancel_tree")["changed"], false);
+    let journal = host.journal(child.as_str().expect("an id")).await;
+    let by = journal.iter().find_map(|recorded| {
+        let Event::Answered { by, .. } = &recorded.event else { return None };
+        Some(by.clone())
+    });
+    assert_eq!(by, Some(format!("run:{id}")));
+}
