@@ -29,6 +29,7 @@ documents!(
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "wit/clock.wit",
+    "wit/controller.wit",
     "wit/events.wit",
     "wit/finalizer.wit",
     "wit/http.wit",
