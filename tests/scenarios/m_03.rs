@@ -9,10 +9,14 @@ use taskrun::event::Event;
 use taskrun::policy::Policy;
 use taskrun::ports::planner::{AwaitItem, Decision, PlanInput};
 use taskrun::ports::tool::ToolOutcome;
-use taskrun::run::RunView;
+use taskrun::run::{Run, RunView};
 use taskrun::spawn::SpawnRequest;
+use taskrun::status::Status;
 use taskrun_examples::{COORDINATOR, DELEGATE};
-use taskrun_tests::native::{ClosurePlanner, Planned, World, answer, call_of, decided, request};
+use taskrun_tests::native::{
+    ClosurePlanner, Op, PAUSE_OVER, Planned, Side, World, answer, call_of, decided, in_time,
+    request,
+};
 use taskrun_tests::{Builder, engine};
 
 const POLICY: &str = r#"
@@ -180,4 +184,47 @@ async fn m_03_a_model_delegates_by_a_tool() {
         Some(by.clone())
     });
     assert_eq!(by, Some(format!("run:{id}")));
+}
+
+/// Lets the host of a real agent die at one write of its own and another one go on; gives what the
+/// run came to and its children.
+async fn cut_off(lead: &Arc<Agent>, (op, nth, side): (Op, u64, Side)) -> (Run, Vec<Run>) {
+    let mut world = World::new();
+    world.loaded(lead);
+    world.agent("worker", ClosurePlanner::new(|_, _| async { answer("played") }));
+    let door = world.door().await;
+    world.store.cut(op, nth, side);
+    let first = world.start().await;
+    let id = door.spawn(&request("lead", "worker: one\nworker: two")).await;
+    in_time(world.store.is_cut()).await;
+    world.kill(first).await;
+    world.part_stores();
+    let second = world.controller();
+    second.controller.sweep().await.expect("swept");
+    world.clock.advance(PAUSE_OVER);
+    second.begin().await;
+    let run = door.end(&id).await;
+    (run, door.controller.tree(&door.scope, &id).await.expect("there").beneath)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn m_03_a_component_that_is_cut_off_beside_a_spawn_finds_its_child_again() {
+    let policy = "[agent.lead]\ncomponent = \"coordinator.wasm\"\nmembers = [\"worker\"]\n\
+                  allow = [\"controller: *\"]\n[agent.worker]\ncomponent = \"coordinator.wasm\"\n\
+                  deny = [\"controller: *\"]\n";
+    let lead = Arc::new(loaded(policy, "lead").await);
+    for point in [
+        (Op::Create, 1, Side::Before),
+        (Op::Create, 1, Side::After),
+        (Op::Append, 1, Side::Before),
+        (Op::Append, 1, Side::After),
+        (Op::Create, 2, Side::Before),
+        (Op::Create, 2, Side::After),
+    ] {
+        let (run, children) = cut_off(&lead, point).await;
+        assert_eq!(run.status(), Status::Completed, "{point:?}: {run:?}");
+        let result = run.state.reply.result();
+        assert_eq!(result.as_deref(), Some("worker: played\nworker: played"), "{point:?}");
+        assert_eq!(children.len(), 2, "{point:?}: {children:?}");
+    }
 }
