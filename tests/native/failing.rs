@@ -4,12 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use taskrun::event::{Recorded, Seq};
-use taskrun::ids::RunId;
-use taskrun::list::{Cursor, ListFilter, Page, Scope};
+use taskrun::ports::layer::Layer;
 use taskrun::ports::store::{
-    Append, Appended, Batched, Claim, Created, NewBatch, NewRun, Removal, Removed, Store,
-    StoreError, Until,
+    Append, Appended, Batched, Claim, Created, NewBatch, NewRun, Store, StoreError,
 };
 use taskrun::run::Run;
 use tokio::sync::watch;
@@ -126,7 +123,11 @@ impl Failing {
 }
 
 #[async_trait]
-impl Store for Failing {
+impl Layer for Failing {
+    fn behind(&self) -> &dyn Store {
+        &*self.inner
+    }
+
     async fn create(&self, run: NewRun) -> Result<Created, StoreError> {
         let number = self.pass(Op::Create).await?;
         let answer = self.inner.create(run).await;
@@ -141,15 +142,6 @@ impl Store for Failing {
         answer
     }
 
-    async fn entries(
-        &self,
-        policy_digest: &str,
-        agent_name: &str,
-        limit: usize,
-    ) -> Result<Vec<Vec<RunId>>, StoreError> {
-        self.inner.entries(policy_digest, agent_name, limit).await
-    }
-
     async fn append(&self, append: Append) -> Result<Appended, StoreError> {
         let number = self.pass(Op::Append).await?;
         let answer = self.inner.append(append).await;
@@ -162,44 +154,5 @@ impl Store for Failing {
         let answer = self.inner.claim(claim).await;
         self.stand(Op::Claim, number, Side::After).await;
         answer
-    }
-
-    async fn get(&self, id: &RunId) -> Result<Option<Run>, StoreError> {
-        self.inner.get(id).await
-    }
-
-    async fn list(
-        &self,
-        scope: &Scope,
-        filter: &ListFilter,
-        after: Option<&Cursor>,
-        limit: usize,
-    ) -> Result<Page, StoreError> {
-        self.inner.list(scope, filter, after, limit).await
-    }
-
-    async fn read(
-        &self,
-        id: &RunId,
-        after: Seq,
-        limit: usize,
-    ) -> Result<Vec<Recorded>, StoreError> {
-        self.inner.read(id, after, limit).await
-    }
-
-    async fn artifact(&self, id: &RunId, hash: &str) -> Result<Option<Arc<[u8]>>, StoreError> {
-        self.inner.artifact(id, hash).await
-    }
-
-    async fn changed(&self, id: &RunId, until: Until) {
-        self.inner.changed(id, until).await;
-    }
-
-    async fn work(&self) {
-        self.inner.work().await;
-    }
-
-    async fn remove(&self, removal: Removal) -> Result<Removed, StoreError> {
-        self.inner.remove(removal).await
     }
 }

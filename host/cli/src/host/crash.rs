@@ -8,13 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use rustix::process::{Signal, getpid, kill_process};
-use taskrun::event::{Recorded, Seq};
-use taskrun::ids::RunId;
-use taskrun::list::{Cursor, ListFilter, Page, Scope};
-use taskrun::ports::store::{
-    Append, Appended, Batched, Claim, Created, NewBatch, NewRun, Removal, Removed, Store,
-    StoreError, Until,
-};
+use taskrun::event::Recorded;
+use taskrun::ports::layer::Layer;
+use taskrun::ports::store::{Append, Appended, Batched, Claim, NewBatch, Store, StoreError};
 use taskrun::run::Run;
 
 use crate::args::{CrashPoint, Persisted, Side};
@@ -91,9 +87,9 @@ fn acknowledged(append: &Append) -> String {
 }
 
 #[async_trait]
-impl Store for Crashing {
-    async fn create(&self, run: NewRun) -> Result<Created, StoreError> {
-        self.store.create(run).await
+impl Layer for Crashing {
+    fn behind(&self) -> &dyn Store {
+        &*self.store
     }
 
     async fn batch(&self, batch: NewBatch) -> Result<Batched, StoreError> {
@@ -106,15 +102,6 @@ impl Store for Crashing {
             entries.iter().for_each(|one| self.pass_append(Side::After, &one.events));
         }
         Ok(batched)
-    }
-
-    async fn entries(
-        &self,
-        policy_digest: &str,
-        agent_name: &str,
-        limit: usize,
-    ) -> Result<Vec<Vec<RunId>>, StoreError> {
-        self.store.entries(policy_digest, agent_name, limit).await
     }
 
     async fn append(&self, append: Append) -> Result<Appended, StoreError> {
@@ -140,44 +127,5 @@ impl Store for Crashing {
             self.pass_claim(Side::After);
         }
         Ok(runs)
-    }
-
-    async fn get(&self, id: &RunId) -> Result<Option<Run>, StoreError> {
-        self.store.get(id).await
-    }
-
-    async fn list(
-        &self,
-        scope: &Scope,
-        filter: &ListFilter,
-        after: Option<&Cursor>,
-        limit: usize,
-    ) -> Result<Page, StoreError> {
-        self.store.list(scope, filter, after, limit).await
-    }
-
-    async fn read(
-        &self,
-        id: &RunId,
-        after: Seq,
-        limit: usize,
-    ) -> Result<Vec<Recorded>, StoreError> {
-        self.store.read(id, after, limit).await
-    }
-
-    async fn artifact(&self, id: &RunId, hash: &str) -> Result<Option<Arc<[u8]>>, StoreError> {
-        self.store.artifact(id, hash).await
-    }
-
-    async fn changed(&self, id: &RunId, until: Until) {
-        self.store.changed(id, until).await;
-    }
-
-    async fn work(&self) {
-        self.store.work().await;
-    }
-
-    async fn remove(&self, removal: Removal) -> Result<Removed, StoreError> {
-        self.store.remove(removal).await
     }
 }

@@ -4,7 +4,6 @@ mod attendant;
 mod crash;
 mod lock;
 mod log_file;
-mod noticed;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,7 +18,6 @@ pub(crate) use attendant::Attendant;
 
 use self::crash::Crashing;
 use self::lock::BackgroundLock;
-use self::noticed::Noticed;
 use crate::args::HostArgs;
 use crate::context::{Books, Context};
 use crate::exit::Exit;
@@ -51,14 +49,13 @@ pub(crate) async fn host(context: &Context, args: &HostArgs) -> Outcome {
     let names: Vec<&str> = agents.by_name.keys().map(String::as_str).collect();
     tracing::info!(policy = %house.policy.path.display(), agents = names.join(","), "host begins");
     let store = watched(&books, args)?;
-    let noticed = Arc::new(Noticed::new(store, Arc::clone(&context.clock)));
-    let books = Books { store: noticed.clone(), ..books };
+    let books = Books { store, ..books };
     let controller = context.controller(&books, agents, house.engine.interrupt(), settings(args));
     controller.start().await?;
     tell_begin(context, args, &house.policy.path, &controller);
     let reason = tokio::select! {
         reason = signals::end() => reason,
-        () = idle(&controller, &noticed, args.idle_exit) => "idle",
+        () = idle(&controller, args.idle_exit) => "idle",
     };
     tracing::info!(reason, "host ends");
     let closed = controller.hand_over(DRAIN_DEFAULT).await;
@@ -131,18 +128,18 @@ async fn load_all(house: &House) -> Outcome<Agents> {
 }
 
 /// Returns when the host has been idle for `limit` and is out of the list of hosts.
-async fn idle(controller: &Controller, noticed: &Noticed, limit: Duration) {
+async fn idle(controller: &Controller, limit: Duration) {
     if limit.is_zero() {
         std::future::pending::<()>().await;
     }
     loop {
         tokio::time::sleep(IDLE_POLL).await;
-        if noticed.idle_for() < limit {
+        if controller.idle_for() < limit {
             continue;
         }
         match controller.retire().await {
             Ok(true) => return,
-            // A run goes on without writing anything, or one was queued just now.
+            // One was queued just now.
             Ok(false) => {}
             Err(error) => tracing::warn!(%error, "cannot retire"),
         }

@@ -2,6 +2,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -16,6 +17,7 @@ use crate::narrow;
 use crate::ports::call::StopCause;
 use crate::ports::store::Claim;
 use crate::run::{Lifecycle, Run};
+use crate::time::millis;
 
 /// Most runs claimed in one write, so that a free host does not empty the queue of all others.
 const CLAIM_MAX: usize = 64;
@@ -32,6 +34,8 @@ struct Listed {
 
 impl Drop for Listed {
     fn drop(&mut self) {
+        let inner = &self.controller.0;
+        inner.worked_ms.store(millis(inner.parts.clock.monotonic()), Ordering::Release);
         let mut all = self.controller.live();
         if all.get(&self.id).is_some_and(|live| Arc::ptr_eq(live, &self.live)) {
             all.remove(&self.id);

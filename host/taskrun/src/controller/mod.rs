@@ -20,7 +20,7 @@ mod transcript;
 mod wait;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ use crate::ports::call::Interrupt;
 use crate::ports::hook::Hooks;
 use crate::ports::store::{Host, Hosts, LEASE, Sessions, Store, StoreError};
 use crate::run::{EndStatus, Lifecycle, Run};
-use crate::time::{Clock, Random, random_u64};
+use crate::time::{Clock, Random, millis, random_u64};
 
 /// What a controller is made of.
 pub struct ControllerParts {
@@ -113,6 +113,8 @@ struct Inner {
     host: HostId,
     slots: Arc<Semaphore>,
     live: Mutex<HashMap<RunId, Arc<Live>>>,
+    /// When the last execution ended, or this controller was made, on the monotonic clock.
+    worked_ms: AtomicU64,
     started: AtomicBool,
     registered: tokio::sync::OnceCell<()>,
     closing: CancellationToken,
@@ -132,11 +134,13 @@ impl Controller {
             random_u64(&*parts.random)
         ));
         let slots = Arc::new(Semaphore::new(parts.settings.slots));
+        let worked_ms = AtomicU64::new(millis(parts.clock.monotonic()));
         Self(Arc::new(Inner {
             parts,
             host,
             slots,
             live: Mutex::default(),
+            worked_ms,
             started: AtomicBool::new(false),
             registered: tokio::sync::OnceCell::new(),
             closing: CancellationToken::new(),
@@ -212,6 +216,17 @@ impl Controller {
     #[must_use]
     pub fn executing(&self) -> usize {
         self.live().len()
+    }
+
+    /// How long nothing was executed here.
+    #[must_use]
+    pub fn idle_for(&self) -> Duration {
+        // In this order: what ends in between has left its time.
+        if self.executing() > 0 {
+            return Duration::ZERO;
+        }
+        let worked = Duration::from_millis(self.0.worked_ms.load(Ordering::Acquire));
+        self.0.parts.clock.monotonic().saturating_sub(worked)
     }
 
     fn live(&self) -> MutexGuard<'_, HashMap<RunId, Arc<Live>>> {

@@ -3,6 +3,7 @@
 
 pub mod call;
 pub mod hook;
+pub mod layer;
 pub mod model;
 pub mod planner;
 pub mod runs;

@@ -1,0 +1,167 @@
+//! Stores that stand before others.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use super::store::{
+    Append, Appended, Batched, Claim, Created, NewBatch, NewRun, Removal, Removed, Store,
+    StoreError, Until,
+};
+use crate::event::{Recorded, Seq};
+use crate::ids::RunId;
+use crate::list::{Cursor, ListFilter, Page, Scope};
+use crate::run::Run;
+
+/// A store before another one, to which it passes on what it has nothing to do with: each method
+/// is that of [`Store`], and does that unless it is written out.
+///
+/// It costs an allocation for each call, which is for tests and faults, not for every day.
+#[async_trait]
+pub trait Layer: Send + Sync {
+    /// The store behind this one.
+    fn behind(&self) -> &dyn Store;
+
+    /// See [`Store::create`].
+    async fn create(&self, run: NewRun) -> Result<Created, StoreError> {
+        self.behind().create(run).await
+    }
+
+    /// See [`Store::batch`].
+    async fn batch(&self, batch: NewBatch) -> Result<Batched, StoreError> {
+        self.behind().batch(batch).await
+    }
+
+    /// See [`Store::entries`].
+    async fn entries(
+        &self,
+        policy_digest: &str,
+        agent_name: &str,
+        limit: usize,
+    ) -> Result<Vec<Vec<RunId>>, StoreError> {
+        self.behind().entries(policy_digest, agent_name, limit).await
+    }
+
+    /// See [`Store::append`].
+    async fn append(&self, append: Append) -> Result<Appended, StoreError> {
+        self.behind().append(append).await
+    }
+
+    /// See [`Store::claim`].
+    async fn claim(&self, claim: Claim) -> Result<Vec<Run>, StoreError> {
+        self.behind().claim(claim).await
+    }
+
+    /// See [`Store::get`].
+    async fn get(&self, id: &RunId) -> Result<Option<Run>, StoreError> {
+        self.behind().get(id).await
+    }
+
+    /// See [`Store::list`].
+    async fn list(
+        &self,
+        scope: &Scope,
+        filter: &ListFilter,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page, StoreError> {
+        self.behind().list(scope, filter, after, limit).await
+    }
+
+    /// See [`Store::read`].
+    async fn read(
+        &self,
+        id: &RunId,
+        after: Seq,
+        limit: usize,
+    ) -> Result<Vec<Recorded>, StoreError> {
+        self.behind().read(id, after, limit).await
+    }
+
+    /// See [`Store::artifact`].
+    async fn artifact(&self, id: &RunId, hash: &str) -> Result<Option<Arc<[u8]>>, StoreError> {
+        self.behind().artifact(id, hash).await
+    }
+
+    /// See [`Store::changed`].
+    async fn changed(&self, id: &RunId, until: Until) {
+        self.behind().changed(id, until).await;
+    }
+
+    /// See [`Store::work`].
+    async fn work(&self) {
+        self.behind().work().await;
+    }
+
+    /// See [`Store::remove`].
+    async fn remove(&self, removal: Removal) -> Result<Removed, StoreError> {
+        self.behind().remove(removal).await
+    }
+}
+
+#[async_trait]
+impl<L: Layer> Store for L {
+    async fn create(&self, run: NewRun) -> Result<Created, StoreError> {
+        Layer::create(self, run).await
+    }
+
+    async fn batch(&self, batch: NewBatch) -> Result<Batched, StoreError> {
+        Layer::batch(self, batch).await
+    }
+
+    async fn entries(
+        &self,
+        policy_digest: &str,
+        agent_name: &str,
+        limit: usize,
+    ) -> Result<Vec<Vec<RunId>>, StoreError> {
+        Layer::entries(self, policy_digest, agent_name, limit).await
+    }
+
+    async fn append(&self, append: Append) -> Result<Appended, StoreError> {
+        Layer::append(self, append).await
+    }
+
+    async fn claim(&self, claim: Claim) -> Result<Vec<Run>, StoreError> {
+        Layer::claim(self, claim).await
+    }
+
+    async fn get(&self, id: &RunId) -> Result<Option<Run>, StoreError> {
+        Layer::get(self, id).await
+    }
+
+    async fn list(
+        &self,
+        scope: &Scope,
+        filter: &ListFilter,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page, StoreError> {
+        Layer::list(self, scope, filter, after, limit).await
+    }
+
+    async fn read(
+        &self,
+        id: &RunId,
+        after: Seq,
+        limit: usize,
+    ) -> Result<Vec<Recorded>, StoreError> {
+        Layer::read(self, id, after, limit).await
+    }
+
+    async fn artifact(&self, id: &RunId, hash: &str) -> Result<Option<Arc<[u8]>>, StoreError> {
+        Layer::artifact(self, id, hash).await
+    }
+
+    async fn changed(&self, id: &RunId, until: Until) {
+        Layer::changed(self, id, until).await;
+    }
+
+    async fn work(&self) {
+        Layer::work(self).await;
+    }
+
+    async fn remove(&self, removal: Removal) -> Result<Removed, StoreError> {
+        Layer::remove(self, removal).await
+    }
+}
