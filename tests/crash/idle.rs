@@ -8,14 +8,20 @@ use taskrun::run::{Run, RunView};
 use taskrun::time::Timestamp;
 
 use crate::book::Book;
+use crate::stalls::Stalls;
 
 /// What a busy machine may take beside the lease and the sweep: a start of the program included.
 const SLACK: Duration = Duration::from_secs(8);
 
 /// Holds every wait for a host to the longest that is right: from when the run was wanted, its
 /// back-off included, or from when the host that took it was started, to when it was taken.
-/// `starts` has the hosts by process.
-pub(crate) fn check(book: &mut Book, starts: &BTreeMap<u32, Timestamp>, lease: Duration) {
+/// What the machine stood still of that does not count. `starts` has the hosts by process.
+pub(crate) fn check(
+    book: &mut Book,
+    starts: &BTreeMap<u32, Timestamp>,
+    stalls: &Stalls,
+    lease: Duration,
+) {
     let longest = lease + lease / 6 + SLACK;
     let serial: Vec<Turn> = book.runs().filter(|run| run.spec.serial).map(Turn::of).collect();
     let mut wrong = Vec::new();
@@ -25,7 +31,9 @@ pub(crate) fn check(book: &mut Book, starts: &BTreeMap<u32, Timestamp>, lease: D
         for recorded in journal {
             if let Some((host, since)) = taken(recorded).zip(wanted) {
                 let started = starts.get(&process_of(host)).copied().unwrap_or_default();
-                let idle = recorded.at.since(since.max(started).max(turn));
+                let since = since.max(started).max(turn);
+                let stood = stalls.between(since, recorded.at);
+                let idle = recorded.at.since(since).saturating_sub(stood);
                 if idle > longest {
                     let idle = idle.as_millis();
                     wrong

@@ -25,6 +25,7 @@ mod project;
 mod proof;
 mod round;
 mod serial;
+mod stalls;
 mod table;
 mod terminal;
 

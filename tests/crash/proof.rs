@@ -63,6 +63,7 @@ pub(crate) fn prove() -> Result<(), String> {
         expect(what, &recorded(events), says)?;
     }
     prove_consent()?;
+    crate::stalls::prove()?;
     prove_turns()?;
     let mut gap = recorded(good());
     gap.remove(6);

@@ -22,6 +22,7 @@ use crate::client::Client;
 use crate::load::{Kind, Load};
 use crate::process::{Files, Process, Program};
 use crate::project::Project;
+use crate::stalls::Pulse;
 use crate::table::Death;
 use crate::{effects, idle, serial};
 
@@ -73,6 +74,7 @@ pub(crate) struct Round<'b> {
     end: CancellationToken,
     starts: BTreeMap<u32, Timestamp>,
     files: Vec<Files>,
+    pulse: Pulse,
 }
 
 impl<'b> Round<'b> {
@@ -101,6 +103,7 @@ impl<'b> Round<'b> {
         let end = CancellationToken::new();
         let attendant = tokio::spawn(client.clone().attend(end.clone()));
         let load = Load::new(chance.branch());
+        let pulse = Pulse::begin(project.path())?;
         Ok(Self {
             bench,
             project,
@@ -116,6 +119,7 @@ impl<'b> Round<'b> {
             end,
             starts: BTreeMap::new(),
             files: Vec::new(),
+            pulse,
         })
     }
 
@@ -209,7 +213,8 @@ impl<'b> Round<'b> {
             self.book.check_log(&files.log());
         }
         effects::check(&mut self.book, self.project.path());
-        idle::check(&mut self.book, &self.starts, self.lease);
+        let stalls = self.pulse.end()?;
+        idle::check(&mut self.book, &self.starts, &stalls, self.lease);
         serial::check(&mut self.book, &self.client).await?;
         check_client(&mut self.book, &self.client);
         check_restarted(&mut self.book, &self.project, &self.client, self.bench).await?;
