@@ -59,7 +59,10 @@ async fn m_16_a_run_that_takes_too_long_is_stopped_and_fails() {
     assert_eq!(run.status(), Status::Failed);
     let view = host.view(&id).await;
     assert_eq!(view.stop_reason, Some(StopReason::RunTimeout));
-    assert_eq!(view.error.as_deref(), Some("deadline exceeded: the run may take 10000 ms"));
+    assert_eq!(
+        view.error.as_deref(),
+        Some("deadline exceeded: task timed out, after running for 10000 ms")
+    );
     assert_eq!(view.summary, view.error);
 }
 

@@ -185,6 +185,28 @@ async fn a_run_that_takes_longer_than_it_may_has_failed() {
 }
 
 #[tokio::test]
+async fn ws_25_by_the_clock_on_the_wall_the_slot_is_free_when_the_time_is_up() {
+    // Without a time-out it would be there for ever, and the next one would wait for ever.
+    let house = Builder::new(POLICY).slots(1).open().await;
+    let timeout = Duration::from_secs(1);
+    let blocked = SpawnRequest {
+        timeout: Some(timeout),
+        ..house.request("worker", &Script::new().block().task())
+    };
+    let id = house.spawn(&blocked).await;
+    house.reach(&id, Status::Running).await;
+    let next = house.spawn(&house.request("worker", &Script::new().reply("next").task())).await;
+    let view = RunView::from(&house.end(&id).await);
+    assert_eq!((view.status, view.stop_reason), (Status::Failed, Some(StopReason::RunTimeout)));
+    let error = view.error.expect("why");
+    assert!(error.contains("task timed out"), "{error}");
+    assert!(view.duration_ms >= Some(1_000), "not before its time: {:?}", view.duration_ms);
+    let next = RunView::from(&house.end(&next).await);
+    assert_eq!(next.status, Status::Completed);
+    assert!(next.started_at >= view.finished_at, "one slot: {next:?}");
+}
+
+#[tokio::test]
 async fn a_guest_that_hears_the_cancellation_is_given_its_grace() {
     let clock = Arc::new(SimulatedClock::new(Timestamp(1_000)));
     let house = Builder::new(POLICY).clock(clock.clone()).open().await;

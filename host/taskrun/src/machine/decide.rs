@@ -293,7 +293,7 @@ fn failed(run: &Run, failure: CallFailure) -> Ending {
             StopCause::RunTimeout => Ending::failed(
                 StopReason::RunTimeout,
                 format!(
-                    "deadline exceeded: the run may take {} ms",
+                    "deadline exceeded: task timed out, after running for {} ms",
                     run.spec.timeout_ms.unwrap_or_default()
                 ),
             ),

@@ -38,7 +38,7 @@ fn the_outcome_is_decided_from_facts() {
             &running,
             stopped(StopCause::RunTimeout),
             EndStatus::Failed,
-            Some("deadline exceeded: the run may take 7 ms"),
+            Some("deadline exceeded: task timed out, after running for 7 ms"),
         ),
         (&running, stopped(StopCause::Shutdown), EndStatus::Canceled, None),
         (
