@@ -156,11 +156,11 @@ async fn m_20_a_critical_hook_denies_a_call_and_the_run_goes_on() {
     let journal = host.journal("r").await;
     check_journal(&journal);
     assert_eq!(count(&journal, "tool_call_scheduled"), 2);
-    let decided = journal.iter().find_map(|recorded| match &recorded.event {
-        Event::PolicyDecision { capability, subject, rule } => {
-            Some(format!("{capability} {subject} {rule}"))
-        }
-        _ => None,
+    let decided = journal.iter().find_map(|recorded| {
+        let Event::PolicyDecision { capability, subject, rule } = &recorded.event else {
+            return None;
+        };
+        Some(format!("{capability} {subject} {rule}"))
     });
     assert_eq!(decided.as_deref(), Some("tool t/f hook guard"));
 }

@@ -154,7 +154,8 @@ async fn case_56_an_agent_without_addresses_reaches_none_through_another() {
         for stream in listener.incoming() {
             counted.fetch_add(1, Ordering::SeqCst);
             let mut stream = stream.expect("a connection");
-            stream.read(&mut [0; 4096]).expect("a request");
+            let read = stream.read(&mut [0; 4096]).expect("a request");
+            assert!(read > 0, "a request");
             let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nhi";
             stream.write_all(answer).expect("answered");
         }

@@ -68,7 +68,8 @@ async fn l_016_sessions_come_before_labels_and_both_before_the_prompt_itself() {
         gold(request);
         loud(request);
     };
-    let cases: [(&str, &dyn Fn(&mut SpawnRequest), _); 3] = [
+    type Change<'c> = &'c dyn Fn(&mut SpawnRequest);
+    let cases: [(&str, Change<'_>, ChosenBy); 3] = [
         ("Answer at length: why?", &gold, ChosenBy::Labels),
         ("ANSWER: WHY?", &loud, ChosenBy::Session),
         ("ANSWER: WHY?", &both, ChosenBy::Session),

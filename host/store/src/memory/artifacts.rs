@@ -7,8 +7,14 @@ use taskrun::artifact::Artifact;
 
 #[derive(Default)]
 pub(super) struct Artifacts {
-    /// By tenant and name: the bytes, and how many runs refer to them.
-    kept: HashMap<(String, String), (Arc<[u8]>, u64)>,
+    /// By tenant and name.
+    kept: HashMap<(String, String), Kept>,
+}
+
+struct Kept {
+    bytes: Arc<[u8]>,
+    /// Runs that refer to them.
+    runs: u64,
 }
 
 impl Artifacts {
@@ -16,20 +22,20 @@ impl Artifacts {
     pub(super) fn keep(&mut self, tenant: &str, artifact: &Artifact) {
         let key = (tenant.to_owned(), artifact.reference().hash.clone());
         let kept = self.kept.entry(key);
-        kept.or_insert_with(|| (Arc::clone(artifact.bytes()), 0)).1 += 1;
+        kept.or_insert_with(|| Kept { bytes: Arc::clone(artifact.bytes()), runs: 0 }).runs += 1;
     }
 
     pub(super) fn get(&self, tenant: &str, hash: &str) -> Option<Arc<[u8]>> {
         let kept = self.kept.get(&(tenant.to_owned(), hash.to_owned()));
-        kept.map(|(bytes, _)| Arc::clone(bytes))
+        kept.map(|kept| Arc::clone(&kept.bytes))
     }
 
     /// One run less refers to it.
     pub(super) fn release(&mut self, tenant: &str, hash: &str) {
         let key = (tenant.to_owned(), hash.to_owned());
-        if let Some((_, runs)) = self.kept.get_mut(&key) {
-            *runs -= 1;
-            if *runs == 0 {
+        if let Some(kept) = self.kept.get_mut(&key) {
+            kept.runs -= 1;
+            if kept.runs == 0 {
                 self.kept.remove(&key);
             }
         }

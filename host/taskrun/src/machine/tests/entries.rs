@@ -43,10 +43,8 @@ fn legal(run: &Run) -> Vec<(&'static str, Status, String)> {
         batch: Some(batch_id()),
     }]);
     next.filter_map(|event| {
-        let kind = match &event {
-            Event::Started { batch: Some(_), .. } => "started in a batch",
-            other => other.kind(),
-        };
+        let in_batch = matches!(event, Event::Started { batch: Some(_), .. });
+        let kind = if in_batch { "started in a batch" } else { event.kind() };
         let after = after(run, [event]).ok()?;
         Some((kind, after.status(), word(&after.state.hold)))
     })
