@@ -170,7 +170,7 @@ async fn a_host_that_takes_up_a_run_which_it_had_lost_keeps_it_in_sight() {
     let random = Arc::new(SeededRandom::new(99));
     let mut journal = Journal::new(memory, world.clock.clone(), random, run);
     let now = world.clock.now();
-    journal.commit(|run| decide::lose(run, now)).await.expect("it is lost");
+    journal.commit(|run| decide::lose(run, now, None)).await.expect("it is lost");
     world.clock.advance(Duration::from_secs(1));
     host.until(&id, "is taken up", |run| run.state.epoch == 3).await;
     world.store.release();

@@ -4,10 +4,13 @@ use std::time::Duration;
 
 use taskrun::agents::Interrupted;
 use taskrun::ports::tool::{ToolHints, ToolReply, ToolWait};
+use taskrun::run::Run;
 use taskrun::status::{Status, StopReason};
 use taskrun::wait::Answer;
 
-use crate::native::{ClosurePlanner, ClosureTool, Gate, Native, World, answer, call_of, request};
+use crate::native::{
+    ClosurePlanner, ClosureTool, Gate, Native, World, answer, call_of, request, value,
+};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -84,6 +87,36 @@ async fn m_16_an_agent_that_hears_has_its_grace_and_its_answer_comes_too_late() 
     let run = host.end(&id).await;
     assert_eq!(run.status(), Status::Failed, "a silent end after the deadline is none");
     assert_eq!(host.view(&id).await.stop_reason, Some(StopReason::RunTimeout));
+}
+
+#[tokio::test]
+async fn m_28_what_a_run_did_before_its_host_died_counts() {
+    let (mut world, gate) = (World::new(), Gate::new());
+    let passes = gate.clone();
+    let quick = ClosureTool::new("quick", ToolHints::default(), move |_, _| {
+        let gate = passes.clone();
+        async move {
+            gate.pass().await;
+            value("1")
+        }
+    });
+    world.tool("t", Interrupted::Fail, quick);
+    let stuck = |_, _| std::future::pending();
+    world.tool("s", Interrupted::Fail, ClosureTool::new("stuck", ToolHints::default(), stuck));
+    let calls = [("c1", "t/quick", "{}"), ("c2", "s/stuck", "{}")];
+    world.agent("a", ClosurePlanner::new(move |_, _| async move { call_of(&calls) }));
+    let first = world.start().await;
+    let id = first.spawn(&request("a", "x")).await;
+    gate.reached_by(1).await;
+    world.clock.advance(6 * SECOND);
+    gate.open();
+    let six_later = |run: &Run| run.state.progress.tool_result_count == 1;
+    first.until(&id, "has a result", six_later).await;
+    world.kill(first).await;
+    world.clock.advance(3_600 * SECOND);
+    let second = world.start().await;
+    let run = second.until(&id, "is taken up", |run| run.state.ran_ms > 0).await;
+    assert_eq!(run.state.ran_ms, 6_000, "and no time in which no host was there");
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use taskrun::ids::{HostId, RunId};
 use taskrun::ports::store::{Host, Hosts, StoreError};
 use taskrun::run::Run;
+use taskrun::time::Timestamp;
 
 /// The list that it wraps, with silences of its own.
 pub struct Hearts {
@@ -45,6 +46,10 @@ impl Hosts for Hearts {
 
     async fn orphans(&self, limit: usize) -> Result<Vec<Run>, StoreError> {
         self.inner.orphans(limit).await
+    }
+
+    async fn heard(&self, host: &HostId) -> Result<Option<Timestamp>, StoreError> {
+        self.inner.heard(host).await
     }
 
     async fn held(

@@ -112,6 +112,26 @@ async fn a_silent_host_does_not_live_and_lives_again_when_it_speaks() {
 }
 
 #[tokio::test]
+async fn a_host_was_last_heard_when_its_last_beat_was_sent() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let store = open(&dir);
+    let host = host_with(Duration::from_secs(6 * 3_600));
+    let heard = async || store.heard(&host.id).await.expect("answers");
+    assert_eq!(heard().await, None, "it is unknown");
+    store.register(host.clone()).await.expect("registers");
+    assert_eq!(heard().await, Some(host.started_at));
+    let db = stranger(&dir);
+    db.execute("UPDATE hosts SET beat_ms = beat_ms + 7000", []).expect("writes");
+    let later = host.started_at.plus(Duration::from_secs(7));
+    assert_eq!(heard().await, Some(later));
+    // Whoever enters again has not begun to live then.
+    store.register(host.clone()).await.expect("again, which is harmless");
+    assert!(heard().await >= Some(host.started_at));
+    db.execute("UPDATE hosts SET entered_ms = NULL", []).expect("writes");
+    assert_eq!(heard().await, None, "a host of an older version");
+}
+
+#[tokio::test]
 async fn dead_hosts_that_hold_nothing_are_swept() {
     let dir = tempfile::tempdir().expect("a folder");
     let store = open(&dir);
@@ -131,7 +151,7 @@ async fn dead_hosts_that_hold_nothing_are_swept() {
     assert_eq!(ids(&store.orphans(9).await.expect("answers")), ["r"]);
     assert_eq!(rows(), ["busy"]);
     assert!(!lock("idle") && lock("busy"));
-    let lost = machine::decide::lose(&run, Timestamp(3_000));
+    let lost = machine::decide::lose(&run, Timestamp(3_000), None);
     store.append(next(&run, 50, 3_000, lost)).await.expect("appends");
     assert_eq!(store.orphans(9).await.expect("answers"), []);
     assert_eq!(rows(), [""; 0]);

@@ -426,7 +426,7 @@ async fn a_run_whose_time_comes_is_found_by_another_process() {
     let now = SystemClock::new().now();
     let run = theirs.claim(wish("gone", 1, now.0)).await.expect("claims").remove(0);
     // Half a second from now.
-    let lost = machine::decide::lose(&run, now);
+    let lost = machine::decide::lose(&run, now, None);
     theirs.append(next(&run, 50, now.0, lost)).await.expect("appends");
     assert_eq!(ids(&theirs.claim(wish("h", 1, now.0)).await.expect("claims")), [""; 0]);
     let found = within(claimer(&mine)).await.expect("no panic");

@@ -200,7 +200,11 @@ async fn a_store_of_version_2_is_taken_over_as_it_is_and_works_on() {
     assert_eq!(ids(&all), ["cancelling", "done", "going", "waiting", "child"]);
     for run in &all {
         let events = store.read(run.id(), 0, 100).await.expect("reads");
-        assert_eq!(machine::fold(&events).as_ref(), Ok(run));
+        let mut folded = machine::fold(&events).expect("a legal journal");
+        // Records of before do not say since when a run has been running; their hosts are gone.
+        assert_eq!(run.state.uncounted, None);
+        folded.state.uncounted = None;
+        assert_eq!(&folded, run);
     }
     assert_eq!(get(&store, "urgent").await.status(), Status::Running);
     let version: i64 =

@@ -11,7 +11,9 @@ use std::sync::Arc;
 use crate::event::{Event, Recorded};
 use crate::message::Usage;
 use crate::progress::{Progress, Reply, first_chars};
-use crate::run::{Await, Hold, Lane, Lifecycle, Run, RunClass, RunState, SUMMARY_CHARS_MAX};
+use crate::run::{
+    Await, Hold, Lane, Lifecycle, Run, RunClass, RunState, SUMMARY_CHARS_MAX, Uncounted,
+};
 use crate::status::Status;
 use crate::time::Timestamp;
 
@@ -56,6 +58,7 @@ pub fn begin(recorded: &Recorded) -> Result<Run, IllegalBeginning> {
             head: 1,
             epoch: 0,
             ran_ms: 0,
+            uncounted: None,
             crashes: (0, 0),
             failed_attempts: 0,
             skipped: 0,
@@ -107,36 +110,29 @@ fn count(state: &mut RunState, recorded: &Recorded) -> bool {
     state.reply.count(&recorded.event);
     state.failures.push(&recorded.event);
     count_step_usage(state, &recorded.event);
+    count_running_time(state, recorded);
     match &recorded.event {
         Event::Started { epoch, .. } | Event::Resumed { epoch, .. } | Event::Lost { epoch, .. } => {
-            if let Event::Lost { ran_ms, .. } = recorded.event {
-                state.ran_ms = state.ran_ms.max(ran_ms);
-            }
             if let Event::Lost { crashed: true, .. } = recorded.event {
                 state.crashes.0 += 1;
                 state.crashes.1 += 1;
             }
             return *epoch == state.epoch + 1;
         }
-        Event::PlanDecided { turn, ran_ms, .. } => {
+        Event::PlanDecided { turn, .. } => {
             state.turns = *turn;
-            state.ran_ms = state.ran_ms.max(*ran_ms);
             state.crashes.0 = 0;
             state.failed_attempts = 0;
             state.skipped = 0;
         }
-        Event::TurnSkipped { turn, ran_ms, .. } => {
+        Event::TurnSkipped { turn, .. } => {
             state.turns = *turn;
-            state.ran_ms = state.ran_ms.max(*ran_ms);
             state.failed_attempts = 0;
             state.skipped += 1;
         }
         Event::ToolCallScheduled { .. } => state.tool_calls += 1,
         Event::StepFailed { attempt, .. } => state.failed_attempts = *attempt,
-        Event::Blocked { ran_ms, .. } => {
-            state.ran_ms = state.ran_ms.max(*ran_ms);
-            state.awaits.retain(|one| !one.answered);
-        }
+        Event::Blocked { .. } => state.awaits.retain(|one| !one.answered),
         Event::Asked { item } => state.awaits.push(Await {
             id: item.id().to_owned(),
             on: item.what.blocks(),
@@ -176,6 +172,52 @@ fn count(state: &mut RunState, recorded: &Recorded) -> bool {
         | Event::FinalizerStarted => {}
     }
     true
+}
+
+/// Keeps account of how long the run has been running, and since when nobody has said so.
+fn count_running_time(state: &mut RunState, recorded: &Recorded) {
+    let here = Uncounted { from: recorded.at, until: recorded.at };
+    let (ran_ms, uncounted) = match &recorded.event {
+        Event::Started { batch: None, .. } | Event::Resumed { .. } => (0, Some(here)),
+        Event::PlanDecided { ran_ms, .. } | Event::TurnSkipped { ran_ms, .. } => {
+            (*ran_ms, Some(here))
+        }
+        Event::Lost { ran_ms, .. } | Event::Blocked { ran_ms, .. } => (*ran_ms, None),
+        // Nobody executes an entry of a batch, nor what has its outcome.
+        Event::Started { batch: Some(_), .. } | Event::Finalizing { .. } => (0, None),
+        Event::Queued { .. }
+        | Event::AssistantChunk { .. }
+        | Event::AssistantMessage { .. }
+        | Event::ToolCallArgsDelta { .. }
+        | Event::ThinkingBlock { .. }
+        | Event::PlannerNote { .. }
+        | Event::PromptRendered { .. }
+        | Event::Usage { .. }
+        | Event::ToolCallScheduled { .. }
+        | Event::ToolResult { .. }
+        | Event::ToolCallRepeated { .. }
+        | Event::ToolCallParked { .. }
+        | Event::ModelAnswered { .. }
+        | Event::ControllerAnswered { .. }
+        | Event::ClockRead { .. }
+        | Event::StepRestarted { .. }
+        | Event::ReplayDiverged { .. }
+        | Event::StepFailed { .. }
+        | Event::PolicyDecision { .. }
+        | Event::Log { .. }
+        | Event::FinalizeRequested { .. }
+        | Event::Asked { .. }
+        | Event::Answered { .. }
+        | Event::Unblocked
+        | Event::CancelRequested { .. }
+        | Event::FinalizerStarted
+        | Event::Finished { .. } => {
+            let until = recorded.at;
+            (0, state.uncounted.map(|stretch| Uncounted { until, ..stretch }))
+        }
+    };
+    state.ran_ms = state.ran_ms.max(ran_ms);
+    state.uncounted = uncounted;
 }
 
 /// Keeps account of what was consumed by a plan step that has not said so itself: a step whose

@@ -304,6 +304,15 @@ impl Ending {
     }
 }
 
+/// A stretch of running time of which no event has said yet how long it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Uncounted {
+    /// When it began.
+    pub from: Timestamp,
+    /// When the last event in it was recorded.
+    pub until: Timestamp,
+}
+
 /// What changes in a run: the fold of its journal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunState {
@@ -319,6 +328,9 @@ pub struct RunState {
     /// How long it has been running, as last recorded; waiting does not count.
     #[serde(default)]
     pub ran_ms: u64,
+    /// Running time that `ran_ms` does not have yet; `None` while nobody executes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uncounted: Option<Uncounted>,
     /// Hosts that died with it since its last decided plan step, and in all.
     #[serde(default)]
     pub crashes: (u32, u32),

@@ -13,6 +13,7 @@ use taskrun::ports::store::{
     Store, StoreError, Until,
 };
 use taskrun::run::Run;
+use taskrun::time::Timestamp;
 use taskrun_store::MemoryStore;
 use tokio::sync::watch;
 
@@ -234,6 +235,11 @@ impl Hosts for Process {
     async fn orphans(&self, limit: usize) -> Result<Vec<Run>, StoreError> {
         self.alive().await;
         self.memory.orphans(limit).await
+    }
+
+    async fn heard(&self, host: &HostId) -> Result<Option<Timestamp>, StoreError> {
+        self.alive().await;
+        self.memory.heard(host).await
     }
 
     async fn held(

@@ -293,6 +293,11 @@ impl Hosts for MemoryStore {
         Ok(runs.take(limit).map(|entry| entry.run.clone()).collect())
     }
 
+    /// Never known: there is no heart here.
+    async fn heard(&self, _host: &HostId) -> Result<Option<Timestamp>, StoreError> {
+        Ok(None)
+    }
+
     async fn held(
         &self,
         host: &HostId,

@@ -17,17 +17,35 @@ use super::schema::{bits, int, unbits};
 
 /// Enters a host that gave its first sign of life at a time of [`machine_ms`].
 pub(crate) fn enter(db: &Connection, host: &Host, sent_ms: i64) -> Result<(), Fault> {
-    db.prepare_cached("INSERT OR REPLACE INTO hosts VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")?
-        .execute(params![
-            host.id.as_str(),
-            host.pid,
-            host.policy_digest,
-            bits(host.started_at.0),
-            host.slots,
-            int(millis(host.lease)),
-            sent_ms
-        ])?;
+    db.prepare_cached(
+        "INSERT OR REPLACE INTO hosts VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7,
+            coalesce((SELECT entered_ms FROM hosts WHERE id = ?1 AND started_at = ?4), ?7))",
+    )?
+    .execute(params![
+        host.id.as_str(),
+        host.pid,
+        host.policy_digest,
+        bits(host.started_at.0),
+        host.slots,
+        int(millis(host.lease)),
+        sent_ms
+    ])?;
     Ok(())
+}
+
+/// When a host's last beat was sent, in the time of its `started_at`.
+pub(crate) fn heard(db: &Connection, host: &HostId) -> Result<Option<Timestamp>, Fault> {
+    let mut sql =
+        db.prepare_cached("SELECT started_at, entered_ms, beat_ms FROM hosts WHERE id = ?1")?;
+    let row = sql.query_row([host.as_str()], |row| {
+        let (started_at, entered_ms, beat_ms): (i64, Option<i64>, i64) =
+            (row.get(0)?, row.get(1)?, row.get(2)?);
+        Ok(entered_ms.map(|entered_ms| {
+            let alive_ms = u64::try_from(beat_ms.saturating_sub(entered_ms)).unwrap_or(0);
+            Timestamp(unbits(started_at)).plus(Duration::from_millis(alive_ms))
+        }))
+    });
+    Ok(row.optional()?.flatten())
 }
 
 /// Takes a host out, unless it holds a run or one is wanted under its policy.

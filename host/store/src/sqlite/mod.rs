@@ -450,6 +450,11 @@ impl Hosts for SqliteStore {
         Ok(runs)
     }
 
+    async fn heard(&self, host: &HostId) -> Result<Option<Timestamp>, StoreError> {
+        let host = host.clone();
+        self.readers.read(move |db| hosts::heard(db, &host)).await
+    }
+
     async fn held(
         &self,
         host: &HostId,

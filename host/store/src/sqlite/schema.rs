@@ -156,8 +156,11 @@ CREATE TABLE hosts (
 ) STRICT, WITHOUT ROWID;
 ";
 
-/// What version 3 adds to the tables of version 2: names of runs, and runs that end with the one
-/// that started them. In a new file and in one that is taken over the columns are the same.
+/// What version 3 adds to the tables of version 2: names of runs, runs that end with the one
+/// that started them, and how long a host lived. In a new file and in one that is taken over the columns are the same.
+///
+/// `entered_ms` of a host is the first of its `beat_ms`, sent at its `started_at`; a host of an older
+/// version has none.
 ///
 /// `named` is a hash of the name and of those among whom an open run has it alone, `attached` one
 /// of the run above.
@@ -166,6 +169,7 @@ ALTER TABLE runs ADD COLUMN name     TEXT;
 ALTER TABLE runs ADD COLUMN name_key INTEGER;
 ALTER TABLE runs ADD COLUMN named    INTEGER;
 ALTER TABLE runs ADD COLUMN attached INTEGER;
+ALTER TABLE hosts ADD COLUMN entered_ms INTEGER;
 CREATE INDEX runs_by_name  ON runs (status, name_key, updated_at) WHERE name_key IS NOT NULL;
 CREATE INDEX runs_named    ON runs (named) WHERE named IS NOT NULL AND status < 5;
 CREATE INDEX runs_attached ON runs (attached) WHERE attached IS NOT NULL AND status < 5;

@@ -215,7 +215,7 @@ impl What {
             }
             Self::Pause => vec![blocked(Wait::Word)],
             Self::Unblock => vec![Event::Unblocked],
-            Self::Lose => machine::decide::lose(run, Timestamp(now)),
+            Self::Lose => machine::decide::lose(run, Timestamp(now), None),
             Self::Release => machine::decide::release(run, 0, Timestamp(0)),
         };
         let mut state = run.state.clone();

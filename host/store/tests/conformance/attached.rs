@@ -66,7 +66,7 @@ pub(crate) async fn every_end_of_a_parent_ends_what_is_attached(f: &Fixture) {
             ]
         }),
         ("canceled", |_| [vec![cancel()], end()].concat()),
-        ("lost", |run| machine::decide::lose(run, Timestamp(3_000))),
+        ("lost", |run| machine::decide::lose(run, Timestamp(3_000), None)),
     ];
     for (way, events) in ways {
         let parent = held(f, RunSpec { durable: way != "lost", ..spec(way) }).await;

@@ -235,8 +235,13 @@ pub(super) async fn a_batch_wakes_whoever_waits_for_its_entries_or_for_work(f: &
     claimed(f).await;
     let id = run_id("1");
     let changed = async {
-        f.store.changed(&id, Until::Beyond(1)).await;
-        found(f, "1").await.status()
+        loop {
+            let run = found(f, "1").await;
+            if run.state.head > 1 {
+                break run.status();
+            }
+            f.store.changed(&id, Until::Beyond(1)).await;
+        }
     };
     let work = async {
         loop {

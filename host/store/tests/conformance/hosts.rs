@@ -45,8 +45,11 @@ pub(crate) async fn runs_of_dead_hosts_are_orphans(f: &Fixture) {
     assert_eq!(found, BTreeSet::from(["b", "c", "d"]));
     assert_eq!(f.store.orphans(2).await.expect("answers").len(), 2);
     for (run, id) in orphans.iter().zip(1_000..) {
-        append(&*f.store, next(run, id * 10, 5_000, machine::decide::lose(run, Timestamp(5_000))))
-            .await;
+        append(
+            &*f.store,
+            next(run, id * 10, 5_000, machine::decide::lose(run, Timestamp(5_000), None)),
+        )
+        .await;
     }
     assert_eq!(f.store.orphans(10).await.expect("answers"), []);
 }
@@ -68,7 +71,7 @@ pub(crate) async fn a_host_stays_for_work_that_cannot_be_had_yet(f: &Fixture) {
     // For a time to come,
     create(&*f.store, spec("later")).await;
     let run = claim_one(&*f.store, "other").await;
-    let pause = machine::decide::lose(&run, Timestamp(9_000));
+    let pause = machine::decide::lose(&run, Timestamp(9_000), None);
     append(&*f.store, next(&run, 50, 9_000, pause)).await;
     assert!(!out().await);
     let runs = f.store.claim(wish("other", 9, 90_000)).await.expect("claims");

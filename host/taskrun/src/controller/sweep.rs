@@ -15,7 +15,7 @@ use crate::list::PAGE_MAX;
 use crate::machine::decide;
 use crate::ports::call::StopCause;
 use crate::ports::store::BEATS_PER_LEASE;
-use crate::run::Run;
+use crate::run::{Hold, Run};
 use crate::status::Status;
 
 /// A run whose guest is not gone so long after its cancellation is taken from its host, which
@@ -58,7 +58,11 @@ impl Controller {
     async fn free(&self, run: Run) -> Result<bool, ControllerError> {
         let id = run.id().clone();
         let clock = Arc::clone(&self.0.parts.clock);
-        match self.journal(run).commit(|run| decide::lose(run, clock.now())).await {
+        let heard = match &run.state.hold {
+            Hold::Host { host } => self.0.parts.hosts.heard(host).await?,
+            Hold::Nobody | Hold::Beat | Hold::Wanted { .. } | Hold::Runs { .. } => None,
+        };
+        match self.journal(run).commit(|run| decide::lose(run, clock.now(), heard)).await {
             Ok(written) => Ok(!written.is_empty()),
             // Another process was quicker.
             Err(Halt::Fenced | Halt::Lease | Halt::Cycle) => Ok(false),

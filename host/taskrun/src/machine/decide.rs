@@ -10,7 +10,7 @@ use crate::ports::call::{CallFailure, StopCause};
 use crate::ports::planner::{PlannerError, TerminationReason};
 use crate::run::{EndStatus, Ending, Hold, Lifecycle, Run};
 use crate::status::{Status, StopReason};
-use crate::time::Timestamp;
+use crate::time::{Timestamp, millis};
 
 pub use entry::{acknowledge, said, settle, take};
 
@@ -86,9 +86,10 @@ fn ended(run: &Run, mut events: Vec<Event>, ending: Ending) -> Vec<Event> {
 /// that died with it. Empty if nobody holds it.
 ///
 /// It fails if it is not to be continued, or if too many hosts died. One that was being cancelled
-/// ends so: its guest is gone.
+/// ends so: its guest is gone. `heard` is the last sign of life of that host; until then, or until
+/// the last event if that was later, the run is taken to have been running.
 #[must_use]
-pub fn lose(run: &Run, now: Timestamp) -> Vec<Event> {
+pub fn lose(run: &Run, now: Timestamp, heard: Option<Timestamp>) -> Vec<Event> {
     let Hold::Host { host } = &run.state.hold else { return Vec::new() };
     let (in_a_row, total) = run.state.crashes;
     let pause = CRASH_PAUSE.0.saturating_mul(1 << in_a_row.min(16)).min(CRASH_PAUSE.1);
@@ -97,7 +98,7 @@ pub fn lose(run: &Run, now: Timestamp) -> Vec<Event> {
         epoch: run.state.epoch + 1,
         not_before: if pause.is_zero() { Timestamp(0) } else { now.plus(pause) },
         crashed: true,
-        ran_ms: run.state.ran_ms,
+        ran_ms: run.state.ran_ms.saturating_add(uncounted_ms(run, heard)),
     };
     match &run.state.lifecycle {
         Lifecycle::Running { .. } if !run.spec.durable => {
@@ -122,6 +123,13 @@ pub fn lose(run: &Run, now: Timestamp) -> Vec<Event> {
         Lifecycle::Finalizing { .. } => vec![lost(Duration::ZERO), finalizer_was_cut_off(run)],
         Lifecycle::Queued | Lifecycle::Blocked { .. } | Lifecycle::Ended { .. } => Vec::new(),
     }
+}
+
+fn uncounted_ms(run: &Run, heard: Option<Timestamp>) -> u64 {
+    run.state.uncounted.map_or(0, |stretch| {
+        let until = heard.map_or(stretch.until, |heard| heard.max(stretch.until));
+        millis(until.since(stretch.from))
+    })
 }
 
 /// What a host records to give back a run that it stopped executing; empty if it does not hold it.

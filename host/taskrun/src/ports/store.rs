@@ -212,6 +212,13 @@ pub trait Hosts: Send + Sync {
     /// [`StoreError`].
     async fn orphans(&self, limit: usize) -> Result<Vec<Run>, StoreError>;
 
+    /// When a host last gave a sign of life, in the time of its own `started_at`; `None` if that is
+    /// not known. Of one that is gone, for as long as it holds runs.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn heard(&self, host: &HostId) -> Result<Option<Timestamp>, StoreError>;
+
     /// Runs that a host holds after `after` in the order of their ids, at most `limit`.
     ///
     /// # Errors

@@ -38,7 +38,7 @@ fn what_is_decided_can_always_be_applied_to_its_end() {
             let run = crashed(&run, crashes);
             let mut all = vec![
                 decide::cancel(&run, StopReason::CanceledByParent, Some("why".into())),
-                decide::lose(&run, Timestamp(5)),
+                decide::lose(&run, Timestamp(5), None),
                 decide::release(&run, 5, Timestamp(0)),
                 decide::claim(&run, &host, Timestamp(5)).into_iter().collect(),
             ];
@@ -136,7 +136,7 @@ fn cancelling_ends_at_once_what_nobody_executes_and_changes_nothing_on_its_way_o
 
 /// How a run that was held stands after its host died.
 fn after_loss(run: &Run) -> (Status, Option<EndStatus>, String) {
-    let after = after(run, decide::lose(run, Timestamp(5))).expect("decided by ourselves");
+    let after = after(run, decide::lose(run, Timestamp(5), None)).expect("decided by ourselves");
     (after.status(), after.ending().map(|ending| ending.status), word(&after.state.hold))
 }
 
@@ -145,7 +145,7 @@ fn a_run_whose_host_died_is_wanted_again_or_ends_as_what_it_was() {
     for (name, run) in runs() {
         let held = run.state.hold.host().is_some();
         let (durable, finalizer) = (run.spec.durable, run.spec.finalizer);
-        let events = decide::lose(&run, Timestamp(5));
+        let events = decide::lose(&run, Timestamp(5), None);
         if !held {
             assert_eq!(events, [], "{name}");
             continue;
@@ -183,7 +183,7 @@ fn a_run_whose_host_died_is_wanted_again_or_ends_as_what_it_was() {
 fn a_finalizer_that_was_cut_off_is_not_asked_again_and_that_is_on_record() {
     let spec = RunSpec { finalizer: true, ..spec() };
     let run = run_of(spec, [started(), completed(), Event::FinalizerStarted]);
-    let events = decide::lose(&run, Timestamp(5));
+    let events = decide::lose(&run, Timestamp(5), None);
     let Some(Event::Finished { finalizer_error, .. }) = events.last() else { panic!("{events:?}") };
     assert!(finalizer_error.is_some());
 }
@@ -191,7 +191,8 @@ fn a_finalizer_that_was_cut_off_is_not_asked_again_and_that_is_on_record() {
 #[test]
 fn the_pause_grows_with_the_hosts_that_died_in_a_row_up_to_a_minute() {
     let run = run([started()]);
-    let pause = |in_a_row| match &decide::lose(&crashed(&run, (in_a_row, 0)), Timestamp(0))[..] {
+    let pause = |in_a_row| match &decide::lose(&crashed(&run, (in_a_row, 0)), Timestamp(0), None)[..]
+    {
         [Event::Lost { not_before, .. }] => Some(not_before.0),
         [..] => None,
     };
@@ -199,13 +200,37 @@ fn the_pause_grows_with_the_hosts_that_died_in_a_row_up_to_a_minute() {
     assert_eq!(pauses, [Some(500), Some(1_000), None, None], "and then it fails");
     let finalizing = run_of(RunSpec { finalizer: true, ..spec() }, [started(), completed()]);
     let pause = |in_a_row| {
-        let events = decide::lose(&crashed(&finalizing, (in_a_row, 0)), Timestamp(0));
+        let events = decide::lose(&crashed(&finalizing, (in_a_row, 0)), Timestamp(0), None);
         match &events[..] {
             [Event::Lost { not_before, .. }] => not_before.0,
             other => panic!("{other:?}"),
         }
     };
     assert_eq!([6, 7, 16, 40, u32::MAX].map(pause), [32_000, 60_000, 60_000, 60_000, 60_000]);
+}
+
+#[test]
+fn a_host_that_died_was_running_until_it_was_last_heard_or_wrote() {
+    let recorded = |seq, at, event| Recorded { seq, id: seq, at: Timestamp(at), event };
+    let mut run = run([]);
+    let wrote = Event::ClockRead { readings: Vec::new() };
+    for (seq, at, event) in [(2, 1_000, started()), (3, 4_000, wrote)] {
+        run.state = crate::machine::apply(run.state, &recorded(seq, at, event)).expect("legal");
+    }
+    let ran = |run: &Run, heard| match &decide::lose(run, Timestamp(90_000), heard)[0] {
+        Event::Lost { ran_ms, .. } => *ran_ms,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(ran(&run, None), 3_000);
+    assert_eq!(ran(&run, Some(Timestamp(2_000))), 3_000);
+    assert_eq!(ran(&run, Some(Timestamp(9_000))), 8_000);
+    let lost = decide::lose(&run, Timestamp(90_000), Some(Timestamp(9_000))).remove(0);
+    run.state = crate::machine::apply(run.state, &recorded(4, 90_000, lost)).expect("legal");
+    assert_eq!((run.state.ran_ms, run.state.uncounted), (8_000, None));
+    // The time until it is taken up again is none of it.
+    let resumed = decide::claim(&run, &HostId::new("n"), Timestamp(95_000)).expect("it is wanted");
+    run.state = crate::machine::apply(run.state, &recorded(5, 95_000, resumed)).expect("legal");
+    assert_eq!(ran(&run, Some(Timestamp(96_500))), 9_500);
 }
 
 /// Hosts that die with a run until it fails; `decides` says whether a step is decided before each.
@@ -223,7 +248,7 @@ fn hosts_killed(decides: bool) -> u32 {
             };
             run = after(&run, [decided]).expect("legal");
         }
-        run = after(&run, decide::lose(&run, Timestamp(5))).expect("decided by ourselves");
+        run = after(&run, decide::lose(&run, Timestamp(5), None)).expect("decided by ourselves");
         if let Some(ending) = run.ending() {
             assert_eq!(ending.stop_reason, StopReason::InterruptedByRestart);
             let error = ending.error.as_deref().unwrap_or_default();
