@@ -18,6 +18,12 @@ use taskrun_benches::{cpu_us, percentile};
 const ROUNDS: usize = 7;
 /// Calls measured in a round.
 const CALLS: u32 = 2_000;
+/// Messages that a planner is shown where plan steps are measured.
+const CONVERSATIONS: [usize; 3] = [1, 10, 100];
+/// Bytes of each of them.
+const MESSAGE_BYTES: usize = 1 << 10;
+/// Runs of two plan steps in a round.
+const RUNS: u32 = 800;
 /// Cancellations measured.
 const CANCELS: usize = 200;
 /// Cold starts measured.
@@ -39,6 +45,28 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
+/// A message of [`MESSAGE_BYTES`].
+fn message() -> String {
+    "a word ".repeat(MESSAGE_BYTES.div_ceil(7))[..MESSAGE_BYTES].to_owned()
+}
+
+/// Plan steps of an agent that is shown so many messages.
+async fn plan_steps(floor: &floor::Floor, product: &product::Product, messages: usize) -> Value {
+    let (mut pairs, mut rates) = (Pairs::default(), Vec::new());
+    for round in 0..=ROUNDS {
+        let floor = floor.counted(messages, RUNS).await;
+        let (product, rate) = product.counted(messages, RUNS).await;
+        if round > 0 {
+            pairs.push((floor, product));
+            rates.push(rate);
+        }
+    }
+    let mut report = pairs.report(None);
+    report["messages_of_1_kib"] = json!(messages);
+    report["steps_per_second"] = json!(percentile(&rates, 50));
+    report
+}
+
 async fn measure() -> Value {
     let floor = floor::Floor::new();
     let product = product::Product::new().await;
@@ -53,12 +81,17 @@ async fn measure() -> Value {
             run.push(run_pair);
         }
     }
+    let mut steps = Vec::new();
+    for messages in CONVERSATIONS {
+        steps.push(plan_steps(&floor, &product, messages).await);
+    }
     let cancel = product.cancels(CANCELS).await;
     let cold = cold::starts(STARTS);
     json!({
         "v": 1,
-        "tool_call": tool.report(1.5),
-        "trivial_run": run.report(3.0),
+        "tool_call": tool.report(Some(1.5)),
+        "trivial_run": run.report(Some(3.0)),
+        "plan_step_of_a_run_with_two_and_a_call": steps,
         "cancel_of_a_spinning_guest": {
             "unit": "ms wall, request to terminal status",
             "n": CANCELS,
@@ -88,7 +121,7 @@ impl Pairs {
         self.0.push(pair);
     }
 
-    fn report(&self, goal: f64) -> Value {
+    fn report(&self, goal: Option<f64>) -> Value {
         let of = |pick: fn(&(f64, f64)) -> f64| {
             let figures: Vec<f64> = self.0.iter().map(pick).collect();
             percentile(&figures, 50)

@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use taskrun::controller::{Controller, ControllerParts, Settings, succeeded};
 use taskrun::list::Scope;
+use taskrun::message::{Message, Role};
 use taskrun::policy::Policy;
 use taskrun::ports::hook::Hooks;
 use taskrun::spawn::SpawnRequest;
 use taskrun::status::Status;
 use taskrun::time::{SystemClock, SystemRandom};
 use taskrun_engine::{Engine, EngineOptions};
-use taskrun_examples::{SCRIPTED, SCRIPTED_TOOL, evil};
+use taskrun_examples::{COUNTER, SCRIPTED, SCRIPTED_TOOL, WORDS, evil};
 use taskrun_store::MemoryStore;
 
 use crate::cpu_us;
@@ -27,6 +28,13 @@ component = "worker.wasm"
 tools = ["lookup/*"]
 limits = { tool_calls = 10000 }
 
+[tool.words]
+component = "words.wasm"
+
+[agent.counter]
+component = "counter.wasm"
+tools = ["words/count"]
+
 [agent.spinner]
 component = "spinner.wasm"
 limits = { step = "10m" }
@@ -34,6 +42,9 @@ limits = { step = "10m" }
 
 /// Calls that an agent makes in one turn.
 const CALLS_PER_TURN: u32 = 100;
+
+/// Who starts runs at the same time where plan steps are counted.
+const SPAWNERS: u32 = 16;
 
 /// A host in memory.
 pub(crate) struct Product {
@@ -48,6 +59,8 @@ pub(crate) fn furnish(folder: &std::path::Path) -> Policy {
         ("lookup.wasm", SCRIPTED_TOOL.bytes),
         ("worker.wasm", SCRIPTED.bytes),
         ("spinner.wasm", evil::AGENT.bytes),
+        ("words.wasm", WORDS.bytes),
+        ("counter.wasm", COUNTER.bytes),
     ] {
         std::fs::write(folder.join(name), bytes).expect("written");
     }
@@ -89,8 +102,11 @@ impl Product {
     }
 
     async fn run(&self, task: &str) {
-        let request = request("worker", task.to_owned());
-        let run = self.controller.spawn(&self.scope, &request).await.expect("accepted");
+        self.run_of(&request("worker", task.to_owned())).await;
+    }
+
+    async fn run_of(&self, request: &SpawnRequest) {
+        let run = self.controller.spawn(&self.scope, request).await.expect("accepted");
         let waited = self.controller.wait(&self.scope, run.id().as_str(), None).await;
         let run = waited.expect("ends").run;
         assert!(succeeded(&run), "{run:?}");
@@ -125,6 +141,25 @@ impl Product {
             self.run("hello").await;
         }
         (cpu_us() - before) / f64::from(runs)
+    }
+
+    /// CPU microseconds of a plan step in runs of two steps and a call, the whole run with it, and
+    /// plan steps for each second when [`SPAWNERS`] start such runs, each waiting for its own.
+    pub(crate) async fn counted(&self, messages: usize, runs: u32) -> (f64, f64) {
+        let context = Message::text(Role::User, crate::message());
+        let mut request = request("counter", crate::message());
+        request.injected_context_messages = vec![context; messages - 1];
+        let before = cpu_us();
+        #[expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
+        let began = Instant::now();
+        let spawner = async || {
+            for _ in 0..runs / SPAWNERS {
+                self.run_of(&request).await;
+            }
+        };
+        futures::future::join_all((0..SPAWNERS).map(|_| spawner())).await;
+        let steps = f64::from(runs / SPAWNERS * SPAWNERS * 2);
+        ((cpu_us() - before) / steps, steps / began.elapsed().as_secs_f64())
     }
 
     /// Wall milliseconds from the request to cancel a spinning guest to its terminal status.

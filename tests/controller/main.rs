@@ -17,6 +17,7 @@ mod interrupted;
 mod lease;
 mod list;
 mod ls_caps;
+mod ls_doors;
 mod m_03;
 mod m_18;
 mod m_20;

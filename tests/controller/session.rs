@@ -59,7 +59,7 @@ async fn m_63_nothing_begins_in_a_session_that_has_ended_and_what_runs_goes_on()
 }
 
 #[tokio::test]
-async fn m_63_deleting_a_session_cancels_what_is_open_and_removes_all_of_it() {
+async fn ls_16_deleting_a_session_cancels_what_is_open_and_removes_all_of_it() {
     let (mut world, gate) = (World::new(), Gate::new());
     world.settings.slots = 2;
     world.agent("a", gate.answering("done"));

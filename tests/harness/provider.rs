@@ -23,6 +23,8 @@ pub struct Provider {
     state: Arc<Mutex<State>>,
     /// How many connections a client closed while an answer was under way.
     abandoned: watch::Receiver<usize>,
+    /// How many answers were sent as far as they go.
+    sent: watch::Receiver<usize>,
 }
 
 #[derive(Default)]
@@ -117,19 +119,20 @@ impl Provider {
         let replies = replies.into_iter().collect();
         let state = Arc::new(Mutex::new(State { replies, asked: Vec::new() }));
         let (abandon, abandoned) = watch::channel(0);
+        let (send, sent) = watch::channel(0);
         let served = Arc::clone(&state);
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let (state, abandon) = (Arc::clone(&served), abandon.clone());
+                let (state, abandon, send) = (Arc::clone(&served), abandon.clone(), send.clone());
                 tokio::spawn(async move {
                     // A client that goes away is what some of the tests are about.
-                    if serve(stream, &state).await.is_err() {
+                    if serve(stream, &state, &send).await.is_err() {
                         abandon.send_modify(|count| *count += 1);
                     }
                 });
             }
         });
-        Self { address, state, abandoned }
+        Self { address, state, abandoned, sent }
     }
 
     /// Its address, as a policy has it.
@@ -144,6 +147,13 @@ impl Provider {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).asked.clone()
     }
 
+    /// Waits until so many answers were sent: whole, or to where they break off or hang.
+    pub async fn has_sent(&self, count: usize) {
+        let mut sent = self.sent.clone();
+        let all = tokio::time::timeout(PATIENCE, sent.wait_for(|sent| *sent >= count)).await;
+        all.expect("sent in time").expect("the server lives");
+    }
+
     /// Waits until a client has closed its connection in the middle of an answer.
     pub async fn abandoned(&self) {
         let mut abandoned = self.abandoned.clone();
@@ -153,7 +163,11 @@ impl Provider {
     }
 }
 
-async fn serve(mut stream: TcpStream, state: &Mutex<State>) -> io::Result<()> {
+async fn serve(
+    mut stream: TcpStream,
+    state: &Mutex<State>,
+    sent: &watch::Sender<usize>,
+) -> io::Result<()> {
     let asked = read_request(&mut stream).await?;
     let reply = {
         let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -175,6 +189,7 @@ async fn serve(mut stream: TcpStream, state: &Mutex<State>) -> io::Result<()> {
         stream.write_all(b"\r\n").await?;
         stream.flush().await?;
     }
+    sent.send_modify(|count| *count += 1);
     match reply.end {
         End::Whole => stream.write_all(b"0\r\n\r\n").await,
         End::Cut => Ok(()),

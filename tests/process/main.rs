@@ -6,6 +6,8 @@ mod durable;
 mod heartbeat;
 mod input;
 mod models;
+mod paid;
 mod project;
+mod readme;
 mod sessions;
 mod two;

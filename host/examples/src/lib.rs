@@ -47,6 +47,10 @@ mod good {
         RESEARCHER = Agent "researcher";
         /// Lets a model decide.
         CHAT = Agent "chat";
+        /// Asks a model twice, then a person, then the model again.
+        EDITOR = Agent "editor";
+        /// Counts the words of its task with a tool; the README's agent.
+        COUNTER = Agent "counter";
         /// Answers with a prompt of the policy.
         BRIEFER = Agent "briefer";
         /// Answers with its task and counts the words when the run has ended.
@@ -57,6 +61,8 @@ mod good {
         COORDINATOR = Agent "coordinator";
         /// Plays the script in its task.
         SCRIPTED = Agent "scripted";
+        /// Counts words: function `count`; the README's tool.
+        WORDS = Tool "words";
         /// Answers what its arguments say: functions `lookup`, `change`, `finish`.
         SCRIPTED_TOOL = Tool "scripted-tool";
         /// Leaves effects that can be counted: functions `note`, `put`.

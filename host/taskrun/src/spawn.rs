@@ -20,6 +20,8 @@ use crate::time::{Timestamp, millis};
 pub const TASK_BYTES_MAX: usize = 256 << 10;
 /// Most labels, metadata keys or envelope keys of a run.
 pub const KEYS_MAX: usize = 64;
+/// Most messages that a request puts before its task.
+pub const CONTEXT_MESSAGES_MAX: usize = 256;
 /// Most bytes of one key or value of those.
 pub const KEY_BYTES_MAX: usize = 4 << 10;
 
@@ -292,8 +294,8 @@ fn check_sizes(request: &SpawnRequest) -> Result<(), ControllerError> {
             return Err(invalid(field, format!("{field} has more than {KEY_BYTES_MAX} bytes")));
         }
     }
-    if request.injected_context_messages.len() > KEYS_MAX {
-        let reason = format!("more than {KEYS_MAX} messages are put before the task");
+    if request.injected_context_messages.len() > CONTEXT_MESSAGES_MAX {
+        let reason = format!("more than {CONTEXT_MESSAGES_MAX} messages are put before the task");
         return Err(invalid("injected_context_messages", reason));
     }
     let bytes: usize = request.injected_context_messages.iter().map(Message::bytes).sum::<usize>()

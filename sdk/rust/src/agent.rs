@@ -61,6 +61,21 @@ impl PlanResult {
         Self::new(Decision::AwaitRuns(AwaitRuns { runs, mode, timeout, call }))
     }
 
+    /// Asks a person, who answers in free text. The answer is the last message of role `user`
+    /// then. `id` is unique among what the run asks.
+    #[must_use]
+    pub fn ask(id: impl Into<String>, question: impl Into<String>) -> Self {
+        let question = AwaitClarification {
+            id: id.into(),
+            question: question.into(),
+            missing_fields: Vec::new(),
+            restrict_to_tool: None,
+            example_input: None,
+            clarifying_prompt: None,
+        };
+        Self::new(Decision::Await(AwaitRequest { items: vec![AwaitItem::Clarification(question)] }))
+    }
+
     /// Ends the run with a text.
     #[must_use]
     pub fn final_text(text: impl Into<String>) -> Self {

@@ -35,11 +35,21 @@ impl Tree {
     }
 }
 
+/// So many events at once, or the most that are read.
+fn page_of(limit: usize) -> Result<usize, ControllerError> {
+    if limit == 0 {
+        let reason = "a page of events has at least one".to_owned();
+        return Err(ControllerError::Invalid { field: "limit", reason });
+    }
+    Ok(limit.min(READ_PAGE))
+}
+
 impl Controller {
     /// Events after position `after`, at most `limit`; empty at the end of the journal as it is.
     ///
     /// # Errors
-    /// [`ControllerError::NotFound`], also outside the scope; [`ControllerError::Storage`].
+    /// [`ControllerError::Invalid`] for a limit of 0; [`ControllerError::NotFound`], also outside the
+    /// scope; [`ControllerError::Storage`].
     pub async fn events(
         &self,
         scope: &Scope,
@@ -47,14 +57,16 @@ impl Controller {
         after: Seq,
         limit: usize,
     ) -> Result<Vec<Recorded>, ControllerError> {
+        let limit = page_of(limit)?;
         let run = self.get(scope, id).await?;
-        Ok(self.0.parts.store.read(run.id(), after, limit.clamp(1, READ_PAGE)).await?)
+        Ok(self.0.parts.store.read(run.id(), after, limit).await?)
     }
 
     /// Waits for events after position `after`; empty when the run has ended and there are none.
     ///
     /// # Errors
-    /// [`ControllerError::NotFound`], also outside the scope; [`ControllerError::Storage`].
+    /// [`ControllerError::Invalid`] for a limit of 0; [`ControllerError::NotFound`], also outside the
+    /// scope; [`ControllerError::Storage`].
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing: the next call gives the same events.
@@ -65,10 +77,10 @@ impl Controller {
         after: Seq,
         limit: usize,
     ) -> Result<Vec<Recorded>, ControllerError> {
+        let limit = page_of(limit)?;
         loop {
             let run = self.get(scope, id).await?;
-            let events =
-                self.0.parts.store.read(run.id(), after, limit.clamp(1, READ_PAGE)).await?;
+            let events = self.0.parts.store.read(run.id(), after, limit).await?;
             if !events.is_empty() || run.status().is_terminal() {
                 return Ok(events);
             }
