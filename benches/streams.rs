@@ -99,7 +99,7 @@ async fn measure() -> Value {
     let models = BTreeMap::from([("default".to_owned(), provider)]);
     let engine = Engine::new(EngineOptions::default()).expect("an engine");
     let agents = engine.load_agents(&policy, &models).await.expect("agents");
-    let store = SqliteStore::open(&folder.path().join("data"), SqliteOptions::default());
+    let store = SqliteStore::open(folder.path().join("data"), SqliteOptions::default());
     let store = Arc::new(store.expect("a store"));
     let controller = Controller::new(ControllerParts {
         store: store.clone(),

@@ -15,7 +15,9 @@ use taskrun_examples::CHAT;
 const PATIENCE: Duration = Duration::from_secs(300);
 
 fn main() -> ExitCode {
-    if std::env::var_os("TASKRUN_E2E_LLM").is_none_or(|value| value != "1") {
+    #[expect(clippy::disallowed_methods, reason = "whoever starts the tests asks for it so")]
+    let asked = std::env::var_os("TASKRUN_E2E_LLM").is_some_and(|value| value == "1");
+    if !asked {
         println!("not run: TASKRUN_E2E_LLM=1 fetches a model of 200 MB and runs it");
         return ExitCode::SUCCESS;
     }
@@ -127,9 +129,8 @@ model = "default"
 
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_taskrun"));
-        let kept = ["PATH", "HOME"].map(|name| (name, std::env::var_os(name).unwrap_or_default()));
         command.args(args).current_dir(self.folder.path()).stdin(Stdio::null());
-        command.env_clear().envs(kept);
+        command.env_clear();
         command
     }
 
