@@ -94,8 +94,23 @@ async fn ls_26_a_run_needs_a_session() {
         let ControllerError::Invalid { field, .. } = &refused else { panic!("{refused:?}") };
         assert_eq!(*field, "parent_session_id");
     }
+    let one_shot = |session: &str, serial| {
+        let mut asked = request("a", "x");
+        asked.parent_session_id = session.into();
+        (asked.one_shot, asked.serial) = (true, serial);
+        asked
+    };
+    for (asked, refused) in
+        [(one_shot("s", false), "parent_session_id"), (one_shot("", true), "serial")]
+    {
+        let error = host.controller.spawn(&host.scope, &asked).await.expect_err("refused");
+        let ControllerError::Invalid { field, .. } = &error else { panic!("{error:?}") };
+        assert_eq!(*field, refused);
+    }
     let all = host.controller.list(&host.scope, &ListFilter::default(), None, 16).await;
     assert_eq!(all.expect("lists").runs, [], "nothing was stored");
+    let id = host.spawn(&one_shot(" ", false)).await;
+    assert_eq!(host.end(&id).await.spec.parent_session_id, "");
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 use taskrun::event::Event;
+use taskrun::list::ListFilter;
 use taskrun::prompts::ChosenBy;
 use taskrun::run::RunView;
 use taskrun::spawn::SpawnRequest;
@@ -54,6 +55,31 @@ async fn ls_17_a_rendered_prompt_is_in_the_journal_with_its_digest() {
         let text = serde_json::to_value(&rendered.event).expect("it can be written");
         let shown = json!({"kind": "prompt_rendered", "id": "brief", "digest": digest});
         assert_eq!(text, shown);
+    }
+}
+
+#[tokio::test]
+async fn ls_17_a_one_shot_run_is_in_no_session_and_has_its_journal() {
+    for storage in [Storage::Memory, Storage::Sqlite] {
+        let house = Builder::new(POLICY).storage(storage).open().await;
+        let session = house.request("briefer", "brief why?").parent_session_id;
+        let view = run(&house, "brief why?", |request| {
+            request.parent_session_id = String::new();
+            request.one_shot = true;
+        })
+        .await;
+        assert_eq!(view.result.as_deref(), Some("Answer in one sentence:\nwhy?"), "{view:?}");
+        let journal = house.journal(view.id.as_str()).await;
+        let kinds: Vec<_> = journal.iter().map(|one| one.event.kind()).collect();
+        assert_eq!((kinds[0], kinds[kinds.len() - 1]), ("queued", "finished"));
+        assert_eq!(kinds.iter().filter(|kind| **kind == "prompt_rendered").count(), 1);
+        for (id, code) in [(session.as_str(), "not-found"), ("", "invalid")] {
+            let refused = house.controller.session(&house.scope, id).await.expect_err("refused");
+            assert_eq!(refused.code(), code, "no session is known by it");
+        }
+        let of_session = house.scope.clone().session(&session);
+        let listed = house.controller.list(&of_session, &ListFilter::default(), None, 16).await;
+        assert_eq!(listed.expect("lists").runs, []);
     }
 }
 

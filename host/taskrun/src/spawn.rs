@@ -39,8 +39,12 @@ pub struct SpawnRequest {
     pub name: Option<String>,
     /// Who asks. Required.
     pub owner_user_id: String,
-    /// Session from which it is asked. Required.
+    /// Session from which it is asked. Required, unless the run is a one-shot one, which has none.
     pub parent_session_id: String,
+    /// The run belongs to no session: nothing but its own journal tells of it, and what it says is
+    /// carried into no other run.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub one_shot: bool,
     /// Application from which it is asked.
     pub parent_app_name: Option<String>,
     /// Application it runs as.
@@ -152,8 +156,7 @@ pub fn accept(
 ) -> Result<RunSpec, ControllerError> {
     let owner = some_text(Some(&request.owner_user_id))
         .ok_or_else(|| invalid("owner_user_id", "empty owner"))?;
-    let session = some_text(Some(&request.parent_session_id))
-        .ok_or_else(|| invalid("parent_session_id", "empty parent session id"))?;
+    let session = session(request)?;
     let task = some_text(Some(&request.task)).ok_or_else(|| invalid("task", "empty task"))?;
     let agent = agents.by_name.get(request.agent_name.trim()).ok_or_else(|| {
         let known: Vec<_> = agents.by_name.keys().map(String::as_str).collect();
@@ -189,7 +192,9 @@ pub fn accept(
     envelope.insert(name(&keys.run, "taskrun.run"), "true".to_owned());
     envelope.insert(name(&keys.run_id, "taskrun.run_id"), id.to_string());
     let session_key = name(&keys.parent_session_id, "taskrun.parent_session_id");
-    envelope.insert(session_key, session.clone());
+    if !session.is_empty() {
+        envelope.insert(session_key, session.clone());
+    }
     Ok(RunSpec {
         root_run_id: id.clone(),
         id,
@@ -225,6 +230,21 @@ pub fn accept(
         entries: Vec::new(),
         created_at: now,
     })
+}
+
+/// The session that the run belongs to; empty for a one-shot run.
+fn session(request: &SpawnRequest) -> Result<String, ControllerError> {
+    match (some_text(Some(&request.parent_session_id)), request.one_shot) {
+        (Some(session), false) => Ok(session),
+        (None, false) => Err(invalid("parent_session_id", "empty parent session id")),
+        (Some(_), true) => {
+            Err(invalid("parent_session_id", "a one-shot run belongs to no session"))
+        }
+        (None, true) if request.serial => {
+            Err(invalid("serial", "a one-shot run has no session to be serial in"))
+        }
+        (None, true) => Ok(String::new()),
+    }
 }
 
 /// A caller who sees only what belongs to somebody asks only in the name of that one.

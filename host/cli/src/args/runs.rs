@@ -58,6 +58,9 @@ pub struct RunArgs {
     /// Begins only when no earlier serial run of the session is open
     #[arg(long)]
     pub serial: bool,
+    /// The run belongs to no session: only its own journal tells of it
+    #[arg(long)]
+    pub one_shot: bool,
     /// Refuses the run, with exit code 4, if it cannot begin at once
     #[arg(long)]
     pub no_queue: bool,

@@ -115,7 +115,12 @@ fn request(context: &Context, args: &RunArgs) -> Outcome<SpawnRequest> {
         name: args.name.clone(),
         attached: args.attached,
         owner_user_id: globals.owner.clone().unwrap_or_else(|| OWNER_DEFAULT.to_owned()),
-        parent_session_id: globals.session.clone().unwrap_or_else(|| SESSION_DEFAULT.to_owned()),
+        parent_session_id: match (&globals.session, args.one_shot) {
+            (Some(session), _) => session.clone(),
+            (None, false) => SESSION_DEFAULT.to_owned(),
+            (None, true) => String::new(),
+        },
+        one_shot: args.one_shot,
         agent_name: args.agent.clone(),
         task,
         timeout: args.timeout,
@@ -149,7 +154,7 @@ fn put_beneath(context: &Context, request: &mut SpawnRequest, parent: &Run) {
     if context.globals.owner.is_none() {
         request.owner_user_id.clone_from(&parent.spec.owner_user_id);
     }
-    if context.globals.session.is_none() {
+    if context.globals.session.is_none() && !request.one_shot {
         request.parent_session_id.clone_from(&parent.spec.parent_session_id);
     }
 }

@@ -37,7 +37,8 @@ pub fn run_details(run: &Run, children: Children, now: Timestamp) -> String {
         lines.push(("parent", format!("{parent}{attached}")));
     }
     lines.push(("owner", line(&view.owner_user_id)));
-    lines.push(("session", line(&view.parent_session_id)));
+    let session = Some(&view.parent_session_id).filter(|session| !session.is_empty());
+    lines.push(("session", session.map_or_else(|| "none".to_owned(), |session| line(session))));
     lines.push(("created", moment(view.created_at, now)));
     if let Some(started) = view.started_at {
         lines.push(("started", moment(started, now)));
