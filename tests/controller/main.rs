@@ -14,6 +14,7 @@ mod gc;
 mod heartbeat;
 mod heartbeat_crash;
 mod interrupted;
+mod l_025;
 mod lease;
 mod list;
 mod ls_caps;

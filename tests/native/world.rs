@@ -10,7 +10,9 @@ use taskrun::controller::{Controller, ControllerParts, Settings};
 use taskrun::event::Recorded;
 use taskrun::list::Scope;
 use taskrun::message::{Message, Role};
-use taskrun::policy::{AgentRules, Budget, Grants, Limits, Location, Policy, ToolSelector};
+use taskrun::policy::{
+    AgentRules, Budget, CallTimeouts, Grants, Limits, Location, Policy, ToolSelector,
+};
 use taskrun::ports::call::Models;
 use taskrun::ports::hook::Hooks;
 use taskrun::ports::model::Model;
@@ -54,6 +56,8 @@ pub struct World {
     pub settings: Settings,
     /// Who is asked by the controllers.
     pub hooks: Hooks,
+    /// Time-outs of the tools that are added from now on.
+    pub timeouts: CallTimeouts,
     seed: u64,
 }
 
@@ -173,6 +177,7 @@ impl World {
             tools: Vec::new(),
             settings: Settings { slots: 8, ..Settings::default() },
             hooks: Hooks::default(),
+            timeouts: CallTimeouts::default(),
             seed: 1,
         }
     }
@@ -181,7 +186,8 @@ impl World {
     pub fn tool(&mut self, name: &str, interrupted: Interrupted, tool: impl Tool + 'static) {
         let tool = Arc::new(tool);
         let limits = Limits { call: Duration::from_secs(3_600), ..Limits::default() };
-        self.tools.push(LoadedTool { name: name.to_owned(), tool, limits, interrupted });
+        let (name, timeouts) = (name.to_owned(), self.timeouts.clone());
+        self.tools.push(LoadedTool { name, tool, limits, interrupted, timeouts });
     }
 
     /// Adds an agent with all tools so far, that may delegate to anybody.

@@ -95,6 +95,7 @@ impl Engine {
                 tool: linked,
                 limits,
                 interrupted: tool.interrupted,
+                timeouts: agent.call_timeouts(tool),
             });
         }
         let tools =

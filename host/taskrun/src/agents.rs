@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::message::{RetryHint, RetryReason, ToolError};
-use crate::policy::{AgentRules, Budget, Limits, ToolSelector};
+use crate::policy::{AgentRules, Budget, CallTimeouts, Limits, ToolSelector};
 use crate::ports::call::Models;
 use crate::ports::planner::Planner;
 use crate::ports::tool::{Tool, ToolFailure, ToolSpec};
@@ -173,6 +173,9 @@ pub struct LoadedTool {
     pub limits: Limits,
     /// What becomes of a call that was cut off.
     pub interrupted: Interrupted,
+    /// Time-outs of calls of single functions, by their qualified names, instead of `call` of the
+    /// limits.
+    pub timeouts: CallTimeouts,
 }
 
 impl AgentTools {
@@ -243,11 +246,12 @@ impl AgentTool {
             .map_err(|error| schema_error(error.to_string()))?;
         let input =
             jsonschema::validator_for(&schema).map_err(|error| schema_error(error.to_string()))?;
+        let allowed = loaded.timeouts.of(&name).unwrap_or(loaded.limits.call);
         Ok(Self {
             function: spec.name.clone(),
             spec: ToolSpec { name, ..spec.clone() },
             tool: Arc::clone(&loaded.tool),
-            deadline: spec.timeout.map_or(loaded.limits.call, |own| own.min(loaded.limits.call)),
+            deadline: spec.timeout.map_or(allowed, |own| own.min(allowed)),
             limits: loaded.limits.clone(),
             interrupted: loaded.interrupted,
             input,

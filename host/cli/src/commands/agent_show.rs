@@ -39,6 +39,8 @@ struct Shown {
     budget: BTreeMap<&'static str, String>,
     durable: bool,
     retry: BTreeMap<&'static str, String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    timeouts: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     heartbeat: Option<BTreeMap<&'static str, String>>,
     loads: bool,
@@ -132,6 +134,7 @@ async fn gather(house: &House, agent: &AgentPolicy) -> Outcome<Shown> {
         budget: budget(agent),
         durable: agent.durable,
         retry: retry(agent.retry),
+        timeouts: timeouts(agent),
         heartbeat: agent.heartbeat.as_ref().map(heartbeat),
         loads: error.is_none(),
         error,
@@ -250,6 +253,11 @@ fn retry(retry: Retry) -> BTreeMap<&'static str, String> {
     all
 }
 
+fn timeouts(agent: &AgentPolicy) -> BTreeMap<String, String> {
+    let all = agent.timeouts.iter();
+    all.map(|(pattern, timeout)| (pattern.to_owned(), human::duration(timeout))).collect()
+}
+
 fn heartbeat(heartbeat: &Heartbeat) -> BTreeMap<&'static str, String> {
     let mut all = BTreeMap::from([("interval", human::duration(heartbeat.interval))]);
     all.extend(heartbeat.prompt.clone().map(|prompt| ("prompt", prompt)));
@@ -298,6 +306,10 @@ fn text(shown: &Shown, width: Option<usize>) -> String {
     }
     if shown.retry != retry(Retry::default()) {
         head.push(("retry", list(&shown.retry)));
+    }
+    if !shown.timeouts.is_empty() {
+        let all = shown.timeouts.iter().map(|(pattern, timeout)| format!("{pattern} {timeout}"));
+        head.push(("timeouts", all.collect::<Vec<_>>().join(", ")));
     }
     if let Some(heartbeat) = &shown.heartbeat {
         let every = format!("every {}", heartbeat["interval"]);

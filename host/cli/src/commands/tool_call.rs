@@ -58,6 +58,7 @@ pub(super) async fn call(context: &Context, args: &ToolCallArgs) -> Outcome {
         tool: house.tool(&agent, &tool).await?,
         limits,
         interrupted: tool.interrupted,
+        timeouts: agent.call_timeouts(&tool),
     };
     let tools = AgentTools::select(&agent.tools, &[loaded]);
     let tools = tools.map_err(|error| {

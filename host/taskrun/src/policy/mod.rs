@@ -30,6 +30,7 @@
 //! budget    = { turns = 20, tokens = 200_000, wall = "20m" }
 //! retry     = { attempts = 3, pause = "1s" }
 //! heartbeat = { interval = "60s" }                     # works on entries, in batches
+//! timeouts  = { "workspace/read" = "2s", "workspace/*" = "5s" }
 //!
 //! [agent.lead]
 //! component = "components/lead.wasm"
@@ -61,6 +62,7 @@ mod read;
 mod rule;
 #[cfg(test)]
 mod tests;
+mod timeouts;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -85,6 +87,7 @@ pub use rule::{
     Capability, Declared, ModelSelector, OperationSelector, PromptSelector, Rule, Selector,
     Verdict, parse_denial,
 };
+pub use timeouts::{CallTimeouts, TIMEOUTS_MAX};
 
 /// Largest policy file, in bytes: far beyond what a person can review.
 pub const POLICY_BYTES_MAX: usize = 1 << 20;
@@ -166,6 +169,8 @@ pub struct AgentPolicy {
     pub limits: Limits,
     /// Those of its limits that the file states.
     pub stated_limits: LimitSettings,
+    /// How long calls of single functions may take, instead of `call` of its limits. Default none.
+    pub timeouts: CallTimeouts,
     /// What one of its runs may spend.
     pub budget: Budget,
     /// Whether its runs are continued after the death of their host; otherwise they fail then.
@@ -245,6 +250,11 @@ impl AgentPolicy {
     /// of one that only one states that, of one that none states the default.
     pub fn call_limits(&self, tool: &ToolPolicy) -> Limits {
         self.stated_limits.narrowed_by(&tool.stated_limits).over_defaults(Some(TOOL_CALLS_DEFAULT))
+    }
+
+    /// The time-outs of its calls of `tool`, which are never longer than the tool's own limit.
+    pub fn call_timeouts(&self, tool: &ToolPolicy) -> CallTimeouts {
+        self.timeouts.within(tool.stated_limits.call)
     }
 }
 

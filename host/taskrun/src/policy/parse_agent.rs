@@ -13,7 +13,7 @@ use super::read::{Section, Text, is_function_name};
 use super::rule::{Capability, Declared, ModelSelector, Rule, Selector, Verdict, parse_rule};
 use super::{AgentPolicy, DESCRIPTION_BYTES_MAX, MEMBERS_MAX, RULES_MAX, ToolSelector};
 
-const AGENT_KEYS: [&str; 13] = [
+const AGENT_KEYS: [&str; 14] = [
     "component",
     "description",
     "tools",
@@ -27,6 +27,7 @@ const AGENT_KEYS: [&str; 13] = [
     "durable",
     "retry",
     "heartbeat",
+    "timeouts",
 ];
 
 impl Reading<'_> {
@@ -37,6 +38,7 @@ impl Reading<'_> {
         let members = self.members(section);
         let (model, grants) = self.grants(section);
         let stated_limits = read_limits(section, &AGENT_LIMIT_KEYS);
+        let timeouts = self.timeouts(section, &tools);
         let budget = read_budget(section);
         let durable = section.flag("durable").unwrap_or(true);
         let retry = read_retry(section);
@@ -56,6 +58,7 @@ impl Reading<'_> {
             grants,
             limits: stated_limits.over_defaults(Some(TOOL_CALLS_DEFAULT)),
             stated_limits,
+            timeouts,
             budget,
             durable,
             retry,

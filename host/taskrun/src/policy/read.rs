@@ -184,6 +184,12 @@ impl<'t, 's> Section<'t, 's> {
         self.string(key)
     }
 
+    /// The keys, in their order.
+    pub(super) fn keys(&self) -> Vec<Text<'t>> {
+        let texts = self.table.keys();
+        texts.map(|key| Text { value: key.get_ref().as_ref(), span: key.span() }).collect()
+    }
+
     /// Where the value under `key` stands; `None` if absent.
     pub(super) fn span_of(&self, key: &'static str) -> Option<Range<usize>> {
         self.table.get(key).map(Spanned::span)
@@ -281,7 +287,7 @@ impl<'t, 's> Section<'t, 's> {
     /// The duration under `key`; `None` if absent or wrong.
     pub(super) fn duration(
         &self,
-        key: &'static str,
+        key: &str,
         range: RangeInclusive<Duration>,
     ) -> Option<Duration> {
         let (text, value) = self.quantity(key, "a duration such as \"10s\"")?;
@@ -296,7 +302,7 @@ impl<'t, 's> Section<'t, 's> {
 
     fn quantity(
         &self,
-        key: &'static str,
+        key: &str,
         expected: &'static str,
     ) -> Option<(Text<'t>, &'t Spanned<DeValue<'t>>)> {
         let value = self.table.get(key)?;

@@ -6,6 +6,7 @@ mod errors;
 mod globs;
 mod models;
 mod policies;
+mod timeouts;
 
 use std::path::Path;
 
