@@ -73,6 +73,7 @@ fn spec(n: u64) -> RunSpec {
         finalizer: false,
         serial: false,
         seed: "0123456789abcdef0123456789abcdef".to_owned(),
+        history: taskrun::history::History::None,
         class: taskrun::run::RunClass::Task,
         entries: Vec::new(),
         created_at: Timestamp(BASE_MS + n),

@@ -119,6 +119,7 @@ impl Host {
                 durable: true,
                 retry: Retry::default(),
                 heartbeat: None,
+                conversation: taskrun::history::History::Agent,
             };
             (name.to_owned(), Arc::new(agent))
         });

@@ -13,6 +13,7 @@ mod everywhere;
 mod gc;
 mod heartbeat;
 mod heartbeat_crash;
+mod history;
 mod interrupted;
 mod l_025;
 mod lease;

@@ -118,6 +118,7 @@ impl Seen {
             | Event::ThinkingBlock { .. }
             | Event::PlannerNote { .. }
             | Event::PromptRendered { .. }
+            | Event::HistoryCarried { .. }
             | Event::Usage { .. }
             | Event::ToolCallParked { .. }
             | Event::ModelAnswered { .. }

@@ -244,6 +244,7 @@ impl World {
             durable: true,
             retry: Retry::default(),
             heartbeat: None,
+            conversation: taskrun::history::History::Agent,
         };
         change(&mut agent);
         self.agents.insert(name.to_owned(), Arc::new(agent));

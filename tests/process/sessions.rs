@@ -148,3 +148,27 @@ fn gc_removes_what_is_old_and_says_so_before_and_after() {
     assert_eq!(project.run(&["get", &id]).code, 2);
     assert_eq!(project.run(&["cancel", &blocking]).code, 0);
 }
+
+#[test]
+fn m_63_a_second_run_of_a_named_session_is_told_what_was_said_in_the_first() {
+    let project = Project::new();
+    let show = json!({ "ops": ["reply_input"] }).to_string();
+    let told = |args: &[&str]| -> Vec<serde_json::Value> {
+        let asked = [&["run", "worker", &show, "--wait", "-o", "json"][..], args].concat();
+        let shown = project.run(&asked).json();
+        let input: serde_json::Value =
+            serde_json::from_str(shown["result"].as_str().expect("a result")).expect("JSON");
+        let messages = input["messages"].as_array().expect("messages");
+        messages.iter().map(|message| message["parts"][0]["text"].clone()).collect()
+    };
+    let said = project.run(&["run", "worker", "hello", "--session", "s", "--wait"]);
+    assert_eq!((said.code, said.stdout.trim()), (0, "hello"), "{said:?}");
+    let expected = [json!("hello"), json!("hello"), json!(show)];
+    assert_eq!(told(&["--session", "s"]), expected);
+    assert_eq!(told(&["--session", "s", "--no-history"]), [json!(show)]);
+    assert_eq!(told(&["--session", "s", "--owner", "ann"]), [json!(show)]);
+    assert_eq!(told(&["--session", "t"]), [json!(show)]);
+    // Runs of which nobody says that they belong together have nothing to do with each other.
+    assert_eq!(told(&[]), [json!(show)]);
+    assert_eq!(told(&[]), [json!(show)]);
+}

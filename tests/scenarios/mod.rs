@@ -1,6 +1,7 @@
 //! The scenarios of the systems that this project brings together, each under its id.
 
 mod driver;
+mod history;
 mod m_03;
 mod models;
 mod prompts;

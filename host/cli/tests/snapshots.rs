@@ -56,6 +56,7 @@ fn spec(number: u8, agent: &str, task: &str) -> RunSpec {
         finalizer: false,
         serial: false,
         seed: String::new(),
+        history: taskrun::history::History::None,
         class: taskrun::run::RunClass::Task,
         entries: Vec::new(),
         created_at: Timestamp(START.0 + u64::from(number) * 1_000),

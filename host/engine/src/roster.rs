@@ -124,6 +124,7 @@ impl Engine {
             durable: agent.durable,
             retry: agent.retry,
             heartbeat: agent.heartbeat.clone(),
+            conversation: agent.conversation,
         })
     }
 }

@@ -55,6 +55,7 @@ fn new_run(n: u64, at: u64) -> NewRun {
         finalizer: false,
         serial: false,
         seed: String::new(),
+        history: taskrun::history::History::None,
         class: taskrun::run::RunClass::Task,
         entries: Vec::new(),
         created_at: Timestamp(at),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::history::History;
 use crate::message::{RetryHint, RetryReason, ToolError};
 use crate::policy::{AgentRules, Budget, CallTimeouts, Limits, ToolSelector};
 use crate::ports::call::Models;
@@ -48,6 +49,8 @@ pub struct Agent {
     pub retry: Retry,
     /// When it works on the entries that wait for it; `None` if it takes none.
     pub heartbeat: Option<Heartbeat>,
+    /// Of which earlier runs of their session its runs are told that converse.
+    pub conversation: History,
 }
 
 /// When an agent works on the entries that wait for it.

@@ -78,6 +78,13 @@ pub enum Event {
         /// died did after its last record is not.
         ran_ms: u64,
     },
+    /// What the run is told of earlier runs of its session, from the first plan step on.
+    HistoryCarried {
+        /// The runs, the earliest first.
+        runs: Vec<RunId>,
+        /// The task and the answer of each.
+        messages: Vec<Message>,
+    },
     /// Part of the answer under construction.
     AssistantChunk {
         /// The part.
@@ -458,6 +465,7 @@ impl Event {
             Self::Started { .. } => "started",
             Self::Resumed { .. } => "resumed",
             Self::Lost { .. } => "lost",
+            Self::HistoryCarried { .. } => "history_carried",
             Self::AssistantChunk { .. } => "assistant_chunk",
             Self::AssistantMessage { .. } => "assistant_message",
             Self::ToolCallArgsDelta { .. } => "tool_call_args_delta",
@@ -497,6 +505,7 @@ impl Event {
         "started",
         "resumed",
         "lost",
+        "history_carried",
         "assistant_chunk",
         "assistant_message",
         "tool_call_args_delta",
@@ -552,6 +561,7 @@ impl Event {
             | Self::Started { .. }
             | Self::Resumed { .. }
             | Self::Lost { .. }
+            | Self::HistoryCarried { .. }
             | Self::Usage { .. }
             | Self::ToolCallScheduled { .. }
             | Self::ToolResult { .. }

@@ -12,6 +12,7 @@ pub mod controller;
 pub mod driver;
 pub mod error;
 pub mod event;
+pub mod history;
 pub mod ids;
 pub mod list;
 pub mod machine;

@@ -154,6 +154,7 @@ fn count(state: &mut RunState, recorded: &Recorded) -> bool {
         | Event::ThinkingBlock { .. }
         | Event::PlannerNote { .. }
         | Event::PromptRendered { .. }
+        | Event::HistoryCarried { .. }
         | Event::Usage { .. }
         | Event::ToolResult { .. }
         | Event::ToolCallRepeated { .. }
@@ -192,6 +193,7 @@ fn count_running_time(state: &mut RunState, recorded: &Recorded) {
         | Event::ThinkingBlock { .. }
         | Event::PlannerNote { .. }
         | Event::PromptRendered { .. }
+        | Event::HistoryCarried { .. }
         | Event::Usage { .. }
         | Event::ToolCallScheduled { .. }
         | Event::ToolResult { .. }
@@ -246,6 +248,7 @@ fn count_step_usage(state: &mut RunState, event: &Event) {
         | Event::ThinkingBlock { .. }
         | Event::PlannerNote { .. }
         | Event::PromptRendered { .. }
+        | Event::HistoryCarried { .. }
         | Event::ToolCallScheduled { .. }
         | Event::ToolResult { .. }
         | Event::ToolCallRepeated { .. }

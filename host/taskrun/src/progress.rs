@@ -119,6 +119,7 @@ impl Progress {
             | Event::Lost { .. }
             | Event::PlannerNote { .. }
             | Event::PromptRendered { .. }
+            | Event::HistoryCarried { .. }
             | Event::ToolCallScheduled { .. }
             | Event::ToolCallRepeated { .. }
             | Event::ToolCallParked { .. }
@@ -239,6 +240,7 @@ fn said(event: &Event) -> Said<'_> {
         | Event::ThinkingBlock { .. }
         | Event::PlannerNote { .. }
         | Event::PromptRendered { .. }
+        | Event::HistoryCarried { .. }
         | Event::Usage { .. }
         | Event::ToolCallScheduled { .. }
         | Event::ToolResult { .. }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::artifact::ArtifactRef;
 use crate::event::Seq;
+use crate::history::History;
 use crate::ids::{HostId, RunId};
 use crate::message::{Labels, Message, Usage};
 use crate::narrow::{Ancestor, Narrowing};
@@ -109,6 +110,9 @@ pub struct RunSpec {
     /// given the same; 32 hexadecimal digits.
     #[serde(default)]
     pub seed: String,
+    /// Of which earlier runs of its session it is told.
+    #[serde(default, skip_serializing_if = "History::is_none")]
+    pub history: History,
     /// By whom it is begun.
     #[serde(default, skip_serializing_if = "RunClass::is_task")]
     pub class: RunClass,

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::agents::{Agent, Agents};
 use crate::batch::ENTRY_BYTES_MAX;
 use crate::error::ControllerError;
+use crate::history::History;
 use crate::ids::RunId;
 use crate::list::Scope;
 use crate::message::{Labels, Message};
@@ -92,6 +93,11 @@ pub struct SpawnRequest {
     pub serial: bool,
     /// What happens where it cannot begin at once.
     pub when_full: WhenFull,
+    /// Whether it continues the conversation of its session: it is told of earlier runs that do, as
+    /// `conversation` of its agent says, and later ones are told of it. Of no effect for a run
+    /// beneath another one, which has its task from there.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub converses: bool,
     /// By whom it is begun. One that waits for a heartbeat needs an agent that has one, and is not
     /// serial, refused for want of a slot, limited in time, nor has it state or messages of its
     /// own: nobody executes it, its task becomes part of that of a batch run.
@@ -226,6 +232,7 @@ pub fn accept(
         finalizer: agent.planner.has_finalizer(),
         serial: request.serial,
         seed: String::new(),
+        history: history_of(request, agent),
         class: request.class,
         entries: Vec::new(),
         created_at: now,
@@ -245,6 +252,16 @@ fn session(request: &SpawnRequest) -> Result<String, ControllerError> {
         }
         (None, true) => Ok(String::new()),
     }
+}
+
+/// Of what a run is told. Entries of a heartbeat are no part of a conversation, nor is the batch
+/// that works on them.
+fn history_of(request: &SpawnRequest, agent: &Agent) -> History {
+    let converses = request.converses
+        && !request.one_shot
+        && request.parent_run_id.is_none()
+        && request.class.is_task();
+    if converses { agent.conversation } else { History::None }
 }
 
 /// A caller who sees only what belongs to somebody asks only in the name of that one.

@@ -126,6 +126,7 @@ impl Told {
             | Event::ThinkingBlock { .. }
             | Event::PlannerNote { .. }
             | Event::PromptRendered { .. }
+            | Event::HistoryCarried { .. }
             | Event::Usage { .. }
             | Event::ToolResult { .. }
             | Event::ToolCallParked { .. }

@@ -36,7 +36,7 @@ mod show;
 use play::{Input, play};
 use script::{Script, Task, parse};
 use taskrun_guest::{
-    agent::{Agent, PlanInput, PlanResult, PlanResumeInput, PlannerError},
+    agent::{self, Agent, PlanInput, PlanResult, PlanResumeInput, PlannerError},
     state,
     types::{Message, Role},
 };
@@ -50,7 +50,8 @@ taskrun_guest::export_agent!(Scripted);
 
 impl Agent for Scripted {
     fn start(input: PlanInput) -> Result<PlanResult, PlannerError> {
-        match parse(&task(&input.messages))? {
+        // What was said before it in the session may be a script too.
+        match parse(&agent::task(&input.messages).unwrap_or_default())? {
             Task::Text(text) => Ok(PlanResult::final_text(text)),
             Task::Script(script) => step(&script, 0, &Input::Start(&input)),
         }

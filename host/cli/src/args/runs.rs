@@ -61,6 +61,10 @@ pub struct RunArgs {
     /// The run belongs to no session: only its own journal tells of it
     #[arg(long)]
     pub one_shot: bool,
+    /// Takes no part in the conversation of the session: the run is told nothing of earlier ones, and
+    /// later ones are told nothing of it. Runs without --session take no part in any
+    #[arg(long)]
+    pub no_history: bool,
     /// Refuses the run, with exit code 4, if it cannot begin at once
     #[arg(long)]
     pub no_queue: bool,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use taskrun::agents::{Agent, Heartbeat, Interrupted, Retry, Then};
+use taskrun::history::History;
 use taskrun::policy::{AgentPolicy, Capability, Limits, Standing, Verdict};
 use taskrun_engine::{ImportClass, Loaded};
 
@@ -43,6 +44,9 @@ struct Shown {
     timeouts: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     heartbeat: Option<BTreeMap<&'static str, String>>,
+    /// Of which earlier runs of their session its runs are told, where that is not the default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    conversation: Option<&'static str>,
     loads: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
@@ -136,6 +140,10 @@ async fn gather(house: &House, agent: &AgentPolicy) -> Outcome<Shown> {
         retry: retry(agent.retry),
         timeouts: timeouts(agent),
         heartbeat: agent.heartbeat.as_ref().map(heartbeat),
+        conversation: match agent.conversation {
+            History::Agent => None,
+            stated @ (History::None | History::Session) => Some(stated.as_str()),
+        },
         loads: error.is_none(),
         error,
     })
@@ -319,6 +327,7 @@ fn text(shown: &Shown, width: Option<usize>) -> String {
             [Some(every), prompt].into_iter().flatten().collect::<Vec<_>>().join(": "),
         ));
     }
+    head.extend(shown.conversation.map(|told| ("conversation", told.to_owned())));
     let mut text = pairs(&head);
     if !shown.functions.is_empty() {
         let rows = shown

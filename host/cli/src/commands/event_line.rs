@@ -36,6 +36,9 @@ pub(super) fn detail(event: &Event) -> String {
         }
         Event::Lost { host, crashed: true, .. } => format!("{host} died"),
         Event::Lost { host, crashed: false, .. } => format!("{host} gave it back"),
+        Event::HistoryCarried { runs, .. } => {
+            format!("of {}", human::count(runs.len() as u64, "earlier run"))
+        }
         Event::AssistantChunk { text } => format!("{text:?}"),
         Event::AssistantMessage { message, .. } => {
             let calls: Vec<&str> = message.tool_uses().map(|call| call.name.as_str()).collect();

@@ -129,6 +129,8 @@ fn request(context: &Context, args: &RunArgs) -> Outcome<SpawnRequest> {
         reuse_within: args.reuse.map(|within| within.unwrap_or(REUSE_DEFAULT)),
         narrow: narrowing(args),
         serial: args.serial,
+        // What is not said to belong together has nothing to do with each other.
+        converses: globals.session.is_some() && !args.no_history,
         class: if args.heartbeat { RunClass::Heartbeat } else { RunClass::Task },
         when_full: if args.no_queue { WhenFull::Refuse } else { WhenFull::Wait },
         ..SpawnRequest::default()

@@ -145,6 +145,7 @@ impl Lines {
             | Event::ToolCallArgsDelta { .. }
             | Event::ThinkingBlock { .. }
             | Event::PromptRendered { .. }
+            | Event::HistoryCarried { .. }
             | Event::Usage { .. }
             | Event::ToolCallScheduled { .. }
             | Event::ToolCallParked { .. }
@@ -201,6 +202,7 @@ impl Lines {
             | Event::ThinkingBlock { .. }
             | Event::PlannerNote { .. }
             | Event::PromptRendered { .. }
+            | Event::HistoryCarried { .. }
             | Event::ToolCallRepeated { .. }
             | Event::ModelAnswered { .. }
             | Event::ControllerAnswered { .. }

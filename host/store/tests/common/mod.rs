@@ -123,6 +123,7 @@ pub(crate) fn spec(id: &str) -> RunSpec {
         finalizer: false,
         serial: false,
         seed: String::new(),
+        history: taskrun::history::History::None,
         class: RunClass::Task,
         entries: Vec::new(),
         created_at: Timestamp(1_000),

@@ -105,6 +105,7 @@ pub(super) fn shown(recorded: &Recorded) -> Option<ShownEvent> {
         | Event::ModelAnswered { .. }
         | Event::ControllerAnswered { .. }
         | Event::PromptRendered { .. }
+        | Event::HistoryCarried { .. }
         | Event::ClockRead { .. }
         | Event::StepRestarted { .. }
         | Event::ReplayDiverged { .. }

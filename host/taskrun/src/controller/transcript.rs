@@ -114,6 +114,7 @@ impl TranscriptEntry {
             | Event::ThinkingBlock { .. }
             | Event::PlannerNote { .. }
             | Event::PromptRendered { .. }
+            | Event::HistoryCarried { .. }
             | Event::Usage { .. }
             | Event::ToolCallScheduled { .. }
             | Event::ToolCallRepeated { .. }

@@ -33,6 +33,8 @@ pub struct Conversation {
     open: Vec<(String, Option<ToolOutput>)>,
     state: BTreeMap<String, String>,
     reminders: Reminders,
+    /// Whether it begins with what was said in earlier runs.
+    told: bool,
 }
 
 impl Conversation {
@@ -47,7 +49,13 @@ impl Conversation {
             open: Vec::new(),
             state: BTreeMap::new(),
             reminders: Reminders::default(),
+            told: false,
         }
+    }
+
+    /// Whether it begins with what was said in earlier runs of the session.
+    pub(super) fn is_told(&self) -> bool {
+        self.told
     }
 
     /// State that the planner keeps.
@@ -70,6 +78,11 @@ impl Conversation {
                 Arc::make_mut(&mut self.messages).push(message.clone());
             }
             Event::ToolResult { output, .. } => self.answer(output),
+            // Said before anything of this run.
+            Event::HistoryCarried { messages, .. } => {
+                self.told = true;
+                Arc::make_mut(&mut self.messages).splice(0..0, messages.iter().cloned());
+            }
             Event::TurnSkipped { .. } => {
                 let message = Message::text(Role::User, CONTINUATION);
                 Arc::make_mut(&mut self.messages).push(message);
@@ -301,6 +314,7 @@ mod tests {
             open: Vec::new(),
             state: BTreeMap::new(),
             reminders: Reminders::default(),
+            told: false,
         };
         events.iter().for_each(|event| conversation.push(event));
         conversation

@@ -8,6 +8,7 @@ mod calls;
 mod conversation;
 mod finalizer;
 mod finish;
+mod history;
 mod hooks;
 mod journal;
 mod lease;
@@ -235,6 +236,7 @@ impl Driver {
                 return self.last_word(reason, tape).await;
             }
         }
+        self.carry_history().await?;
         self.turns(tape).await
     }
 

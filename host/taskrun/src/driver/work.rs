@@ -139,6 +139,7 @@ impl Work {
             | Event::Started { .. }
             | Event::Resumed { .. }
             | Event::Lost { .. }
+            | Event::HistoryCarried { .. }
             | Event::Usage { .. }
             | Event::ReplayDiverged { .. }
             | Event::TurnSkipped { .. }

@@ -50,6 +50,7 @@ fn meaning(event: &Event) -> Meaning<'_> {
         | Event::ThinkingBlock { .. }
         | Event::PlannerNote { .. }
         | Event::PromptRendered { .. }
+        | Event::HistoryCarried { .. }
         | Event::Usage { .. }
         | Event::ToolResult { .. }
         | Event::ToolCallParked { .. }

@@ -51,6 +51,7 @@ pub(crate) fn spec() -> RunSpec {
         finalizer: false,
         serial: false,
         seed: String::new(),
+        history: crate::history::History::None,
         class: RunClass::Task,
         entries: Vec::new(),
         created_at: Timestamp(1),

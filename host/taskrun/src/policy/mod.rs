@@ -70,6 +70,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use crate::agents::{Heartbeat, Interrupted, Retry};
+use crate::history::History;
 
 pub use chain::{AgentRules, CallRules, Chain, Denied};
 pub use error::{PolicyError, PolicyErrorKind, PolicyErrors, PolicyLoadError};
@@ -182,6 +183,9 @@ pub struct AgentPolicy {
     /// When it works on the entries that wait for it, every [`HEARTBEAT_INTERVAL_MIN`] to
     /// [`HEARTBEAT_INTERVAL_MAX`]. Default never; a file may say so with an interval of zero.
     pub heartbeat: Option<Heartbeat>,
+    /// Of which earlier runs of their session its runs are told that converse. Default those of
+    /// the same agent.
+    pub conversation: History,
     /// Of its table's header.
     pub location: Location,
 }

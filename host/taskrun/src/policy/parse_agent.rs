@@ -8,12 +8,14 @@ use super::files::{FileUse, NamedFile};
 use super::grants::Grants;
 use super::limits::TOOL_CALLS_DEFAULT;
 use super::parse::{Reading, is_path, report_bad_value, resolve};
-use super::parse_limits::{AGENT_LIMIT_KEYS, read_budget, read_heartbeat, read_limits, read_retry};
+use super::parse_limits::{
+    AGENT_LIMIT_KEYS, read_budget, read_conversation, read_heartbeat, read_limits, read_retry,
+};
 use super::read::{Section, Text, is_function_name};
 use super::rule::{Capability, Declared, ModelSelector, Rule, Selector, Verdict, parse_rule};
 use super::{AgentPolicy, DESCRIPTION_BYTES_MAX, MEMBERS_MAX, RULES_MAX, ToolSelector};
 
-const AGENT_KEYS: [&str; 14] = [
+const AGENT_KEYS: [&str; 15] = [
     "component",
     "description",
     "tools",
@@ -28,6 +30,7 @@ const AGENT_KEYS: [&str; 14] = [
     "retry",
     "heartbeat",
     "timeouts",
+    "conversation",
 ];
 
 impl Reading<'_> {
@@ -43,6 +46,7 @@ impl Reading<'_> {
         let durable = section.flag("durable").unwrap_or(true);
         let retry = read_retry(section);
         let heartbeat = read_heartbeat(section);
+        let conversation = read_conversation(section);
         let workspace = self.agent_workspace(section);
         let component =
             self.file(section, "component", "components/agent.wasm", FileUse::Component)?;
@@ -63,6 +67,7 @@ impl Reading<'_> {
             durable,
             retry,
             heartbeat,
+            conversation,
         })
     }
 

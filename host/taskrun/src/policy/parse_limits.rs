@@ -1,4 +1,5 @@
-//! From `limits`, `budget`, `retry` and `heartbeat` to what a call and a run may use, and when.
+//! From `limits`, `budget`, `retry`, `heartbeat` and `conversation` to what a call and a run may
+//! use, when, and what it is told.
 
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use super::limits::{RETRY_ATTEMPTS_MAX, RETRY_PAUSE_MAX, RETRY_SKIPS_MAX};
 use super::limits::{TABLE_ELEMENTS_MAX, TOOL_CALLS_MAX};
 use super::read::Section;
 use crate::agents::{Heartbeat, Retry, SKIPS_DEFAULT, Then};
+use crate::history::History;
 
 /// The last three are for agents only.
 pub(super) const AGENT_LIMIT_KEYS: [&str; 12] = [
@@ -145,4 +147,17 @@ fn read_prompt(table: &Section<'_, '_>) -> Option<String> {
     }
     let trimmed = text.value.trim();
     (!trimmed.is_empty()).then(|| trimmed.to_owned())
+}
+
+/// Without the key, and with a word that is none, which is reported, that of the agent.
+pub(super) fn read_conversation(section: &Section<'_, '_>) -> History {
+    let Some(text) = section.string("conversation") else { return History::Agent };
+    let known = History::ALL.into_iter().find(|history| history.as_str() == text.value);
+    known.unwrap_or_else(|| {
+        let kind =
+            PolicyErrorKind::Unknown { what: "`conversation` value", name: shown(text.value) };
+        let words = History::ALL.map(History::as_str);
+        section.report(text.span, kind, suggest(text.value, "values", words));
+        History::Agent
+    })
 }

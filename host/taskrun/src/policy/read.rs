@@ -285,11 +285,7 @@ impl<'t, 's> Section<'t, 's> {
     }
 
     /// The duration under `key`; `None` if absent or wrong.
-    pub(super) fn duration(
-        &self,
-        key: &str,
-        range: RangeInclusive<Duration>,
-    ) -> Option<Duration> {
+    pub(super) fn duration(&self, key: &str, range: RangeInclusive<Duration>) -> Option<Duration> {
         let (text, value) = self.quantity(key, "a duration such as \"10s\"")?;
         let duration = self.parsed(&text, "duration", parse_duration(text.value))?;
         if !range.contains(&duration) {

@@ -41,6 +41,10 @@ pub(super) fn every_event(epoch: u64) -> Vec<Event> {
         Event::Started { host: HostId::new("h"), epoch, child_session_id, request_id, batch: None },
         resumed(epoch),
         lost(epoch),
+        Event::HistoryCarried {
+            runs: vec![RunId::new("earlier").expect("an id")],
+            messages: vec![Message::text(Role::User, "before")],
+        },
         Event::AssistantChunk { text: text() },
         Event::AssistantMessage {
             message: Message::text(Role::Assistant, "hi"),

@@ -13,7 +13,8 @@ pub(super) struct Place {
     pub(super) legal: Vec<(&'static str, Status, &'static str)>,
 }
 
-pub(super) const WORK: [&str; 20] = [
+pub(super) const WORK: [&str; 21] = [
+    "history_carried",
     "assistant_chunk",
     "assistant_message",
     "tool_call_args_delta",

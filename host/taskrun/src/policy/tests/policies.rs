@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::super::{Budget, HEARTBEAT_PROMPT_BYTES_MAX, LimitSettings, Limits, Policy, Provider};
 use super::{agent, parse, with_agent};
 use crate::agents::{Heartbeat, Interrupted, Retry, SKIPS_DEFAULT, Then};
+use crate::history::History;
 
 /// The example of the design, without what this version refuses.
 const EXAMPLE: &str = r#"
@@ -134,6 +135,17 @@ fn a_heartbeat_has_an_interval_and_perhaps_a_prompt() {
     assert_eq!(prompted, Some(Heartbeat { interval: seconds(7 * 24 * 3_600), prompt }));
     assert_eq!(of("heartbeat = { interval = \"0s\", prompt = \"never\" }"), None);
     assert_eq!(of("heartbeat = { interval = \"1s\", prompt = \" \" }").unwrap().prompt, None);
+}
+
+#[test]
+fn an_agent_converses_with_itself_unless_its_policy_says_otherwise() {
+    let told = |body: &str| agent(body).conversation;
+    assert_eq!(told(""), History::Agent);
+    for history in History::ALL {
+        assert_eq!(told(&format!("conversation = \"{}\"", history.as_str())), history);
+    }
+    let errors = parse(&with_agent("conversation = \"sesion\"")).expect_err("a misspelt word");
+    assert!(errors.to_string().contains("session"), "{errors}");
 }
 
 #[test]

@@ -81,6 +81,7 @@ impl Tape {
             | Event::Started { .. }
             | Event::Resumed { .. }
             | Event::Lost { .. }
+            | Event::HistoryCarried { .. }
             | Event::Usage { .. }
             | Event::ToolCallScheduled { .. }
             | Event::ToolResult { .. }

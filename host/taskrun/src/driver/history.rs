@@ -1,0 +1,130 @@
+//! Telling a run of earlier runs of its session, once, before its first plan step.
+
+use super::{Driver, Halt};
+use crate::event::Event;
+use crate::history::{HISTORY_BYTES_MAX, HISTORY_MESSAGE_BYTES_MAX, HISTORY_MESSAGES_MAX, History};
+use crate::list::{ListFilter, Scope};
+use crate::message::{Labels, LogLevel, Message, Role};
+use crate::ports::call::{Tape, cut};
+use crate::ports::store::{Store, StoreError};
+use crate::run::{Run, RunSpec};
+use crate::status::Status;
+
+/// Messages that one run brings: its task and its answer.
+const MESSAGES_PER_RUN: usize = 2;
+/// Runs that are looked at in one page, and pages: those that take no part in the conversation are
+/// passed over, and not for ever.
+const PAGE: usize = HISTORY_MESSAGES_MAX;
+const PAGES_MAX: usize = 5;
+/// Most bytes of an answer that is read to be cut. Of a longer one there is what is shown with its
+/// run.
+const WHOLE_BYTES_MAX: u64 = 1 << 20;
+/// Stands at the end of a text that was cut.
+const CUT: &str = "…";
+
+impl Driver {
+    /// Records what the run is told of earlier ones. From then on it is part of its journal, so that
+    /// a step that runs again is told the same, whatever ended or was removed meanwhile. As long as
+    /// no step has done anything, what was found by a host that died is looked for anew.
+    pub(super) async fn carry_history(&mut self) -> Result<(), Halt> {
+        let (spec, state) = (&self.journal.run().spec, &self.journal.run().state);
+        let began = state.turns > 0 || state.failed_attempts > 0;
+        if spec.history.is_none()
+            || began
+            || self.work.conversation.is_told()
+            || self.work.tape != Tape::default()
+        {
+            return Ok(());
+        }
+        let event = match earlier(&*self.env.store, spec).await {
+            Ok(event) => event,
+            // It would be as damaged the next time, and the run has work of its own.
+            Err(error @ StoreError::Corrupt { .. }) => Some(Event::Log {
+                level: LogLevel::Warn,
+                source: "host".to_owned(),
+                message: format!("goes on without what was said before in the session: {error}"),
+                fields: Labels::new(),
+            }),
+            Err(error) => return Err(Halt::Read(error)),
+        };
+        self.write(event.into_iter().collect()).await
+    }
+}
+
+/// What a run that begins at this moment is told; `None` if there is nothing.
+async fn earlier(store: &dyn Store, spec: &RunSpec) -> Result<Option<Event>, StoreError> {
+    let scope = Scope {
+        tenant: spec.tenant.clone(),
+        owner_user_id: Some(spec.owner_user_id.clone()),
+        parent_session_id: Some(spec.parent_session_id.clone()),
+        parent_app_name: spec.parent_app_name.clone(),
+    };
+    let filter = ListFilter {
+        status: vec![Status::Completed],
+        agent_name: match spec.history {
+            History::Agent => Some(spec.agent_name.clone()),
+            History::None | History::Session => None,
+        },
+        ..ListFilter::default()
+    };
+    // The last that ended comes first.
+    let (mut runs, mut messages, mut bytes) = (Vec::new(), Vec::new(), 0);
+    let mut after = None;
+    'pages: for _ in 0..PAGES_MAX {
+        let page = store.list(&scope, &filter, after.as_ref(), PAGE).await?;
+        for run in page.runs.iter().filter(|run| takes_part(spec, run)) {
+            let Some([task, answer]) = exchange(store, run).await? else { continue };
+            bytes += task.bytes() + answer.bytes();
+            if messages.len() + MESSAGES_PER_RUN > HISTORY_MESSAGES_MAX || bytes > HISTORY_BYTES_MAX
+            {
+                break 'pages;
+            }
+            runs.push(run.id().clone());
+            messages.extend([answer, task]);
+        }
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    runs.reverse();
+    messages.reverse();
+    Ok((!runs.is_empty()).then_some(Event::HistoryCarried { runs, messages }))
+}
+
+/// Whether a run that the scope admits is part of the same conversation.
+fn takes_part(spec: &RunSpec, run: &Run) -> bool {
+    // A scope without an application admits those of every one.
+    !run.spec.history.is_none() && run.spec.parent_app_name == spec.parent_app_name
+}
+
+/// The task and the answer of a run; `None` for an empty answer, or if it was removed just now.
+async fn exchange(store: &dyn Store, run: &Run) -> Result<Option<[Message; 2]>, StoreError> {
+    let short = run.artifact().filter(|whole| whole.size <= WHOLE_BYTES_MAX);
+    let whole = match short {
+        Some(artifact) => match store.artifact(run.id(), &artifact.hash).await {
+            Ok(bytes) => bytes.and_then(|bytes| String::from_utf8(bytes.to_vec()).ok()),
+            // What the record shows of it is there all the same.
+            Err(StoreError::Corrupt { .. }) => None,
+            Err(error) => return Err(error),
+        },
+        None => None,
+    };
+    let shown = || {
+        let mut text = run.state.reply.result()?;
+        if run.state.reply.is_cut() {
+            text.push_str(CUT);
+        }
+        Some(text)
+    };
+    let Some(answer) = whole.or_else(shown) else { return Ok(None) };
+    let message = |role, text: &str| Message::text(role, shortened(text));
+    Ok(Some([message(Role::User, &run.spec.task), message(Role::Assistant, &answer)]))
+}
+
+fn shortened(text: &str) -> String {
+    match text.len() > HISTORY_MESSAGE_BYTES_MAX {
+        true => format!("{}{CUT}", cut(text, HISTORY_MESSAGE_BYTES_MAX - CUT.len())),
+        false => text.to_owned(),
+    }
+}
