@@ -28,6 +28,7 @@ mod model;
 mod names;
 mod narrow;
 mod observe;
+mod pause;
 mod read_only;
 mod reminders;
 mod retry;

@@ -131,6 +131,10 @@ impl Seen {
             | Event::Log { .. }
             | Event::FinalizeRequested { .. }
             | Event::Unblocked
+            | Event::PauseRequested { .. }
+            | Event::PauseEnded { .. }
+            | Event::Injected { .. }
+            | Event::InboxShown { .. }
             | Event::Finalizing { .. } => {}
             Event::ReplayDiverged { .. } => self.say(recorded, "these agents are deterministic"),
         }

@@ -58,7 +58,7 @@ pub enum ControllerError {
     /// A bound was met; nothing was accepted.
     #[error("limit met: {kind} ({cap})")]
     Limit {
-        /// Which: `queue`, `tree`, `depth` or `slots`.
+        /// Which: `queue`, `tree`, `depth`, `slots`, `inbox` or `inbox-bytes`.
         kind: &'static str,
         /// The bound.
         cap: u64,
@@ -74,6 +74,12 @@ pub enum ControllerError {
     ParentEnded {
         /// The run.
         id: String,
+    },
+    /// The run has ended, or is on its way out: it is neither paused nor resumed and hears nothing.
+    #[error("run {id} has ended, or is about to")]
+    RunEnded {
+        /// The run.
+        id: RunId,
     },
     /// The run does not wait for such an answer.
     #[error("run {id} takes no such answer: {why}")]
@@ -143,6 +149,7 @@ impl ControllerError {
             Self::Limit { .. } => "limit",
             Self::SessionEnded { .. } => "session-ended",
             Self::ParentEnded { .. } => "parent-ended",
+            Self::RunEnded { .. } => "run-ended",
             Self::NotAwaitable { .. } => "not-awaitable",
             Self::NotAnEntry { .. } => "not-an-entry",
             Self::Storage(error) => error.code(),

@@ -12,7 +12,7 @@ use crate::ports::runs::{RunsAnswer, RunsError};
 use crate::ports::tool::ToolOutput;
 use crate::prompts::ChosenBy;
 use crate::reminders::ReminderChange;
-use crate::run::{Ending, RunSpec, Wait, WaitMode};
+use crate::run::{Ending, PauseEnd, RunSpec, Wait, WaitMode};
 use crate::status::{BlockedOn, StopReason};
 use crate::time::Timestamp;
 use crate::wait::{Answer, Item};
@@ -315,6 +315,44 @@ pub enum Event {
     },
     /// The wait was ended from outside.
     Unblocked,
+    /// Somebody asked to pause the run: nothing more begins. Each is followed by one
+    /// [`Event::PauseEnded`], at the latest just before the end of the run.
+    PauseRequested {
+        /// Who asked.
+        by: String,
+        /// In words, from whoever asked.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+        /// When the pause is over in any case.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        until: Option<Timestamp>,
+    },
+    /// The pause is over.
+    PauseEnded {
+        /// Why.
+        why: PauseEnd,
+        /// Who resumed the run, where somebody did.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<String>,
+        /// In words, from whoever resumed it; no part of the conversation.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        note: Option<String>,
+        /// Messages of the user that the next turn is shown.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        messages: Vec<String>,
+    },
+    /// Somebody told the run something. It waits in the run's inbox for the next turn.
+    Injected {
+        /// What.
+        text: String,
+        /// Who.
+        by: String,
+    },
+    /// What waited in the inbox became part of the conversation, just before a plan step.
+    InboxShown {
+        /// How many messages: all that waited.
+        messages: u32,
+    },
     /// Somebody asked to cancel.
     CancelRequested {
         /// Who or what: `canceled_by_owner`, `canceled_by_parent` or `host_shutdown`.
@@ -492,6 +530,10 @@ impl Event {
             Self::FinalizeRequested { .. } => "finalize_requested",
             Self::Blocked { .. } => "blocked",
             Self::Unblocked => "unblocked",
+            Self::PauseRequested { .. } => "pause_requested",
+            Self::PauseEnded { .. } => "pause_ended",
+            Self::Injected { .. } => "injected",
+            Self::InboxShown { .. } => "inbox_shown",
             Self::CancelRequested { .. } => "cancel_requested",
             Self::Finalizing { .. } => "finalizing",
             Self::FinalizerStarted => "finalizer_started",
@@ -532,6 +574,10 @@ impl Event {
         "finalize_requested",
         "blocked",
         "unblocked",
+        "pause_requested",
+        "pause_ended",
+        "injected",
+        "inbox_shown",
         "cancel_requested",
         "finalizing",
         "finalizer_started",
@@ -580,6 +626,10 @@ impl Event {
             | Self::FinalizeRequested { .. }
             | Self::Blocked { .. }
             | Self::Unblocked
+            | Self::PauseRequested { .. }
+            | Self::PauseEnded { .. }
+            | Self::Injected { .. }
+            | Self::InboxShown { .. }
             | Self::CancelRequested { .. }
             | Self::Finalizing { .. }
             | Self::FinalizerStarted

@@ -12,7 +12,7 @@ use crate::event::{Event, Recorded};
 use crate::message::Usage;
 use crate::progress::{Progress, Reply, first_chars};
 use crate::run::{
-    Await, Hold, Lane, Lifecycle, Run, RunClass, RunState, SUMMARY_CHARS_MAX, Uncounted,
+    Await, Hold, Inbox, Lane, Lifecycle, Run, RunClass, RunState, SUMMARY_CHARS_MAX, Uncounted,
 };
 use crate::status::Status;
 use crate::time::Timestamp;
@@ -55,6 +55,8 @@ pub fn begin(recorded: &Recorded) -> Result<Run, IllegalBeginning> {
                 RunClass::Task => Hold::Wanted { lane: Lane::Fresh, not_before: Timestamp(0) },
                 RunClass::Heartbeat => Hold::Beat,
             },
+            pause: None,
+            inbox: Inbox::default(),
             head: 1,
             epoch: 0,
             ran_ms: 0,
@@ -88,10 +90,10 @@ pub fn apply(mut state: RunState, recorded: &Recorded) -> Result<RunState, Illeg
     }
     let open = state.awaits.iter().any(|one| !one.answered);
     let place = (state.lifecycle, state.hold);
-    let (lifecycle, hold) = step::step(place, open, recorded).ok_or_else(illegal)?;
-    let moved = lifecycle.status() != status;
-    state.lifecycle = lifecycle;
-    state.hold = hold;
+    let (place, pause) = step::step(place, state.pause, open, recorded).ok_or_else(illegal)?;
+    let moved = place.0.status() != status;
+    (state.lifecycle, state.hold) = place;
+    state.pause = pause;
     state.head = recorded.seq;
     if let Event::Started { epoch, .. } | Event::Resumed { epoch, .. } | Event::Lost { epoch, .. } =
         &recorded.event
@@ -146,6 +148,12 @@ fn count(state: &mut RunState, recorded: &Recorded) -> bool {
                 None => return false,
             }
         }
+        Event::Injected { text, .. } => state.inbox = state.inbox.with([text]),
+        Event::PauseEnded { messages, .. } => state.inbox = state.inbox.with(messages),
+        Event::InboxShown { messages } => {
+            let all = std::mem::take(&mut state.inbox);
+            return all.messages == *messages;
+        }
         Event::Finished { metadata, .. } => state.metadata.extend(metadata.clone()),
         Event::Queued { .. }
         | Event::AssistantChunk { .. }
@@ -168,6 +176,7 @@ fn count(state: &mut RunState, recorded: &Recorded) -> bool {
         | Event::Log { .. }
         | Event::FinalizeRequested { .. }
         | Event::Unblocked
+        | Event::PauseRequested { .. }
         | Event::CancelRequested { .. }
         | Event::Finalizing { .. }
         | Event::FinalizerStarted => {}
@@ -211,6 +220,10 @@ fn count_running_time(state: &mut RunState, recorded: &Recorded) {
         | Event::Asked { .. }
         | Event::Answered { .. }
         | Event::Unblocked
+        | Event::PauseRequested { .. }
+        | Event::PauseEnded { .. }
+        | Event::Injected { .. }
+        | Event::InboxShown { .. }
         | Event::CancelRequested { .. }
         | Event::FinalizerStarted
         | Event::Finished { .. } => {
@@ -264,6 +277,10 @@ fn count_step_usage(state: &mut RunState, event: &Event) {
         | Event::FinalizeRequested { .. }
         | Event::Blocked { .. }
         | Event::Unblocked
+        | Event::PauseRequested { .. }
+        | Event::PauseEnded { .. }
+        | Event::Injected { .. }
+        | Event::InboxShown { .. }
         | Event::CancelRequested { .. }
         | Event::FinalizerStarted
         | Event::Finished { .. } => {}

@@ -138,6 +138,10 @@ impl Progress {
             | Event::FinalizeRequested { .. }
             | Event::Blocked { .. }
             | Event::Unblocked
+            | Event::PauseRequested { .. }
+            | Event::PauseEnded { .. }
+            | Event::Injected { .. }
+            | Event::InboxShown { .. }
             | Event::CancelRequested { .. }
             | Event::Finalizing { .. }
             | Event::FinalizerStarted
@@ -261,6 +265,10 @@ fn said(event: &Event) -> Said<'_> {
         | Event::FinalizeRequested { .. }
         | Event::Blocked { .. }
         | Event::Unblocked
+        | Event::PauseRequested { .. }
+        | Event::PauseEnded { .. }
+        | Event::Injected { .. }
+        | Event::InboxShown { .. }
         | Event::CancelRequested { .. }
         | Event::Finalizing { .. }
         | Event::FinalizerStarted

@@ -2,6 +2,7 @@
 
 mod failures;
 mod hold;
+mod pause;
 mod view;
 
 use std::collections::BTreeMap;
@@ -22,7 +23,8 @@ use crate::time::Timestamp;
 
 pub use failures::{Failures, MISTAKES_IN_A_ROW_MAX, REFUSED_BATCHES_MAX};
 pub use hold::{Await, Hold, Lane, Wait, WaitMode};
-pub use view::RunView;
+pub use pause::{INBOX_BYTES_MAX, INBOX_MESSAGES_MAX, Inbox, Pause, PauseEnd};
+pub use view::{PauseView, RunView};
 
 /// Most characters of a result that are shown with its run; the whole text is an artifact then.
 pub const RESULT_CHARS_MAX: usize = 4_000;
@@ -325,6 +327,12 @@ pub struct RunState {
     pub lifecycle: Lifecycle,
     /// Who has it, or may have it.
     pub hold: Hold,
+    /// The pause that lies over it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pause: Option<Pause>,
+    /// What it was told and no turn was shown.
+    #[serde(default, skip_serializing_if = "Inbox::is_empty")]
+    pub inbox: Inbox,
     /// Position of the last event.
     pub head: Seq,
     /// How often the run changed hands. Who writes under another number is refused.

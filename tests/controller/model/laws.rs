@@ -12,8 +12,14 @@ pub(super) fn check(run: &Run, journal: &[Recorded]) -> Result<(), String> {
         let kinds: Vec<_> = journal.iter().map(|one| one.event.kind()).collect();
         Err(format!("journal of {}, at {seq}: {law}: {kinds:?}", run.id()))
     };
-    let mut told =
-        Told { status: Status::Queued, epoch: 0, finalizers: 0, held: false, ending: None };
+    let mut told = Told {
+        status: Status::Queued,
+        epoch: 0,
+        finalizers: 0,
+        held: false,
+        paused: false,
+        ending: None,
+    };
     for (seq, recorded) in (1..).zip(journal) {
         if recorded.seq != seq {
             return broken("a gap", seq);
@@ -38,6 +44,7 @@ struct Told {
     epoch: u64,
     finalizers: u32,
     held: bool,
+    paused: bool,
     ending: Option<EndStatus>,
 }
 
@@ -84,7 +91,11 @@ impl Told {
                 if !std::mem::replace(&mut self.held, false) {
                     return Err("lost by nobody".to_owned());
                 }
-                self.hands(*epoch)
+                self.hands(*epoch)?;
+                match self.paused && self.status == running {
+                    true => self.moves(blocked, &[running]),
+                    false => Ok(()),
+                }
             }
             Event::Blocked { .. } => {
                 self.held = false;
@@ -93,6 +104,7 @@ impl Told {
             Event::CancelRequested { .. } => {
                 self.moves(Status::Canceling, &[Status::Queued, running, blocked])
             }
+            Event::Finalizing { .. } if self.paused => Err("ends while it is paused".to_owned()),
             Event::Finalizing { ending } => {
                 self.ending = Some(ending.status);
                 self.moves(Status::Finalizing, &[running, Status::Canceling])
@@ -113,13 +125,30 @@ impl Told {
                 };
                 self.moves(to, &[Status::Finalizing])
             }
+            Event::ToolCallScheduled { .. } | Event::ToolCallRepeated { .. } if self.paused => {
+                Err(format!("{} while it is paused", event.kind()))
+            }
             Event::ToolCallScheduled { .. }
             | Event::ToolCallRepeated { .. }
             | Event::Asked { .. } => match self.status == running {
                 true => Ok(()),
                 false => Err(format!("{} in {}", event.kind(), self.status)),
             },
-            Event::Answered { .. } | Event::Unblocked => Ok(()),
+            Event::Answered { .. } | Event::Unblocked | Event::Injected { .. } => Ok(()),
+            Event::PauseRequested { .. } => {
+                if std::mem::replace(&mut self.paused, true) {
+                    return Err("paused twice".to_owned());
+                }
+                // What nobody has waits from here on.
+                match self.status == running && !self.held {
+                    true => self.moves(blocked, &[running]),
+                    false => Ok(()),
+                }
+            }
+            Event::PauseEnded { .. } => match std::mem::replace(&mut self.paused, false) {
+                true => Ok(()),
+                false => Err("the end of no pause".to_owned()),
+            },
             Event::AssistantChunk { .. }
             | Event::AssistantMessage { .. }
             | Event::ToolCallArgsDelta { .. }
@@ -139,6 +168,7 @@ impl Told {
             | Event::TurnSkipped { .. }
             | Event::PolicyDecision { .. }
             | Event::Log { .. }
+            | Event::InboxShown { .. }
             | Event::PlanDecided { .. }
             | Event::FinalizeRequested { .. } => match self.held {
                 true => Ok(()),

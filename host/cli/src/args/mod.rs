@@ -2,6 +2,7 @@
 
 mod crash_point;
 mod parse;
+mod pauses;
 mod runs;
 mod sessions;
 mod system;
@@ -11,6 +12,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use crash_point::{CrashPoint, Persisted, Side};
+pub use pauses::{InjectArgs, PauseArgs, ResumeArgs};
 pub use runs::{
     CancelArgs, EventsArgs, GetArgs, LogsArgs, PsArgs, RunArgs, Target, TranscriptArgs,
     TranscriptFormat, TreeArgs, WaitArgs,
@@ -133,6 +135,15 @@ pub enum Command {
     ///
     /// A run that nobody executes ends at once; others end when their guest is gone.
     Cancel(CancelArgs),
+    /// Pauses runs: nothing more of them begins
+    ///
+    /// A step or tool call that is under way comes to its end first. A paused run costs nothing,
+    /// and its time stands still; one that asks something takes answers.
+    Pause(PauseArgs),
+    /// Lets paused runs go on
+    Resume(ResumeArgs),
+    /// Tells a run something, which its next turn is shown
+    Inject(InjectArgs),
     /// Prints the log lines of a run
     Logs(LogsArgs),
     /// Prints the journal of a run, or of all runs of a session as it comes about

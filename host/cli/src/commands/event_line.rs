@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use taskrun::event::{Event, Parked, Recorded};
 use taskrun::ports::tool::ToolOutcome;
-use taskrun::run::{Wait, WaitMode};
+use taskrun::run::{PauseEnd, Wait, WaitMode};
 use taskrun::time::Timestamp;
 use taskrun::wait::Answer;
 
@@ -100,6 +100,15 @@ pub(super) fn detail(event: &Event) -> String {
         Event::Finished { finalizer_error: Some(error), .. } => {
             format!("without what the finalizer adds: {error}")
         }
+        Event::PauseRequested { by, reason, until: at } => {
+            let why = reason.as_deref().map_or_else(String::new, |reason| format!(": {reason}"));
+            format!("by {by}{}{why}", until(*at))
+        }
+        Event::PauseEnded { why, by, note, messages } => {
+            pause_ended(*why, by.as_ref(), note.as_ref(), messages)
+        }
+        Event::Injected { text, by } => format!("by {by}: {text}"),
+        Event::InboxShown { messages } => human::count(u64::from(*messages), "message"),
         Event::Unblocked | Event::FinalizerStarted | Event::Finished { .. } => String::new(),
         Event::CancelRequested { by, reason } => match reason {
             Some(reason) => format!("{by}: {reason}"),
@@ -132,6 +141,22 @@ fn parked(waits: &Parked) -> String {
         }
         Parked::Answer { item } => format!("an answer to {item}"),
     }
+}
+
+fn pause_ended(
+    why: PauseEnd,
+    by: Option<&String>,
+    note: Option<&String>,
+    messages: &[String],
+) -> String {
+    let mut text = why.as_str().to_owned();
+    if let Some(by) = by {
+        text.push_str(&format!(" by {by}"));
+    }
+    for more in note.into_iter().chain(messages) {
+        text.push_str(&format!(": {more}"));
+    }
+    text
 }
 
 fn wait_text(wait: &Wait) -> String {

@@ -12,6 +12,7 @@ mod get;
 mod inbox;
 mod inspect;
 mod logs;
+mod pause;
 mod ps;
 mod result;
 mod run;
@@ -45,6 +46,9 @@ pub(crate) async fn execute(context: &Context, command: Command) -> Outcome {
         Command::Tree(args) => tree::tree(context, &args).await,
         Command::Wait(args) => wait::wait(context, &args).await,
         Command::Cancel(args) => cancel::cancel(context, &args).await,
+        Command::Pause(args) => pause::pause(context, &args).await,
+        Command::Resume(args) => pause::resume(context, &args).await,
+        Command::Inject(args) => pause::inject(context, &args).await,
         Command::Logs(args) => logs::logs(context, &args).await,
         Command::Events(args) => events::events(context, &args).await,
         Command::Transcript(args) => transcript::transcript(context, &args).await,

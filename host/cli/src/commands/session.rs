@@ -106,6 +106,7 @@ pub(super) fn failure(error: ControllerError, id: &str) -> Box<Failure> {
         | ControllerError::Limit { .. }
         | ControllerError::SessionEnded { .. }
         | ControllerError::ParentEnded { .. }
+        | ControllerError::RunEnded { .. }
         | ControllerError::NotAwaitable { .. }
         | ControllerError::NotAnEntry { .. }
         | ControllerError::Storage(_)) => other.into(),

@@ -42,6 +42,9 @@ impl From<ControllerError> for Box<Failure> {
             ControllerError::ParentEnded { id } => Failure::usage(code, message).hint(format!(
                 "see how it ended with `taskrun get {id}`, or start it without --parent"
             )),
+            ControllerError::RunEnded { id } => Failure::usage(code, message)
+                .hint(format!("see how with `taskrun get {id}`"))
+                .about(&id),
             ControllerError::NotAwaitable { id, why } => not_awaitable(&id, why, message),
             ControllerError::NotAnEntry { id, why } => not_an_entry(&id, why, message),
             ControllerError::Storage(error) => store_failure(&error),
@@ -64,6 +67,12 @@ fn invalid_hint(field: &str) -> String {
              that"
                 .to_owned()
         }
+        "messages" | "text" => {
+            "`taskrun inject RUN TEXT` tells any run something, and `taskrun resume RUN --message \
+             TEXT` a paused one"
+                .to_owned()
+        }
+        "id" => "see it with `taskrun get RUN`".to_owned(),
         "session" => "give the name of a session".to_owned(),
         "class" => "see `taskrun agent show AGENT`, or leave out --heartbeat".to_owned(),
         _ => "see `taskrun run --help`".to_owned(),
@@ -77,6 +86,7 @@ fn limit_hint(kind: &str, cap: u64) -> String {
              `taskrun ps --status queued`"
         ),
         "tree" => format!("a tree has at most {cap} runs, ended ones included; start another one"),
+        "inbox" | "inbox-bytes" => "its next turn is shown all of it; wait for that".to_owned(),
         "depth" => format!("at most {cap} runs stand above a run; start it higher up"),
         _ => "leave out --no-queue and it begins as soon as it can".to_owned(),
     }

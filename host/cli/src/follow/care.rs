@@ -123,6 +123,10 @@ impl Care {
 /// Whether a run waits for somebody outside and for nothing else.
 #[must_use]
 pub(crate) fn needs_somebody(run: &Run, now: Timestamp) -> bool {
+    // Whoever paused it, and set no time, is the one who lets it go on.
+    if run.state.pause.as_ref().is_some_and(|pause| pause.until.is_none()) {
+        return run.state.hold.host().is_none();
+    }
     let Lifecycle::Blocked { on, .. } = &run.state.lifecycle else { return false };
     let is_asked = match on {
         BlockedOn::Input | BlockedOn::Confirmation | BlockedOn::ExternalTools => true,

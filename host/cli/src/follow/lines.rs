@@ -6,6 +6,7 @@ use std::time::Duration;
 use taskrun::event::{Event, Recorded};
 use taskrun::message::{LogLevel, Usage};
 use taskrun::ports::tool::{ToolOutcome, ToolOutput};
+use taskrun::run::PauseEnd;
 use taskrun::status::Status;
 
 use crate::output::escape::{escaped_line, excerpt};
@@ -134,6 +135,21 @@ impl Lines {
             Event::ReplayDiverged { turn, .. } => {
                 note(with(NOTE, &format!("! turn {turn} did something else than before the crash")))
             }
+            Event::PauseRequested { by, reason, .. } => {
+                let why = reason
+                    .as_deref()
+                    .map_or_else(String::new, |r| format!(": {}", escaped_line(r)));
+                note(with(NOTE, &format!("! paused by {}{why}", escaped_line(by))))
+            }
+            Event::PauseEnded { why, .. } => match why {
+                PauseEnd::Resumed => note(with(DIM, "· the pause is over")),
+                PauseEnd::DeadlineExceeded => note(with(DIM, "· the time of the pause is over")),
+                PauseEnd::Canceled | PauseEnd::Ended => Vec::new(),
+            },
+            Event::Injected { text, by } => {
+                let text = excerpt(text, ERROR_CHARS_MAX);
+                note(with(DIM, &format!("· told by {}: {text}", escaped_line(by))))
+            }
             Event::CancelRequested { reason, .. } => {
                 let why = reason
                     .as_deref()
@@ -156,6 +172,7 @@ impl Lines {
             | Event::Log { .. }
             | Event::PlanDecided { .. }
             | Event::Unblocked
+            | Event::InboxShown { .. }
             | Event::Finalizing { .. }
             | Event::FinalizerStarted
             | Event::Finished { .. } => Vec::new(),
@@ -216,6 +233,10 @@ impl Lines {
             | Event::Log { .. }
             | Event::FinalizeRequested { .. }
             | Event::Unblocked
+            | Event::PauseRequested { .. }
+            | Event::PauseEnded { .. }
+            | Event::Injected { .. }
+            | Event::InboxShown { .. }
             | Event::FinalizerStarted
             | Event::Finished { .. } => {}
         }

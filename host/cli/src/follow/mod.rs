@@ -179,7 +179,9 @@ pub(crate) fn run_blocked(run: &Run) -> Box<Failure> {
     let message = format!("run {id} is {}{nobody}", status_text(run));
     let mut failure = Failure::new(Exit::Blocked, "run-blocked", message).about(id);
     failure.causes = open.iter().map(|one| format!("it asks {}: {}", one.id, one.prompt)).collect();
-    failure.hint(if open.is_empty() {
+    failure.hint(if run.state.pause.is_some() {
+        format!("let it go on with `taskrun resume {id}`, or end it with `taskrun cancel {id}`")
+    } else if open.is_empty() {
         format!("see what it did with `taskrun events {id}`, or end it with `taskrun cancel {id}`")
     } else {
         format!(

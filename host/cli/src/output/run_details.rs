@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use taskrun::message::Labels;
 use taskrun::progress::{Children, Progress};
-use taskrun::run::{Run, RunView};
+use taskrun::run::{PauseView, Run, RunView};
 use taskrun::time::Timestamp;
 
 use super::escape::{escaped_block, escaped_line};
@@ -24,6 +24,9 @@ pub fn run_details(run: &Run, children: Children, now: Timestamp) -> String {
     lines.push(("status", status_text(run)));
     if let Some(reason) = view.stop_reason {
         lines.push(("stop reason", reason.to_string()));
+    }
+    if let Some(pause) = &view.paused {
+        lines.push(("paused", paused(pause, now)));
     }
     for open in &view.awaits {
         let text = format!("{} ({}): {}", open.id, open.on, open.prompt);
@@ -102,6 +105,17 @@ fn beneath(progress: &Progress) -> Option<String> {
 
 fn moment(time: Timestamp, now: Timestamp) -> String {
     format!("{time} ({} ago)", human::age(now.since(time)))
+}
+
+fn paused(pause: &PauseView, now: Timestamp) -> String {
+    let mut text = format!("{} by {}", moment(pause.since, now), pause.by);
+    if let Some(until) = pause.until {
+        text.push_str(&format!(", until {until}"));
+    }
+    if let Some(reason) = &pause.reason {
+        text.push_str(&format!(": {reason}"));
+    }
+    escaped_line(&text).into_owned()
 }
 
 fn push_labels(lines: &mut Vec<(&'static str, String)>, name: &'static str, labels: &Labels) {

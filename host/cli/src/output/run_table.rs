@@ -117,9 +117,20 @@ pub fn status_text(run: &Run) -> String {
         | Lifecycle::Canceling { .. }
         | Lifecycle::Finalizing { .. } => None,
     };
-    match detail {
-        Some("canceled_by_owner") | None => status.to_string(),
-        Some(detail) => format!("{status} ({detail})"),
+    let paused = run.state.pause.as_ref().map(|_| match &run.state.lifecycle {
+        Lifecycle::Running { .. } => "pausing",
+        Lifecycle::Queued
+        | Lifecycle::Blocked { .. }
+        | Lifecycle::Canceling { .. }
+        | Lifecycle::Finalizing { .. }
+        | Lifecycle::Ended { .. } => "paused",
+    });
+    match (detail, paused) {
+        (Some("pause"), _) => format!("{status} (pause)"),
+        (Some(detail), Some(paused)) => format!("{status} ({detail}, {paused})"),
+        (None, Some(paused)) => format!("{status} ({paused})"),
+        (Some("canceled_by_owner") | None, None) => status.to_string(),
+        (Some(detail), None) => format!("{status} ({detail})"),
     }
 }
 

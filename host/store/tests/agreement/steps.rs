@@ -132,10 +132,21 @@ enum What {
     Finalize,
     End,
     EndWith(u8),
-    WaitForRuns { runs: Vec<u8>, mode: WaitMode, until_ms: Option<u64> },
-    WaitForTime { until_ms: u64 },
+    WaitForRuns {
+        runs: Vec<u8>,
+        mode: WaitMode,
+        until_ms: Option<u64>,
+    },
+    WaitForTime {
+        until_ms: u64,
+    },
     Pause,
     Unblock,
+    /// Over whatever the run is and waits for.
+    PauseOver {
+        until_ms: Option<u64>,
+    },
+    Resume,
     Lose,
     Release,
 }
@@ -215,6 +226,11 @@ impl What {
             }
             Self::Pause => vec![blocked(Wait::Word)],
             Self::Unblock => vec![Event::Unblocked],
+            Self::PauseOver { until_ms } => {
+                let until = until_ms.map(|later| Timestamp(now + later));
+                machine::decide::pause(run, "b", None, until).unwrap_or_default()
+            }
+            Self::Resume => machine::decide::resume(run, "b", None, &[]).unwrap_or_default(),
             Self::Lose => machine::decide::lose(run, Timestamp(now), None),
             Self::Release => machine::decide::release(run, 0, Timestamp(0)),
         };
@@ -280,6 +296,8 @@ fn changes() -> impl Strategy<Value = Change> {
         1 => (0..800_u64).prop_map(|until_ms| What::WaitForTime { until_ms }),
         1 => Just(What::Pause),
         2 => Just(What::Unblock),
+        3 => option::weighted(0.4, 0..800_u64).prop_map(|until_ms| What::PauseOver { until_ms }),
+        3 => Just(What::Resume),
         2 => Just(What::Lose),
         1 => Just(What::Release),
     ];

@@ -81,6 +81,7 @@ promises!(
     what_resumes_is_taken_before_what_never_began,
     a_run_is_not_taken_before_its_time,
     a_time_has_not_come_for_a_host_whose_clock_is_behind,
+    a_paused_run_is_passed_over_and_keeps_its_place,
     whatever_is_wanted_can_be_claimed,
     runs_that_resume_are_taken_under_their_policy_only,
     work_is_not_waited_for_beyond_the_time_of_a_run;

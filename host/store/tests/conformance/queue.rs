@@ -207,6 +207,26 @@ pub(crate) async fn whatever_is_wanted_can_be_claimed(f: &Fixture) {
     }
 }
 
+pub(crate) async fn a_paused_run_is_passed_over_and_keeps_its_place(f: &Fixture) {
+    for id in ["a", "b", "c"] {
+        create(&*f.store, spec(id)).await;
+    }
+    let pause =
+        |run: &Run, until| machine::decide::pause(run, "b", None, until).expect("it can be paused");
+    let get = async |id: &str| f.store.get(&run_id(id)).await.expect("gets").expect("there");
+    let (a, b) = (get("a").await, get("b").await);
+    let a = append(&*f.store, next(&a, 50, 2_000, pause(&a, None))).await;
+    append(&*f.store, next(&b, 60, 2_000, pause(&b, Some(Timestamp(6_000))))).await;
+    assert_eq!(ids(&f.store.claim(wish("h", 9, 3_000)).await.expect("claims")), ["c"]);
+    let resumed = machine::decide::resume(&a, "b", None, &[]).expect("it is paused");
+    create(&*f.store, spec("d")).await;
+    append(&*f.store, next(&a, 70, 4_000, resumed)).await;
+    assert_eq!(ids(&f.store.claim(wish("h", 9, 5_999)).await.expect("claims")), ["a", "d"]);
+    let b = f.store.claim(wish("h", 9, 6_000)).await.expect("claims");
+    assert_eq!((ids(&b), b[0].status()), (vec!["b"], Status::Running));
+    journal_is(&*f.store, &b[0]).await;
+}
+
 pub(crate) async fn runs_that_resume_are_taken_under_their_policy_only(f: &Fixture) {
     create(&*f.store, spec("r")).await;
     put_off(f, "r", 0).await;

@@ -98,6 +98,10 @@ pub(super) fn shown(recorded: &Recorded) -> Option<ShownEvent> {
         | Event::Asked { .. }
         | Event::Answered { .. }
         | Event::FinalizeRequested { .. }
+        | Event::PauseRequested { .. }
+        | Event::PauseEnded { .. }
+        | Event::Injected { .. }
+        | Event::InboxShown { .. }
         | Event::CancelRequested { .. }
         | Event::Finalizing { .. }
         | Event::Finished { .. }) => whole(event),

@@ -87,6 +87,11 @@ impl TranscriptEntry {
         };
         match &recorded.event {
             Event::Queued { spec } => Some(entry("user", Role::User, spec.task.clone())),
+            Event::Injected { text, by } => Some(entry(by, Role::User, text.clone())),
+            Event::PauseEnded { messages, by, .. } if !messages.is_empty() => {
+                Some(entry(by.as_deref().unwrap_or("user"), Role::User, messages.join("\n")))
+            }
+            Event::PauseEnded { .. } => None,
             Event::AssistantMessage { message, .. } => {
                 let agent = &run.spec.agent_name;
                 let mut entry = entry(agent, Role::Assistant, message.joined_text());
@@ -134,6 +139,8 @@ impl TranscriptEntry {
             | Event::FinalizeRequested { .. }
             | Event::Blocked { .. }
             | Event::Unblocked
+            | Event::PauseRequested { .. }
+            | Event::InboxShown { .. }
             | Event::CancelRequested { .. }
             | Event::Finalizing { .. }
             | Event::FinalizerStarted

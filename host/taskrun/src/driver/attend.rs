@@ -115,13 +115,15 @@ impl Driver {
         Ok(())
     }
 
-    /// Waits, unless somebody asks to stop; says which stop it was.
+    /// Waits, unless somebody asks to stop or pauses the run; says which stop it was.
     pub(super) async fn pause(&mut self, pause: Duration) -> Result<Option<CallFailure>, Halt> {
         let (clock, live) = (Arc::clone(&self.env.clock), Arc::clone(&self.live));
+        let halted = Arc::clone(&self.halted);
         self.attend(async move {
             tokio::select! {
                 biased;
                 () = live.asked() => {}
+                () = halted.notified() => {}
                 () = clock.sleep(pause) => {}
             }
         })

@@ -38,6 +38,10 @@ impl Driver {
         mut pending: Vec<Event>,
         requests: Vec<ToolRequest>,
     ) -> Result<(), Halt> {
+        if self.is_paused() {
+            // They are open calls that have not begun, for whoever goes on with the run.
+            return self.write(pending).await;
+        }
         let agent = Arc::clone(&self.agent);
         // The decision for these calls is not written yet.
         let turn = self.journal.run().state.turns + 1;
@@ -49,7 +53,7 @@ impl Driver {
             line.admit(&mut pending, &agent, (request, veto), &mut left);
         }
         self.write(pending).await?;
-        if self.stopped().is_none() {
+        if self.stopped().is_none() && !self.is_paused() {
             self.run_all(line).await?;
         }
         Ok(())
@@ -101,10 +105,17 @@ impl Driver {
             // Those that waited begin apart from the results, which are kept also where nothing may
             // begin any more. None does while the host gives its runs back, as whoever takes the
             // run up sees to it; and once somebody has asked to stop each ends without having begun.
+            // Those that a pause puts off stay open.
             if !self.env.draining.is_cancelled() {
-                let begins = line.place(running.len());
-                let begins = if self.stopped().is_none() { begins } else { Vec::new() };
-                self.write(begins).await?;
+                let put_off = self.is_paused() && self.stopped().is_none();
+                if !put_off {
+                    let begins = line.place(running.len());
+                    let begins = if self.stopped().is_none() { begins } else { Vec::new() };
+                    self.write(begins).await?;
+                }
+                if self.is_paused() && self.stopped().is_none() {
+                    line = Line::default();
+                }
             } else if running.is_empty() && !line.is_empty() {
                 return Err(Halt::Lease);
             }

@@ -18,6 +18,8 @@ pub const CONVERSATION_RESULT_BYTES_MAX: usize = 64 << 10;
 const PREVIEW_BYTES: usize = 1 << 10;
 /// What a planner is told when a turn of it was skipped.
 pub const CONTINUATION: &str = "continue";
+/// What stands above messages that were told to the run while it worked or waited.
+const INBOX: &str = "[Inbox]\n";
 /// Why a result is left out that is too large by itself.
 const TOO_LARGE: &str = "size_limit";
 /// Why a result is left out for which the whole has no room.
@@ -35,6 +37,24 @@ pub struct Conversation {
     reminders: Reminders,
     /// Whether it begins with what was said in earlier runs.
     told: bool,
+}
+
+/// Something that a run was told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    /// With the word to go on.
+    Message(String),
+    /// While it worked or waited.
+    Injected(String),
+}
+
+impl Told {
+    fn is_injected(&self) -> bool {
+        match self {
+            Self::Injected(_) => true,
+            Self::Message(_) => false,
+        }
+    }
 }
 
 impl Conversation {
@@ -122,10 +142,33 @@ impl Conversation {
             | Event::FinalizeRequested { .. }
             | Event::Blocked { .. }
             | Event::Unblocked
+            | Event::PauseRequested { .. }
+            | Event::PauseEnded { .. }
+            | Event::Injected { .. }
+            | Event::InboxShown { .. }
             | Event::CancelRequested { .. }
             | Event::Finalizing { .. }
             | Event::FinalizerStarted
             | Event::Finished { .. } => {}
+        }
+    }
+
+    /// Takes into account what the run was told: messages of the user, and under one heading what
+    /// came to the inbox.
+    pub(super) fn told(&mut self, told: &[Told]) {
+        let messages = Arc::make_mut(&mut self.messages);
+        for group in told.chunk_by(|one, next| one.is_injected() && next.is_injected()) {
+            let mut text = String::new();
+            for one in group {
+                match one {
+                    Told::Message(one) => text.push_str(one),
+                    Told::Injected(one) => {
+                        text.push_str(if text.is_empty() { INBOX } else { "\n" });
+                        text.push_str(one);
+                    }
+                }
+            }
+            messages.push(Message::text(Role::User, text));
         }
     }
 

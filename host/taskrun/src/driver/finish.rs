@@ -25,6 +25,9 @@ impl Driver {
         if let Some(failure) = self.stopped() {
             return Ok(End::failed(failure));
         }
+        if self.stays_paused().await? {
+            return Ok(End::Released);
+        }
         let message = demand(reason).to_owned();
         let step = self.step_with_retries(Some(Termination { reason, message }), tape).await?;
         let mut pending = step.pending;

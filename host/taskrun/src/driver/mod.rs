@@ -14,6 +14,7 @@ mod journal;
 mod lease;
 mod line;
 mod live;
+mod paused;
 mod random;
 mod settle;
 mod skip;
@@ -90,6 +91,8 @@ pub(crate) struct Driver {
     scopes: Vec<Arc<CallScope>>,
     wake: Arc<Notify>,
     urgent: Arc<Notify>,
+    /// Told when the run was paused, so that nobody sleeps over it.
+    halted: Arc<Notify>,
 }
 
 /// What this execution came to.
@@ -146,6 +149,7 @@ impl Driver {
             scopes: Vec::new(),
             wake: Arc::new(Notify::new()),
             urgent: Arc::new(Notify::new()),
+            halted: Arc::new(Notify::new()),
         }
     }
 
@@ -166,6 +170,7 @@ impl Driver {
                     tracing::warn!(run = %id, "ended or taken over by another process");
                     return;
                 }
+                Err(Halt::Lease) if self.is_paused() => return self.give_back().await,
                 Err(Halt::Lease) => {
                     tracing::warn!(run = %id, "the lease is nearly over; the run is given back");
                     self.give_back().await;
@@ -222,11 +227,18 @@ impl Driver {
 
     async fn execute_run(&mut self) -> Result<End, Halt> {
         let mut tape = None;
-        if self.journal.run().state.epoch > 1 {
+        let state = &self.journal.run().state;
+        // Before it began it did nothing, but may have been told something.
+        if state.epoch > 1 || !state.inbox.is_empty() {
             self.read_all().await?;
             if self.journal.is_canceling() {
                 self.live.request(StopCause::Canceled);
             }
+        }
+        if self.stays_paused().await? {
+            return Ok(End::Released);
+        }
+        if self.journal.run().state.epoch > 1 {
             if let Some(end) = self.settle().await? {
                 return Ok(end);
             }
@@ -243,6 +255,9 @@ impl Driver {
     /// Turn after turn; the first step may have been begun by another host.
     async fn turns(&mut self, mut tape: Option<Tape>) -> Result<End, Halt> {
         loop {
+            if self.stays_paused().await? {
+                return Ok(End::Released);
+            }
             if let Some(reason) = self.cap_before_step() {
                 return self.finalize(reason).await;
             }
@@ -352,6 +367,9 @@ impl Driver {
         if self.journal.is_canceling() {
             self.live.request(StopCause::Canceled);
         }
+        if self.is_paused() {
+            self.halted.notify_waiters();
+        }
     }
 
     /// Reads the whole journal of a run that another host executed before.
@@ -435,18 +453,24 @@ impl Driver {
 
 /// Events with which something begins outside of the journal.
 fn is_effect(event: &Event) -> bool {
-    matches!(
-        event,
-        Event::ToolCallScheduled { .. } | Event::ToolCallRepeated { .. } | Event::Asked { .. }
-    )
+    is_call(event) || matches!(event, Event::Asked { .. })
+}
+
+/// Events with which a tool call begins.
+fn is_call(event: &Event) -> bool {
+    matches!(event, Event::ToolCallScheduled { .. } | Event::ToolCallRepeated { .. })
 }
 
 /// Whether an event of the work still fits, whatever others wrote to the journal meanwhile: a
-/// cancellation forbids effects, and what somebody answered is not answered again.
+/// cancellation forbids effects, a pause puts calls off, and what somebody answered is not
+/// answered again.
 fn may_be_written(run: &Run, event: &Event) -> bool {
     if let Event::Answered { item, .. } = event {
         let open = run.state.awaits.iter().any(|one| one.id == *item && !one.answered);
         return open && run.status() == Status::Running;
+    }
+    if run.state.pause.is_some() && is_call(event) {
+        return false;
     }
     !(is_effect(event) && run.status() == Status::Canceling)
 }

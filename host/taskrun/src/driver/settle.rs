@@ -47,6 +47,9 @@ impl Driver {
             if let Some(failure) = self.stopped() {
                 return Ok(Some(End::failed(failure)));
             }
+            if self.stays_paused().await? {
+                return Ok(Some(End::Released));
+            }
             self.time_out_questions().await?;
             let (mut events, mut line, mut fresh) = (Vec::new(), Line::default(), Vec::new());
             let agent = Arc::clone(&self.agent);
@@ -78,6 +81,9 @@ impl Driver {
             self.write(events).await?;
             if let Some(failure) = self.stopped() {
                 return Ok(Some(End::failed(failure)));
+            }
+            if self.is_paused() {
+                continue;
             }
             if !line.is_empty() {
                 self.run_all(line).await?;

@@ -74,8 +74,11 @@ impl Driver {
             return Ok(Step { pending: Vec::new(), outcome: Err(Outcome::Failed(failure)) });
         }
         loop {
-            if self.env.draining.is_cancelled() {
+            if self.env.draining.is_cancelled() || self.is_paused() {
                 return Err(Halt::Lease);
+            }
+            if tape.as_ref().is_none_or(Tape::is_empty) {
+                self.show_inbox().await?;
             }
             let mut step = self.step(finalize.clone(), tape.take()).await?;
             let Some(error) = passing(&step.outcome) else { return Ok(step) };
@@ -95,6 +98,9 @@ impl Driver {
             let retry_after_ms = millis(pause);
             step.pending.push(Event::StepFailed { turn, attempt, error, retry_after_ms });
             self.write(step.pending).await?;
+            if self.is_paused() {
+                return Err(Halt::Lease);
+            }
             if let Some(failure) = self.pause(pause).await? {
                 return Ok(Step { pending: Vec::new(), outcome: Err(Outcome::Failed(failure)) });
             }

@@ -12,6 +12,7 @@ use crate::run::RunSpec;
 use crate::wait::{Answer, Item};
 
 use super::Conversation;
+use super::conversation::Told;
 
 /// Where the work stands.
 pub(super) struct Work {
@@ -25,6 +26,8 @@ pub(super) struct Work {
     pub(super) tape: Tape,
     /// The limit for which the planner was asked for its last word.
     pub(super) finalize: Option<TerminationReason>,
+    /// What the run was told and no step was shown, in that order.
+    told: Vec<Told>,
 }
 
 /// A tool call of the last turn.
@@ -54,6 +57,7 @@ impl Work {
             asked: Vec::new(),
             tape: Tape::default(),
             finalize: None,
+            told: Vec::new(),
         }
     }
 
@@ -118,6 +122,15 @@ impl Work {
                 self.asked.push(Asked { item: item.as_ref().clone(), answer: None });
             }
             Event::Answered { item, answer, .. } => self.answer(item, answer),
+            Event::Injected { text, .. } => self.told.push(Told::Injected(text.clone())),
+            Event::PauseEnded { messages, .. } => {
+                self.told.extend(messages.iter().cloned().map(Told::Message));
+            }
+            Event::InboxShown { .. } => {
+                self.tape = Tape::default();
+                let told = std::mem::take(&mut self.told);
+                self.conversation.told(&told);
+            }
             Event::AssistantMessage { .. }
             | Event::AssistantChunk { .. }
             | Event::ToolCallArgsDelta { .. }
@@ -145,6 +158,7 @@ impl Work {
             | Event::TurnSkipped { .. }
             | Event::Blocked { .. }
             | Event::Unblocked
+            | Event::PauseRequested { .. }
             | Event::CancelRequested { .. }
             | Event::Finalizing { .. }
             | Event::FinalizerStarted

@@ -1,6 +1,7 @@
 //! What to record, given how a run stands. Nothing here touches anything.
 
 mod entry;
+mod pause;
 
 use std::time::Duration;
 
@@ -8,11 +9,12 @@ use crate::event::Event;
 use crate::ids::HostId;
 use crate::ports::call::{CallFailure, StopCause};
 use crate::ports::planner::{PlannerError, TerminationReason};
-use crate::run::{EndStatus, Ending, Hold, Lifecycle, Run};
-use crate::status::{Status, StopReason};
+use crate::run::{EndStatus, Ending, Hold, Lifecycle, PauseEnd, Run, Wait};
+use crate::status::{BlockedOn, Status, StopReason};
 use crate::time::{Timestamp, millis};
 
 pub use entry::{acknowledge, said, settle, take};
+pub use pause::{Refused, inject, over, pause, resume};
 
 /// A run fails after so many hosts in a row died with it, without a plan step decided between:
 /// one that kills its host must not kill them all.
@@ -60,7 +62,11 @@ pub fn cancel(run: &Run, by: StopReason, reason: Option<String>) -> Vec<Event> {
     match &run.state.lifecycle {
         Lifecycle::Queued | Lifecycle::Running { .. } | Lifecycle::Blocked { .. } => {
             match run.state.hold {
-                Hold::Host { .. } => vec![requested],
+                Hold::Host { .. } => {
+                    let mut events = pause::ends(run, PauseEnd::Canceled);
+                    events.push(requested);
+                    events
+                }
                 Hold::Nobody | Hold::Beat | Hold::Wanted { .. } | Hold::Runs { .. } => {
                     ended(run, vec![requested], Ending::canceled(by))
                 }
@@ -72,9 +78,17 @@ pub fn cancel(run: &Run, by: StopReason, reason: Option<String>) -> Vec<Event> {
     }
 }
 
-/// The events with the end after them; the last one is left out where a finalizer is to be heard.
-fn ended(run: &Run, mut events: Vec<Event>, ending: Ending) -> Vec<Event> {
-    events.push(Event::Finalizing { ending });
+/// The events with the end after them, which no pause outlasts; the last one is left out where a
+/// finalizer is to be heard.
+fn ended(run: &Run, events: Vec<Event>, ending: Ending) -> Vec<Event> {
+    let why = match ending.status {
+        EndStatus::Canceled => PauseEnd::Canceled,
+        EndStatus::Completed | EndStatus::Failed => PauseEnd::Ended,
+    };
+    let mut all = pause::ends(run, why);
+    all.extend(events);
+    all.push(Event::Finalizing { ending });
+    let mut events = all;
     if !run.spec.finalizer {
         events.push(finished());
     }
@@ -134,7 +148,7 @@ fn uncounted_ms(run: &Run, heard: Option<Timestamp>) -> u64 {
 
 /// What a host records to give back a run that it stopped executing; empty if it does not hold it.
 ///
-/// One that was being cancelled ends so: its guest is gone.
+/// One that was being cancelled ends so: its guest is gone. One that is paused waits from here on.
 #[must_use]
 pub fn release(run: &Run, ran_ms: u64, not_before: Timestamp) -> Vec<Event> {
     let Hold::Host { host } = &run.state.hold else { return Vec::new() };
@@ -146,6 +160,9 @@ pub fn release(run: &Run, ran_ms: u64, not_before: Timestamp) -> Vec<Event> {
         ran_ms,
     };
     match &run.state.lifecycle {
+        Lifecycle::Running { .. } if run.state.pause.is_some() => {
+            vec![Event::Blocked { on: BlockedOn::Pause, wait: Wait::Word, ran_ms }]
+        }
         Lifecycle::Running { .. } | Lifecycle::Finalizing { .. } => vec![released],
         Lifecycle::Canceling { by, .. } => ended(run, vec![released], Ending::canceled(*by)),
         Lifecycle::Queued | Lifecycle::Blocked { .. } | Lifecycle::Ended { .. } => Vec::new(),

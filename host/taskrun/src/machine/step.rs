@@ -2,7 +2,7 @@
 
 use crate::event::{Event, Recorded};
 use crate::ids::{HostId, RunId};
-use crate::run::{Ending, Execution, Hold, Lane, Lifecycle, Wait, WaitMode};
+use crate::run::{Ending, Execution, Hold, Lane, Lifecycle, Pause, Wait, WaitMode};
 use crate::status::{BlockedOn, StopReason};
 use crate::time::Timestamp;
 
@@ -31,6 +31,14 @@ enum Meaning<'a> {
     },
     Answered,
     Unblocked,
+    PauseRequested {
+        by: &'a str,
+        reason: Option<&'a str>,
+        until: Option<Timestamp>,
+    },
+    PauseEnded,
+    /// The run was told something that waits for its next turn.
+    Told,
     CancelRequested {
         by: StopReason,
         reason: Option<&'a str>,
@@ -64,6 +72,7 @@ fn meaning(event: &Event) -> Meaning<'_> {
         | Event::PolicyDecision { .. }
         | Event::Log { .. }
         | Event::PlanDecided { .. }
+        | Event::InboxShown { .. }
         | Event::FinalizeRequested { .. } => Meaning::Work,
         Event::ToolCallScheduled { .. } | Event::ToolCallRepeated { .. } | Event::Asked { .. } => {
             Meaning::Effect
@@ -80,6 +89,11 @@ fn meaning(event: &Event) -> Meaning<'_> {
         Event::Blocked { on, wait, .. } => Meaning::Blocked { on: *on, wait },
         Event::Answered { .. } => Meaning::Answered,
         Event::Unblocked => Meaning::Unblocked,
+        Event::PauseRequested { by, reason, until } => {
+            Meaning::PauseRequested { by, reason: reason.as_deref(), until: *until }
+        }
+        Event::PauseEnded { .. } => Meaning::PauseEnded,
+        Event::Injected { .. } => Meaning::Told,
         Event::CancelRequested { by, reason } => {
             Meaning::CancelRequested { by: *by, reason: reason.as_deref() }
         }
@@ -92,19 +106,92 @@ fn meaning(event: &Event) -> Meaning<'_> {
 /// Where a run stands and who has it.
 pub(super) type Place = (Lifecycle, Hold);
 
-/// The next place; `None` if the event cannot happen. `open` says whether something is asked and
-/// not answered.
-pub(super) fn step((lifecycle, hold): Place, open: bool, recorded: &Recorded) -> Option<Place> {
-    let (meaning, at) = (meaning(&recorded.event), recorded.at);
+/// The next place, and the pause that lies over it; `None` if the event cannot happen. `open` says
+/// whether something is asked and not answered.
+///
+/// Each event is looked at as if there were no pause: the hold is then the one that would be. Over
+/// what that leads to the pause is laid again, unless a host has the run.
+pub(super) fn step(
+    (lifecycle, hold): Place,
+    mut pause: Option<Pause>,
+    open: bool,
+    recorded: &Recorded,
+) -> Option<(Place, Option<Pause>)> {
+    let meaning = meaning(&recorded.event);
+    let hold = pause.as_mut().and_then(|pause| pause.then.take()).unwrap_or(hold);
+    let pause = pause_after(pause, &meaning, recorded.at)?;
+    let state = Waiting { open, paused: pause.is_some() };
+    let (lifecycle, hold) = next((lifecycle, hold), state, &meaning, recorded.at)?;
+    match (pause, hold) {
+        (Some(mut pause), hold) if hold.host().is_none() => {
+            let hold = pause.cover(hold);
+            Some(((lifecycle, hold), Some(pause)))
+        }
+        (pause, hold) => Some(((lifecycle, hold), pause)),
+    }
+}
+
+/// What keeps a run waiting beside its hold.
+#[derive(Clone, Copy)]
+struct Waiting {
+    /// Something is asked and not answered.
+    open: bool,
+    /// Somebody paused it.
+    paused: bool,
+}
+
+/// The pause after an event. There is one at a time, and it ends before the way out begins.
+fn pause_after(
+    pause: Option<Pause>,
+    meaning: &Meaning<'_>,
+    at: Timestamp,
+) -> Option<Option<Pause>> {
+    match (meaning, pause) {
+        (Meaning::PauseRequested { by, reason, until }, None) => {
+            let (by, reason) = ((*by).to_owned(), reason.map(str::to_owned));
+            Some(Some(Pause { since: at, by, reason, until: *until, then: None }))
+        }
+        (Meaning::PauseEnded, Some(_)) => Some(None),
+        (Meaning::PauseRequested { .. }, Some(_))
+        | (Meaning::PauseEnded, None)
+        | (Meaning::CancelRequested { .. } | Meaning::Finalizing { .. }, Some(_)) => None,
+        (
+            Meaning::Work
+            | Meaning::Effect
+            | Meaning::Queued
+            | Meaning::Started { .. }
+            | Meaning::Resumed { .. }
+            | Meaning::Lost { .. }
+            | Meaning::Blocked { .. }
+            | Meaning::Answered
+            | Meaning::Unblocked
+            | Meaning::Told
+            | Meaning::CancelRequested { .. }
+            | Meaning::Finalizing { .. }
+            | Meaning::FinalizerStarted
+            | Meaning::Finished,
+            pause,
+        ) => Some(pause),
+    }
+}
+
+fn next(
+    (lifecycle, hold): Place,
+    waiting: Waiting,
+    meaning: &Meaning<'_>,
+    at: Timestamp,
+) -> Option<Place> {
     match lifecycle {
-        Lifecycle::Queued => from_queued(&hold, &meaning, at),
-        Lifecycle::Running { execution } => from_running(execution, hold, &meaning),
-        Lifecycle::Blocked { execution, on } => from_blocked((execution, on), hold, open, &meaning),
+        Lifecycle::Queued => from_queued(hold, meaning, at),
+        Lifecycle::Running { execution } => from_running(execution, hold, waiting, meaning),
+        Lifecycle::Blocked { execution, on } => {
+            from_blocked((execution, on), hold, waiting, meaning)
+        }
         Lifecycle::Canceling { execution, by, reason } => {
-            from_canceling((execution, by, reason), hold, &meaning)
+            from_canceling((execution, by, reason), hold, meaning)
         }
         Lifecycle::Finalizing { execution, ending, finalizer_began } => {
-            from_finalizing((execution, ending, finalizer_began), hold, &meaning, at)
+            from_finalizing((execution, ending, finalizer_began), hold, meaning, at)
         }
         Lifecycle::Ended { .. } => None,
     }
@@ -128,10 +215,10 @@ fn after_batch(batch: &RunId) -> Hold {
     Hold::Runs { runs: vec![batch.clone()], mode: WaitMode::All, until: None }
 }
 
-fn from_queued(hold: &Hold, meaning: &Meaning<'_>, at: Timestamp) -> Option<Place> {
+fn from_queued(hold: Hold, meaning: &Meaning<'_>, at: Timestamp) -> Option<Place> {
     match meaning {
         Meaning::Started { host, session, request, batch } => {
-            let hold = match (hold, batch) {
+            let hold = match (&hold, batch) {
                 (Hold::Wanted { .. }, None) => held_by(host),
                 (Hold::Beat, Some(batch)) => after_batch(batch),
                 (Hold::Wanted { .. }, Some(_))
@@ -151,6 +238,15 @@ fn from_queued(hold: &Hold, meaning: &Meaning<'_>, at: Timestamp) -> Option<Plac
             let reason = reason.map(str::to_owned);
             Some((Lifecycle::Canceling { execution: None, by: *by, reason }, Hold::Nobody))
         }
+        // An entry waits for its heartbeat, which looks at no pause, and hears nothing itself.
+        Meaning::PauseRequested { .. } | Meaning::PauseEnded | Meaning::Told
+            if hold == Hold::Beat =>
+        {
+            None
+        }
+        Meaning::PauseRequested { .. } | Meaning::PauseEnded | Meaning::Told => {
+            Some((Lifecycle::Queued, hold))
+        }
         Meaning::Work
         | Meaning::Effect
         | Meaning::Queued
@@ -165,7 +261,12 @@ fn from_queued(hold: &Hold, meaning: &Meaning<'_>, at: Timestamp) -> Option<Plac
     }
 }
 
-fn from_running(execution: Execution, hold: Hold, meaning: &Meaning<'_>) -> Option<Place> {
+fn from_running(
+    execution: Execution,
+    hold: Hold,
+    waiting: Waiting,
+    meaning: &Meaning<'_>,
+) -> Option<Place> {
     let held = hold.host().is_some();
     // Its batch run does the work of an entry, and says so without holding it.
     let worked_on = held || execution.batch.is_some();
@@ -184,7 +285,20 @@ fn from_running(execution: Execution, hold: Hold, meaning: &Meaning<'_>) -> Opti
             Some((Lifecycle::Blocked { execution, on: *on }, hold))
         }
         Meaning::Lost { not_before } if held => {
-            Some((Lifecycle::Running { execution }, wanted_again(*not_before)))
+            let hold = wanted_again(*not_before);
+            match waiting.paused {
+                true => Some((paused(execution), hold)),
+                false => Some((Lifecycle::Running { execution }, hold)),
+            }
+        }
+        Meaning::PauseRequested { .. } if held => Some((Lifecycle::Running { execution }, hold)),
+        // The batch that works on an entry can be paused, the entry cannot.
+        Meaning::PauseRequested { .. } if execution.batch.is_none() => {
+            Some((paused(execution), hold))
+        }
+        Meaning::PauseEnded if held => Some((Lifecycle::Running { execution }, hold)),
+        Meaning::Told if execution.batch.is_none() => {
+            Some((Lifecycle::Running { execution }, hold))
         }
         Meaning::Resumed { host } if !held => {
             let execution = moved_to(execution, host);
@@ -201,12 +315,20 @@ fn from_running(execution: Execution, hold: Hold, meaning: &Meaning<'_>) -> Opti
         | Meaning::Blocked { .. }
         | Meaning::Lost { .. }
         | Meaning::Resumed { .. }
+        | Meaning::PauseRequested { .. }
+        | Meaning::PauseEnded
+        | Meaning::Told
         | Meaning::Queued
         | Meaning::Started { .. }
         | Meaning::Unblocked
         | Meaning::FinalizerStarted
         | Meaning::Finished => None,
     }
+}
+
+/// A run that waits for nothing but the end of its pause.
+fn paused(execution: Execution) -> Lifecycle {
+    Lifecycle::Blocked { execution, on: BlockedOn::Pause }
 }
 
 /// A run that nobody holds is finalized by whoever takes it up.
@@ -219,12 +341,24 @@ fn finalizing(execution: Option<Execution>, ending: &Ending, hold: Hold) -> Plac
 fn from_blocked(
     (execution, on): (Execution, BlockedOn),
     hold: Hold,
-    open: bool,
+    Waiting { open, paused: is_paused }: Waiting,
     meaning: &Meaning<'_>,
 ) -> Option<Place> {
     match meaning {
-        Meaning::Answered => {
-            let hold = if open { hold } else { Hold::RESUME };
+        Meaning::Answered if open => Some((Lifecycle::Blocked { execution, on }, hold)),
+        Meaning::Answered if is_paused => Some((paused(execution), Hold::RESUME)),
+        Meaning::Answered => Some((Lifecycle::Blocked { execution, on }, Hold::RESUME)),
+        Meaning::PauseRequested { .. } | Meaning::Told => {
+            Some((Lifecycle::Blocked { execution, on }, hold))
+        }
+        Meaning::PauseEnded => {
+            let hold = match (on, hold) {
+                (BlockedOn::Pause, _) => Hold::RESUME,
+                // A wait that begins anew could be one in a circle, which its host has to refuse.
+                (_, Hold::Runs { .. }) => Hold::RESUME,
+                (_, hold @ (Hold::Nobody | Hold::Beat | Hold::Wanted { .. })) => hold,
+                (_, Hold::Host { .. }) => return None,
+            };
             Some((Lifecycle::Blocked { execution, on }, hold))
         }
         Meaning::Unblocked => Some((Lifecycle::Blocked { execution, on }, Hold::RESUME)),
@@ -276,6 +410,9 @@ fn from_canceling(
         | Meaning::Blocked { .. }
         | Meaning::Answered
         | Meaning::Unblocked
+        | Meaning::PauseRequested { .. }
+        | Meaning::PauseEnded
+        | Meaning::Told
         | Meaning::CancelRequested { .. }
         | Meaning::FinalizerStarted
         | Meaning::Finished => None,
@@ -314,6 +451,9 @@ fn from_finalizing(
         | Meaning::Blocked { .. }
         | Meaning::Answered
         | Meaning::Unblocked
+        | Meaning::PauseRequested { .. }
+        | Meaning::PauseEnded
+        | Meaning::Told
         | Meaning::CancelRequested { .. }
         | Meaning::Finalizing { .. } => None,
     }

@@ -5,6 +5,7 @@ mod endings;
 mod entries;
 mod events;
 mod folds;
+mod pauses;
 mod places;
 
 use std::collections::BTreeMap;
@@ -14,7 +15,7 @@ use crate::event::{Event, Recorded};
 use crate::ids::{HostId, RunId};
 use crate::message::Labels;
 use crate::ports::planner::AwaitItem;
-use crate::run::{Ending, Run, RunClass, RunSpec, Wait, WaitMode};
+use crate::run::{Ending, PauseEnd, Run, RunClass, RunSpec, Wait, WaitMode};
 use crate::status::{BlockedOn, StopReason};
 use crate::time::Timestamp;
 use crate::wait::{Answer, Item};
@@ -86,6 +87,14 @@ pub(crate) fn cancel_requested() -> Event {
     Event::CancelRequested { by: StopReason::CanceledByOwner, reason: None }
 }
 
+pub(crate) fn pause_requested() -> Event {
+    Event::PauseRequested { by: "b".into(), reason: Some("lunch".into()), until: None }
+}
+
+pub(crate) fn pause_ended() -> Event {
+    Event::PauseEnded { why: PauseEnd::Resumed, by: None, note: None, messages: Vec::new() }
+}
+
 pub(crate) fn finalizing(ending: Ending) -> Event {
     Event::Finalizing { ending }
 }
@@ -116,6 +125,10 @@ pub(crate) fn answered(id: &str) -> Event {
 
 pub(crate) fn blocked(wait: Wait) -> Event {
     Event::Blocked { on: BlockedOn::Input, wait, ran_ms: 5 }
+}
+
+pub(crate) fn blocked_on_pause() -> Event {
+    Event::Blocked { on: BlockedOn::Pause, wait: Wait::Word, ran_ms: 5 }
 }
 
 pub(crate) fn for_runs() -> Wait {

@@ -346,6 +346,7 @@ impl From<ControllerError> for RunsError {
             ControllerError::SessionEnded { .. } => Self::SessionEnded,
             // The only parent there is here is the caller's own run.
             ControllerError::ParentEnded { .. } => Self::Canceled,
+            ControllerError::RunEnded { .. } => Self::NotAwaitable { why: NotAwaitable::Ended },
             ControllerError::NotAwaitable { why, .. } => Self::NotAwaitable { why },
             ControllerError::Storage(error) => Self::Storage { code: error.code().to_owned() },
         }

@@ -2,7 +2,9 @@
 
 use serde::Serialize;
 
-use super::{Await, EndStatus, Ending, Lifecycle, Run, RunClass, RunState, SUMMARY_CHARS_MAX};
+use super::{
+    Await, EndStatus, Ending, Lifecycle, Pause, Run, RunClass, RunState, SUMMARY_CHARS_MAX,
+};
 use crate::artifact::ArtifactRef;
 use crate::event::Seq;
 use crate::ids::RunId;
@@ -48,6 +50,10 @@ pub struct RunView {
     /// What it waits for, while blocked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub blocked_on: Option<BlockedOn>,
+    /// The pause that lies over it. Where it is running still, what is under way comes to its end
+    /// first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub paused: Option<PauseView>,
     /// Why it ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stop_reason: Option<StopReason>,
@@ -140,6 +146,32 @@ pub struct RunView {
     pub duration_ms: Option<u64>,
 }
 
+/// A pause as people and programs see it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PauseView {
+    /// When it was asked for.
+    #[serde(serialize_with = "crate::time::rfc3339::serialize")]
+    pub since: Timestamp,
+    /// Who asked.
+    pub by: String,
+    /// In words, from whoever asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// When it is over in any case.
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "crate::time::rfc3339::option::serialize"
+    )]
+    pub until: Option<Timestamp>,
+}
+
+impl From<&Pause> for PauseView {
+    fn from(pause: &Pause) -> Self {
+        let Pause { since, by, reason, until, then: _ } = pause;
+        Self { since: *since, by: by.clone(), reason: reason.clone(), until: *until }
+    }
+}
+
 impl RunView {
     /// The run with the counts of those beneath it.
     #[must_use]
@@ -183,6 +215,7 @@ impl From<&Run> for RunView {
             task: spec.task.clone(),
             status: run.status(),
             blocked_on,
+            paused: state.pause.as_ref().map(PauseView::from),
             stop_reason: ending.map(|e| e.stop_reason),
             partial: ending.is_some_and(|e| e.partial),
             summary: ending.and_then(|ending| summary(ending, result.as_deref())),

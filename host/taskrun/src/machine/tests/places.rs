@@ -13,7 +13,7 @@ pub(super) struct Place {
     pub(super) legal: Vec<(&'static str, Status, &'static str)>,
 }
 
-pub(super) const WORK: [&str; 21] = [
+pub(super) const WORK: [&str; 22] = [
     "history_carried",
     "assistant_chunk",
     "assistant_message",
@@ -34,6 +34,7 @@ pub(super) const WORK: [&str; 21] = [
     "policy_decision",
     "log",
     "plan_decided",
+    "inbox_shown",
     "finalize_requested",
 ];
 const EFFECTS: [&str; 3] = ["tool_call_scheduled", "tool_call_repeated", "asked"];
@@ -61,10 +62,17 @@ fn ended(status: EndStatus) -> Vec<Event> {
 /// Every place. In what can happen, the host that resumes is `g`, the one that starts `h`, a loss
 /// lasts until 7 and a wait is for one run.
 pub(super) fn places() -> Vec<Place> {
-    [queued_and_running(), blocked_ones(), canceling(), finalizing_ones(), ended_ones()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        queued_and_running(),
+        blocked_ones(),
+        paused_ones(),
+        canceling(),
+        finalizing_ones(),
+        ended_ones(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 fn queued_and_running() -> Vec<Place> {
@@ -76,6 +84,8 @@ fn queued_and_running() -> Vec<Place> {
         legal.push(("lost", Running, "Resume from 7"));
         legal.push(("cancel_requested", Canceling, hold));
         legal.push(("finalizing", Finalizing, hold));
+        legal.push(("pause_requested", Running, hold));
+        legal.push(("injected", Running, hold));
         if answerable {
             legal.push(("answered", Running, hold));
         }
@@ -86,6 +96,8 @@ fn queued_and_running() -> Vec<Place> {
             ("resumed", Running, "host g"),
             ("cancel_requested", Canceling, "nobody"),
             ("finalizing", Finalizing, "Resume from 0"),
+            ("pause_requested", Blocked, "nobody"),
+            ("injected", Running, "Resume from 7"),
         ];
         if answerable {
             legal.push(("answered", Running, "Resume from 7"));
@@ -97,7 +109,12 @@ fn queued_and_running() -> Vec<Place> {
             name: "queued",
             events: vec![],
             hold: "Fresh from 0",
-            legal: vec![("started", Running, "host h"), ("cancel_requested", Canceling, "nobody")],
+            legal: vec![
+                ("started", Running, "host h"),
+                ("cancel_requested", Canceling, "nobody"),
+                ("pause_requested", Status::Queued, "nobody"),
+                ("injected", Status::Queued, "Fresh from 0"),
+            ],
         },
         Place {
             name: "running, held",
@@ -144,6 +161,8 @@ fn blocked_ones() -> Vec<Place> {
             ("resumed", Running, "host g"),
             ("unblocked", Blocked, "Resume from 0"),
             ("cancel_requested", Canceling, "nobody"),
+            ("pause_requested", Blocked, "nobody"),
+            ("injected", Blocked, hold),
         ];
         if answerable {
             legal.push(("answered", Blocked, "Resume from 0"));
@@ -159,6 +178,89 @@ fn blocked_ones() -> Vec<Place> {
         place("blocked, until a word", Wait::Word, false, vec![], "nobody"),
         place("blocked, answered", forever(), true, vec![answered("q")], "Resume from 0"),
         place("blocked, unblocked", Wait::Word, false, vec![Event::Unblocked], "Resume from 0"),
+    ]
+}
+
+fn paused_ones() -> Vec<Place> {
+    use Status::{Blocked, Queued, Running};
+    let place = |name, events, hold, legal| Place { name, events, hold, legal };
+    let until =
+        || Event::PauseRequested { by: "b".into(), reason: None, until: Some(Timestamp(8)) };
+    // Work goes on to its end, and no calls begin: that is up to the host.
+    let held = |hold: &'static str, given_back: &'static str| {
+        let mut legal: Vec<_> =
+            WORK.into_iter().chain(EFFECTS).map(|kind| (kind, Running, hold)).collect();
+        legal.push(("blocked", Blocked, given_back));
+        legal.push(("lost", Blocked, given_back));
+        legal.push(("pause_ended", Running, hold));
+        legal.push(("injected", Running, hold));
+        legal
+    };
+    let waiting = |resumed: &'static str| {
+        vec![
+            ("resumed", Running, "host g"),
+            ("unblocked", Blocked, "nobody"),
+            ("pause_ended", Blocked, resumed),
+            ("injected", Blocked, "nobody"),
+        ]
+    };
+    let answers = Wait::Answers { at: None };
+    let asking = || vec![started(), asked("q"), blocked(answers.clone()), pause_requested()];
+    let mut answerable = waiting("nobody");
+    answerable.push(("answered", Blocked, "nobody"));
+    let queued = |hold| {
+        vec![
+            ("started", Running, "host h"),
+            ("pause_ended", Queued, "Fresh from 0"),
+            ("injected", Queued, hold),
+        ]
+    };
+    vec![
+        place("queued, paused", vec![pause_requested()], "nobody", queued("nobody")),
+        place("queued, paused for a time", vec![until()], "Fresh from 8", queued("Fresh from 8")),
+        place(
+            "held, pausing",
+            vec![started(), pause_requested()],
+            "host h",
+            held("host h", "nobody"),
+        ),
+        place(
+            "blocked, paused",
+            vec![started(), pause_requested(), blocked_on_pause()],
+            "nobody",
+            waiting("Resume from 0"),
+        ),
+        place(
+            "blocked, paused after its host",
+            vec![started(), lost(2), pause_requested()],
+            "nobody",
+            waiting("Resume from 0"),
+        ),
+        place(
+            "blocked, paused with its host",
+            vec![started(), pause_requested(), lost(2)],
+            "nobody",
+            waiting("Resume from 0"),
+        ),
+        place("blocked, asking, paused", asking(), "nobody", answerable),
+        place(
+            "blocked, answered while paused",
+            asking().into_iter().chain([answered("q")]).collect(),
+            "nobody",
+            waiting("Resume from 0"),
+        ),
+        place(
+            "blocked, on runs, paused",
+            vec![started(), blocked(for_runs()), pause_requested()],
+            "nobody",
+            waiting("Resume from 0"),
+        ),
+        place(
+            "held again, its pause over",
+            vec![started(), until(), blocked_on_pause(), resumed(2)],
+            "host g",
+            held("host g", "Resume from 8"),
+        ),
     ]
 }
 

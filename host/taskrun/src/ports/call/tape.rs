@@ -96,6 +96,10 @@ impl Tape {
             | Event::FinalizeRequested { .. }
             | Event::Blocked { .. }
             | Event::Unblocked
+            | Event::PauseRequested { .. }
+            | Event::PauseEnded { .. }
+            | Event::Injected { .. }
+            | Event::InboxShown { .. }
             | Event::CancelRequested { .. }
             | Event::Finalizing { .. }
             | Event::FinalizerStarted
@@ -106,6 +110,11 @@ impl Tape {
     fn keep_answer(&mut self, call: u32, request: &str, answer: Answered) {
         let request = request.to_owned();
         self.answers.insert(call, Kept { request, answer, doubtful: false });
+    }
+
+    /// Whether the step has done nothing that is on record.
+    pub(crate) fn is_empty(&self) -> bool {
+        *self == Self::default()
     }
 
     /// Whether nothing is left that the step has to do.

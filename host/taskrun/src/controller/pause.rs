@@ -1,0 +1,204 @@
+//! Pausing and resuming runs, and telling them something.
+
+use std::time::Duration;
+
+use super::{Controller, REASON_BYTES_MAX};
+use crate::driver::Halt;
+use crate::error::ControllerError;
+use crate::event::Event;
+use crate::ids::RunId;
+use crate::list::Scope;
+use crate::machine::decide::{self, Refused};
+use crate::ports::call::cut;
+use crate::ports::store::StoreError;
+use crate::run::Run;
+
+/// A request to pause a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PauseRequest {
+    /// In words, shown with the run; at most [`REASON_BYTES_MAX`] bytes of it.
+    pub reason: Option<String>,
+    /// When the pause is over in any case; `None` if only a word ends it.
+    pub timeout: Option<Duration>,
+    /// Whether everything beneath the run is paused too. What it still starts in the step that is
+    /// under way is not.
+    pub tree: bool,
+}
+
+/// A request to resume a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResumeRequest {
+    /// In words, for the record; at most [`REASON_BYTES_MAX`] bytes of it. No agent is shown it.
+    pub note: Option<String>,
+    /// Messages of the user that the next turn is shown.
+    pub messages: Vec<String>,
+    /// Whether everything beneath the run is resumed too, without the messages.
+    pub tree: bool,
+}
+
+/// What a request to pause or to resume did.
+#[derive(Clone, Debug)]
+pub struct Paused {
+    /// The run afterwards.
+    pub run: Run,
+    /// Whether the request changed anything about that run.
+    pub changed: bool,
+    /// Runs beneath it that were paused or resumed as well, parents first.
+    pub beneath: Vec<RunId>,
+}
+
+impl Controller {
+    /// Pauses a run, and returns when that is durable. From then on nothing of it begins: no plan
+    /// step and no tool call. What is under way in whatever process comes to its end and is
+    /// recorded, and may be the end of the run; then the run is `blocked`, on `pause`, without a
+    /// slot, and its budget of time stands still. A run in the queue stays `queued` and is not
+    /// taken; one that waits goes on waiting, and takes answers. A pause survives its host.
+    ///
+    /// A run that is paused already stays as it is.
+    ///
+    /// # Errors
+    /// [`ControllerError::NotFound`], also outside the scope; [`ControllerError::RunEnded`] if it
+    /// has ended or is on its way out; [`ControllerError::Invalid`] for an entry of a heartbeat;
+    /// [`ControllerError::Storage`].
+    pub async fn pause(
+        &self,
+        scope: &Scope,
+        id: &str,
+        request: &PauseRequest,
+        by: &str,
+    ) -> Result<Paused, ControllerError> {
+        let until = request.timeout.map(|timeout| self.0.parts.clock.now().plus(timeout));
+        let reason = request.reason.as_deref().map(|reason| cut(reason, REASON_BYTES_MAX));
+        let decide = |run: &Run| decide::pause(run, by, reason, until);
+        let run = self.get(scope, id).await?;
+        let (run, changed) = self.write_to(run, &decide).await?;
+        let beneath = self.write_beneath(&run, request.tree, &decide).await?;
+        Ok(Paused { run, changed, beneath })
+    }
+
+    /// Ends the pause of a run, and returns when that is durable. The run goes on where it stood:
+    /// before new work, where nothing else keeps it waiting. One that is not paused stays as it is.
+    ///
+    /// # Errors
+    /// Those of [`Self::pause`]; [`ControllerError::Invalid`] if there are messages and the run is
+    /// not paused, or one of them is blank; [`ControllerError::Limit`] if more than
+    /// [`crate::run::INBOX_MESSAGES_MAX`] messages, or [`crate::run::INBOX_BYTES_MAX`] bytes, would
+    /// wait for the next turn.
+    pub async fn resume(
+        &self,
+        scope: &Scope,
+        id: &str,
+        request: &ResumeRequest,
+        by: &str,
+    ) -> Result<Paused, ControllerError> {
+        request.messages.iter().try_for_each(|text| not_blank("messages", text))?;
+        let note = request.note.as_deref().map(|note| cut(note, REASON_BYTES_MAX));
+        let run = self.get(scope, id).await?;
+        let decide = |run: &Run| decide::resume(run, by, note, &request.messages);
+        let (run, changed) = self.write_to(run, &decide).await?;
+        let decide = |run: &Run| decide::resume(run, by, note, &[]);
+        let beneath = self.write_beneath(&run, request.tree, &decide).await?;
+        Ok(Paused { run, changed, beneath })
+    }
+
+    /// Tells a run something, and returns when that is durable. The next turn is shown it, as a
+    /// message of the user under the heading `[Inbox]` together with whatever else was told since
+    /// the turn before. Nothing is woken by it. A run that ends before has not heard it.
+    ///
+    /// # Errors
+    /// Those of [`Self::pause`]; [`ControllerError::Invalid`] for a blank text;
+    /// [`ControllerError::Limit`] as in [`Self::resume`].
+    pub async fn inject(
+        &self,
+        scope: &Scope,
+        id: &str,
+        text: &str,
+        by: &str,
+    ) -> Result<Run, ControllerError> {
+        not_blank("text", text)?;
+        let run = self.get(scope, id).await?;
+        let (run, _) = self.write_to(run, &|run: &Run| decide::inject(run, by, text)).await?;
+        Ok(run)
+    }
+
+    /// Does the same to everything open beneath a run, parents first, and gives those that this
+    /// changed.
+    async fn write_beneath(
+        &self,
+        run: &Run,
+        wanted: bool,
+        decide: &(impl Fn(&Run) -> Result<Vec<Event>, Refused> + Sync),
+    ) -> Result<Vec<RunId>, ControllerError> {
+        let mut done = Vec::new();
+        if !wanted {
+            return Ok(done);
+        }
+        for one in self.beneath(run).await? {
+            if decide(&one).is_ok_and(|events| !events.is_empty()) {
+                match self.write_to(one, decide).await {
+                    Ok((one, true)) => done.push(one.spec.id.clone()),
+                    // It ended meanwhile, or was removed.
+                    Ok((_, false))
+                    | Err(ControllerError::RunEnded { .. } | ControllerError::NotFound { .. }) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(done)
+    }
+
+    /// Records what is decided about a run, whoever has it; says whether that was anything.
+    async fn write_to(
+        &self,
+        mut run: Run,
+        decide: &(impl Fn(&Run) -> Result<Vec<Event>, Refused> + Sync),
+    ) -> Result<(Run, bool), ControllerError> {
+        let id = run.id().clone();
+        loop {
+            let mut refusal = None;
+            let mut journal = self.journal(run);
+            let written = journal
+                .commit(|run| {
+                    let decided = decide(run);
+                    refusal = decided.as_ref().err().copied();
+                    decided.unwrap_or_default()
+                })
+                .await;
+            match (written, refusal) {
+                (Ok(_), Some(refusal)) => return Err(refused(&id, refusal)),
+                (Ok(written), None) => return Ok((journal.run().clone(), !written.is_empty())),
+                // It changed hands in this moment.
+                (Err(Halt::Fenced | Halt::Lease | Halt::Cycle), _) => {
+                    let found = self.0.parts.store.get(&id).await?;
+                    run = found.ok_or_else(|| ControllerError::NotFound { id: id.to_string() })?;
+                }
+                (Err(Halt::Store(error) | Halt::Read(error)), _) => return Err(error.into()),
+                (Err(Halt::Inconsistent(detail)), _) => {
+                    return Err(StoreError::Corrupt { path: id.to_string(), detail }.into());
+                }
+            }
+        }
+    }
+}
+
+fn not_blank(field: &'static str, text: &str) -> Result<(), ControllerError> {
+    match text.trim() {
+        "" => Err(ControllerError::Invalid { field, reason: "the message is empty".to_owned() }),
+        _ => Ok(()),
+    }
+}
+
+fn refused(id: &RunId, why: Refused) -> ControllerError {
+    let invalid = |field, reason: String| ControllerError::Invalid { field, reason };
+    match why {
+        Refused::Ended => ControllerError::RunEnded { id: id.clone() },
+        Refused::Entry => invalid(
+            "id",
+            format!("run {id} is an entry of a heartbeat; its batch run does the work"),
+        ),
+        Refused::NotPaused => {
+            invalid("messages", format!("run {id} is not paused; tell it by inject"))
+        }
+        Refused::Full { kind, cap } => ControllerError::Limit { kind, cap },
+    }
+}

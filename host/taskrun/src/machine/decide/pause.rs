@@ -1,0 +1,118 @@
+//! Pausing and resuming runs, and telling them something.
+
+use crate::event::Event;
+use crate::run::{INBOX_BYTES_MAX, INBOX_MESSAGES_MAX, Lifecycle, PauseEnd, Run, RunClass};
+use crate::time::Timestamp;
+
+/// Why a run is not paused, resumed or told something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// It has ended, or is on its way out.
+    Ended,
+    /// It is an entry of a heartbeat: nothing of its own could stop or hear.
+    Entry,
+    /// It is not paused, so the messages would come to nobody.
+    NotPaused,
+    /// More may not wait for its next turn.
+    Full {
+        /// `inbox` for messages, `inbox-bytes` for what they hold.
+        kind: &'static str,
+        /// The bound.
+        cap: u64,
+    },
+}
+
+/// What a request to pause a run records; empty if it is paused already, whatever was asked for
+/// then.
+///
+/// # Errors
+/// [`Refused::Ended`], [`Refused::Entry`].
+pub fn pause(
+    run: &Run,
+    by: &str,
+    reason: Option<&str>,
+    until: Option<Timestamp>,
+) -> Result<Vec<Event>, Refused> {
+    listens(run)?;
+    let requested =
+        Event::PauseRequested { by: by.to_owned(), reason: reason.map(str::to_owned), until };
+    Ok(if run.state.pause.is_some() { Vec::new() } else { vec![requested] })
+}
+
+/// What a request to resume a run records; empty if it is not paused.
+///
+/// # Errors
+/// [`Refused::Ended`], [`Refused::Entry`], [`Refused::Full`]; [`Refused::NotPaused`] if there are
+/// messages.
+pub fn resume(
+    run: &Run,
+    by: &str,
+    note: Option<&str>,
+    messages: &[String],
+) -> Result<Vec<Event>, Refused> {
+    listens(run)?;
+    if run.state.pause.is_none() {
+        return if messages.is_empty() { Ok(Vec::new()) } else { Err(Refused::NotPaused) };
+    }
+    has_room(run, messages)?;
+    Ok(vec![Event::PauseEnded {
+        why: PauseEnd::Resumed,
+        by: Some(by.to_owned()),
+        note: note.map(str::to_owned),
+        messages: messages.to_vec(),
+    }])
+}
+
+/// What is recorded when a run is told something.
+///
+/// # Errors
+/// [`Refused::Ended`], [`Refused::Entry`], [`Refused::Full`].
+pub fn inject(run: &Run, by: &str, text: &str) -> Result<Vec<Event>, Refused> {
+    listens(run)?;
+    let (text, by) = (text.to_owned(), by.to_owned());
+    has_room(run, std::slice::from_ref(&text))?;
+    Ok(vec![Event::Injected { text, by }])
+}
+
+/// What the host that took up a run records if the time of its pause is over.
+#[must_use]
+pub fn over(run: &Run, now: Timestamp) -> Vec<Event> {
+    match &run.state.pause {
+        Some(pause) if pause.is_over(now) => ends(run, PauseEnd::DeadlineExceeded),
+        Some(_) | None => Vec::new(),
+    }
+}
+
+/// What ends the pause of a run, if there is one.
+pub(super) fn ends(run: &Run, why: PauseEnd) -> Vec<Event> {
+    let ended = Event::PauseEnded { why, by: None, note: None, messages: Vec::new() };
+    if run.state.pause.is_some() { vec![ended] } else { Vec::new() }
+}
+
+fn listens(run: &Run) -> Result<(), Refused> {
+    match (&run.state.lifecycle, run.spec.class) {
+        (
+            Lifecycle::Canceling { .. } | Lifecycle::Finalizing { .. } | Lifecycle::Ended { .. },
+            _,
+        ) => Err(Refused::Ended),
+        (
+            Lifecycle::Queued | Lifecycle::Running { .. } | Lifecycle::Blocked { .. },
+            RunClass::Heartbeat,
+        ) => Err(Refused::Entry),
+        (
+            Lifecycle::Queued | Lifecycle::Running { .. } | Lifecycle::Blocked { .. },
+            RunClass::Task,
+        ) => Ok(()),
+    }
+}
+
+fn has_room(run: &Run, messages: &[String]) -> Result<(), Refused> {
+    let inbox = run.state.inbox.with(messages);
+    if inbox.messages > INBOX_MESSAGES_MAX {
+        return Err(Refused::Full { kind: "inbox", cap: u64::from(INBOX_MESSAGES_MAX) });
+    }
+    if inbox.bytes > INBOX_BYTES_MAX {
+        return Err(Refused::Full { kind: "inbox-bytes", cap: INBOX_BYTES_MAX });
+    }
+    Ok(())
+}
