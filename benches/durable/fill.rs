@@ -63,6 +63,7 @@ fn spec(n: u64) -> RunSpec {
         labels: BTreeMap::from([("team".to_owned(), format!("team-{}", n % 50))]),
         metadata: BTreeMap::new(),
         parent_run_id: parent,
+        parent_tool_call_id: None,
         attached: false,
         root_run_id: root.unwrap_or_else(|| id(n)),
         depth: 0,

@@ -1,6 +1,7 @@
 //! The controller under a simulated clock, with agents and tools that are closures: scenarios by
 //! their id, crashes at chosen points, and what the store promises as seen from above.
 
+mod agent_tools;
 mod answers;
 mod attached;
 mod beats;

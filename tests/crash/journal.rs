@@ -121,6 +121,9 @@ impl Seen {
             | Event::HistoryCarried { .. }
             | Event::Usage { .. }
             | Event::ToolCallParked { .. }
+            | Event::ChildRunLinked { .. }
+            | Event::ToolCallUpdated { .. }
+            | Event::FinalToolResult { .. }
             | Event::ModelAnswered { .. }
             | Event::ControllerAnswered { .. }
             | Event::ClockRead { .. }

@@ -1,5 +1,6 @@
 //! The scenarios of the systems that this project brings together, each under its id.
 
+mod agent_tools;
 mod driver;
 mod history;
 mod m_03;

@@ -47,6 +47,7 @@ fn spec(number: u8, agent: &str, task: &str) -> RunSpec {
         labels: Labels::from([("team".to_owned(), "docs".to_owned())]),
         metadata: Labels::new(),
         parent_run_id: None,
+        parent_tool_call_id: None,
         attached: false,
         depth: 0,
         narrow: taskrun::narrow::Narrowing::default(),

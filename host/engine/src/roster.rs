@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use taskrun::agents::{Agent, AgentTools, Agents, LoadedTool, ToolsError};
+use taskrun::agents::{Agent, AgentTools, Agents, Callee, LoadedTool, ToolsError};
 use taskrun::policy::{AgentPolicy, AgentRules, Location, Policy};
 use taskrun::ports::call::Models;
 use taskrun::ports::model::Model;
@@ -98,8 +98,9 @@ impl Engine {
                 timeouts: agent.call_timeouts(tool),
             });
         }
-        let tools =
-            AgentTools::select(&agent.tools, &tools).map_err(|source| AgentError::Tools {
+        let tools = AgentTools::select(&agent.tools, &tools)
+            .and_then(|tools| tools.with_agents(&callees(policy, agent), &agent.limits))
+            .map_err(|source| AgentError::Tools {
                 agent: agent.name.clone(),
                 location: agent.location.clone(),
                 source,
@@ -120,13 +121,22 @@ impl Engine {
             prompts: Arc::new(policy.prompts()),
             limits: agent.limits.clone(),
             budget: agent.budget.clone(),
-            members: agent.members.clone(),
+            members: agent.all_members(),
             durable: agent.durable,
             retry: agent.retry,
             heartbeat: agent.heartbeat.clone(),
             conversation: agent.conversation,
         })
     }
+}
+
+/// The agents that one may call as tools.
+fn callees(policy: &Policy, agent: &AgentPolicy) -> Vec<Callee> {
+    let callees = agent.callees.iter().map(|name| Callee {
+        name: name.clone(),
+        description: policy.agents.get(name).and_then(|callee| callee.description.clone()),
+    });
+    callees.collect()
 }
 
 /// A folder by the one name that it has without links. One that is not there keeps its own: nobody

@@ -45,6 +45,7 @@ fn new_run(n: u64, at: u64) -> NewRun {
         labels: BTreeMap::from([("team".to_owned(), format!("team-{}", n % 50))]),
         metadata: BTreeMap::new(),
         parent_run_id: None,
+        parent_tool_call_id: None,
         attached: false,
         root_run_id: id,
         depth: 0,

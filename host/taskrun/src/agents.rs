@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::delegate::{AGENTS, Delegate};
 use crate::history::History;
 use crate::message::{RetryHint, RetryReason, ToolError};
 use crate::policy::{AgentRules, Budget, CallTimeouts, Limits, ToolSelector};
@@ -181,6 +182,15 @@ pub struct LoadedTool {
     pub timeouts: CallTimeouts,
 }
 
+/// An agent that another one may call as a tool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Callee {
+    /// Its name.
+    pub name: String,
+    /// What it is for, for whoever chooses; the host says something general if it is `None`.
+    pub description: Option<String>,
+}
+
 impl AgentTools {
     /// No tools.
     #[must_use]
@@ -211,6 +221,30 @@ impl AgentTools {
                     let tool = AgentTool::new(loaded, spec)?;
                     by_name.insert(tool.spec.name.clone(), Arc::new(tool));
                 }
+            }
+        }
+        Ok(Self::of(by_name))
+    }
+
+    /// These and agents as tools, each as `agent/NAME`. `limits` are those of a call, which only
+    /// starts the run.
+    ///
+    /// # Errors
+    /// [`ToolsError::Schema`], if the host's own schema is none.
+    pub fn with_agents(&self, callees: &[Callee], limits: &Limits) -> Result<Self, ToolsError> {
+        let mut by_name = self.by_name.clone();
+        for Callee { name, description } in callees {
+            let delegate = Delegate::new(name, description.as_deref());
+            let loaded = LoadedTool {
+                timeouts: CallTimeouts::default(),
+                name: AGENTS.to_owned(),
+                tool: Arc::new(delegate),
+                limits: limits.clone(),
+                interrupted: Interrupted::default(),
+            };
+            for spec in loaded.tool.specs() {
+                let tool = AgentTool::new(&loaded, spec)?;
+                by_name.insert(tool.spec.name.clone(), Arc::new(tool));
             }
         }
         Ok(Self::of(by_name))

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{HostId, RunId};
 use crate::message::{Labels, LogLevel, Message, Thinking, Usage};
 use crate::ports::model::{Chunk, Completion, ModelError};
-use crate::ports::planner::TerminationReason;
+use crate::ports::planner::{FinalToolResult, TerminationReason};
 use crate::ports::runs::{RunsAnswer, RunsError};
 use crate::ports::tool::ToolOutput;
 use crate::prompts::ChosenBy;
@@ -177,6 +177,22 @@ pub enum Event {
         /// What it waits for.
         waits: Parked,
     },
+    /// A tool call is another run's work: it was started, and its end is the call's result.
+    ChildRunLinked {
+        /// Id of the call.
+        tool_call_id: String,
+        /// The run.
+        run_id: RunId,
+        /// Its agent.
+        agent_name: String,
+    },
+    /// More calls were found to belong under a tool call than were known of; for displays.
+    ToolCallUpdated {
+        /// Id of the call: one of this run's, or the one that this run is.
+        tool_call_id: String,
+        /// All that are known of.
+        expected_children_total: u32,
+    },
     /// A model answered within a plan step. Should the step run again, it is given this.
     ModelAnswered {
         /// Number of the question in its step, from 0; those to the controller count too.
@@ -297,6 +313,11 @@ pub enum Event {
         #[serde(default)]
         ran_ms: u64,
     },
+    /// What the run gives as the tool call that it is.
+    FinalToolResult {
+        /// The result or the failure.
+        result: Box<FinalToolResult>,
+    },
     /// A limit was met; the planner is asked for its last answer.
     FinalizeRequested {
         /// Which limit.
@@ -411,6 +432,11 @@ pub enum Parked {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         until: Option<Timestamp>,
     },
+    /// The run that was started for it; the result is what that gives.
+    Child {
+        /// The run.
+        run: RunId,
+    },
     /// An answer; the result is its text.
     Answer {
         /// Id of the item that was asked.
@@ -515,6 +541,8 @@ impl Event {
             Self::ToolResult { .. } => "tool_result",
             Self::ToolCallRepeated { .. } => "tool_call_repeated",
             Self::ToolCallParked { .. } => "tool_call_parked",
+            Self::ChildRunLinked { .. } => "child_run_linked",
+            Self::ToolCallUpdated { .. } => "tool_call_updated",
             Self::ModelAnswered { .. } => "model_answered",
             Self::ControllerAnswered { .. } => "controller_answered",
             Self::ClockRead { .. } => "clock_read",
@@ -527,6 +555,7 @@ impl Event {
             Self::PolicyDecision { .. } => "policy_decision",
             Self::Log { .. } => "log",
             Self::PlanDecided { .. } => "plan_decided",
+            Self::FinalToolResult { .. } => "final_tool_result",
             Self::FinalizeRequested { .. } => "finalize_requested",
             Self::Blocked { .. } => "blocked",
             Self::Unblocked => "unblocked",
@@ -559,6 +588,8 @@ impl Event {
         "tool_result",
         "tool_call_repeated",
         "tool_call_parked",
+        "child_run_linked",
+        "tool_call_updated",
         "model_answered",
         "controller_answered",
         "clock_read",
@@ -571,6 +602,7 @@ impl Event {
         "policy_decision",
         "log",
         "plan_decided",
+        "final_tool_result",
         "finalize_requested",
         "blocked",
         "unblocked",
@@ -613,6 +645,9 @@ impl Event {
             | Self::ToolResult { .. }
             | Self::ToolCallRepeated { .. }
             | Self::ToolCallParked { .. }
+            | Self::ChildRunLinked { .. }
+            | Self::ToolCallUpdated { .. }
+            | Self::FinalToolResult { .. }
             | Self::ModelAnswered { .. }
             | Self::ControllerAnswered { .. }
             | Self::ClockRead { .. }

@@ -9,6 +9,7 @@ pub mod agents;
 pub mod artifact;
 pub mod batch;
 pub mod controller;
+pub mod delegate;
 pub mod driver;
 pub mod error;
 pub mod event;

@@ -167,6 +167,9 @@ fn count(state: &mut RunState, recorded: &Recorded) -> bool {
         | Event::ToolResult { .. }
         | Event::ToolCallRepeated { .. }
         | Event::ToolCallParked { .. }
+        | Event::ChildRunLinked { .. }
+        | Event::ToolCallUpdated { .. }
+        | Event::FinalToolResult { .. }
         | Event::ModelAnswered { .. }
         | Event::ControllerAnswered { .. }
         | Event::ClockRead { .. }
@@ -208,6 +211,9 @@ fn count_running_time(state: &mut RunState, recorded: &Recorded) {
         | Event::ToolResult { .. }
         | Event::ToolCallRepeated { .. }
         | Event::ToolCallParked { .. }
+        | Event::ChildRunLinked { .. }
+        | Event::ToolCallUpdated { .. }
+        | Event::FinalToolResult { .. }
         | Event::ModelAnswered { .. }
         | Event::ControllerAnswered { .. }
         | Event::ClockRead { .. }
@@ -266,6 +272,9 @@ fn count_step_usage(state: &mut RunState, event: &Event) {
         | Event::ToolResult { .. }
         | Event::ToolCallRepeated { .. }
         | Event::ToolCallParked { .. }
+        | Event::ChildRunLinked { .. }
+        | Event::ToolCallUpdated { .. }
+        | Event::FinalToolResult { .. }
         | Event::ControllerAnswered { .. }
         | Event::ClockRead { .. }
         | Event::StepRestarted { .. }

@@ -123,6 +123,9 @@ impl Progress {
             | Event::ToolCallScheduled { .. }
             | Event::ToolCallRepeated { .. }
             | Event::ToolCallParked { .. }
+            | Event::ChildRunLinked { .. }
+            | Event::ToolCallUpdated { .. }
+            | Event::FinalToolResult { .. }
             | Event::ModelAnswered { .. }
             | Event::ControllerAnswered { .. }
             | Event::ClockRead { .. }
@@ -149,6 +152,16 @@ impl Progress {
         }
         self.event_count += 1;
         self.last_event_at = Some(recorded.at);
+    }
+
+    /// Tokens consumed.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        Usage {
+            prompt_tokens: self.prompt_tokens,
+            completion_tokens: self.completion_tokens,
+            total_tokens: self.total_tokens,
+        }
     }
 
     pub(crate) fn add(&mut self, usage: Usage) {
@@ -250,6 +263,9 @@ fn said(event: &Event) -> Said<'_> {
         | Event::ToolResult { .. }
         | Event::ToolCallRepeated { .. }
         | Event::ToolCallParked { .. }
+        | Event::ChildRunLinked { .. }
+        | Event::ToolCallUpdated { .. }
+        | Event::FinalToolResult { .. }
         | Event::ModelAnswered { .. }
         | Event::ControllerAnswered { .. }
         | Event::ClockRead { .. }

@@ -84,6 +84,9 @@ pub struct RunSpec {
     /// Run that started it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_run_id: Option<RunId>,
+    /// Tool call of that run which this one is: its end is the call's result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent_tool_call_id: Option<String>,
     /// Whether it is cancelled when the run that started it ends, however that ends.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub attached: bool,

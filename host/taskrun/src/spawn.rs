@@ -82,6 +82,10 @@ pub struct SpawnRequest {
     pub reuse_within: Option<Duration>,
     /// Run that starts this one.
     pub parent_run_id: Option<String>,
+    /// Tool call of that run which this one is: what the run gives at its end is kept for it. Only
+    /// together with [`Self::parent_run_id`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parent_tool_call_id: Option<String>,
     /// Whether the run is cancelled when the one that starts it ends, however that ends; otherwise
     /// it goes on. Only together with [`Self::parent_run_id`].
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -177,6 +181,10 @@ pub fn accept(
         let reason = "a run is attached to the run that starts it, and none is named";
         return Err(invalid("attached", reason));
     }
+    if request.parent_tool_call_id.is_some() && request.parent_run_id.is_none() {
+        let reason = "a run is the tool call of a run that starts it, and none is named";
+        return Err(invalid("parent_tool_call_id", reason));
+    }
     check_sizes(request)?;
     let durable = match request.class {
         RunClass::Task => agent.durable,
@@ -223,6 +231,7 @@ pub fn accept(
         labels: request.labels.clone(),
         metadata: request.metadata.clone(),
         parent_run_id: None,
+        parent_tool_call_id: some_text(request.parent_tool_call_id.as_deref()),
         attached: request.attached,
         depth: 0,
         narrow: request.narrow.clone(),
@@ -322,6 +331,7 @@ fn check_sizes(request: &SpawnRequest) -> Result<(), ControllerError> {
         ("request_id", request.request_id.as_deref()),
         ("idempotency_key", request.idempotency_key.as_deref()),
         ("parent_run_id", request.parent_run_id.as_deref()),
+        ("parent_tool_call_id", request.parent_tool_call_id.as_deref()),
         ("runtime_state_keys", keys.run.as_deref()),
         ("runtime_state_keys", keys.run_id.as_deref()),
         ("runtime_state_keys", keys.parent_session_id.as_deref()),

@@ -159,6 +159,9 @@ impl Told {
             | Event::Usage { .. }
             | Event::ToolResult { .. }
             | Event::ToolCallParked { .. }
+            | Event::ChildRunLinked { .. }
+            | Event::ToolCallUpdated { .. }
+            | Event::FinalToolResult { .. }
             | Event::ModelAnswered { .. }
             | Event::ControllerAnswered { .. }
             | Event::ClockRead { .. }

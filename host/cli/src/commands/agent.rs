@@ -1,6 +1,7 @@
 //! `taskrun agent ls` and `taskrun agent check`.
 
 use serde::Serialize;
+use taskrun::delegate::AGENTS;
 use taskrun::policy::AgentPolicy;
 
 use crate::args::OutputFormat;
@@ -46,9 +47,15 @@ fn row(agent: &AgentPolicy) -> Row {
         name: agent.name.clone(),
         description: agent.description.clone(),
         component: shown(&agent.component),
-        tools: agent.tools.iter().map(ToString::to_string).collect(),
+        tools: tools(agent),
         model: agent.model.clone(),
     }
+}
+
+/// The tools as the policy says them, agents among them.
+fn tools(agent: &AgentPolicy) -> Vec<String> {
+    let callees = agent.callees.iter().map(|name| format!("{AGENTS}/{name}"));
+    agent.tools.iter().map(ToString::to_string).chain(callees).collect()
 }
 
 pub(super) fn ls(context: &Context) -> Outcome {

@@ -64,6 +64,11 @@ pub(super) fn detail(event: &Event) -> String {
             format!("{tool_call_id}, attempt {attempt}")
         }
         Event::ToolCallParked { name, waits, .. } => format!("{name} waits for {}", parked(waits)),
+        Event::ChildRunLinked { run_id, agent_name, .. } => format!("{agent_name} as run {run_id}"),
+        Event::ToolCallUpdated { tool_call_id, expected_children_total } => {
+            let calls = human::count(u64::from(*expected_children_total), "call");
+            format!("{tool_call_id}: {calls}")
+        }
         Event::ModelAnswered { call, .. } => format!("question {call} of the step"),
         Event::ControllerAnswered { call, operation, .. } => {
             format!("question {call} of the step: {operation}")
@@ -95,6 +100,10 @@ pub(super) fn detail(event: &Event) -> String {
             format!("{} {source}: {message}", level.as_str())
         }
         Event::PlanDecided { turn, decision, .. } => format!("turn {turn}: {decision:?}"),
+        Event::FinalToolResult { result } => match &result.outcome {
+            ToolOutcome::Value(value) => value.clone(),
+            ToolOutcome::Failure(failure) => format!("failed: {}", failure.error.message),
+        },
         Event::FinalizeRequested { message, .. } => message.clone(),
         Event::Blocked { on, wait, .. } => format!("on {on}{}", wait_text(wait)),
         Event::Finished { finalizer_error: Some(error), .. } => {
@@ -139,6 +148,7 @@ fn parked(waits: &Parked) -> String {
         Parked::Runs { runs, mode, until: at } => {
             format!("{}{}", runs_text(runs, *mode), until(*at))
         }
+        Parked::Child { run } => format!("run {run}"),
         Parked::Answer { item } => format!("an answer to {item}"),
     }
 }

@@ -150,6 +150,10 @@ impl Lines {
                 let text = excerpt(text, ERROR_CHARS_MAX);
                 note(with(DIM, &format!("· told by {}: {text}", escaped_line(by))))
             }
+            Event::ChildRunLinked { run_id, agent_name, .. } => {
+                let agent = escaped_line(agent_name);
+                note(with(DIM, &format!("· {agent} works on it as run {run_id}")))
+            }
             Event::CancelRequested { reason, .. } => {
                 let why = reason
                     .as_deref()
@@ -165,6 +169,8 @@ impl Lines {
             | Event::Usage { .. }
             | Event::ToolCallScheduled { .. }
             | Event::ToolCallParked { .. }
+            | Event::ToolCallUpdated { .. }
+            | Event::FinalToolResult { .. }
             | Event::ModelAnswered { .. }
             | Event::ControllerAnswered { .. }
             | Event::ClockRead { .. }
@@ -221,6 +227,9 @@ impl Lines {
             | Event::PromptRendered { .. }
             | Event::HistoryCarried { .. }
             | Event::ToolCallRepeated { .. }
+            | Event::ChildRunLinked { .. }
+            | Event::ToolCallUpdated { .. }
+            | Event::FinalToolResult { .. }
             | Event::ModelAnswered { .. }
             | Event::ControllerAnswered { .. }
             | Event::ClockRead { .. }

@@ -18,6 +18,8 @@ pub(crate) fn child_from_guest(request: guest::SpawnRequest) -> port::ChildReque
         labels: labels_from_guest(request.labels),
         metadata: labels_from_guest(request.metadata),
         envelope: labels_from_guest(request.envelope),
+        context: None,
+        parent_tool_call_id: None,
         key: request.key,
     }
 }

@@ -75,9 +75,8 @@ fn output_to_guest(output: &tool::ToolOutput) -> guest::ToolOutput {
         server_data: output.server_data.clone(),
         bounds: output.bounds.as_ref().map(Into::into),
         telemetry: output.telemetry.as_ref().map(Into::into),
-        // The host does not run agents as tools.
-        children_count: 0,
-        run_link: None,
+        children_count: output.children_count,
+        run_link: output.run_link.clone(),
     }
 }
 

@@ -113,6 +113,7 @@ pub(crate) fn spec(id: &str) -> RunSpec {
         labels: BTreeMap::new(),
         metadata: BTreeMap::new(),
         parent_run_id: None,
+        parent_tool_call_id: None,
         attached: false,
         root_run_id: run_id(id),
         depth: 0,

@@ -12,6 +12,7 @@ use crate::error::ControllerError;
 use crate::event::{Event, Seq};
 use crate::ids::RunId;
 use crate::list::{Cursor, PAGE_DEFAULT, PAGE_MAX, Scope};
+use crate::message::{Message, Role};
 use crate::ports::call::cut;
 use crate::ports::runs::{
     ANSWER_PAGE_BYTES_MAX, Caller, ChildRequest, EVENTS_PAGE_MAX, Runs, RunsAnswer, RunsError,
@@ -246,6 +247,11 @@ fn place(run: &Run) -> (crate::time::Timestamp, &RunId) {
     (run.state.updated_at, run.id())
 }
 
+/// What a task is to be seen with, as a message before it.
+fn context(text: &String) -> Message {
+    Message::text(Role::User, format!("Context of the task:\n{text}"))
+}
+
 /// What a component wants to have started, in the name of its own run.
 fn child_request(caller: &Caller, child: ChildRequest) -> SpawnRequest {
     let spec = &caller.spec;
@@ -261,7 +267,10 @@ fn child_request(caller: &Caller, child: ChildRequest) -> SpawnRequest {
         metadata: child.metadata,
         labels: child.labels,
         idempotency_key: child.key,
+        injected_context_messages: child.context.iter().map(context).collect(),
         parent_run_id: Some(spec.id.to_string()),
+        attached: child.parent_tool_call_id.is_some(),
+        parent_tool_call_id: child.parent_tool_call_id,
         ..SpawnRequest::default()
     }
 }

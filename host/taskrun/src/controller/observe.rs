@@ -99,12 +99,7 @@ impl Controller {
         beneath.retain(|run| scope.admits(run));
         let mut usage = Usage::default();
         for one in std::iter::once(&run).chain(&beneath) {
-            let progress = &one.state.progress;
-            usage = usage.plus(Usage {
-                prompt_tokens: progress.prompt_tokens,
-                completion_tokens: progress.completion_tokens,
-                total_tokens: progress.total_tokens,
-            });
+            usage = usage.plus(one.state.progress.usage());
         }
         Ok(Tree { run, beneath, usage })
     }

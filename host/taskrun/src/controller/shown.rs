@@ -34,7 +34,6 @@ pub(super) fn info(run: &Run) -> RunInfo {
     if let Value::Object(keys) = &mut details {
         keys.retain(|key, _| !NOT_IN_DETAILS.contains(&key.as_str()));
     }
-    let progress = &run.state.progress;
     RunInfo {
         id: view.id.to_string(),
         parent_run_id: view.parent_run_id.map(|id| id.to_string()).unwrap_or_default(),
@@ -48,11 +47,7 @@ pub(super) fn info(run: &Run) -> RunInfo {
         error: view.error,
         awaits: view.awaits,
         turns: view.turns,
-        usage: crate::message::Usage {
-            prompt_tokens: progress.prompt_tokens,
-            completion_tokens: progress.completion_tokens,
-            total_tokens: progress.total_tokens,
-        },
+        usage: run.state.progress.usage(),
         labels: view.labels,
         revision: view.revision,
         created_at: view.created_at,
@@ -93,6 +88,8 @@ pub(super) fn shown(recorded: &Recorded) -> Option<ShownEvent> {
         | Event::Usage { .. }
         | Event::ToolCallScheduled { .. }
         | Event::ToolCallRepeated { .. }
+        | Event::ChildRunLinked { .. }
+        | Event::ToolCallUpdated { .. }
         | Event::StepFailed { .. }
         | Event::TurnSkipped { .. }
         | Event::Asked { .. }
@@ -113,6 +110,7 @@ pub(super) fn shown(recorded: &Recorded) -> Option<ShownEvent> {
         | Event::ClockRead { .. }
         | Event::StepRestarted { .. }
         | Event::ReplayDiverged { .. }
+        | Event::FinalToolResult { .. }
         | Event::PolicyDecision { .. }
         | Event::Log { .. } => return None,
     };

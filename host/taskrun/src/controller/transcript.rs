@@ -124,6 +124,9 @@ impl TranscriptEntry {
             | Event::ToolCallScheduled { .. }
             | Event::ToolCallRepeated { .. }
             | Event::ToolCallParked { .. }
+            | Event::ChildRunLinked { .. }
+            | Event::ToolCallUpdated { .. }
+            | Event::FinalToolResult { .. }
             | Event::ModelAnswered { .. }
             | Event::ControllerAnswered { .. }
             | Event::ClockRead { .. }

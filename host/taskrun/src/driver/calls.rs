@@ -3,14 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt;
 use futures::stream::FuturesUnordered;
+use futures::{Stream, StreamExt};
 
+use super::children::{Family, OUT_OF_TIME, TIME_BUDGET};
 use super::line::Line;
+use super::time_up::TimeUp;
 use super::{Driver, Halt, is_given_back};
 use crate::agents::AgentTool;
 use crate::event::{Event, Parked, Refusal};
-use crate::message::{Labels, LogLevel, RetryHint, RetryReason, ToolError};
+use crate::ids::RunId;
+use crate::message::{Bounds, Labels, LogLevel, RetryHint, RetryReason, ToolError};
 use crate::ports::call::{
     CallFailure, CallScope, CallScopeParts, Remaining, ScopeLimits, Services, StopCause,
 };
@@ -24,11 +27,36 @@ use crate::time::millis;
 const FINALIZED: &str = "Finalized before a tool result was provided for this request.";
 
 /// A call that came to its end.
-struct Ended {
+struct Ended<'a> {
+    tool: &'a AgentTool,
     request: ToolRequest,
     answer: Result<Result<ToolReply, ToolFailure>, CallFailure>,
     took: Duration,
     scope: Arc<CallScope>,
+}
+
+/// What happens next to a batch.
+enum Next<'a> {
+    /// A call came to its end.
+    Call(Box<Ended<'a>>),
+    /// So did the run that a call is.
+    Child(ToolRequest, RunId),
+    /// No call is under way.
+    Nothing,
+}
+
+async fn next_of<'a>(
+    running: &mut (impl Stream<Item = Ended<'a>> + Unpin),
+    family: &mut Family,
+) -> Next<'a> {
+    tokio::select! {
+        biased;
+        ended = running.next() => match ended {
+            Some(ended) => Next::Call(Box::new(ended)),
+            None => Next::Nothing,
+        },
+        (request, run) = family.next() => Next::Child(request, run),
+    }
 }
 
 impl Driver {
@@ -64,9 +92,15 @@ impl Driver {
     pub(super) async fn run_all(&mut self, mut line: Line<'_>) -> Result<(), Halt> {
         let live = Arc::clone(&self.live);
         let mut running = FuturesUnordered::new();
+        let mut family = Family::new(Arc::clone(&self.env.store));
+        let left = self.agent.budget.wall.map(|wall| wall.saturating_sub(self.ran()));
+        let clock = Arc::clone(&self.env.clock);
+        let mut time_up = TimeUp::new(clock, left, self.agent.limits.grace);
         loop {
             for (request, tool) in line.take() {
-                let (stop, entered) = live.enter(tool.tool.hears_cancellation());
+                let hears = tool.tool.hears_cancellation();
+                let (stop, entered) = live.enter(hears);
+                time_up.enter(&stop, hears);
                 let scope = Arc::new(self.call_scope(&request, tool, stop));
                 self.scopes.push(Arc::clone(&scope));
                 let call = self.call(&request, tool);
@@ -81,58 +115,87 @@ impl Driver {
                     };
                     drop(entered);
                     let took = clock.monotonic().saturating_sub(began);
-                    (tool, Ended { request, answer, took, scope })
+                    Ended { tool, request, answer, took, scope }
                 });
             }
-            let Some(first) = self.attend(running.next()).await? else {
-                return match self.stopped().is_some_and(|failure| is_given_back(&failure)) {
-                    true => Err(Halt::Lease),
-                    false => Ok(()),
-                };
+            let next = next_of(&mut running, &mut family);
+            let events = match self.attend(time_up.during(next)).await? {
+                Next::Call(first) => self.gather(*first, &mut running).await,
+                Next::Child(request, run) => {
+                    let ended = self.result_of_child(&request, &run).await?;
+                    ended.into_iter().map(|(_, event)| event).collect()
+                }
+                Next::Nothing => {
+                    return match self.stopped().is_some_and(|failure| is_given_back(&failure)) {
+                        true => Err(Halt::Lease),
+                        false => Ok(()),
+                    };
+                }
             };
-            let mut events = Vec::new();
-            let mut next = Some(first);
-            while let Some((tool, ended)) = next {
-                self.scopes.retain(|scope| !Arc::ptr_eq(scope, &ended.scope));
-                let end = ended.scope.finish();
-                events.extend(end.events);
-                events.extend(super::step::dropped_note(end.dropped));
-                events.extend(self.ended(tool, ended.request, ended.answer, ended.took).await);
-                // Whatever else is there goes into the same write.
-                next = futures::FutureExt::now_or_never(running.next()).flatten();
-            }
+            family.note(&events);
             self.write(events).await?;
-            // Those that waited begin apart from the results, which are kept also where nothing may
-            // begin any more. None does while the host gives its runs back, as whoever takes the
-            // run up sees to it; and once somebody has asked to stop each ends without having begun.
-            // Those that a pause puts off stay open.
-            if !self.env.draining.is_cancelled() {
-                let put_off = self.is_paused() && self.stopped().is_none();
-                if !put_off {
-                    let begins = line.place(running.len());
-                    let begins = if self.stopped().is_none() { begins } else { Vec::new() };
-                    self.write(begins).await?;
-                }
-                if self.is_paused() && self.stopped().is_none() {
-                    line = Line::default();
-                }
-            } else if running.is_empty() && !line.is_empty() {
-                return Err(Halt::Lease);
-            }
+            self.begin_more(&mut line, running.len()).await?;
         }
     }
 
-    /// What is recorded of a call that came to its end.
-    async fn ended(
-        &self,
-        tool: &AgentTool,
-        request: ToolRequest,
-        answer: Result<Result<ToolReply, ToolFailure>, CallFailure>,
-        took: Duration,
+    /// What is recorded of calls that came to their ends: of one, and of those that are there with
+    /// it, which go into the same write.
+    async fn gather<'a>(
+        &mut self,
+        first: Ended<'a>,
+        running: &mut (impl Stream<Item = Ended<'a>> + Unpin),
     ) -> Vec<Event> {
+        let mut events = Vec::new();
+        let mut next = Some(first);
+        while let Some(ended) = next {
+            self.scopes.retain(|scope| !Arc::ptr_eq(scope, &ended.scope));
+            let end = ended.scope.finish();
+            events.extend(end.events);
+            events.extend(super::step::dropped_note(end.dropped));
+            events.extend(self.ended(ended).await);
+            next = futures::FutureExt::now_or_never(running.next()).flatten();
+        }
+        events
+    }
+
+    /// Lets calls begin that waited for a place, beside so many that are under way.
+    ///
+    /// They begin apart from the results, which are kept also where nothing may begin any more.
+    /// None does while the host gives its runs back, as whoever takes the run up sees to it; and
+    /// once somebody has asked to stop each ends without having begun. When the run's time is up
+    /// none begins either, and they are told so.
+    async fn begin_more(&mut self, line: &mut Line<'_>, running: usize) -> Result<(), Halt> {
+        if self.env.draining.is_cancelled() {
+            return match running == 0 && !line.is_empty() {
+                true => Err(Halt::Lease),
+                false => Ok(()),
+            };
+        }
+        let stopped = self.stopped().is_some();
+        if !stopped && self.is_paused() {
+            // They stay open, for whoever goes on with the run.
+            *line = Line::default();
+            return Ok(());
+        }
+        if !stopped && self.is_out_of_time() {
+            let late = line.give_up();
+            return self.write(late.iter().map(out_of_time).collect()).await;
+        }
+        let begins = line.place(running);
+        self.write(if stopped { Vec::new() } else { begins }).await
+    }
+
+    /// What is recorded of a call that came to its end.
+    async fn ended(&self, ended: Ended<'_>) -> Vec<Event> {
+        let Ended { tool, request, answer, took, scope: _ } = ended;
+        let out_of_time_failure = CallFailure::Stopped { cause: StopCause::RunTimeout };
         let answer = match answer {
             // Whoever takes the run up decides what becomes of the call.
             Err(failure) if is_given_back(&failure) => return Vec::new(),
+            // The run itself is not stopped: its time for work is up, and it has its last word.
+            Err(failure) if failure == out_of_time_failure && self.stopped().is_none() => {
+                return vec![out_of_time(&request)];
+            }
             Err(failure) => Err(failure),
             Ok(Err(failure)) => Ok(Err(failure)),
             Ok(Ok(ToolReply::Value(value))) => Ok(Ok(*value)),
@@ -153,6 +216,9 @@ impl Driver {
             ToolWait::Runs { runs, mode, timeout } => {
                 self.check_runs(&runs).await?;
                 (Parked::Runs { runs, mode, until: until(timeout) }, None)
+            }
+            ToolWait::Child { run, agent_name } => {
+                return Ok(super::children::linked(request, run, agent_name));
             }
             ToolWait::Person { question, timeout } => {
                 let item = super::settle::question(request, question, until(timeout));
@@ -229,6 +295,12 @@ pub(super) fn refused(request: &ToolRequest, refusal: Refusal, failure: ToolFail
     Event::ToolResult { output: Box::new(output), duration_ms: 0, refused: Some(refusal) }
 }
 
+/// What is recorded of a call that the end of the run's time overtook.
+fn out_of_time(request: &ToolRequest) -> Event {
+    let error = ToolError::coded(TIME_BUDGET, OUT_OF_TIME);
+    refused(request, Refusal::Finalized, ToolFailure { error, retry_hint: None })
+}
+
 /// Answers calls that the end of the run overtakes, so that the conversation stays whole.
 pub(super) fn refuse_all(pending: &mut Vec<Event>, requests: &[ToolRequest]) {
     pending.extend(requests.iter().map(|request| {
@@ -275,7 +347,17 @@ fn output(
         payload: request.payload,
         outcome,
         result_omitted: None,
+        children_count: 0,
+        run_link: None,
     }
+}
+
+/// Whether a part of a result says how the rest is had.
+pub(super) fn check_bounds(bounds: &Bounds) -> Result<(), String> {
+    if bounds.truncated && bounds.continuation.is_none() && bounds.refinement.is_none() {
+        return Err("its result is truncated and does not say how to go on".to_owned());
+    }
+    Ok(())
 }
 
 /// Holds a result to what its tool promised.
@@ -289,13 +371,10 @@ fn check_value(tool: &AgentTool, value: &ToolValue) -> Result<(), String> {
             false => Ok(()),
         };
     };
-    if bounds.truncated && bounds.continuation.is_none() && bounds.refinement.is_none() {
-        return Err("its result is truncated and does not say how to go on".to_owned());
-    }
-    Ok(())
+    check_bounds(bounds)
 }
 
-fn broken(name: &str, detail: &str) -> ToolOutcome {
+pub(super) fn broken(name: &str, detail: &str) -> ToolOutcome {
     let error = ToolError::coded("contract", format!("{name} broke its contract: {detail}"));
     let retry_hint = Some(Box::new(RetryHint::new(RetryReason::MalformedResponse, name)));
     ToolOutcome::Failure(ToolFailure { error, retry_hint })

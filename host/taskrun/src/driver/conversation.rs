@@ -129,6 +129,9 @@ impl Conversation {
             | Event::ToolCallScheduled { .. }
             | Event::ToolCallRepeated { .. }
             | Event::ToolCallParked { .. }
+            | Event::ChildRunLinked { .. }
+            | Event::ToolCallUpdated { .. }
+            | Event::FinalToolResult { .. }
             | Event::ModelAnswered { .. }
             | Event::ControllerAnswered { .. }
             | Event::ClockRead { .. }
@@ -342,6 +345,8 @@ mod tests {
             server_data: None,
             bounds: None,
             telemetry: None,
+            children_count: 0,
+            run_link: None,
         });
         Event::ToolResult { output, duration_ms: 0, refused: None }
     }

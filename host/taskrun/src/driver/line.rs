@@ -45,6 +45,11 @@ impl<'a> Line<'a> {
         begins
     }
 
+    /// The calls that wait for a place and are not to have one any more.
+    pub(super) fn give_up(&mut self) -> Vec<ToolRequest> {
+        self.waiting.drain(..).map(|(request, ..)| request).collect()
+    }
+
     /// Adds a call, and to `events` what is recorded of it: `begins`, if it has a place.
     pub(super) fn add(
         &mut self,

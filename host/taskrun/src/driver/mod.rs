@@ -5,6 +5,7 @@ mod attend;
 mod await_runs;
 mod beneath;
 mod calls;
+mod children;
 mod conversation;
 mod finalizer;
 mod finish;
@@ -19,8 +20,10 @@ mod random;
 mod settle;
 mod skip;
 mod step;
+mod subtree;
 #[cfg(test)]
 mod tests;
+mod time_up;
 mod whole;
 mod work;
 
@@ -294,6 +297,7 @@ impl Driver {
                         self.write(pending).await?;
                         return self.finalize(reason).await;
                     }
+                    self.note_children(&mut pending, &requests, plan.expected_children);
                     self.execute(pending, requests).await?;
                 }
             }
@@ -431,7 +435,7 @@ impl Driver {
             turn,
             attempt: run.state.failed_attempts + 1,
             depth: spec.depth,
-            parent_tool_call_id: None,
+            parent_tool_call_id: spec.parent_tool_call_id.clone(),
             labels: spec.labels.clone(),
             envelope: spec.envelope.clone(),
         }

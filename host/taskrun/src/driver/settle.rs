@@ -8,6 +8,7 @@ use super::work::Call;
 use super::{Driver, End, Halt, calls};
 use crate::agents::{AgentTool, Interrupted};
 use crate::event::{Event, Parked, Refusal};
+use crate::ids::RunId;
 use crate::machine::decide::Outcome;
 use crate::message::ToolError;
 use crate::ports::planner::{AwaitItem, ToolRequest};
@@ -27,6 +28,8 @@ const CUT_OFF: &str = "the host died while this call was under way; whether it t
 enum Next<'a> {
     /// It has its result.
     Result(ToolOutcome),
+    /// The run that it is has ended, at this time; this is its result.
+    Ended(Timestamp, Box<Event>),
     /// It was cut off and is not to be repeated.
     CutOff(ToolOutcome),
     /// It begins, for the first time.
@@ -35,8 +38,8 @@ enum Next<'a> {
     Repeat(&'a AgentTool),
     /// Whether it may begin again is to be asked.
     Ask(Box<Item>),
-    /// It waits.
-    Wait,
+    /// It waits, for these runs if it waits for any.
+    Wait(Vec<RunId>),
 }
 
 impl Driver {
@@ -52,11 +55,13 @@ impl Driver {
             }
             self.time_out_questions().await?;
             let (mut events, mut line, mut fresh) = (Vec::new(), Line::default(), Vec::new());
+            let (mut ended, mut awaited) = (Vec::new(), Vec::new());
             let agent = Arc::clone(&self.agent);
             for call in self.work.open_calls() {
                 let request = &call.request;
                 match self.next(call, agent.tools.get(&request.name)).await? {
                     Next::Result(outcome) => events.push(result(request, outcome, None)),
+                    Next::Ended(at, event) => ended.push((at, *event)),
                     Next::CutOff(outcome) => {
                         events.push(result(request, outcome, Some(Refusal::Interrupted)));
                     }
@@ -69,9 +74,12 @@ impl Driver {
                         line.add(&mut events, request.clone(), tool, begins);
                     }
                     Next::Ask(item) => events.push(Event::Asked { item }),
-                    Next::Wait => {}
+                    Next::Wait(runs) => awaited.extend(runs),
                 }
             }
+            // Results stand in the journal as they came to be, not as they were asked for.
+            ended.sort_by_key(|(at, _)| *at);
+            events.extend(ended.into_iter().map(|(_, event)| event));
             let mut vetoes =
                 self.ask_hooks(self.journal.run().state.turns, &fresh).await?.into_iter();
             let mut left = self.tool_calls_left().unwrap_or(u32::MAX);
@@ -89,13 +97,27 @@ impl Driver {
                 self.run_all(line).await?;
                 continue;
             }
-            let Some((on, wait)) = self.waits_for() else { return Ok(self.terminal()) };
+            let Some((on, wait)) = self.waits_for(awaited) else { return Ok(self.terminal()) };
             match self.block(on, wait).await {
                 Ok(end) => return Ok(Some(end)),
                 Err(Halt::Cycle) => self.refuse_cycles().await?,
                 Err(halt) => return Err(halt),
             }
         }
+    }
+
+    async fn next_of_child(
+        &self,
+        request: &ToolRequest,
+        id: &RunId,
+    ) -> Result<Next<'static>, Halt> {
+        if let Some((at, event)) = self.result_of_child(request, id).await? {
+            return Ok(Next::Ended(at, Box::new(event)));
+        }
+        if self.is_out_of_time() {
+            self.stop_child(id).await;
+        }
+        Ok(Next::Wait(vec![id.clone()]))
     }
 
     async fn next<'a>(&self, call: &Call, tool: Option<&'a AgentTool>) -> Result<Next<'a>, Halt> {
@@ -112,12 +134,14 @@ impl Driver {
                 Ok(if settled || over {
                     Next::Result(how_they_stand(runs, &found))
                 } else {
-                    Next::Wait
+                    let open = runs.iter().zip(&found).filter(|(_, run)| !ended(run));
+                    Next::Wait(open.map(|(id, _)| id.clone()).collect())
                 })
             }
+            Some(Parked::Child { run }) => self.next_of_child(&call.request, run).await,
             Some(Parked::Answer { item }) => Ok(match self.work.answer_to(item) {
                 Some(answer) => Next::Result(answer_as_result(answer)),
-                None => Next::Wait,
+                None => Next::Wait(Vec::new()),
             }),
             None => Ok(self.after_cut(call, tool)),
         }
@@ -137,7 +161,7 @@ impl Driver {
         match (tool.interrupted, self.work.answer_to(&id)) {
             (Interrupted::Ask, Some(Answer::Confirmed(true))) => Next::Repeat(tool),
             (Interrupted::Ask, None) if self.work.asked.iter().any(|a| a.item.id() == id) => {
-                Next::Wait
+                Next::Wait(Vec::new())
             }
             (Interrupted::Ask, None) => Next::Ask(Box::new(confirmation(id, &call.request))),
             (Interrupted::Fail, _) | (Interrupted::Ask, Some(_)) => {
@@ -147,7 +171,7 @@ impl Driver {
     }
 
     /// The runs, as far as the owner of this one may see them.
-    async fn runs_of(&self, ids: &[crate::ids::RunId]) -> Result<Vec<Option<Run>>, Halt> {
+    async fn runs_of(&self, ids: &[RunId]) -> Result<Vec<Option<Run>>, Halt> {
         let spec = Arc::clone(&self.journal.run().spec);
         let mut found = Vec::with_capacity(ids.len());
         for id in ids {
@@ -171,25 +195,37 @@ impl Driver {
         self.write(events).await
     }
 
-    /// What the run has to wait for: people first, then other runs.
-    fn waits_for(&self) -> Option<(BlockedOn, Wait)> {
+    /// What the run has to wait for: people first, then other runs, of which `awaited` are open.
+    fn waits_for(&self, mut awaited: Vec<RunId>) -> Option<(BlockedOn, Wait)> {
         let mut open = self.work.asked.iter().filter(|one| one.answer.is_none()).peekable();
         if let Some(first) = open.peek() {
             let on = first.item.what.blocks();
             let waits = self.work.open_calls().filter_map(|call| match &call.parked {
                 Some(Parked::Runs { until, .. }) => *until,
-                Some(Parked::Answer { .. }) | None => None,
+                Some(Parked::Child { .. } | Parked::Answer { .. }) | None => None,
             });
             // Whoever waits for runs as well is told when that time is up, too.
             let at = open.filter_map(|one| one.item.until).chain(waits).min();
             return Some((on, Wait::Answers { at }));
+        }
+        let is_child = |call: &Call| matches!(call.parked, Some(Parked::Child { .. }));
+        if self.work.open_calls().any(is_child) {
+            // Each result is recorded as it comes to be, so the first end of a run is enough.
+            awaited.sort();
+            awaited.dedup();
+            let at = self.work.open_calls().filter_map(|call| match &call.parked {
+                Some(Parked::Runs { until, .. }) => *until,
+                Some(Parked::Child { .. } | Parked::Answer { .. }) | None => None,
+            });
+            let wait = Wait::Runs { runs: awaited, mode: WaitMode::Any, at: at.min() };
+            return Some((BlockedOn::Children, wait));
         }
         self.work.open_calls().find_map(|call| match &call.parked {
             Some(Parked::Runs { runs, mode, until }) => {
                 let wait = Wait::Runs { runs: runs.clone(), mode: *mode, at: *until };
                 Some((BlockedOn::Children, wait))
             }
-            Some(Parked::Answer { .. }) | None => None,
+            Some(Parked::Child { .. } | Parked::Answer { .. }) | None => None,
         })
     }
 
@@ -219,9 +255,14 @@ impl Driver {
 
     /// Refuses the waits that would never end.
     async fn refuse_cycles(&mut self) -> Result<(), Halt> {
-        let first =
-            self.work.open_calls().find(|call| matches!(call.parked, Some(Parked::Runs { .. })));
-        let Some(call) = first else { return Ok(()) };
+        let waits = |call: &&Call| match call.parked {
+            Some(Parked::Runs { .. } | Parked::Child { .. }) => true,
+            Some(Parked::Answer { .. }) | None => false,
+        };
+        let Some(call) = self.work.open_calls().find(waits) else { return Ok(()) };
+        if let Some(Parked::Child { run }) = &call.parked {
+            self.stop_child(run).await;
+        }
         let text = "invalid: cycle: one of the runs waits for this one";
         let event = result(&call.request, failure("cycle", text), None);
         self.write(vec![event]).await
@@ -242,7 +283,7 @@ impl Driver {
     }
 
     /// Whether every run that a call wants to wait for is there; otherwise why not.
-    pub(super) async fn check_runs(&self, runs: &[crate::ids::RunId]) -> Result<(), ToolFailure> {
+    pub(super) async fn check_runs(&self, runs: &[RunId]) -> Result<(), ToolFailure> {
         let refuse = |text: String| {
             let error = ToolError::coded("invalid", text);
             Err(ToolFailure { error, retry_hint: None })
@@ -324,7 +365,7 @@ fn answer_as_result(answer: &Answer) -> ToolOutcome {
 }
 
 /// The result of a wait for runs: how each of them stands, in the order asked for.
-fn how_they_stand(ids: &[crate::ids::RunId], found: &[Option<Run>]) -> ToolOutcome {
+fn how_they_stand(ids: &[RunId], found: &[Option<Run>]) -> ToolOutcome {
     let entries = ids.iter().zip(found).map(|(id, run)| match run {
         Some(run) => {
             let view = RunView::from(run);

@@ -208,6 +208,7 @@ impl Driver {
                             expected_children: plan.expected_children,
                             ran_ms: self.ran_ms(),
                         });
+                        pending.extend(self.final_tool_result(&plan.decision));
                         match message {
                             Some(message) => pending.push(Event::AssistantMessage {
                                 message,
@@ -239,6 +240,20 @@ impl Driver {
         };
         pending.extend(usage.map(|usage| Event::Usage { usage }));
         Step { pending, outcome: Err(outcome) }
+    }
+
+    /// What is kept of a result for the call that this run is; nobody asks for it where it is none.
+    fn final_tool_result(&self, decision: &Decision) -> Option<Event> {
+        self.journal.run().spec.parent_tool_call_id.as_ref()?;
+        match decision {
+            Decision::FinalToolResult(result) => {
+                Some(Event::FinalToolResult { result: result.clone() })
+            }
+            Decision::ToolCalls(_)
+            | Decision::FinalResponse(_)
+            | Decision::Await(_)
+            | Decision::AwaitRuns(_) => None,
+        }
     }
 
     /// What the step under way has sent in parts; `pending` of it is not written yet.

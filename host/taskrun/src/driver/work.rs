@@ -12,6 +12,7 @@ use crate::run::RunSpec;
 use crate::wait::{Answer, Item};
 
 use super::Conversation;
+use super::children::ChildTracker;
 use super::conversation::Told;
 
 /// Where the work stands.
@@ -28,6 +29,8 @@ pub(super) struct Work {
     pub(super) finalize: Option<TerminationReason>,
     /// What the run was told and no step was shown, in that order.
     told: Vec<Told>,
+    /// Calls of this run, where it is a tool call itself.
+    pub(super) children: ChildTracker,
 }
 
 /// A tool call of the last turn.
@@ -58,6 +61,7 @@ impl Work {
             tape: Tape::default(),
             finalize: None,
             told: Vec::new(),
+            children: ChildTracker::default(),
         }
     }
 
@@ -72,6 +76,7 @@ impl Work {
         }
         match event {
             Event::AssistantMessage { message, .. } if message.tool_uses().next().is_some() => {
+                self.children.found(message.tool_uses().map(|call| call.tool_call_id.as_str()));
                 self.calls = message
                     .tool_uses()
                     .map(|call| Call {
@@ -117,6 +122,9 @@ impl Work {
                 self.finalize = Some(*reason);
             }
             Event::StepFailed { .. } => self.end_step(),
+            Event::ToolCallUpdated { expected_children_total, .. } => {
+                self.children.mark(*expected_children_total);
+            }
             Event::Asked { item } => {
                 self.tape = Tape::default();
                 self.asked.push(Asked { item: item.as_ref().clone(), answer: None });
@@ -154,6 +162,8 @@ impl Work {
             | Event::Lost { .. }
             | Event::HistoryCarried { .. }
             | Event::Usage { .. }
+            | Event::ChildRunLinked { .. }
+            | Event::FinalToolResult { .. }
             | Event::ReplayDiverged { .. }
             | Event::TurnSkipped { .. }
             | Event::Blocked { .. }

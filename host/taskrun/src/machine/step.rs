@@ -62,6 +62,9 @@ fn meaning(event: &Event) -> Meaning<'_> {
         | Event::Usage { .. }
         | Event::ToolResult { .. }
         | Event::ToolCallParked { .. }
+        | Event::ChildRunLinked { .. }
+        | Event::ToolCallUpdated { .. }
+        | Event::FinalToolResult { .. }
         | Event::ModelAnswered { .. }
         | Event::ControllerAnswered { .. }
         | Event::ClockRead { .. }

@@ -43,6 +43,7 @@ pub(crate) fn spec() -> RunSpec {
         labels: Labels::new(),
         metadata: Labels::new(),
         parent_run_id: None,
+        parent_tool_call_id: None,
         attached: false,
         depth: 0,
         narrow: crate::narrow::Narrowing::default(),

@@ -34,6 +34,7 @@
 //!
 //! [agent.lead]
 //! component = "components/lead.wasm"
+//! tools     = ["agent/readonly_researcher"]            # calls it as a tool
 //! members   = ["readonly_researcher"]                  # may start runs of it
 //! allow     = ["controller: spawn", "controller: wait"] # by itself, from within
 //! durable   = false                                    # its own runs fail with their host
@@ -52,6 +53,7 @@ mod model;
 mod operation;
 mod parse;
 mod parse_agent;
+mod parse_callees;
 mod parse_limits;
 mod parse_model;
 mod path_glob;
@@ -156,6 +158,10 @@ pub struct AgentPolicy {
     pub component: PathBuf,
     /// The tools it may call, in the order of the file. Default none.
     pub tools: Vec<ToolSelector>,
+    /// Agents that it may call as tools, each one of the policy's and named once, in the order of
+    /// the file: `agent/NAME` among its tools, or all of [`Self::members`] for `agent/*`. Its runs
+    /// may start runs of them. At most [`MEMBERS_MAX`].
+    pub callees: Vec<String>,
     /// Agents that its runs may start runs of, each one of the policy's and named once, in the
     /// order of the file; all of the policy's, itself included, if the file says `["*"]`. At most
     /// [`MEMBERS_MAX`]. Default none.
@@ -245,6 +251,13 @@ impl Policy {
 }
 
 impl AgentPolicy {
+    /// Agents that its runs may start runs of, in whatever way.
+    pub fn all_members(&self) -> Vec<String> {
+        let mut all = self.members.clone();
+        all.extend(self.callees.iter().filter(|name| !self.members.contains(name)).cloned());
+        all
+    }
+
     /// Whether the agent may call this function of this tool.
     pub fn may_call(&self, tool: &str, function: &str) -> bool {
         self.tools.iter().any(|selector| selector.matches(tool, function))

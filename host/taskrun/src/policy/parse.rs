@@ -11,6 +11,7 @@ use super::location::Source;
 use super::parse_limits::{TOOL_LIMIT_KEYS, read_limits};
 use super::read::{Section, Text};
 use super::{Interrupted, ModelPolicy, POLICY_BYTES_MAX, Policy, Provider, ToolPolicy};
+use crate::delegate::AGENTS;
 
 const ROOT_KEYS: [&str; 6] = ["defaults", "workspace", "model", "prompt", "tool", "agent"];
 
@@ -159,6 +160,12 @@ fn read_workspace_root(
 impl Reading<'_> {
     fn tool(&mut self, name: &str, section: &Section<'_, '_>) -> Option<ToolPolicy> {
         section.expect_keys(&["component", "limits", "interrupted"]);
+        if name == AGENTS {
+            let reason = format!("`{AGENTS}/NAME` is an agent that is called as a tool");
+            let kind =
+                PolicyErrorKind::BadValue { what: "name of a tool", value: shown(name), reason };
+            section.report(section.span.clone(), kind, "give the tool another name");
+        }
         let stated_limits = read_limits(section, TOOL_LIMIT_KEYS);
         let interrupted = read_interrupted(section);
         let component =

@@ -8,12 +8,14 @@ use super::files::{FileUse, NamedFile};
 use super::grants::Grants;
 use super::limits::TOOL_CALLS_DEFAULT;
 use super::parse::{Reading, is_path, report_bad_value, resolve};
+use super::parse_callees::is_callee;
 use super::parse_limits::{
     AGENT_LIMIT_KEYS, read_budget, read_conversation, read_heartbeat, read_limits, read_retry,
 };
 use super::read::{Section, Text, is_function_name};
 use super::rule::{Capability, Declared, ModelSelector, Rule, Selector, Verdict, parse_rule};
 use super::{AgentPolicy, DESCRIPTION_BYTES_MAX, MEMBERS_MAX, RULES_MAX, ToolSelector};
+use crate::delegate::AGENTS;
 
 const AGENT_KEYS: [&str; 15] = [
     "component",
@@ -37,8 +39,11 @@ impl Reading<'_> {
     pub(super) fn agent(&mut self, name: &str, section: &Section<'_, '_>) -> Option<AgentPolicy> {
         section.expect_keys(&AGENT_KEYS);
         let description = read_description(section);
-        let tools = self.tool_selectors(section);
         let members = self.members(section);
+        let (agents, tools): (Vec<_>, Vec<_>) =
+            section.strings("tools").into_iter().partition(|text| is_callee(text.value));
+        let tools = self.tool_selectors(section, tools);
+        let callees = self.callees(section, &agents, &members);
         let (model, grants) = self.grants(section);
         let stated_limits = read_limits(section, &AGENT_LIMIT_KEYS);
         let timeouts = self.timeouts(section, &tools);
@@ -55,6 +60,7 @@ impl Reading<'_> {
             description,
             component,
             tools,
+            callees,
             members,
             model,
             workspace,
@@ -91,9 +97,9 @@ impl Reading<'_> {
         path
     }
 
-    fn tool_selectors(&self, section: &Section<'_, '_>) -> Vec<ToolSelector> {
+    fn tool_selectors(&self, section: &Section<'_, '_>, texts: Vec<Text<'_>>) -> Vec<ToolSelector> {
         let mut selectors: Vec<(ToolSelector, Text<'_>)> = Vec::new();
-        for text in section.strings("tools") {
+        for text in texts {
             let Some(selector) = self.tool_selector(section, &text) else {
                 continue;
             };
@@ -122,7 +128,7 @@ impl Reading<'_> {
         if !self.tools.contains(&tool) {
             let kind = PolicyErrorKind::Unknown { what: "tool", name: shown(tool) };
             let help = if self.agents.contains(&tool) {
-                format!("`{tool}` is an agent: name it under `members`")
+                format!("`{tool}` is an agent: write \"{AGENTS}/{tool}\" to call it as a tool")
             } else {
                 suggest(tool, "tools", self.tools.iter().copied())
             };

@@ -174,15 +174,18 @@ pub struct ToolRequest {
 }
 
 /// The answer of a run that is a tool call of another.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FinalToolResult {
     /// The result or the failure.
     pub outcome: super::tool::ToolOutcome,
     /// Data for the agent and the operator, as JSON.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_data: Option<String>,
     /// What part of a larger result this is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bounds: Option<Bounds>,
     /// What it cost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub telemetry: Option<Telemetry>,
 }
 

@@ -141,6 +141,12 @@ pub struct ChildRequest {
     pub envelope: BTreeMap<String, String>,
     /// Makes a repeated request harmless. What the port is given always has one.
     pub key: Option<String>,
+    /// Put before the task; only the host gives one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<String>,
+    /// The tool call that the run is, which then ends with the caller's; only the host says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent_tool_call_id: Option<String>,
 }
 
 /// Which runs are listed. Empty fields admit everything.

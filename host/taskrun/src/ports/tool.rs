@@ -61,6 +61,13 @@ pub enum ToolWait {
         /// Longest wait; then the result says how the runs stand.
         timeout: Option<Duration>,
     },
+    /// A run that was started for the call. The result is what it gives.
+    Child {
+        /// The run.
+        run: RunId,
+        /// Its agent.
+        agent_name: String,
+    },
     /// A person. The result is the answer, as a JSON string.
     Person {
         /// What is asked.
@@ -185,6 +192,8 @@ impl ToolOutput {
             server_data: None,
             bounds: None,
             telemetry: None,
+            children_count: 0,
+            run_link: None,
         }
     }
 
@@ -252,4 +261,15 @@ pub struct ToolOutput {
     /// What it cost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub telemetry: Option<Telemetry>,
+    /// Runs that were started for the call.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub children_count: u32,
+    /// The run that did the work, for an agent called as a tool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_link: Option<String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the serialiser wants a reference")]
+fn is_zero(count: &u32) -> bool {
+    *count == 0
 }

@@ -105,6 +105,9 @@ pub struct RunView {
     /// Run that started it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent_run_id: Option<RunId>,
+    /// Tool call of that run which this one is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parent_tool_call_id: Option<String>,
     /// Whether it is cancelled when that ends.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub attached: bool,
@@ -234,6 +237,7 @@ impl From<&Run> for RunView {
             metadata,
             narrow: spec.narrow.clone(),
             parent_run_id: spec.parent_run_id.clone(),
+            parent_tool_call_id: spec.parent_tool_call_id.clone(),
             attached: spec.attached,
             root_run_id: spec.root_run_id.clone(),
             depth: spec.depth,

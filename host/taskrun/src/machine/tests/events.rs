@@ -7,7 +7,7 @@ use super::*;
 use crate::event::{ControllerAnswer, DecisionKind, ModelAnswer, Parked};
 use crate::message::{LogLevel, Message, Role, Thinking, ToolError, Usage};
 use crate::ports::model::ModelError;
-use crate::ports::planner::TerminationReason;
+use crate::ports::planner::{FinalToolResult, TerminationReason};
 use crate::ports::runs::RunsError;
 use crate::ports::tool::{ToolFailure, ToolOutcome, ToolOutput};
 use crate::run::EndStatus;
@@ -70,6 +70,12 @@ pub(super) fn every_event(epoch: u64) -> Vec<Event> {
             payload: "{}".into(),
             waits: Parked::Answer { item: "q".into() },
         },
+        Event::ChildRunLinked {
+            tool_call_id: id(),
+            run_id: crate::ids::RunId::new("child").expect("an id"),
+            agent_name: text(),
+        },
+        Event::ToolCallUpdated { tool_call_id: id(), expected_children_total: 2 },
         Event::ModelAnswered {
             call: 0,
             request: text(),
@@ -97,6 +103,14 @@ pub(super) fn every_event(epoch: u64) -> Vec<Event> {
             reminders: Vec::new(),
             expected_children: None,
             ran_ms: 3,
+        },
+        Event::FinalToolResult {
+            result: Box::new(FinalToolResult {
+                outcome: ToolOutcome::Value("1".to_owned()),
+                server_data: None,
+                bounds: None,
+                telemetry: None,
+            }),
         },
         Event::FinalizeRequested { reason: TerminationReason::ToolCap, message: text() },
         blocked(for_runs()),

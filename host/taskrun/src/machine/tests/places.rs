@@ -13,7 +13,7 @@ pub(super) struct Place {
     pub(super) legal: Vec<(&'static str, Status, &'static str)>,
 }
 
-pub(super) const WORK: [&str; 22] = [
+pub(super) const WORK: [&str; 25] = [
     "history_carried",
     "assistant_chunk",
     "assistant_message",
@@ -24,6 +24,8 @@ pub(super) const WORK: [&str; 22] = [
     "usage",
     "tool_result",
     "tool_call_parked",
+    "child_run_linked",
+    "tool_call_updated",
     "model_answered",
     "controller_answered",
     "clock_read",
@@ -35,6 +37,7 @@ pub(super) const WORK: [&str; 22] = [
     "log",
     "plan_decided",
     "inbox_shown",
+    "final_tool_result",
     "finalize_requested",
 ];
 const EFFECTS: [&str; 3] = ["tool_call_scheduled", "tool_call_repeated", "asked"];

@@ -1,5 +1,6 @@
 //! Tests of the policy: tables of texts and what must come out.
 
+mod callees;
 mod chain;
 mod decisions;
 mod errors;

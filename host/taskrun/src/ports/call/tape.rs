@@ -87,6 +87,9 @@ impl Tape {
             | Event::ToolResult { .. }
             | Event::ToolCallRepeated { .. }
             | Event::ToolCallParked { .. }
+            | Event::ChildRunLinked { .. }
+            | Event::ToolCallUpdated { .. }
+            | Event::FinalToolResult { .. }
             | Event::ReplayDiverged { .. }
             | Event::StepFailed { .. }
             | Event::TurnSkipped { .. }

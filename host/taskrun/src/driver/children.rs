@@ -1,0 +1,317 @@
+//! Tool calls that are runs of other agents: what they give, and how they are stopped.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+
+use super::calls::{broken, check_bounds, json_text};
+use super::settle::failure;
+use super::subtree::Subtree;
+use super::{Driver, Halt};
+use crate::event::{Event, Parked, Refusal};
+use crate::ids::RunId;
+use crate::message::{RetryHint, RetryReason, Telemetry};
+use crate::ports::planner::{FinalToolResult, ToolRequest};
+use crate::ports::runs::RunsRequest;
+use crate::ports::store::{Store, Until};
+use crate::ports::tool::{ToolFailure, ToolOutcome, ToolOutput};
+use crate::run::{EndStatus, Ending, Lifecycle, Run};
+use crate::status::StopReason;
+use crate::time::Timestamp;
+
+/// What a call is told that was under way when the run's time was up.
+pub(super) const OUT_OF_TIME: &str = "canceled: time budget reached";
+/// Code of that.
+pub(super) const TIME_BUDGET: &str = "time-budget";
+/// Events read at once where a run's own result is looked for, from its end backwards.
+const TAIL: usize = 256;
+
+/// The calls that are known to belong under the tool call that this run is.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ChildTracker {
+    calls: BTreeSet<String>,
+    /// What was told last.
+    told: u32,
+}
+
+impl ChildTracker {
+    /// Takes calls into account; those that are known change nothing.
+    pub(super) fn found<'a>(&mut self, ids: impl IntoIterator<Item = &'a str>) {
+        self.calls.extend(ids.into_iter().map(str::to_owned));
+    }
+
+    /// This was told.
+    pub(super) fn mark(&mut self, total: u32) {
+        self.told = self.told.max(total);
+    }
+
+    /// How many there are, if that is more than was told; `hint` is what the planner expects.
+    pub(super) fn update(&self, hint: Option<u32>) -> Option<u32> {
+        let known = u32::try_from(self.calls.len()).unwrap_or(u32::MAX);
+        Some(known.max(hint.unwrap_or(0))).filter(|total| *total > self.told)
+    }
+}
+
+impl Driver {
+    /// Records that more calls belong under the tool call that this run is, where they do.
+    pub(super) fn note_children(
+        &self,
+        pending: &mut Vec<Event>,
+        requests: &[ToolRequest],
+        hint: Option<u32>,
+    ) {
+        let Some(call) = &self.journal.run().spec.parent_tool_call_id else { return };
+        let mut tracker = self.work.children.clone();
+        tracker.found(requests.iter().filter_map(|request| request.tool_call_id.as_deref()));
+        pending.extend(tracker.update(hint).map(|total| Event::ToolCallUpdated {
+            tool_call_id: call.clone(),
+            expected_children_total: total,
+        }));
+    }
+
+    /// What a call gives whose run has ended, and when it did; `None` while that goes on.
+    pub(super) async fn result_of_child(
+        &self,
+        request: &ToolRequest,
+        id: &RunId,
+    ) -> Result<Option<(Timestamp, Event)>, Halt> {
+        let child = self.env.store.get(id).await.map_err(Halt::Read)?;
+        let Some(child) = child else {
+            let gone = failure("not-found", &format!("{}: run {id} is not there", request.name));
+            return Ok(Some((Timestamp(0), result(request, id, Given::only(gone), None))));
+        };
+        let Lifecycle::Ended { ending, finished_at, .. } = &child.state.lifecycle else {
+            return Ok(None);
+        };
+        let mut given = match self.own_result(&child, ending).await? {
+            Some(result) => Given::of(&request.name, result),
+            None => Given::only(self.outcome_of_child(request, &child, ending).await?),
+        };
+        let used = Subtree::read(&*self.env.store, &child.spec).await.map_err(Halt::Read)?;
+        let telemetry = given.telemetry.get_or_insert_default();
+        telemetry.duration_ms.get_or_insert(child.state.ran_ms);
+        telemetry.usage.get_or_insert(used.usage(id));
+        // One that was stopped as the time was up is nobody's failure.
+        let overtaken = ending.status == EndStatus::Canceled && self.is_out_of_time();
+        let refused = overtaken.then_some(Refusal::Finalized);
+        Ok(Some((*finished_at, result(request, id, given, refused))))
+    }
+
+    /// What the run itself said to be the call's result. What came too late to be its end does not
+    /// count.
+    async fn own_result(
+        &self,
+        child: &Run,
+        ending: &Ending,
+    ) -> Result<Option<FinalToolResult>, Halt> {
+        if ending.status == EndStatus::Canceled {
+            return Ok(None);
+        }
+        let mut before = child.state.head;
+        while before > 0 {
+            let after = before.saturating_sub(TAIL as u64);
+            let page = self.env.store.read(child.id(), after, TAIL).await.map_err(Halt::Read)?;
+            for recorded in page.into_iter().rev().filter(|recorded| recorded.seq <= before) {
+                if let Event::FinalToolResult { result } = recorded.event {
+                    let failed = matches!(result.outcome, ToolOutcome::Failure(_));
+                    let fits = failed == (ending.status == EndStatus::Failed);
+                    return Ok(fits.then_some(*result));
+                }
+                if let Event::PlanDecided { .. } = recorded.event {
+                    return Ok(None);
+                }
+            }
+            before = after;
+        }
+        Ok(None)
+    }
+
+    /// What a run gives that said nothing but its answer.
+    async fn outcome_of_child(
+        &self,
+        request: &ToolRequest,
+        child: &Run,
+        ending: &Ending,
+    ) -> Result<ToolOutcome, Halt> {
+        let (name, reason) = (&request.name, ending.stop_reason);
+        Ok(match ending.status {
+            EndStatus::Completed => {
+                let text = self.whole_answer_of(child).await?;
+                // Whoever reads it is to know that it is not all.
+                let text = match ending.partial {
+                    true => format!("[partial result: {reason}]\n{text}"),
+                    false => text,
+                };
+                ToolOutcome::Value(json_text(&text))
+            }
+            EndStatus::Failed => {
+                let error = ending.error.as_deref().unwrap_or("no reason was given");
+                let outcome = failure("agent-failed", &format!("{name}: {reason}: {error}"));
+                with_hint(outcome, name, reason)
+            }
+            EndStatus::Canceled if self.is_out_of_time() => failure(TIME_BUDGET, OUT_OF_TIME),
+            EndStatus::Canceled => failure("canceled", &format!("{name}: {reason}")),
+        })
+    }
+
+    async fn whole_answer_of(&self, child: &Run) -> Result<String, Halt> {
+        if let Some(artifact) = child.artifact() {
+            let store = &self.env.store;
+            let bytes = store.artifact(child.id(), &artifact.hash).await.map_err(Halt::Read)?;
+            if let Some(text) = bytes.and_then(|bytes| String::from_utf8(bytes.to_vec()).ok()) {
+                return Ok(text);
+            }
+        }
+        Ok(child.state.reply.result().unwrap_or_default())
+    }
+
+    /// Asks a run to stop that is a call of this one, and everything beneath it. One that cannot be
+    /// asked now ends with this run: it is attached.
+    pub(super) async fn stop_child(&self, id: &RunId) {
+        let caller = self.runs_access(String::new()).caller;
+        let reason = Some(OUT_OF_TIME.to_owned());
+        let request = RunsRequest::CancelTree { id: id.to_string(), reason };
+        if let Err(error) = self.env.runs.ask(&caller, request, Duration::ZERO).await {
+            tracing::warn!(run = %id, %error, "cannot be asked to stop; it ends with its parent");
+        }
+    }
+}
+
+/// What is recorded of a call whose run was started.
+pub(super) fn linked(request: &ToolRequest, run: RunId, agent_name: String) -> Vec<Event> {
+    let call = super::step::tool_use(request);
+    let tool_call_id = call.tool_call_id.clone();
+    vec![
+        Event::ChildRunLinked { tool_call_id, run_id: run.clone(), agent_name },
+        Event::ToolCallParked {
+            tool_call_id: call.tool_call_id,
+            name: call.name,
+            payload: call.payload,
+            waits: Parked::Child { run },
+        },
+    ]
+}
+
+/// What a run gave for the call that it was.
+struct Given {
+    outcome: ToolOutcome,
+    server_data: Option<String>,
+    bounds: Option<crate::message::Bounds>,
+    telemetry: Option<Telemetry>,
+}
+
+impl Given {
+    fn only(outcome: ToolOutcome) -> Self {
+        Self { outcome, server_data: None, bounds: None, telemetry: None }
+    }
+
+    /// The run's own result, held to what every result is held to.
+    fn of(name: &str, result: FinalToolResult) -> Self {
+        let FinalToolResult { outcome, server_data, bounds, telemetry } = result;
+        match bounds.as_ref().map_or(Ok(()), check_bounds) {
+            Ok(()) => Self { outcome, server_data, bounds, telemetry },
+            Err(detail) => Self { telemetry, ..Self::only(broken(name, &detail)) },
+        }
+    }
+}
+
+/// The result of a call whose run has ended.
+fn result(request: &ToolRequest, id: &RunId, given: Given, refused: Option<Refusal>) -> Event {
+    let call = request.tool_call_id.as_deref().unwrap_or_default();
+    let Given { outcome, server_data, bounds, telemetry } = given;
+    let duration_ms = telemetry.as_ref().and_then(|told| told.duration_ms).unwrap_or(0);
+    let output = ToolOutput {
+        server_data,
+        bounds,
+        telemetry,
+        children_count: 1,
+        run_link: Some(id.to_string()),
+        ..ToolOutput::plain(&request.name, call, &request.payload, outcome)
+    };
+    Event::ToolResult { output: Box::new(output), duration_ms, refused }
+}
+
+/// Runs that calls of the batch under way are, while other calls of it hold the slot.
+pub(super) struct Family {
+    store: Arc<dyn Store>,
+    watches: FuturesUnordered<BoxFuture<'static, (ToolRequest, RunId)>>,
+}
+
+impl Family {
+    pub(super) fn new(store: Arc<dyn Store>) -> Self {
+        Self { store, watches: FuturesUnordered::new() }
+    }
+
+    /// Watches the runs that were started according to these events.
+    pub(super) fn note(&mut self, events: &[Event]) {
+        for event in events {
+            let Event::ToolCallParked { tool_call_id, name, payload, waits } = event else {
+                continue;
+            };
+            let Parked::Child { run } = waits else { continue };
+            let request = ToolRequest {
+                name: name.clone(),
+                payload: payload.clone(),
+                tool_call_id: Some(tool_call_id.clone()),
+                parent_tool_call_id: None,
+            };
+            let (store, run) = (Arc::clone(&self.store), run.clone());
+            self.watches.push(Box::pin(async move {
+                // Whoever is told looks for itself, so one that cannot be read ends the watch too.
+                while let Ok(Some(found)) = store.get(&run).await
+                    && !found.status().is_terminal()
+                {
+                    store.changed(&run, Until::Ended).await;
+                }
+                (request, run)
+            }));
+        }
+    }
+
+    /// The next call whose run has ended; never, if there is none.
+    pub(super) async fn next(&mut self) -> (ToolRequest, RunId) {
+        match self.watches.next().await {
+            Some(ended) => ended,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// The same with the hint that the call may be made again, where time was what was missing.
+fn with_hint(outcome: ToolOutcome, name: &str, reason: StopReason) -> ToolOutcome {
+    let late = [StopReason::RunTimeout, StopReason::TurnTimeout, StopReason::Wallclock];
+    match outcome {
+        ToolOutcome::Failure(failure) if late.contains(&reason) => {
+            let hint = Box::new(RetryHint::new(RetryReason::Timeout, name));
+            ToolOutcome::Failure(ToolFailure { retry_hint: Some(hint), ..failure })
+        }
+        outcome @ (ToolOutcome::Failure(_) | ToolOutcome::Value(_)) => outcome,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ls_13_the_number_of_children_is_told_only_when_it_grows() {
+        let mut tracker = ChildTracker::default();
+        tracker.found(["1", "2"]);
+        assert_eq!(tracker.update(None), Some(2));
+        tracker.mark(2);
+        assert_eq!(tracker.update(None), None);
+        tracker.found(["2"]);
+        assert_eq!(tracker.update(None), None, "known already");
+        tracker.found(["3"]);
+        assert_eq!(tracker.update(None), Some(3));
+        tracker.mark(3);
+        assert_eq!(tracker.update(Some(5)), Some(5), "the planner expects more");
+        tracker.mark(5);
+        tracker.found(["4"]);
+        assert_eq!(tracker.update(Some(5)), None, "still as many as were expected");
+    }
+}

@@ -1,0 +1,59 @@
+//! What the runs of a tree consumed, by the run beneath which they are.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::ids::RunId;
+use crate::list::{ListFilter, PAGE_MAX, Scope};
+use crate::message::Usage;
+use crate::ports::store::{Store, StoreError};
+use crate::run::{Run, RunSpec};
+
+/// The runs of one tree. A tree's bound limits how many they are.
+pub(super) struct Subtree {
+    /// Each with the one that started it, and what it consumed by itself.
+    runs: BTreeMap<RunId, (Option<RunId>, Usage)>,
+}
+
+impl Subtree {
+    /// The tree that a run is in, as it stands.
+    pub(super) async fn read(store: &dyn Store, spec: &RunSpec) -> Result<Self, StoreError> {
+        let scope = Scope::tenant(&spec.tenant);
+        let root_run_id = Some(spec.root_run_id.clone());
+        let filter = ListFilter { root_run_id, ..ListFilter::default() };
+        let (mut runs, mut cursor) = (BTreeMap::new(), None);
+        loop {
+            let page = store.list(&scope, &filter, cursor.as_ref(), PAGE_MAX).await?;
+            runs.extend(page.runs.iter().map(|run| {
+                let parent = run.spec.parent_run_id.clone();
+                (run.id().clone(), (parent, consumed(run)))
+            }));
+            cursor = page.next;
+            if cursor.is_none() {
+                return Ok(Self { runs });
+            }
+        }
+    }
+
+    /// What a run consumed, with everything beneath it.
+    pub(super) fn usage(&self, of: &RunId) -> Usage {
+        let all = self.runs.iter().filter(|(id, _)| self.is_in(id, of));
+        all.fold(Usage::default(), |sum, (_, (_, usage))| sum.plus(*usage))
+    }
+
+    fn is_in(&self, id: &RunId, of: &RunId) -> bool {
+        let mut seen = BTreeSet::new();
+        let mut next = Some(id);
+        while let Some(id) = next.filter(|id| seen.insert(*id)) {
+            if id == of {
+                return true;
+            }
+            next = self.runs.get(id).and_then(|(parent, _)| parent.as_ref());
+        }
+        false
+    }
+}
+
+/// What a run has consumed, the plan step under way included as far as that is on record.
+fn consumed(run: &Run) -> Usage {
+    run.state.progress.usage().plus(run.state.step_usage)
+}

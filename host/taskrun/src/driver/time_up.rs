@@ -1,0 +1,80 @@
+//! The end of a run's budget of time while calls are under way.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::ports::call::{StopCause, StopSignal};
+use crate::time::Clock;
+
+/// Stops the calls of a batch when the run's time is up: those that can hear it are asked and have
+/// the grace, the others are interrupted. The run itself goes on to its last word.
+pub(super) struct TimeUp {
+    clock: Arc<dyn Clock>,
+    grace: Duration,
+    calls: Vec<(StopSignal, bool)>,
+    next: Next,
+}
+
+/// What happens to the calls, and when, on the monotonic clock.
+enum Next {
+    /// The run has no such budget, or all are stopped.
+    Nothing,
+    /// They are asked.
+    Ask(Duration),
+    /// Those that have not ended are interrupted.
+    Force(Duration),
+}
+
+impl TimeUp {
+    /// The time is up after `left`; never, if that is `None`.
+    pub(super) fn new(clock: Arc<dyn Clock>, left: Option<Duration>, grace: Duration) -> Self {
+        let at = left.map(|left| clock.monotonic().saturating_add(left));
+        Self { clock, grace, calls: Vec::new(), next: at.map_or(Next::Nothing, Next::Ask) }
+    }
+
+    /// A call begins.
+    pub(super) fn enter(&mut self, signal: &StopSignal, hears: bool) {
+        self.calls.push((signal.clone(), hears));
+    }
+
+    /// Waits for something while looking at the time.
+    pub(super) async fn during<T>(&mut self, happens: impl Future<Output = T>) -> T {
+        tokio::pin!(happens);
+        loop {
+            let at = match self.next {
+                Next::Nothing => None,
+                Next::Ask(at) | Next::Force(at) => Some(at),
+            };
+            let clock = Arc::clone(&self.clock);
+            let moment = async move {
+                match at {
+                    Some(at) => clock.sleep(at.saturating_sub(clock.monotonic())).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                happened = &mut happens => return happened,
+                () = moment => self.stop(),
+            }
+        }
+    }
+
+    fn stop(&mut self) {
+        let force = match self.next {
+            Next::Nothing => return,
+            Next::Ask(_) => false,
+            Next::Force(_) => true,
+        };
+        for (signal, hears) in &self.calls {
+            match *hears && !force {
+                true => signal.ask(StopCause::RunTimeout),
+                false => signal.force(StopCause::RunTimeout),
+            }
+        }
+        self.next = match force {
+            true => Next::Nothing,
+            false => Next::Force(self.clock.monotonic().saturating_add(self.grace)),
+        };
+    }
+}

@@ -1,0 +1,49 @@
+//! Agents among the `tools` of an agent.
+
+use super::super::PolicyErrors;
+use super::parse;
+
+fn callees(tools: &str, members: &str) -> Result<Vec<String>, PolicyErrors> {
+    let text = format!(
+        "[tool.workspace]\ncomponent = \"w.wasm\"\n[agent.b]\ncomponent = \"b.wasm\"\n\
+         [agent.c]\ncomponent = \"c.wasm\"\n[agent.a]\ncomponent = \"a.wasm\"\n\
+         tools = {tools}\nmembers = {members}\n"
+    );
+    parse(&text).map(|policy| policy.agents["a"].callees.clone())
+}
+
+#[test]
+fn an_agent_among_the_tools_is_one_that_may_be_called_and_started() {
+    let table = [
+        (r#"["workspace/*"]"#, "[]", &[][..]),
+        (r#"["agent/b"]"#, "[]", &["b"]),
+        (r#"["agent/a", "workspace/list", "agent/b"]"#, r#"["c"]"#, &["a", "b"]),
+        (r#"["agent/*"]"#, r#"["c", "b"]"#, &["c", "b"]),
+        (r#"["agent/b", "agent/*"]"#, r#"["c", "b"]"#, &["b", "c"]),
+    ];
+    for (tools, members, expected) in table {
+        let read = callees(tools, members).unwrap_or_else(|errors| panic!("{tools}: {errors}"));
+        assert_eq!(read, expected, "{tools}");
+    }
+    let text = "[agent.b]\ncomponent = \"b.wasm\"\n[agent.a]\ncomponent = \"a.wasm\"\n\
+                tools = [\"agent/b\"]\nmembers = [\"a\", \"b\"]\n";
+    let policy = parse(text).unwrap_or_else(|errors| panic!("{errors}"));
+    assert_eq!(policy.agents["a"].all_members(), ["a", "b"]);
+    assert!(policy.agents["a"].tools.is_empty());
+}
+
+#[test]
+fn what_names_no_agent_is_refused_with_what_to_write() {
+    let table = [
+        (r#"["agent/nobody"]"#, "unknown agent"),
+        (r#"["agent"]"#, "does not say which agent"),
+        (r#"["agent/*"]"#, "there are no `members`"),
+        (r#"["agent/b", "agent/b"]"#, "named before"),
+    ];
+    for (tools, reason) in table {
+        let errors = callees(tools, "[]").expect_err(tools).to_string();
+        assert!(errors.contains(reason), "{tools}: {errors}");
+    }
+    let errors = parse("[tool.agent]\ncomponent = \"t.wasm\"\n").expect_err("taken").to_string();
+    assert!(errors.contains("give the tool another name"), "{errors}");
+}

@@ -1,0 +1,76 @@
+//! Real components that are called as tools by another one.
+
+use serde_json::json;
+use taskrun::event::Event;
+use taskrun::ports::tool::{ToolOutcome, ToolOutput};
+use taskrun::run::Run;
+use taskrun::status::Status;
+use taskrun_tests::{Builder, House, Script};
+
+const POLICY: &str = r#"
+[tool.workspace]
+component = "components/workspace.wasm"
+
+[agent.lead]
+component = "components/scripted.wasm"
+tools = ["agent/worker", "agent/writer"]
+allow = ["workspace-read: docs/**"]
+
+[agent.worker]
+component = "components/scripted.wasm"
+description = "Does as it is told."
+
+[agent.writer]
+component = "components/scripted.wasm"
+tools = ["workspace/write"]
+allow = ["workspace-read: **", "workspace-write: **"]
+"#;
+
+async fn outputs(house: &House, run: &Run) -> Vec<ToolOutput> {
+    let journal = house.journal(run.id().as_str()).await.into_iter();
+    let results = journal.filter_map(|recorded| {
+        let Event::ToolResult { output, .. } = recorded.event else { return None };
+        Some(*output)
+    });
+    results.collect()
+}
+
+fn task(script: &Script) -> serde_json::Value {
+    json!({ "task": script.task() })
+}
+
+#[tokio::test]
+async fn l_047_an_agent_calls_two_others_at_once_and_reads_what_they_gave() {
+    let house = Builder::new(POLICY).slots(1).open().await;
+    let script = Script::new()
+        .call("one", "agent/worker", task(&Script::new().reply("first")))
+        .call("two", "agent/worker", task(&Script::new().err("second")))
+        .then()
+        .raw(json!("reply_input"));
+    let id = house.spawn(&house.request("lead", &script.task())).await;
+    let run = house.end(&id).await;
+    assert_eq!(run.status(), Status::Completed, "{run:?}");
+    let outputs = outputs(&house, &run).await;
+    assert_eq!(outputs[0].outcome, ToolOutcome::Value("\"first\"".to_owned()));
+    let ToolOutcome::Failure(failure) = &outputs[1].outcome else { panic!("{outputs:?}") };
+    assert_eq!(failure.error.message, "agent/worker: agent_error: second");
+    // The planner is told which runs did the work.
+    let seen = run.state.reply.result().expect("what the planner was given");
+    for output in &outputs {
+        let link = output.run_link.as_deref().expect("a run");
+        assert!(seen.contains(link), "{link} in {seen}");
+    }
+}
+
+#[tokio::test]
+async fn m_12_an_agent_that_is_called_may_do_no_more_than_its_caller() {
+    let house = Builder::new(POLICY).open().await;
+    let write = json!({ "path": "docs/new.md", "contents": "x" });
+    let writes = Script::new().call("w", "workspace/write", write).then().raw(json!("reply_input"));
+    let script = Script::new().call("c", "agent/writer", task(&writes)).then().reply("done");
+    let run = house.run("lead", &script.task()).await;
+    assert_eq!(run.status(), Status::Completed, "{run:?}");
+    let outputs = outputs(&house, &run).await;
+    let ToolOutcome::Value(said) = &outputs[0].outcome else { panic!("{outputs:?}") };
+    assert!(said.contains("denied"), "{said}");
+}
