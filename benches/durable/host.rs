@@ -120,6 +120,7 @@ impl Host {
                 retry: Retry::default(),
                 heartbeat: None,
                 conversation: taskrun::history::History::Agent,
+                guard: Guard::default(),
             };
             (name.to_owned(), Arc::new(agent))
         });

@@ -157,7 +157,7 @@ async fn m_20_a_critical_hook_denies_a_call_and_the_run_goes_on() {
     check_journal(&journal);
     assert_eq!(count(&journal, "tool_call_scheduled"), 2);
     let decided = journal.iter().find_map(|recorded| {
-        let Event::PolicyDecision { capability, subject, rule } = &recorded.event else {
+        let Event::PolicyDecision { capability, subject, rule, .. } = &recorded.event else {
             return None;
         };
         Some(format!("{capability} {subject} {rule}"))

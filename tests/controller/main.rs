@@ -17,6 +17,7 @@ mod heartbeat_crash;
 mod history;
 mod interrupted;
 mod l_025;
+mod l_030;
 mod lease;
 mod list;
 mod ls_caps;

@@ -145,6 +145,14 @@ impl ClosureTool {
         let call: CallFn = Arc::new(move |one, scope| Box::pin(call(one, scope)));
         Self { specs: vec![spec], call }
     }
+
+    /// The same with tags.
+    #[must_use]
+    pub fn tagged(mut self, tags: &[&str]) -> Self {
+        let tags = tags.iter().map(|tag| (*tag).to_owned());
+        self.specs.iter_mut().for_each(|spec| spec.tags.extend(tags.clone()));
+        self
+    }
 }
 
 #[async_trait]

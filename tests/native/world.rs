@@ -8,6 +8,7 @@ use std::time::Duration;
 use taskrun::agents::{Agent, AgentTools, Agents, Interrupted, LoadedTool, Retry};
 use taskrun::controller::{Controller, ControllerParts, Settings};
 use taskrun::event::Recorded;
+use taskrun::guard::Guard;
 use taskrun::list::Scope;
 use taskrun::message::{Message, Role};
 use taskrun::policy::{
@@ -245,6 +246,7 @@ impl World {
             retry: Retry::default(),
             heartbeat: None,
             conversation: taskrun::history::History::Agent,
+            guard: Guard::default(),
         };
         change(&mut agent);
         self.agents.insert(name.to_owned(), Arc::new(agent));

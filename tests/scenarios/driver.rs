@@ -156,7 +156,7 @@ async fn the_same_tool_is_refused_under_a_read_only_policy_and_the_rule_is_told(
     let outputs = outputs(&house, &id).await;
     assert_eq!(failure(&outputs[0]).error.code.as_deref(), Some("denied"), "{outputs:?}");
     let decision = house.event(&id, |one| one.event.kind() == "policy_decision").await;
-    let Event::PolicyDecision { capability, subject, rule } = decision.event else {
+    let Event::PolicyDecision { capability, subject, rule, .. } = decision.event else {
         panic!("another event")
     };
     assert_eq!((capability.as_str(), subject.as_str()), ("workspace-write", "docs/a.md"));

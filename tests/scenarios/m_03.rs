@@ -67,7 +67,7 @@ async fn m_03_an_agent_whose_policy_denies_it_is_told_the_rule() {
         Some("worker: not started: the policy does not allow it: denied by \"controller: *\"")
     );
     let denied = house.event(&id, |one| one.event.kind() == "policy_decision").await;
-    let Event::PolicyDecision { capability, subject, rule } = denied.event else {
+    let Event::PolicyDecision { capability, subject, rule, .. } = denied.event else {
         panic!("a decision")
     };
     assert_eq!((capability.as_str(), subject.as_str()), ("controller", "spawn"));

@@ -5,6 +5,7 @@ mod driver;
 mod history;
 mod m_03;
 mod models;
+mod policy;
 mod prompts;
 mod reminders;
 mod replay;

@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use taskrun::agents::{Agent, AgentTools, Agents, Callee, LoadedTool, ToolsError};
+use taskrun::guard::Guard;
 use taskrun::policy::{AgentPolicy, AgentRules, Location, Policy};
 use taskrun::ports::call::Models;
 use taskrun::ports::model::Model;
+use taskrun::ports::policy_engine::PolicyEngine;
 
 use crate::engine::Engine;
 use crate::error::LoadError;
@@ -126,6 +128,7 @@ impl Engine {
             retry: agent.retry,
             heartbeat: agent.heartbeat.clone(),
             conversation: agent.conversation,
+            guard: guard(agent),
         })
     }
 }
@@ -137,6 +140,13 @@ fn callees(policy: &Policy, agent: &AgentPolicy) -> Vec<Callee> {
         description: policy.agents.get(name).and_then(|callee| callee.description.clone()),
     });
     callees.collect()
+}
+
+/// What the agent's tool calls are held to beside its rules.
+fn guard(agent: &AgentPolicy) -> Guard {
+    let lists = agent.engine.iter().map(|engine| Arc::new(engine.lists.clone()));
+    let engines = lists.map(|lists| -> Arc<dyn PolicyEngine> { lists });
+    Guard { engines: engines.collect() }
 }
 
 /// A folder by the one name that it has without links. One that is not there keeps its own: nobody

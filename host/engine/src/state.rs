@@ -138,5 +138,6 @@ pub(crate) fn record_denial(
     rule: String,
 ) {
     let subject = taskrun::ports::call::cut(subject, SUBJECT_BYTES_MAX).to_owned();
-    scope.record(Event::PolicyDecision { capability: capability.to_string(), subject, rule });
+    let capability = capability.to_string();
+    scope.record(Event::PolicyDecision { capability, subject, rule, decided: None });
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::delegate::{AGENTS, Delegate};
+use crate::guard::Guard;
 use crate::history::History;
 use crate::message::{RetryHint, RetryReason, ToolError};
 use crate::policy::{AgentRules, Budget, CallTimeouts, Limits, ToolSelector};
@@ -52,6 +53,8 @@ pub struct Agent {
     pub heartbeat: Option<Heartbeat>,
     /// Of which earlier runs of their session its runs are told that converse.
     pub conversation: History,
+    /// What its tool calls are held to beside its rules.
+    pub guard: Guard,
 }
 
 /// When an agent works on the entries that wait for it.

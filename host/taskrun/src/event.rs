@@ -8,6 +8,7 @@ use crate::ids::{HostId, RunId};
 use crate::message::{Labels, LogLevel, Message, Thinking, Usage};
 use crate::ports::model::{Chunk, Completion, ModelError};
 use crate::ports::planner::{FinalToolResult, TerminationReason};
+use crate::ports::policy_engine::ToolsDecided;
 use crate::ports::runs::{RunsAnswer, RunsError};
 use crate::ports::tool::ToolOutput;
 use crate::prompts::ChosenBy;
@@ -273,14 +274,19 @@ pub enum Event {
         /// Who gave it.
         by: String,
     },
-    /// A rule of the policy decided something against the guest.
+    /// A rule of the policy decided something against the guest, or its engines decided which tools
+    /// a turn may use.
     PolicyDecision {
-        /// Capability or tool.
+        /// Capability or tool; `tools` for what engines decide.
         capability: String,
-        /// What it was about: a path, a URL, a model's name.
+        /// What it was about: a path, a URL, a model's name, a turn.
         subject: String,
-        /// The rule that decided, with its place in the policy.
+        /// The rule that decided, with its place in the policy; for engines who took something
+        /// away.
         rule: String,
+        /// What the engines decided.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        decided: Option<Box<ToolsDecided>>,
     },
     /// A line of the log.
     Log {
@@ -629,7 +635,7 @@ impl Event {
             Self::ThinkingBlock { block } => block.bytes(),
             Self::PlannerNote { text, labels: all } => text.len() + labels(all),
             Self::PromptRendered { id, digest, .. } => id.len() + digest.len(),
-            Self::PolicyDecision { capability, subject, rule } => {
+            Self::PolicyDecision { capability, subject, rule, decided: _ } => {
                 capability.len() + subject.len() + rule.len()
             }
             Self::Log { source, message, fields, .. } => {

@@ -218,7 +218,8 @@ pub(crate) fn narrowed(agent: Arc<Agent>, spec: &RunSpec) -> Arc<Agent> {
     Arc::new(own)
 }
 
-fn least<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
+/// The smaller of two bounds, where `None` is no bound.
+pub(crate) fn least<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),
         (one, other) => one.or(other),

@@ -93,7 +93,10 @@ pub(super) fn detail(event: &Event) -> String {
             format!("{} ({}): {}", item.id(), item.what.word(), item.what.prompt())
         }
         Event::Answered { item, answer, by } => format!("{item} by {by}: {}", answer_text(answer)),
-        Event::PolicyDecision { capability, subject, rule } => {
+        Event::PolicyDecision { subject, rule, decided: Some(decided), .. } => {
+            format!("{subject}: {decided} ({rule})")
+        }
+        Event::PolicyDecision { capability, subject, rule, decided: None } => {
             format!("{capability} {subject}: {rule}")
         }
         Event::Log { level, source, message, .. } => {

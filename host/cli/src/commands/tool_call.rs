@@ -227,7 +227,7 @@ fn scope(
 /// Refusals and log lines of the call.
 fn tell_events(context: &Context, events: &[Event]) {
     for event in events {
-        if let Event::PolicyDecision { capability, subject, rule } = event {
+        if let Event::PolicyDecision { capability, subject, rule, .. } = event {
             context.printer.say(refusal(capability, subject, rule));
         } else if let Event::Log { level, source, message, .. } = event {
             let line =

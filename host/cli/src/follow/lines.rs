@@ -88,7 +88,11 @@ impl Lines {
                 note(with(DIM, &format!("· {}", excerpt(text, ERROR_CHARS_MAX))))
             }
             Event::ToolResult { output, duration_ms, .. } => note(call_line(output, *duration_ms)),
-            Event::PolicyDecision { capability, subject, rule } => {
+            Event::PolicyDecision { rule, decided: Some(decided), .. } => {
+                let what = excerpt(&decided.to_string(), ERROR_CHARS_MAX);
+                note(with(DIM, &format!("· {what} ({})", shown_in(&escaped_line(rule)))))
+            }
+            Event::PolicyDecision { capability, subject, rule, decided: None } => {
                 note(refusal(capability, subject, rule))
             }
             Event::Log { level, source, message, .. } if *level >= self.level => {

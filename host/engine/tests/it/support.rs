@@ -236,7 +236,7 @@ pub(crate) fn plan_input() -> PlanInput {
 /// What a scope was told, but for lines of the log.
 pub(crate) fn decisions(scope: &CallScope) -> Vec<(String, String, String)> {
     let decision = |event| {
-        let Event::PolicyDecision { capability, subject, rule } = event else { return None };
+        let Event::PolicyDecision { capability, subject, rule, .. } = event else { return None };
         Some((capability, subject, rule))
     };
     scope.finish().events.into_iter().filter_map(decision).collect()

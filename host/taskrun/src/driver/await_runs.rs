@@ -27,6 +27,7 @@ impl Driver {
                 capability: Capability::Controller.to_string(),
                 subject: Operation::Wait.to_string(),
                 rule: denied.rule,
+                decided: None,
             });
             let outcome = failure("denied", &denied.for_guest);
             pending.push(result(&call, outcome, Some(Refusal::Denied)));

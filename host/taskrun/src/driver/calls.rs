@@ -7,6 +7,7 @@ use futures::stream::FuturesUnordered;
 use futures::{Stream, StreamExt};
 
 use super::children::{Family, OUT_OF_TIME, TIME_BUDGET};
+use super::gate::Gate;
 use super::line::Line;
 use super::time_up::TimeUp;
 use super::{Driver, Halt, is_given_back};
@@ -73,12 +74,14 @@ impl Driver {
         let agent = Arc::clone(&self.agent);
         // The decision for these calls is not written yet.
         let turn = self.journal.run().state.turns + 1;
-        let mut vetoes = self.ask_hooks(turn, &requests).await?.into_iter();
-        let mut left = self.tool_calls_left().unwrap_or(u32::MAX);
+        let decided = self.decide_calls(turn, &requests, &mut pending).await?;
+        let decided = vec![self.work.decided.clone(), decided];
+        let mut gate = Gate::new(&agent, self.tool_calls_left(), decided);
+        let mut vetoes = self.ask_hooks(turn, &requests, &gate).await?.into_iter();
         let mut line = Line::default();
         for request in requests {
             let veto = vetoes.next().flatten();
-            line.admit(&mut pending, &agent, (request, veto), &mut left);
+            line.admit(&mut pending, &mut gate, (request, veto));
         }
         self.write(pending).await?;
         if self.stopped().is_none() && !self.is_paused() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures::future::join_all;
 
 use super::calls::refused;
-use super::line::admit;
+use super::gate::Gate;
 use super::{Driver, Halt};
 use crate::event::{Event, Refusal};
 use crate::message::ToolError;
@@ -23,16 +23,17 @@ impl Driver {
         &mut self,
         turn: u32,
         requests: &[ToolRequest],
+        gate: &Gate<'_>,
     ) -> Result<Vec<Option<Veto>>, Halt> {
         if self.env.hooks.is_empty() {
             return Ok(Vec::new());
         }
-        let (env, agent) = (Arc::clone(&self.env), Arc::clone(&self.agent));
+        let env = Arc::clone(&self.env);
         let spec = Arc::clone(&self.journal.run().spec);
         let asked = requests.iter().map(|request| {
-            let (env, agent, spec) = (&env, &agent, &spec);
+            let (env, spec) = (&env, &spec);
             async move {
-                admit(agent, request, u32::MAX).ok()?;
+                gate.fits(request).ok()?;
                 let moment = Moment::ToolCall { spec, turn, request };
                 env.hooks.ask(&*env.clock, &moment).await
             }
@@ -47,6 +48,7 @@ pub(super) fn denied(request: &ToolRequest, veto: &Veto) -> [Event; 2] {
         capability: "tool".to_owned(),
         subject: request.name.clone(),
         rule: format!("hook {}", veto.hook),
+        decided: None,
     };
     let error = ToolError::coded("denied", format!("{}: {veto}", request.name));
     let failure = ToolFailure { error, retry_hint: None };

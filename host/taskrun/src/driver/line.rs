@@ -3,13 +3,12 @@
 use std::collections::VecDeque;
 
 use super::calls::refused;
+use super::gate::Gate;
 use super::hooks::denied;
-use crate::agents::{Agent, AgentTool};
-use crate::event::{Event, Refusal};
-use crate::message::{RetryHint, RetryReason, ToolError};
+use crate::agents::AgentTool;
+use crate::event::Event;
 use crate::ports::hook::Veto;
 use crate::ports::planner::ToolRequest;
-use crate::ports::tool::ToolFailure;
 
 /// Most tool calls of one run that are executed at once; further ones of the turn wait.
 const PARALLEL_CALLS_MAX: usize = 16;
@@ -66,21 +65,19 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// Adds a call for the first time, if it is admitted and no hook is against it; otherwise its
-    /// refusal to `events`. `left` are the calls that the run may still make.
+    /// Adds a call for the first time, if it passes the gate and no hook is against it; otherwise its
+    /// refusal to `events`.
     pub(super) fn admit(
         &mut self,
         events: &mut Vec<Event>,
-        agent: &'a Agent,
+        gate: &mut Gate<'a>,
         (request, veto): (ToolRequest, Option<Veto>),
-        left: &mut u32,
     ) {
         if let Some(veto) = veto {
             return events.extend(denied(&request, &veto));
         }
-        match admit(agent, &request, *left) {
+        match gate.admit(&request) {
             Ok(tool) => {
-                *left -= 1;
                 let begins = scheduled(&request, tool);
                 self.add(events, request, tool, begins);
             }
@@ -89,36 +86,8 @@ impl<'a> Line<'a> {
     }
 }
 
-/// Decides whether a call is executed: a call is left, the tool is one of the agent's, and the
-/// arguments fit.
-pub(super) fn admit<'a>(
-    agent: &'a Agent,
-    request: &ToolRequest,
-    left: u32,
-) -> Result<&'a AgentTool, (Refusal, ToolFailure)> {
-    let Some(tool) = agent.tools.get(&request.name) else {
-        let mut hint = RetryHint::new(RetryReason::ToolUnavailable, &request.name);
-        hint.prior_input = Some(request.payload.clone());
-        let known: Vec<_> = agent.tools.specs().iter().map(|spec| spec.name.as_str()).collect();
-        hint.message = Some(match known.as_slice() {
-            [] => "this agent has no tools".to_owned(),
-            some => format!("available are: {}", some.join(", ")),
-        });
-        let text = format!("tool not available: {}", request.name);
-        let error = ToolError::coded("tool-unavailable", text);
-        let failure = ToolFailure { error, retry_hint: Some(Box::new(hint)) };
-        return Err((Refusal::Unavailable, failure));
-    };
-    if left == 0 {
-        let text = "skipped: cap: no tool calls are left in this run";
-        let failure = ToolFailure { error: ToolError::coded("cap", text), retry_hint: None };
-        return Err((Refusal::Cap, failure));
-    }
-    tool.check(&request.payload).map_err(|failure| (Refusal::Arguments, failure))?;
-    Ok(tool)
-}
-
-fn scheduled(request: &ToolRequest, tool: &AgentTool) -> Event {
+/// What is recorded of a call that begins.
+pub(super) fn scheduled(request: &ToolRequest, tool: &AgentTool) -> Event {
     let call = super::step::tool_use(request);
     Event::ToolCallScheduled {
         name: call.name,

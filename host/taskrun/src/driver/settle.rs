@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::gate::Gate;
 use super::line::Line;
 use super::work::Call;
 use super::{Driver, End, Halt, calls};
@@ -80,11 +81,11 @@ impl Driver {
             // Results stand in the journal as they came to be, not as they were asked for.
             ended.sort_by_key(|(at, _)| *at);
             events.extend(ended.into_iter().map(|(_, event)| event));
-            let mut vetoes =
-                self.ask_hooks(self.journal.run().state.turns, &fresh).await?.into_iter();
-            let mut left = self.tool_calls_left().unwrap_or(u32::MAX);
+            let mut gate = Gate::passed(&agent, self.tool_calls_left());
+            let turn = self.journal.run().state.turns;
+            let mut vetoes = self.ask_hooks(turn, &fresh, &gate).await?.into_iter();
             for request in fresh {
-                line.admit(&mut events, &agent, (request, vetoes.next().flatten()), &mut left);
+                line.admit(&mut events, &mut gate, (request, vetoes.next().flatten()));
             }
             self.write(events).await?;
             if let Some(failure) = self.stopped() {

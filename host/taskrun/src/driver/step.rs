@@ -11,8 +11,8 @@ use crate::event::{DecisionKind, Event};
 use crate::machine::decide::Outcome;
 use crate::message::{Labels, LogLevel, Message, Part, Role, ToolUse};
 use crate::ports::call::{
-    CallFailure, CallScope, CallScopeParts, Remaining, ScopeEnd, ScopeLimits, Services, StopCause,
-    StopSignal, Tape, cut,
+    CallFailure, CallScope, CallScopeParts, ScopeEnd, ScopeLimits, Services, StopCause, StopSignal,
+    Tape, cut,
 };
 use crate::ports::planner::{
     AwaitItem, Decision, FinalToolResult, PlanInput, PlanResult, PlannerError, Resume, Termination,
@@ -80,6 +80,10 @@ impl Driver {
             if tape.as_ref().is_none_or(Tape::is_empty) {
                 self.show_inbox().await?;
             }
+            // The last word calls no tools.
+            if finalize.is_none() {
+                self.decide_tools(tape.as_ref()).await?;
+            }
             let mut step = self.step(finalize.clone(), tape.take()).await?;
             let Some(error) = passing(&step.outcome) else { return Ok(step) };
             let attempt = self.journal.run().state.failed_attempts + 1;
@@ -143,7 +147,6 @@ impl Driver {
 
     fn step_scope(&self, turn: u32, stop: StopSignal, tape: Option<Tape>) -> CallScope {
         let (agent, run) = (&self.agent, self.journal.run());
-        let used = run.state.progress.total_tokens;
         CallScope::new(CallScopeParts {
             context: self.context(turn),
             stop,
@@ -153,17 +156,13 @@ impl Driver {
             models: Some(Arc::clone(&agent.models)),
             chain: self.chain.clone(),
             runs: Some(self.runs_access(format!("turn {turn}"))),
-            tools: Arc::clone(agent.tools.specs()),
+            tools: self.tools_left(),
             state: self.work.conversation.state().clone(),
             services: Services {
                 reminders: self.work.conversation.reminders().clone(),
                 prompts: Arc::clone(&agent.prompts),
             },
-            remaining: Remaining {
-                turns: agent.budget.turns.map(|cap| cap.saturating_sub(turn)),
-                tool_calls: self.tool_calls_left(),
-                tokens: agent.budget.tokens.map(|cap| cap.saturating_sub(used)),
-            },
+            remaining: self.remaining_of_step(turn),
             limits: ScopeLimits { events: agent.limits.events, bytes: agent.limits.log_bytes },
             wake: Arc::clone(&self.wake),
             journal: Some(Arc::clone(&self.urgent)),

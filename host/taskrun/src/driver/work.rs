@@ -5,8 +5,11 @@
 mod tests;
 
 use crate::event::{DecisionKind, Event, Parked};
+use crate::guard::relabel;
+use crate::message::{Labels, RetryHint};
 use crate::ports::call::Tape;
 use crate::ports::planner::{AwaitItem, TerminationReason, ToolRequest};
+use crate::ports::policy_engine::{Phase, ToolsDecided};
 use crate::ports::tool::ToolOutcome;
 use crate::run::RunSpec;
 use crate::wait::{Answer, Item};
@@ -31,6 +34,11 @@ pub(super) struct Work {
     told: Vec<Told>,
     /// Calls of this run, where it is a tool call itself.
     pub(super) children: ChildTracker,
+    /// What the policy engines decided last before a plan step, without its labels; that takes
+    /// nothing away where they decided nothing.
+    pub(super) decided: ToolsDecided,
+    /// Labels of all their decisions.
+    pub(super) labels: Labels,
 }
 
 /// A tool call of the last turn.
@@ -62,6 +70,8 @@ impl Work {
             finalize: None,
             told: Vec::new(),
             children: ChildTracker::default(),
+            decided: ToolsDecided::everything(Phase::Plan),
+            labels: Labels::new(),
         }
     }
 
@@ -139,6 +149,8 @@ impl Work {
                 let told = std::mem::take(&mut self.told);
                 self.conversation.told(&told);
             }
+            // The host's own word, no part of a plan step.
+            Event::PolicyDecision { decided: Some(decided), .. } => self.decide(decided),
             Event::AssistantMessage { .. }
             | Event::AssistantChunk { .. }
             | Event::ToolCallArgsDelta { .. }
@@ -149,7 +161,7 @@ impl Work {
             | Event::ControllerAnswered { .. }
             | Event::ClockRead { .. }
             | Event::StepRestarted { .. }
-            | Event::PolicyDecision { .. }
+            | Event::PolicyDecision { decided: None, .. }
             | Event::Log { .. } => {
                 // What a tool reports is no part of a plan step.
                 if !self.is_calling() {
@@ -174,6 +186,23 @@ impl Work {
             | Event::FinalizerStarted
             | Event::Finished { .. } => {}
         }
+    }
+
+    fn decide(&mut self, decided: &ToolsDecided) {
+        relabel(&mut self.labels, decided);
+        match decided.before {
+            Phase::Plan => self.decided = ToolsDecided { labels: Labels::new(), ..decided.clone() },
+            Phase::Calls => {}
+        }
+    }
+
+    /// Hints of the last calls that failed, in the order requested.
+    pub(super) fn hints(&self) -> Vec<RetryHint> {
+        let hints = self.calls.iter().filter_map(|call| match call.outcome.as_ref()? {
+            ToolOutcome::Failure(failure) => failure.retry_hint.as_deref().cloned(),
+            ToolOutcome::Value(_) => None,
+        });
+        hints.collect()
     }
 
     /// What a step said becomes part of the conversation when the step is over: one that runs again

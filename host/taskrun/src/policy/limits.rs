@@ -110,6 +110,9 @@ pub struct Limits {
     /// Tool calls of a run. `tool_calls`; see [`TOOL_CALLS_DEFAULT`]. Always `Some` for an
     /// agent, always `None` for a tool, which makes none.
     pub tool_calls: Option<u32>,
+    /// Tool calls of one turn; `None` is no bound but that of the run. `turn_calls`. Of no meaning
+    /// for a tool.
+    pub turn_calls: Option<u32>,
     /// Tool calls that may fail in a row before the run is ended. `tool_failures`; see
     /// [`TOOL_FAILURES_DEFAULT`]. Of no meaning for a tool.
     pub tool_failures: u32,
@@ -144,6 +147,7 @@ pub struct LimitSettings {
     pub step: Option<Duration>,
     pub grace: Option<Duration>,
     pub tool_calls: Option<u32>,
+    pub turn_calls: Option<u32>,
     pub tool_failures: Option<u32>,
     pub result_bytes: Option<u64>,
     pub log_bytes: Option<u64>,
@@ -171,6 +175,7 @@ impl LimitSettings {
             step: least(self.step, other.step),
             grace: least(self.grace, other.grace),
             tool_calls: least(self.tool_calls, other.tool_calls),
+            turn_calls: least(self.turn_calls, other.turn_calls),
             tool_failures: least(self.tool_failures, other.tool_failures),
             result_bytes: least(self.result_bytes, other.result_bytes),
             log_bytes: least(self.log_bytes, other.log_bytes),
@@ -190,6 +195,7 @@ impl LimitSettings {
             step: self.step.unwrap_or(STEP_DEFAULT),
             grace: self.grace.unwrap_or(GRACE_DEFAULT),
             tool_calls: self.tool_calls.or(tool_calls),
+            turn_calls: self.turn_calls,
             tool_failures: self.tool_failures.unwrap_or(TOOL_FAILURES_DEFAULT),
             result_bytes: self.result_bytes.unwrap_or(RESULT_BYTES_DEFAULT),
             log_bytes: self.log_bytes.unwrap_or(LOG_BYTES_DEFAULT),

@@ -31,6 +31,7 @@
 //! retry     = { attempts = 3, pause = "1s" }
 //! heartbeat = { interval = "60s" }                     # works on entries, in batches
 //! timeouts  = { "workspace/read" = "2s", "workspace/*" = "5s" }
+//! policy    = { block_tags = ["slow"] }                # decided anew in each turn
 //!
 //! [agent.lead]
 //! component = "components/lead.wasm"
@@ -54,6 +55,7 @@ mod operation;
 mod parse;
 mod parse_agent;
 mod parse_callees;
+mod parse_guard;
 mod parse_limits;
 mod parse_model;
 mod path_glob;
@@ -65,6 +67,7 @@ mod rule;
 #[cfg(test)]
 mod tests;
 mod timeouts;
+mod tool_lists;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -83,6 +86,7 @@ pub use limits::*;
 pub use location::Location;
 pub use model::*;
 pub use operation::Operation;
+pub use parse_guard::EnginePolicy;
 pub use path_glob::{GLOB_SEGMENTS_MAX, PATH_BYTES_MAX, PathGlob};
 pub use prompts::{PROMPT_OVERRIDES_MAX, PromptOverridePolicy, PromptPolicy, PromptTemplate};
 pub(crate) use quantity::ShowDuration;
@@ -91,6 +95,7 @@ pub use rule::{
     Verdict, parse_denial,
 };
 pub use timeouts::{CallTimeouts, TIMEOUTS_MAX};
+pub use tool_lists::ToolLists;
 
 /// Largest policy file, in bytes: far beyond what a person can review.
 pub const POLICY_BYTES_MAX: usize = 1 << 20;
@@ -192,6 +197,9 @@ pub struct AgentPolicy {
     /// Of which earlier runs of their session its runs are told that converse. Default those of
     /// the same agent.
     pub conversation: History,
+    /// Who decides, turn by turn, which of its tools it may use. Default nobody: it may use all of
+    /// them in every turn.
+    pub engine: Option<EnginePolicy>,
     /// Of its table's header.
     pub location: Location,
 }

@@ -17,7 +17,7 @@ use super::rule::{Capability, Declared, ModelSelector, Rule, Selector, Verdict, 
 use super::{AgentPolicy, DESCRIPTION_BYTES_MAX, MEMBERS_MAX, RULES_MAX, ToolSelector};
 use crate::delegate::AGENTS;
 
-const AGENT_KEYS: [&str; 15] = [
+const AGENT_KEYS: [&str; 16] = [
     "component",
     "description",
     "tools",
@@ -33,6 +33,7 @@ const AGENT_KEYS: [&str; 15] = [
     "heartbeat",
     "timeouts",
     "conversation",
+    "policy",
 ];
 
 impl Reading<'_> {
@@ -47,6 +48,7 @@ impl Reading<'_> {
         let (model, grants) = self.grants(section);
         let stated_limits = read_limits(section, &AGENT_LIMIT_KEYS);
         let timeouts = self.timeouts(section, &tools);
+        let engine = self.engine(section, &tools);
         let budget = read_budget(section);
         let durable = section.flag("durable").unwrap_or(true);
         let retry = read_retry(section);
@@ -74,6 +76,7 @@ impl Reading<'_> {
             retry,
             heartbeat,
             conversation,
+            engine,
         })
     }
 
@@ -97,7 +100,11 @@ impl Reading<'_> {
         path
     }
 
-    fn tool_selectors(&self, section: &Section<'_, '_>, texts: Vec<Text<'_>>) -> Vec<ToolSelector> {
+    pub(super) fn tool_selectors(
+        &self,
+        section: &Section<'_, '_>,
+        texts: Vec<Text<'_>>,
+    ) -> Vec<ToolSelector> {
         let mut selectors: Vec<(ToolSelector, Text<'_>)> = Vec::new();
         for text in texts {
             let Some(selector) = self.tool_selector(section, &text) else {

@@ -16,8 +16,8 @@ use super::read::Section;
 use crate::agents::{Heartbeat, Retry, SKIPS_DEFAULT, Then};
 use crate::history::History;
 
-/// The last three are for agents only.
-pub(super) const AGENT_LIMIT_KEYS: [&str; 12] = [
+/// The last four are for agents only.
+pub(super) const AGENT_LIMIT_KEYS: [&str; 13] = [
     "memory",
     "call",
     "grace",
@@ -30,6 +30,7 @@ pub(super) const AGENT_LIMIT_KEYS: [&str; 12] = [
     "step",
     "tool_calls",
     "tool_failures",
+    "turn_calls",
 ];
 pub(super) const TOOL_LIMIT_KEYS: &[&str] = AGENT_LIMIT_KEYS.split_at(9).0;
 
@@ -45,6 +46,7 @@ pub(super) fn read_limits(section: &Section<'_, '_>, known: &[&str]) -> LimitSet
         step: table.duration("step", INSTANT..=STEP_MAX),
         grace: table.duration("grace", Duration::ZERO..=GRACE_MAX),
         tool_calls: table.count("tool_calls", 0..=TOOL_CALLS_MAX),
+        turn_calls: table.count("turn_calls", 0..=TOOL_CALLS_MAX),
         tool_failures: table.count("tool_failures", 1..=limits::TOOL_FAILURES_MAX),
         result_bytes: table.size("result", 1..=RESULT_BYTES_MAX),
         log_bytes: table.size("log", 0..=LOG_BYTES_MAX),

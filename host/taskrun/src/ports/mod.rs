@@ -6,6 +6,7 @@ pub mod hook;
 pub mod layer;
 pub mod model;
 pub mod planner;
+pub mod policy_engine;
 pub mod runs;
 pub mod store;
 pub mod tool;

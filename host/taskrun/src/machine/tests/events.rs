@@ -94,7 +94,7 @@ pub(super) fn every_event(epoch: u64) -> Vec<Event> {
         Event::TurnSkipped { turn: 1, attempts: 1, error: text(), ran_ms: 3 },
         asked("another"),
         answered("q"),
-        Event::PolicyDecision { capability: text(), subject: text(), rule: text() },
+        Event::PolicyDecision { capability: text(), subject: text(), rule: text(), decided: None },
         Event::Log { level: LogLevel::Info, source: id(), message: text(), fields: Labels::new() },
         Event::PlanDecided {
             turn: 1,

@@ -187,7 +187,7 @@ fn what_a_failure_or_a_crash_does_can_be_stated() {
 fn every_limit_can_be_stated() {
     let agent = agent(
         "[agent.a.limits]\nmemory = \"1MiB\"\ncall = \"1ms\"\nstep = \"1h\"\ngrace = \"0s\"\ntool_calls = 0\n\
-         tool_failures = 1\n\
+         tool_failures = 1\nturn_calls = 3\n\
          result = \"2KiB\"\nlog = \"3B\"\ntable_elements = 0x10\nhost_calls = 1_000\nhost_call_bytes = \"4MiB\"\nevents = 7",
     );
     let expected = Limits {
@@ -197,6 +197,7 @@ fn every_limit_can_be_stated() {
         grace: Duration::ZERO,
         tool_calls: Some(0),
         tool_failures: 1,
+        turn_calls: Some(3),
         result_bytes: 2_048,
         log_bytes: 3,
         table_elements: 16,

@@ -1,9 +1,9 @@
-//! L-025: which time-out a call has.
+//! L-025, L-032: which time-out a call has, and which tools lists leave.
 
 use std::time::Duration;
 
 use super::super::CallTimeouts;
-use super::{parse, with_agent};
+use super::{agent, parse, with_agent};
 
 fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -47,4 +47,21 @@ fn l_025_no_time_out_is_longer_than_the_tools_own_limit() {
         // It takes the place of what the agent says of all its calls.
         assert_eq!(timeouts.of("workspace/list"), Some(ms(2_000)));
     }
+}
+
+#[test]
+fn l_032_lists_of_tools_are_read_and_without_their_table_nothing_is_decided() {
+    assert_eq!(agent("").engine, None);
+    let plain = agent("policy = {}").engine.unwrap().lists;
+    assert_eq!(plain.name, "policy (conf/taskrun.toml:9:10)");
+    assert!(plain.hints && plain.allow.is_none() && plain.allow_tags.is_none());
+    let all = agent(
+        "tools = [\"workspace/*\"]\npolicy = { allow = [], allow_tags = [\"a\"], \
+         block = [\"workspace/write\"], block_tags = [\"b\"], hints = false }",
+    );
+    let lists = all.engine.unwrap().lists;
+    assert_eq!(lists.allow, Some(Vec::new()), "an empty list allows nothing");
+    assert_eq!(lists.allow_tags, Some(vec!["a".to_owned()]));
+    assert_eq!(lists.block[0].to_string(), "workspace/write");
+    assert_eq!((lists.block_tags, lists.hints), (vec!["b".to_owned()], false));
 }

@@ -121,7 +121,7 @@ impl Tape {
     }
 
     /// Whether nothing is left that the step has to do.
-    pub(super) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.emitted.is_empty()
             && self.clock.is_empty()
             && self.answers.values().all(|a| a.doubtful)

@@ -1,0 +1,114 @@
+//! Asking the policy engines: before a plan step, and before the calls it decided on.
+
+use std::sync::Arc;
+
+use super::{Driver, Halt};
+use crate::event::Event;
+use crate::guard::Said;
+use crate::narrow::least;
+use crate::ports::call::{Remaining, Tape};
+use crate::ports::planner::ToolRequest;
+use crate::ports::policy_engine::{Phase, PolicyInput, ToolsDecided};
+use crate::ports::tool::ToolSpec;
+
+impl Driver {
+    /// Decides which tools the next plan step sees, and records that where it is something else
+    /// than before. A step that was begun by another host is shown what it was shown there.
+    pub(super) async fn decide_tools(&mut self, tape: Option<&Tape>) -> Result<(), Halt> {
+        let again = tape.is_some_and(|tape| !tape.is_over());
+        if again || self.agent.guard.engines.is_empty() || self.stopped().is_some() {
+            return Ok(());
+        }
+        let turn = self.journal.run().state.turns + 1;
+        let said = self.ask_engines(Phase::Plan, turn, Vec::new()).await?;
+        if said.decided == self.work.decided {
+            return Ok(());
+        }
+        self.write(vec![recorded(turn, said)]).await
+    }
+
+    /// Decides about the calls of a turn; adds to `pending` what is recorded of it.
+    pub(super) async fn decide_calls(
+        &mut self,
+        turn: u32,
+        requests: &[ToolRequest],
+        pending: &mut Vec<Event>,
+    ) -> Result<ToolsDecided, Halt> {
+        if self.agent.guard.engines.is_empty() {
+            return Ok(ToolsDecided::everything(Phase::Calls));
+        }
+        let said = self.ask_engines(Phase::Calls, turn, requests.to_vec()).await?;
+        let decided = said.decided.clone();
+        if says_more(&decided, &self.work.decided, requests) {
+            pending.push(recorded(turn, said));
+        }
+        Ok(decided)
+    }
+
+    /// Who stops the run meanwhile waits for them: their time is bounded, and a call that nobody
+    /// decided about must not begin.
+    async fn ask_engines(
+        &mut self,
+        phase: Phase,
+        turn: u32,
+        requested: Vec<ToolRequest>,
+    ) -> Result<Said, Halt> {
+        let (agent, clock) = (Arc::clone(&self.agent), Arc::clone(&self.env.clock));
+        let input = PolicyInput {
+            phase,
+            run: self.context(turn),
+            tools: Arc::clone(agent.tools.specs()),
+            hints: self.work.hints(),
+            remaining: self.remaining(turn),
+            requested,
+            labels: self.work.labels.clone(),
+        };
+        self.attend(async move { agent.guard.decide(&*clock, &input).await }).await
+    }
+
+    /// The tools that a plan step is shown.
+    pub(super) fn tools_left(&self) -> Arc<Vec<ToolSpec>> {
+        let all = self.agent.tools.specs();
+        let decided = &self.work.decided;
+        if all.iter().all(|tool| decided.leaves(&tool.name)) {
+            return Arc::clone(all);
+        }
+        Arc::new(all.iter().filter(|tool| decided.leaves(&tool.name)).cloned().collect())
+    }
+
+    /// What is left of the run's budget in this turn.
+    pub(super) fn remaining(&self, turn: u32) -> Remaining {
+        let budget = &self.agent.budget;
+        let used = self.journal.run().state.progress.total_tokens;
+        Remaining {
+            turns: budget.turns.map(|cap| cap.saturating_sub(turn)),
+            tool_calls: self.tool_calls_left(),
+            tokens: budget.tokens.map(|cap| cap.saturating_sub(used)),
+        }
+    }
+
+    /// The same, as far as the policy engines leave it to the planner.
+    pub(super) fn remaining_of_step(&self, turn: u32) -> Remaining {
+        let remaining = self.remaining(turn);
+        let tool_calls = least(remaining.tool_calls, self.work.decided.tool_calls);
+        Remaining { tool_calls, ..remaining }
+    }
+}
+
+/// Whether a decision about calls says something that the one before the plan step did not: it
+/// refuses one of them, or has something to be kept.
+fn says_more(calls: &ToolsDecided, plan: &ToolsDecided, requests: &[ToolRequest]) -> bool {
+    let refuses = requests.iter().any(|request| !calls.leaves(&request.name))
+        || calls.tool_calls.is_some_and(|cap| (cap as usize) < requests.len());
+    let same = ToolsDecided { before: plan.before, ..calls.clone() } == *plan;
+    !same && (refuses || !calls.labels.is_empty() || calls.metadata != plan.metadata)
+}
+
+fn recorded(turn: u32, Said { decided, by }: Said) -> Event {
+    Event::PolicyDecision {
+        capability: "tools".to_owned(),
+        subject: format!("turn {turn}"),
+        rule: by,
+        decided: Some(Box::new(decided)),
+    }
+}

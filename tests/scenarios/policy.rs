@@ -1,0 +1,86 @@
+//! Policies that decide about tools, through real components.
+
+use serde_json::json;
+use taskrun::event::Event;
+use taskrun::ports::tool::{ToolFailure, ToolOutcome};
+use taskrun::status::Status;
+use taskrun_tests::{Builder, House, Script, Storage};
+
+const POLICY: &str = r#"
+[tool.lookup]
+component = "components/scripted-tool.wasm"
+
+[tool.workspace]
+component = "components/workspace.wasm"
+
+[agent.worker]
+component = "components/scripted.wasm"
+tools = ["lookup/*", "workspace/*"]
+allow = ["workspace-read: **"]
+deny = ["workspace-write: **"]
+policy = { allow = ["workspace/read"], allow_tags = ["test"], block = ["lookup/change"] }
+timeouts = { "lookup/lookup" = "50ms" }
+"#;
+
+/// What each call failed with, by its id, in the order of the journal.
+async fn failures(house: &House, id: &str) -> Vec<(String, ToolFailure)> {
+    let results = house.journal(id).await.into_iter().filter_map(|recorded| {
+        let Event::ToolResult { output, .. } = recorded.event else { return None };
+        match output.outcome {
+            ToolOutcome::Failure(failure) => Some((output.tool_call_id, failure)),
+            ToolOutcome::Value(_) => None,
+        }
+    });
+    results.collect()
+}
+
+#[tokio::test]
+async fn l_032_lists_and_hints_of_the_policy_hold_for_components() {
+    for storage in [Storage::Memory, Storage::Sqlite] {
+        let house = Builder::new(POLICY).storage(storage).open().await;
+        let again = json!({ "fail": { "message": "again", "hint": {
+            "reason": "invalid-arguments", "restrict_to_tool": true } } });
+        let script = Script::new()
+            .call("blocked", "lookup/change", json!({}))
+            .call("unlisted", "workspace/list", json!({ "path": "" }))
+            .call("hints", "lookup/finish", again)
+            .then()
+            .call("other", "lookup/lookup", json!({}))
+            .then()
+            .reply("went on");
+        let id = house.spawn(&house.request("worker", &script.task())).await;
+        let run = house.end(&id).await;
+        assert_eq!(run.status(), Status::Completed, "{run:?}");
+        let failures = failures(&house, &id).await;
+        let codes: Vec<_> = failures
+            .iter()
+            .map(|(id, failure)| (id.as_str(), failure.error.code.as_deref().unwrap_or("none")))
+            .collect();
+        let denied = "denied";
+        let expected =
+            [("blocked", denied), ("unlisted", denied), ("hints", "none"), ("other", denied)];
+        assert_eq!(codes, expected, "{storage:?}");
+        let decided = house.journal(&id).await.into_iter().filter_map(|recorded| {
+            let Event::PolicyDecision { rule, decided, .. } = recorded.event else { return None };
+            assert!(rule.contains("taskrun.toml:13:10"), "{rule}");
+            Some(decided?.to_string())
+        });
+        let all = "only lookup/finish, lookup/lookup, workspace/read";
+        let expected = [all, "only lookup/finish; 1 tool call", all];
+        assert_eq!(decided.collect::<Vec<_>>(), expected);
+    }
+}
+
+#[tokio::test]
+async fn l_025_a_call_that_takes_longer_than_its_function_may_is_ended() {
+    let house = Builder::new(POLICY).open().await;
+    let script = Script::new()
+        .call("slow", "lookup/lookup", json!({ "sleep_ms": 5_000 }))
+        .then()
+        .reply("went on");
+    let id = house.spawn(&house.request("worker", &script.task())).await;
+    assert_eq!(house.end(&id).await.status(), Status::Completed);
+    let failures = failures(&house, &id).await;
+    assert_eq!(failures[0].1.error.code.as_deref(), Some("deadline"), "{failures:?}");
+    assert!(failures[0].1.error.message.contains("50 ms"), "{failures:?}");
+}
