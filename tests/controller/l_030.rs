@@ -129,7 +129,7 @@ fn world_with(engines: Vec<Arc<dyn PolicyEngine>>, turns: Vec<Vec<Call>>) -> (Wo
         async move { planned }
     });
     world.agent_with("a", planner, |agent| {
-        agent.guard = Guard { engines };
+        agent.guard = Guard { engines, ..Guard::default() };
     });
     (world, seen)
 }

@@ -18,6 +18,7 @@ mod history;
 mod interrupted;
 mod l_025;
 mod l_030;
+mod l_064;
 mod lease;
 mod list;
 mod ls_caps;

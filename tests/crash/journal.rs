@@ -131,6 +131,7 @@ impl Seen {
             | Event::StepFailed { .. }
             | Event::TurnSkipped { .. }
             | Event::PolicyDecision { .. }
+            | Event::ToolAuthorization { .. }
             | Event::Log { .. }
             | Event::FinalizeRequested { .. }
             | Event::Unblocked

@@ -77,3 +77,37 @@ fn a_form_takes_its_own_options_only() {
     assert_eq!(project.run(&["wait", &id]).code, 0);
     assert_eq!(project.get(&id)["result"], "painted");
 }
+
+#[test]
+fn l_064_a_call_that_needs_consent_is_answered_from_another_terminal() {
+    let project = Project::new();
+    let call = |id: &str| json!({ "call": { "id": id, "name": "scripted/change", "args": {} } });
+    let script = json!({ "steps": [[call("a")], [call("b")], [{ "reply": "done" }]] }).to_string();
+    let id = project.run(&["run", "asking", &script, "-d"]).id();
+    assert_eq!(project.run(&["wait", &id]).code, 8);
+    let item = project.run(&["inbox", "-o", "json"]).json()["items"][0].clone();
+    assert_eq!((&item["item"], &item["kind"]), (&json!("confirm:1:a"), &json!("confirmation")));
+    assert!(item["until"].is_string(), "{item}");
+    let refusals: &[(&[&str], &str)] = &[
+        (&["yes"], "a confirmation takes --accept or --decline"),
+        (&["yes", "--for-run"], "--for-run is for --accept and --decline"),
+    ];
+    for (words, says) in refusals {
+        let words: Vec<&str> = ["answer", &id].iter().chain(*words).copied().collect();
+        let refused = project.run(&words);
+        assert_eq!(refused.code, 2, "{refused:?}");
+        assert!(refused.stderr.contains(says), "{refused:?}");
+    }
+    let answered = project.run(&["answer", &id, "--accept", "--for-run", "--owner", "local"]);
+    assert_eq!(answered.code, 0, "{answered:?}");
+    let done = project.ends_by_itself(&id);
+    assert_eq!((&done["status"], &done["result"]), (&json!("completed"), &json!("done")));
+    let events = project.events(&id);
+    let consents: Vec<_> =
+        events.iter().filter(|event| event["kind"] == "tool_authorization").collect();
+    assert_eq!(consents.len(), 2, "the second call is covered by the first word");
+    assert_eq!(
+        (&consents[1]["decided_by"], &consents[1]["for_run"]),
+        (&json!("local"), &json!(true))
+    );
+}

@@ -31,6 +31,11 @@ tools = ["scripted/*"]
 members = ["worker"]
 limits = { call = "60s" }
 
+[agent.asking]
+component = "components/scripted.wasm"
+tools = ["scripted/*"]
+ask = ["tool: scripted/change"]
+
 [agent.fragile]
 component = "components/scripted.wasm"
 durable = false

@@ -146,7 +146,7 @@ fn callees(policy: &Policy, agent: &AgentPolicy) -> Vec<Callee> {
 fn guard(agent: &AgentPolicy) -> Guard {
     let lists = agent.engine.iter().map(|engine| Arc::new(engine.lists.clone()));
     let engines = lists.map(|lists| -> Arc<dyn PolicyEngine> { lists });
-    Guard { engines: engines.collect() }
+    Guard { engines: engines.collect(), ask: agent.ask.clone() }
 }
 
 /// A folder by the one name that it has without links. One that is not there keeps its own: nobody

@@ -288,6 +288,20 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         decided: Option<Box<ToolsDecided>>,
     },
+    /// It was decided whether a tool call may begin that needs the consent of a person.
+    ToolAuthorization {
+        /// Id of the call.
+        tool_call_id: String,
+        /// Its tool.
+        name: String,
+        /// Whether it may begin; otherwise its result says so, and the run goes on.
+        approved: bool,
+        /// Who decided: whoever answered, or `host` where nobody did in time.
+        decided_by: String,
+        /// Whether that holds for further calls of the same function in the run too.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        for_run: bool,
+    },
     /// A line of the log.
     Log {
         /// How much it matters.
@@ -418,6 +432,8 @@ pub enum Refusal {
     Cap,
     /// The policy does not allow it.
     Denied,
+    /// A person did not consent to it.
+    Declined,
     /// The end of the run overtook it.
     Finalized,
     /// Its host died.
@@ -559,6 +575,7 @@ impl Event {
             Self::Asked { .. } => "asked",
             Self::Answered { .. } => "answered",
             Self::PolicyDecision { .. } => "policy_decision",
+            Self::ToolAuthorization { .. } => "tool_authorization",
             Self::Log { .. } => "log",
             Self::PlanDecided { .. } => "plan_decided",
             Self::FinalToolResult { .. } => "final_tool_result",
@@ -606,6 +623,7 @@ impl Event {
         "asked",
         "answered",
         "policy_decision",
+        "tool_authorization",
         "log",
         "plan_decided",
         "final_tool_result",
@@ -662,6 +680,7 @@ impl Event {
             | Self::StepFailed { .. }
             | Self::TurnSkipped { .. }
             | Self::Asked { .. }
+            | Self::ToolAuthorization { .. }
             | Self::Answered { .. }
             | Self::PlanDecided { .. }
             | Self::FinalizeRequested { .. }

@@ -132,7 +132,10 @@ fn count(state: &mut RunState, recorded: &Recorded) -> bool {
             state.failed_attempts = 0;
             state.skipped += 1;
         }
-        Event::ToolCallScheduled { .. } => state.tool_calls += 1,
+        // A call that was declined is spent like one that is made.
+        Event::ToolCallScheduled { .. } | Event::ToolAuthorization { approved: false, .. } => {
+            state.tool_calls += 1;
+        }
         Event::StepFailed { attempt, .. } => state.failed_attempts = *attempt,
         Event::Blocked { .. } => state.awaits.retain(|one| !one.answered),
         Event::Asked { item } => state.awaits.push(Await {
@@ -176,6 +179,7 @@ fn count(state: &mut RunState, recorded: &Recorded) -> bool {
         | Event::StepRestarted { .. }
         | Event::ReplayDiverged { .. }
         | Event::PolicyDecision { .. }
+        | Event::ToolAuthorization { approved: true, .. }
         | Event::Log { .. }
         | Event::FinalizeRequested { .. }
         | Event::Unblocked
@@ -221,6 +225,7 @@ fn count_running_time(state: &mut RunState, recorded: &Recorded) {
         | Event::ReplayDiverged { .. }
         | Event::StepFailed { .. }
         | Event::PolicyDecision { .. }
+        | Event::ToolAuthorization { .. }
         | Event::Log { .. }
         | Event::FinalizeRequested { .. }
         | Event::Asked { .. }
@@ -282,6 +287,7 @@ fn count_step_usage(state: &mut RunState, event: &Event) {
         | Event::Asked { .. }
         | Event::Answered { .. }
         | Event::PolicyDecision { .. }
+        | Event::ToolAuthorization { .. }
         | Event::Log { .. }
         | Event::FinalizeRequested { .. }
         | Event::Blocked { .. }

@@ -202,7 +202,8 @@ fn declare<T>(agent: &Agent, read: impl FnOnce(Declared<'_>) -> T) -> T {
 
 /// The agent as a run has it: with the tools and the budget that its request and those above it
 /// leave.
-pub(crate) fn narrowed(agent: Arc<Agent>, spec: &RunSpec) -> Arc<Agent> {
+pub(crate) fn narrowed(agent: Arc<Agent>, spec: &RunSpec, agents: &Agents) -> Arc<Agent> {
+    let agent = asked_for_by_all(agent, spec, agents);
     let narrow = &spec.narrow;
     let all = || std::iter::once(narrow).chain(spec.above.iter().map(|above| &above.narrow));
     if narrow.is_empty() && all().all(|one| one.tools.is_none()) {
@@ -215,6 +216,19 @@ pub(crate) fn narrowed(agent: Arc<Agent>, spec: &RunSpec) -> Arc<Agent> {
     budget.tokens = least(budget.tokens, narrow.tokens);
     budget.wall = least(budget.wall, narrow.wall_ms.map(Duration::from_millis));
     own.limits.tool_calls = least(own.limits.tool_calls, narrow.tool_calls);
+    Arc::new(own)
+}
+
+/// The agent with what those above it want to be asked about: who must ask a person does not get
+/// around that by asking somebody else.
+fn asked_for_by_all(agent: Arc<Agent>, spec: &RunSpec, agents: &Agents) -> Arc<Agent> {
+    let above = spec.above.iter().filter_map(|above| agents.by_name.get(&above.agent_name));
+    let asking: Vec<_> = above.filter(|above| !above.guard.ask.rules.is_empty()).collect();
+    if asking.is_empty() {
+        return agent;
+    }
+    let mut own = Agent::clone(&agent);
+    asking.iter().for_each(|above| own.guard.ask.add(&above.guard.ask));
     Arc::new(own)
 }
 

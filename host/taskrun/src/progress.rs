@@ -136,6 +136,7 @@ impl Progress {
             | Event::Asked { .. }
             | Event::Answered { .. }
             | Event::PolicyDecision { .. }
+            | Event::ToolAuthorization { .. }
             | Event::Log { .. }
             | Event::PlanDecided { expected_children: None, .. }
             | Event::FinalizeRequested { .. }
@@ -276,6 +277,7 @@ fn said(event: &Event) -> Said<'_> {
         | Event::Asked { .. }
         | Event::Answered { .. }
         | Event::PolicyDecision { .. }
+        | Event::ToolAuthorization { .. }
         | Event::Log { .. }
         | Event::PlanDecided { .. }
         | Event::FinalizeRequested { .. }

@@ -9,6 +9,9 @@ use crate::ports::tool::ToolOutcome;
 use crate::status::BlockedOn;
 use crate::time::Timestamp;
 
+/// Begins the id of the question whether a tool may be called.
+pub(crate) const CONFIRM: &str = "confirm:";
+
 /// Most bytes of one answer. It becomes part of the conversation.
 pub const ANSWER_BYTES_MAX: usize = 64 << 10;
 
@@ -37,6 +40,8 @@ pub enum Answer {
     Results(BTreeMap<String, ToolOutcome>),
     /// Whether something may be done.
     Confirmed(bool),
+    /// The same for this call of a tool and all further ones of the same function in the run.
+    ConfirmedForRun(bool),
     /// Nobody answered in time.
     TimedOut,
 }
@@ -89,13 +94,23 @@ impl Item {
                 no(format!("results are needed for {}, given were {}", list(wanted), list(given)))
             }
             (AwaitItem::Confirmation { .. }, Answer::Confirmed(_)) => Ok(()),
+            (AwaitItem::Confirmation { id, .. }, Answer::ConfirmedForRun(_)) => {
+                match id.starts_with(CONFIRM) {
+                    true => Ok(()),
+                    false => no("this can be confirmed once, and not for the run".to_owned()),
+                }
+            }
             (what, Answer::TimedOut) => no(format!("{} can only be answered", what.word())),
             (
                 what @ (AwaitItem::Clarification { .. }
                 | AwaitItem::Questions { .. }
                 | AwaitItem::ExternalTools { .. }
                 | AwaitItem::Confirmation { .. }),
-                Answer::Text(_) | Answer::Choices(_) | Answer::Results(_) | Answer::Confirmed(_),
+                Answer::Text(_)
+                | Answer::Choices(_)
+                | Answer::Results(_)
+                | Answer::Confirmed(_)
+                | Answer::ConfirmedForRun(_),
             ) => no(format!("{} needs another kind of answer", what.word())),
         }
     }

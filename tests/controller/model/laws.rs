@@ -170,6 +170,7 @@ impl Told {
             | Event::StepFailed { .. }
             | Event::TurnSkipped { .. }
             | Event::PolicyDecision { .. }
+            | Event::ToolAuthorization { .. }
             | Event::Log { .. }
             | Event::InboxShown { .. }
             | Event::PlanDecided { .. }

@@ -62,4 +62,7 @@ pub struct AnswerArgs {
     /// Refuses what is to be confirmed
     #[arg(long)]
     pub decline: bool,
+    /// Says the same for all further calls of the same function in the run
+    #[arg(long)]
+    pub for_run: bool,
 }

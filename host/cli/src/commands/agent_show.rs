@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use taskrun::agents::{Agent, Heartbeat, Interrupted, Retry, Then};
 use taskrun::history::History;
-use taskrun::policy::{AgentPolicy, Capability, Limits, Standing, Verdict};
+use taskrun::policy::{
+    AgentPolicy, Capability, EnginePolicy, Limits, Standing, ToolSelector, Verdict,
+};
 use taskrun_engine::{ImportClass, Loaded};
 
 use super::inspect::import_lines;
@@ -42,6 +44,12 @@ struct Shown {
     retry: BTreeMap<&'static str, String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     timeouts: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    policy: BTreeMap<&'static str, String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    ask: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ask_timeout: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     heartbeat: Option<BTreeMap<&'static str, String>>,
     /// Of which earlier runs of their session its runs are told, where that is not the default.
@@ -139,6 +147,9 @@ async fn gather(house: &House, agent: &AgentPolicy) -> Outcome<Shown> {
         durable: agent.durable,
         retry: retry(agent.retry),
         timeouts: timeouts(agent),
+        policy: agent.engine.as_ref().map(engine_lists).unwrap_or_default(),
+        ask: agent.ask.rules.iter().map(|rule| rule.text.clone()).collect(),
+        ask_timeout: (!agent.ask.rules.is_empty()).then(|| human::duration(agent.ask.timeout)),
         heartbeat: agent.heartbeat.as_ref().map(heartbeat),
         conversation: match agent.conversation {
             History::Agent => None,
@@ -266,6 +277,20 @@ fn timeouts(agent: &AgentPolicy) -> BTreeMap<String, String> {
     all.map(|(pattern, timeout)| (pattern.to_owned(), human::duration(timeout))).collect()
 }
 
+/// What decides about the agent's tools in each turn.
+fn engine_lists(engine: &EnginePolicy) -> BTreeMap<&'static str, String> {
+    let lists = &engine.lists;
+    let names =
+        |list: &[ToolSelector]| list.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let mut all = BTreeMap::new();
+    all.extend(lists.allow.as_deref().map(|allow| ("allow", names(allow))));
+    all.extend(lists.allow_tags.as_ref().map(|tags| ("allow_tags", tags.join(", "))));
+    all.extend((!lists.block.is_empty()).then(|| ("block", names(&lists.block))));
+    all.extend((!lists.block_tags.is_empty()).then(|| ("block_tags", lists.block_tags.join(", "))));
+    all.insert("hints", if lists.hints { "yes" } else { "no" }.to_owned());
+    all
+}
+
 fn heartbeat(heartbeat: &Heartbeat) -> BTreeMap<&'static str, String> {
     let mut all = BTreeMap::from([("interval", human::duration(heartbeat.interval))]);
     all.extend(heartbeat.prompt.clone().map(|prompt| ("prompt", prompt)));
@@ -318,6 +343,13 @@ fn text(shown: &Shown, width: Option<usize>) -> String {
     if !shown.timeouts.is_empty() {
         let all = shown.timeouts.iter().map(|(pattern, timeout)| format!("{pattern} {timeout}"));
         head.push(("timeouts", all.collect::<Vec<_>>().join(", ")));
+    }
+    if !shown.policy.is_empty() {
+        head.push(("policy", list(&shown.policy)));
+    }
+    if let Some(timeout) = &shown.ask_timeout {
+        let rules = shown.ask.iter().map(|rule| escaped_line(rule)).collect::<Vec<_>>();
+        head.push(("ask", format!("{}, for {timeout}", rules.join(", "))));
     }
     if let Some(heartbeat) = &shown.heartbeat {
         let every = format!("every {}", heartbeat["interval"]);

@@ -72,8 +72,12 @@ impl<'a> Words<'a> {
 
 /// The answer that the words are to this item.
 fn given(args: &AnswerArgs, words: &[String], item: &Item) -> Outcome<Answer> {
+    if args.for_run && !(args.accept || args.decline) {
+        return Err(unreadable("--for-run is for --accept and --decline", item));
+    }
     if args.accept || args.decline {
         return match words {
+            [] if args.for_run => Ok(Answer::ConfirmedForRun(args.accept)),
             [] => Ok(Answer::Confirmed(args.accept)),
             [..] => Err(unreadable("an answer is given twice", item)),
         };
@@ -289,7 +293,7 @@ mod tests {
 
     fn args(words: &[&str]) -> AnswerArgs {
         let words = words.iter().map(|word| (*word).to_owned()).collect();
-        AnswerArgs { run: "r".to_owned(), words, accept: false, decline: false }
+        AnswerArgs { run: "r".to_owned(), words, accept: false, decline: false, for_run: false }
     }
 
     fn read(words: &[&str], item: &Item) -> Result<Answer, String> {

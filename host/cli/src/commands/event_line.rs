@@ -99,6 +99,11 @@ pub(super) fn detail(event: &Event) -> String {
         Event::PolicyDecision { capability, subject, rule, decided: None } => {
             format!("{capability} {subject}: {rule}")
         }
+        Event::ToolAuthorization { tool_call_id, name, approved, decided_by, for_run } => {
+            let word = if *approved { "approved" } else { "declined" };
+            let scope = if *for_run { ", for the run" } else { "" };
+            format!("{name} ({tool_call_id}) {word} by {decided_by}{scope}")
+        }
         Event::Log { level, source, message, .. } => {
             format!("{} {source}: {message}", level.as_str())
         }
@@ -194,6 +199,8 @@ pub(crate) fn answer_text(answer: &Answer) -> String {
             let calls: Vec<&str> = results.keys().map(String::as_str).collect();
             format!("results of {}", calls.join(", "))
         }
+        Answer::ConfirmedForRun(true) => "accepted, for the run".to_owned(),
+        Answer::ConfirmedForRun(false) => "declined, for the run".to_owned(),
         Answer::Confirmed(true) => "accepted".to_owned(),
         Answer::Confirmed(false) => "declined".to_owned(),
         Answer::TimedOut => "nobody answered in time".to_owned(),

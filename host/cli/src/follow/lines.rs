@@ -118,6 +118,11 @@ impl Lines {
                 let text = format!("· {} was answered by {}", escaped_line(item), escaped_line(by));
                 note(with(DIM, &text))
             }
+            Event::ToolAuthorization { name, approved, decided_by, .. } => {
+                let word = if *approved { "approved" } else { "declined" };
+                let (name, by) = (escaped_line(name), escaped_line(decided_by));
+                note(with(DIM, &format!("· {name} {word} by {by}")))
+            }
             Event::Lost { crashed, .. } => {
                 let how = if *crashed { "its host died" } else { "its host gave it back" };
                 note(with(NOTE, &format!("! {how}; it is continued by the next one")))
@@ -243,6 +248,7 @@ impl Lines {
             | Event::Asked { .. }
             | Event::Answered { .. }
             | Event::PolicyDecision { .. }
+            | Event::ToolAuthorization { .. }
             | Event::Log { .. }
             | Event::FinalizeRequested { .. }
             | Event::Unblocked

@@ -157,7 +157,7 @@ impl Controller {
         match agent.filter(|agent| agent.planner.digest() == run.spec.agent_digest) {
             Some(agent) => {
                 let chain = narrow::chain(&agent, &run.spec, &self.0.parts.agents);
-                let own = narrow::narrowed(agent, &run.spec);
+                let own = narrow::narrowed(agent, &run.spec, &self.0.parts.agents);
                 let drive = Driver::new(env, own, chain, run, live).drive();
                 if AssertUnwindSafe(drive).catch_unwind().await.is_err() {
                     self.end_broken(id).await;

@@ -94,6 +94,7 @@ pub(super) fn shown(recorded: &Recorded) -> Option<ShownEvent> {
         | Event::TurnSkipped { .. }
         | Event::Asked { .. }
         | Event::Answered { .. }
+        | Event::ToolAuthorization { .. }
         | Event::FinalizeRequested { .. }
         | Event::PauseRequested { .. }
         | Event::PauseEnded { .. }

@@ -137,6 +137,7 @@ impl TranscriptEntry {
             | Event::Asked { .. }
             | Event::Answered { .. }
             | Event::PolicyDecision { .. }
+            | Event::ToolAuthorization { .. }
             | Event::Log { .. }
             | Event::PlanDecided { .. }
             | Event::FinalizeRequested { .. }

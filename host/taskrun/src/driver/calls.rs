@@ -67,24 +67,32 @@ impl Driver {
         mut pending: Vec<Event>,
         requests: Vec<ToolRequest>,
     ) -> Result<(), Halt> {
-        if self.is_paused() {
-            // They are open calls that have not begun, for whoever goes on with the run.
-            return self.write(pending).await;
-        }
         let agent = Arc::clone(&self.agent);
         // The decision for these calls is not written yet.
         let turn = self.journal.run().state.turns + 1;
         let decided = self.decide_calls(turn, &requests, &mut pending).await?;
         let decided = vec![self.work.decided.clone(), decided];
         let mut gate = Gate::new(&agent, self.tool_calls_left(), decided);
+        if self.is_paused() {
+            // Those that pass are open calls that have not begun, for whoever goes on with the run.
+            // What was decided about this turn is decided now, as nobody asks again.
+            for request in requests {
+                if let Err((refusal, failure)) = gate.admit(&request) {
+                    pending.push(refused(&request, refusal, failure));
+                }
+            }
+            return self.write(pending).await;
+        }
         let mut vetoes = self.ask_hooks(turn, &requests, &gate).await?.into_iter();
         let mut line = Line::default();
+        let consents = self.consents(&agent.guard.ask, turn);
         for request in requests {
             let veto = vetoes.next().flatten();
-            line.admit(&mut pending, &mut gate, (request, veto));
+            line.admit(&mut pending, (&mut gate, &consents), (request, veto));
         }
         self.write(pending).await?;
-        if self.stopped().is_none() && !self.is_paused() {
+        // Those with a place have begun by their record, so they are made, whoever pauses now.
+        if self.stopped().is_none() {
             self.run_all(line).await?;
         }
         Ok(())

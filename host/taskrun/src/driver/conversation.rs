@@ -141,6 +141,7 @@ impl Conversation {
             | Event::Asked { .. }
             | Event::Answered { .. }
             | Event::PolicyDecision { .. }
+            | Event::ToolAuthorization { .. }
             | Event::Log { .. }
             | Event::FinalizeRequested { .. }
             | Event::Blocked { .. }
@@ -184,7 +185,10 @@ impl Conversation {
                 let text = match answer {
                     Answer::Text(text) => text.clone(),
                     Answer::TimedOut => format!("({NOBODY}: {question})"),
-                    Answer::Choices(_) | Answer::Results(_) | Answer::Confirmed(_) => return,
+                    Answer::Choices(_)
+                    | Answer::Results(_)
+                    | Answer::Confirmed(_)
+                    | Answer::ConfirmedForRun(_) => return,
                 };
                 Arc::make_mut(&mut self.messages).push(Message::text(Role::User, text));
                 return;
@@ -218,7 +222,10 @@ impl Conversation {
                     ToolOutcome::Value(text)
                 }
                 Answer::Results(given) => given.get(id).cloned().unwrap_or_else(nobody),
-                Answer::Text(_) | Answer::Confirmed(_) | Answer::TimedOut => nobody(),
+                Answer::Text(_)
+                | Answer::Confirmed(_)
+                | Answer::ConfirmedForRun(_)
+                | Answer::TimedOut => nobody(),
             };
             self.answer(&ToolOutput::plain(name, id, payload, outcome));
         }

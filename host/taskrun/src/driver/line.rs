@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use super::calls::refused;
+use super::confirm::{Consent, Consents};
 use super::gate::Gate;
 use super::hooks::denied;
 use crate::agents::AgentTool;
@@ -65,22 +66,33 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// Adds a call for the first time, if it passes the gate and no hook is against it; otherwise its
-    /// refusal to `events`.
+    fn begin(&mut self, events: &mut Vec<Event>, request: ToolRequest, tool: &'a AgentTool) {
+        let begins = scheduled(&request, tool);
+        self.add(events, request, tool, begins);
+    }
+
+    /// Adds a call for the first time, if it passes the gate, no hook is against it and nobody has to
+    /// be asked; otherwise its refusal, or the question, to `events`.
     pub(super) fn admit(
         &mut self,
         events: &mut Vec<Event>,
-        gate: &mut Gate<'a>,
+        (gate, consents): (&mut Gate<'a>, &Consents<'_>),
         (request, veto): (ToolRequest, Option<Veto>),
     ) {
         if let Some(veto) = veto {
             return events.extend(denied(&request, &veto));
         }
         match gate.admit(&request) {
-            Ok(tool) => {
-                let begins = scheduled(&request, tool);
-                self.add(events, request, tool, begins);
-            }
+            Ok(tool) => match consents.of(&request, tool) {
+                Consent::NotNeeded => self.begin(events, request, tool),
+                Consent::Given(authorization) => {
+                    events.extend(authorization);
+                    self.begin(events, request, tool);
+                }
+                Consent::Ask(item) => events.push(Event::Asked { item }),
+                Consent::Refused(refused) => events.extend(refused),
+                Consent::Waits => {}
+            },
             Err((refusal, failure)) => events.push(refused(&request, refusal, failure)),
         }
     }

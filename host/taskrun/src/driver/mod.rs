@@ -6,6 +6,7 @@ mod await_runs;
 mod beneath;
 mod calls;
 mod children;
+mod confirm;
 mod conversation;
 mod engines;
 mod finalizer;

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::confirm::Consent;
 use super::gate::Gate;
-use super::line::Line;
+use super::line::{Line, scheduled};
 use super::work::Call;
 use super::{Driver, End, Halt, calls};
 use crate::agents::{AgentTool, Interrupted};
@@ -35,6 +36,10 @@ enum Next<'a> {
     CutOff(ToolOutcome),
     /// It begins, for the first time.
     Begin,
+    /// The same for one that somebody consented to; what is to be recorded of that.
+    Consented(&'a AgentTool, Option<Event>),
+    /// Somebody declined it; what is to be recorded.
+    Declined(Vec<Event>),
     /// It begins again.
     Repeat(&'a AgentTool),
     /// Whether it may begin again is to be asked.
@@ -67,6 +72,12 @@ impl Driver {
                         events.push(result(request, outcome, Some(Refusal::Interrupted)));
                     }
                     Next::Begin => fresh.push(request.clone()),
+                    Next::Consented(tool, authorization) => {
+                        events.extend(authorization);
+                        let begins = scheduled(request, tool);
+                        line.add(&mut events, request.clone(), tool, begins);
+                    }
+                    Next::Declined(declined) => events.extend(declined),
                     Next::Repeat(tool) => {
                         let begins = Event::ToolCallRepeated {
                             tool_call_id: call.id().to_owned(),
@@ -84,18 +95,20 @@ impl Driver {
             let mut gate = Gate::passed(&agent, self.tool_calls_left());
             let turn = self.journal.run().state.turns;
             let mut vetoes = self.ask_hooks(turn, &fresh, &gate).await?.into_iter();
+            let consents = self.consents(&agent.guard.ask, turn);
             for request in fresh {
-                line.admit(&mut events, &mut gate, (request, vetoes.next().flatten()));
+                let veto = vetoes.next().flatten();
+                line.admit(&mut events, (&mut gate, &consents), (request, veto));
             }
             self.write(events).await?;
             if let Some(failure) = self.stopped() {
                 return Ok(Some(End::failed(failure)));
             }
-            if self.is_paused() {
-                continue;
-            }
             if !line.is_empty() {
                 self.run_all(line).await?;
+                continue;
+            }
+            if self.is_paused() {
                 continue;
             }
             let Some((on, wait)) = self.waits_for(awaited) else { return Ok(self.terminal()) };
@@ -152,7 +165,7 @@ impl Driver {
     /// good as one that was just decided on, whatever its tool promises.
     fn after_cut<'a>(&self, call: &Call, tool: Option<&'a AgentTool>) -> Next<'a> {
         if call.attempts == 0 {
-            return Next::Begin;
+            return self.not_begun(call, tool);
         }
         let Some(tool) = tool else { return Next::CutOff(failure("interrupted", CUT_OFF)) };
         if call.idempotent {
@@ -168,6 +181,19 @@ impl Driver {
             (Interrupted::Fail, _) | (Interrupted::Ask, Some(_)) => {
                 Next::CutOff(failure("interrupted", CUT_OFF))
             }
+        }
+    }
+
+    /// What becomes of a call that has not begun: it may be waiting for consent.
+    fn not_begun<'a>(&self, call: &Call, tool: Option<&'a AgentTool>) -> Next<'a> {
+        let Some(tool) = tool else { return Next::Begin };
+        let turn = self.journal.run().state.turns;
+        match self.consents(&self.agent.guard.ask, turn).of_open(call) {
+            Consent::NotNeeded => Next::Begin,
+            Consent::Ask(item) => Next::Ask(item),
+            Consent::Waits => Next::Wait(Vec::new()),
+            Consent::Given(authorization) => Next::Consented(tool, authorization),
+            Consent::Refused(events) => Next::Declined(events),
         }
     }
 
@@ -359,7 +385,10 @@ fn answer_as_result(answer: &Answer) -> ToolOutcome {
     match answer {
         Answer::Text(text) => ToolOutcome::Value(calls::json_text(text)),
         Answer::TimedOut => failure("timeout", "nobody answered in time"),
-        Answer::Choices(_) | Answer::Results(_) | Answer::Confirmed(_) => {
+        Answer::Choices(_)
+        | Answer::Results(_)
+        | Answer::Confirmed(_)
+        | Answer::ConfirmedForRun(_) => {
             failure("contract", "the answer is of another kind than the question")
         }
     }

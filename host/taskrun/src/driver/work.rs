@@ -4,6 +4,8 @@
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
+
 use crate::event::{DecisionKind, Event, Parked};
 use crate::guard::relabel;
 use crate::message::{Labels, RetryHint};
@@ -39,6 +41,9 @@ pub(super) struct Work {
     pub(super) decided: ToolsDecided,
     /// Labels of all their decisions.
     pub(super) labels: Labels,
+    /// Functions that somebody decided about for the whole run: whether they may be called, and
+    /// who said so.
+    standing: BTreeMap<String, (bool, String)>,
 }
 
 /// A tool call of the last turn.
@@ -46,6 +51,8 @@ pub(super) struct Call {
     pub(super) request: ToolRequest,
     /// How often it began.
     pub(super) attempts: u32,
+    /// Whether it is on record that somebody consented to it.
+    pub(super) authorized: bool,
     /// Whether it may begin again after its host died.
     pub(super) idempotent: bool,
     /// What it waits for.
@@ -58,6 +65,8 @@ pub(super) struct Call {
 pub(super) struct Asked {
     pub(super) item: Item,
     pub(super) answer: Option<Answer>,
+    /// Who gave it.
+    pub(super) by: String,
 }
 
 impl Work {
@@ -72,6 +81,7 @@ impl Work {
             children: ChildTracker::default(),
             decided: ToolsDecided::everything(Phase::Plan),
             labels: Labels::new(),
+            standing: BTreeMap::new(),
         }
     }
 
@@ -97,6 +107,7 @@ impl Work {
                             parent_tool_call_id: None,
                         },
                         attempts: 0,
+                        authorized: false,
                         idempotent: false,
                         parked: None,
                         outcome: None,
@@ -137,9 +148,16 @@ impl Work {
             }
             Event::Asked { item } => {
                 self.tape = Tape::default();
-                self.asked.push(Asked { item: item.as_ref().clone(), answer: None });
+                let (item, by) = (item.as_ref().clone(), String::new());
+                self.asked.push(Asked { item, answer: None, by });
             }
-            Event::Answered { item, answer, .. } => self.answer(item, answer),
+            Event::Answered { item, answer, by } => self.answer(item, answer, by),
+            Event::ToolAuthorization { tool_call_id, name, approved, decided_by, for_run } => {
+                self.with_call(tool_call_id, |call| call.authorized = *approved);
+                if *for_run {
+                    self.standing.insert(name.clone(), (*approved, decided_by.clone()));
+                }
+            }
             Event::Injected { text, .. } => self.told.push(Told::Injected(text.clone())),
             Event::PauseEnded { messages, .. } => {
                 self.told.extend(messages.iter().cloned().map(Told::Message));
@@ -196,6 +214,11 @@ impl Work {
         }
     }
 
+    /// What somebody decided about a function for the whole run, and who.
+    pub(super) fn standing(&self, name: &str) -> Option<&(bool, String)> {
+        self.standing.get(name)
+    }
+
     /// Hints of the last calls that failed, in the order requested.
     pub(super) fn hints(&self) -> Vec<RetryHint> {
         let hints = self.calls.iter().filter_map(|call| match call.outcome.as_ref()? {
@@ -226,16 +249,17 @@ impl Work {
         }
     }
 
-    fn answer(&mut self, id: &str, answer: &Answer) {
+    fn answer(&mut self, id: &str, answer: &Answer, by: &str) {
         let open = |one: &&mut Asked| one.item.id() == id && one.answer.is_none();
         if let Some(asked) = self.asked.iter_mut().find(open) {
             asked.answer = Some(answer.clone());
+            by.clone_into(&mut asked.by);
         }
         if self.asked.iter().all(|asked| asked.answer.is_some()) {
             // What the planner asked is part of the conversation, in the order asked, whatever
             // order the answers came in.
             let said = self.asked.iter().filter(|asked| asked.is_the_planners());
-            for Asked { item, answer } in said {
+            for Asked { item, answer, .. } in said {
                 if let Some(answer) = answer {
                     self.conversation.answered(item, answer);
                 }

@@ -73,6 +73,7 @@ fn meaning(event: &Event) -> Meaning<'_> {
         | Event::StepFailed { .. }
         | Event::TurnSkipped { .. }
         | Event::PolicyDecision { .. }
+        | Event::ToolAuthorization { .. }
         | Event::Log { .. }
         | Event::PlanDecided { .. }
         | Event::InboxShown { .. }

@@ -32,6 +32,7 @@
 //! heartbeat = { interval = "60s" }                     # works on entries, in batches
 //! timeouts  = { "workspace/read" = "2s", "workspace/*" = "5s" }
 //! policy    = { block_tags = ["slow"] }                # decided anew in each turn
+//! ask       = ["tool: workspace/read"]                 # a person has to agree
 //!
 //! [agent.lead]
 //! component = "components/lead.wasm"
@@ -41,6 +42,7 @@
 //! durable   = false                                    # its own runs fail with their host
 //! ```
 
+mod ask;
 mod chain;
 mod check;
 mod error;
@@ -77,6 +79,7 @@ use std::path::{Path, PathBuf};
 use crate::agents::{Heartbeat, Interrupted, Retry};
 use crate::history::History;
 
+pub use ask::{ASK_TIMEOUT_DEFAULT, ASK_TIMEOUT_MAX, AskRule, AskRules, Asked};
 pub use chain::{AgentRules, CallRules, Chain, Denied};
 pub use error::{PolicyError, PolicyErrorKind, PolicyErrors, PolicyLoadError};
 pub use grants::{Decision, Grants, Preopen, Standing};
@@ -200,6 +203,8 @@ pub struct AgentPolicy {
     /// Who decides, turn by turn, which of its tools it may use. Default nobody: it may use all of
     /// them in every turn.
     pub engine: Option<EnginePolicy>,
+    /// Which of its calls need the consent of a person. Default none.
+    pub ask: AskRules,
     /// Of its table's header.
     pub location: Location,
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
 
 use toml::de::DeTable;
 
@@ -10,7 +11,9 @@ use super::files::{FileUse, NamedFile};
 use super::location::Source;
 use super::parse_limits::{TOOL_LIMIT_KEYS, read_limits};
 use super::read::{Section, Text};
-use super::{Interrupted, ModelPolicy, POLICY_BYTES_MAX, Policy, Provider, ToolPolicy};
+use super::{
+    ASK_TIMEOUT_MAX, Interrupted, ModelPolicy, POLICY_BYTES_MAX, Policy, Provider, ToolPolicy,
+};
 use crate::delegate::AGENTS;
 
 const ROOT_KEYS: [&str; 6] = ["defaults", "workspace", "model", "prompt", "tool", "agent"];
@@ -24,6 +27,8 @@ pub(super) struct Reading<'t> {
     pub(super) tools: Vec<&'t str>,
     pub(super) agents: Vec<&'t str>,
     pub(super) files: Vec<NamedFile>,
+    /// `ask_timeout` of `[defaults]`.
+    pub(super) ask_timeout: Option<Duration>,
 }
 
 pub(super) fn parse(text: &str, path: &Path) -> Result<Policy, PolicyErrors> {
@@ -52,7 +57,7 @@ pub(super) fn parse(text: &str, path: &Path) -> Result<Policy, PolicyErrors> {
 
 fn read_policy(file: &Section<'_, '_>, source: &Source) -> Policy {
     file.expect_keys(&ROOT_KEYS);
-    read_defaults(file);
+    let ask_timeout = read_defaults(file);
     let folder = source.file.parent().unwrap_or(Path::new(""));
     let mut files = Vec::new();
     let root = read_workspace_root(file, folder, &mut files);
@@ -73,6 +78,7 @@ fn read_policy(file: &Section<'_, '_>, source: &Source) -> Policy {
         tools: tool_names.iter().map(String::as_str).collect(),
         agents: agent_names.iter().map(String::as_str).collect(),
         files,
+        ask_timeout,
     };
     // A thing with problems is left out: the policy as a whole is refused then.
     let models = read_all(&model_sections, |name, section| reading.model(name, section));
@@ -121,11 +127,10 @@ fn read_all<'a, 't: 'a, 's: 'a, T>(
         .collect()
 }
 
-fn read_defaults(file: &Section<'_, '_>) {
-    let Some(defaults) = file.section("defaults") else {
-        return;
-    };
-    defaults.expect_keys(&["unlisted"]);
+/// Gives how long consent is waited for.
+fn read_defaults(file: &Section<'_, '_>) -> Option<Duration> {
+    let defaults = file.section("defaults")?;
+    defaults.expect_keys(&["unlisted", "ask_timeout"]);
     if let Some(unlisted) = defaults.string("unlisted").filter(|text| text.value != "deny") {
         let reason = "what no rule lists is always denied";
         report_bad_value(
@@ -136,6 +141,7 @@ fn read_defaults(file: &Section<'_, '_>) {
             "write \"deny\", or leave it out",
         );
     }
+    defaults.duration("ask_timeout", Duration::from_secs(1)..=ASK_TIMEOUT_MAX)
 }
 
 fn read_workspace_root(

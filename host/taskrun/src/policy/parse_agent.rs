@@ -17,7 +17,7 @@ use super::rule::{Capability, Declared, ModelSelector, Rule, Selector, Verdict, 
 use super::{AgentPolicy, DESCRIPTION_BYTES_MAX, MEMBERS_MAX, RULES_MAX, ToolSelector};
 use crate::delegate::AGENTS;
 
-const AGENT_KEYS: [&str; 16] = [
+const AGENT_KEYS: [&str; 18] = [
     "component",
     "description",
     "tools",
@@ -34,6 +34,8 @@ const AGENT_KEYS: [&str; 16] = [
     "timeouts",
     "conversation",
     "policy",
+    "ask",
+    "ask_timeout",
 ];
 
 impl Reading<'_> {
@@ -49,6 +51,7 @@ impl Reading<'_> {
         let stated_limits = read_limits(section, &AGENT_LIMIT_KEYS);
         let timeouts = self.timeouts(section, &tools);
         let engine = self.engine(section, &tools);
+        let ask = self.ask(section, &tools);
         let budget = read_budget(section);
         let durable = section.flag("durable").unwrap_or(true);
         let retry = read_retry(section);
@@ -77,6 +80,7 @@ impl Reading<'_> {
             heartbeat,
             conversation,
             engine,
+            ask,
         })
     }
 
@@ -127,7 +131,11 @@ impl Reading<'_> {
         selectors.into_iter().map(|(selector, _)| selector).collect()
     }
 
-    fn tool_selector(&self, section: &Section<'_, '_>, text: &Text<'_>) -> Option<ToolSelector> {
+    pub(super) fn tool_selector(
+        &self,
+        section: &Section<'_, '_>,
+        text: &Text<'_>,
+    ) -> Option<ToolSelector> {
         let (tool, function) = match text.value.split_once('/') {
             Some((tool, function)) => (tool, Some(function)),
             None => (text.value, None),

@@ -1,10 +1,13 @@
-//! From `policy` of an agent to what its tool calls are held to.
+//! From `policy`, `ask` and `ask_timeout` of an agent to what its tool calls are held to.
 
-use super::error::PolicyErrorKind;
+use std::time::Duration;
+
+use super::ask::{ASK_TIMEOUT_DEFAULT, ASK_TIMEOUT_MAX, AskRule, AskRules, Asked};
+use super::error::{PolicyErrorKind, shown, suggest};
 use super::parse::{Reading, report_bad_value};
-use super::read::Section;
+use super::read::{Section, Text};
 use super::tool_lists::ToolLists;
-use super::{Location, ToolSelector};
+use super::{Location, RULES_MAX, ToolSelector};
 
 const ENGINE_KEYS: [&str; 5] = ["allow", "block", "allow_tags", "block_tags", "hints"];
 /// Most tags of one list: each tool's are compared with all of them, turn after turn.
@@ -59,6 +62,82 @@ impl Reading<'_> {
             }
         }
         selected
+    }
+
+    /// `ask` and `ask_timeout` of an agent that may call the functions of `tools`.
+    pub(super) fn ask(&self, section: &Section<'_, '_>, tools: &[ToolSelector]) -> AskRules {
+        let least = Duration::from_secs(1);
+        let timeout = section.duration("ask_timeout", least..=ASK_TIMEOUT_MAX);
+        let timeout = timeout.or(self.ask_timeout).unwrap_or(ASK_TIMEOUT_DEFAULT);
+        let mut rules: Vec<(AskRule, Text<'_>)> = Vec::new();
+        for text in section.strings("ask") {
+            if rules.len() == RULES_MAX {
+                let value = format!("rule {}", RULES_MAX + 1);
+                let kind = PolicyErrorKind::OutOfRange { key: "ask".to_owned(), value };
+                section.report(text.span, kind, format!("write at most {RULES_MAX} rules"));
+                break;
+            }
+            let Some(about) = self.asked(section, &text, tools) else { continue };
+            if let Some((_, first)) = rules.iter().find(|(rule, _)| is_same(&rule.about, &about)) {
+                let kind = PolicyErrorKind::Duplicate {
+                    text: text.value.to_owned(),
+                    first_text: first.value.to_owned(),
+                    first: section.problems.source.locate(first.span.start),
+                };
+                section.report(text.span.clone(), kind, "remove it");
+            }
+            let location = section.problems.source.locate(text.span.start);
+            rules.push((AskRule { about, text: text.value.to_owned(), location }, text));
+        }
+        AskRules { rules: rules.into_iter().map(|(rule, _)| rule).collect(), timeout }
+    }
+
+    fn asked(
+        &self,
+        section: &Section<'_, '_>,
+        text: &Text<'_>,
+        tools: &[ToolSelector],
+    ) -> Option<Asked> {
+        let (word, rest) = text.value.split_once(':').unwrap_or((text.value, ""));
+        let rest = rest.trim();
+        let bad = |reason: &str, help: &str| {
+            report_bad_value(section, text, "rule", reason, help);
+            None
+        };
+        match word {
+            "tool" | "tag" if rest.is_empty() => {
+                bad("it selects nothing", "write \"tool: TOOL/*\", \"tool: *\" or \"tag: TAG\"")
+            }
+            "tag" => Some(Asked::Tag(rest.to_owned())),
+            "tool" if rest == "*" => Some(Asked::Any),
+            "tool" => {
+                let part = Text { value: rest, span: text.span.clone() };
+                let selector = self.tool_selector(section, &part)?;
+                if !tools.iter().any(|own| overlap(own, &selector)) {
+                    let help = "remove it, or name the function under `tools`";
+                    return bad("the agent may call no such function", help);
+                }
+                Some(Asked::Tool(selector))
+            }
+            other => {
+                let kind = PolicyErrorKind::Unknown { what: "word of a rule", name: shown(other) };
+                let help = suggest(other, "words", ["tool", "tag"]);
+                section.report(text.part(section.problems, 0, other.len()), kind, help);
+                None
+            }
+        }
+    }
+}
+
+/// Whether both are about the same, wherever they stand.
+fn is_same(one: &Asked, other: &Asked) -> bool {
+    match (one, other) {
+        (Asked::Any, Asked::Any) => true,
+        (Asked::Tag(one), Asked::Tag(other)) => one == other,
+        (Asked::Tool(one), Asked::Tool(other)) => {
+            (&one.tool, &one.function) == (&other.tool, &other.function)
+        }
+        (Asked::Any | Asked::Tag(_) | Asked::Tool(_), _) => false,
     }
 }
 

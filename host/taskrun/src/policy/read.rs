@@ -12,11 +12,7 @@ use super::quantity::{BadQuantity, ShowDuration, ShowSize, parse_duration, parse
 
 /// Keys of the design that no version enforces so far, each with what to do about it. They are
 /// refused, not ignored: a rule that is written down and not enforced is worse than none.
-const UNAVAILABLE_KEYS: [(&str, &str); 3] = [
-    ("ask", "remove it, and write each of its rules under `allow` or `deny`"),
-    ("ask_timeout", "remove it: no rule asks anybody"),
-    ("usd", "remove it, and bound `tokens` instead"),
-];
+const UNAVAILABLE_KEYS: [(&str, &str); 1] = [("usd", "remove it, and bound `tokens` instead")];
 
 /// A table of the file, and how to name it to a person.
 pub(super) struct Section<'t, 's> {

@@ -100,6 +100,8 @@ fn kind(outcome: &ToolOutcome, refused: Option<Refusal>) -> Kind {
         (Some(Refusal::Unavailable | Refusal::Arguments), _) => Kind::Mistake,
         (Some(Refusal::Cap | Refusal::Denied), _) => Kind::Refusal,
         (Some(Refusal::Finalized | Refusal::Interrupted), _) => Kind::Void,
+        // Somebody was asked and answered, which gets the run on.
+        (Some(Refusal::Declined), _) => Kind::Success,
         (None, ToolOutcome::Value(_)) => Kind::Success,
         (None, ToolOutcome::Failure(failure)) => {
             match failure.retry_hint.as_ref().map(|hint| hint.reason) {

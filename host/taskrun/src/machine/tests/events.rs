@@ -95,6 +95,13 @@ pub(super) fn every_event(epoch: u64) -> Vec<Event> {
         asked("another"),
         answered("q"),
         Event::PolicyDecision { capability: text(), subject: text(), rule: text(), decided: None },
+        Event::ToolAuthorization {
+            tool_call_id: text(),
+            name: text(),
+            approved: true,
+            decided_by: text(),
+            for_run: false,
+        },
         Event::Log { level: LogLevel::Info, source: id(), message: text(), fields: Labels::new() },
         Event::PlanDecided {
             turn: 1,

@@ -13,7 +13,7 @@ pub(super) struct Place {
     pub(super) legal: Vec<(&'static str, Status, &'static str)>,
 }
 
-pub(super) const WORK: [&str; 25] = [
+pub(super) const WORK: [&str; 26] = [
     "history_carried",
     "assistant_chunk",
     "assistant_message",
@@ -34,6 +34,7 @@ pub(super) const WORK: [&str; 25] = [
     "step_failed",
     "turn_skipped",
     "policy_decision",
+    "tool_authorization",
     "log",
     "plan_decided",
     "inbox_shown",

@@ -94,6 +94,7 @@ impl Tape {
             | Event::StepFailed { .. }
             | Event::TurnSkipped { .. }
             | Event::Asked { .. }
+            | Event::ToolAuthorization { .. }
             | Event::Answered { .. }
             | Event::PlanDecided { .. }
             | Event::FinalizeRequested { .. }

@@ -1,0 +1,109 @@
+//! Tool calls that need the consent of a person: asked for before they begin.
+
+use super::Driver;
+use super::settle::result;
+use super::work::{Call, Work};
+use crate::agents::AgentTool;
+use crate::event::{Event, Refusal};
+use crate::message::ToolError;
+use crate::policy::AskRules;
+use crate::ports::call::cut;
+use crate::ports::planner::{AwaitItem, ToolRequest};
+use crate::ports::tool::{ToolFailure, ToolOutcome};
+use crate::time::Timestamp;
+use crate::wait::{Answer, CONFIRM, Item};
+
+/// Most bytes of a call's arguments in the question; the whole stands beside it.
+const ARGUMENTS_BYTES_MAX: usize = 200;
+
+/// What is known of the consent to a call.
+pub(super) enum Consent {
+    /// None is needed.
+    NotNeeded,
+    /// Somebody has to be asked.
+    Ask(Box<Item>),
+    /// It was asked for, and nobody has answered.
+    Waits,
+    /// It was given; recorded is what is not recorded yet.
+    Given(Option<Event>),
+    /// It was refused. What is to be recorded: that, and the result of the call.
+    Refused(Vec<Event>),
+}
+
+/// What decides whether a call of a turn needs consent.
+pub(super) struct Consents<'a> {
+    rules: &'a AskRules,
+    work: &'a Work,
+    turn: u32,
+    now: Timestamp,
+}
+
+impl Driver {
+    /// What decides about consent to the calls of a turn.
+    pub(super) fn consents<'a>(&'a self, rules: &'a AskRules, turn: u32) -> Consents<'a> {
+        Consents { rules, work: &self.work, turn, now: self.env.clock.now() }
+    }
+}
+
+impl Consents<'_> {
+    /// For a call that passed all other checks and that nobody was asked about.
+    pub(super) fn of(&self, request: &ToolRequest, tool: &AgentTool) -> Consent {
+        let Some(rule) = self.rules.about(&tool.spec) else { return Consent::NotNeeded };
+        if let Some((approved, by)) = self.work.standing(&request.name) {
+            return settled(request, *approved, by, true);
+        }
+        let (name, payload) = (&request.name, cut(&request.payload, ARGUMENTS_BYTES_MAX));
+        let call = request.tool_call_id.clone().unwrap_or_default();
+        let what = AwaitItem::Confirmation {
+            id: item_id(self.turn, &call),
+            question: format!("May {name} be called with {payload}? (\"{}\")", rule.text),
+            tool_name: name.clone(),
+            tool_call_id: call.clone(),
+            payload: request.payload.clone(),
+        };
+        let until = Some(self.now.plus(self.rules.timeout));
+        Consent::Ask(Box::new(Item { what, tool_call_id: Some(call), until }))
+    }
+
+    /// For a call that has not begun, and may have been asked about.
+    pub(super) fn of_open(&self, call: &Call) -> Consent {
+        if call.authorized {
+            return Consent::Given(None);
+        }
+        let id = item_id(self.turn, call.id());
+        let Some(asked) = self.work.asked.iter().find(|asked| asked.item.id() == id) else {
+            return Consent::NotNeeded;
+        };
+        let Some(answer) = &asked.answer else { return Consent::Waits };
+        let (approved, for_run) = match answer {
+            Answer::Confirmed(approved) => (*approved, false),
+            Answer::ConfirmedForRun(approved) => (*approved, true),
+            // None that the item takes.
+            Answer::TimedOut | Answer::Text(_) | Answer::Choices(_) | Answer::Results(_) => {
+                (false, false)
+            }
+        };
+        settled(&call.request, approved, &asked.by, for_run)
+    }
+}
+
+fn item_id(turn: u32, call: &str) -> String {
+    format!("{CONFIRM}{turn}:{call}")
+}
+
+fn settled(request: &ToolRequest, approved: bool, by: &str, for_run: bool) -> Consent {
+    let name = &request.name;
+    let authorization = Event::ToolAuthorization {
+        tool_call_id: request.tool_call_id.clone().unwrap_or_default(),
+        name: name.clone(),
+        approved,
+        decided_by: by.to_owned(),
+        for_run,
+    };
+    if approved {
+        return Consent::Given(Some(authorization));
+    }
+    let error = ToolError::coded("denied", format!("denied: {name} was declined by {by}"));
+    let outcome = ToolOutcome::Failure(ToolFailure { error, retry_hint: None });
+    Consent::Refused(vec![authorization, result(request, outcome, Some(Refusal::Declined))])
+}
