@@ -98,8 +98,10 @@ impl Host {
             example_input: None,
             clarifying_prompt: None,
         };
-        let planners =
-            [(ANSWERS, Decision::FinalResponse(answer)), (ASKS, Decision::Await(vec![question]))];
+        let planners = [
+            (ANSWERS, Decision::FinalResponse(answer)),
+            (ASKS, Decision::Await(vec![question.into()])),
+        ];
         let agents = planners.into_iter().map(|(name, decision)| {
             let of = &policy.agents[name];
             let agent = Agent {

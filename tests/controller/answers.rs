@@ -59,7 +59,7 @@ async fn blocked(world: &mut World) -> (Native, String, Arc<AtomicU32>) {
             async move {
                 if input.resume.is_none() {
                     let items = vec![clarification("first"), form("form"), clarification("last")];
-                    return decided(Decision::Await(items));
+                    return decided(Decision::Await(items.into_iter().map(Into::into).collect()));
                 }
                 let told: Vec<_> = input.messages.iter().map(|one| one.joined_text()).collect();
                 answer(&told.join(" | "))

@@ -4,6 +4,7 @@
 mod agent_tools;
 mod answers;
 mod attached;
+mod awaits;
 mod beats;
 mod cancel;
 mod common;

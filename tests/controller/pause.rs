@@ -205,7 +205,7 @@ async fn m_36_a_waiting_run_takes_answers_while_it_is_paused_and_goes_on_afterwa
             counted.fetch_add(1, Ordering::SeqCst);
             async move {
                 if input.resume.is_none() {
-                    return decided(Decision::Await(vec![clarification("q")]));
+                    return decided(Decision::Await(vec![clarification("q").into()]));
                 }
                 answer(&texts(&input.messages).join("|"))
             }
@@ -318,7 +318,7 @@ async fn ls_10_so_does_that_of_a_queued_run_and_of_one_that_asks() {
         "a",
         ClosurePlanner::new(|input: PlanInput, _| async move {
             match input.resume {
-                None => decided(Decision::Await(vec![clarification("q")])),
+                None => decided(Decision::Await(vec![clarification("q").into()])),
                 Some(_) => answer("done"),
             }
         }),

@@ -184,10 +184,17 @@ fn asked(id: &str) -> Event {
         tool_call_id: "a".to_owned(),
         payload: "{}".to_owned(),
     };
-    Event::Asked { item: Box::new(Item { what, tool_call_id: Some("a".to_owned()), until: None }) }
+    Event::Asked {
+        item: Box::new(Item {
+            what,
+            tool_call_id: Some("a".to_owned()),
+            until: None,
+            default: None,
+        }),
+    }
 }
 
 fn answered(id: &str, yes: bool) -> Event {
     let answer = Answer::Confirmed(yes);
-    Event::Answered { item: id.to_owned(), answer, by: "a person".to_owned() }
+    Event::Answered { item: id.to_owned(), answer, by: "a person".to_owned(), by_default: false }
 }

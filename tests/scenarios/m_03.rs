@@ -146,14 +146,15 @@ async fn m_03_a_model_delegates_by_a_tool() {
             let last = input.messages.last().expect("the answer").joined_text();
             return answer(&format!("told {last}"));
         }
-        decided(Decision::Await(vec![AwaitItem::Clarification {
+        let asks = AwaitItem::Clarification {
             id: "q".into(),
             question: "which?".into(),
             missing_fields: Vec::new(),
             restrict_to_tool: None,
             example_input: None,
             clarifying_prompt: None,
-        }]))
+        };
+        decided(Decision::Await(vec![asks.into()]))
     });
     world.agent("child", asking);
     world.agent("other", ClosurePlanner::new(|_, _| async { answer("secret") }));

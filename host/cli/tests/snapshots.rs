@@ -203,8 +203,9 @@ fn family() -> Vec<Run> {
         example_input: None,
         clarifying_prompt: None,
     };
-    let asked =
-        Event::Asked { item: Box::new(Item { what: question, tool_call_id: None, until: None }) };
+    let asked = Event::Asked {
+        item: Box::new(Item { what: question, tool_call_id: None, until: None, default: None }),
+    };
     let blocked =
         Event::Blocked { on: BlockedOn::Input, wait: Wait::Answers { at: None }, ran_ms: 10 };
     let child = |number| RunSpec {

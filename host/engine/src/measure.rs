@@ -10,6 +10,7 @@ use taskrun::ports::planner::{
     AwaitItem, Decision, PlanResult, PlannerError, Question, ToolRequest,
 };
 use taskrun::ports::tool::{ToolFailure, ToolOutcome, ToolSpec, ToolValue};
+use taskrun::wait::Answer;
 
 /// What an item of a list counts besides its texts.
 const ITEM_BYTES: usize = 32;
@@ -74,7 +75,9 @@ fn decision(decision: &Decision) -> usize {
                 + result.bounds.as_ref().map_or(0, bounds)
                 + result.telemetry.as_ref().map_or(0, telemetry)
         }
-        Decision::Await(waits) => items(waits, await_item),
+        Decision::Await(asks) => {
+            items(asks, |ask| await_item(&ask.what) + ask.default.as_ref().map_or(0, answer))
+        }
         Decision::AwaitRuns(wait) => {
             items(&wait.runs, String::len) + wait.call.as_ref().map_or(0, tool_request)
         }
@@ -95,6 +98,26 @@ fn message(message: &Message) -> usize {
         Part::ToolUse(call) => call.tool_call_id.len() + call.name.len() + call.payload.len(),
         Part::ToolAnswer(answer) => answer.tool_call_id.len() + answer.content.len(),
     })
+}
+
+fn answer(answer: &Answer) -> usize {
+    match answer {
+        Answer::Text(text) => text.len(),
+        Answer::Choices(choices) => {
+            choices.iter().map(|(id, chosen)| id.len() + texts(chosen)).sum()
+        }
+        Answer::Results(results) => results
+            .iter()
+            .map(|(id, outcome)| {
+                let outcome = match outcome {
+                    ToolOutcome::Value(value) => value.len(),
+                    ToolOutcome::Failure(failure) => tool_failure(failure),
+                };
+                id.len() + outcome
+            })
+            .sum(),
+        Answer::Confirmed(_) | Answer::TimedOut => 0,
+    }
 }
 
 fn await_item(item: &AwaitItem) -> usize {

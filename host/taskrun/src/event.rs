@@ -273,6 +273,9 @@ pub enum Event {
         answer: Answer,
         /// Who gave it.
         by: String,
+        /// Whether nobody gave it in time, and it is what was to be taken then.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        by_default: bool,
     },
     /// A rule of the policy decided something against the guest, or its engines decided which tools
     /// a turn may use.

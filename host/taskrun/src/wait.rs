@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::ports::planner::AwaitItem;
+use crate::ports::planner::{Ask, AwaitItem};
 use crate::ports::tool::ToolOutcome;
 use crate::status::BlockedOn;
 use crate::time::Timestamp;
@@ -26,10 +26,13 @@ pub struct Item {
     /// When nobody is waited for any more; `None` waits for ever.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
+    /// What is taken for the answer then; `None` for [`Answer::TimedOut`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default: Option<Answer>,
 }
 
 /// What somebody gave.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
     /// Free text, for a clarification.
@@ -52,6 +55,19 @@ pub enum Answer {
 pub struct Unfitting(String);
 
 impl Item {
+    /// Something that is asked at this time.
+    #[must_use]
+    pub fn asked(ask: Ask, now: Timestamp) -> Self {
+        let Ask { what, timeout, default } = ask;
+        Self { what, tool_call_id: None, until: timeout.map(|timeout| now.plus(timeout)), default }
+    }
+
+    /// The answer when its time is over and nobody gave one.
+    #[must_use]
+    pub fn answer_by_default(&self) -> Answer {
+        self.default.clone().unwrap_or(Answer::TimedOut)
+    }
+
     /// Its id, unique in its run.
     #[must_use]
     pub fn id(&self) -> &str {
@@ -83,12 +99,12 @@ impl Item {
                     question.check(chosen).map_err(Unfitting)
                 })
             }
-            (AwaitItem::ExternalTools { items, .. }, Answer::Results(given)) => {
+            (AwaitItem::ExternalTools { items, .. }, Answer::Results(results)) => {
                 let wanted: BTreeSet<&str> =
                     items.iter().map(|item| item.tool_call_id.as_str()).collect();
-                let given: BTreeSet<&str> = given.keys().map(String::as_str).collect();
+                let given: BTreeSet<&str> = results.keys().map(String::as_str).collect();
                 if wanted == given {
-                    return Ok(());
+                    return given_values_are_json(results).map_err(Unfitting);
                 }
                 let list = |set: BTreeSet<&str>| set.into_iter().collect::<Vec<_>>().join(", ");
                 no(format!("results are needed for {}, given were {}", list(wanted), list(given)))
@@ -114,6 +130,17 @@ impl Item {
             ) => no(format!("{} needs another kind of answer", what.word())),
         }
     }
+}
+
+/// A result from outside is held to what one from inside is.
+fn given_values_are_json(results: &BTreeMap<String, ToolOutcome>) -> Result<(), String> {
+    results.iter().try_for_each(|(id, outcome)| match outcome {
+        ToolOutcome::Value(value) => match serde_json::from_str::<serde::de::IgnoredAny>(value) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(format!("the result of {id} is not JSON: {error}")),
+        },
+        ToolOutcome::Failure(_) => Ok(()),
+    })
 }
 
 impl crate::ports::planner::Question {
@@ -198,7 +225,7 @@ mod tests {
     use crate::ports::planner::{ExternalTool, Question};
 
     fn item(what: AwaitItem) -> Item {
-        Item { what, tool_call_id: None, until: None }
+        Item { what, tool_call_id: None, until: None, default: None }
     }
 
     fn clarification() -> Item {

@@ -6,10 +6,11 @@ mod reminders;
 mod stream;
 
 pub use crate::bindings::agent::exports::taskrun::plugin::planner::{
-    Annotation, AwaitClarification, AwaitExternalTools, AwaitItem, AwaitMode, AwaitQuestions,
-    AwaitRequest, AwaitRuns, Decision, ExternalTool, FinalResponse, FinalToolResult, PlanInput,
-    PlanResult, PlanResumeInput, PlannerError, Question, QuestionOption, Reminder, Termination,
-    TerminationReason, ToolFailure, ToolOutcome, ToolOutput, ToolRequest,
+    Annotation, AwaitAsk, AwaitClarification, AwaitExternalTools, AwaitItem, AwaitMode,
+    AwaitQuestions, AwaitRequest, AwaitRuns, Decision, DefaultAnswer, ExternalTool, FinalResponse,
+    FinalToolResult, PlanInput, PlanResult, PlanResumeInput, PlannerError, Question,
+    QuestionOption, Reminder, Termination, TerminationReason, ToolFailure, ToolOutcome, ToolOutput,
+    ToolRequest,
 };
 pub use crate::types::{Message, Part, Role, Usage};
 pub use finalizer::{EndStatus, FinalizeInput, Finalizer, FinalizerError};

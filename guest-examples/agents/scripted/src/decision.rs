@@ -13,13 +13,16 @@
 //! ]}
 //! ```
 //!
+//! Beside any of what is asked: `"timeout-ms": 1000`, `"default": "text"`, or `{"question": ["id"]}`
+//! for a form, `{"each-result": VALUE}` for tools outside.
+//!
 //! Beside any of these: `"streamed": true`, `"expected-children": 2`, `"notes": ["text"]`.
 
 use crate::script::Malformed;
 use serde_json::Value;
 use taskrun_guest::{
     agent::{
-        AwaitClarification, AwaitExternalTools, AwaitItem, AwaitQuestions, AwaitRequest, Decision,
+        AwaitAsk, AwaitClarification, AwaitExternalTools, AwaitItem, AwaitQuestions, AwaitRequest, Decision, DefaultAnswer,
         ExternalTool, FinalResponse, FinalToolResult, Message, PlanResult, Question,
         QuestionOption, Role, ToolFailure, ToolOutcome, ToolRequest,
     },
@@ -59,7 +62,7 @@ fn decision(here: &Place) -> Result<Decision, Malformed> {
         }));
     }
     if here.value.get("await").is_some() {
-        let items = here.each("await", await_item)?;
+        let items = here.each("await", await_ask)?;
         return Ok(Decision::Await(AwaitRequest { items }));
     }
     let known = "needs tool-calls, final-response, final-tool-result or await";
@@ -84,6 +87,27 @@ fn tool_request(here: &Place) -> Result<ToolRequest, Malformed> {
     request.tool_call_id = here.optional("id");
     request.parent_tool_call_id = here.optional("parent");
     Ok(request)
+}
+
+/// An item with `timeout-ms` and `default` beside it: a text, an object of lists, or
+/// `{"each-result": VALUE}`.
+fn await_ask(here: &Place) -> Result<AwaitAsk, Malformed> {
+    let timeout = here.value.get("timeout-ms").and_then(Value::as_u64);
+    let default_answer = here.value.get("default").map(default_answer);
+    Ok(AwaitAsk { what: await_item(here)?, timeout, default_answer })
+}
+
+fn default_answer(value: &Value) -> DefaultAnswer {
+    if let Some(text) = value.as_str() {
+        return DefaultAnswer::Text(text.to_owned());
+    }
+    if let Some(result) = value.get("each-result") {
+        return DefaultAnswer::EachResult(result.to_string());
+    }
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let chosen = |value: &Value| value.as_array().into_iter().flatten().map(text).collect();
+    let choices = value.as_object().into_iter().flatten();
+    DefaultAnswer::Choices(choices.map(|(id, value)| (id.clone(), chosen(value))).collect())
 }
 
 fn await_item(here: &Place) -> Result<AwaitItem, Malformed> {

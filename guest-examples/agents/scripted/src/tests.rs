@@ -139,7 +139,7 @@ fn a_decision_can_be_written_out() {
     assert_eq!((result.streamed, result.expected_children), (true, Some(2)));
     assert_eq!(result.notes[0].text, "n");
     let Decision::Await(wait) = result.decision else { panic!("no await") };
-    assert!(matches!(&wait.items[0], AwaitItem::Clarification(item) if item.question == "q?"));
+    assert!(matches!(&wait.items[0].what, AwaitItem::Clarification(item) if item.question == "q?"));
 }
 
 #[test]

@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     fn item(what: AwaitItem) -> Item {
-        Item { what, tool_call_id: None, until: None }
+        Item { what, tool_call_id: None, until: None, default: None }
     }
 
     fn clarification() -> Item {

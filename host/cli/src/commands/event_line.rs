@@ -92,7 +92,10 @@ pub(super) fn detail(event: &Event) -> String {
         Event::Asked { item } => {
             format!("{} ({}): {}", item.id(), item.what.word(), item.what.prompt())
         }
-        Event::Answered { item, answer, by } => format!("{item} by {by}: {}", answer_text(answer)),
+        Event::Answered { item, answer, by, by_default } => {
+            let who = if *by_default { "default" } else { by };
+            format!("{item} by {who}: {}", answer_text(answer))
+        }
         Event::PolicyDecision { subject, rule, decided: Some(decided), .. } => {
             format!("{subject}: {decided} ({rule})")
         }

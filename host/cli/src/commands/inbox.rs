@@ -6,7 +6,7 @@ use taskrun::ports::planner::AwaitItem;
 use taskrun::run::Run;
 use taskrun::status::Status;
 use taskrun::time::Timestamp;
-use taskrun::wait::Item;
+use taskrun::wait::{Answer, Item};
 
 use crate::args::OutputFormat;
 use crate::context::Context;
@@ -33,6 +33,9 @@ struct Row<'a> {
         serialize_with = "taskrun::time::rfc3339::option::serialize"
     )]
     until: Option<Timestamp>,
+    /// What is taken for the answer then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    default: Option<&'a Answer>,
     ask: &'a AwaitItem,
 }
 
@@ -51,6 +54,7 @@ impl<'a> Row<'a> {
             prompt: item.what.prompt(),
             since: run.state.updated_at,
             until: item.until,
+            default: item.default.as_ref(),
             ask: &item.what,
         }
     }

@@ -1,11 +1,13 @@
 //! What planners are told, and what they decide.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use taskrun::ports::planner as host;
 use taskrun::ports::tool;
 use taskrun::reminders::{Attachment, Reminder};
 use taskrun::run::WaitMode;
+use taskrun::wait::{ANSWER_BYTES_MAX, Answer};
 
 use super::message::annotation;
 use crate::bindings::agent::exports::taskrun::plugin::planner as guest;
@@ -151,6 +153,35 @@ impl From<guest::FinalToolResult> for host::FinalToolResult {
             bounds: result.bounds.map(Into::into),
             telemetry: result.telemetry.map(Into::into),
         }
+    }
+}
+
+impl From<guest::AwaitAsk> for host::Ask {
+    fn from(ask: guest::AwaitAsk) -> Self {
+        let what = host::AwaitItem::from(ask.what);
+        let default = ask.default_answer.map(|answer| match answer {
+            guest::DefaultAnswer::Text(text) => Answer::Text(text),
+            guest::DefaultAnswer::Choices(choices) => {
+                Answer::Choices(choices.into_iter().collect())
+            }
+            guest::DefaultAnswer::EachResult(value) => Answer::Results(each(&what, &value)),
+        });
+        Self { what, timeout: ask.timeout.map(Duration::from_millis), default }
+    }
+}
+
+/// The same result for each call outside. Where that would be more than an answer may be, and for
+/// what is no such item, there is none, which does not fit.
+fn each(what: &host::AwaitItem, value: &str) -> BTreeMap<String, tool::ToolOutcome> {
+    match what {
+        host::AwaitItem::ExternalTools { items, .. } => {
+            let fits = items.len().saturating_mul(value.len()) <= ANSWER_BYTES_MAX;
+            let calls = items.iter().filter(|_| fits).map(|item| &item.tool_call_id);
+            calls.map(|id| (id.clone(), tool::ToolOutcome::Value(value.to_owned()))).collect()
+        }
+        host::AwaitItem::Clarification { .. }
+        | host::AwaitItem::Questions { .. }
+        | host::AwaitItem::Confirmation { .. } => BTreeMap::new(),
     }
 }
 

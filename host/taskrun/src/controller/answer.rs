@@ -30,6 +30,10 @@ impl Controller {
         answer: Answer,
         by: &str,
     ) -> Result<Run, ControllerError> {
+        if by.trim().is_empty() {
+            let reason = "an answer has somebody who gave it".to_owned();
+            return Err(ControllerError::Invalid { field: "by", reason });
+        }
         let mut run = self.get(scope, id).await?;
         loop {
             let name = open_item(&run, item)?;
@@ -39,8 +43,12 @@ impl Controller {
                 field: "answer",
                 reason: error.to_string(),
             })?;
-            let event =
-                Event::Answered { item: name.clone(), answer: answer.clone(), by: by.to_owned() };
+            let event = Event::Answered {
+                item: name.clone(),
+                answer: answer.clone(),
+                by: by.to_owned(),
+                by_default: false,
+            };
             let id = run.id().clone();
             let mut journal = self.journal(run);
             let decide = |run: &Run| match is_open(run, &name) {
@@ -162,6 +170,7 @@ mod tests {
             item: "q".to_owned(),
             answer: Answer::Text("this".to_owned()),
             by: "b".to_owned(),
+            by_default: false,
         };
         let table = [
             (vec![started(), asked("q")], true),

@@ -183,7 +183,7 @@ impl Controller {
             let Some(end) = page.last() else { return Ok(last) };
             after = end.seq;
             for recorded in page {
-                if let Event::Answered { item, answer, by } = &recorded.event
+                if let Event::Answered { item, answer, by, .. } = &recorded.event
                     && wanted.is_none_or(|wanted| wanted == item)
                 {
                     last = answer == wanted_answer && by == wanted_by;

@@ -284,8 +284,9 @@ impl Driver {
                     return Ok(End::done(pending, step::tool_result_outcome(&result)));
                 }
                 Decision::Await(items) => {
-                    pending.extend(items.into_iter().map(|what| {
-                        let item = crate::wait::Item { what, tool_call_id: None, until: None };
+                    let now = self.env.clock.now();
+                    pending.extend(items.into_iter().map(|ask| {
+                        let item = crate::wait::Item::asked(ask, now);
                         Event::Asked { item: Box::new(item) }
                     }));
                     self.write(pending).await?;

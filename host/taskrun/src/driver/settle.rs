@@ -215,8 +215,9 @@ impl Driver {
         let open = self.work.asked.iter().filter(|one| one.answer.is_none() && late(&one.item));
         let events = open.map(|one| Event::Answered {
             item: one.item.id().to_owned(),
-            answer: Answer::TimedOut,
+            answer: one.item.answer_by_default(),
             by: "host".to_owned(),
+            by_default: one.item.default.is_some(),
         });
         let events: Vec<_> = events.collect();
         self.write(events).await
@@ -364,7 +365,7 @@ fn confirmation(id: String, request: &ToolRequest) -> Item {
         tool_call_id: request.tool_call_id.clone().unwrap_or_default(),
         payload: request.payload.clone(),
     };
-    Item { what, tool_call_id: request.tool_call_id.clone(), until: None }
+    Item { what, tool_call_id: request.tool_call_id.clone(), until: None, default: None }
 }
 
 /// The item that a tool's question to a person is.
@@ -378,7 +379,7 @@ pub(super) fn question(request: &ToolRequest, text: String, until: Option<Timest
         example_input: None,
         clarifying_prompt: None,
     };
-    Item { what, tool_call_id: Some(call), until }
+    Item { what, tool_call_id: Some(call), until, default: None }
 }
 
 fn answer_as_result(answer: &Answer) -> ToolOutcome {

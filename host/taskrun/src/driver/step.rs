@@ -15,12 +15,13 @@ use crate::ports::call::{
     Tape, cut,
 };
 use crate::ports::planner::{
-    AwaitItem, Decision, FinalToolResult, PlanInput, PlanResult, PlannerError, Resume, Termination,
-    ToolRequest,
+    Ask, AwaitItem, Decision, FinalToolResult, PlanInput, PlanResult, PlannerError, Resume,
+    Termination, ToolRequest,
 };
 use crate::ports::tool::ToolOutcome;
 use crate::status::StopReason;
-use crate::time::{Random, millis, random_u64};
+use crate::time::{Random, Timestamp, millis, random_u64};
+use crate::wait::Item;
 
 /// Most tool calls that a planner may decide on at once. A model asks for a handful; each one
 /// gets a result of its own in the conversation, also where it is refused.
@@ -380,7 +381,7 @@ fn check(plan: &mut PlanResult, run: &str, step: (u32, u32)) -> Result<(), Strin
 }
 
 /// Checks what a planner wants to ask.
-fn check_items(items: &[AwaitItem]) -> Result<(), String> {
+fn check_items(items: &[Ask]) -> Result<(), String> {
     if items.len() > CALLS_PER_TURN_MAX {
         let wanted = items.len();
         return Err(format!(
@@ -388,7 +389,8 @@ fn check_items(items: &[AwaitItem]) -> Result<(), String> {
         ));
     }
     let mut seen = BTreeSet::new();
-    for item in items {
+    for ask in items {
+        let item = &ask.what;
         let id = item.id();
         if id.is_empty() || id.len() > NAME_BYTES_MAX {
             return Err(format!("the id of what is asked has 1 to {NAME_BYTES_MAX} bytes"));
@@ -396,19 +398,49 @@ fn check_items(items: &[AwaitItem]) -> Result<(), String> {
         if !seen.insert(id) {
             return Err(format!("the planner used the id {id:?} twice for what it asks"));
         }
-        match item {
-            AwaitItem::ExternalTools { items, .. } if items.is_empty() => {
-                return Err("the planner waits for tools outside and names none".to_owned());
-            }
-            AwaitItem::Questions { questions, .. } if questions.is_empty() => {
-                return Err("the planner shows a form without questions".to_owned());
-            }
-            AwaitItem::Confirmation { .. } => {
-                return Err("only the host asks for a confirmation".to_owned());
-            }
-            AwaitItem::ExternalTools { .. }
-            | AwaitItem::Questions { .. }
-            | AwaitItem::Clarification { .. } => {}
+        check_item(item)?;
+        if let Some(default) = &ask.default {
+            let asked = Item::asked(ask.clone(), Timestamp(0));
+            asked.check(default).map_err(|error| {
+                format!("the planner's default answer to {id:?} does not fit: {error}")
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Checks one thing that a planner wants to ask: whoever answers must be able to tell its parts
+/// apart.
+fn check_item(item: &AwaitItem) -> Result<(), String> {
+    match item {
+        AwaitItem::ExternalTools { items, .. } if items.is_empty() => {
+            Err("the planner waits for tools outside and names none".to_owned())
+        }
+        AwaitItem::ExternalTools { items, .. } => {
+            names("the id of a call outside", items.iter().map(|item| &item.tool_call_id))
+        }
+        AwaitItem::Questions { questions, .. } if questions.is_empty() => {
+            Err("the planner shows a form without questions".to_owned())
+        }
+        AwaitItem::Questions { questions, .. } => {
+            names("the id of a question", questions.iter().map(|question| &question.id))?;
+            questions.iter().try_for_each(|question| {
+                names("the id of an option", question.options.iter().map(|(id, _)| id))
+            })
+        }
+        AwaitItem::Clarification { .. } => Ok(()),
+        AwaitItem::Confirmation { .. } => Err("only the host asks for a confirmation".to_owned()),
+    }
+}
+
+fn names<'a>(what: &str, all: impl Iterator<Item = &'a String>) -> Result<(), String> {
+    let mut seen = BTreeSet::new();
+    for name in all {
+        if name.is_empty() || name.len() > NAME_BYTES_MAX {
+            return Err(format!("{what} has 1 to {NAME_BYTES_MAX} bytes"));
+        }
+        if !seen.insert(name) {
+            return Err(format!("the planner used {what} {name:?} twice"));
         }
     }
     Ok(())

@@ -117,11 +117,16 @@ pub(crate) fn asked(id: &str) -> Event {
         example_input: None,
         clarifying_prompt: None,
     };
-    Event::Asked { item: Box::new(Item { what, tool_call_id: None, until: None }) }
+    Event::Asked { item: Box::new(Item { what, tool_call_id: None, until: None, default: None }) }
 }
 
 pub(crate) fn answered(id: &str) -> Event {
-    Event::Answered { item: id.to_owned(), answer: Answer::Text("this".into()), by: "b".into() }
+    Event::Answered {
+        item: id.to_owned(),
+        answer: Answer::Text("this".into()),
+        by: "b".into(),
+        by_default: false,
+    }
 }
 
 pub(crate) fn blocked(wait: Wait) -> Event {

@@ -11,6 +11,7 @@ use super::tool::ToolOutput;
 use crate::message::{Bounds, Labels, Message, Telemetry};
 use crate::reminders::Reminder;
 use crate::run::{Ending, WaitMode};
+use crate::wait::Answer;
 
 /// Something that decides what a run does next: an agent's component, or a scripted stand-in.
 #[async_trait]
@@ -142,7 +143,7 @@ pub enum Decision {
     /// The run is done, and was a tool call: this is that call's result.
     FinalToolResult(Box<FinalToolResult>),
     /// Wait for people or outside systems.
-    Await(Vec<AwaitItem>),
+    Await(Vec<Ask>),
     /// Wait for runs beneath this one, without a slot.
     AwaitRuns(RunsWait),
 }
@@ -187,6 +188,24 @@ pub struct FinalToolResult {
     /// What it cost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub telemetry: Option<Telemetry>,
+}
+
+/// Something that is asked, and what becomes of it if nobody answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ask {
+    /// What.
+    pub what: AwaitItem,
+    /// How long an answer is waited for; `None` for ever.
+    pub timeout: Option<Duration>,
+    /// What is taken for the answer when that time is over.
+    pub default: Option<Answer>,
+}
+
+impl From<AwaitItem> for Ask {
+    /// Waited for until somebody answers.
+    fn from(what: AwaitItem) -> Self {
+        Self { what, timeout: None, default: None }
+    }
 }
 
 /// Something only somebody outside can give.

@@ -12802,6 +12802,35 @@ pub mod exports {
                             .finish()
                     }
                 }
+                /// An answer for the case that nobody gives one.
+                #[derive(Clone, PartialEq)]
+                pub enum DefaultAnswer {
+                    /// To a clarification. Not blank.
+                    Text(_rt::String),
+                    /// To a form: for each question its id, with the ids of the options chosen or with the
+                    /// text.
+                    Choices(_rt::Vec<(_rt::String, _rt::Vec<_rt::String>)>),
+                    /// To tools outside: the result of each of the calls, as JSON.
+                    EachResult(_rt::String),
+                }
+                impl ::core::fmt::Debug for DefaultAnswer {
+                    fn fmt(
+                        &self,
+                        f: &mut ::core::fmt::Formatter<'_>,
+                    ) -> ::core::fmt::Result {
+                        match self {
+                            DefaultAnswer::Text(e) => {
+                                f.debug_tuple("DefaultAnswer::Text").field(e).finish()
+                            }
+                            DefaultAnswer::Choices(e) => {
+                                f.debug_tuple("DefaultAnswer::Choices").field(e).finish()
+                            }
+                            DefaultAnswer::EachResult(e) => {
+                                f.debug_tuple("DefaultAnswer::EachResult").field(e).finish()
+                            }
+                        }
+                    }
+                }
                 /// A free-text question. Its answer becomes a message of role `user`.
                 #[derive(Clone, PartialEq)]
                 pub struct AwaitClarification {
@@ -12953,10 +12982,33 @@ pub mod exports {
                         }
                     }
                 }
-                /// One barrier: the next step comes when every item is answered. At least one item.
+                /// Something that is asked, and what becomes of it if nobody answers.
+                #[derive(Clone, PartialEq)]
+                pub struct AwaitAsk {
+                    pub what: AwaitItem,
+                    /// How long an answer is waited for, also across a crash; `none`: for ever.
+                    pub timeout: Option<DurationMs>,
+                    /// What is taken for the answer when that time is over. It has to fit what is asked. `none`:
+                    /// a clarification is answered by a message that says so, and calls fail with `timeout`.
+                    pub default_answer: Option<DefaultAnswer>,
+                }
+                impl ::core::fmt::Debug for AwaitAsk {
+                    fn fmt(
+                        &self,
+                        f: &mut ::core::fmt::Formatter<'_>,
+                    ) -> ::core::fmt::Result {
+                        f.debug_struct("AwaitAsk")
+                            .field("what", &self.what)
+                            .field("timeout", &self.timeout)
+                            .field("default-answer", &self.default_answer)
+                            .finish()
+                    }
+                }
+                /// One barrier: the next step comes when every item is answered, or its time is over. At least
+                /// one item.
                 #[derive(Clone, PartialEq)]
                 pub struct AwaitRequest {
-                    pub items: _rt::Vec<AwaitItem>,
+                    pub items: _rt::Vec<AwaitAsk>,
                 }
                 impl ::core::fmt::Debug for AwaitRequest {
                     fn fmt(
@@ -14459,124 +14511,130 @@ pub mod exports {
                                     Decision::Await(e) => {
                                         *ptr100.add(8).cast::<u8>() = (3i32) as u8;
                                         let AwaitRequest { items: items148 } = e;
-                                        let vec178 = items148;
-                                        let len178 = vec178.len();
-                                        let layout178 = _rt::alloc::Layout::from_size_align(
-                                                vec178.len() * (16 * ::core::mem::size_of::<*const u8>()),
-                                                ::core::mem::size_of::<*const u8>(),
+                                        let vec186 = items148;
+                                        let len186 = vec186.len();
+                                        let layout186 = _rt::alloc::Layout::from_size_align(
+                                                vec186.len()
+                                                    * (16 + 20 * ::core::mem::size_of::<*const u8>()),
+                                                8,
                                             )
                                             .unwrap();
-                                        let (result178, _cleanup178) = ::wit_bindgen::rt::Cleanup::new(
-                                            layout178,
+                                        let (result186, _cleanup186) = ::wit_bindgen::rt::Cleanup::new(
+                                            layout186,
                                         );
-                                        if let Some(cleanup) = _cleanup178 {
+                                        if let Some(cleanup) = _cleanup186 {
                                             cleanup.forget();
                                         }
-                                        for (i, e) in vec178.into_iter().enumerate() {
-                                            let base = result178
-                                                .add(i * (16 * ::core::mem::size_of::<*const u8>()));
+                                        for (i, e) in vec186.into_iter().enumerate() {
+                                            let base = result186
+                                                .add(i * (16 + 20 * ::core::mem::size_of::<*const u8>()));
                                             {
-                                                match e {
+                                                let AwaitAsk {
+                                                    what: what149,
+                                                    timeout: timeout149,
+                                                    default_answer: default_answer149,
+                                                } = e;
+                                                match what149 {
                                                     AwaitItem::Clarification(e) => {
                                                         *base.add(0).cast::<u8>() = (0i32) as u8;
                                                         let AwaitClarification {
-                                                            id: id149,
-                                                            question: question149,
-                                                            missing_fields: missing_fields149,
-                                                            restrict_to_tool: restrict_to_tool149,
-                                                            example_input: example_input149,
-                                                            clarifying_prompt: clarifying_prompt149,
+                                                            id: id150,
+                                                            question: question150,
+                                                            missing_fields: missing_fields150,
+                                                            restrict_to_tool: restrict_to_tool150,
+                                                            example_input: example_input150,
+                                                            clarifying_prompt: clarifying_prompt150,
                                                         } = e;
-                                                        let vec150 = (id149.into_bytes()).into_boxed_slice();
-                                                        let ptr150 = vec150.as_ptr().cast::<u8>();
-                                                        let len150 = vec150.len();
-                                                        ::core::mem::forget(vec150);
-                                                        *base
-                                                            .add(2 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len150;
-                                                        *base
-                                                            .add(::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr150.cast_mut();
-                                                        let vec151 = (question149.into_bytes()).into_boxed_slice();
+                                                        let vec151 = (id150.into_bytes()).into_boxed_slice();
                                                         let ptr151 = vec151.as_ptr().cast::<u8>();
                                                         let len151 = vec151.len();
                                                         ::core::mem::forget(vec151);
                                                         *base
-                                                            .add(4 * ::core::mem::size_of::<*const u8>())
+                                                            .add(2 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<usize>() = len151;
                                                         *base
-                                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                                            .add(::core::mem::size_of::<*const u8>())
                                                             .cast::<*mut u8>() = ptr151.cast_mut();
-                                                        let vec153 = missing_fields149;
-                                                        let len153 = vec153.len();
-                                                        let layout153 = _rt::alloc::Layout::from_size_align(
-                                                                vec153.len() * (2 * ::core::mem::size_of::<*const u8>()),
+                                                        let vec152 = (question150.into_bytes()).into_boxed_slice();
+                                                        let ptr152 = vec152.as_ptr().cast::<u8>();
+                                                        let len152 = vec152.len();
+                                                        ::core::mem::forget(vec152);
+                                                        *base
+                                                            .add(4 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>() = len152;
+                                                        *base
+                                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>() = ptr152.cast_mut();
+                                                        let vec154 = missing_fields150;
+                                                        let len154 = vec154.len();
+                                                        let layout154 = _rt::alloc::Layout::from_size_align(
+                                                                vec154.len() * (2 * ::core::mem::size_of::<*const u8>()),
                                                                 ::core::mem::size_of::<*const u8>(),
                                                             )
                                                             .unwrap();
-                                                        let (result153, _cleanup153) = ::wit_bindgen::rt::Cleanup::new(
-                                                            layout153,
+                                                        let (result154, _cleanup154) = ::wit_bindgen::rt::Cleanup::new(
+                                                            layout154,
                                                         );
-                                                        if let Some(cleanup) = _cleanup153 {
+                                                        if let Some(cleanup) = _cleanup154 {
                                                             cleanup.forget();
                                                         }
-                                                        for (i, e) in vec153.into_iter().enumerate() {
-                                                            let base = result153
+                                                        for (i, e) in vec154.into_iter().enumerate() {
+                                                            let base = result154
                                                                 .add(i * (2 * ::core::mem::size_of::<*const u8>()));
                                                             {
-                                                                let vec152 = (e.into_bytes()).into_boxed_slice();
-                                                                let ptr152 = vec152.as_ptr().cast::<u8>();
-                                                                let len152 = vec152.len();
-                                                                ::core::mem::forget(vec152);
+                                                                let vec153 = (e.into_bytes()).into_boxed_slice();
+                                                                let ptr153 = vec153.as_ptr().cast::<u8>();
+                                                                let len153 = vec153.len();
+                                                                ::core::mem::forget(vec153);
                                                                 *base
                                                                     .add(::core::mem::size_of::<*const u8>())
-                                                                    .cast::<usize>() = len152;
-                                                                *base.add(0).cast::<*mut u8>() = ptr152.cast_mut();
+                                                                    .cast::<usize>() = len153;
+                                                                *base.add(0).cast::<*mut u8>() = ptr153.cast_mut();
                                                             }
                                                         }
                                                         *base
                                                             .add(6 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len153;
+                                                            .cast::<usize>() = len154;
                                                         *base
                                                             .add(5 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = result153;
-                                                        match restrict_to_tool149 {
+                                                            .cast::<*mut u8>() = result154;
+                                                        match restrict_to_tool150 {
                                                             Some(e) => {
                                                                 *base
                                                                     .add(7 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<u8>() = (1i32) as u8;
-                                                                let vec154 = (e.into_bytes()).into_boxed_slice();
-                                                                let ptr154 = vec154.as_ptr().cast::<u8>();
-                                                                let len154 = vec154.len();
-                                                                ::core::mem::forget(vec154);
-                                                                *base
-                                                                    .add(9 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<usize>() = len154;
-                                                                *base
-                                                                    .add(8 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<*mut u8>() = ptr154.cast_mut();
-                                                            }
-                                                            None => {
-                                                                *base
-                                                                    .add(7 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<u8>() = (0i32) as u8;
-                                                            }
-                                                        };
-                                                        match example_input149 {
-                                                            Some(e) => {
-                                                                *base
-                                                                    .add(10 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<u8>() = (1i32) as u8;
                                                                 let vec155 = (e.into_bytes()).into_boxed_slice();
                                                                 let ptr155 = vec155.as_ptr().cast::<u8>();
                                                                 let len155 = vec155.len();
                                                                 ::core::mem::forget(vec155);
                                                                 *base
-                                                                    .add(12 * ::core::mem::size_of::<*const u8>())
+                                                                    .add(9 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<usize>() = len155;
                                                                 *base
-                                                                    .add(11 * ::core::mem::size_of::<*const u8>())
+                                                                    .add(8 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<*mut u8>() = ptr155.cast_mut();
+                                                            }
+                                                            None => {
+                                                                *base
+                                                                    .add(7 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<u8>() = (0i32) as u8;
+                                                            }
+                                                        };
+                                                        match example_input150 {
+                                                            Some(e) => {
+                                                                *base
+                                                                    .add(10 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<u8>() = (1i32) as u8;
+                                                                let vec156 = (e.into_bytes()).into_boxed_slice();
+                                                                let ptr156 = vec156.as_ptr().cast::<u8>();
+                                                                let len156 = vec156.len();
+                                                                ::core::mem::forget(vec156);
+                                                                *base
+                                                                    .add(12 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<usize>() = len156;
+                                                                *base
+                                                                    .add(11 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<*mut u8>() = ptr156.cast_mut();
                                                             }
                                                             None => {
                                                                 *base
@@ -14584,21 +14642,21 @@ pub mod exports {
                                                                     .cast::<u8>() = (0i32) as u8;
                                                             }
                                                         };
-                                                        match clarifying_prompt149 {
+                                                        match clarifying_prompt150 {
                                                             Some(e) => {
                                                                 *base
                                                                     .add(13 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<u8>() = (1i32) as u8;
-                                                                let vec156 = (e.into_bytes()).into_boxed_slice();
-                                                                let ptr156 = vec156.as_ptr().cast::<u8>();
-                                                                let len156 = vec156.len();
-                                                                ::core::mem::forget(vec156);
+                                                                let vec157 = (e.into_bytes()).into_boxed_slice();
+                                                                let ptr157 = vec157.as_ptr().cast::<u8>();
+                                                                let len157 = vec157.len();
+                                                                ::core::mem::forget(vec157);
                                                                 *base
                                                                     .add(15 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<usize>() = len156;
+                                                                    .cast::<usize>() = len157;
                                                                 *base
                                                                     .add(14 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<*mut u8>() = ptr156.cast_mut();
+                                                                    .cast::<*mut u8>() = ptr157.cast_mut();
                                                             }
                                                             None => {
                                                                 *base
@@ -14610,69 +14668,69 @@ pub mod exports {
                                                     AwaitItem::Questions(e) => {
                                                         *base.add(0).cast::<u8>() = (1i32) as u8;
                                                         let AwaitQuestions {
-                                                            id: id157,
-                                                            tool_name: tool_name157,
-                                                            tool_call_id: tool_call_id157,
-                                                            payload: payload157,
-                                                            title: title157,
-                                                            questions: questions157,
+                                                            id: id158,
+                                                            tool_name: tool_name158,
+                                                            tool_call_id: tool_call_id158,
+                                                            payload: payload158,
+                                                            title: title158,
+                                                            questions: questions158,
                                                         } = e;
-                                                        let vec158 = (id157.into_bytes()).into_boxed_slice();
-                                                        let ptr158 = vec158.as_ptr().cast::<u8>();
-                                                        let len158 = vec158.len();
-                                                        ::core::mem::forget(vec158);
-                                                        *base
-                                                            .add(2 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len158;
-                                                        *base
-                                                            .add(::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr158.cast_mut();
-                                                        let vec159 = (tool_name157.into_bytes()).into_boxed_slice();
+                                                        let vec159 = (id158.into_bytes()).into_boxed_slice();
                                                         let ptr159 = vec159.as_ptr().cast::<u8>();
                                                         let len159 = vec159.len();
                                                         ::core::mem::forget(vec159);
                                                         *base
-                                                            .add(4 * ::core::mem::size_of::<*const u8>())
+                                                            .add(2 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<usize>() = len159;
                                                         *base
-                                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                                            .add(::core::mem::size_of::<*const u8>())
                                                             .cast::<*mut u8>() = ptr159.cast_mut();
-                                                        let vec160 = (tool_call_id157.into_bytes())
-                                                            .into_boxed_slice();
+                                                        let vec160 = (tool_name158.into_bytes()).into_boxed_slice();
                                                         let ptr160 = vec160.as_ptr().cast::<u8>();
                                                         let len160 = vec160.len();
                                                         ::core::mem::forget(vec160);
                                                         *base
-                                                            .add(6 * ::core::mem::size_of::<*const u8>())
+                                                            .add(4 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<usize>() = len160;
                                                         *base
-                                                            .add(5 * ::core::mem::size_of::<*const u8>())
+                                                            .add(3 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<*mut u8>() = ptr160.cast_mut();
-                                                        let vec161 = (payload157.into_bytes()).into_boxed_slice();
+                                                        let vec161 = (tool_call_id158.into_bytes())
+                                                            .into_boxed_slice();
                                                         let ptr161 = vec161.as_ptr().cast::<u8>();
                                                         let len161 = vec161.len();
                                                         ::core::mem::forget(vec161);
                                                         *base
-                                                            .add(8 * ::core::mem::size_of::<*const u8>())
+                                                            .add(6 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<usize>() = len161;
                                                         *base
-                                                            .add(7 * ::core::mem::size_of::<*const u8>())
+                                                            .add(5 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<*mut u8>() = ptr161.cast_mut();
-                                                        match title157 {
+                                                        let vec162 = (payload158.into_bytes()).into_boxed_slice();
+                                                        let ptr162 = vec162.as_ptr().cast::<u8>();
+                                                        let len162 = vec162.len();
+                                                        ::core::mem::forget(vec162);
+                                                        *base
+                                                            .add(8 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>() = len162;
+                                                        *base
+                                                            .add(7 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>() = ptr162.cast_mut();
+                                                        match title158 {
                                                             Some(e) => {
                                                                 *base
                                                                     .add(9 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<u8>() = (1i32) as u8;
-                                                                let vec162 = (e.into_bytes()).into_boxed_slice();
-                                                                let ptr162 = vec162.as_ptr().cast::<u8>();
-                                                                let len162 = vec162.len();
-                                                                ::core::mem::forget(vec162);
+                                                                let vec163 = (e.into_bytes()).into_boxed_slice();
+                                                                let ptr163 = vec163.as_ptr().cast::<u8>();
+                                                                let len163 = vec163.len();
+                                                                ::core::mem::forget(vec163);
                                                                 *base
                                                                     .add(11 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<usize>() = len162;
+                                                                    .cast::<usize>() = len163;
                                                                 *base
                                                                     .add(10 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<*mut u8>() = ptr162.cast_mut();
+                                                                    .cast::<*mut u8>() = ptr163.cast_mut();
                                                             }
                                                             None => {
                                                                 *base
@@ -14680,94 +14738,94 @@ pub mod exports {
                                                                     .cast::<u8>() = (0i32) as u8;
                                                             }
                                                         };
-                                                        let vec170 = questions157;
-                                                        let len170 = vec170.len();
-                                                        let layout170 = _rt::alloc::Layout::from_size_align(
-                                                                vec170.len() * (7 * ::core::mem::size_of::<*const u8>()),
+                                                        let vec171 = questions158;
+                                                        let len171 = vec171.len();
+                                                        let layout171 = _rt::alloc::Layout::from_size_align(
+                                                                vec171.len() * (7 * ::core::mem::size_of::<*const u8>()),
                                                                 ::core::mem::size_of::<*const u8>(),
                                                             )
                                                             .unwrap();
-                                                        let (result170, _cleanup170) = ::wit_bindgen::rt::Cleanup::new(
-                                                            layout170,
+                                                        let (result171, _cleanup171) = ::wit_bindgen::rt::Cleanup::new(
+                                                            layout171,
                                                         );
-                                                        if let Some(cleanup) = _cleanup170 {
+                                                        if let Some(cleanup) = _cleanup171 {
                                                             cleanup.forget();
                                                         }
-                                                        for (i, e) in vec170.into_iter().enumerate() {
-                                                            let base = result170
+                                                        for (i, e) in vec171.into_iter().enumerate() {
+                                                            let base = result171
                                                                 .add(i * (7 * ::core::mem::size_of::<*const u8>()));
                                                             {
                                                                 let Question {
-                                                                    id: id163,
-                                                                    prompt: prompt163,
-                                                                    options: options163,
-                                                                    allow_multiple: allow_multiple163,
+                                                                    id: id164,
+                                                                    prompt: prompt164,
+                                                                    options: options164,
+                                                                    allow_multiple: allow_multiple164,
                                                                 } = e;
-                                                                let vec164 = (id163.into_bytes()).into_boxed_slice();
-                                                                let ptr164 = vec164.as_ptr().cast::<u8>();
-                                                                let len164 = vec164.len();
-                                                                ::core::mem::forget(vec164);
-                                                                *base
-                                                                    .add(::core::mem::size_of::<*const u8>())
-                                                                    .cast::<usize>() = len164;
-                                                                *base.add(0).cast::<*mut u8>() = ptr164.cast_mut();
-                                                                let vec165 = (prompt163.into_bytes()).into_boxed_slice();
+                                                                let vec165 = (id164.into_bytes()).into_boxed_slice();
                                                                 let ptr165 = vec165.as_ptr().cast::<u8>();
                                                                 let len165 = vec165.len();
                                                                 ::core::mem::forget(vec165);
                                                                 *base
-                                                                    .add(3 * ::core::mem::size_of::<*const u8>())
+                                                                    .add(::core::mem::size_of::<*const u8>())
                                                                     .cast::<usize>() = len165;
+                                                                *base.add(0).cast::<*mut u8>() = ptr165.cast_mut();
+                                                                let vec166 = (prompt164.into_bytes()).into_boxed_slice();
+                                                                let ptr166 = vec166.as_ptr().cast::<u8>();
+                                                                let len166 = vec166.len();
+                                                                ::core::mem::forget(vec166);
+                                                                *base
+                                                                    .add(3 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<usize>() = len166;
                                                                 *base
                                                                     .add(2 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<*mut u8>() = ptr165.cast_mut();
-                                                                let vec169 = options163;
-                                                                let len169 = vec169.len();
-                                                                let layout169 = _rt::alloc::Layout::from_size_align(
-                                                                        vec169.len() * (4 * ::core::mem::size_of::<*const u8>()),
+                                                                    .cast::<*mut u8>() = ptr166.cast_mut();
+                                                                let vec170 = options164;
+                                                                let len170 = vec170.len();
+                                                                let layout170 = _rt::alloc::Layout::from_size_align(
+                                                                        vec170.len() * (4 * ::core::mem::size_of::<*const u8>()),
                                                                         ::core::mem::size_of::<*const u8>(),
                                                                     )
                                                                     .unwrap();
-                                                                let (result169, _cleanup169) = ::wit_bindgen::rt::Cleanup::new(
-                                                                    layout169,
+                                                                let (result170, _cleanup170) = ::wit_bindgen::rt::Cleanup::new(
+                                                                    layout170,
                                                                 );
-                                                                if let Some(cleanup) = _cleanup169 {
+                                                                if let Some(cleanup) = _cleanup170 {
                                                                     cleanup.forget();
                                                                 }
-                                                                for (i, e) in vec169.into_iter().enumerate() {
-                                                                    let base = result169
+                                                                for (i, e) in vec170.into_iter().enumerate() {
+                                                                    let base = result170
                                                                         .add(i * (4 * ::core::mem::size_of::<*const u8>()));
                                                                     {
-                                                                        let QuestionOption { id: id166, label: label166 } = e;
-                                                                        let vec167 = (id166.into_bytes()).into_boxed_slice();
-                                                                        let ptr167 = vec167.as_ptr().cast::<u8>();
-                                                                        let len167 = vec167.len();
-                                                                        ::core::mem::forget(vec167);
-                                                                        *base
-                                                                            .add(::core::mem::size_of::<*const u8>())
-                                                                            .cast::<usize>() = len167;
-                                                                        *base.add(0).cast::<*mut u8>() = ptr167.cast_mut();
-                                                                        let vec168 = (label166.into_bytes()).into_boxed_slice();
+                                                                        let QuestionOption { id: id167, label: label167 } = e;
+                                                                        let vec168 = (id167.into_bytes()).into_boxed_slice();
                                                                         let ptr168 = vec168.as_ptr().cast::<u8>();
                                                                         let len168 = vec168.len();
                                                                         ::core::mem::forget(vec168);
                                                                         *base
-                                                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                                                            .add(::core::mem::size_of::<*const u8>())
                                                                             .cast::<usize>() = len168;
+                                                                        *base.add(0).cast::<*mut u8>() = ptr168.cast_mut();
+                                                                        let vec169 = (label167.into_bytes()).into_boxed_slice();
+                                                                        let ptr169 = vec169.as_ptr().cast::<u8>();
+                                                                        let len169 = vec169.len();
+                                                                        ::core::mem::forget(vec169);
+                                                                        *base
+                                                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                                                            .cast::<usize>() = len169;
                                                                         *base
                                                                             .add(2 * ::core::mem::size_of::<*const u8>())
-                                                                            .cast::<*mut u8>() = ptr168.cast_mut();
+                                                                            .cast::<*mut u8>() = ptr169.cast_mut();
                                                                     }
                                                                 }
                                                                 *base
                                                                     .add(5 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<usize>() = len169;
+                                                                    .cast::<usize>() = len170;
                                                                 *base
                                                                     .add(4 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<*mut u8>() = result169;
+                                                                    .cast::<*mut u8>() = result170;
                                                                 *base
                                                                     .add(6 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<u8>() = (match allow_multiple163 {
+                                                                    .cast::<u8>() = (match allow_multiple164 {
                                                                     true => 1,
                                                                     false => 0,
                                                                 }) as u8;
@@ -14775,135 +14833,266 @@ pub mod exports {
                                                         }
                                                         *base
                                                             .add(13 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len170;
+                                                            .cast::<usize>() = len171;
                                                         *base
                                                             .add(12 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = result170;
+                                                            .cast::<*mut u8>() = result171;
                                                     }
                                                     AwaitItem::ExternalTools(e) => {
                                                         *base.add(0).cast::<u8>() = (2i32) as u8;
-                                                        let AwaitExternalTools { id: id171, items: items171 } = e;
-                                                        let vec172 = (id171.into_bytes()).into_boxed_slice();
-                                                        let ptr172 = vec172.as_ptr().cast::<u8>();
-                                                        let len172 = vec172.len();
-                                                        ::core::mem::forget(vec172);
+                                                        let AwaitExternalTools { id: id172, items: items172 } = e;
+                                                        let vec173 = (id172.into_bytes()).into_boxed_slice();
+                                                        let ptr173 = vec173.as_ptr().cast::<u8>();
+                                                        let len173 = vec173.len();
+                                                        ::core::mem::forget(vec173);
                                                         *base
                                                             .add(2 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len172;
+                                                            .cast::<usize>() = len173;
                                                         *base
                                                             .add(::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr172.cast_mut();
-                                                        let vec177 = items171;
-                                                        let len177 = vec177.len();
-                                                        let layout177 = _rt::alloc::Layout::from_size_align(
-                                                                vec177.len() * (6 * ::core::mem::size_of::<*const u8>()),
+                                                            .cast::<*mut u8>() = ptr173.cast_mut();
+                                                        let vec178 = items172;
+                                                        let len178 = vec178.len();
+                                                        let layout178 = _rt::alloc::Layout::from_size_align(
+                                                                vec178.len() * (6 * ::core::mem::size_of::<*const u8>()),
                                                                 ::core::mem::size_of::<*const u8>(),
                                                             )
                                                             .unwrap();
-                                                        let (result177, _cleanup177) = ::wit_bindgen::rt::Cleanup::new(
-                                                            layout177,
+                                                        let (result178, _cleanup178) = ::wit_bindgen::rt::Cleanup::new(
+                                                            layout178,
                                                         );
-                                                        if let Some(cleanup) = _cleanup177 {
+                                                        if let Some(cleanup) = _cleanup178 {
                                                             cleanup.forget();
                                                         }
-                                                        for (i, e) in vec177.into_iter().enumerate() {
-                                                            let base = result177
+                                                        for (i, e) in vec178.into_iter().enumerate() {
+                                                            let base = result178
                                                                 .add(i * (6 * ::core::mem::size_of::<*const u8>()));
                                                             {
                                                                 let ExternalTool {
-                                                                    name: name173,
-                                                                    tool_call_id: tool_call_id173,
-                                                                    payload: payload173,
+                                                                    name: name174,
+                                                                    tool_call_id: tool_call_id174,
+                                                                    payload: payload174,
                                                                 } = e;
-                                                                let vec174 = (name173.into_bytes()).into_boxed_slice();
-                                                                let ptr174 = vec174.as_ptr().cast::<u8>();
-                                                                let len174 = vec174.len();
-                                                                ::core::mem::forget(vec174);
-                                                                *base
-                                                                    .add(::core::mem::size_of::<*const u8>())
-                                                                    .cast::<usize>() = len174;
-                                                                *base.add(0).cast::<*mut u8>() = ptr174.cast_mut();
-                                                                let vec175 = (tool_call_id173.into_bytes())
-                                                                    .into_boxed_slice();
+                                                                let vec175 = (name174.into_bytes()).into_boxed_slice();
                                                                 let ptr175 = vec175.as_ptr().cast::<u8>();
                                                                 let len175 = vec175.len();
                                                                 ::core::mem::forget(vec175);
                                                                 *base
-                                                                    .add(3 * ::core::mem::size_of::<*const u8>())
+                                                                    .add(::core::mem::size_of::<*const u8>())
                                                                     .cast::<usize>() = len175;
-                                                                *base
-                                                                    .add(2 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<*mut u8>() = ptr175.cast_mut();
-                                                                let vec176 = (payload173.into_bytes()).into_boxed_slice();
+                                                                *base.add(0).cast::<*mut u8>() = ptr175.cast_mut();
+                                                                let vec176 = (tool_call_id174.into_bytes())
+                                                                    .into_boxed_slice();
                                                                 let ptr176 = vec176.as_ptr().cast::<u8>();
                                                                 let len176 = vec176.len();
                                                                 ::core::mem::forget(vec176);
                                                                 *base
-                                                                    .add(5 * ::core::mem::size_of::<*const u8>())
+                                                                    .add(3 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<usize>() = len176;
                                                                 *base
-                                                                    .add(4 * ::core::mem::size_of::<*const u8>())
+                                                                    .add(2 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<*mut u8>() = ptr176.cast_mut();
+                                                                let vec177 = (payload174.into_bytes()).into_boxed_slice();
+                                                                let ptr177 = vec177.as_ptr().cast::<u8>();
+                                                                let len177 = vec177.len();
+                                                                ::core::mem::forget(vec177);
+                                                                *base
+                                                                    .add(5 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<usize>() = len177;
+                                                                *base
+                                                                    .add(4 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<*mut u8>() = ptr177.cast_mut();
                                                             }
                                                         }
                                                         *base
                                                             .add(4 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len177;
+                                                            .cast::<usize>() = len178;
                                                         *base
                                                             .add(3 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = result177;
+                                                            .cast::<*mut u8>() = result178;
                                                     }
                                                 }
+                                                match timeout149 {
+                                                    Some(e) => {
+                                                        *base
+                                                            .add(16 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<u8>() = (1i32) as u8;
+                                                        *base
+                                                            .add(8 + 16 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<i64>() = _rt::as_i64(e);
+                                                    }
+                                                    None => {
+                                                        *base
+                                                            .add(16 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<u8>() = (0i32) as u8;
+                                                    }
+                                                };
+                                                match default_answer149 {
+                                                    Some(e) => {
+                                                        *base
+                                                            .add(16 + 16 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<u8>() = (1i32) as u8;
+                                                        match e {
+                                                            DefaultAnswer::Text(e) => {
+                                                                *base
+                                                                    .add(16 + 17 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<u8>() = (0i32) as u8;
+                                                                let vec179 = (e.into_bytes()).into_boxed_slice();
+                                                                let ptr179 = vec179.as_ptr().cast::<u8>();
+                                                                let len179 = vec179.len();
+                                                                ::core::mem::forget(vec179);
+                                                                *base
+                                                                    .add(16 + 19 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<usize>() = len179;
+                                                                *base
+                                                                    .add(16 + 18 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<*mut u8>() = ptr179.cast_mut();
+                                                            }
+                                                            DefaultAnswer::Choices(e) => {
+                                                                *base
+                                                                    .add(16 + 17 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<u8>() = (1i32) as u8;
+                                                                let vec184 = e;
+                                                                let len184 = vec184.len();
+                                                                let layout184 = _rt::alloc::Layout::from_size_align(
+                                                                        vec184.len() * (4 * ::core::mem::size_of::<*const u8>()),
+                                                                        ::core::mem::size_of::<*const u8>(),
+                                                                    )
+                                                                    .unwrap();
+                                                                let (result184, _cleanup184) = ::wit_bindgen::rt::Cleanup::new(
+                                                                    layout184,
+                                                                );
+                                                                if let Some(cleanup) = _cleanup184 {
+                                                                    cleanup.forget();
+                                                                }
+                                                                for (i, e) in vec184.into_iter().enumerate() {
+                                                                    let base = result184
+                                                                        .add(i * (4 * ::core::mem::size_of::<*const u8>()));
+                                                                    {
+                                                                        let (t180_0, t180_1) = e;
+                                                                        let vec181 = (t180_0.into_bytes()).into_boxed_slice();
+                                                                        let ptr181 = vec181.as_ptr().cast::<u8>();
+                                                                        let len181 = vec181.len();
+                                                                        ::core::mem::forget(vec181);
+                                                                        *base
+                                                                            .add(::core::mem::size_of::<*const u8>())
+                                                                            .cast::<usize>() = len181;
+                                                                        *base.add(0).cast::<*mut u8>() = ptr181.cast_mut();
+                                                                        let vec183 = t180_1;
+                                                                        let len183 = vec183.len();
+                                                                        let layout183 = _rt::alloc::Layout::from_size_align(
+                                                                                vec183.len() * (2 * ::core::mem::size_of::<*const u8>()),
+                                                                                ::core::mem::size_of::<*const u8>(),
+                                                                            )
+                                                                            .unwrap();
+                                                                        let (result183, _cleanup183) = ::wit_bindgen::rt::Cleanup::new(
+                                                                            layout183,
+                                                                        );
+                                                                        if let Some(cleanup) = _cleanup183 {
+                                                                            cleanup.forget();
+                                                                        }
+                                                                        for (i, e) in vec183.into_iter().enumerate() {
+                                                                            let base = result183
+                                                                                .add(i * (2 * ::core::mem::size_of::<*const u8>()));
+                                                                            {
+                                                                                let vec182 = (e.into_bytes()).into_boxed_slice();
+                                                                                let ptr182 = vec182.as_ptr().cast::<u8>();
+                                                                                let len182 = vec182.len();
+                                                                                ::core::mem::forget(vec182);
+                                                                                *base
+                                                                                    .add(::core::mem::size_of::<*const u8>())
+                                                                                    .cast::<usize>() = len182;
+                                                                                *base.add(0).cast::<*mut u8>() = ptr182.cast_mut();
+                                                                            }
+                                                                        }
+                                                                        *base
+                                                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                                                            .cast::<usize>() = len183;
+                                                                        *base
+                                                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                                                            .cast::<*mut u8>() = result183;
+                                                                    }
+                                                                }
+                                                                *base
+                                                                    .add(16 + 19 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<usize>() = len184;
+                                                                *base
+                                                                    .add(16 + 18 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<*mut u8>() = result184;
+                                                            }
+                                                            DefaultAnswer::EachResult(e) => {
+                                                                *base
+                                                                    .add(16 + 17 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<u8>() = (2i32) as u8;
+                                                                let vec185 = (e.into_bytes()).into_boxed_slice();
+                                                                let ptr185 = vec185.as_ptr().cast::<u8>();
+                                                                let len185 = vec185.len();
+                                                                ::core::mem::forget(vec185);
+                                                                *base
+                                                                    .add(16 + 19 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<usize>() = len185;
+                                                                *base
+                                                                    .add(16 + 18 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<*mut u8>() = ptr185.cast_mut();
+                                                            }
+                                                        }
+                                                    }
+                                                    None => {
+                                                        *base
+                                                            .add(16 + 16 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<u8>() = (0i32) as u8;
+                                                    }
+                                                };
                                             }
                                         }
                                         *ptr100
                                             .add(16 + 1 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len178;
-                                        *ptr100.add(16).cast::<*mut u8>() = result178;
+                                            .cast::<usize>() = len186;
+                                        *ptr100.add(16).cast::<*mut u8>() = result186;
                                     }
                                     Decision::AwaitRuns(e) => {
                                         *ptr100.add(8).cast::<u8>() = (4i32) as u8;
                                         let AwaitRuns {
-                                            runs: runs179,
-                                            mode: mode179,
-                                            timeout: timeout179,
-                                            call: call179,
+                                            runs: runs187,
+                                            mode: mode187,
+                                            timeout: timeout187,
+                                            call: call187,
                                         } = e;
-                                        let vec181 = runs179;
-                                        let len181 = vec181.len();
-                                        let layout181 = _rt::alloc::Layout::from_size_align(
-                                                vec181.len() * (2 * ::core::mem::size_of::<*const u8>()),
+                                        let vec189 = runs187;
+                                        let len189 = vec189.len();
+                                        let layout189 = _rt::alloc::Layout::from_size_align(
+                                                vec189.len() * (2 * ::core::mem::size_of::<*const u8>()),
                                                 ::core::mem::size_of::<*const u8>(),
                                             )
                                             .unwrap();
-                                        let (result181, _cleanup181) = ::wit_bindgen::rt::Cleanup::new(
-                                            layout181,
+                                        let (result189, _cleanup189) = ::wit_bindgen::rt::Cleanup::new(
+                                            layout189,
                                         );
-                                        if let Some(cleanup) = _cleanup181 {
+                                        if let Some(cleanup) = _cleanup189 {
                                             cleanup.forget();
                                         }
-                                        for (i, e) in vec181.into_iter().enumerate() {
-                                            let base = result181
+                                        for (i, e) in vec189.into_iter().enumerate() {
+                                            let base = result189
                                                 .add(i * (2 * ::core::mem::size_of::<*const u8>()));
                                             {
-                                                let vec180 = (e.into_bytes()).into_boxed_slice();
-                                                let ptr180 = vec180.as_ptr().cast::<u8>();
-                                                let len180 = vec180.len();
-                                                ::core::mem::forget(vec180);
+                                                let vec188 = (e.into_bytes()).into_boxed_slice();
+                                                let ptr188 = vec188.as_ptr().cast::<u8>();
+                                                let len188 = vec188.len();
+                                                ::core::mem::forget(vec188);
                                                 *base
                                                     .add(::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len180;
-                                                *base.add(0).cast::<*mut u8>() = ptr180.cast_mut();
+                                                    .cast::<usize>() = len188;
+                                                *base.add(0).cast::<*mut u8>() = ptr188.cast_mut();
                                             }
                                         }
                                         *ptr100
                                             .add(16 + 1 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len181;
-                                        *ptr100.add(16).cast::<*mut u8>() = result181;
+                                            .cast::<usize>() = len189;
+                                        *ptr100.add(16).cast::<*mut u8>() = result189;
                                         *ptr100
                                             .add(16 + 2 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<u8>() = (mode179.clone() as i32) as u8;
-                                        match timeout179 {
+                                            .cast::<u8>() = (mode187.clone() as i32) as u8;
+                                        match timeout187 {
                                             Some(e) => {
                                                 *ptr100
                                                     .add(24 + 2 * ::core::mem::size_of::<*const u8>())
@@ -14918,52 +15107,52 @@ pub mod exports {
                                                     .cast::<u8>() = (0i32) as u8;
                                             }
                                         };
-                                        match call179 {
+                                        match call187 {
                                             Some(e) => {
                                                 *ptr100
                                                     .add(40 + 2 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (1i32) as u8;
                                                 let ToolRequest {
-                                                    name: name182,
-                                                    payload: payload182,
-                                                    tool_call_id: tool_call_id182,
-                                                    parent_tool_call_id: parent_tool_call_id182,
+                                                    name: name190,
+                                                    payload: payload190,
+                                                    tool_call_id: tool_call_id190,
+                                                    parent_tool_call_id: parent_tool_call_id190,
                                                 } = e;
-                                                let vec183 = (name182.into_bytes()).into_boxed_slice();
-                                                let ptr183 = vec183.as_ptr().cast::<u8>();
-                                                let len183 = vec183.len();
-                                                ::core::mem::forget(vec183);
+                                                let vec191 = (name190.into_bytes()).into_boxed_slice();
+                                                let ptr191 = vec191.as_ptr().cast::<u8>();
+                                                let len191 = vec191.len();
+                                                ::core::mem::forget(vec191);
                                                 *ptr100
                                                     .add(40 + 4 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len183;
+                                                    .cast::<usize>() = len191;
                                                 *ptr100
                                                     .add(40 + 3 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>() = ptr183.cast_mut();
-                                                let vec184 = (payload182.into_bytes()).into_boxed_slice();
-                                                let ptr184 = vec184.as_ptr().cast::<u8>();
-                                                let len184 = vec184.len();
-                                                ::core::mem::forget(vec184);
+                                                    .cast::<*mut u8>() = ptr191.cast_mut();
+                                                let vec192 = (payload190.into_bytes()).into_boxed_slice();
+                                                let ptr192 = vec192.as_ptr().cast::<u8>();
+                                                let len192 = vec192.len();
+                                                ::core::mem::forget(vec192);
                                                 *ptr100
                                                     .add(40 + 6 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len184;
+                                                    .cast::<usize>() = len192;
                                                 *ptr100
                                                     .add(40 + 5 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>() = ptr184.cast_mut();
-                                                match tool_call_id182 {
+                                                    .cast::<*mut u8>() = ptr192.cast_mut();
+                                                match tool_call_id190 {
                                                     Some(e) => {
                                                         *ptr100
                                                             .add(40 + 7 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>() = (1i32) as u8;
-                                                        let vec185 = (e.into_bytes()).into_boxed_slice();
-                                                        let ptr185 = vec185.as_ptr().cast::<u8>();
-                                                        let len185 = vec185.len();
-                                                        ::core::mem::forget(vec185);
+                                                        let vec193 = (e.into_bytes()).into_boxed_slice();
+                                                        let ptr193 = vec193.as_ptr().cast::<u8>();
+                                                        let len193 = vec193.len();
+                                                        ::core::mem::forget(vec193);
                                                         *ptr100
                                                             .add(40 + 9 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len185;
+                                                            .cast::<usize>() = len193;
                                                         *ptr100
                                                             .add(40 + 8 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr185.cast_mut();
+                                                            .cast::<*mut u8>() = ptr193.cast_mut();
                                                     }
                                                     None => {
                                                         *ptr100
@@ -14971,21 +15160,21 @@ pub mod exports {
                                                             .cast::<u8>() = (0i32) as u8;
                                                     }
                                                 };
-                                                match parent_tool_call_id182 {
+                                                match parent_tool_call_id190 {
                                                     Some(e) => {
                                                         *ptr100
                                                             .add(40 + 10 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>() = (1i32) as u8;
-                                                        let vec186 = (e.into_bytes()).into_boxed_slice();
-                                                        let ptr186 = vec186.as_ptr().cast::<u8>();
-                                                        let len186 = vec186.len();
-                                                        ::core::mem::forget(vec186);
+                                                        let vec194 = (e.into_bytes()).into_boxed_slice();
+                                                        let ptr194 = vec194.as_ptr().cast::<u8>();
+                                                        let len194 = vec194.len();
+                                                        ::core::mem::forget(vec194);
                                                         *ptr100
                                                             .add(40 + 12 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len186;
+                                                            .cast::<usize>() = len194;
                                                         *ptr100
                                                             .add(40 + 11 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr186.cast_mut();
+                                                            .cast::<*mut u8>() = ptr194.cast_mut();
                                                     }
                                                     None => {
                                                         *ptr100
@@ -15023,153 +15212,153 @@ pub mod exports {
                                             .cast::<u8>() = (0i32) as u8;
                                     }
                                 };
-                                let vec193 = notes101;
-                                let len193 = vec193.len();
-                                let layout193 = _rt::alloc::Layout::from_size_align(
-                                        vec193.len() * (4 * ::core::mem::size_of::<*const u8>()),
+                                let vec201 = notes101;
+                                let len201 = vec201.len();
+                                let layout201 = _rt::alloc::Layout::from_size_align(
+                                        vec201.len() * (4 * ::core::mem::size_of::<*const u8>()),
                                         ::core::mem::size_of::<*const u8>(),
                                     )
                                     .unwrap();
-                                let (result193, _cleanup193) = ::wit_bindgen::rt::Cleanup::new(
-                                    layout193,
+                                let (result201, _cleanup201) = ::wit_bindgen::rt::Cleanup::new(
+                                    layout201,
                                 );
-                                if let Some(cleanup) = _cleanup193 {
+                                if let Some(cleanup) = _cleanup201 {
                                     cleanup.forget();
                                 }
-                                for (i, e) in vec193.into_iter().enumerate() {
-                                    let base = result193
+                                for (i, e) in vec201.into_iter().enumerate() {
+                                    let base = result201
                                         .add(i * (4 * ::core::mem::size_of::<*const u8>()));
                                     {
-                                        let Annotation { text: text187, labels: labels187 } = e;
-                                        let vec188 = (text187.into_bytes()).into_boxed_slice();
-                                        let ptr188 = vec188.as_ptr().cast::<u8>();
-                                        let len188 = vec188.len();
-                                        ::core::mem::forget(vec188);
+                                        let Annotation { text: text195, labels: labels195 } = e;
+                                        let vec196 = (text195.into_bytes()).into_boxed_slice();
+                                        let ptr196 = vec196.as_ptr().cast::<u8>();
+                                        let len196 = vec196.len();
+                                        ::core::mem::forget(vec196);
                                         *base
                                             .add(::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len188;
-                                        *base.add(0).cast::<*mut u8>() = ptr188.cast_mut();
-                                        let vec192 = labels187;
-                                        let len192 = vec192.len();
-                                        let layout192 = _rt::alloc::Layout::from_size_align(
-                                                vec192.len() * (4 * ::core::mem::size_of::<*const u8>()),
+                                            .cast::<usize>() = len196;
+                                        *base.add(0).cast::<*mut u8>() = ptr196.cast_mut();
+                                        let vec200 = labels195;
+                                        let len200 = vec200.len();
+                                        let layout200 = _rt::alloc::Layout::from_size_align(
+                                                vec200.len() * (4 * ::core::mem::size_of::<*const u8>()),
                                                 ::core::mem::size_of::<*const u8>(),
                                             )
                                             .unwrap();
-                                        let (result192, _cleanup192) = ::wit_bindgen::rt::Cleanup::new(
-                                            layout192,
+                                        let (result200, _cleanup200) = ::wit_bindgen::rt::Cleanup::new(
+                                            layout200,
                                         );
-                                        if let Some(cleanup) = _cleanup192 {
+                                        if let Some(cleanup) = _cleanup200 {
                                             cleanup.forget();
                                         }
-                                        for (i, e) in vec192.into_iter().enumerate() {
-                                            let base = result192
+                                        for (i, e) in vec200.into_iter().enumerate() {
+                                            let base = result200
                                                 .add(i * (4 * ::core::mem::size_of::<*const u8>()));
                                             {
-                                                let (t189_0, t189_1) = e;
-                                                let vec190 = (t189_0.into_bytes()).into_boxed_slice();
-                                                let ptr190 = vec190.as_ptr().cast::<u8>();
-                                                let len190 = vec190.len();
-                                                ::core::mem::forget(vec190);
+                                                let (t197_0, t197_1) = e;
+                                                let vec198 = (t197_0.into_bytes()).into_boxed_slice();
+                                                let ptr198 = vec198.as_ptr().cast::<u8>();
+                                                let len198 = vec198.len();
+                                                ::core::mem::forget(vec198);
                                                 *base
                                                     .add(::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len190;
-                                                *base.add(0).cast::<*mut u8>() = ptr190.cast_mut();
-                                                let vec191 = (t189_1.into_bytes()).into_boxed_slice();
-                                                let ptr191 = vec191.as_ptr().cast::<u8>();
-                                                let len191 = vec191.len();
-                                                ::core::mem::forget(vec191);
+                                                    .cast::<usize>() = len198;
+                                                *base.add(0).cast::<*mut u8>() = ptr198.cast_mut();
+                                                let vec199 = (t197_1.into_bytes()).into_boxed_slice();
+                                                let ptr199 = vec199.as_ptr().cast::<u8>();
+                                                let len199 = vec199.len();
+                                                ::core::mem::forget(vec199);
                                                 *base
                                                     .add(3 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len191;
+                                                    .cast::<usize>() = len199;
                                                 *base
                                                     .add(2 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>() = ptr191.cast_mut();
+                                                    .cast::<*mut u8>() = ptr199.cast_mut();
                                             }
                                         }
                                         *base
                                             .add(3 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len192;
+                                            .cast::<usize>() = len200;
                                         *base
                                             .add(2 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>() = result192;
+                                            .cast::<*mut u8>() = result200;
                                     }
                                 }
                                 *ptr100
                                     .add(120 + 44 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<usize>() = len193;
+                                    .cast::<usize>() = len201;
                                 *ptr100
                                     .add(120 + 43 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<*mut u8>() = result193;
+                                    .cast::<*mut u8>() = result201;
                             }
                             Err(e) => {
                                 *ptr100.add(0).cast::<u8>() = (1i32) as u8;
                                 let PlannerError {
-                                    code: code194,
-                                    message: message194,
-                                    causes: causes194,
+                                    code: code202,
+                                    message: message202,
+                                    causes: causes202,
                                 } = e;
-                                match code194 {
+                                match code202 {
                                     Some(e) => {
                                         *ptr100.add(8).cast::<u8>() = (1i32) as u8;
-                                        let vec195 = (e.into_bytes()).into_boxed_slice();
-                                        let ptr195 = vec195.as_ptr().cast::<u8>();
-                                        let len195 = vec195.len();
-                                        ::core::mem::forget(vec195);
+                                        let vec203 = (e.into_bytes()).into_boxed_slice();
+                                        let ptr203 = vec203.as_ptr().cast::<u8>();
+                                        let len203 = vec203.len();
+                                        ::core::mem::forget(vec203);
                                         *ptr100
                                             .add(8 + 2 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len195;
+                                            .cast::<usize>() = len203;
                                         *ptr100
                                             .add(8 + 1 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>() = ptr195.cast_mut();
+                                            .cast::<*mut u8>() = ptr203.cast_mut();
                                     }
                                     None => {
                                         *ptr100.add(8).cast::<u8>() = (0i32) as u8;
                                     }
                                 };
-                                let vec196 = (message194.into_bytes()).into_boxed_slice();
-                                let ptr196 = vec196.as_ptr().cast::<u8>();
-                                let len196 = vec196.len();
-                                ::core::mem::forget(vec196);
+                                let vec204 = (message202.into_bytes()).into_boxed_slice();
+                                let ptr204 = vec204.as_ptr().cast::<u8>();
+                                let len204 = vec204.len();
+                                ::core::mem::forget(vec204);
                                 *ptr100
                                     .add(8 + 4 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<usize>() = len196;
+                                    .cast::<usize>() = len204;
                                 *ptr100
                                     .add(8 + 3 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<*mut u8>() = ptr196.cast_mut();
-                                let vec198 = causes194;
-                                let len198 = vec198.len();
-                                let layout198 = _rt::alloc::Layout::from_size_align(
-                                        vec198.len() * (2 * ::core::mem::size_of::<*const u8>()),
+                                    .cast::<*mut u8>() = ptr204.cast_mut();
+                                let vec206 = causes202;
+                                let len206 = vec206.len();
+                                let layout206 = _rt::alloc::Layout::from_size_align(
+                                        vec206.len() * (2 * ::core::mem::size_of::<*const u8>()),
                                         ::core::mem::size_of::<*const u8>(),
                                     )
                                     .unwrap();
-                                let (result198, _cleanup198) = ::wit_bindgen::rt::Cleanup::new(
-                                    layout198,
+                                let (result206, _cleanup206) = ::wit_bindgen::rt::Cleanup::new(
+                                    layout206,
                                 );
-                                if let Some(cleanup) = _cleanup198 {
+                                if let Some(cleanup) = _cleanup206 {
                                     cleanup.forget();
                                 }
-                                for (i, e) in vec198.into_iter().enumerate() {
-                                    let base = result198
+                                for (i, e) in vec206.into_iter().enumerate() {
+                                    let base = result206
                                         .add(i * (2 * ::core::mem::size_of::<*const u8>()));
                                     {
-                                        let vec197 = (e.into_bytes()).into_boxed_slice();
-                                        let ptr197 = vec197.as_ptr().cast::<u8>();
-                                        let len197 = vec197.len();
-                                        ::core::mem::forget(vec197);
+                                        let vec205 = (e.into_bytes()).into_boxed_slice();
+                                        let ptr205 = vec205.as_ptr().cast::<u8>();
+                                        let len205 = vec205.len();
+                                        ::core::mem::forget(vec205);
                                         *base
                                             .add(::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len197;
-                                        *base.add(0).cast::<*mut u8>() = ptr197.cast_mut();
+                                            .cast::<usize>() = len205;
+                                        *base.add(0).cast::<*mut u8>() = ptr205.cast_mut();
                                     }
                                 }
                                 *ptr100
                                     .add(8 + 6 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<usize>() = len198;
+                                    .cast::<usize>() = len206;
                                 *ptr100
                                     .add(8 + 5 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<*mut u8>() = result198;
+                                    .cast::<*mut u8>() = result206;
                             }
                         };
                         ptr100
@@ -15639,11 +15828,11 @@ pub mod exports {
                                         let l89 = *arg0
                                             .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        let base145 = l88;
-                                        let len145 = l89;
-                                        for i in 0..len145 {
-                                            let base = base145
-                                                .add(i * (16 * ::core::mem::size_of::<*const u8>()));
+                                        let base161 = l88;
+                                        let len161 = l89;
+                                        for i in 0..len161 {
+                                            let base = base161
+                                                .add(i * (16 + 20 * ::core::mem::size_of::<*const u8>()));
                                             {
                                                 let l90 = i32::from(*base.add(0).cast::<u8>());
                                                 match l90 {
@@ -15895,196 +16084,281 @@ pub mod exports {
                                                         );
                                                     }
                                                 }
+                                                let l145 = i32::from(
+                                                    *base
+                                                        .add(16 + 16 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<u8>(),
+                                                );
+                                                match l145 {
+                                                    0 => {}
+                                                    _ => {
+                                                        let l146 = i32::from(
+                                                            *base
+                                                                .add(16 + 17 * ::core::mem::size_of::<*const u8>())
+                                                                .cast::<u8>(),
+                                                        );
+                                                        match l146 {
+                                                            0 => {
+                                                                let l147 = *base
+                                                                    .add(16 + 18 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<*mut u8>();
+                                                                let l148 = *base
+                                                                    .add(16 + 19 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<usize>();
+                                                                _rt::cabi_dealloc(l147, l148, 1);
+                                                            }
+                                                            1 => {
+                                                                let l149 = *base
+                                                                    .add(16 + 18 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<*mut u8>();
+                                                                let l150 = *base
+                                                                    .add(16 + 19 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<usize>();
+                                                                let base158 = l149;
+                                                                let len158 = l150;
+                                                                for i in 0..len158 {
+                                                                    let base = base158
+                                                                        .add(i * (4 * ::core::mem::size_of::<*const u8>()));
+                                                                    {
+                                                                        let l151 = *base.add(0).cast::<*mut u8>();
+                                                                        let l152 = *base
+                                                                            .add(::core::mem::size_of::<*const u8>())
+                                                                            .cast::<usize>();
+                                                                        _rt::cabi_dealloc(l151, l152, 1);
+                                                                        let l153 = *base
+                                                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                                                            .cast::<*mut u8>();
+                                                                        let l154 = *base
+                                                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                                                            .cast::<usize>();
+                                                                        let base157 = l153;
+                                                                        let len157 = l154;
+                                                                        for i in 0..len157 {
+                                                                            let base = base157
+                                                                                .add(i * (2 * ::core::mem::size_of::<*const u8>()));
+                                                                            {
+                                                                                let l155 = *base.add(0).cast::<*mut u8>();
+                                                                                let l156 = *base
+                                                                                    .add(::core::mem::size_of::<*const u8>())
+                                                                                    .cast::<usize>();
+                                                                                _rt::cabi_dealloc(l155, l156, 1);
+                                                                            }
+                                                                        }
+                                                                        _rt::cabi_dealloc(
+                                                                            base157,
+                                                                            len157 * (2 * ::core::mem::size_of::<*const u8>()),
+                                                                            ::core::mem::size_of::<*const u8>(),
+                                                                        );
+                                                                    }
+                                                                }
+                                                                _rt::cabi_dealloc(
+                                                                    base158,
+                                                                    len158 * (4 * ::core::mem::size_of::<*const u8>()),
+                                                                    ::core::mem::size_of::<*const u8>(),
+                                                                );
+                                                            }
+                                                            _ => {
+                                                                let l159 = *base
+                                                                    .add(16 + 18 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<*mut u8>();
+                                                                let l160 = *base
+                                                                    .add(16 + 19 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<usize>();
+                                                                _rt::cabi_dealloc(l159, l160, 1);
+                                                            }
+                                                        }
+                                                    }
+                                                }
                                             }
                                         }
                                         _rt::cabi_dealloc(
-                                            base145,
-                                            len145 * (16 * ::core::mem::size_of::<*const u8>()),
-                                            ::core::mem::size_of::<*const u8>(),
+                                            base161,
+                                            len161 * (16 + 20 * ::core::mem::size_of::<*const u8>()),
+                                            8,
                                         );
                                     }
                                     _ => {
-                                        let l146 = *arg0.add(16).cast::<*mut u8>();
-                                        let l147 = *arg0
+                                        let l162 = *arg0.add(16).cast::<*mut u8>();
+                                        let l163 = *arg0
                                             .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        let base150 = l146;
-                                        let len150 = l147;
-                                        for i in 0..len150 {
-                                            let base = base150
+                                        let base166 = l162;
+                                        let len166 = l163;
+                                        for i in 0..len166 {
+                                            let base = base166
                                                 .add(i * (2 * ::core::mem::size_of::<*const u8>()));
                                             {
-                                                let l148 = *base.add(0).cast::<*mut u8>();
-                                                let l149 = *base
+                                                let l164 = *base.add(0).cast::<*mut u8>();
+                                                let l165 = *base
                                                     .add(::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>();
-                                                _rt::cabi_dealloc(l148, l149, 1);
+                                                _rt::cabi_dealloc(l164, l165, 1);
                                             }
                                         }
                                         _rt::cabi_dealloc(
-                                            base150,
-                                            len150 * (2 * ::core::mem::size_of::<*const u8>()),
+                                            base166,
+                                            len166 * (2 * ::core::mem::size_of::<*const u8>()),
                                             ::core::mem::size_of::<*const u8>(),
                                         );
-                                        let l151 = i32::from(
+                                        let l167 = i32::from(
                                             *arg0
                                                 .add(40 + 2 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<u8>(),
                                         );
-                                        match l151 {
+                                        match l167 {
                                             0 => {}
                                             _ => {
-                                                let l152 = *arg0
+                                                let l168 = *arg0
                                                     .add(40 + 3 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<*mut u8>();
-                                                let l153 = *arg0
+                                                let l169 = *arg0
                                                     .add(40 + 4 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>();
-                                                _rt::cabi_dealloc(l152, l153, 1);
-                                                let l154 = *arg0
+                                                _rt::cabi_dealloc(l168, l169, 1);
+                                                let l170 = *arg0
                                                     .add(40 + 5 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<*mut u8>();
-                                                let l155 = *arg0
+                                                let l171 = *arg0
                                                     .add(40 + 6 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>();
-                                                _rt::cabi_dealloc(l154, l155, 1);
-                                                let l156 = i32::from(
+                                                _rt::cabi_dealloc(l170, l171, 1);
+                                                let l172 = i32::from(
                                                     *arg0
                                                         .add(40 + 7 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<u8>(),
                                                 );
-                                                match l156 {
+                                                match l172 {
                                                     0 => {}
                                                     _ => {
-                                                        let l157 = *arg0
+                                                        let l173 = *arg0
                                                             .add(40 + 8 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<*mut u8>();
-                                                        let l158 = *arg0
+                                                        let l174 = *arg0
                                                             .add(40 + 9 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<usize>();
-                                                        _rt::cabi_dealloc(l157, l158, 1);
+                                                        _rt::cabi_dealloc(l173, l174, 1);
                                                     }
                                                 }
-                                                let l159 = i32::from(
+                                                let l175 = i32::from(
                                                     *arg0
                                                         .add(40 + 10 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<u8>(),
                                                 );
-                                                match l159 {
+                                                match l175 {
                                                     0 => {}
                                                     _ => {
-                                                        let l160 = *arg0
+                                                        let l176 = *arg0
                                                             .add(40 + 11 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<*mut u8>();
-                                                        let l161 = *arg0
+                                                        let l177 = *arg0
                                                             .add(40 + 12 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<usize>();
-                                                        _rt::cabi_dealloc(l160, l161, 1);
+                                                        _rt::cabi_dealloc(l176, l177, 1);
                                                     }
                                                 }
                                             }
                                         }
                                     }
                                 }
-                                let l162 = *arg0
+                                let l178 = *arg0
                                     .add(120 + 43 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l163 = *arg0
+                                let l179 = *arg0
                                     .add(120 + 44 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let base173 = l162;
-                                let len173 = l163;
-                                for i in 0..len173 {
-                                    let base = base173
+                                let base189 = l178;
+                                let len189 = l179;
+                                for i in 0..len189 {
+                                    let base = base189
                                         .add(i * (4 * ::core::mem::size_of::<*const u8>()));
                                     {
-                                        let l164 = *base.add(0).cast::<*mut u8>();
-                                        let l165 = *base
+                                        let l180 = *base.add(0).cast::<*mut u8>();
+                                        let l181 = *base
                                             .add(::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        _rt::cabi_dealloc(l164, l165, 1);
-                                        let l166 = *base
+                                        _rt::cabi_dealloc(l180, l181, 1);
+                                        let l182 = *base
                                             .add(2 * ::core::mem::size_of::<*const u8>())
                                             .cast::<*mut u8>();
-                                        let l167 = *base
+                                        let l183 = *base
                                             .add(3 * ::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        let base172 = l166;
-                                        let len172 = l167;
-                                        for i in 0..len172 {
-                                            let base = base172
+                                        let base188 = l182;
+                                        let len188 = l183;
+                                        for i in 0..len188 {
+                                            let base = base188
                                                 .add(i * (4 * ::core::mem::size_of::<*const u8>()));
                                             {
-                                                let l168 = *base.add(0).cast::<*mut u8>();
-                                                let l169 = *base
+                                                let l184 = *base.add(0).cast::<*mut u8>();
+                                                let l185 = *base
                                                     .add(::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>();
-                                                _rt::cabi_dealloc(l168, l169, 1);
-                                                let l170 = *base
+                                                _rt::cabi_dealloc(l184, l185, 1);
+                                                let l186 = *base
                                                     .add(2 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<*mut u8>();
-                                                let l171 = *base
+                                                let l187 = *base
                                                     .add(3 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>();
-                                                _rt::cabi_dealloc(l170, l171, 1);
+                                                _rt::cabi_dealloc(l186, l187, 1);
                                             }
                                         }
                                         _rt::cabi_dealloc(
-                                            base172,
-                                            len172 * (4 * ::core::mem::size_of::<*const u8>()),
+                                            base188,
+                                            len188 * (4 * ::core::mem::size_of::<*const u8>()),
                                             ::core::mem::size_of::<*const u8>(),
                                         );
                                     }
                                 }
                                 _rt::cabi_dealloc(
-                                    base173,
-                                    len173 * (4 * ::core::mem::size_of::<*const u8>()),
+                                    base189,
+                                    len189 * (4 * ::core::mem::size_of::<*const u8>()),
                                     ::core::mem::size_of::<*const u8>(),
                                 );
                             }
                             _ => {
-                                let l174 = i32::from(*arg0.add(8).cast::<u8>());
-                                match l174 {
+                                let l190 = i32::from(*arg0.add(8).cast::<u8>());
+                                match l190 {
                                     0 => {}
                                     _ => {
-                                        let l175 = *arg0
+                                        let l191 = *arg0
                                             .add(8 + 1 * ::core::mem::size_of::<*const u8>())
                                             .cast::<*mut u8>();
-                                        let l176 = *arg0
+                                        let l192 = *arg0
                                             .add(8 + 2 * ::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        _rt::cabi_dealloc(l175, l176, 1);
+                                        _rt::cabi_dealloc(l191, l192, 1);
                                     }
                                 }
-                                let l177 = *arg0
+                                let l193 = *arg0
                                     .add(8 + 3 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l178 = *arg0
+                                let l194 = *arg0
                                     .add(8 + 4 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                _rt::cabi_dealloc(l177, l178, 1);
-                                let l179 = *arg0
+                                _rt::cabi_dealloc(l193, l194, 1);
+                                let l195 = *arg0
                                     .add(8 + 5 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l180 = *arg0
+                                let l196 = *arg0
                                     .add(8 + 6 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let base183 = l179;
-                                let len183 = l180;
-                                for i in 0..len183 {
-                                    let base = base183
+                                let base199 = l195;
+                                let len199 = l196;
+                                for i in 0..len199 {
+                                    let base = base199
                                         .add(i * (2 * ::core::mem::size_of::<*const u8>()));
                                     {
-                                        let l181 = *base.add(0).cast::<*mut u8>();
-                                        let l182 = *base
+                                        let l197 = *base.add(0).cast::<*mut u8>();
+                                        let l198 = *base
                                             .add(::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        _rt::cabi_dealloc(l181, l182, 1);
+                                        _rt::cabi_dealloc(l197, l198, 1);
                                     }
                                 }
                                 _rt::cabi_dealloc(
-                                    base183,
-                                    len183 * (2 * ::core::mem::size_of::<*const u8>()),
+                                    base199,
+                                    len199 * (2 * ::core::mem::size_of::<*const u8>()),
                                     ::core::mem::size_of::<*const u8>(),
                                 );
                             }
@@ -18100,124 +18374,130 @@ pub mod exports {
                                     Decision::Await(e) => {
                                         *ptr205.add(8).cast::<u8>() = (3i32) as u8;
                                         let AwaitRequest { items: items253 } = e;
-                                        let vec283 = items253;
-                                        let len283 = vec283.len();
-                                        let layout283 = _rt::alloc::Layout::from_size_align(
-                                                vec283.len() * (16 * ::core::mem::size_of::<*const u8>()),
-                                                ::core::mem::size_of::<*const u8>(),
+                                        let vec291 = items253;
+                                        let len291 = vec291.len();
+                                        let layout291 = _rt::alloc::Layout::from_size_align(
+                                                vec291.len()
+                                                    * (16 + 20 * ::core::mem::size_of::<*const u8>()),
+                                                8,
                                             )
                                             .unwrap();
-                                        let (result283, _cleanup283) = ::wit_bindgen::rt::Cleanup::new(
-                                            layout283,
+                                        let (result291, _cleanup291) = ::wit_bindgen::rt::Cleanup::new(
+                                            layout291,
                                         );
-                                        if let Some(cleanup) = _cleanup283 {
+                                        if let Some(cleanup) = _cleanup291 {
                                             cleanup.forget();
                                         }
-                                        for (i, e) in vec283.into_iter().enumerate() {
-                                            let base = result283
-                                                .add(i * (16 * ::core::mem::size_of::<*const u8>()));
+                                        for (i, e) in vec291.into_iter().enumerate() {
+                                            let base = result291
+                                                .add(i * (16 + 20 * ::core::mem::size_of::<*const u8>()));
                                             {
-                                                match e {
+                                                let AwaitAsk {
+                                                    what: what254,
+                                                    timeout: timeout254,
+                                                    default_answer: default_answer254,
+                                                } = e;
+                                                match what254 {
                                                     AwaitItem::Clarification(e) => {
                                                         *base.add(0).cast::<u8>() = (0i32) as u8;
                                                         let AwaitClarification {
-                                                            id: id254,
-                                                            question: question254,
-                                                            missing_fields: missing_fields254,
-                                                            restrict_to_tool: restrict_to_tool254,
-                                                            example_input: example_input254,
-                                                            clarifying_prompt: clarifying_prompt254,
+                                                            id: id255,
+                                                            question: question255,
+                                                            missing_fields: missing_fields255,
+                                                            restrict_to_tool: restrict_to_tool255,
+                                                            example_input: example_input255,
+                                                            clarifying_prompt: clarifying_prompt255,
                                                         } = e;
-                                                        let vec255 = (id254.into_bytes()).into_boxed_slice();
-                                                        let ptr255 = vec255.as_ptr().cast::<u8>();
-                                                        let len255 = vec255.len();
-                                                        ::core::mem::forget(vec255);
-                                                        *base
-                                                            .add(2 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len255;
-                                                        *base
-                                                            .add(::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr255.cast_mut();
-                                                        let vec256 = (question254.into_bytes()).into_boxed_slice();
+                                                        let vec256 = (id255.into_bytes()).into_boxed_slice();
                                                         let ptr256 = vec256.as_ptr().cast::<u8>();
                                                         let len256 = vec256.len();
                                                         ::core::mem::forget(vec256);
                                                         *base
-                                                            .add(4 * ::core::mem::size_of::<*const u8>())
+                                                            .add(2 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<usize>() = len256;
                                                         *base
-                                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                                            .add(::core::mem::size_of::<*const u8>())
                                                             .cast::<*mut u8>() = ptr256.cast_mut();
-                                                        let vec258 = missing_fields254;
-                                                        let len258 = vec258.len();
-                                                        let layout258 = _rt::alloc::Layout::from_size_align(
-                                                                vec258.len() * (2 * ::core::mem::size_of::<*const u8>()),
+                                                        let vec257 = (question255.into_bytes()).into_boxed_slice();
+                                                        let ptr257 = vec257.as_ptr().cast::<u8>();
+                                                        let len257 = vec257.len();
+                                                        ::core::mem::forget(vec257);
+                                                        *base
+                                                            .add(4 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>() = len257;
+                                                        *base
+                                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>() = ptr257.cast_mut();
+                                                        let vec259 = missing_fields255;
+                                                        let len259 = vec259.len();
+                                                        let layout259 = _rt::alloc::Layout::from_size_align(
+                                                                vec259.len() * (2 * ::core::mem::size_of::<*const u8>()),
                                                                 ::core::mem::size_of::<*const u8>(),
                                                             )
                                                             .unwrap();
-                                                        let (result258, _cleanup258) = ::wit_bindgen::rt::Cleanup::new(
-                                                            layout258,
+                                                        let (result259, _cleanup259) = ::wit_bindgen::rt::Cleanup::new(
+                                                            layout259,
                                                         );
-                                                        if let Some(cleanup) = _cleanup258 {
+                                                        if let Some(cleanup) = _cleanup259 {
                                                             cleanup.forget();
                                                         }
-                                                        for (i, e) in vec258.into_iter().enumerate() {
-                                                            let base = result258
+                                                        for (i, e) in vec259.into_iter().enumerate() {
+                                                            let base = result259
                                                                 .add(i * (2 * ::core::mem::size_of::<*const u8>()));
                                                             {
-                                                                let vec257 = (e.into_bytes()).into_boxed_slice();
-                                                                let ptr257 = vec257.as_ptr().cast::<u8>();
-                                                                let len257 = vec257.len();
-                                                                ::core::mem::forget(vec257);
+                                                                let vec258 = (e.into_bytes()).into_boxed_slice();
+                                                                let ptr258 = vec258.as_ptr().cast::<u8>();
+                                                                let len258 = vec258.len();
+                                                                ::core::mem::forget(vec258);
                                                                 *base
                                                                     .add(::core::mem::size_of::<*const u8>())
-                                                                    .cast::<usize>() = len257;
-                                                                *base.add(0).cast::<*mut u8>() = ptr257.cast_mut();
+                                                                    .cast::<usize>() = len258;
+                                                                *base.add(0).cast::<*mut u8>() = ptr258.cast_mut();
                                                             }
                                                         }
                                                         *base
                                                             .add(6 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len258;
+                                                            .cast::<usize>() = len259;
                                                         *base
                                                             .add(5 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = result258;
-                                                        match restrict_to_tool254 {
+                                                            .cast::<*mut u8>() = result259;
+                                                        match restrict_to_tool255 {
                                                             Some(e) => {
                                                                 *base
                                                                     .add(7 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<u8>() = (1i32) as u8;
-                                                                let vec259 = (e.into_bytes()).into_boxed_slice();
-                                                                let ptr259 = vec259.as_ptr().cast::<u8>();
-                                                                let len259 = vec259.len();
-                                                                ::core::mem::forget(vec259);
-                                                                *base
-                                                                    .add(9 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<usize>() = len259;
-                                                                *base
-                                                                    .add(8 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<*mut u8>() = ptr259.cast_mut();
-                                                            }
-                                                            None => {
-                                                                *base
-                                                                    .add(7 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<u8>() = (0i32) as u8;
-                                                            }
-                                                        };
-                                                        match example_input254 {
-                                                            Some(e) => {
-                                                                *base
-                                                                    .add(10 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<u8>() = (1i32) as u8;
                                                                 let vec260 = (e.into_bytes()).into_boxed_slice();
                                                                 let ptr260 = vec260.as_ptr().cast::<u8>();
                                                                 let len260 = vec260.len();
                                                                 ::core::mem::forget(vec260);
                                                                 *base
-                                                                    .add(12 * ::core::mem::size_of::<*const u8>())
+                                                                    .add(9 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<usize>() = len260;
                                                                 *base
-                                                                    .add(11 * ::core::mem::size_of::<*const u8>())
+                                                                    .add(8 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<*mut u8>() = ptr260.cast_mut();
+                                                            }
+                                                            None => {
+                                                                *base
+                                                                    .add(7 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<u8>() = (0i32) as u8;
+                                                            }
+                                                        };
+                                                        match example_input255 {
+                                                            Some(e) => {
+                                                                *base
+                                                                    .add(10 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<u8>() = (1i32) as u8;
+                                                                let vec261 = (e.into_bytes()).into_boxed_slice();
+                                                                let ptr261 = vec261.as_ptr().cast::<u8>();
+                                                                let len261 = vec261.len();
+                                                                ::core::mem::forget(vec261);
+                                                                *base
+                                                                    .add(12 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<usize>() = len261;
+                                                                *base
+                                                                    .add(11 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<*mut u8>() = ptr261.cast_mut();
                                                             }
                                                             None => {
                                                                 *base
@@ -18225,21 +18505,21 @@ pub mod exports {
                                                                     .cast::<u8>() = (0i32) as u8;
                                                             }
                                                         };
-                                                        match clarifying_prompt254 {
+                                                        match clarifying_prompt255 {
                                                             Some(e) => {
                                                                 *base
                                                                     .add(13 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<u8>() = (1i32) as u8;
-                                                                let vec261 = (e.into_bytes()).into_boxed_slice();
-                                                                let ptr261 = vec261.as_ptr().cast::<u8>();
-                                                                let len261 = vec261.len();
-                                                                ::core::mem::forget(vec261);
+                                                                let vec262 = (e.into_bytes()).into_boxed_slice();
+                                                                let ptr262 = vec262.as_ptr().cast::<u8>();
+                                                                let len262 = vec262.len();
+                                                                ::core::mem::forget(vec262);
                                                                 *base
                                                                     .add(15 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<usize>() = len261;
+                                                                    .cast::<usize>() = len262;
                                                                 *base
                                                                     .add(14 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<*mut u8>() = ptr261.cast_mut();
+                                                                    .cast::<*mut u8>() = ptr262.cast_mut();
                                                             }
                                                             None => {
                                                                 *base
@@ -18251,69 +18531,69 @@ pub mod exports {
                                                     AwaitItem::Questions(e) => {
                                                         *base.add(0).cast::<u8>() = (1i32) as u8;
                                                         let AwaitQuestions {
-                                                            id: id262,
-                                                            tool_name: tool_name262,
-                                                            tool_call_id: tool_call_id262,
-                                                            payload: payload262,
-                                                            title: title262,
-                                                            questions: questions262,
+                                                            id: id263,
+                                                            tool_name: tool_name263,
+                                                            tool_call_id: tool_call_id263,
+                                                            payload: payload263,
+                                                            title: title263,
+                                                            questions: questions263,
                                                         } = e;
-                                                        let vec263 = (id262.into_bytes()).into_boxed_slice();
-                                                        let ptr263 = vec263.as_ptr().cast::<u8>();
-                                                        let len263 = vec263.len();
-                                                        ::core::mem::forget(vec263);
-                                                        *base
-                                                            .add(2 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len263;
-                                                        *base
-                                                            .add(::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr263.cast_mut();
-                                                        let vec264 = (tool_name262.into_bytes()).into_boxed_slice();
+                                                        let vec264 = (id263.into_bytes()).into_boxed_slice();
                                                         let ptr264 = vec264.as_ptr().cast::<u8>();
                                                         let len264 = vec264.len();
                                                         ::core::mem::forget(vec264);
                                                         *base
-                                                            .add(4 * ::core::mem::size_of::<*const u8>())
+                                                            .add(2 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<usize>() = len264;
                                                         *base
-                                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                                            .add(::core::mem::size_of::<*const u8>())
                                                             .cast::<*mut u8>() = ptr264.cast_mut();
-                                                        let vec265 = (tool_call_id262.into_bytes())
-                                                            .into_boxed_slice();
+                                                        let vec265 = (tool_name263.into_bytes()).into_boxed_slice();
                                                         let ptr265 = vec265.as_ptr().cast::<u8>();
                                                         let len265 = vec265.len();
                                                         ::core::mem::forget(vec265);
                                                         *base
-                                                            .add(6 * ::core::mem::size_of::<*const u8>())
+                                                            .add(4 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<usize>() = len265;
                                                         *base
-                                                            .add(5 * ::core::mem::size_of::<*const u8>())
+                                                            .add(3 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<*mut u8>() = ptr265.cast_mut();
-                                                        let vec266 = (payload262.into_bytes()).into_boxed_slice();
+                                                        let vec266 = (tool_call_id263.into_bytes())
+                                                            .into_boxed_slice();
                                                         let ptr266 = vec266.as_ptr().cast::<u8>();
                                                         let len266 = vec266.len();
                                                         ::core::mem::forget(vec266);
                                                         *base
-                                                            .add(8 * ::core::mem::size_of::<*const u8>())
+                                                            .add(6 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<usize>() = len266;
                                                         *base
-                                                            .add(7 * ::core::mem::size_of::<*const u8>())
+                                                            .add(5 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<*mut u8>() = ptr266.cast_mut();
-                                                        match title262 {
+                                                        let vec267 = (payload263.into_bytes()).into_boxed_slice();
+                                                        let ptr267 = vec267.as_ptr().cast::<u8>();
+                                                        let len267 = vec267.len();
+                                                        ::core::mem::forget(vec267);
+                                                        *base
+                                                            .add(8 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>() = len267;
+                                                        *base
+                                                            .add(7 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>() = ptr267.cast_mut();
+                                                        match title263 {
                                                             Some(e) => {
                                                                 *base
                                                                     .add(9 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<u8>() = (1i32) as u8;
-                                                                let vec267 = (e.into_bytes()).into_boxed_slice();
-                                                                let ptr267 = vec267.as_ptr().cast::<u8>();
-                                                                let len267 = vec267.len();
-                                                                ::core::mem::forget(vec267);
+                                                                let vec268 = (e.into_bytes()).into_boxed_slice();
+                                                                let ptr268 = vec268.as_ptr().cast::<u8>();
+                                                                let len268 = vec268.len();
+                                                                ::core::mem::forget(vec268);
                                                                 *base
                                                                     .add(11 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<usize>() = len267;
+                                                                    .cast::<usize>() = len268;
                                                                 *base
                                                                     .add(10 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<*mut u8>() = ptr267.cast_mut();
+                                                                    .cast::<*mut u8>() = ptr268.cast_mut();
                                                             }
                                                             None => {
                                                                 *base
@@ -18321,94 +18601,94 @@ pub mod exports {
                                                                     .cast::<u8>() = (0i32) as u8;
                                                             }
                                                         };
-                                                        let vec275 = questions262;
-                                                        let len275 = vec275.len();
-                                                        let layout275 = _rt::alloc::Layout::from_size_align(
-                                                                vec275.len() * (7 * ::core::mem::size_of::<*const u8>()),
+                                                        let vec276 = questions263;
+                                                        let len276 = vec276.len();
+                                                        let layout276 = _rt::alloc::Layout::from_size_align(
+                                                                vec276.len() * (7 * ::core::mem::size_of::<*const u8>()),
                                                                 ::core::mem::size_of::<*const u8>(),
                                                             )
                                                             .unwrap();
-                                                        let (result275, _cleanup275) = ::wit_bindgen::rt::Cleanup::new(
-                                                            layout275,
+                                                        let (result276, _cleanup276) = ::wit_bindgen::rt::Cleanup::new(
+                                                            layout276,
                                                         );
-                                                        if let Some(cleanup) = _cleanup275 {
+                                                        if let Some(cleanup) = _cleanup276 {
                                                             cleanup.forget();
                                                         }
-                                                        for (i, e) in vec275.into_iter().enumerate() {
-                                                            let base = result275
+                                                        for (i, e) in vec276.into_iter().enumerate() {
+                                                            let base = result276
                                                                 .add(i * (7 * ::core::mem::size_of::<*const u8>()));
                                                             {
                                                                 let Question {
-                                                                    id: id268,
-                                                                    prompt: prompt268,
-                                                                    options: options268,
-                                                                    allow_multiple: allow_multiple268,
+                                                                    id: id269,
+                                                                    prompt: prompt269,
+                                                                    options: options269,
+                                                                    allow_multiple: allow_multiple269,
                                                                 } = e;
-                                                                let vec269 = (id268.into_bytes()).into_boxed_slice();
-                                                                let ptr269 = vec269.as_ptr().cast::<u8>();
-                                                                let len269 = vec269.len();
-                                                                ::core::mem::forget(vec269);
-                                                                *base
-                                                                    .add(::core::mem::size_of::<*const u8>())
-                                                                    .cast::<usize>() = len269;
-                                                                *base.add(0).cast::<*mut u8>() = ptr269.cast_mut();
-                                                                let vec270 = (prompt268.into_bytes()).into_boxed_slice();
+                                                                let vec270 = (id269.into_bytes()).into_boxed_slice();
                                                                 let ptr270 = vec270.as_ptr().cast::<u8>();
                                                                 let len270 = vec270.len();
                                                                 ::core::mem::forget(vec270);
                                                                 *base
-                                                                    .add(3 * ::core::mem::size_of::<*const u8>())
+                                                                    .add(::core::mem::size_of::<*const u8>())
                                                                     .cast::<usize>() = len270;
+                                                                *base.add(0).cast::<*mut u8>() = ptr270.cast_mut();
+                                                                let vec271 = (prompt269.into_bytes()).into_boxed_slice();
+                                                                let ptr271 = vec271.as_ptr().cast::<u8>();
+                                                                let len271 = vec271.len();
+                                                                ::core::mem::forget(vec271);
+                                                                *base
+                                                                    .add(3 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<usize>() = len271;
                                                                 *base
                                                                     .add(2 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<*mut u8>() = ptr270.cast_mut();
-                                                                let vec274 = options268;
-                                                                let len274 = vec274.len();
-                                                                let layout274 = _rt::alloc::Layout::from_size_align(
-                                                                        vec274.len() * (4 * ::core::mem::size_of::<*const u8>()),
+                                                                    .cast::<*mut u8>() = ptr271.cast_mut();
+                                                                let vec275 = options269;
+                                                                let len275 = vec275.len();
+                                                                let layout275 = _rt::alloc::Layout::from_size_align(
+                                                                        vec275.len() * (4 * ::core::mem::size_of::<*const u8>()),
                                                                         ::core::mem::size_of::<*const u8>(),
                                                                     )
                                                                     .unwrap();
-                                                                let (result274, _cleanup274) = ::wit_bindgen::rt::Cleanup::new(
-                                                                    layout274,
+                                                                let (result275, _cleanup275) = ::wit_bindgen::rt::Cleanup::new(
+                                                                    layout275,
                                                                 );
-                                                                if let Some(cleanup) = _cleanup274 {
+                                                                if let Some(cleanup) = _cleanup275 {
                                                                     cleanup.forget();
                                                                 }
-                                                                for (i, e) in vec274.into_iter().enumerate() {
-                                                                    let base = result274
+                                                                for (i, e) in vec275.into_iter().enumerate() {
+                                                                    let base = result275
                                                                         .add(i * (4 * ::core::mem::size_of::<*const u8>()));
                                                                     {
-                                                                        let QuestionOption { id: id271, label: label271 } = e;
-                                                                        let vec272 = (id271.into_bytes()).into_boxed_slice();
-                                                                        let ptr272 = vec272.as_ptr().cast::<u8>();
-                                                                        let len272 = vec272.len();
-                                                                        ::core::mem::forget(vec272);
-                                                                        *base
-                                                                            .add(::core::mem::size_of::<*const u8>())
-                                                                            .cast::<usize>() = len272;
-                                                                        *base.add(0).cast::<*mut u8>() = ptr272.cast_mut();
-                                                                        let vec273 = (label271.into_bytes()).into_boxed_slice();
+                                                                        let QuestionOption { id: id272, label: label272 } = e;
+                                                                        let vec273 = (id272.into_bytes()).into_boxed_slice();
                                                                         let ptr273 = vec273.as_ptr().cast::<u8>();
                                                                         let len273 = vec273.len();
                                                                         ::core::mem::forget(vec273);
                                                                         *base
-                                                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                                                            .add(::core::mem::size_of::<*const u8>())
                                                                             .cast::<usize>() = len273;
+                                                                        *base.add(0).cast::<*mut u8>() = ptr273.cast_mut();
+                                                                        let vec274 = (label272.into_bytes()).into_boxed_slice();
+                                                                        let ptr274 = vec274.as_ptr().cast::<u8>();
+                                                                        let len274 = vec274.len();
+                                                                        ::core::mem::forget(vec274);
+                                                                        *base
+                                                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                                                            .cast::<usize>() = len274;
                                                                         *base
                                                                             .add(2 * ::core::mem::size_of::<*const u8>())
-                                                                            .cast::<*mut u8>() = ptr273.cast_mut();
+                                                                            .cast::<*mut u8>() = ptr274.cast_mut();
                                                                     }
                                                                 }
                                                                 *base
                                                                     .add(5 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<usize>() = len274;
+                                                                    .cast::<usize>() = len275;
                                                                 *base
                                                                     .add(4 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<*mut u8>() = result274;
+                                                                    .cast::<*mut u8>() = result275;
                                                                 *base
                                                                     .add(6 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<u8>() = (match allow_multiple268 {
+                                                                    .cast::<u8>() = (match allow_multiple269 {
                                                                     true => 1,
                                                                     false => 0,
                                                                 }) as u8;
@@ -18416,135 +18696,266 @@ pub mod exports {
                                                         }
                                                         *base
                                                             .add(13 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len275;
+                                                            .cast::<usize>() = len276;
                                                         *base
                                                             .add(12 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = result275;
+                                                            .cast::<*mut u8>() = result276;
                                                     }
                                                     AwaitItem::ExternalTools(e) => {
                                                         *base.add(0).cast::<u8>() = (2i32) as u8;
-                                                        let AwaitExternalTools { id: id276, items: items276 } = e;
-                                                        let vec277 = (id276.into_bytes()).into_boxed_slice();
-                                                        let ptr277 = vec277.as_ptr().cast::<u8>();
-                                                        let len277 = vec277.len();
-                                                        ::core::mem::forget(vec277);
+                                                        let AwaitExternalTools { id: id277, items: items277 } = e;
+                                                        let vec278 = (id277.into_bytes()).into_boxed_slice();
+                                                        let ptr278 = vec278.as_ptr().cast::<u8>();
+                                                        let len278 = vec278.len();
+                                                        ::core::mem::forget(vec278);
                                                         *base
                                                             .add(2 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len277;
+                                                            .cast::<usize>() = len278;
                                                         *base
                                                             .add(::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr277.cast_mut();
-                                                        let vec282 = items276;
-                                                        let len282 = vec282.len();
-                                                        let layout282 = _rt::alloc::Layout::from_size_align(
-                                                                vec282.len() * (6 * ::core::mem::size_of::<*const u8>()),
+                                                            .cast::<*mut u8>() = ptr278.cast_mut();
+                                                        let vec283 = items277;
+                                                        let len283 = vec283.len();
+                                                        let layout283 = _rt::alloc::Layout::from_size_align(
+                                                                vec283.len() * (6 * ::core::mem::size_of::<*const u8>()),
                                                                 ::core::mem::size_of::<*const u8>(),
                                                             )
                                                             .unwrap();
-                                                        let (result282, _cleanup282) = ::wit_bindgen::rt::Cleanup::new(
-                                                            layout282,
+                                                        let (result283, _cleanup283) = ::wit_bindgen::rt::Cleanup::new(
+                                                            layout283,
                                                         );
-                                                        if let Some(cleanup) = _cleanup282 {
+                                                        if let Some(cleanup) = _cleanup283 {
                                                             cleanup.forget();
                                                         }
-                                                        for (i, e) in vec282.into_iter().enumerate() {
-                                                            let base = result282
+                                                        for (i, e) in vec283.into_iter().enumerate() {
+                                                            let base = result283
                                                                 .add(i * (6 * ::core::mem::size_of::<*const u8>()));
                                                             {
                                                                 let ExternalTool {
-                                                                    name: name278,
-                                                                    tool_call_id: tool_call_id278,
-                                                                    payload: payload278,
+                                                                    name: name279,
+                                                                    tool_call_id: tool_call_id279,
+                                                                    payload: payload279,
                                                                 } = e;
-                                                                let vec279 = (name278.into_bytes()).into_boxed_slice();
-                                                                let ptr279 = vec279.as_ptr().cast::<u8>();
-                                                                let len279 = vec279.len();
-                                                                ::core::mem::forget(vec279);
-                                                                *base
-                                                                    .add(::core::mem::size_of::<*const u8>())
-                                                                    .cast::<usize>() = len279;
-                                                                *base.add(0).cast::<*mut u8>() = ptr279.cast_mut();
-                                                                let vec280 = (tool_call_id278.into_bytes())
-                                                                    .into_boxed_slice();
+                                                                let vec280 = (name279.into_bytes()).into_boxed_slice();
                                                                 let ptr280 = vec280.as_ptr().cast::<u8>();
                                                                 let len280 = vec280.len();
                                                                 ::core::mem::forget(vec280);
                                                                 *base
-                                                                    .add(3 * ::core::mem::size_of::<*const u8>())
+                                                                    .add(::core::mem::size_of::<*const u8>())
                                                                     .cast::<usize>() = len280;
-                                                                *base
-                                                                    .add(2 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<*mut u8>() = ptr280.cast_mut();
-                                                                let vec281 = (payload278.into_bytes()).into_boxed_slice();
+                                                                *base.add(0).cast::<*mut u8>() = ptr280.cast_mut();
+                                                                let vec281 = (tool_call_id279.into_bytes())
+                                                                    .into_boxed_slice();
                                                                 let ptr281 = vec281.as_ptr().cast::<u8>();
                                                                 let len281 = vec281.len();
                                                                 ::core::mem::forget(vec281);
                                                                 *base
-                                                                    .add(5 * ::core::mem::size_of::<*const u8>())
+                                                                    .add(3 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<usize>() = len281;
                                                                 *base
-                                                                    .add(4 * ::core::mem::size_of::<*const u8>())
+                                                                    .add(2 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<*mut u8>() = ptr281.cast_mut();
+                                                                let vec282 = (payload279.into_bytes()).into_boxed_slice();
+                                                                let ptr282 = vec282.as_ptr().cast::<u8>();
+                                                                let len282 = vec282.len();
+                                                                ::core::mem::forget(vec282);
+                                                                *base
+                                                                    .add(5 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<usize>() = len282;
+                                                                *base
+                                                                    .add(4 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<*mut u8>() = ptr282.cast_mut();
                                                             }
                                                         }
                                                         *base
                                                             .add(4 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len282;
+                                                            .cast::<usize>() = len283;
                                                         *base
                                                             .add(3 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = result282;
+                                                            .cast::<*mut u8>() = result283;
                                                     }
                                                 }
+                                                match timeout254 {
+                                                    Some(e) => {
+                                                        *base
+                                                            .add(16 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<u8>() = (1i32) as u8;
+                                                        *base
+                                                            .add(8 + 16 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<i64>() = _rt::as_i64(e);
+                                                    }
+                                                    None => {
+                                                        *base
+                                                            .add(16 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<u8>() = (0i32) as u8;
+                                                    }
+                                                };
+                                                match default_answer254 {
+                                                    Some(e) => {
+                                                        *base
+                                                            .add(16 + 16 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<u8>() = (1i32) as u8;
+                                                        match e {
+                                                            DefaultAnswer::Text(e) => {
+                                                                *base
+                                                                    .add(16 + 17 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<u8>() = (0i32) as u8;
+                                                                let vec284 = (e.into_bytes()).into_boxed_slice();
+                                                                let ptr284 = vec284.as_ptr().cast::<u8>();
+                                                                let len284 = vec284.len();
+                                                                ::core::mem::forget(vec284);
+                                                                *base
+                                                                    .add(16 + 19 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<usize>() = len284;
+                                                                *base
+                                                                    .add(16 + 18 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<*mut u8>() = ptr284.cast_mut();
+                                                            }
+                                                            DefaultAnswer::Choices(e) => {
+                                                                *base
+                                                                    .add(16 + 17 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<u8>() = (1i32) as u8;
+                                                                let vec289 = e;
+                                                                let len289 = vec289.len();
+                                                                let layout289 = _rt::alloc::Layout::from_size_align(
+                                                                        vec289.len() * (4 * ::core::mem::size_of::<*const u8>()),
+                                                                        ::core::mem::size_of::<*const u8>(),
+                                                                    )
+                                                                    .unwrap();
+                                                                let (result289, _cleanup289) = ::wit_bindgen::rt::Cleanup::new(
+                                                                    layout289,
+                                                                );
+                                                                if let Some(cleanup) = _cleanup289 {
+                                                                    cleanup.forget();
+                                                                }
+                                                                for (i, e) in vec289.into_iter().enumerate() {
+                                                                    let base = result289
+                                                                        .add(i * (4 * ::core::mem::size_of::<*const u8>()));
+                                                                    {
+                                                                        let (t285_0, t285_1) = e;
+                                                                        let vec286 = (t285_0.into_bytes()).into_boxed_slice();
+                                                                        let ptr286 = vec286.as_ptr().cast::<u8>();
+                                                                        let len286 = vec286.len();
+                                                                        ::core::mem::forget(vec286);
+                                                                        *base
+                                                                            .add(::core::mem::size_of::<*const u8>())
+                                                                            .cast::<usize>() = len286;
+                                                                        *base.add(0).cast::<*mut u8>() = ptr286.cast_mut();
+                                                                        let vec288 = t285_1;
+                                                                        let len288 = vec288.len();
+                                                                        let layout288 = _rt::alloc::Layout::from_size_align(
+                                                                                vec288.len() * (2 * ::core::mem::size_of::<*const u8>()),
+                                                                                ::core::mem::size_of::<*const u8>(),
+                                                                            )
+                                                                            .unwrap();
+                                                                        let (result288, _cleanup288) = ::wit_bindgen::rt::Cleanup::new(
+                                                                            layout288,
+                                                                        );
+                                                                        if let Some(cleanup) = _cleanup288 {
+                                                                            cleanup.forget();
+                                                                        }
+                                                                        for (i, e) in vec288.into_iter().enumerate() {
+                                                                            let base = result288
+                                                                                .add(i * (2 * ::core::mem::size_of::<*const u8>()));
+                                                                            {
+                                                                                let vec287 = (e.into_bytes()).into_boxed_slice();
+                                                                                let ptr287 = vec287.as_ptr().cast::<u8>();
+                                                                                let len287 = vec287.len();
+                                                                                ::core::mem::forget(vec287);
+                                                                                *base
+                                                                                    .add(::core::mem::size_of::<*const u8>())
+                                                                                    .cast::<usize>() = len287;
+                                                                                *base.add(0).cast::<*mut u8>() = ptr287.cast_mut();
+                                                                            }
+                                                                        }
+                                                                        *base
+                                                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                                                            .cast::<usize>() = len288;
+                                                                        *base
+                                                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                                                            .cast::<*mut u8>() = result288;
+                                                                    }
+                                                                }
+                                                                *base
+                                                                    .add(16 + 19 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<usize>() = len289;
+                                                                *base
+                                                                    .add(16 + 18 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<*mut u8>() = result289;
+                                                            }
+                                                            DefaultAnswer::EachResult(e) => {
+                                                                *base
+                                                                    .add(16 + 17 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<u8>() = (2i32) as u8;
+                                                                let vec290 = (e.into_bytes()).into_boxed_slice();
+                                                                let ptr290 = vec290.as_ptr().cast::<u8>();
+                                                                let len290 = vec290.len();
+                                                                ::core::mem::forget(vec290);
+                                                                *base
+                                                                    .add(16 + 19 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<usize>() = len290;
+                                                                *base
+                                                                    .add(16 + 18 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<*mut u8>() = ptr290.cast_mut();
+                                                            }
+                                                        }
+                                                    }
+                                                    None => {
+                                                        *base
+                                                            .add(16 + 16 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<u8>() = (0i32) as u8;
+                                                    }
+                                                };
                                             }
                                         }
                                         *ptr205
                                             .add(16 + 1 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len283;
-                                        *ptr205.add(16).cast::<*mut u8>() = result283;
+                                            .cast::<usize>() = len291;
+                                        *ptr205.add(16).cast::<*mut u8>() = result291;
                                     }
                                     Decision::AwaitRuns(e) => {
                                         *ptr205.add(8).cast::<u8>() = (4i32) as u8;
                                         let AwaitRuns {
-                                            runs: runs284,
-                                            mode: mode284,
-                                            timeout: timeout284,
-                                            call: call284,
+                                            runs: runs292,
+                                            mode: mode292,
+                                            timeout: timeout292,
+                                            call: call292,
                                         } = e;
-                                        let vec286 = runs284;
-                                        let len286 = vec286.len();
-                                        let layout286 = _rt::alloc::Layout::from_size_align(
-                                                vec286.len() * (2 * ::core::mem::size_of::<*const u8>()),
+                                        let vec294 = runs292;
+                                        let len294 = vec294.len();
+                                        let layout294 = _rt::alloc::Layout::from_size_align(
+                                                vec294.len() * (2 * ::core::mem::size_of::<*const u8>()),
                                                 ::core::mem::size_of::<*const u8>(),
                                             )
                                             .unwrap();
-                                        let (result286, _cleanup286) = ::wit_bindgen::rt::Cleanup::new(
-                                            layout286,
+                                        let (result294, _cleanup294) = ::wit_bindgen::rt::Cleanup::new(
+                                            layout294,
                                         );
-                                        if let Some(cleanup) = _cleanup286 {
+                                        if let Some(cleanup) = _cleanup294 {
                                             cleanup.forget();
                                         }
-                                        for (i, e) in vec286.into_iter().enumerate() {
-                                            let base = result286
+                                        for (i, e) in vec294.into_iter().enumerate() {
+                                            let base = result294
                                                 .add(i * (2 * ::core::mem::size_of::<*const u8>()));
                                             {
-                                                let vec285 = (e.into_bytes()).into_boxed_slice();
-                                                let ptr285 = vec285.as_ptr().cast::<u8>();
-                                                let len285 = vec285.len();
-                                                ::core::mem::forget(vec285);
+                                                let vec293 = (e.into_bytes()).into_boxed_slice();
+                                                let ptr293 = vec293.as_ptr().cast::<u8>();
+                                                let len293 = vec293.len();
+                                                ::core::mem::forget(vec293);
                                                 *base
                                                     .add(::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len285;
-                                                *base.add(0).cast::<*mut u8>() = ptr285.cast_mut();
+                                                    .cast::<usize>() = len293;
+                                                *base.add(0).cast::<*mut u8>() = ptr293.cast_mut();
                                             }
                                         }
                                         *ptr205
                                             .add(16 + 1 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len286;
-                                        *ptr205.add(16).cast::<*mut u8>() = result286;
+                                            .cast::<usize>() = len294;
+                                        *ptr205.add(16).cast::<*mut u8>() = result294;
                                         *ptr205
                                             .add(16 + 2 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<u8>() = (mode284.clone() as i32) as u8;
-                                        match timeout284 {
+                                            .cast::<u8>() = (mode292.clone() as i32) as u8;
+                                        match timeout292 {
                                             Some(e) => {
                                                 *ptr205
                                                     .add(24 + 2 * ::core::mem::size_of::<*const u8>())
@@ -18559,52 +18970,52 @@ pub mod exports {
                                                     .cast::<u8>() = (0i32) as u8;
                                             }
                                         };
-                                        match call284 {
+                                        match call292 {
                                             Some(e) => {
                                                 *ptr205
                                                     .add(40 + 2 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (1i32) as u8;
                                                 let ToolRequest {
-                                                    name: name287,
-                                                    payload: payload287,
-                                                    tool_call_id: tool_call_id287,
-                                                    parent_tool_call_id: parent_tool_call_id287,
+                                                    name: name295,
+                                                    payload: payload295,
+                                                    tool_call_id: tool_call_id295,
+                                                    parent_tool_call_id: parent_tool_call_id295,
                                                 } = e;
-                                                let vec288 = (name287.into_bytes()).into_boxed_slice();
-                                                let ptr288 = vec288.as_ptr().cast::<u8>();
-                                                let len288 = vec288.len();
-                                                ::core::mem::forget(vec288);
+                                                let vec296 = (name295.into_bytes()).into_boxed_slice();
+                                                let ptr296 = vec296.as_ptr().cast::<u8>();
+                                                let len296 = vec296.len();
+                                                ::core::mem::forget(vec296);
                                                 *ptr205
                                                     .add(40 + 4 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len288;
+                                                    .cast::<usize>() = len296;
                                                 *ptr205
                                                     .add(40 + 3 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>() = ptr288.cast_mut();
-                                                let vec289 = (payload287.into_bytes()).into_boxed_slice();
-                                                let ptr289 = vec289.as_ptr().cast::<u8>();
-                                                let len289 = vec289.len();
-                                                ::core::mem::forget(vec289);
+                                                    .cast::<*mut u8>() = ptr296.cast_mut();
+                                                let vec297 = (payload295.into_bytes()).into_boxed_slice();
+                                                let ptr297 = vec297.as_ptr().cast::<u8>();
+                                                let len297 = vec297.len();
+                                                ::core::mem::forget(vec297);
                                                 *ptr205
                                                     .add(40 + 6 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len289;
+                                                    .cast::<usize>() = len297;
                                                 *ptr205
                                                     .add(40 + 5 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>() = ptr289.cast_mut();
-                                                match tool_call_id287 {
+                                                    .cast::<*mut u8>() = ptr297.cast_mut();
+                                                match tool_call_id295 {
                                                     Some(e) => {
                                                         *ptr205
                                                             .add(40 + 7 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>() = (1i32) as u8;
-                                                        let vec290 = (e.into_bytes()).into_boxed_slice();
-                                                        let ptr290 = vec290.as_ptr().cast::<u8>();
-                                                        let len290 = vec290.len();
-                                                        ::core::mem::forget(vec290);
+                                                        let vec298 = (e.into_bytes()).into_boxed_slice();
+                                                        let ptr298 = vec298.as_ptr().cast::<u8>();
+                                                        let len298 = vec298.len();
+                                                        ::core::mem::forget(vec298);
                                                         *ptr205
                                                             .add(40 + 9 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len290;
+                                                            .cast::<usize>() = len298;
                                                         *ptr205
                                                             .add(40 + 8 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr290.cast_mut();
+                                                            .cast::<*mut u8>() = ptr298.cast_mut();
                                                     }
                                                     None => {
                                                         *ptr205
@@ -18612,21 +19023,21 @@ pub mod exports {
                                                             .cast::<u8>() = (0i32) as u8;
                                                     }
                                                 };
-                                                match parent_tool_call_id287 {
+                                                match parent_tool_call_id295 {
                                                     Some(e) => {
                                                         *ptr205
                                                             .add(40 + 10 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>() = (1i32) as u8;
-                                                        let vec291 = (e.into_bytes()).into_boxed_slice();
-                                                        let ptr291 = vec291.as_ptr().cast::<u8>();
-                                                        let len291 = vec291.len();
-                                                        ::core::mem::forget(vec291);
+                                                        let vec299 = (e.into_bytes()).into_boxed_slice();
+                                                        let ptr299 = vec299.as_ptr().cast::<u8>();
+                                                        let len299 = vec299.len();
+                                                        ::core::mem::forget(vec299);
                                                         *ptr205
                                                             .add(40 + 12 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len291;
+                                                            .cast::<usize>() = len299;
                                                         *ptr205
                                                             .add(40 + 11 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr291.cast_mut();
+                                                            .cast::<*mut u8>() = ptr299.cast_mut();
                                                     }
                                                     None => {
                                                         *ptr205
@@ -18664,153 +19075,153 @@ pub mod exports {
                                             .cast::<u8>() = (0i32) as u8;
                                     }
                                 };
-                                let vec298 = notes206;
-                                let len298 = vec298.len();
-                                let layout298 = _rt::alloc::Layout::from_size_align(
-                                        vec298.len() * (4 * ::core::mem::size_of::<*const u8>()),
+                                let vec306 = notes206;
+                                let len306 = vec306.len();
+                                let layout306 = _rt::alloc::Layout::from_size_align(
+                                        vec306.len() * (4 * ::core::mem::size_of::<*const u8>()),
                                         ::core::mem::size_of::<*const u8>(),
                                     )
                                     .unwrap();
-                                let (result298, _cleanup298) = ::wit_bindgen::rt::Cleanup::new(
-                                    layout298,
+                                let (result306, _cleanup306) = ::wit_bindgen::rt::Cleanup::new(
+                                    layout306,
                                 );
-                                if let Some(cleanup) = _cleanup298 {
+                                if let Some(cleanup) = _cleanup306 {
                                     cleanup.forget();
                                 }
-                                for (i, e) in vec298.into_iter().enumerate() {
-                                    let base = result298
+                                for (i, e) in vec306.into_iter().enumerate() {
+                                    let base = result306
                                         .add(i * (4 * ::core::mem::size_of::<*const u8>()));
                                     {
-                                        let Annotation { text: text292, labels: labels292 } = e;
-                                        let vec293 = (text292.into_bytes()).into_boxed_slice();
-                                        let ptr293 = vec293.as_ptr().cast::<u8>();
-                                        let len293 = vec293.len();
-                                        ::core::mem::forget(vec293);
+                                        let Annotation { text: text300, labels: labels300 } = e;
+                                        let vec301 = (text300.into_bytes()).into_boxed_slice();
+                                        let ptr301 = vec301.as_ptr().cast::<u8>();
+                                        let len301 = vec301.len();
+                                        ::core::mem::forget(vec301);
                                         *base
                                             .add(::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len293;
-                                        *base.add(0).cast::<*mut u8>() = ptr293.cast_mut();
-                                        let vec297 = labels292;
-                                        let len297 = vec297.len();
-                                        let layout297 = _rt::alloc::Layout::from_size_align(
-                                                vec297.len() * (4 * ::core::mem::size_of::<*const u8>()),
+                                            .cast::<usize>() = len301;
+                                        *base.add(0).cast::<*mut u8>() = ptr301.cast_mut();
+                                        let vec305 = labels300;
+                                        let len305 = vec305.len();
+                                        let layout305 = _rt::alloc::Layout::from_size_align(
+                                                vec305.len() * (4 * ::core::mem::size_of::<*const u8>()),
                                                 ::core::mem::size_of::<*const u8>(),
                                             )
                                             .unwrap();
-                                        let (result297, _cleanup297) = ::wit_bindgen::rt::Cleanup::new(
-                                            layout297,
+                                        let (result305, _cleanup305) = ::wit_bindgen::rt::Cleanup::new(
+                                            layout305,
                                         );
-                                        if let Some(cleanup) = _cleanup297 {
+                                        if let Some(cleanup) = _cleanup305 {
                                             cleanup.forget();
                                         }
-                                        for (i, e) in vec297.into_iter().enumerate() {
-                                            let base = result297
+                                        for (i, e) in vec305.into_iter().enumerate() {
+                                            let base = result305
                                                 .add(i * (4 * ::core::mem::size_of::<*const u8>()));
                                             {
-                                                let (t294_0, t294_1) = e;
-                                                let vec295 = (t294_0.into_bytes()).into_boxed_slice();
-                                                let ptr295 = vec295.as_ptr().cast::<u8>();
-                                                let len295 = vec295.len();
-                                                ::core::mem::forget(vec295);
+                                                let (t302_0, t302_1) = e;
+                                                let vec303 = (t302_0.into_bytes()).into_boxed_slice();
+                                                let ptr303 = vec303.as_ptr().cast::<u8>();
+                                                let len303 = vec303.len();
+                                                ::core::mem::forget(vec303);
                                                 *base
                                                     .add(::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len295;
-                                                *base.add(0).cast::<*mut u8>() = ptr295.cast_mut();
-                                                let vec296 = (t294_1.into_bytes()).into_boxed_slice();
-                                                let ptr296 = vec296.as_ptr().cast::<u8>();
-                                                let len296 = vec296.len();
-                                                ::core::mem::forget(vec296);
+                                                    .cast::<usize>() = len303;
+                                                *base.add(0).cast::<*mut u8>() = ptr303.cast_mut();
+                                                let vec304 = (t302_1.into_bytes()).into_boxed_slice();
+                                                let ptr304 = vec304.as_ptr().cast::<u8>();
+                                                let len304 = vec304.len();
+                                                ::core::mem::forget(vec304);
                                                 *base
                                                     .add(3 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len296;
+                                                    .cast::<usize>() = len304;
                                                 *base
                                                     .add(2 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>() = ptr296.cast_mut();
+                                                    .cast::<*mut u8>() = ptr304.cast_mut();
                                             }
                                         }
                                         *base
                                             .add(3 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len297;
+                                            .cast::<usize>() = len305;
                                         *base
                                             .add(2 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>() = result297;
+                                            .cast::<*mut u8>() = result305;
                                     }
                                 }
                                 *ptr205
                                     .add(120 + 44 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<usize>() = len298;
+                                    .cast::<usize>() = len306;
                                 *ptr205
                                     .add(120 + 43 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<*mut u8>() = result298;
+                                    .cast::<*mut u8>() = result306;
                             }
                             Err(e) => {
                                 *ptr205.add(0).cast::<u8>() = (1i32) as u8;
                                 let PlannerError {
-                                    code: code299,
-                                    message: message299,
-                                    causes: causes299,
+                                    code: code307,
+                                    message: message307,
+                                    causes: causes307,
                                 } = e;
-                                match code299 {
+                                match code307 {
                                     Some(e) => {
                                         *ptr205.add(8).cast::<u8>() = (1i32) as u8;
-                                        let vec300 = (e.into_bytes()).into_boxed_slice();
-                                        let ptr300 = vec300.as_ptr().cast::<u8>();
-                                        let len300 = vec300.len();
-                                        ::core::mem::forget(vec300);
+                                        let vec308 = (e.into_bytes()).into_boxed_slice();
+                                        let ptr308 = vec308.as_ptr().cast::<u8>();
+                                        let len308 = vec308.len();
+                                        ::core::mem::forget(vec308);
                                         *ptr205
                                             .add(8 + 2 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len300;
+                                            .cast::<usize>() = len308;
                                         *ptr205
                                             .add(8 + 1 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>() = ptr300.cast_mut();
+                                            .cast::<*mut u8>() = ptr308.cast_mut();
                                     }
                                     None => {
                                         *ptr205.add(8).cast::<u8>() = (0i32) as u8;
                                     }
                                 };
-                                let vec301 = (message299.into_bytes()).into_boxed_slice();
-                                let ptr301 = vec301.as_ptr().cast::<u8>();
-                                let len301 = vec301.len();
-                                ::core::mem::forget(vec301);
+                                let vec309 = (message307.into_bytes()).into_boxed_slice();
+                                let ptr309 = vec309.as_ptr().cast::<u8>();
+                                let len309 = vec309.len();
+                                ::core::mem::forget(vec309);
                                 *ptr205
                                     .add(8 + 4 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<usize>() = len301;
+                                    .cast::<usize>() = len309;
                                 *ptr205
                                     .add(8 + 3 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<*mut u8>() = ptr301.cast_mut();
-                                let vec303 = causes299;
-                                let len303 = vec303.len();
-                                let layout303 = _rt::alloc::Layout::from_size_align(
-                                        vec303.len() * (2 * ::core::mem::size_of::<*const u8>()),
+                                    .cast::<*mut u8>() = ptr309.cast_mut();
+                                let vec311 = causes307;
+                                let len311 = vec311.len();
+                                let layout311 = _rt::alloc::Layout::from_size_align(
+                                        vec311.len() * (2 * ::core::mem::size_of::<*const u8>()),
                                         ::core::mem::size_of::<*const u8>(),
                                     )
                                     .unwrap();
-                                let (result303, _cleanup303) = ::wit_bindgen::rt::Cleanup::new(
-                                    layout303,
+                                let (result311, _cleanup311) = ::wit_bindgen::rt::Cleanup::new(
+                                    layout311,
                                 );
-                                if let Some(cleanup) = _cleanup303 {
+                                if let Some(cleanup) = _cleanup311 {
                                     cleanup.forget();
                                 }
-                                for (i, e) in vec303.into_iter().enumerate() {
-                                    let base = result303
+                                for (i, e) in vec311.into_iter().enumerate() {
+                                    let base = result311
                                         .add(i * (2 * ::core::mem::size_of::<*const u8>()));
                                     {
-                                        let vec302 = (e.into_bytes()).into_boxed_slice();
-                                        let ptr302 = vec302.as_ptr().cast::<u8>();
-                                        let len302 = vec302.len();
-                                        ::core::mem::forget(vec302);
+                                        let vec310 = (e.into_bytes()).into_boxed_slice();
+                                        let ptr310 = vec310.as_ptr().cast::<u8>();
+                                        let len310 = vec310.len();
+                                        ::core::mem::forget(vec310);
                                         *base
                                             .add(::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len302;
-                                        *base.add(0).cast::<*mut u8>() = ptr302.cast_mut();
+                                            .cast::<usize>() = len310;
+                                        *base.add(0).cast::<*mut u8>() = ptr310.cast_mut();
                                     }
                                 }
                                 *ptr205
                                     .add(8 + 6 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<usize>() = len303;
+                                    .cast::<usize>() = len311;
                                 *ptr205
                                     .add(8 + 5 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<*mut u8>() = result303;
+                                    .cast::<*mut u8>() = result311;
                             }
                         };
                         ptr205
@@ -19280,11 +19691,11 @@ pub mod exports {
                                         let l89 = *arg0
                                             .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        let base145 = l88;
-                                        let len145 = l89;
-                                        for i in 0..len145 {
-                                            let base = base145
-                                                .add(i * (16 * ::core::mem::size_of::<*const u8>()));
+                                        let base161 = l88;
+                                        let len161 = l89;
+                                        for i in 0..len161 {
+                                            let base = base161
+                                                .add(i * (16 + 20 * ::core::mem::size_of::<*const u8>()));
                                             {
                                                 let l90 = i32::from(*base.add(0).cast::<u8>());
                                                 match l90 {
@@ -19536,196 +19947,281 @@ pub mod exports {
                                                         );
                                                     }
                                                 }
+                                                let l145 = i32::from(
+                                                    *base
+                                                        .add(16 + 16 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<u8>(),
+                                                );
+                                                match l145 {
+                                                    0 => {}
+                                                    _ => {
+                                                        let l146 = i32::from(
+                                                            *base
+                                                                .add(16 + 17 * ::core::mem::size_of::<*const u8>())
+                                                                .cast::<u8>(),
+                                                        );
+                                                        match l146 {
+                                                            0 => {
+                                                                let l147 = *base
+                                                                    .add(16 + 18 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<*mut u8>();
+                                                                let l148 = *base
+                                                                    .add(16 + 19 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<usize>();
+                                                                _rt::cabi_dealloc(l147, l148, 1);
+                                                            }
+                                                            1 => {
+                                                                let l149 = *base
+                                                                    .add(16 + 18 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<*mut u8>();
+                                                                let l150 = *base
+                                                                    .add(16 + 19 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<usize>();
+                                                                let base158 = l149;
+                                                                let len158 = l150;
+                                                                for i in 0..len158 {
+                                                                    let base = base158
+                                                                        .add(i * (4 * ::core::mem::size_of::<*const u8>()));
+                                                                    {
+                                                                        let l151 = *base.add(0).cast::<*mut u8>();
+                                                                        let l152 = *base
+                                                                            .add(::core::mem::size_of::<*const u8>())
+                                                                            .cast::<usize>();
+                                                                        _rt::cabi_dealloc(l151, l152, 1);
+                                                                        let l153 = *base
+                                                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                                                            .cast::<*mut u8>();
+                                                                        let l154 = *base
+                                                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                                                            .cast::<usize>();
+                                                                        let base157 = l153;
+                                                                        let len157 = l154;
+                                                                        for i in 0..len157 {
+                                                                            let base = base157
+                                                                                .add(i * (2 * ::core::mem::size_of::<*const u8>()));
+                                                                            {
+                                                                                let l155 = *base.add(0).cast::<*mut u8>();
+                                                                                let l156 = *base
+                                                                                    .add(::core::mem::size_of::<*const u8>())
+                                                                                    .cast::<usize>();
+                                                                                _rt::cabi_dealloc(l155, l156, 1);
+                                                                            }
+                                                                        }
+                                                                        _rt::cabi_dealloc(
+                                                                            base157,
+                                                                            len157 * (2 * ::core::mem::size_of::<*const u8>()),
+                                                                            ::core::mem::size_of::<*const u8>(),
+                                                                        );
+                                                                    }
+                                                                }
+                                                                _rt::cabi_dealloc(
+                                                                    base158,
+                                                                    len158 * (4 * ::core::mem::size_of::<*const u8>()),
+                                                                    ::core::mem::size_of::<*const u8>(),
+                                                                );
+                                                            }
+                                                            _ => {
+                                                                let l159 = *base
+                                                                    .add(16 + 18 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<*mut u8>();
+                                                                let l160 = *base
+                                                                    .add(16 + 19 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<usize>();
+                                                                _rt::cabi_dealloc(l159, l160, 1);
+                                                            }
+                                                        }
+                                                    }
+                                                }
                                             }
                                         }
                                         _rt::cabi_dealloc(
-                                            base145,
-                                            len145 * (16 * ::core::mem::size_of::<*const u8>()),
-                                            ::core::mem::size_of::<*const u8>(),
+                                            base161,
+                                            len161 * (16 + 20 * ::core::mem::size_of::<*const u8>()),
+                                            8,
                                         );
                                     }
                                     _ => {
-                                        let l146 = *arg0.add(16).cast::<*mut u8>();
-                                        let l147 = *arg0
+                                        let l162 = *arg0.add(16).cast::<*mut u8>();
+                                        let l163 = *arg0
                                             .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        let base150 = l146;
-                                        let len150 = l147;
-                                        for i in 0..len150 {
-                                            let base = base150
+                                        let base166 = l162;
+                                        let len166 = l163;
+                                        for i in 0..len166 {
+                                            let base = base166
                                                 .add(i * (2 * ::core::mem::size_of::<*const u8>()));
                                             {
-                                                let l148 = *base.add(0).cast::<*mut u8>();
-                                                let l149 = *base
+                                                let l164 = *base.add(0).cast::<*mut u8>();
+                                                let l165 = *base
                                                     .add(::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>();
-                                                _rt::cabi_dealloc(l148, l149, 1);
+                                                _rt::cabi_dealloc(l164, l165, 1);
                                             }
                                         }
                                         _rt::cabi_dealloc(
-                                            base150,
-                                            len150 * (2 * ::core::mem::size_of::<*const u8>()),
+                                            base166,
+                                            len166 * (2 * ::core::mem::size_of::<*const u8>()),
                                             ::core::mem::size_of::<*const u8>(),
                                         );
-                                        let l151 = i32::from(
+                                        let l167 = i32::from(
                                             *arg0
                                                 .add(40 + 2 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<u8>(),
                                         );
-                                        match l151 {
+                                        match l167 {
                                             0 => {}
                                             _ => {
-                                                let l152 = *arg0
+                                                let l168 = *arg0
                                                     .add(40 + 3 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<*mut u8>();
-                                                let l153 = *arg0
+                                                let l169 = *arg0
                                                     .add(40 + 4 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>();
-                                                _rt::cabi_dealloc(l152, l153, 1);
-                                                let l154 = *arg0
+                                                _rt::cabi_dealloc(l168, l169, 1);
+                                                let l170 = *arg0
                                                     .add(40 + 5 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<*mut u8>();
-                                                let l155 = *arg0
+                                                let l171 = *arg0
                                                     .add(40 + 6 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>();
-                                                _rt::cabi_dealloc(l154, l155, 1);
-                                                let l156 = i32::from(
+                                                _rt::cabi_dealloc(l170, l171, 1);
+                                                let l172 = i32::from(
                                                     *arg0
                                                         .add(40 + 7 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<u8>(),
                                                 );
-                                                match l156 {
+                                                match l172 {
                                                     0 => {}
                                                     _ => {
-                                                        let l157 = *arg0
+                                                        let l173 = *arg0
                                                             .add(40 + 8 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<*mut u8>();
-                                                        let l158 = *arg0
+                                                        let l174 = *arg0
                                                             .add(40 + 9 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<usize>();
-                                                        _rt::cabi_dealloc(l157, l158, 1);
+                                                        _rt::cabi_dealloc(l173, l174, 1);
                                                     }
                                                 }
-                                                let l159 = i32::from(
+                                                let l175 = i32::from(
                                                     *arg0
                                                         .add(40 + 10 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<u8>(),
                                                 );
-                                                match l159 {
+                                                match l175 {
                                                     0 => {}
                                                     _ => {
-                                                        let l160 = *arg0
+                                                        let l176 = *arg0
                                                             .add(40 + 11 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<*mut u8>();
-                                                        let l161 = *arg0
+                                                        let l177 = *arg0
                                                             .add(40 + 12 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<usize>();
-                                                        _rt::cabi_dealloc(l160, l161, 1);
+                                                        _rt::cabi_dealloc(l176, l177, 1);
                                                     }
                                                 }
                                             }
                                         }
                                     }
                                 }
-                                let l162 = *arg0
+                                let l178 = *arg0
                                     .add(120 + 43 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l163 = *arg0
+                                let l179 = *arg0
                                     .add(120 + 44 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let base173 = l162;
-                                let len173 = l163;
-                                for i in 0..len173 {
-                                    let base = base173
+                                let base189 = l178;
+                                let len189 = l179;
+                                for i in 0..len189 {
+                                    let base = base189
                                         .add(i * (4 * ::core::mem::size_of::<*const u8>()));
                                     {
-                                        let l164 = *base.add(0).cast::<*mut u8>();
-                                        let l165 = *base
+                                        let l180 = *base.add(0).cast::<*mut u8>();
+                                        let l181 = *base
                                             .add(::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        _rt::cabi_dealloc(l164, l165, 1);
-                                        let l166 = *base
+                                        _rt::cabi_dealloc(l180, l181, 1);
+                                        let l182 = *base
                                             .add(2 * ::core::mem::size_of::<*const u8>())
                                             .cast::<*mut u8>();
-                                        let l167 = *base
+                                        let l183 = *base
                                             .add(3 * ::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        let base172 = l166;
-                                        let len172 = l167;
-                                        for i in 0..len172 {
-                                            let base = base172
+                                        let base188 = l182;
+                                        let len188 = l183;
+                                        for i in 0..len188 {
+                                            let base = base188
                                                 .add(i * (4 * ::core::mem::size_of::<*const u8>()));
                                             {
-                                                let l168 = *base.add(0).cast::<*mut u8>();
-                                                let l169 = *base
+                                                let l184 = *base.add(0).cast::<*mut u8>();
+                                                let l185 = *base
                                                     .add(::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>();
-                                                _rt::cabi_dealloc(l168, l169, 1);
-                                                let l170 = *base
+                                                _rt::cabi_dealloc(l184, l185, 1);
+                                                let l186 = *base
                                                     .add(2 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<*mut u8>();
-                                                let l171 = *base
+                                                let l187 = *base
                                                     .add(3 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>();
-                                                _rt::cabi_dealloc(l170, l171, 1);
+                                                _rt::cabi_dealloc(l186, l187, 1);
                                             }
                                         }
                                         _rt::cabi_dealloc(
-                                            base172,
-                                            len172 * (4 * ::core::mem::size_of::<*const u8>()),
+                                            base188,
+                                            len188 * (4 * ::core::mem::size_of::<*const u8>()),
                                             ::core::mem::size_of::<*const u8>(),
                                         );
                                     }
                                 }
                                 _rt::cabi_dealloc(
-                                    base173,
-                                    len173 * (4 * ::core::mem::size_of::<*const u8>()),
+                                    base189,
+                                    len189 * (4 * ::core::mem::size_of::<*const u8>()),
                                     ::core::mem::size_of::<*const u8>(),
                                 );
                             }
                             _ => {
-                                let l174 = i32::from(*arg0.add(8).cast::<u8>());
-                                match l174 {
+                                let l190 = i32::from(*arg0.add(8).cast::<u8>());
+                                match l190 {
                                     0 => {}
                                     _ => {
-                                        let l175 = *arg0
+                                        let l191 = *arg0
                                             .add(8 + 1 * ::core::mem::size_of::<*const u8>())
                                             .cast::<*mut u8>();
-                                        let l176 = *arg0
+                                        let l192 = *arg0
                                             .add(8 + 2 * ::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        _rt::cabi_dealloc(l175, l176, 1);
+                                        _rt::cabi_dealloc(l191, l192, 1);
                                     }
                                 }
-                                let l177 = *arg0
+                                let l193 = *arg0
                                     .add(8 + 3 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l178 = *arg0
+                                let l194 = *arg0
                                     .add(8 + 4 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                _rt::cabi_dealloc(l177, l178, 1);
-                                let l179 = *arg0
+                                _rt::cabi_dealloc(l193, l194, 1);
+                                let l195 = *arg0
                                     .add(8 + 5 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l180 = *arg0
+                                let l196 = *arg0
                                     .add(8 + 6 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let base183 = l179;
-                                let len183 = l180;
-                                for i in 0..len183 {
-                                    let base = base183
+                                let base199 = l195;
+                                let len199 = l196;
+                                for i in 0..len199 {
+                                    let base = base199
                                         .add(i * (2 * ::core::mem::size_of::<*const u8>()));
                                     {
-                                        let l181 = *base.add(0).cast::<*mut u8>();
-                                        let l182 = *base
+                                        let l197 = *base.add(0).cast::<*mut u8>();
+                                        let l198 = *base
                                             .add(::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        _rt::cabi_dealloc(l181, l182, 1);
+                                        _rt::cabi_dealloc(l197, l198, 1);
                                     }
                                 }
                                 _rt::cabi_dealloc(
-                                    base183,
-                                    len183 * (2 * ::core::mem::size_of::<*const u8>()),
+                                    base199,
+                                    len199 * (2 * ::core::mem::size_of::<*const u8>()),
                                     ::core::mem::size_of::<*const u8>(),
                                 );
                             }
@@ -20050,9 +20546,9 @@ macro_rules! __export_agent_impl {
         =
         "component-type:wit-bindgen:0.60.0:taskrun:plugin@0.1.0:agent:imports and exports-agent")]
         #[doc(hidden)] #[allow(clippy::octal_escapes)] pub static
-        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 8691] = *
+        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 8813] = *
         b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xf7B\x01A\x02\x01A6\x01\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xf1C\x01A\x02\x01A6\x01\
 B-\x01w\x04\0\x0bduration-ms\x03\0\0\x01w\x04\0\x0ctimestamp-ms\x03\0\x02\x01o\x02\
 ss\x04\0\x05label\x03\0\x04\x01m\x04\x06system\x04user\x09assistant\x04tool\x04\0\
 \x04role\x03\0\x06\x01m\x02\x09run-start\x09user-turn\x04\0\x0aattachment\x03\0\x08\
@@ -20202,7 +20698,7 @@ awn\x018\x01ky\x01j\x01\x1c\x016\x01@\x03\x06filter\x19\x06cursor\x0e\x05limit9\
 item\x0e\x06answer)\07\x04\0\x07provide\x01A\x01j\x01.\x016\x01@\x04\x02ids\x05a\
 fterw\x05limity\x07timeout\x14\0\xc2\0\x04\0\x09subscribe\x01C\x03\0\x1ftaskrun:\
 plugin/controller@0.1.0\x05\x1d\x02\x03\0\0\x04part\x02\x03\0\0\x0aretry-hint\x02\
-\x03\0\0\x06bounds\x02\x03\0\0\x09telemetry\x01B`\x02\x03\x02\x01\x01\x04\0\x07m\
+\x03\0\0\x06bounds\x02\x03\0\0\x09telemetry\x01Bg\x02\x03\x02\x01\x01\x04\0\x07m\
 essage\x03\0\0\x02\x03\x02\x01\x1e\x04\0\x04part\x03\0\x02\x02\x03\x02\x01\x0f\x04\
 \0\x0brun-context\x03\0\x04\x02\x03\x02\x01\x04\x04\0\x05usage\x03\0\x06\x02\x03\
 \x02\x01\x1c\x04\0\x0atool-error\x03\0\x08\x02\x03\x02\x01\x1f\x04\0\x0aretry-hi\
@@ -20223,27 +20719,30 @@ s\x19\x0ctool-outputs*\x08finalize+\x04\0\x11plan-resume-input\x03\0,\x01r\x04\x
 names\x07payloads\x0ctool-call-id%\x13parent-tool-call-id%\x04\0\x0ctool-request\
 \x03\0.\x01r\x01\x07message\x01\x04\0\x0efinal-response\x03\00\x01r\x04\x07outco\
 me$\x0bserver-data%\x06bounds&\x09telemetry'\x04\0\x11final-tool-result\x03\02\x01\
-ps\x01r\x06\x02ids\x08questions\x0emissing-fields4\x10restrict-to-tool%\x0dexamp\
-le-input%\x11clarifying-prompt%\x04\0\x13await-clarification\x03\05\x01r\x02\x02\
-ids\x05labels\x04\0\x0fquestion-option\x03\07\x01p8\x01r\x04\x02ids\x06prompts\x07\
-options9\x0eallow-multiple\x7f\x04\0\x08question\x03\0:\x01p;\x01r\x06\x02ids\x09\
-tool-names\x0ctool-call-ids\x07payloads\x05title%\x09questions<\x04\0\x0fawait-q\
-uestions\x03\0=\x01r\x03\x04names\x0ctool-call-ids\x07payloads\x04\0\x0dexternal\
--tool\x03\0?\x01p\xc0\0\x01r\x02\x02ids\x05items\xc1\0\x04\0\x14await-external-t\
-ools\x03\0B\x01q\x03\x0dclarification\x016\0\x09questions\x01>\0\x0eexternal-too\
-ls\x01\xc3\0\0\x04\0\x0aawait-item\x03\0D\x01p\xc5\0\x01r\x01\x05items\xc6\0\x04\
-\0\x0dawait-request\x03\0G\x01m\x02\x03all\x03any\x04\0\x0aawait-mode\x03\0I\x01\
-k\x11\x01k/\x01r\x04\x04runs4\x04mode\xca\0\x07timeout\xcb\0\x04call\xcc\0\x04\0\
-\x0aawait-runs\x03\0M\x01p/\x01q\x05\x0atool-calls\x01\xcf\0\0\x0efinal-response\
-\x011\0\x11final-tool-result\x013\0\x05await\x01\xc8\0\0\x0aawait-runs\x01\xce\0\
-\0\x04\0\x08decision\x03\0P\x01p\x13\x01r\x02\x04texts\x06labels\xd2\0\x04\0\x0a\
-annotation\x03\0S\x01ky\x01p\xd4\0\x01r\x04\x08decision\xd1\0\x08streamed\x7f\x11\
-expected-children\xd5\0\x05notes\xd6\0\x04\0\x0bplan-result\x03\0W\x01r\x03\x04c\
-ode%\x07messages\x06causes4\x04\0\x0dplanner-error\x03\0Y\x01j\x01\xd8\0\x01\xda\
-\0\x01@\x01\x05input\x1b\0\xdb\0\x04\0\x0aplan-start\x01\\\x01@\x01\x05input-\0\xdb\
-\0\x04\0\x0bplan-resume\x01]\x04\0\x1ctaskrun:plugin/planner@0.1.0\x05\"\x04\0\x1a\
-taskrun:plugin/agent@0.1.0\x04\0\x0b\x0b\x01\0\x05agent\x03\0\0\0G\x09producers\x01\
-\x0cprocessed-by\x02\x0dwit-component\x070.254.2\x10wit-bindgen-rust\x060.60.0";
+ps\x01o\x02s4\x01p5\x01q\x03\x04text\x01s\0\x07choices\x016\0\x0beach-result\x01\
+s\0\x04\0\x0edefault-answer\x03\07\x01r\x06\x02ids\x08questions\x0emissing-field\
+s4\x10restrict-to-tool%\x0dexample-input%\x11clarifying-prompt%\x04\0\x13await-c\
+larification\x03\09\x01r\x02\x02ids\x05labels\x04\0\x0fquestion-option\x03\0;\x01\
+p<\x01r\x04\x02ids\x06prompts\x07options=\x0eallow-multiple\x7f\x04\0\x08questio\
+n\x03\0>\x01p?\x01r\x06\x02ids\x09tool-names\x0ctool-call-ids\x07payloads\x05tit\
+le%\x09questions\xc0\0\x04\0\x0fawait-questions\x03\0A\x01r\x03\x04names\x0ctool\
+-call-ids\x07payloads\x04\0\x0dexternal-tool\x03\0C\x01p\xc4\0\x01r\x02\x02ids\x05\
+items\xc5\0\x04\0\x14await-external-tools\x03\0F\x01q\x03\x0dclarification\x01:\0\
+\x09questions\x01\xc2\0\0\x0eexternal-tools\x01\xc7\0\0\x04\0\x0aawait-item\x03\0\
+H\x01k\x11\x01k8\x01r\x03\x04what\xc9\0\x07timeout\xca\0\x0edefault-answer\xcb\0\
+\x04\0\x09await-ask\x03\0L\x01p\xcd\0\x01r\x01\x05items\xce\0\x04\0\x0dawait-req\
+uest\x03\0O\x01m\x02\x03all\x03any\x04\0\x0aawait-mode\x03\0Q\x01k/\x01r\x04\x04\
+runs4\x04mode\xd2\0\x07timeout\xca\0\x04call\xd3\0\x04\0\x0aawait-runs\x03\0T\x01\
+p/\x01q\x05\x0atool-calls\x01\xd6\0\0\x0efinal-response\x011\0\x11final-tool-res\
+ult\x013\0\x05await\x01\xd0\0\0\x0aawait-runs\x01\xd5\0\0\x04\0\x08decision\x03\0\
+W\x01p\x13\x01r\x02\x04texts\x06labels\xd9\0\x04\0\x0aannotation\x03\0Z\x01ky\x01\
+p\xdb\0\x01r\x04\x08decision\xd8\0\x08streamed\x7f\x11expected-children\xdc\0\x05\
+notes\xdd\0\x04\0\x0bplan-result\x03\0^\x01r\x03\x04code%\x07messages\x06causes4\
+\x04\0\x0dplanner-error\x03\0`\x01j\x01\xdf\0\x01\xe1\0\x01@\x01\x05input\x1b\0\xe2\
+\0\x04\0\x0aplan-start\x01c\x01@\x01\x05input-\0\xe2\0\x04\0\x0bplan-resume\x01d\
+\x04\0\x1ctaskrun:plugin/planner@0.1.0\x05\"\x04\0\x1ataskrun:plugin/agent@0.1.0\
+\x04\0\x0b\x0b\x01\0\x05agent\x03\0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0d\
+wit-component\x070.254.2\x10wit-bindgen-rust\x060.60.0";
         };
     };
 }

@@ -138,7 +138,12 @@ fn what_the_planner_asked_is_said_once_in_the_order_asked_when_all_is_answered()
         for (given, id) in order.into_iter().enumerate() {
             assert_eq!(texts(&work), ["do"], "{given} of {order:?}");
             let text = Answer::Text(format!("answer to {id}"));
-            work.push(&Event::Answered { item: id.into(), answer: text, by: "b".into() });
+            work.push(&Event::Answered {
+                item: id.into(),
+                answer: text,
+                by: "b".into(),
+                by_default: false,
+            });
         }
         assert_eq!(texts(&work), ["do", "answer to a", "answer to b", "answer to c"]);
     }
