@@ -110,6 +110,7 @@ impl Host {
                 tools: AgentTools::none(),
                 models: Arc::new(Models {
                     by_name: std::collections::BTreeMap::new(),
+                    prices: std::collections::BTreeMap::new(),
                     default: None,
                     grants: of.grants.clone(),
                 }),

@@ -74,7 +74,8 @@ async fn played(world: &mut World) -> (Native, ToolOutput, Run) {
 #[tokio::test]
 async fn l_047_the_answer_of_an_agent_is_the_result_of_the_call_and_its_run_is_linked() {
     let child = ClosurePlanner::new(|input: PlanInput, scope| async move {
-        let usage = Usage { prompt_tokens: 7, completion_tokens: 2, total_tokens: 9 };
+        let usage =
+            Usage { prompt_tokens: 7, completion_tokens: 2, total_tokens: 9, ..Usage::default() };
         scope.add_usage(usage);
         let said: Vec<_> = input.messages.iter().map(Message::joined_text).collect();
         assert_eq!(input.run.parent_tool_call_id.as_deref(), Some("c1"));

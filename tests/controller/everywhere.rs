@@ -43,7 +43,12 @@ impl Model for Counting {
         let text = request.messages.last().map(Message::joined_text).unwrap_or_default();
         let chunks = [
             Chunk::Text(format!("about {text}")),
-            Chunk::Usage(Usage { prompt_tokens: 10, completion_tokens: 1, total_tokens: 11 }),
+            Chunk::Usage(Usage {
+                prompt_tokens: 10,
+                completion_tokens: 1,
+                total_tokens: 11,
+                ..Usage::default()
+            }),
             Chunk::Stop { reason: CompletionStop::EndTurn, model: "counting".to_owned() },
         ];
         Ok(futures::stream::iter(chunks.map(Ok)).boxed())

@@ -281,8 +281,8 @@ async fn m_03_what_the_policy_denies_is_denied_to_a_wait_between_steps_too() {
     let policy = Policy::parse(text, Path::new("test")).expect("a valid policy");
     let grants = policy.agents["a"].grants.clone();
     world.agent_with("parent", ClosurePlanner::new(delegating), |agent| {
-        let (by_name, default) = (agent.models.by_name.clone(), None);
-        agent.models = Arc::new(Models { by_name, default, grants });
+        let (by_name, prices) = (agent.models.by_name.clone(), agent.models.prices.clone());
+        agent.models = Arc::new(Models { by_name, prices, default: None, grants });
     });
     let host = world.start().await;
     host.spawn(&named("1", "parent")).await;

@@ -6,6 +6,7 @@ mod answers;
 mod attached;
 mod awaits;
 mod beats;
+mod budgets;
 mod cancel;
 mod common;
 mod crash;

@@ -108,6 +108,7 @@ impl Model for Metered {
             prompt_tokens: prompt,
             completion_tokens: completion,
             total_tokens: prompt + completion,
+            ..Usage::default()
         };
         let chunks = [
             Chunk::Text("word".to_owned()),

@@ -11,6 +11,7 @@ use taskrun::event::Recorded;
 use taskrun::guard::Guard;
 use taskrun::list::Scope;
 use taskrun::message::{Message, Role};
+use taskrun::money::Price;
 use taskrun::policy::{
     AgentRules, Budget, CallTimeouts, Grants, Limits, Location, Policy, ToolSelector,
 };
@@ -230,6 +231,7 @@ impl World {
             tools: AgentTools::select(&selectors, &self.tools).expect("tools that fit"),
             models: Arc::new(Models {
                 default: model.is_some().then(|| own.clone()),
+                prices: BTreeMap::from([("own".to_owned(), Price::default())]),
                 by_name: model.map(|model| (own, model)).into_iter().collect(),
                 grants: any_model(),
             }),
@@ -240,7 +242,7 @@ impl World {
             }),
             prompts: Arc::default(),
             limits: Limits { step: Duration::from_secs(36_000), ..Limits::default() },
-            budget: Budget { turns: None, tokens: None, wall: None },
+            budget: Budget { turns: None, wall: None, ..Budget::default() },
             members: vec!["*".to_owned()],
             durable: true,
             retry: Retry::default(),

@@ -48,6 +48,7 @@ impl Model for Oracle {
             prompt_tokens: 2,
             completion_tokens: 1,
             total_tokens: 3,
+            ..Usage::default()
         }));
         chunks.push(Chunk::Stop { reason: CompletionStop::EndTurn, model: "oracle-1".into() });
         let silent = *self.silent.lock().expect("no panic");

@@ -93,7 +93,8 @@ fn started() -> Event {
 }
 
 fn runs() -> Vec<Run> {
-    let usage = Usage { prompt_tokens: 20, completion_tokens: 3, total_tokens: 23 };
+    let usage =
+        Usage { prompt_tokens: 20, completion_tokens: 3, total_tokens: 23, ..Usage::default() };
     let answer = Event::AssistantMessage {
         message: Message::text(Role::Assistant, "In the cellar.\n\x1b[2J(docs/a.md:3)"),
         usage: Some(usage),

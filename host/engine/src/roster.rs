@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use taskrun::agents::{Agent, AgentTools, Agents, Callee, LoadedTool, ToolsError};
 use taskrun::guard::Guard;
+use taskrun::money::Price;
 use taskrun::policy::{AgentPolicy, AgentRules, Location, Policy};
 use taskrun::ports::call::Models;
 use taskrun::ports::model::Model;
@@ -113,6 +114,7 @@ impl Engine {
             tools,
             models: Arc::new(Models {
                 by_name: models.clone(),
+                prices: prices(policy),
                 default: agent.model.clone(),
                 grants: agent.grants.clone(),
             }),
@@ -131,6 +133,12 @@ impl Engine {
             guard: guard(agent),
         })
     }
+}
+
+/// What is known of what models cost.
+fn prices(policy: &Policy) -> BTreeMap<String, Price> {
+    let known = policy.models.values().filter_map(|model| Some((model.name.clone(), model.price?)));
+    known.collect()
 }
 
 /// The agents that one may call as tools.

@@ -43,6 +43,7 @@ impl Model for Echo {
             prompt_tokens: prompt,
             completion_tokens: completion,
             total_tokens: prompt + completion,
+            ..Usage::default()
         };
         let end = [Chunk::Usage(usage), Chunk::Stop { reason, model: self.name.clone() }];
         let chunks = said.into_iter().map(Chunk::Text).chain(end).map(Ok);

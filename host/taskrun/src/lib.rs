@@ -19,6 +19,7 @@ pub mod ids;
 pub mod list;
 pub mod machine;
 pub mod message;
+pub mod money;
 pub mod name;
 pub mod narrow;
 pub mod policy;

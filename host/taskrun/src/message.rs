@@ -172,6 +172,17 @@ pub struct Usage {
     pub completion_tokens: u64,
     /// Both, or what the provider says.
     pub total_tokens: u64,
+    /// What they cost, in millionths of a US dollar, as far as prices are known.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cost_microusd: u64,
+    /// Whether any of it is the host's estimate, as a provider did not count.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub estimated: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the serialiser wants a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl Usage {
@@ -182,6 +193,8 @@ impl Usage {
             prompt_tokens: self.prompt_tokens.saturating_add(other.prompt_tokens),
             completion_tokens: self.completion_tokens.saturating_add(other.completion_tokens),
             total_tokens: self.total_tokens.saturating_add(other.total_tokens),
+            cost_microusd: self.cost_microusd.saturating_add(other.cost_microusd),
+            estimated: self.estimated || other.estimated,
         }
     }
 }

@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::agents::{Agent, Agents};
 use crate::error::ControllerError;
-use crate::policy::{Chain, Declared, ShowDuration, Standing, TOKENS_MAX, parse_denial};
+use crate::money::ShowUsd;
+use crate::policy::{Budget, Chain, Declared, ShowDuration, Standing, TOKENS_MAX, parse_denial};
 use crate::run::RunSpec;
 
 /// Most tools, and most deny rules, that a request names.
@@ -36,6 +37,9 @@ pub struct Narrowing {
     /// Tokens of the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens: Option<u64>,
+    /// Money of the run, in millionths of a US dollar.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost_microusd: Option<u64>,
     /// Tool calls of the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_calls: Option<u32>,
@@ -100,6 +104,7 @@ impl fmt::Display for Narrowing {
         parts.extend(self.deny.iter().map(|rule| format!("deny \"{rule}\"")));
         parts.extend(self.turns.map(|turns| format!("turns={turns}")));
         parts.extend(self.tokens.map(|tokens| format!("tokens={tokens}")));
+        parts.extend(self.cost_microusd.map(|cost| format!("usd={}", ShowUsd(cost))));
         parts.extend(self.tool_calls.map(|calls| format!("tool-calls={calls}")));
         let wall = self.wall_ms.map(Duration::from_millis);
         parts.extend(wall.map(|wall| format!("wall={}", ShowDuration(wall))));
@@ -125,7 +130,7 @@ fn invalid(field: &'static str, reason: String) -> ControllerError {
 /// # Errors
 /// [`ControllerError::Invalid`] with the first thing that is wrong.
 pub(crate) fn check(spec: &RunSpec, agent: &Agent) -> Result<(), ControllerError> {
-    let Narrowing { tools, deny, turns, tokens, tool_calls, wall_ms } = &spec.narrow;
+    let Narrowing { tools, deny, turns, tokens, cost_microusd, tool_calls, wall_ms } = &spec.narrow;
     let left = |name: &str| spec.above.iter().all(|ancestor| ancestor.narrow.leaves(name));
     for selector in tools.iter().flatten() {
         let mut names = agent.tools.specs().iter().map(|tool| tool.name.as_str());
@@ -148,6 +153,13 @@ pub(crate) fn check(spec: &RunSpec, agent: &Agent) -> Result<(), ControllerError
     let bounds = [
         ("narrow.turns", "turns", turns.map(u64::from), 1, budget.turns.map(u64::from)),
         ("narrow.tokens", "tokens", *tokens, 1, Some(budget.tokens.unwrap_or(TOKENS_MAX))),
+        (
+            "narrow.cost_microusd",
+            "millionths of a dollar",
+            *cost_microusd,
+            1,
+            Some(budget.cost_microusd.unwrap_or(u64::MAX)),
+        ),
         (
             "narrow.tool_calls",
             "tool calls",
@@ -211,10 +223,7 @@ pub(crate) fn narrowed(agent: Arc<Agent>, spec: &RunSpec, agents: &Agents) -> Ar
     }
     let mut own = Agent::clone(&agent);
     own.tools = own.tools.only(|name| all().all(|one| one.leaves(name)));
-    let budget = &mut own.budget;
-    budget.turns = least(budget.turns, narrow.turns);
-    budget.tokens = least(budget.tokens, narrow.tokens);
-    budget.wall = least(budget.wall, narrow.wall_ms.map(Duration::from_millis));
+    narrow_budget(&mut own.budget, narrow);
     own.limits.tool_calls = least(own.limits.tool_calls, narrow.tool_calls);
     Arc::new(own)
 }
@@ -230,6 +239,52 @@ fn asked_for_by_all(agent: Arc<Agent>, spec: &RunSpec, agents: &Agents) -> Arc<A
     let mut own = Agent::clone(&agent);
     asking.iter().for_each(|above| own.guard.ask.add(&above.guard.ask));
     Arc::new(own)
+}
+
+fn narrow_budget(budget: &mut Budget, narrow: &Narrowing) {
+    budget.turns = least(budget.turns, narrow.turns);
+    budget.tokens = least(budget.tokens, narrow.tokens);
+    budget.cost_microusd = least(budget.cost_microusd, narrow.cost_microusd);
+    budget.wall = least(budget.wall, narrow.wall_ms.map(Duration::from_millis));
+}
+
+/// The budgets of the runs above a run, the root's first; those of agents that are not here bound
+/// nothing, as their rules allow nothing.
+pub(crate) fn budgets_above(spec: &RunSpec, agents: &Agents) -> Vec<Budget> {
+    let above = spec.above.iter().map(|Ancestor { agent_name, narrow }| {
+        let unbounded = Budget { turns: None, wall: None, ..Budget::default() };
+        let agent = agents.by_name.get(agent_name);
+        let mut budget = agent.map_or(unbounded, |agent| agent.budget.clone());
+        narrow_budget(&mut budget, narrow);
+        budget
+    });
+    above.collect()
+}
+
+/// Checks that what a run costs can be known, where that is bounded.
+///
+/// # Errors
+/// [`ControllerError::Invalid`] if the agent may ask a model whose price is not known, and the run
+/// or one above it has a budget in dollars.
+pub(crate) fn check_prices(spec: &RunSpec, agents: &Agents) -> Result<(), ControllerError> {
+    let Some(agent) = agents.by_name.get(&spec.agent_name) else { return Ok(()) };
+    let mut own = agent.budget.clone();
+    narrow_budget(&mut own, &spec.narrow);
+    let mut budgets = std::iter::once(own).chain(budgets_above(spec, agents));
+    if !budgets.any(|budget| budget.cost_microusd.is_some()) {
+        return Ok(());
+    }
+    match agent.models.unpriced() {
+        None => Ok(()),
+        Some(model) => {
+            let agent = &agent.name;
+            let reason = format!(
+                "the run has a budget in dollars, and agent {agent} may ask model {model}, whose \
+                 price is not known"
+            );
+            Err(invalid("budget", reason))
+        }
+    }
 }
 
 /// The smaller of two bounds, where `None` is no bound.
@@ -298,11 +353,12 @@ mod tests {
             deny: vec!["http: *".to_owned()],
             turns: Some(3),
             tokens: Some(1_000),
+            cost_microusd: Some(1_500_000),
             tool_calls: Some(0),
             wall_ms: Some(1_500),
         };
-        let said = "only one/f, two/*; deny \"http: *\"; turns=3; tokens=1000; tool-calls=0; \
-                    wall=1500ms";
+        let said = "only one/f, two/*; deny \"http: *\"; turns=3; tokens=1000; usd=1.50; \
+                    tool-calls=0; wall=1500ms";
         assert_eq!(narrow.to_string(), said);
         let none = Narrowing { tools: Some(Vec::new()), ..Narrowing::default() };
         assert_eq!((none.to_string().as_str(), none.is_empty()), ("no tools", false));

@@ -23,6 +23,12 @@ pub struct Progress {
     pub completion_tokens: u64,
     /// Both.
     pub total_tokens: u64,
+    /// What they cost, in millionths of a US dollar, as far as prices are known.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cost_microusd: u64,
+    /// Whether some of the tokens are estimated, as a provider did not count.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub usage_estimated: bool,
     /// When the last event was recorded; RFC 3339 in JSON.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "time_text")]
     pub last_event_at: Option<Timestamp>,
@@ -34,6 +40,11 @@ pub struct Progress {
     /// above it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished_children: Option<u64>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the serialiser wants a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// Runs that were started directly beneath another one.
@@ -162,6 +173,8 @@ impl Progress {
             prompt_tokens: self.prompt_tokens,
             completion_tokens: self.completion_tokens,
             total_tokens: self.total_tokens,
+            cost_microusd: self.cost_microusd,
+            estimated: self.usage_estimated,
         }
     }
 
@@ -169,6 +182,8 @@ impl Progress {
         self.prompt_tokens = self.prompt_tokens.saturating_add(usage.prompt_tokens);
         self.completion_tokens = self.completion_tokens.saturating_add(usage.completion_tokens);
         self.total_tokens = self.total_tokens.saturating_add(usage.total_tokens);
+        self.cost_microusd = self.cost_microusd.saturating_add(usage.cost_microusd);
+        self.usage_estimated |= usage.estimated;
     }
 }
 

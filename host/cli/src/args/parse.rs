@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use taskrun::money::parse_usd;
 use taskrun::time::Timestamp;
 
 /// `30s`, `20m`, `1h 30m`.
@@ -27,13 +28,15 @@ pub struct Budget {
     pub turns: Option<u32>,
     /// Tokens of all its model completions.
     pub tokens: Option<u64>,
+    /// Money, in millionths of a US dollar.
+    pub cost_microusd: Option<u64>,
     /// Tool calls.
     pub tool_calls: Option<u32>,
     /// Running time.
     pub wall: Option<Duration>,
 }
 
-/// `turns=3,tokens=1000,tool-calls=5,wall=10m`, each at most once.
+/// `turns=3,tokens=1000,usd=0.50,tool-calls=5,wall=10m`, each at most once.
 pub(super) fn budget(text: &str) -> Result<Budget, String> {
     fn set<T>(slot: &mut Option<T>, key: &str, value: Result<T, String>) -> Result<(), String> {
         let value = value.map_err(|error| format!("{key}: {error}"))?;
@@ -52,9 +55,14 @@ pub(super) fn budget(text: &str) -> Result<Budget, String> {
         match key {
             "turns" => set(&mut budget.turns, key, number(value))?,
             "tokens" => set(&mut budget.tokens, key, number(value))?,
+            "usd" => set(&mut budget.cost_microusd, key, parse_usd(value).map_err(str::to_owned))?,
             "tool-calls" => set(&mut budget.tool_calls, key, number(value))?,
             "wall" => set(&mut budget.wall, key, duration(value))?,
-            _ => return Err(format!("known are turns, tokens, tool-calls and wall, not {key:?}")),
+            _ => {
+                return Err(format!(
+                    "known are turns, tokens, usd, tool-calls and wall, not {key:?}"
+                ));
+            }
         }
     }
     Ok(budget)
@@ -104,10 +112,11 @@ mod tests {
 
     #[test]
     fn a_budget_says_each_thing_once() {
-        let all = budget("turns=3, tokens=1000,tool-calls=0,wall=10m");
+        let all = budget("turns=3, tokens=1000,usd=0.5,tool-calls=0,wall=10m");
         let expected = Budget {
             turns: Some(3),
             tokens: Some(1_000),
+            cost_microusd: Some(500_000),
             tool_calls: Some(0),
             wall: Some(Duration::from_secs(600)),
         };

@@ -52,7 +52,7 @@ pub struct RunArgs {
     /// Rule as under `deny` of an agent, for the run and all beneath it; may be repeated
     #[arg(long, value_name = "RULE")]
     pub deny: Vec<String>,
-    /// Less than the agent's own budget: turns=N,tokens=N,tool-calls=N,wall=DURATION
+    /// Less than the agent's own budget: turns=N,tokens=N,usd=N,tool-calls=N,wall=DURATION
     #[arg(long, value_name = "KEY=VALUE,..", value_parser = budget)]
     pub budget: Option<Budget>,
     /// Begins only when no earlier serial run of the session is open

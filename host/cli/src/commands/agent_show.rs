@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use taskrun::agents::{Agent, Heartbeat, Interrupted, Retry, Then};
 use taskrun::history::History;
+use taskrun::money::ShowUsd;
 use taskrun::policy::{
     AgentPolicy, Capability, EnginePolicy, Limits, Standing, ToolSelector, Verdict,
 };
@@ -253,6 +254,14 @@ fn budget(agent: &AgentPolicy) -> BTreeMap<&'static str, String> {
     let mut all = BTreeMap::new();
     all.extend(budget.turns.map(|turns| ("turns", turns.to_string())));
     all.extend(budget.tokens.map(|tokens| ("tokens", tokens.to_string())));
+    all.extend(budget.cost_microusd.map(|cost| ("usd", ShowUsd(cost).to_string())));
+    let reserve = budget.reserve;
+    let kept = |amount: u64, text: String| (amount > 0).then_some(text);
+    all.extend(
+        kept(reserve.tokens, reserve.tokens.to_string()).map(|kept| ("reserve tokens", kept)),
+    );
+    let money = kept(reserve.cost_microusd, ShowUsd(reserve.cost_microusd).to_string());
+    all.extend(money.map(|kept| ("reserve usd", kept)));
     all.extend(budget.wall.map(|wall| ("wall", human::duration(wall))));
     all
 }

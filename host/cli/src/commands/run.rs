@@ -145,6 +145,7 @@ fn narrowing(args: &RunArgs) -> Narrowing {
         deny: args.deny.clone(),
         turns: budget.turns,
         tokens: budget.tokens,
+        cost_microusd: budget.cost_microusd,
         tool_calls: budget.tool_calls,
         wall_ms: budget.wall.map(millis),
     }

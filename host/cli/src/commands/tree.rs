@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use taskrun::message::Usage;
+use taskrun::money::ShowUsd;
 use taskrun::run::{Run, RunView};
 
 use crate::args::{OutputFormat, TreeArgs};
@@ -39,7 +40,11 @@ pub(super) async fn tree(context: &Context, args: &TreeArgs) -> Outcome {
                 human::count(tree.usage.prompt_tokens, "token"),
                 tree.usage.completion_tokens
             );
-            printer.line(with(DIM, &text));
+            let cost = match tree.usage.cost_microusd {
+                0 => String::new(),
+                cost => format!(", {} USD", ShowUsd(cost)),
+            };
+            printer.line(with(DIM, &format!("{text}{cost}")));
         }
         OutputFormat::Json => {
             let beneath = tree.beneath.iter().map(view_of).collect();

@@ -73,6 +73,9 @@ fn invalid_hint(field: &str) -> String {
                 .to_owned()
         }
         "id" => "see it with `taskrun get RUN`".to_owned(),
+        "budget" => "give the model its price in the policy, as in \
+                     prices = { prompt = 0.15, completion = 0.60 }, dollars for a million tokens"
+            .to_owned(),
         "session" => "give the name of a session".to_owned(),
         "class" => "see `taskrun agent show AGENT`, or leave out --heartbeat".to_owned(),
         _ => "see `taskrun run --help`".to_owned(),

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use taskrun::message::Labels;
+use taskrun::money::ShowUsd;
 use taskrun::progress::{Children, Progress};
 use taskrun::run::{PauseView, Run, RunView};
 use taskrun::time::Timestamp;
@@ -93,6 +94,9 @@ fn work(run: &Run, view: &RunView) -> String {
     );
     if tokens > 0 {
         text.push_str(&format!(", {}", human::count(tokens, "token")));
+    }
+    if let Some(cost) = view.cost_microusd {
+        text.push_str(&format!(", {} USD", ShowUsd(cost)));
     }
     text
 }

@@ -98,7 +98,7 @@ impl From<guest::ToolUse> for host::ToolUse {
 
 impl From<host::Usage> for guest::Usage {
     fn from(usage: host::Usage) -> Self {
-        let host::Usage { prompt_tokens, completion_tokens, total_tokens } = usage;
+        let host::Usage { prompt_tokens, completion_tokens, total_tokens, .. } = usage;
         Self { prompt_tokens, completion_tokens, total_tokens }
     }
 }
@@ -106,7 +106,7 @@ impl From<host::Usage> for guest::Usage {
 impl From<guest::Usage> for host::Usage {
     fn from(usage: guest::Usage) -> Self {
         let guest::Usage { prompt_tokens, completion_tokens, total_tokens } = usage;
-        Self { prompt_tokens, completion_tokens, total_tokens }
+        Self { prompt_tokens, completion_tokens, total_tokens, ..Self::default() }
     }
 }
 

@@ -44,6 +44,7 @@ async fn chat(
     let model: Arc<dyn Model> = Arc::new(Saying(chunks));
     let models = Models {
         by_name: BTreeMap::from([("fake".to_owned(), model)]),
+        prices: BTreeMap::new(),
         default: Some("fake".to_owned()),
         grants: with.grants.clone(),
     };

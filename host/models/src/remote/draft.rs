@@ -190,7 +190,14 @@ impl Draft {
             total_tokens,
             "the provider counts no tokens; estimated"
         );
-        self.usage(Usage { prompt_tokens, completion_tokens, total_tokens });
+        let estimated = true;
+        self.usage(Usage {
+            prompt_tokens,
+            completion_tokens,
+            total_tokens,
+            estimated,
+            ..Usage::default()
+        });
     }
 }
 
@@ -261,7 +268,13 @@ mod tests {
         draft.text("12345678");
         draft.stop(CompletionStop::EndTurn);
         let chunks = all(&mut draft);
-        let usage = Usage { prompt_tokens: 10, completion_tokens: 2, total_tokens: 12 };
+        let usage = Usage {
+            prompt_tokens: 10,
+            completion_tokens: 2,
+            total_tokens: 12,
+            estimated: true,
+            ..Usage::default()
+        };
         assert_eq!(chunks[1], Chunk::Usage(usage), "{chunks:?}");
     }
 

@@ -110,7 +110,12 @@ impl AnthropicDecoder {
                 .fold(0_u64, |sum, key| sum.saturating_add(tokens(usage, key)));
         if prompt_tokens > 0 {
             let total_tokens = prompt_tokens;
-            draft.usage(Usage { prompt_tokens, completion_tokens: 0, total_tokens });
+            draft.usage(Usage {
+                prompt_tokens,
+                completion_tokens: 0,
+                total_tokens,
+                ..Usage::default()
+            });
         }
     }
 
@@ -127,7 +132,12 @@ impl AnthropicDecoder {
     fn finish(&mut self, draft: &mut Draft) {
         if let Some(completion_tokens) = self.completion_tokens.take() {
             let total_tokens = completion_tokens;
-            draft.usage(Usage { prompt_tokens: 0, completion_tokens, total_tokens });
+            draft.usage(Usage {
+                prompt_tokens: 0,
+                completion_tokens,
+                total_tokens,
+                ..Usage::default()
+            });
         }
         draft.stop(self.stop.unwrap_or(CompletionStop::Other));
     }

@@ -97,7 +97,7 @@ fn usage_of(usage: &Value) -> Usage {
         tokens(usage, "candidatesTokenCount").saturating_add(tokens(usage, "thoughtsTokenCount"));
     let sum = prompt_tokens.saturating_add(completion_tokens);
     let total_tokens = tokens(usage, "totalTokenCount").max(sum);
-    Usage { prompt_tokens, completion_tokens, total_tokens }
+    Usage { prompt_tokens, completion_tokens, total_tokens, ..Usage::default() }
 }
 
 fn stop(reason: &str) -> CompletionStop {

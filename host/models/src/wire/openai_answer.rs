@@ -168,7 +168,12 @@ fn usage_of(usage: &Value) -> Option<Usage> {
     let completion_tokens = tokens(usage, "completion_tokens");
     let sum = prompt_tokens.saturating_add(completion_tokens);
     let total_tokens = tokens(usage, "total_tokens").max(sum);
-    (total_tokens > 0).then_some(Usage { prompt_tokens, completion_tokens, total_tokens })
+    (total_tokens > 0).then_some(Usage {
+        prompt_tokens,
+        completion_tokens,
+        total_tokens,
+        ..Usage::default()
+    })
 }
 
 fn stop(reason: &str) -> CompletionStop {

@@ -111,5 +111,5 @@ pub(crate) async fn chunks(mut stream: ModelStream) -> (Vec<Chunk>, Option<Model
 /// So many tokens.
 pub(crate) fn usage(prompt_tokens: u64, completion_tokens: u64) -> Usage {
     let total_tokens = prompt_tokens + completion_tokens;
-    Usage { prompt_tokens, completion_tokens, total_tokens }
+    Usage { prompt_tokens, completion_tokens, total_tokens, ..Usage::default() }
 }

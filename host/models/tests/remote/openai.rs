@@ -1,7 +1,7 @@
 //! Chat completions.
 
 use serde_json::{Value, json};
-use taskrun::message::{Message, Part, Role, Thinking, ToolUse};
+use taskrun::message::{Message, Part, Role, Thinking, ToolUse, Usage};
 use taskrun::ports::model::{Chunk, CompletionStop, ModelError};
 
 use crate::ask::{answer, chunks, hello, model, request, result, tool, usage};
@@ -154,7 +154,7 @@ async fn a_last_event_that_is_left_out_is_not_missed_and_missing_tokens_are_esti
     let events = [delta(json!({ "content": "12345678" })), finish("stop")];
     let provider = Provider::start([Reply::events(&events)]).await;
     let answer = answer(model("openai", &provider, "").as_ref(), hello()).await.expect("answers");
-    assert_eq!(answer.usage, usage(2, 2));
+    assert_eq!(answer.usage, Usage { estimated: true, ..usage(2, 2) });
 }
 
 #[tokio::test]

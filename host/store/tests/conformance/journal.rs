@@ -144,8 +144,12 @@ pub(crate) async fn all_kinds_of_states_read_back_as_they_were_written(f: &Fixtu
     create(&*f.store, spec("r")).await;
     let mut run = claim_one(&*f.store, "h").await;
     journal_is(&*f.store, &run).await;
-    let usage =
-        taskrun::message::Usage { prompt_tokens: 5, completion_tokens: 6, total_tokens: 11 };
+    let usage = taskrun::message::Usage {
+        prompt_tokens: 5,
+        completion_tokens: 6,
+        total_tokens: 11,
+        ..Default::default()
+    };
     let text = "x".repeat(5_000);
     let steps = [
         Event::AssistantChunk { text },

@@ -10,7 +10,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::Controller;
 use crate::agents::Agent;
-use crate::driver::{Driver, Env, Live};
+use crate::driver::{Bounds, Driver, Env, Live};
 use crate::ids::RunId;
 use crate::machine::decide::Outcome;
 use crate::narrow;
@@ -156,9 +156,11 @@ impl Controller {
         let id = run.id().clone();
         match agent.filter(|agent| agent.planner.digest() == run.spec.agent_digest) {
             Some(agent) => {
-                let chain = narrow::chain(&agent, &run.spec, &self.0.parts.agents);
-                let own = narrow::narrowed(agent, &run.spec, &self.0.parts.agents);
-                let drive = Driver::new(env, own, chain, run, live).drive();
+                let agents = &self.0.parts.agents;
+                let chain = narrow::chain(&agent, &run.spec, agents);
+                let bounds = Bounds { chain, above: narrow::budgets_above(&run.spec, agents) };
+                let own = narrow::narrowed(agent, &run.spec, agents);
+                let drive = Driver::new(env, own, bounds, run, live).drive();
                 if AssertUnwindSafe(drive).catch_unwind().await.is_err() {
                     self.end_broken(id).await;
                 }

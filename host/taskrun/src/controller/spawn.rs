@@ -46,7 +46,8 @@ impl Controller {
     /// [`ControllerError::Forbidden`], [`ControllerError::Invalid`] for name, attachment and sizes,
     /// for a parent run [`ControllerError::NotFound`], [`ControllerError::Forbidden`] if its agent
     /// may not delegate to this one, and [`ControllerError::Limit`] for the depth;
-    /// [`ControllerError::Invalid`] for what the request takes away,
+    /// [`ControllerError::Invalid`] for what the request takes away, and for a budget in dollars
+    /// where a price is not known,
     /// [`ControllerError::Forbidden`] if a hook of the host is against it, whose name is in the
     /// reason;
     /// [`ControllerError::AlreadyExists`], [`ControllerError::SessionEnded`],
@@ -75,6 +76,7 @@ impl Controller {
         {
             narrow::check(&spec, agent)?;
         }
+        narrow::check_prices(&spec, &inner.parts.agents)?;
         let moment = Moment::Spawn { spec: &spec };
         if let Some(veto) = inner.parts.hooks.ask(&*inner.parts.clock, &moment).await {
             return Err(ControllerError::Forbidden { reason: veto.to_string() });

@@ -104,9 +104,8 @@ impl Driver {
         let live = Arc::clone(&self.live);
         let mut running = FuturesUnordered::new();
         let mut family = Family::new(Arc::clone(&self.env.store));
-        let left = self.agent.budget.wall.map(|wall| wall.saturating_sub(self.ran()));
-        let clock = Arc::clone(&self.env.clock);
-        let mut time_up = TimeUp::new(clock, left, self.agent.limits.grace);
+        let (clock, grace) = (Arc::clone(&self.env.clock), self.agent.limits.grace);
+        let mut time_up = TimeUp::new(clock, self.time_for_work(), grace);
         loop {
             for (request, tool) in line.take() {
                 let hears = tool.tool.hears_cancellation();

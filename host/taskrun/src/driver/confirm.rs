@@ -62,7 +62,7 @@ impl Consents<'_> {
             payload: request.payload.clone(),
         };
         let until = Some(self.now.plus(self.rules.timeout));
-        Consent::Ask(Box::new(Item { what, tool_call_id: Some(call), until }))
+        Consent::Ask(Box::new(Item { what, tool_call_id: Some(call), until, default: None }))
     }
 
     /// For a call that has not begun, and may have been asked about.

@@ -59,7 +59,7 @@ impl Driver {
             run: self.context(turn),
             tools: Arc::clone(agent.tools.specs()),
             hints: self.work.hints(),
-            remaining: self.remaining(turn),
+            remaining: self.remaining(turn, false).await?,
             requested,
             labels: self.work.labels.clone(),
         };
@@ -76,22 +76,11 @@ impl Driver {
         Arc::new(all.iter().filter(|tool| decided.leaves(&tool.name)).cloned().collect())
     }
 
-    /// What is left of the run's budget in this turn.
-    pub(super) fn remaining(&self, turn: u32) -> Remaining {
-        let budget = &self.agent.budget;
-        let used = self.journal.run().state.progress.total_tokens;
-        Remaining {
-            turns: budget.turns.map(|cap| cap.saturating_sub(turn)),
-            tool_calls: self.tool_calls_left(),
-            tokens: budget.tokens.map(|cap| cap.saturating_sub(used)),
-        }
-    }
-
-    /// The same, as far as the policy engines leave it to the planner.
-    pub(super) fn remaining_of_step(&self, turn: u32) -> Remaining {
-        let remaining = self.remaining(turn);
+    /// What is left for a plan step, as far as the policy engines leave it to the planner.
+    pub(super) async fn remaining_of_step(&self, turn: u32, last: bool) -> Result<Remaining, Halt> {
+        let remaining = self.remaining(turn, last).await?;
         let tool_calls = least(remaining.tool_calls, self.work.decided.tool_calls);
-        Remaining { tool_calls, ..remaining }
+        Ok(Remaining { tool_calls, ..remaining })
     }
 }
 

@@ -4,6 +4,7 @@
 mod attend;
 mod await_runs;
 mod beneath;
+mod budgets;
 mod calls;
 mod children;
 mod confirm;
@@ -47,10 +48,10 @@ use self::work::Work;
 use crate::agents::Agent;
 use crate::event::{Event, Recorded};
 use crate::machine::decide::{self, Outcome};
-use crate::policy::Chain;
+use crate::policy::{Budget, Chain};
 use crate::ports::call::{CallFailure, CallScope, RunContext, StopCause, Tape};
 use crate::ports::hook::Hooks;
-use crate::ports::planner::{Decision, TerminationReason};
+use crate::ports::planner::Decision;
 use crate::ports::runs::{Caller, Runs, RunsAccess};
 use crate::ports::store::Store;
 use crate::run::Run;
@@ -77,6 +78,14 @@ pub(crate) struct Env {
     pub(crate) runs: Arc<dyn Runs>,
 }
 
+/// What bounds a run beside its own agent.
+pub(crate) struct Bounds {
+    /// The rules of those above it, and what requests took away.
+    pub(crate) chain: Option<Arc<Chain>>,
+    /// The budgets of the runs above it, the root's first.
+    pub(crate) above: Vec<Budget>,
+}
+
 /// Drives one run.
 pub(crate) struct Driver {
     env: Arc<Env>,
@@ -84,6 +93,10 @@ pub(crate) struct Driver {
     agent: Arc<Agent>,
     /// What bounds it beside the rules of its agent.
     chain: Option<Arc<Chain>>,
+    /// The budgets of the runs above it, the root's first.
+    above: Vec<Budget>,
+    /// How long it may work in all.
+    wall: Option<Duration>,
     journal: Journal,
     live: Arc<Live>,
     work: Work,
@@ -129,7 +142,7 @@ impl Driver {
     pub(crate) fn new(
         env: Arc<Env>,
         agent: Arc<Agent>,
-        chain: Option<Arc<Chain>>,
+        bounds: Bounds,
         run: Run,
         live: Arc<Live>,
     ) -> Self {
@@ -144,8 +157,10 @@ impl Driver {
         let began = env.clock.monotonic();
         Self {
             env,
+            wall: agent.budget.wall,
             agent,
-            chain,
+            chain: bounds.chain,
+            above: bounds.above,
             journal,
             live,
             work,
@@ -232,6 +247,7 @@ impl Driver {
     }
 
     async fn execute_run(&mut self) -> Result<End, Halt> {
+        self.find_wall().await?;
         let mut tape = None;
         let state = &self.journal.run().state;
         // Before it began it did nothing, but may have been told something.
@@ -264,7 +280,8 @@ impl Driver {
             if self.stays_paused().await? {
                 return Ok(End::Released);
             }
-            if let Some(reason) = self.cap_before_step() {
+
+            if let Some(reason) = self.cap_before_step().await? {
                 return self.finalize(reason).await;
             }
             let step = self.step_with_retries(None, tape.take()).await?;
@@ -296,7 +313,7 @@ impl Driver {
                     self.await_runs(pending, wait, call).await?;
                 }
                 Decision::ToolCalls(requests) => {
-                    if let Some(reason) = self.cap_before_calls() {
+                    if let Some(reason) = self.cap_before_calls(&pending, &requests).await? {
                         calls::refuse_all(&mut pending, &requests);
                         self.write(pending).await?;
                         return self.finalize(reason).await;
@@ -309,40 +326,6 @@ impl Driver {
                 return Ok(end);
             }
         }
-    }
-
-    /// The limit that forbids another ordinary step.
-    fn cap_before_step(&self) -> Option<TerminationReason> {
-        let (run, budget) = (&self.journal.run().state, &self.agent.budget);
-        // The first step always happens: there is nothing that a last word could be about.
-        if run.turns == 0 {
-            return None;
-        }
-        if budget.turns.is_some_and(|turns| run.turns >= turns) {
-            return Some(TerminationReason::TurnCap);
-        }
-        if budget.tokens.is_some_and(|tokens| run.progress.total_tokens >= tokens) {
-            return Some(TerminationReason::TokenCap);
-        }
-        if self.is_out_of_time() {
-            return Some(TerminationReason::TimeBudget);
-        }
-        if run.failures.are_too_many(Some(self.agent.limits.tool_failures)) {
-            return Some(TerminationReason::FailureCap);
-        }
-        None
-    }
-
-    /// The limit that forbids to execute what was just decided.
-    fn cap_before_calls(&self) -> Option<TerminationReason> {
-        if self.tool_calls_left() == Some(0) {
-            return Some(TerminationReason::ToolCap);
-        }
-        self.is_out_of_time().then_some(TerminationReason::TimeBudget)
-    }
-
-    fn is_out_of_time(&self) -> bool {
-        self.agent.budget.wall.is_some_and(|wall| self.ran() >= wall)
     }
 
     fn tool_calls_left(&self) -> Option<u32> {

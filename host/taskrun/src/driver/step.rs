@@ -11,8 +11,8 @@ use crate::event::{DecisionKind, Event};
 use crate::machine::decide::Outcome;
 use crate::message::{Labels, LogLevel, Message, Part, Role, ToolUse};
 use crate::ports::call::{
-    CallFailure, CallScope, CallScopeParts, ScopeEnd, ScopeLimits, Services, StopCause, StopSignal,
-    Tape, cut,
+    CallFailure, CallScope, CallScopeParts, Remaining, ScopeEnd, ScopeLimits, Services, StopCause,
+    StopSignal, Tape, cut,
 };
 use crate::ports::planner::{
     Ask, AwaitItem, Decision, FinalToolResult, PlanInput, PlanResult, PlannerError, Resume,
@@ -136,7 +136,8 @@ impl Driver {
         let live = Arc::clone(&self.live);
         let planner = Arc::clone(&self.agent.planner);
         let (stop, entered) = live.enter(planner.hears_cancellation());
-        let scope = Arc::new(self.step_scope(turn, stop, tape));
+        let remaining = self.remaining_of_step(turn, finalize.is_some()).await?;
+        let scope = Arc::new(self.step_scope(remaining, stop, tape));
         let resume = (turn > 1 || finalize.is_some()).then_some(Resume { tool_outputs, finalize });
         let input = PlanInput { messages, run: scope.context().clone(), reminders, resume };
         self.scopes = vec![Arc::clone(&scope)];
@@ -146,8 +147,9 @@ impl Driver {
         Ok(self.conclude(turn, scope.finish(), answer?))
     }
 
-    fn step_scope(&self, turn: u32, stop: StopSignal, tape: Option<Tape>) -> CallScope {
+    fn step_scope(&self, remaining: Remaining, stop: StopSignal, tape: Option<Tape>) -> CallScope {
         let (agent, run) = (&self.agent, self.journal.run());
+        let turn = run.state.turns + 1;
         CallScope::new(CallScopeParts {
             context: self.context(turn),
             stop,
@@ -163,7 +165,7 @@ impl Driver {
                 reminders: self.work.conversation.reminders().clone(),
                 prompts: Arc::clone(&agent.prompts),
             },
-            remaining: self.remaining_of_step(turn),
+            remaining,
             limits: ScopeLimits { events: agent.limits.events, bytes: agent.limits.log_bytes },
             wake: Arc::clone(&self.wake),
             journal: Some(Arc::clone(&self.urgent)),

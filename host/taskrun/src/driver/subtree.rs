@@ -40,6 +40,23 @@ impl Subtree {
         all.fold(Usage::default(), |sum, (_, (_, usage))| sum.plus(*usage))
     }
 
+    /// The same without what one of them consumed by itself.
+    pub(super) fn usage_but(&self, of: &RunId, but: &RunId) -> Usage {
+        let all = self.runs.iter().filter(|(id, _)| *id != but && self.is_in(id, of));
+        all.fold(Usage::default(), |sum, (_, (_, usage))| sum.plus(*usage))
+    }
+
+    /// The runs above one, the nearest first.
+    pub(super) fn above(&self, id: &RunId) -> Vec<&RunId> {
+        let (mut above, mut seen) = (Vec::new(), BTreeSet::new());
+        let mut next = self.runs.get(id).and_then(|(parent, _)| parent.as_ref());
+        while let Some(id) = next.filter(|id| seen.insert(*id)) {
+            above.push(id);
+            next = self.runs.get(id).and_then(|(parent, _)| parent.as_ref());
+        }
+        above
+    }
+
     fn is_in(&self, id: &RunId, of: &RunId) -> bool {
         let mut seen = BTreeSet::new();
         let mut next = Some(id);

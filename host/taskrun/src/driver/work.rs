@@ -151,7 +151,7 @@ impl Work {
                 let (item, by) = (item.as_ref().clone(), String::new());
                 self.asked.push(Asked { item, answer: None, by });
             }
-            Event::Answered { item, answer, by } => self.answer(item, answer, by),
+            Event::Answered { item, answer, by, .. } => self.answer(item, answer, by),
             Event::ToolAuthorization { tool_call_id, name, approved, decided_by, for_run } => {
                 self.with_call(tool_call_id, |call| call.authorized = *approved);
                 if *for_run {

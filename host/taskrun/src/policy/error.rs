@@ -49,12 +49,6 @@ pub enum PolicyErrorKind {
         /// Its table, such as `[agent.researcher]`.
         table: String,
     },
-    /// A key of the design which this version does not enforce, and so does not accept.
-    #[error("`{key}` is not available in this version")]
-    Unavailable {
-        /// The key.
-        key: String,
-    },
     /// A key that must be there is not.
     #[error("`{key}` is missing in {table}")]
     MissingKey {

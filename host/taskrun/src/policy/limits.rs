@@ -207,20 +207,41 @@ impl LimitSettings {
     }
 }
 
-/// What a whole run may spend. `None` is no bound; a policy file leaves only `tokens` unbounded.
+/// What a whole run may spend, and what is beneath it with it. `None` is no bound; a policy file
+/// leaves only `tokens` and money unbounded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Budget {
     /// Turns of the run; see [`TURNS_DEFAULT`].
     pub turns: Option<u32>,
-    /// Tokens of all its model completions, both ways. No default: models differ too much.
+    /// Tokens of all its model completions, both ways, and of the runs beneath it. No default:
+    /// models differ too much.
     pub tokens: Option<u64>,
+    /// What its model completions cost, in millionths of a US dollar. No default.
+    pub cost_microusd: Option<u64>,
     /// From its start to its end; see [`WALL_DEFAULT`].
     pub wall: Option<Duration>,
+    /// What of `tokens` and `cost_microusd` is kept for its last word.
+    pub reserve: Reserve,
+}
+
+/// What of a budget is kept for a run's last word. Each is less than what it is a part of.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Reserve {
+    /// Tokens.
+    pub tokens: u64,
+    /// Money, in millionths of a US dollar.
+    pub cost_microusd: u64,
 }
 
 /// The budget of an agent whose policy names none.
 impl Default for Budget {
     fn default() -> Self {
-        Self { turns: Some(TURNS_DEFAULT), tokens: None, wall: Some(WALL_DEFAULT) }
+        Self {
+            turns: Some(TURNS_DEFAULT),
+            tokens: None,
+            cost_microusd: None,
+            wall: Some(WALL_DEFAULT),
+            reserve: Reserve::default(),
+        }
     }
 }

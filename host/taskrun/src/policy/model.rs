@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::Location;
 use crate::agents::Retry;
+use crate::money::Price;
 
 /// Longest name of a model at its provider, in bytes. Some servers take a path for it.
 pub const PROVIDER_MODEL_BYTES_MAX: usize = 256;
@@ -31,6 +32,9 @@ pub struct ModelPolicy {
     /// The model's name at its provider; `None` leaves the choice to the provider. Always there
     /// for a remote one.
     pub model: Option<String>,
+    /// What its tokens cost; `None` if the file does not say. An agent with a budget in dollars
+    /// may only ask models of which it does.
+    pub price: Option<Price>,
     /// Where questions and answers are written down, resolved.
     pub record: Option<PathBuf>,
     /// Of its table's header.

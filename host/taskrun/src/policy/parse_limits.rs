@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::error::{PolicyErrorKind, shown, suggest};
-use super::limits::{self, Budget, LimitSettings};
+use super::limits::{self, Budget, LimitSettings, Reserve};
 use super::limits::{CALL_MAX, EVENTS_MAX, GRACE_MAX, HOST_CALL_BYTES_MAX, HOST_CALLS_MAX};
 use super::limits::{HEARTBEAT_INTERVAL_MAX, HEARTBEAT_INTERVAL_MIN, HEARTBEAT_PROMPT_BYTES_MAX};
 use super::limits::{
@@ -15,6 +15,7 @@ use super::limits::{TABLE_ELEMENTS_MAX, TOOL_CALLS_MAX};
 use super::read::Section;
 use crate::agents::{Heartbeat, Retry, SKIPS_DEFAULT, Then};
 use crate::history::History;
+use crate::money::Price;
 
 /// The last four are for agents only.
 pub(super) const AGENT_LIMIT_KEYS: [&str; 13] = [
@@ -62,12 +63,55 @@ pub(super) fn read_budget(section: &Section<'_, '_>) -> Budget {
     let Some(table) = section.section("budget") else {
         return budget;
     };
-    table.expect_keys(&["turns", "tokens", "wall"]);
+    table.expect_keys(&["turns", "tokens", "usd", "wall", "reserve"]);
     budget.turns = table.count("turns", 1..=limits::TURNS_MAX).or(budget.turns);
     budget.tokens = table.number("tokens", 1..=limits::TOKENS_MAX);
     budget.wall =
         table.duration("wall", Duration::from_millis(1)..=limits::WALL_MAX).or(budget.wall);
+    budget.cost_microusd = table.usd("usd", 1);
+    if let Some(reserve) = table.section("reserve") {
+        reserve.expect_keys(&["tokens", "usd"]);
+        let tokens = reserve.number("tokens", 1..=limits::TOKENS_MAX);
+        let money = reserve.usd("usd", 1);
+        budget.reserve = Reserve {
+            tokens: tokens.unwrap_or_default(),
+            cost_microusd: money.unwrap_or_default(),
+        };
+        check_reserve(&reserve, "tokens", tokens, budget.tokens);
+        check_reserve(&reserve, "usd", money, budget.cost_microusd);
+    }
     budget
+}
+
+/// Reports a reserve that leaves nothing, or that is a part of nothing.
+fn check_reserve(table: &Section<'_, '_>, key: &'static str, kept: Option<u64>, of: Option<u64>) {
+    if kept.is_some_and(|kept| of.is_none_or(|of| kept >= of)) {
+        let kind = PolicyErrorKind::BadValue {
+            what: "reserve",
+            value: key.to_owned(),
+            reason: format!("it is not less than `{key}` of the budget"),
+        };
+        table.report(table.value_span(key), kind, format!("keep less, or state a larger `{key}`"));
+    }
+}
+
+/// What a model's tokens cost: dollars for a million of them.
+pub(super) fn read_prices(section: &Section<'_, '_>) -> Option<Price> {
+    let table = section.section("prices")?;
+    table.expect_keys(&["prompt", "completion"]);
+    let (prompt, completion) = (table.usd("prompt", 0), table.usd("completion", 0));
+    for key in ["prompt", "completion"] {
+        if table.span_of(key).is_none() {
+            let kind = PolicyErrorKind::BadValue {
+                what: "price",
+                value: key.to_owned(),
+                reason: "it is missing".to_owned(),
+            };
+            let help = "write both, as in prices = { prompt = 0.15, completion = 0.60 }";
+            table.report(table.span.clone(), kind, help);
+        }
+    }
+    Some(Price { prompt: prompt?, completion: completion? })
 }
 
 pub(super) fn read_retry(section: &Section<'_, '_>) -> Retry {

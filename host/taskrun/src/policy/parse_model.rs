@@ -12,13 +12,13 @@ use super::model::{
     PROVIDER_MODEL_BYTES_MAX, Provider, RESPONSE_BYTES_DEFAULT, RESPONSE_BYTES_MAX, Remote, Wire,
 };
 use super::parse::{Reading, is_path, report_bad_value, resolve};
-use super::parse_limits::read_model_retry;
+use super::parse_limits::{read_model_retry, read_prices};
 use super::read::{Section, Text};
 
-const SCRIPTED_KEYS: &[&str] = &["provider", "model", "script", "strict", "record"];
-const ECHO_KEYS: &[&str] = &["provider", "model", "record"];
-const REPLAY_KEYS: &[&str] = &["provider", "file", "strict"];
-const FAULTY_KEYS: &[&str] = &["provider", "of", "faults", "seed", "record"];
+const SCRIPTED_KEYS: &[&str] = &["provider", "model", "script", "strict", "record", "prices"];
+const ECHO_KEYS: &[&str] = &["provider", "model", "record", "prices"];
+const REPLAY_KEYS: &[&str] = &["provider", "file", "strict", "prices"];
+const FAULTY_KEYS: &[&str] = &["provider", "of", "faults", "seed", "record", "prices"];
 const REMOTE_KEYS: &[&str] = &[
     "provider",
     "model",
@@ -33,6 +33,7 @@ const REMOTE_KEYS: &[&str] = &[
     "retry",
     "response_max",
     "record",
+    "prices",
 ];
 const PROVIDERS: [&str; 8] =
     ["openai", "anthropic", "gemini", "ollama", "scripted", "echo", "replay", "faulty"];
@@ -42,8 +43,10 @@ impl Reading<'_> {
         let provider = self.provider(name, section);
         let model = section.string("model").map(|text| text.value.to_owned());
         let record = self.record(section);
+        let price = read_prices(section);
         let location = section.problems.source.locate(section.span.start);
-        Some(ModelPolicy { name: name.to_owned(), provider: provider?, model, record, location })
+        let name = name.to_owned();
+        Some(ModelPolicy { name, provider: provider?, model, price, record, location })
     }
 
     fn provider(&mut self, name: &str, section: &Section<'_, '_>) -> Option<Provider> {

@@ -9,10 +9,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::error::{PolicyErrorKind, Problems, is_hostile, nearest, shown};
 use super::quantity::{BadQuantity, ShowDuration, ShowSize, parse_duration, parse_size};
-
-/// Keys of the design that no version enforces so far, each with what to do about it. They are
-/// refused, not ignored: a rule that is written down and not enforced is worse than none.
-const UNAVAILABLE_KEYS: [(&str, &str); 1] = [("usd", "remove it, and bound `tokens` instead")];
+use crate::money::parse_usd;
 
 /// A table of the file, and how to name it to a person.
 pub(super) struct Section<'t, 's> {
@@ -66,13 +63,6 @@ impl<'t, 's> Section<'t, 's> {
     pub(super) fn expect_keys(&self, known: &[&str]) {
         for key in self.table.keys().filter(|key| !known.contains(&key.get_ref().as_ref())) {
             let name = key.get_ref().as_ref();
-            if let Some((_, help)) =
-                UNAVAILABLE_KEYS.iter().find(|(unavailable, _)| *unavailable == name)
-            {
-                let kind = PolicyErrorKind::Unavailable { key: name.to_owned() };
-                self.report(key.span(), kind, *help);
-                continue;
-            }
             let kind = PolicyErrorKind::UnknownKey { key: shown(name), table: self.label.clone() };
             let question = match nearest(name, known) {
                 Some(near) => format!("did you mean `{near}`? "),
@@ -260,6 +250,31 @@ impl<'t, 's> Section<'t, 's> {
             self.out_of_range(key, &number.to_string(), value, range);
         }
         fitting
+    }
+
+    /// The amount of US dollars under `key`, in millionths and at least `least` of them; `None` if
+    /// absent or wrong.
+    pub(super) fn usd(&self, key: &'static str, least: u64) -> Option<u64> {
+        let value = self.table.get(key)?;
+        let text = match (value.get_ref().as_integer(), value.get_ref().as_float()) {
+            (Some(number), _) if number.radix() == 10 => number.as_str(),
+            (_, Some(number)) => number.as_str(),
+            (Some(_) | None, None) => {
+                self.wrong_type(key, "an amount in US dollars such as 1.50", value);
+                return None;
+            }
+        };
+        let amount = parse_usd(text).and_then(|amount| match amount < least {
+            true => Err("it is too little"),
+            false => Ok(amount),
+        });
+        amount
+            .map_err(|reason| {
+                let reason = reason.to_owned();
+                let kind = PolicyErrorKind::BadValue { what: "amount", value: shown(text), reason };
+                self.report(value.span(), kind, "write US dollars, such as 1.50");
+            })
+            .ok()
     }
 
     /// [`Section::number`] for numbers that are kept in 32 bits.

@@ -32,6 +32,7 @@ use super::runs::RunsAccess;
 use super::tool::ToolSpec;
 use crate::event::Event;
 use crate::message::{Labels, LogLevel, Message, Usage};
+use crate::money::Price;
 use crate::policy::{CallRules, Chain, Grants};
 use crate::reminders::{ReminderChange, Reminders};
 use crate::time::{Clock, Random, Timestamp};
@@ -84,6 +85,8 @@ pub struct RunContext {
 pub struct Models {
     /// Providers by their name in the policy.
     pub by_name: BTreeMap<String, Arc<dyn Model>>,
+    /// What their tokens cost, of those of which it is known.
+    pub prices: BTreeMap<String, Price>,
     /// The agent's own.
     pub default: Option<String>,
     /// The rules that decide.
@@ -95,13 +98,23 @@ impl Models {
         &self,
         wanted: Option<&str>,
         chain: Option<&Chain>,
-    ) -> Result<&Arc<dyn Model>, ModelError> {
+    ) -> Result<(&Arc<dyn Model>, Option<Price>), ModelError> {
         let name = wanted.or(self.default.as_deref()).ok_or_else(|| {
             ModelError::UnknownModel("(this agent has no model of its own)".into())
         })?;
         let rules = CallRules::new(&self.grants, chain);
         rules.decide_model(name).map_err(|denied| ModelError::Denied(denied.for_guest))?;
-        self.by_name.get(name).ok_or_else(|| ModelError::UnknownModel(name.to_owned()))
+        let model = self.by_name.get(name);
+        let model = model.ok_or_else(|| ModelError::UnknownModel(name.to_owned()))?;
+        Ok((model, self.prices.get(name).copied()))
+    }
+
+    /// The first model that the agent may ask and of which no price is known.
+    #[must_use]
+    pub fn unpriced(&self) -> Option<&str> {
+        let mut names = self.by_name.keys().map(String::as_str);
+        names
+            .find(|name| self.grants.decide_model(name).allowed && !self.prices.contains_key(*name))
     }
 }
 
@@ -123,6 +136,19 @@ pub struct Remaining {
     pub tool_calls: Option<u32>,
     /// Tokens.
     pub tokens: Option<u64>,
+    /// Money, in millionths of a US dollar.
+    pub cost_microusd: Option<u64>,
+}
+
+impl Remaining {
+    /// What is missing for one more question to a model, after so much was used.
+    fn missing(&self, used: Usage) -> Option<&'static str> {
+        if self.tokens.is_some_and(|tokens| used.total_tokens >= tokens) {
+            return Some("no tokens are left");
+        }
+        let no_money = self.cost_microusd.is_some_and(|cost| used.cost_microusd >= cost);
+        no_money.then_some("no money is left")
+    }
 }
 
 /// Everything a [`CallScope`] is made of.

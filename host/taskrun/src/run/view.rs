@@ -86,6 +86,10 @@ pub struct RunView {
     /// is shown, or a tree.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
+    /// What its tokens cost, in millionths of a US dollar, as far as prices are known; without the
+    /// runs beneath it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost_microusd: Option<u64>,
     /// Plan steps that decided, and turns that were skipped.
     pub turns: u32,
     /// Number of the attempt at the present plan step, from 1.
@@ -230,6 +234,7 @@ impl From<&Run> for RunView {
             failure: ending.and_then(|e| e.failure.clone()),
             progress: (state.progress.event_count > 0)
                 .then(|| Progress { expected_children: None, ..state.progress.clone() }),
+            cost_microusd: Some(state.progress.cost_microusd).filter(|cost| *cost > 0),
             turns: state.turns,
             attempt: state.failed_attempts + 1,
             awaits: open_awaits(state),

@@ -6,6 +6,7 @@ mod decisions;
 mod errors;
 mod globs;
 mod models;
+mod money;
 mod policies;
 mod timeouts;
 

@@ -11,6 +11,7 @@ use super::super::model::{
 use super::tape::{Answered, Found, Tape};
 use super::{CallScope, StopCause};
 use crate::event::{Event, ModelAnswer};
+use crate::money::Price;
 
 /// A model's answer on its way to a guest. Dropping it cancels the provider's request.
 pub struct Answering {
@@ -228,13 +229,8 @@ impl CallScope {
         let models = self.parts.models.as_ref();
         let models = models.ok_or_else(|| ModelError::Denied("tools have no models".to_owned()))?;
         let chain = self.parts.chain.as_deref();
-        let model = Arc::clone(models.choose(request.model.as_deref(), chain)?);
-        if let Some(tokens) = self.parts.remaining.tokens {
-            let used = self.open().usage.unwrap_or_default().total_tokens;
-            if used >= tokens {
-                return Err(ModelError::Budget("no tokens are left".to_owned()));
-            }
-        }
+        let (model, price) = models.choose(request.model.as_deref(), chain)?;
+        let model = Arc::clone(model);
         let digest = digest(&request);
         let (call, recorded) = self.recorded_answer(&digest).ok_or(ModelError::Canceled)?;
         match recorded {
@@ -245,13 +241,20 @@ impl CallScope {
             }
             None => {}
         }
+        // What is left depends on what others spend meanwhile, so a refusal is on the tape too.
+        let used = self.open().usage.unwrap_or_default();
+        if let Some(missing) = self.parts.remaining.missing(used) {
+            let error = ModelError::Budget(missing.to_owned());
+            self.keep_answer(call, digest, ModelAnswer::Error(error.clone())).await?;
+            return Err(error);
+        }
         let opened = tokio::select! {
             biased;
             () = self.parts.stop.asked() => return Err(ModelError::Canceled),
             stream = model.stream(request) => stream,
         };
         match opened {
-            Ok(stream) => Ok((call, digest, Opened::Live(stream))),
+            Ok(stream) => Ok((call, digest, Opened::Live(priced(stream, price)))),
             Err(error) => {
                 self.keep_answer(call, digest, ModelAnswer::Error(error.clone())).await?;
                 Err(error)
@@ -333,6 +336,23 @@ impl CallScope {
         self.parts.stop.force(StopCause::Diverged);
         ModelError::Canceled
     }
+}
+
+/// The same answer, with the cost of what is consumed for it.
+fn priced(stream: ModelStream, price: Option<Price>) -> ModelStream {
+    let Some(price) = price else { return stream };
+    let with_cost = move |chunk| match chunk {
+        Ok(Chunk::Usage(usage)) => Ok(Chunk::Usage(price.applied(usage))),
+        other @ (Ok(
+            Chunk::Text(_)
+            | Chunk::Thinking(_)
+            | Chunk::ToolCallDelta { .. }
+            | Chunk::ToolCall(_)
+            | Chunk::Stop { .. },
+        )
+        | Err(_)) => other,
+    };
+    stream.map(with_cost).boxed()
 }
 
 fn is_only_usage(batches: &[Vec<Chunk>]) -> bool {

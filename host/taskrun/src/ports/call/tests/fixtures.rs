@@ -109,6 +109,7 @@ impl Host {
             clock: Arc::new(Ticking(AtomicU64::new(host * 1_000_000))),
             models: Some(Arc::new(Models {
                 by_name: BTreeMap::from([("m".to_owned(), Arc::clone(&model) as Arc<dyn Model>)]),
+                prices: BTreeMap::new(),
                 default: Some("m".to_owned()),
                 grants,
             })),

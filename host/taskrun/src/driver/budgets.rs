@@ -1,0 +1,199 @@
+//! What a run may still spend: of its own budget, together with what is beneath it, and of those of
+//! the runs above it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::subtree::Subtree;
+use super::{Driver, Halt};
+use crate::event::Event;
+use crate::message::Usage;
+use crate::policy::{Budget, Reserve};
+use crate::ports::call::Remaining;
+use crate::ports::planner::{TerminationReason, ToolRequest};
+
+/// What is left of what all runs of a tree spend together; `None` is not bounded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Left {
+    pub(super) tokens: Option<u64>,
+    pub(super) cost_microusd: Option<u64>,
+}
+
+impl Left {
+    /// What is left of a budget after so much was used; `kept` of it is for somebody else.
+    fn of(budget: &Budget, used: Usage, kept: Reserve) -> Self {
+        let rest = |cap: u64, used: u64, kept: u64| cap.saturating_sub(used).saturating_sub(kept);
+        Self {
+            tokens: budget.tokens.map(|cap| rest(cap, used.total_tokens, kept.tokens)),
+            cost_microusd: budget
+                .cost_microusd
+                .map(|cap| rest(cap, used.cost_microusd, kept.cost_microusd)),
+        }
+    }
+
+    fn least(self, other: Self) -> Self {
+        let least = |one: Option<u64>, other: Option<u64>| match (one, other) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        };
+        Self {
+            tokens: least(self.tokens, other.tokens),
+            cost_microusd: least(self.cost_microusd, other.cost_microusd),
+        }
+    }
+
+    /// The limit that is met.
+    fn met(self) -> Option<TerminationReason> {
+        match self {
+            Self { tokens: Some(0), .. } => Some(TerminationReason::TokenCap),
+            Self { cost_microusd: Some(0), .. } => Some(TerminationReason::CostCap),
+            Self { .. } => None,
+        }
+    }
+}
+
+fn bounds_spending(budget: &Budget) -> bool {
+    budget.tokens.is_some() || budget.cost_microusd.is_some()
+}
+
+impl Driver {
+    /// What is left before another question to a model. `more` was used and is not on record;
+    /// `last` says whether the reserve is to be spent, which is each run's own.
+    pub(super) async fn left(&self, more: Usage, last: bool) -> Result<Left, Halt> {
+        let (run, own) = (self.journal.run(), &self.agent.budget);
+        if !bounds_spending(own) && !self.above.iter().any(bounds_spending) {
+            return Ok(Left::default());
+        }
+        let kept = if last { Reserve::default() } else { own.reserve };
+        let used = run.state.progress.usage().plus(more);
+        // Nobody spends together with a run that is alone.
+        if run.spec.depth == 0 && self.agent.members.is_empty() {
+            return Ok(Left::of(own, used, kept));
+        }
+        let tree = Subtree::read(&*self.env.store, &run.spec).await.map_err(Halt::Read)?;
+        // What the step under way is on record with is counted by the step itself.
+        let with_own = |id| tree.usage_but(id, run.id()).plus(used);
+        let mut left = Left::of(own, with_own(run.id()), kept);
+        for (id, budget) in tree.above(run.id()).into_iter().zip(self.above.iter().rev()) {
+            left = left.least(Left::of(budget, with_own(id), budget.reserve));
+        }
+        Ok(left)
+    }
+
+    /// The limit that forbids another ordinary step.
+    pub(super) async fn cap_before_step(&self) -> Result<Option<TerminationReason>, Halt> {
+        let run = &self.journal.run().state;
+        // The first step always happens: there is nothing that a last word could be about.
+        if run.turns == 0 {
+            return Ok(None);
+        }
+        if self.is_out_of_time() {
+            return Ok(Some(TerminationReason::TimeBudget));
+        }
+        if self.agent.budget.turns.is_some_and(|turns| run.turns >= turns) {
+            return Ok(Some(TerminationReason::TurnCap));
+        }
+        if let Some(reason) = self.left(Usage::default(), false).await?.met() {
+            return Ok(Some(reason));
+        }
+        let failed = run.failures.are_too_many(Some(self.agent.limits.tool_failures));
+        Ok(failed.then_some(TerminationReason::FailureCap))
+    }
+
+    /// The limit that forbids to execute what was just decided; `pending` is what of the step is
+    /// still to be written.
+    pub(super) async fn cap_before_calls(
+        &self,
+        pending: &[Event],
+        requests: &[ToolRequest],
+    ) -> Result<Option<TerminationReason>, Halt> {
+        if self.tool_calls_left() == Some(0) {
+            return Ok(Some(TerminationReason::ToolCap));
+        }
+        if self.is_out_of_time() {
+            return Ok(Some(TerminationReason::TimeBudget));
+        }
+        // A call that ends the run costs nothing more.
+        let ends = |request: &ToolRequest| {
+            self.agent.tools.get(&request.name).is_some_and(|tool| tool.spec.hints.terminal)
+        };
+        if requests.iter().all(ends) {
+            return Ok(None);
+        }
+        let used = pending.iter().fold(Usage::default(), |sum, event| sum.plus(used(event)));
+        Ok(self.left(used, false).await?.met())
+    }
+
+    /// What is left for a step.
+    pub(super) async fn remaining(&self, turn: u32, last: bool) -> Result<Remaining, Halt> {
+        let left = self.left(Usage::default(), last).await?;
+        Ok(Remaining {
+            turns: self.agent.budget.turns.map(|cap| cap.saturating_sub(turn)),
+            tool_calls: self.tool_calls_left(),
+            tokens: left.tokens,
+            cost_microusd: left.cost_microusd,
+        })
+    }
+
+    pub(super) fn is_out_of_time(&self) -> bool {
+        self.time_for_work() == Some(Duration::ZERO)
+    }
+
+    /// What is left of the time in which the run may begin something.
+    pub(super) fn time_for_work(&self) -> Option<Duration> {
+        self.wall.map(|wall| wall.saturating_sub(self.ran()))
+    }
+
+    /// How long the run may work in all: as long as its own budget says, and as what is left of
+    /// those says to whose runs it is attached, which wait for it or end it with them.
+    pub(super) async fn find_wall(&mut self) -> Result<(), Halt> {
+        let mut wall = self.agent.budget.wall;
+        if self.above.iter().any(|budget| budget.wall.is_some()) {
+            let mut spec = Arc::clone(&self.journal.run().spec);
+            for budget in self.above.iter().rev() {
+                let Some(id) = spec.parent_run_id.as_ref().filter(|_| spec.attached) else { break };
+                let parent = self.env.store.get(id).await.map_err(Halt::Read)?;
+                let Some(parent) = parent else { break };
+                let spent = Duration::from_millis(parent.state.ran_ms);
+                let left = budget.wall.map(|wall| wall.saturating_sub(spent));
+                wall = match (wall, left) {
+                    (Some(wall), Some(left)) => Some(wall.min(left)),
+                    (wall, left) => wall.or(left),
+                };
+                spec = parent.spec;
+            }
+        }
+        self.wall = wall;
+        Ok(())
+    }
+}
+
+/// What an event says that was used.
+fn used(event: &Event) -> Usage {
+    if let Event::AssistantMessage { usage: Some(usage), .. } | Event::Usage { usage } = event {
+        return *usage;
+    }
+    Usage::default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn m_50_the_least_of_all_budgets_is_left_and_a_reserve_is_not() {
+        let budget = |tokens, cost_microusd| Budget { tokens, cost_microusd, ..Budget::default() };
+        let used = Usage { total_tokens: 30, cost_microusd: 7, ..Usage::default() };
+        let kept = Reserve { tokens: 10, cost_microusd: 1 };
+        let left = Left::of(&budget(Some(100), Some(10)), used, kept);
+        assert_eq!(left, Left { tokens: Some(60), cost_microusd: Some(2) });
+        let other = Left::of(&budget(Some(40), None), used, kept);
+        assert_eq!(other, Left { tokens: Some(0), cost_microusd: None });
+        assert_eq!(left.least(other), Left { tokens: Some(0), cost_microusd: Some(2) });
+        assert_eq!(left.met(), None);
+        assert_eq!(other.met(), Some(TerminationReason::TokenCap));
+        let spent = Left { tokens: Some(1), cost_microusd: Some(0) };
+        assert_eq!(spent.met(), Some(TerminationReason::CostCap));
+        assert_eq!(Left::default().met(), None);
+    }
+}

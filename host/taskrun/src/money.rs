@@ -1,0 +1,114 @@
+//! Money, in whole millionths of a US dollar: what a model's answers cost, and what a run may.
+//! Nothing here is a floating-point number, so sums are what their parts are.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::message::Usage;
+
+/// Millionths in a dollar, and digits that may follow its point.
+const MICROUSD: u64 = 1_000_000;
+const DIGITS: usize = 6;
+/// Most dollars that a budget or a price names: beyond any use of one run, and far from where sums
+/// would be too large.
+pub const USD_MAX: u64 = 1_000_000;
+
+/// Reads an amount such as `1.50`.
+///
+/// # Errors
+/// What is wrong with it, in words.
+pub fn parse_usd(text: &str) -> Result<u64, &'static str> {
+    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.is_empty() || !is_number(whole) || !is_number(part) {
+        return Err("it is not a decimal number such as 1.50");
+    }
+    if part.len() > DIGITS {
+        return Err("it has more than six digits after its point");
+    }
+    let dollars = whole.parse::<u64>().ok().filter(|dollars| *dollars <= USD_MAX);
+    let dollars = dollars.ok_or("it is more than 1000000")?;
+    let padded = format!("{part:0<DIGITS$}");
+    let part = padded.parse::<u64>().expect("six digits");
+    Ok(dollars * MICROUSD + part)
+}
+
+/// Prints an amount in dollars, with as many digits as it has and at least two: `1.50`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShowUsd(pub u64);
+
+impl fmt::Display for ShowUsd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let part = format!("{:06}", self.0 % MICROUSD);
+        let shown = part.trim_end_matches('0').len().max(2);
+        write!(f, "{}.{}", self.0 / MICROUSD, &part[..shown])
+    }
+}
+
+/// What a model's tokens cost: millionths of a dollar for a million of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Price {
+    /// Tokens read.
+    pub prompt: u64,
+    /// Tokens written.
+    pub completion: u64,
+}
+
+impl Price {
+    /// What was consumed, with its cost, rounded up to a whole millionth.
+    #[must_use]
+    pub fn applied(self, usage: Usage) -> Usage {
+        let of = |tokens: u64, price: u64| u128::from(tokens) * u128::from(price);
+        let sum = of(usage.prompt_tokens, self.prompt)
+            .saturating_add(of(usage.completion_tokens, self.completion));
+        let cost = sum.div_ceil(u128::from(MICROUSD));
+        Usage { cost_microusd: u64::try_from(cost).unwrap_or(u64::MAX), ..usage }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_are_read_to_the_millionth_and_shown_as_they_are_written() {
+        let table = [
+            ("0", 0, "0.00"),
+            ("1.5", 1_500_000, "1.50"),
+            ("0.000001", 1, "0.000001"),
+            ("12.345", 12_345_000, "12.345"),
+            ("1000000", 1_000_000_000_000, "1000000.00"),
+        ];
+        for (text, amount, shown) in table {
+            assert_eq!(parse_usd(text), Ok(amount), "{text}");
+            assert_eq!(ShowUsd(amount).to_string(), shown);
+        }
+        for text in ["", ".5", "-1", "1e3", "nan", "1.0000001", "1000001", "99999999999999999999"] {
+            assert!(parse_usd(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn m_61_a_cost_is_exact_and_rounded_up() {
+        let price = Price { prompt: 150_000, completion: 600_000 };
+        let used = |prompt_tokens, completion_tokens| Usage {
+            prompt_tokens,
+            completion_tokens,
+            ..Usage::default()
+        };
+        for (prompt, completion, cost) in [
+            (0, 0, 0),
+            (1, 0, 1),
+            (1_000_000, 0, 150_000),
+            (10, 10, 8),
+            (u64::MAX, 1, u64::MAX / 20 * 3),
+        ] {
+            let applied = price.applied(used(prompt, completion));
+            let close = applied.cost_microusd.abs_diff(cost) <= u64::from(prompt == u64::MAX) * 8;
+            assert!(close, "{prompt} {completion}: {}", applied.cost_microusd);
+        }
+        let dear = Price { prompt: u64::MAX, completion: u64::MAX };
+        assert_eq!(dear.applied(used(u64::MAX, u64::MAX)).cost_microusd, u64::MAX);
+    }
+}

@@ -1,0 +1,346 @@
+//! Budgets of tokens and money, of a run and of its tree (M-50, M-61), and what is kept for the
+//! last word (M-45).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use async_trait::async_trait;
+use futures::{StreamExt, stream};
+use taskrun::agents::{Agent, Callee, Interrupted};
+use taskrun::error::ControllerError;
+use taskrun::event::{Event, Refusal};
+use taskrun::message::Usage;
+use taskrun::money::Price;
+use taskrun::narrow::Narrowing;
+use taskrun::policy::{Grants, Reserve};
+use taskrun::ports::call::{CallScope, Models};
+use taskrun::ports::model::{
+    Chunk, CompletionRequest, CompletionStop, Model, ModelError, ModelStream,
+};
+use taskrun::ports::planner::{PlanInput, TerminationReason};
+use taskrun::ports::tool::{ToolHints, ToolOutcome};
+use taskrun::run::Run;
+use taskrun::spawn::SpawnRequest;
+use taskrun::status::{Status, StopReason};
+
+use super::common::{named, words_so_far};
+use crate::native::{ClosurePlanner, ClosureTool, Native, World, answer, call_of, grants, value};
+
+/// A model each of whose answers consumes 20 tokens read and 10 written.
+#[derive(Default)]
+struct Metered {
+    asked: AtomicU32,
+    estimated: bool,
+}
+
+#[async_trait]
+impl Model for Metered {
+    async fn stream(&self, _: CompletionRequest) -> Result<ModelStream, ModelError> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        let usage = Usage {
+            prompt_tokens: 20,
+            completion_tokens: 10,
+            total_tokens: 30,
+            estimated: self.estimated,
+            ..Usage::default()
+        };
+        let reason = CompletionStop::EndTurn;
+        let chunks = [
+            Chunk::Text("word".to_owned()),
+            Chunk::Usage(usage),
+            Chunk::Stop { reason, model: "m-1".to_owned() },
+        ];
+        Ok(stream::iter(chunks.map(Ok)).boxed())
+    }
+}
+
+fn question() -> CompletionRequest {
+    CompletionRequest {
+        model: None,
+        messages: Vec::new(),
+        tools: Vec::new(),
+        max_tokens: None,
+        temperature: None,
+        stop_sequences: Vec::new(),
+        response_schema: None,
+        extra: None,
+    }
+}
+
+/// Asks its model once, and says so.
+async fn ask(scope: &CallScope) -> String {
+    match scope.complete(question()).await {
+        Ok(_) => "asked".to_owned(),
+        Err(error) => error.to_string(),
+    }
+}
+
+/// Dollars for a million tokens: 2 read, 5 written, so that an answer costs 90 millionths.
+const PRICE: Price = Price { prompt: 2_000_000, completion: 5_000_000 };
+
+fn priced(agent: &mut Agent, price: Option<Price>) {
+    let of = &agent.models;
+    agent.models = Arc::new(Models {
+        by_name: of.by_name.clone(),
+        prices: price.map(|price| ("own".to_owned(), price)).into_iter().collect(),
+        default: of.default.clone(),
+        grants: of.grants.clone(),
+    });
+}
+
+/// An agent that asks its model in every step, calls a tool, and says at its last word whether it
+/// could ask.
+fn spender() -> ClosurePlanner {
+    ClosurePlanner::new(|input: PlanInput, scope: Arc<CallScope>| async move {
+        let said = ask(&scope).await;
+        match input.resume.and_then(|resume| resume.finalize) {
+            Some(finalize) => answer(&format!("{:?}: {said}", finalize.reason)),
+            None => call_of(&[("c", "t/f", "{}")]),
+        }
+    })
+}
+
+/// A world with `spender`, changed, its model, and how often its tool was called.
+fn world(change: impl FnOnce(&mut Agent)) -> (World, Arc<Metered>, Arc<AtomicU32>) {
+    let (mut world, model) = (World::new(), Arc::new(Metered::default()));
+    let calls = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&calls);
+    let tool = ClosureTool::new("f", ToolHints::default(), move |_, _| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        async { value("1") }
+    });
+    world.tool("t", Interrupted::Fail, tool);
+    let own: Arc<dyn Model> = model.clone();
+    world.agent_asking("a", spender(), Some(own), |agent| {
+        priced(agent, Some(PRICE));
+        change(agent);
+    });
+    (world, model, calls)
+}
+
+async fn ended(world: &mut World) -> (Native, Run) {
+    let host = world.start().await;
+    host.spawn(&named("1", "a")).await;
+    let run = host.end("1").await;
+    (host, run)
+}
+
+fn said(run: &Run) -> String {
+    run.state.reply.result().expect("an answer")
+}
+
+#[tokio::test]
+async fn m_61_an_answer_costs_what_its_models_price_says_and_the_record_shows_it() {
+    let (mut world, ..) = world(|agent| agent.budget.turns = Some(2));
+    let (host, run) = ended(&mut world).await;
+    // Two steps and the last word.
+    assert_eq!(host.view("1").await.cost_microusd, Some(270));
+    let usages = host.journal("1").await.into_iter().filter_map(|recorded| {
+        let Event::AssistantMessage { usage, .. } = recorded.event else { return None };
+        usage.map(|usage| (usage.total_tokens, usage.cost_microusd))
+    });
+    assert_eq!(usages.collect::<Vec<_>>(), [(30, 90); 3]);
+    let tree = host.controller.tree(&host.scope, "1").await.expect("there");
+    assert_eq!(tree.usage.cost_microusd, 270);
+    assert_eq!(run.status(), Status::Completed);
+}
+
+#[tokio::test]
+async fn m_50_the_answer_that_crosses_a_budget_in_dollars_is_paid_and_nothing_after_it() {
+    let (mut world, model, calls) = world(|agent| agent.budget.cost_microusd = Some(180));
+    let (host, run) = ended(&mut world).await;
+    let ending = run.ending().expect("it ended");
+    assert_eq!((ending.stop_reason, ending.partial), (StopReason::MaxCost, true));
+    assert_eq!(said(&run), "CostCap: no money is left");
+    assert_eq!(model.asked.load(Ordering::SeqCst), 2);
+    assert_eq!(calls.load(Ordering::SeqCst), 1, "what the crossing answer decided is not done");
+    let refused = host.journal("1").await.into_iter().filter_map(|recorded| {
+        let Event::ToolResult { refused, .. } = recorded.event else { return None };
+        Some(refused)
+    });
+    assert_eq!(refused.collect::<Vec<_>>(), [None, Some(Refusal::Finalized)]);
+}
+
+#[tokio::test]
+async fn m_50_tokens_are_checked_before_calls_too() {
+    let (mut world, _, calls) = world(|agent| agent.budget.tokens = Some(30));
+    let (_, run) = ended(&mut world).await;
+    assert_eq!(run.ending().map(|e| e.stop_reason), Some(StopReason::MaxTokens));
+    assert_eq!(
+        (said(&run).as_str(), calls.load(Ordering::SeqCst)),
+        ("TokenCap: no tokens are left", 0)
+    );
+}
+
+#[tokio::test]
+async fn m_45_what_is_kept_for_the_last_word_is_spent_by_it_alone() {
+    let (mut world, model, _) = world(|agent| {
+        agent.budget.cost_microusd = Some(270);
+        agent.budget.reserve = Reserve { tokens: 0, cost_microusd: 90 };
+    });
+    let (host, run) = ended(&mut world).await;
+    assert_eq!((said(&run).as_str(), model.asked.load(Ordering::SeqCst)), ("CostCap: asked", 3));
+    let asked = host.journal("1").await.into_iter().find_map(|recorded| {
+        let Event::FinalizeRequested { reason, .. } = recorded.event else { return None };
+        Some(reason)
+    });
+    assert_eq!(asked, Some(TerminationReason::CostCap));
+    assert_eq!(run.state.progress.cost_microusd, 270);
+}
+
+#[tokio::test]
+async fn m_50_a_call_that_ends_the_run_is_made_with_the_last_of_its_budget() {
+    let (mut world, model) = (World::new(), Arc::new(Metered::default()));
+    let hints = ToolHints { terminal: true, ..ToolHints::default() };
+    let done = ClosureTool::new("done", hints, |_, _| async { value("\"done\"") });
+    world.tool("t", Interrupted::Fail, done);
+    let planner = ClosurePlanner::new(|_, scope: Arc<CallScope>| async move {
+        ask(&scope).await;
+        call_of(&[("c", "t/done", "{}")])
+    });
+    world.agent_asking("a", planner, Some(model), |agent| agent.budget.tokens = Some(30));
+    let (_, run) = ended(&mut world).await;
+    assert_eq!(run.ending().map(|e| e.stop_reason), Some(StopReason::TerminalTool));
+}
+
+#[tokio::test]
+async fn m_50_a_budget_in_dollars_is_refused_where_a_price_is_not_known() {
+    let refused = async |change: fn(&mut Agent), request: SpawnRequest| {
+        let (mut world, ..) = world(change);
+        let host = world.start().await;
+        let refused = host.controller.spawn(&host.scope, &request).await;
+        assert!(
+            matches!(refused, Err(ControllerError::Invalid { field: "budget", .. })),
+            "{refused:?}"
+        );
+    };
+    let bounded = |agent: &mut Agent| {
+        priced(agent, None);
+        agent.budget.cost_microusd = Some(1);
+    };
+    refused(bounded, named("1", "a")).await;
+    let narrow = Narrowing { cost_microusd: Some(5), ..Narrowing::default() };
+    refused(|agent| priced(agent, None), SpawnRequest { narrow, ..named("1", "a") }).await;
+    // A model that no rule allows needs none.
+    let (mut world, ..) = world(|agent| {
+        priced(agent, None);
+        let of = Models {
+            by_name: agent.models.by_name.clone(),
+            prices: BTreeMap::new(),
+            default: None,
+            grants: no_models(),
+        };
+        agent.models = Arc::new(of);
+        agent.budget.cost_microusd = Some(1);
+    });
+    let host = world.start().await;
+    host.spawn(&named("1", "a")).await;
+}
+
+fn no_models() -> Grants {
+    grants("")
+}
+
+#[tokio::test]
+async fn m_50_a_request_bounds_the_cost_of_its_run() {
+    let (mut world, model, _) = world(|agent| agent.budget.cost_microusd = Some(1_000));
+    let host = world.start().await;
+    let narrow = Narrowing { cost_microusd: Some(90), ..Narrowing::default() };
+    host.spawn(&SpawnRequest { narrow, ..named("1", "a") }).await;
+    assert_eq!(host.end("1").await.ending().map(|e| e.stop_reason), Some(StopReason::MaxCost));
+    assert_eq!(model.asked.load(Ordering::SeqCst), 1);
+    let narrow = Narrowing { cost_microusd: Some(1_001), ..Narrowing::default() };
+    let more = SpawnRequest { narrow, ..named("2", "a") };
+    let refused = host.controller.spawn(&host.scope, &more).await;
+    let field = "narrow.cost_microusd";
+    assert!(matches!(&refused, Err(ControllerError::Invalid { field: of, .. }) if *of == field));
+}
+
+#[tokio::test]
+async fn m_61_tokens_that_the_provider_did_not_count_are_marked() {
+    let (mut world, counted) = (World::new(), Metered { estimated: true, ..Metered::default() });
+    let planner = ClosurePlanner::new(|_, scope: Arc<CallScope>| async move {
+        let said = ask(&scope).await;
+        answer(&said)
+    });
+    world.agent_asking("a", planner, Some(Arc::new(counted)), |_| {});
+    let (host, _) = ended(&mut world).await;
+    let progress = host.view("1").await.progress.expect("it said something");
+    assert!(progress.usage_estimated);
+}
+
+/// A parent that calls these agents one after the other, and then says what they gave.
+fn parent_of(children: &'static [&'static str]) -> ClosurePlanner {
+    ClosurePlanner::new(move |input: PlanInput, _| async move {
+        let finalize = input.resume.as_ref().and_then(|resume| resume.finalize.clone());
+        let turn = usize::try_from(input.run.turn).expect("a small number");
+        match (finalize, children.get(turn - 1)) {
+            (None, Some(child)) => call_of(&[(child, "agent/child", r#"{"task":"spend"}"#)]),
+            (finalize, _) => {
+                let reason = finalize.map(|finalize| finalize.reason);
+                answer(&format!("{reason:?}: {}", words_so_far(&input)))
+            }
+        }
+    })
+}
+
+fn family(
+    children: &'static [&'static str],
+    change: impl FnOnce(&mut Agent),
+) -> (World, Arc<Metered>) {
+    let (mut world, model) = (World::new(), Arc::new(Metered::default()));
+    let own: Arc<dyn Model> = model.clone();
+    let child = ClosurePlanner::new(|_, scope: Arc<CallScope>| async move {
+        let said = ask(&scope).await;
+        answer(&said)
+    });
+    world.agent_asking("child", child, Some(own), |agent| priced(agent, Some(PRICE)));
+    world.agent_with("a", parent_of(children), |agent| {
+        let callee = Callee { name: "child".to_owned(), description: None };
+        agent.tools = agent.tools.with_agents(&[callee], &agent.limits).expect("tools that fit");
+        change(agent);
+    });
+    (world, model)
+}
+
+#[tokio::test]
+async fn m_50_runs_beneath_draw_from_what_is_left_above_them() {
+    let (mut world, model) = family(&["1", "2", "3"], |agent| agent.budget.tokens = Some(60));
+    let (host, run) = ended(&mut world).await;
+    assert_eq!(model.asked.load(Ordering::SeqCst), 2, "the third has nothing to draw from");
+    assert_eq!(run.ending().map(|e| e.stop_reason), Some(StopReason::MaxTokens));
+    assert_eq!(said(&run), "Some(TokenCap): \"asked\"; \"asked\"");
+    let results = host.journal("1").await.into_iter().filter_map(|recorded| {
+        let Event::ToolResult { output, .. } = recorded.event else { return None };
+        let used = output.telemetry.and_then(|told| told.usage).expect("what it consumed");
+        Some((output.outcome, used.cost_microusd))
+    });
+    let asked = || (ToolOutcome::Value("\"asked\"".to_owned()), 90);
+    assert_eq!(results.collect::<Vec<_>>(), [asked(), asked()]);
+}
+
+#[tokio::test]
+async fn m_50_a_run_beneath_is_stopped_by_a_budget_in_dollars_above_it() {
+    let (mut world, model) = family(&["1", "2"], |agent| agent.budget.cost_microusd = Some(91));
+    let (_, run) = ended(&mut world).await;
+    // One millionth is left for the second: its answer crosses the budget and is paid.
+    assert_eq!(model.asked.load(Ordering::SeqCst), 2);
+    assert_eq!(run.ending().map(|e| e.stop_reason), Some(StopReason::MaxCost));
+}
+
+#[tokio::test]
+async fn m_50_a_run_that_finds_nothing_left_above_it_is_told_so() {
+    let (mut world, model) = family(&["1"], |agent| {
+        agent.budget.tokens = Some(10);
+        agent.budget.reserve = Reserve { tokens: 9, cost_microusd: 0 };
+    });
+    let own: Arc<dyn Model> = model.clone();
+    let greedy = ClosurePlanner::new(|_, scope: Arc<CallScope>| async move {
+        let (first, second) = (ask(&scope).await, ask(&scope).await);
+        answer(&format!("{first}, then {second}"))
+    });
+    world.agent_asking("child", greedy, Some(own), |agent| priced(agent, Some(PRICE)));
+    let (_, run) = ended(&mut world).await;
+    assert_eq!(said(&run), "Some(TokenCap): \"asked, then no tokens are left\"");
+}
