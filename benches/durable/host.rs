@@ -6,6 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use taskrun::agents::{Agent, AgentTools, Agents, Retry};
 use taskrun::controller::{Controller, ControllerParts, Settings};
+use taskrun::guard::Guard;
 use taskrun::list::Scope;
 use taskrun::message::{Labels, Message, Role};
 use taskrun::policy::{AgentRules, Policy};

@@ -116,7 +116,7 @@ fn answer(answer: &Answer) -> usize {
                 id.len() + outcome
             })
             .sum(),
-        Answer::Confirmed(_) | Answer::TimedOut => 0,
+        Answer::Confirmed(_) | Answer::ConfirmedForRun(_) | Answer::TimedOut => 0,
     }
 }
 

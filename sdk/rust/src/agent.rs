@@ -74,7 +74,9 @@ impl PlanResult {
             example_input: None,
             clarifying_prompt: None,
         };
-        Self::new(Decision::Await(AwaitRequest { items: vec![AwaitItem::Clarification(question)] }))
+        let what = AwaitItem::Clarification(question);
+        let asked = AwaitAsk { what, timeout: None, default_answer: None };
+        Self::new(Decision::Await(AwaitRequest { items: vec![asked] }))
     }
 
     /// Ends the run with a text.

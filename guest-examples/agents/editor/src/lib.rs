@@ -72,7 +72,8 @@ mod tests {
         let Decision::Await(request) = Editor::start(input).expect("a decision").decision else {
             panic!("no question")
         };
-        let [AwaitItem::Clarification(asked)] = &request.items[..] else { panic!("one question") };
+        let [asked] = &request.items[..] else { panic!("one question") };
+        let AwaitItem::Clarification(asked) = &asked.what else { panic!("{asked:?}") };
         assert!(asked.question.starts_with("A draft.\n\nA critic says: Too short."));
         assert_eq!(state::get(DRAFT).as_deref(), Some("A draft."));
     }

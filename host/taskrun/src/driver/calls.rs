@@ -91,8 +91,7 @@ impl Driver {
             line.admit(&mut pending, (&mut gate, &consents), (request, veto));
         }
         self.write(pending).await?;
-        // Those with a place have begun by their record, so they are made, whoever pauses now.
-        if self.stopped().is_none() {
+        if self.stopped().is_none() && !self.is_paused() {
             self.run_all(line).await?;
         }
         Ok(())

@@ -104,11 +104,11 @@ impl Driver {
             if let Some(failure) = self.stopped() {
                 return Ok(Some(End::failed(failure)));
             }
-            if !line.is_empty() {
-                self.run_all(line).await?;
+            if self.is_paused() {
                 continue;
             }
-            if self.is_paused() {
+            if !line.is_empty() {
+                self.run_all(line).await?;
                 continue;
             }
             let Some((on, wait)) = self.waits_for(awaited) else { return Ok(self.terminal()) };
