@@ -18,6 +18,7 @@ mod heartbeat;
 mod heartbeat_crash;
 mod history;
 mod interrupted;
+mod l_024;
 mod l_025;
 mod l_030;
 mod l_064;

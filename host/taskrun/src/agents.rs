@@ -128,6 +128,8 @@ pub struct Agents {
 pub struct AgentTools {
     by_name: BTreeMap<String, Arc<AgentTool>>,
     specs: Arc<Vec<ToolSpec>>,
+    /// Time-outs of a run, where they are shorter than those of the functions.
+    timeouts: CallTimeouts,
 }
 
 /// One function that one agent may call.
@@ -198,7 +200,7 @@ impl AgentTools {
     /// No tools.
     #[must_use]
     pub fn none() -> Self {
-        Self { by_name: BTreeMap::new(), specs: Arc::new(Vec::new()) }
+        Self::of(BTreeMap::new())
     }
 
     /// The functions that `selectors` pick from the tools.
@@ -255,14 +257,28 @@ impl AgentTools {
 
     fn of(by_name: BTreeMap<String, Arc<AgentTool>>) -> Self {
         let specs = Arc::new(by_name.values().map(|tool| tool.spec.clone()).collect());
-        Self { by_name, specs }
+        Self { by_name, specs, timeouts: CallTimeouts::default() }
     }
 
-    /// Those of them whose qualified names are wanted.
+    /// Those of them that are wanted, by their descriptions under their qualified names.
     #[must_use]
-    pub fn only(&self, wanted: impl Fn(&str) -> bool) -> Self {
-        let kept = self.by_name.iter().filter(|(name, _)| wanted(name));
-        Self::of(kept.map(|(name, tool)| (name.clone(), Arc::clone(tool))).collect())
+    pub fn only(&self, wanted: impl Fn(&ToolSpec) -> bool) -> Self {
+        let kept = self.by_name.iter().filter(|(_, tool)| wanted(&tool.spec));
+        let kept = kept.map(|(name, tool)| (name.clone(), Arc::clone(tool))).collect();
+        Self { timeouts: self.timeouts.clone(), ..Self::of(kept) }
+    }
+
+    /// The same functions, whose calls take no longer than this.
+    #[must_use]
+    pub fn no_longer_than(self, timeouts: CallTimeouts) -> Self {
+        Self { timeouts, ..self }
+    }
+
+    /// How long a call of one of them may take.
+    #[must_use]
+    pub fn deadline(&self, tool: &AgentTool) -> Duration {
+        let timeout = self.timeouts.of(&tool.spec.name);
+        timeout.map_or(tool.deadline, |timeout| timeout.min(tool.deadline))
     }
 
     /// The function of this qualified name, if the agent may call it.

@@ -1,6 +1,7 @@
 //! What a request takes away from what its agent may do, and who stands above a run. A run is
 //! executed with what everybody above it, its own agent and its request allow; nothing adds.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,11 @@ use serde::{Deserialize, Serialize};
 use crate::agents::{Agent, Agents};
 use crate::error::ControllerError;
 use crate::money::ShowUsd;
-use crate::policy::{Budget, Chain, Declared, ShowDuration, Standing, TOKENS_MAX, parse_denial};
+use crate::policy::{
+    Budget, CALL_MAX, CallTimeouts, Chain, Declared, ShowDuration, Standing, TOKENS_MAX, is_about,
+    parse_denial,
+};
+use crate::ports::tool::ToolSpec;
 use crate::run::RunSpec;
 
 /// Most tools, and most deny rules, that a request names.
@@ -31,6 +36,23 @@ pub struct Narrowing {
     /// Rules as they stand under `deny` of an agent, for the run and all beneath it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub deny: Vec<String>,
+    /// The only tags of functions that the run and all beneath it may call: a function needs one of
+    /// them. `None` is all functions, an empty list none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub only_tags: Option<Vec<String>>,
+    /// Tags of functions that the run and all beneath it may not call.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub deny_tags: Vec<String>,
+    /// Longest calls of the run in milliseconds, by names of functions or beginnings of them as
+    /// under `timeouts` of an agent. One that is longer than the agent's own changes nothing.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub timeouts: BTreeMap<String, u64>,
+    /// Tool calls of each turn of the run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub turn_calls: Option<u32>,
+    /// Tool calls of the run that may fail in a row.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool_failures: Option<u32>,
     /// Turns of the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub turns: Option<u32>,
@@ -65,10 +87,28 @@ impl Narrowing {
         *self == Self::default()
     }
 
-    /// Whether it leaves a function of this qualified name.
-    fn leaves(&self, name: &str) -> bool {
+    /// Whether it leaves a function, which is described under its qualified name.
+    fn leaves(&self, function: &ToolSpec) -> bool {
         let tools = self.tools.as_ref();
-        tools.is_none_or(|tools| tools.iter().any(|selector| selects(selector, name)))
+        let tagged = |tags: &Vec<String>| function.tags.iter().any(|tag| tags.contains(tag));
+        tools.is_none_or(|tools| tools.iter().any(|selector| selects(selector, &function.name)))
+            && self.only_tags.as_ref().is_none_or(tagged)
+            && !tagged(&self.deny_tags)
+    }
+
+    fn takes_tools(&self) -> bool {
+        self.tools.is_some() || self.only_tags.is_some() || !self.deny_tags.is_empty()
+    }
+
+    /// All names and rules in it, by field.
+    fn texts(&self) -> [(&'static str, Vec<&String>); 5] {
+        [
+            ("narrow.tools", self.tools.iter().flatten().collect()),
+            ("narrow.deny", self.deny.iter().collect()),
+            ("narrow.only_tags", self.only_tags.iter().flatten().collect()),
+            ("narrow.deny_tags", self.deny_tags.iter().collect()),
+            ("narrow.timeouts", self.timeouts.keys().collect()),
+        ]
     }
 
     /// Checks what can be said without knowing the agent.
@@ -76,15 +116,14 @@ impl Narrowing {
     /// # Errors
     /// [`ControllerError::Invalid`].
     pub(crate) fn check_sizes(&self) -> Result<(), ControllerError> {
-        let tools = self.tools.as_deref().unwrap_or_default();
-        for (field, texts) in [("narrow.tools", tools), ("narrow.deny", &self.deny)] {
+        for (field, texts) in self.texts() {
             if texts.len() > NARROWING_ENTRIES_MAX {
                 let reason = format!("{field} has more than {NARROWING_ENTRIES_MAX} entries");
                 return Err(invalid(field, reason));
             }
         }
-        let bytes: usize = tools.iter().chain(&self.deny).map(String::len).sum();
-        if bytes > NARROWING_BYTES_MAX {
+        let texts = self.texts().into_iter().flat_map(|(_, texts)| texts);
+        if texts.map(String::len).sum::<usize>() > NARROWING_BYTES_MAX {
             let reason = format!("tools and rules have more than {NARROWING_BYTES_MAX} bytes");
             return Err(invalid("narrow", reason));
         }
@@ -101,7 +140,17 @@ impl fmt::Display for Narrowing {
             Some([]) => parts.push("no tools".to_owned()),
             Some(tools) => parts.push(format!("only {}", tools.join(", "))),
         }
+        parts.extend(self.only_tags.as_ref().map(|tags| format!("only tags {}", tags.join(", "))));
+        parts.extend(
+            (!self.deny_tags.is_empty())
+                .then(|| format!("deny tags {}", self.deny_tags.join(", "))),
+        );
         parts.extend(self.deny.iter().map(|rule| format!("deny \"{rule}\"")));
+        parts.extend(self.timeouts.iter().map(|(pattern, timeout)| {
+            format!("{pattern} within {}", ShowDuration(Duration::from_millis(*timeout)))
+        }));
+        parts.extend(self.turn_calls.map(|calls| format!("turn-calls={calls}")));
+        parts.extend(self.tool_failures.map(|failures| format!("tool-failures={failures}")));
         parts.extend(self.turns.map(|turns| format!("turns={turns}")));
         parts.extend(self.tokens.map(|tokens| format!("tokens={tokens}")));
         parts.extend(self.cost_microusd.map(|cost| format!("usd={}", ShowUsd(cost))));
@@ -130,13 +179,13 @@ fn invalid(field: &'static str, reason: String) -> ControllerError {
 /// # Errors
 /// [`ControllerError::Invalid`] with the first thing that is wrong.
 pub(crate) fn check(spec: &RunSpec, agent: &Agent) -> Result<(), ControllerError> {
-    let Narrowing { tools, deny, turns, tokens, cost_microusd, tool_calls, wall_ms } = &spec.narrow;
-    let left = |name: &str| spec.above.iter().all(|ancestor| ancestor.narrow.leaves(name));
+    let Narrowing { tools, deny, turns, tokens, cost_microusd, tool_calls, wall_ms, .. } =
+        &spec.narrow;
+    let left = |tool: &&ToolSpec| spec.above.iter().all(|above| above.narrow.leaves(tool));
+    let left: Vec<&ToolSpec> = agent.tools.specs().iter().filter(left).collect();
     for selector in tools.iter().flatten() {
-        let mut names = agent.tools.specs().iter().map(|tool| tool.name.as_str());
-        if !names.any(|name| selects(selector, name) && left(name)) {
-            let known: Vec<_> = agent.tools.specs().iter().map(|tool| &*tool.name).collect();
-            let known = known.into_iter().filter(|name| left(name)).collect::<Vec<_>>();
+        if !left.iter().any(|tool| selects(selector, &tool.name)) {
+            let known: Vec<_> = left.iter().map(|tool| &*tool.name).collect();
             return Err(invalid(
                 "narrow.tools",
                 format!(
@@ -147,6 +196,7 @@ pub(crate) fn check(spec: &RunSpec, agent: &Agent) -> Result<(), ControllerError
             ));
         }
     }
+    check_tags_and_times(&spec.narrow, &left)?;
     deny.iter().try_for_each(|rule| check_denial(rule, agent))?;
     let budget = &agent.budget;
     let wall = budget.wall.map(crate::time::millis);
@@ -168,6 +218,20 @@ pub(crate) fn check(spec: &RunSpec, agent: &Agent) -> Result<(), ControllerError
             agent.limits.tool_calls.map(u64::from),
         ),
         ("narrow.wall_ms", "milliseconds", *wall_ms, 1, wall),
+        (
+            "narrow.turn_calls",
+            "tool calls in a turn",
+            spec.narrow.turn_calls.map(u64::from),
+            0,
+            agent.limits.turn_calls.map(u64::from),
+        ),
+        (
+            "narrow.tool_failures",
+            "failed tool calls in a row",
+            spec.narrow.tool_failures.map(u64::from),
+            1,
+            Some(u64::from(agent.limits.tool_failures)),
+        ),
     ];
     for (field, what, asked, least, most) in bounds {
         let Some(asked) = asked else { continue };
@@ -181,6 +245,29 @@ pub(crate) fn check(spec: &RunSpec, agent: &Agent) -> Result<(), ControllerError
                  away from that"
             );
             return Err(invalid(field, reason));
+        }
+    }
+    Ok(())
+}
+
+/// Checks tags and time-outs against the functions that are left to the run. A tag that is denied
+/// may be one that only agents beneath know.
+fn check_tags_and_times(narrow: &Narrowing, left: &[&ToolSpec]) -> Result<(), ControllerError> {
+    for tag in narrow.only_tags.iter().flatten() {
+        if !left.iter().any(|tool| tool.tags.contains(tag)) {
+            let reason = format!("{tag:?} is no tag of a function that the run may call");
+            return Err(invalid("narrow.only_tags", reason));
+        }
+    }
+    for (pattern, timeout) in &narrow.timeouts {
+        let field = "narrow.timeouts";
+        if !left.iter().any(|tool| is_about(pattern, &tool.name)) {
+            let reason = format!("{pattern:?} is about no function that the run may call");
+            return Err(invalid(field, reason));
+        }
+        if *timeout == 0 || u128::from(*timeout) > CALL_MAX.as_millis() {
+            let most = ShowDuration(CALL_MAX);
+            return Err(invalid(field, format!("a call takes from 1ms to {most}")));
         }
     }
     Ok(())
@@ -218,11 +305,18 @@ pub(crate) fn narrowed(agent: Arc<Agent>, spec: &RunSpec, agents: &Agents) -> Ar
     let agent = asked_for_by_all(agent, spec, agents);
     let narrow = &spec.narrow;
     let all = || std::iter::once(narrow).chain(spec.above.iter().map(|above| &above.narrow));
-    if narrow.is_empty() && all().all(|one| one.tools.is_none()) {
+    if narrow.is_empty() && !all().any(Narrowing::takes_tools) {
         return agent;
     }
     let mut own = Agent::clone(&agent);
-    own.tools = own.tools.only(|name| all().all(|one| one.leaves(name)));
+    own.tools = own.tools.only(|tool| all().all(|one| one.leaves(tool)));
+    let timeouts = narrow.timeouts.iter();
+    let timeouts = timeouts.map(|(name, ms)| (name.clone(), Duration::from_millis(*ms)));
+    own.tools = own.tools.no_longer_than(CallTimeouts::new(timeouts));
+    own.limits.turn_calls = least(own.limits.turn_calls, narrow.turn_calls);
+    if let Some(failures) = narrow.tool_failures {
+        own.limits.tool_failures = own.limits.tool_failures.min(failures);
+    }
     narrow_budget(&mut own.budget, narrow);
     own.limits.tool_calls = least(own.limits.tool_calls, narrow.tool_calls);
     Arc::new(own)
@@ -356,9 +450,15 @@ mod tests {
             cost_microusd: Some(1_500_000),
             tool_calls: Some(0),
             wall_ms: Some(1_500),
+            only_tags: Some(vec!["look".to_owned()]),
+            deny_tags: vec!["danger".to_owned()],
+            timeouts: [("one/*".to_owned(), 2_000)].into(),
+            turn_calls: Some(2),
+            tool_failures: Some(1),
         };
-        let said = "only one/f, two/*; deny \"http: *\"; turns=3; tokens=1000; usd=1.50; \
-                    tool-calls=0; wall=1500ms";
+        let said = "only one/f, two/*; only tags look; deny tags danger; deny \"http: *\"; one/* \
+                    within 2s; turn-calls=2; tool-failures=1; turns=3; tokens=1000; usd=1.50; tool-calls=0; \
+                    wall=1500ms";
         assert_eq!(narrow.to_string(), said);
         let none = Narrowing { tools: Some(Vec::new()), ..Narrowing::default() };
         assert_eq!((none.to_string().as_str(), none.is_empty()), ("no tools", false));

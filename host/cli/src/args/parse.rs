@@ -21,6 +21,12 @@ pub(super) fn label(text: &str) -> Result<(String, String), String> {
     }
 }
 
+/// `tool/function=10s`, or `10s` for all.
+pub(super) fn tool_timeout(text: &str) -> Result<(String, Duration), String> {
+    let (pattern, timeout) = text.rsplit_once('=').unwrap_or(("*", text));
+    Ok((pattern.trim().to_owned(), duration(timeout.trim())?))
+}
+
 /// What a run may use, where that is less than its agent may.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Budget {
@@ -34,6 +40,10 @@ pub struct Budget {
     pub tool_calls: Option<u32>,
     /// Running time.
     pub wall: Option<Duration>,
+    /// Tool calls of a turn.
+    pub turn_calls: Option<u32>,
+    /// Failed tool calls in a row.
+    pub tool_failures: Option<u32>,
 }
 
 /// `turns=3,tokens=1000,usd=0.50,tool-calls=5,wall=10m`, each at most once.
@@ -58,9 +68,12 @@ pub(super) fn budget(text: &str) -> Result<Budget, String> {
             "usd" => set(&mut budget.cost_microusd, key, parse_usd(value).map_err(str::to_owned))?,
             "tool-calls" => set(&mut budget.tool_calls, key, number(value))?,
             "wall" => set(&mut budget.wall, key, duration(value))?,
+            "turn-calls" => set(&mut budget.turn_calls, key, number(value))?,
+            "tool-failures" => set(&mut budget.tool_failures, key, number(value))?,
             _ => {
                 return Err(format!(
-                    "known are turns, tokens, usd, tool-calls and wall, not {key:?}"
+                    "known are turns, tokens, usd, tool-calls, wall, turn-calls and tool-failures, not \
+                     {key:?}"
                 ));
             }
         }
@@ -112,13 +125,17 @@ mod tests {
 
     #[test]
     fn a_budget_says_each_thing_once() {
-        let all = budget("turns=3, tokens=1000,usd=0.5,tool-calls=0,wall=10m");
+        let all = budget(
+            "turns=3,tokens=1000,usd=0.5,tool-calls=0,turn-calls=2,tool-failures=1, wall=10m",
+        );
         let expected = Budget {
             turns: Some(3),
             tokens: Some(1_000),
             cost_microusd: Some(500_000),
             tool_calls: Some(0),
             wall: Some(Duration::from_secs(600)),
+            turn_calls: Some(2),
+            tool_failures: Some(1),
         };
         assert_eq!(all, Ok(expected));
         for wrong in ["", "turns", "turns=", "turns=-1", "turns=1,turns=2", "wall=5", "money=1"] {

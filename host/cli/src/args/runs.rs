@@ -7,7 +7,7 @@ use taskrun::list::Cursor;
 use taskrun::message::LogLevel;
 use taskrun::status::Status;
 
-use super::parse::{Budget, Since, budget, duration, label, since};
+use super::parse::{Budget, Since, budget, duration, label, since, tool_timeout};
 
 /// Arguments of `run`.
 #[derive(Debug, Args)]
@@ -49,10 +49,21 @@ pub struct RunArgs {
     /// The only function that the run and all beneath it may call, or `TOOL/*`; may be repeated
     #[arg(long = "only-tool", value_name = "TOOL/FUNCTION")]
     pub only_tools: Vec<String>,
+    /// Tag that functions need which the run and all beneath it may call; may be repeated
+    #[arg(long = "only-tag", value_name = "TAG")]
+    pub only_tags: Vec<String>,
+    /// Tag of functions that the run and all beneath it may not call; may be repeated
+    #[arg(long = "deny-tag", value_name = "TAG")]
+    pub deny_tags: Vec<String>,
+    /// Longest call of a function, of those whose names begin so (`TOOL/*`), or of any; may be
+    /// repeated
+    #[arg(long = "tool-timeout", value_name = "[TOOL/FUNCTION=]DURATION", value_parser = tool_timeout)]
+    pub tool_timeouts: Vec<(String, Duration)>,
     /// Rule as under `deny` of an agent, for the run and all beneath it; may be repeated
     #[arg(long, value_name = "RULE")]
     pub deny: Vec<String>,
-    /// Less than the agent's own budget: turns=N,tokens=N,usd=N,tool-calls=N,wall=DURATION
+    /// Less than the agent's own budget: turns=N,tokens=N,usd=N,tool-calls=N,wall=DURATION,turn-calls=N,
+    /// tool-failures=N
     #[arg(long, value_name = "KEY=VALUE,..", value_parser = budget)]
     pub budget: Option<Budget>,
     /// Begins only when no earlier serial run of the session is open

@@ -148,6 +148,15 @@ fn narrowing(args: &RunArgs) -> Narrowing {
         cost_microusd: budget.cost_microusd,
         tool_calls: budget.tool_calls,
         wall_ms: budget.wall.map(millis),
+        only_tags: (!args.only_tags.is_empty()).then(|| args.only_tags.clone()),
+        deny_tags: args.deny_tags.clone(),
+        timeouts: args
+            .tool_timeouts
+            .iter()
+            .map(|(name, time)| (name.clone(), millis(*time)))
+            .collect(),
+        turn_calls: budget.turn_calls,
+        tool_failures: budget.tool_failures,
     }
 }
 

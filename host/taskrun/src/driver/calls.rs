@@ -279,7 +279,7 @@ impl Driver {
         CallScope::new(CallScopeParts {
             context,
             stop,
-            deadline: tool.deadline,
+            deadline: self.agent.tools.deadline(tool),
             clock: Arc::clone(&self.env.clock),
             random: Arc::clone(&self.env.random),
             models: None,

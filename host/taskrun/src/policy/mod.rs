@@ -97,6 +97,7 @@ pub use rule::{
     Capability, Declared, ModelSelector, OperationSelector, PromptSelector, Rule, Selector,
     Verdict, parse_denial,
 };
+pub(crate) use timeouts::is_about;
 pub use timeouts::{CallTimeouts, TIMEOUTS_MAX};
 pub use tool_lists::ToolLists;
 
