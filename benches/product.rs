@@ -89,7 +89,8 @@ impl Product {
         let controller = Controller::new(ControllerParts {
             store: store.clone(),
             hosts: store.clone(),
-            sessions: store,
+            sessions: store.clone(),
+            memory: store,
             agents,
             clock: Arc::new(SystemClock::new()),
             random: Arc::new(SystemRandom),

@@ -66,6 +66,7 @@ fn spec(n: u64) -> RunSpec {
         parent_tool_call_id: None,
         attached: false,
         root_run_id: root.unwrap_or_else(|| id(n)),
+        root_session_id: None,
         depth: 0,
         narrow: taskrun::narrow::Narrowing::default(),
         above: Vec::new(),

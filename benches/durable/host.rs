@@ -134,6 +134,7 @@ impl Host {
             store: Arc::clone(&store) as _,
             hosts: Arc::clone(&store) as _,
             sessions: Arc::clone(&store) as _,
+            memory: Arc::clone(&store) as _,
             agents,
             clock: Arc::new(SystemClock::new()),
             random: Arc::new(SystemRandom),

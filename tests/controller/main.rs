@@ -30,6 +30,7 @@ mod m_03;
 mod m_18;
 mod m_20;
 mod m_25;
+mod memory;
 mod model;
 mod names;
 mod narrow;

@@ -68,6 +68,7 @@ impl Client {
             store: store.clone(),
             hosts: store.clone(),
             sessions: store.clone(),
+            memory: store.clone(),
             agents,
             clock: Arc::new(SystemClock::new()),
             random: Arc::new(SystemRandom),

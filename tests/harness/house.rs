@@ -9,6 +9,7 @@ use taskrun::event::Recorded;
 use taskrun::list::Scope;
 use taskrun::policy::Policy;
 use taskrun::ports::hook::Hooks;
+use taskrun::ports::memory::Memory;
 use taskrun::ports::store::{Hosts, Sessions, Store};
 use taskrun::run::Run;
 use taskrun::spawn::SpawnRequest;
@@ -135,23 +136,24 @@ impl Builder {
         let models = taskrun_models::open(&policy.models, &clock, &random).expect("models");
         let engine = engine();
         let agents = engine.load_agents(&policy, &models).await.expect("the agents load");
-        type Ports = (Arc<dyn Store>, Arc<dyn Hosts>, Arc<dyn Sessions>);
-        let (store, hosts, sessions): Ports = match self.storage {
+        type Ports = (Arc<dyn Store>, Arc<dyn Hosts>, Arc<dyn Sessions>, Arc<dyn Memory>);
+        let (store, hosts, sessions, memory): Ports = match self.storage {
             Storage::Memory => {
                 let store = Arc::new(MemoryStore::new());
-                (store.clone(), store.clone(), store)
+                (store.clone(), store.clone(), store.clone(), store)
             }
             Storage::Sqlite => {
                 let data = self.folder.path().join(".taskrun");
                 let store = SqliteStore::open(&data, Default::default()).expect("a store");
                 let store = Arc::new(store);
-                (store.clone(), store.clone(), store)
+                (store.clone(), store.clone(), store.clone(), store)
             }
         };
         let controller = Controller::new(ControllerParts {
             store: Arc::clone(&store),
             hosts,
             sessions,
+            memory,
             agents,
             clock: self.clock,
             random: Arc::new(SystemRandom),

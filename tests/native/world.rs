@@ -17,6 +17,7 @@ use taskrun::policy::{
 };
 use taskrun::ports::call::Models;
 use taskrun::ports::hook::Hooks;
+use taskrun::ports::memory::Memory;
 use taskrun::ports::model::Model;
 use taskrun::ports::planner::{Decision, PlanResult, Planner, PlannerError, ToolRequest};
 use taskrun::ports::store::{Hosts, Sessions, Store};
@@ -52,6 +53,8 @@ pub struct World {
     /// The list of hosts, silent when told to.
     pub hearts: Arc<Hearts>,
     sessions: Arc<dyn Sessions>,
+    /// Facts.
+    pub facts: Arc<dyn Memory>,
     agents: BTreeMap<String, Arc<Agent>>,
     tools: Vec<LoadedTool>,
     /// Bounds of the controllers.
@@ -161,6 +164,7 @@ impl World {
     pub fn new() -> Self {
         let memory = Arc::new(MemoryStore::new());
         let mut world = Self::over(memory.clone(), memory.clone(), memory.clone());
+        world.facts = memory.clone();
         world.memory = Some(memory);
         world
     }
@@ -175,6 +179,7 @@ impl World {
             inner: store,
             hearts: Arc::new(Hearts::new(hosts)),
             sessions,
+            facts: Arc::new(MemoryStore::new()),
             agents: BTreeMap::new(),
             tools: Vec::new(),
             settings: Settings { slots: 8, ..Settings::default() },
@@ -315,6 +320,7 @@ impl World {
             store,
             hosts,
             sessions: Arc::clone(&self.sessions),
+            memory: Arc::clone(&self.facts),
             agents: Agents { policy_digest: "policy".to_owned(), by_name: self.agents.clone() },
             clock: self.clock.clone(),
             random: Arc::new(SeededRandom::new(self.seed)),

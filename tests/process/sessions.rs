@@ -172,3 +172,31 @@ fn m_63_a_second_run_of_a_named_session_is_told_what_was_said_in_the_first() {
     assert_eq!(told(&[]), [json!(show)]);
     assert_eq!(told(&[]), [json!(show)]);
 }
+
+#[test]
+fn l_014_facts_are_kept_found_and_forgotten_from_the_command_line() {
+    let project = Project::new();
+    let memory = |args: &[&str]| project.run(&[&["memory"][..], args].concat());
+    assert_eq!(memory(&["put", "day", "We deploy on Friday.", "--label", "topic=release"]).code, 0);
+    assert_eq!(memory(&["put", "day", "Not before nine.", "--session", "s"]).code, 0);
+    let got = memory(&["get", "day"]);
+    assert_eq!((got.code, got.stdout.trim()), (0, "We deploy on Friday."), "{got:?}");
+    let got = memory(&["get", "day", "--session", "s", "-o", "json"]).json();
+    assert_eq!((&got["v"], &got["text"]), (&json!(1), &json!("Not before nine.")), "{got}");
+    let found = memory(&["search", "RELEASE", "\"", "*", "-o", "json"]).json();
+    assert_eq!(found["facts"][0]["key"], "day", "{found}");
+    assert_eq!(memory(&["search", "nothing", "-o", "json"]).json()["facts"], json!([]));
+    assert_eq!(memory(&["put", "a", "first"]).code, 0);
+    let page = memory(&["ls", "--limit", "1", "-o", "json"]).json();
+    assert_eq!((&page["facts"][0]["key"], &page["next_after"]), (&json!("a"), &json!("a")));
+    assert_eq!(memory(&["ls", "--after", "a", "-o", "name"]).stdout.trim(), "day");
+    let unknown = memory(&["get", "day", "--session", "s", "--owner", "ann"]);
+    assert_eq!((unknown.code, &unknown.error()["code"]), (2, &json!("not-found")), "{unknown:?}");
+    let refused = memory(&["put", "k", "t", "--owner", "ann"]);
+    assert_eq!((refused.code, &refused.error()["code"]), (3, &json!("forbidden")), "{refused:?}");
+    let gone = memory(&["rm", "day", "none", "-o", "json"]).json();
+    assert_eq!((&gone["forgotten"], &gone["absent"]), (&json!(["day"]), &json!(["none"])));
+    let deleted = project.run(&["session", "delete", "s", "-o", "json"]).json();
+    assert_eq!(deleted["facts"], 1, "{deleted}");
+    assert_eq!(memory(&["ls", "--session", "s", "-o", "json"]).json()["facts"], json!([]));
+}

@@ -4,6 +4,7 @@ mod agent_tools;
 mod driver;
 mod history;
 mod m_03;
+mod memory;
 mod models;
 mod policy;
 mod prompts;

@@ -10,6 +10,7 @@ use taskrun::list::Scope;
 use taskrun::policy::Policy;
 use taskrun::ports::call::Interrupt;
 use taskrun::ports::hook::Hooks;
+use taskrun::ports::memory::Memory;
 use taskrun::ports::store::{Hosts, Sessions, Store, StoreError};
 use taskrun::time::{Clock, Random, SystemClock, SystemRandom, Timestamp};
 use taskrun_store::{MemoryStore, SqliteOptions, SqliteStore};
@@ -46,12 +47,14 @@ pub(crate) struct Books {
     pub hosts: Arc<dyn Hosts>,
     /// The sessions from which runs are started.
     pub sessions: Arc<dyn Sessions>,
+    /// Facts of sessions and tenants.
+    pub memory: Arc<dyn Memory>,
 }
 
 impl Books {
-    fn of<S: Store + Hosts + Sessions + 'static>(store: S) -> Self {
+    fn of<S: Store + Hosts + Sessions + Memory + 'static>(store: S) -> Self {
         let store = Arc::new(store);
-        Self { store: store.clone(), hosts: store.clone(), sessions: store }
+        Self { store: store.clone(), hosts: store.clone(), sessions: store.clone(), memory: store }
     }
 }
 
@@ -169,6 +172,7 @@ impl Context {
             store: Arc::clone(&books.store),
             hosts: Arc::clone(&books.hosts),
             sessions: Arc::clone(&books.sessions),
+            memory: Arc::clone(&books.memory),
             agents,
             clock: Arc::clone(&self.clock),
             random: Arc::clone(&self.random),

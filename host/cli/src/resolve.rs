@@ -210,6 +210,7 @@ mod tests {
             store: store.clone(),
             hosts: store.clone(),
             sessions: store.clone(),
+            memory: store.clone(),
             agents: Agents { policy_digest: String::new(), by_name: BTreeMap::new() },
             clock: Arc::new(SystemClock::new()),
             random: Arc::new(SystemRandom),

@@ -28,6 +28,7 @@ fn spec(number: u8, agent: &str, task: &str) -> RunSpec {
     let id = RunId::generate(START.0 + u64::from(number) * 1_000, &[number; 10]);
     RunSpec {
         root_run_id: id.clone(),
+        root_session_id: None,
         id,
         tenant: "default".to_owned(),
         owner_user_id: "local".to_owned(),

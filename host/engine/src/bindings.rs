@@ -1,7 +1,7 @@
 //! The Rust side of `wit/`, one world each for agents, their finalizers, and tools.
 //!
-//! All imported interfaces are bound once, in [`agent`]; the other worlds use the same types and
-//! the same host functions. What can wait is `async`; everything else is called directly.
+//! All imported interfaces are bound once, in [`agent`], but for the one that only tools have; the
+//! other worlds use the same types and the same host functions. What can wait is `async`; everything else is called directly.
 
 /// What agents import and export.
 pub(crate) mod agent {
@@ -20,6 +20,8 @@ pub(crate) mod agent {
             "taskrun:plugin/workspace-write.create-directory": async | trappable,
             "taskrun:plugin/workspace-write.remove": async | trappable,
             "taskrun:plugin/http.send": async | trappable,
+            "taskrun:plugin/memory.get": async | trappable,
+            "taskrun:plugin/memory.search": async | trappable,
             "taskrun:plugin/controller.spawn": async | trappable,
             "taskrun:plugin/controller.list": async | trappable,
             "taskrun:plugin/controller.get": async | trappable,
@@ -56,13 +58,18 @@ pub(crate) mod tool {
     wasmtime::component::bindgen!({
         path: "../../wit",
         world: "tool",
-        imports: { default: trappable },
+        imports: {
+            "taskrun:plugin/memory-write.put": async | trappable,
+            "taskrun:plugin/memory-write.delete": async | trappable,
+            default: trappable,
+        },
         exports: { default: async },
         with: {
             "taskrun:plugin/types": crate::bindings::agent::taskrun::plugin::types,
             "taskrun:plugin/run": crate::bindings::agent::taskrun::plugin::run,
             "taskrun:plugin/cancellation": crate::bindings::agent::taskrun::plugin::cancellation,
             "taskrun:plugin/log": crate::bindings::agent::taskrun::plugin::log,
+            "taskrun:plugin/memory": crate::bindings::agent::taskrun::plugin::memory,
             "taskrun:plugin/metrics": crate::bindings::agent::taskrun::plugin::metrics,
             "taskrun:plugin/clock": crate::bindings::agent::taskrun::plugin::clock,
             "taskrun:plugin/random": crate::bindings::agent::taskrun::plugin::random,
@@ -79,3 +86,4 @@ pub(crate) mod tool {
 }
 
 pub(crate) use agent::taskrun::plugin as interfaces;
+pub(crate) use tool::taskrun::plugin::memory_write;

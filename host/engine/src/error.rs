@@ -161,6 +161,8 @@ pub enum Need {
     NotProvided,
     /// Only agents have it.
     AgentsOnly,
+    /// Only tools have it.
+    ToolsOnly,
     /// Sockets are never given to a component.
     Sockets,
     /// The host does not know it.
@@ -173,7 +175,11 @@ impl MissingGrant {
     pub fn capability(&self) -> Option<Capability> {
         match self.need {
             Need::Rule(capability) => Some(capability),
-            Need::NotProvided | Need::AgentsOnly | Need::Sockets | Need::Unknown => None,
+            Need::NotProvided
+            | Need::AgentsOnly
+            | Need::ToolsOnly
+            | Need::Sockets
+            | Need::Unknown => None,
         }
     }
 
@@ -187,6 +193,8 @@ impl MissingGrant {
             Capability::Http => r#"allow = ["http: GET https://api.example.com/**"]"#,
             Capability::Prompts => r#"allow = ["prompts: *"]"#,
             Capability::Controller => r#"allow = ["controller: *"]"#,
+            Capability::Memory => r#"allow = ["memory: session"]"#,
+            Capability::MemoryWrite => r#"allow = ["memory-write: session"]"#,
         })
     }
 }
@@ -206,6 +214,7 @@ impl fmt::Display for MissingGrant {
                 write!(f, "{import}: this version of the host does not provide it")
             }
             (Need::AgentsOnly, _) => write!(f, "{import}: only agents may import it"),
+            (Need::ToolsOnly, _) => write!(f, "{import}: only tools may import it"),
             (Need::Sockets, _) => {
                 write!(
                     f,

@@ -235,7 +235,7 @@ fn classify(name: &str) -> ImportClass {
         return match ours {
             "types" | "log" | "clock" | "random" | "run" | "cancellation" => ImportClass::Always,
             "events" | "state" | "reminders" => ImportClass::Agents,
-            "memory" | "metrics" | "secrets" => ImportClass::NotProvided,
+            "metrics" | "secrets" => ImportClass::NotProvided,
             other => Capability::ALL
                 .into_iter()
                 .find(|capability| capability.as_str() == other)
@@ -283,7 +283,7 @@ mod tests {
         for name in ["events", "state", "reminders"] {
             assert_eq!(class(name), ImportClass::Agents, "{name}");
         }
-        for name in ["memory", "metrics", "secrets"] {
+        for name in ["metrics", "secrets"] {
             assert_eq!(class(name), ImportClass::NotProvided, "{name}");
         }
         for capability in Capability::ALL {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use taskrun::policy::{Capability, Preopen, Standing};
 use wasmtime::component::{HasSelf, InstancePre, Linker};
 
-use crate::bindings::interfaces;
+use crate::bindings::{interfaces, memory_write};
 use crate::engine::Engine;
 use crate::error::LoadError;
 use crate::files::Workspace;
@@ -35,7 +35,12 @@ pub(crate) fn link(
             capability @ (Capability::WorkspaceRead | Capability::WorkspaceWrite),
         ) => with.grants.standing(capability) == Standing::Selective,
         ImportClass::Capability(
-            Capability::Model | Capability::Http | Capability::Prompts | Capability::Controller,
+            Capability::Model
+            | Capability::Http
+            | Capability::Prompts
+            | Capability::Controller
+            | Capability::Memory
+            | Capability::MemoryWrite,
         )
         | ImportClass::Types
         | ImportClass::Always
@@ -139,5 +144,7 @@ fn add_capability(linker: &mut Linker<CallState>, capability: Capability) -> was
         Capability::Controller => {
             interfaces::controller::add_to_linker::<_, Own>(linker, |state| state)
         }
+        Capability::Memory => interfaces::memory::add_to_linker::<_, Own>(linker, |state| state),
+        Capability::MemoryWrite => memory_write::add_to_linker::<_, Own>(linker, |state| state),
     }
 }

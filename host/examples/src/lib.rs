@@ -67,6 +67,10 @@ mod good {
         SCRIPTED_TOOL = Tool "scripted-tool";
         /// Leaves effects that can be counted: functions `note`, `put`.
         LEDGER = Tool "ledger";
+        /// Keeps, finds and forgets facts: functions `keep`, `find`, `forget`.
+        NOTES = Tool "notes";
+        /// Answers with the facts that have words of its task.
+        RECALLER = Agent "recaller";
         /// Starts, watches, answers and cancels runs: functions `spawn`, `get`, `list`, `wait`,
         /// `provide`, `events`, `cancel`, `cancel_tree`.
         DELEGATE = Tool "delegate";

@@ -47,6 +47,8 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("scripted", &["cancellation", "clock", "events", "log", "reminders", "run", "state"]),
     ("scripted-tool", &["clock", "log"]),
     ("ledger", &["log", "workspace-write"]),
+    ("notes", &["log", "memory", "memory-write"]),
+    ("recaller", &["log", "memory"]),
     ("delegate", &["controller", "log"]),
     ("wasi-files", &["log", "wasi:filesystem/preopens@0.2.6", "wasi:filesystem/types@0.2.6"]),
     ("fetch", &["http", "log"]),

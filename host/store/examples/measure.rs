@@ -48,6 +48,7 @@ fn new_run(n: u64, at: u64) -> NewRun {
         parent_tool_call_id: None,
         attached: false,
         root_run_id: id,
+        root_session_id: None,
         depth: 0,
         narrow: taskrun::narrow::Narrowing::default(),
         above: Vec::new(),

@@ -5,7 +5,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{HostId, RunId};
+use crate::memory::{Fact, MemoryScope};
 use crate::message::{Labels, LogLevel, Message, Thinking, Usage};
+use crate::ports::memory::MemoryError;
 use crate::ports::model::{Chunk, Completion, ModelError};
 use crate::ports::planner::{FinalToolResult, TerminationReason};
 use crate::ports::policy_engine::ToolsDecided;
@@ -213,6 +215,27 @@ pub enum Event {
         request: String,
         /// The answer.
         answer: Box<ControllerAnswer>,
+    },
+    /// Memory answered within a plan step. Should the step run again, it is given this.
+    MemoryAnswered {
+        /// Number of the question in its step, from 0; those to others count too.
+        call: u32,
+        /// What was asked, in a word.
+        operation: String,
+        /// Digest of the question.
+        request: String,
+        /// The answer.
+        answer: Box<MemoryAnswer>,
+    },
+    /// A tool changed a fact. After a crash a change may be told twice; it was made once.
+    MemoryAppended {
+        /// Which memory.
+        scope: MemoryScope,
+        /// Key of the fact.
+        key: String,
+        /// Bytes of what is kept; `None` if the fact was forgotten.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        bytes: Option<u64>,
     },
     /// Times that a plan step was told. Should the step run again, it is told the same.
     ClockRead {
@@ -508,6 +531,31 @@ impl From<ControllerAnswer> for Result<RunsAnswer, RunsError> {
     }
 }
 
+/// What memory answered.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MemoryAnswer {
+    /// The facts that were found.
+    Given(Vec<Fact>),
+    /// Why there is no answer.
+    Error(MemoryError),
+}
+
+impl From<Result<Vec<Fact>, MemoryError>> for MemoryAnswer {
+    fn from(answer: Result<Vec<Fact>, MemoryError>) -> Self {
+        answer.map_or_else(Self::Error, Self::Given)
+    }
+}
+
+impl From<MemoryAnswer> for Result<Vec<Fact>, MemoryError> {
+    fn from(answer: MemoryAnswer) -> Self {
+        match answer {
+            MemoryAnswer::Given(facts) => Ok(facts),
+            MemoryAnswer::Error(error) => Err(error),
+        }
+    }
+}
+
 /// What a plan step decided, in a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -570,6 +618,8 @@ impl Event {
             Self::ToolCallUpdated { .. } => "tool_call_updated",
             Self::ModelAnswered { .. } => "model_answered",
             Self::ControllerAnswered { .. } => "controller_answered",
+            Self::MemoryAnswered { .. } => "memory_answered",
+            Self::MemoryAppended { .. } => "memory_appended",
             Self::ClockRead { .. } => "clock_read",
             Self::StepRestarted { .. } => "step_restarted",
             Self::ReplayDiverged { .. } => "replay_diverged",
@@ -618,6 +668,8 @@ impl Event {
         "tool_call_updated",
         "model_answered",
         "controller_answered",
+        "memory_answered",
+        "memory_appended",
         "clock_read",
         "step_restarted",
         "replay_diverged",
@@ -677,6 +729,8 @@ impl Event {
             | Self::FinalToolResult { .. }
             | Self::ModelAnswered { .. }
             | Self::ControllerAnswered { .. }
+            | Self::MemoryAnswered { .. }
+            | Self::MemoryAppended { .. }
             | Self::ClockRead { .. }
             | Self::StepRestarted { .. }
             | Self::ReplayDiverged { .. }

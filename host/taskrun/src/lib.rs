@@ -18,6 +18,7 @@ pub mod history;
 pub mod ids;
 pub mod list;
 pub mod machine;
+pub mod memory;
 pub mod message;
 pub mod money;
 pub mod name;

@@ -175,6 +175,8 @@ fn count(state: &mut RunState, recorded: &Recorded) -> bool {
         | Event::FinalToolResult { .. }
         | Event::ModelAnswered { .. }
         | Event::ControllerAnswered { .. }
+        | Event::MemoryAnswered { .. }
+        | Event::MemoryAppended { .. }
         | Event::ClockRead { .. }
         | Event::StepRestarted { .. }
         | Event::ReplayDiverged { .. }
@@ -220,6 +222,8 @@ fn count_running_time(state: &mut RunState, recorded: &Recorded) {
         | Event::FinalToolResult { .. }
         | Event::ModelAnswered { .. }
         | Event::ControllerAnswered { .. }
+        | Event::MemoryAnswered { .. }
+        | Event::MemoryAppended { .. }
         | Event::ClockRead { .. }
         | Event::StepRestarted { .. }
         | Event::ReplayDiverged { .. }
@@ -281,6 +285,8 @@ fn count_step_usage(state: &mut RunState, event: &Event) {
         | Event::ToolCallUpdated { .. }
         | Event::FinalToolResult { .. }
         | Event::ControllerAnswered { .. }
+        | Event::MemoryAnswered { .. }
+        | Event::MemoryAppended { .. }
         | Event::ClockRead { .. }
         | Event::StepRestarted { .. }
         | Event::ReplayDiverged { .. }

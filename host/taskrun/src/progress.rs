@@ -139,6 +139,8 @@ impl Progress {
             | Event::FinalToolResult { .. }
             | Event::ModelAnswered { .. }
             | Event::ControllerAnswered { .. }
+            | Event::MemoryAnswered { .. }
+            | Event::MemoryAppended { .. }
             | Event::ClockRead { .. }
             | Event::StepRestarted { .. }
             | Event::ReplayDiverged { .. }
@@ -284,6 +286,8 @@ fn said(event: &Event) -> Said<'_> {
         | Event::FinalToolResult { .. }
         | Event::ModelAnswered { .. }
         | Event::ControllerAnswered { .. }
+        | Event::MemoryAnswered { .. }
+        | Event::MemoryAppended { .. }
         | Event::ClockRead { .. }
         | Event::StepRestarted { .. }
         | Event::ReplayDiverged { .. }

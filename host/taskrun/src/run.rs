@@ -14,6 +14,7 @@ use crate::artifact::ArtifactRef;
 use crate::event::Seq;
 use crate::history::History;
 use crate::ids::{HostId, RunId};
+use crate::memory::{FactPlace, MemoryScope, OwnSession};
 use crate::message::{Labels, Message, Usage};
 use crate::narrow::{Ancestor, Narrowing};
 use crate::ports::call::CallFailure;
@@ -92,6 +93,9 @@ pub struct RunSpec {
     pub attached: bool,
     /// First run of its tree.
     pub root_run_id: RunId,
+    /// Session from which that was asked for, where it is another one than this run's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub root_session_id: Option<String>,
     /// Runs above it.
     pub depth: u32,
     /// What the request took away from what the agent may do.
@@ -148,6 +152,21 @@ impl RunClass {
             Self::Task => true,
             Self::Heartbeat => false,
         }
+    }
+}
+
+impl RunSpec {
+    /// Where the facts of a scope are for it: those of a session are those of its whole tree.
+    #[must_use]
+    pub fn fact_place(&self, scope: MemoryScope) -> FactPlace {
+        let session = match scope {
+            MemoryScope::Session => Some(OwnSession {
+                owner_user_id: self.owner_user_id.clone(),
+                id: self.root_session_id.as_ref().unwrap_or(&self.parent_session_id).clone(),
+            }),
+            MemoryScope::Tenant => None,
+        };
+        FactPlace { tenant: self.tenant.clone(), session }
     }
 }
 

@@ -232,6 +232,7 @@ pub fn accept(
         metadata: request.metadata.clone(),
         parent_run_id: None,
         parent_tool_call_id: some_text(request.parent_tool_call_id.as_deref()),
+        root_session_id: None,
         attached: request.attached,
         depth: 0,
         narrow: request.narrow.clone(),

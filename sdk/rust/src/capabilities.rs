@@ -209,10 +209,61 @@ pub mod model {
     }
 }
 
-/// Facts kept for the session and tenant.
+/// Facts kept for the session and tenant. Reading and writing are separate permissions: a guest that
+/// calls only [`get`](memory::get) and [`search`](memory::search) does not ask for the other, which
+/// only tools may have.
 pub mod memory {
     pub use crate::bindings::agent::taskrun::plugin::memory::{Fact, MemoryError};
+    pub use crate::bindings::tool::taskrun::plugin::memory_write::{
+        MemoryScope, NewFact, WriteError,
+    };
     pub use crate::host::memory::{get, search};
+    pub use crate::tool_host::memory_write::{delete, put};
+
+    impl MemoryError {
+        /// The case's name in the contract, for `ToolError::code`.
+        #[must_use]
+        pub fn code(&self) -> &'static str {
+            match self {
+                Self::Denied(_) => "denied",
+                Self::Other(_) => "other",
+            }
+        }
+
+        /// What went wrong, in words fit for a model.
+        #[must_use]
+        pub fn text(&self) -> String {
+            match self {
+                Self::Denied(rule) => format!("the policy does not allow it: {rule}"),
+                Self::Other(why) => why.clone(),
+            }
+        }
+    }
+
+    impl WriteError {
+        /// The case's name in the contract, for `ToolError::code`.
+        #[must_use]
+        pub fn code(&self) -> &'static str {
+            match self {
+                Self::Denied(_) => "denied",
+                Self::Invalid(_) => "invalid",
+                Self::Full => "full",
+                Self::Canceled => "canceled",
+                Self::Other(_) => "other",
+            }
+        }
+
+        /// What went wrong, in words fit for a model.
+        #[must_use]
+        pub fn text(&self) -> String {
+            match self {
+                Self::Denied(rule) => format!("the policy does not allow it: {rule}"),
+                Self::Invalid(why) | Self::Other(why) => why.clone(),
+                Self::Full => "no more facts fit there; forget some".into(),
+                Self::Canceled => "the run is being cancelled".into(),
+            }
+        }
+    }
 }
 
 /// Small values kept between the steps of one run.

@@ -75,5 +75,7 @@ pub use capabilities::{
 
 #[cfg(target_arch = "wasm32")]
 pub(crate) use bindings::agent::taskrun::plugin as host;
+#[cfg(target_arch = "wasm32")]
+pub(crate) use bindings::tool::taskrun::plugin as tool_host;
 #[cfg(not(target_arch = "wasm32"))]
-pub(crate) use native::imports as host;
+pub(crate) use native::imports::{self as host, self as tool_host};

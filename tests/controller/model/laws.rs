@@ -164,6 +164,8 @@ impl Told {
             | Event::FinalToolResult { .. }
             | Event::ModelAnswered { .. }
             | Event::ControllerAnswered { .. }
+            | Event::MemoryAnswered { .. }
+            | Event::MemoryAppended { .. }
             | Event::ClockRead { .. }
             | Event::StepRestarted { .. }
             | Event::ReplayDiverged { .. }

@@ -1,6 +1,7 @@
 //! The command line as it is typed.
 
 mod crash_point;
+mod memory;
 mod parse;
 mod pauses;
 mod runs;
@@ -12,6 +13,9 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use crash_point::{CrashPoint, Persisted, Side};
+pub use memory::{
+    MemoryCommand, MemoryKeyArgs, MemoryLsArgs, MemoryPutArgs, MemoryRmArgs, MemorySearchArgs,
+};
 pub use pauses::{InjectArgs, PauseArgs, ResumeArgs};
 pub use runs::{
     CancelArgs, EventsArgs, GetArgs, LogsArgs, PsArgs, RunArgs, Target, TranscriptArgs,
@@ -160,6 +164,11 @@ pub enum Command {
     /// The sessions from which runs are started
     #[command(subcommand)]
     Session(SessionCommand),
+    /// What tools and people remember for sessions and tenants, and agents read
+    ///
+    /// With --session the facts of that session, which end with it, or else those of the tenant.
+    #[command(subcommand)]
+    Memory(MemoryCommand),
     /// Removes runs that ended long ago, with their journals
     ///
     /// A run under which another one is open stays. With --session, only runs of that one.

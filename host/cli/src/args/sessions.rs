@@ -18,7 +18,8 @@ pub enum SessionCommand {
     Show(SessionArgs),
     /// Ends a session: no run is started in it any more, and what runs goes on
     End(SessionArgs),
-    /// Ends a session, cancels its open runs, and removes all of its runs with their journals
+    /// Ends a session, cancels its open runs, removes all of its runs with their journals, and
+    /// forgets its facts
     Delete(SessionArgs),
 }
 

@@ -73,6 +73,13 @@ pub(super) fn detail(event: &Event) -> String {
         Event::ControllerAnswered { call, operation, .. } => {
             format!("question {call} of the step: {operation}")
         }
+        Event::MemoryAnswered { call, operation, .. } => {
+            format!("question {call} of the step: {operation}")
+        }
+        Event::MemoryAppended { scope, key, bytes } => match bytes {
+            Some(bytes) => format!("{} {key}: {}", scope.as_str(), human::bytes(*bytes)),
+            None => format!("{} {key}: forgotten", scope.as_str()),
+        },
         Event::ClockRead { readings } => {
             let told: u64 = readings.iter().map(|(_, times)| u64::from(*times)).sum();
             human::count(told, "time")

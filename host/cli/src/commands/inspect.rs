@@ -148,6 +148,8 @@ fn policy_lines(path: &str, inspection: &Inspection) -> Vec<String> {
                 Capability::Http => "\"http: GET https://api.example.com/**\"",
                 Capability::Prompts => "\"prompts: *\"",
                 Capability::Controller => "\"controller: *\"",
+                Capability::Memory => "\"memory: session\"",
+                Capability::MemoryWrite => "\"memory-write: session\"",
             };
             if !rules.contains(&rule) {
                 rules.push(rule);

@@ -12,6 +12,7 @@ mod get;
 mod inbox;
 mod inspect;
 mod logs;
+mod memory;
 mod pause;
 mod ps;
 mod result;
@@ -55,6 +56,7 @@ pub(crate) async fn execute(context: &Context, command: Command) -> Outcome {
         Command::Inbox(_) => inbox::inbox(context).await,
         Command::Answer(args) => answer::answer(context, &args).await,
         Command::Session(command) => session::session(context, &command).await,
+        Command::Memory(command) => memory::memory(context, &command).await,
         Command::Gc(args) => gc::gc(context, &args).await,
         Command::Agent(AgentCommand::Ls) => agent::ls(context),
         Command::Agent(AgentCommand::Show { agent }) => agent_show::show(context, &agent).await,

@@ -51,6 +51,14 @@ struct DeletedView<'a> {
     /// Runs that had not ended in time and are still there.
     open: &'a [RunId],
     removed: RemovedView,
+    /// Facts that were forgotten.
+    #[serde(skip_serializing_if = "is_none")]
+    facts: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the serialiser wants a reference")]
+fn is_none(count: &u64) -> bool {
+    *count == 0
 }
 
 pub(super) async fn session(context: &Context, command: &SessionCommand) -> Outcome {
@@ -136,15 +144,20 @@ fn print(context: &Context, session: &Session) {
 async fn delete(context: &Context, controller: &Controller, scope: &Scope, id: &str) -> Outcome {
     let deleted = controller.delete_session(scope, id).await;
     let deleted = deleted.map_err(|error| failure(error, id))?;
-    let Deleted { canceled, open, removed } = &deleted;
+    let Deleted { canceled, open, removed, facts } = &deleted;
     let printer = &context.printer;
-    let view = || versioned(DeletedView { id, canceled, open, removed: (*removed).into() });
+    let view =
+        || versioned(DeletedView { id, canceled, open, removed: (*removed).into(), facts: *facts });
     match printer.format() {
         OutputFormat::Table => {
             let canceled = human::count(canceled.len() as u64, "run");
             let removed = removed_text(removed);
+            let facts = match facts {
+                0 => String::new(),
+                some => format!(", forgot {}", human::count(*some, "fact")),
+            };
             printer.line(format!(
-                "ended {}, canceled {canceled}, removed {removed}",
+                "ended {}, canceled {canceled}, removed {removed}{facts}",
                 escaped_line(id)
             ));
         }

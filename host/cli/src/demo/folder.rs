@@ -34,6 +34,7 @@ documents!(
     "wit/finalizer.wit",
     "wit/http.wit",
     "wit/log.wit",
+    "wit/memory-write.wit",
     "wit/memory.wit",
     "wit/metrics.wit",
     "wit/model.wit",

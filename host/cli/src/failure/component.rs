@@ -92,7 +92,12 @@ fn denied(missing: &[MissingGrant], what: &str, path: &Path) -> Box<Failure> {
 fn rules(missing: &MissingGrant) -> Option<String> {
     let (capability, allow) = (missing.capability()?, missing.suggestion()?);
     let everything = match capability {
-        Capability::Model | Capability::Http | Capability::Prompts | Capability::Controller => "*",
+        Capability::Model
+        | Capability::Http
+        | Capability::Prompts
+        | Capability::Controller
+        | Capability::Memory
+        | Capability::MemoryWrite => "*",
         Capability::WorkspaceRead | Capability::WorkspaceWrite => "**",
     };
     Some(format!(

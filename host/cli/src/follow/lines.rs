@@ -182,6 +182,8 @@ impl Lines {
             | Event::FinalToolResult { .. }
             | Event::ModelAnswered { .. }
             | Event::ControllerAnswered { .. }
+            | Event::MemoryAnswered { .. }
+            | Event::MemoryAppended { .. }
             | Event::ClockRead { .. }
             | Event::StepRestarted { .. }
             | Event::Log { .. }
@@ -241,6 +243,8 @@ impl Lines {
             | Event::FinalToolResult { .. }
             | Event::ModelAnswered { .. }
             | Event::ControllerAnswered { .. }
+            | Event::MemoryAnswered { .. }
+            | Event::MemoryAppended { .. }
             | Event::ClockRead { .. }
             | Event::StepRestarted { .. }
             | Event::ReplayDiverged { .. }

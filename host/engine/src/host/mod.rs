@@ -10,6 +10,8 @@ pub(crate) mod controller;
 pub(crate) mod events;
 pub(crate) mod http;
 pub(crate) mod log;
+pub(crate) mod memory;
+pub(crate) mod memory_write;
 pub(crate) mod model;
 pub(crate) mod prompts;
 pub(crate) mod random;

@@ -3,6 +3,7 @@
 mod artifacts;
 mod attached;
 mod entries;
+mod facts;
 mod queue;
 mod removal;
 mod sessions;
@@ -17,6 +18,8 @@ use async_trait::async_trait;
 use taskrun::event::{Recorded, Seq};
 use taskrun::ids::{HostId, RunId};
 use taskrun::list::{Cursor, ListFilter, Page, Scope};
+use taskrun::memory::{Fact, FactPlace};
+use taskrun::ports::memory::{FactChange, FactChanged, FactWriter, Memory};
 use taskrun::ports::store::{
     Append, Appended, Batched, Claim, Created, Host, Hosts, NewBatch, NewRun, Removal, Removed,
     Session, SessionEvent, SessionKey, Sessions, Store, StoreError, Until,
@@ -259,6 +262,52 @@ impl Sessions for MemoryStore {
         if last <= after {
             watch.beyond(after).await;
         }
+    }
+}
+
+#[async_trait]
+impl Memory for MemoryStore {
+    async fn change_fact(
+        &self,
+        place: &FactPlace,
+        change: FactChange,
+        by: Option<FactWriter>,
+    ) -> Result<FactChanged, StoreError> {
+        let mut state = self.lock();
+        // What is known of a run's changes goes with it.
+        let by = by.filter(|by| state.runs.contains_key(&by.run));
+        Ok(state.facts.change(place, change, by))
+    }
+
+    async fn fact(&self, place: &FactPlace, key: &str) -> Result<Option<Fact>, StoreError> {
+        Ok(self.lock().facts.get(place, key))
+    }
+
+    async fn search_facts(
+        &self,
+        place: &FactPlace,
+        words: &[String],
+        limit: usize,
+    ) -> Result<Vec<Fact>, StoreError> {
+        Ok(self.lock().facts.search(place, words, limit))
+    }
+
+    async fn facts(
+        &self,
+        place: &FactPlace,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<Fact>, StoreError> {
+        Ok(self.lock().facts.list(place, after, limit))
+    }
+
+    async fn forget_session(
+        &self,
+        tenant: &str,
+        owner: Option<&str>,
+        session: &str,
+    ) -> Result<u64, StoreError> {
+        Ok(self.lock().facts.forget_session(tenant, owner, session))
     }
 }
 

@@ -69,6 +69,7 @@ impl State {
         let entry = self.runs.remove(id)?;
         self.unindex(&entry.run, entry.number);
         self.timelines.remove(&entry.session, &entry.journal);
+        self.facts.remove(id);
         for hash in &entry.artifacts {
             self.artifacts.release(&entry.run.spec.tenant, hash);
         }

@@ -18,6 +18,7 @@ use taskrun::time::Timestamp;
 use super::artifacts::Artifacts;
 use super::attached::Canceled;
 use super::entries::Entries;
+use super::facts::Facts;
 use super::queue::{Queue, Standing};
 use super::sessions::{Chunk, Timelines};
 use super::waits::Waits;
@@ -41,6 +42,7 @@ pub(super) struct State {
     pub(super) hosts: BTreeMap<HostId, Host>,
     pub(super) timelines: Timelines,
     pub(super) artifacts: Artifacts,
+    pub(super) facts: Facts,
     /// Ended runs, then in the order of acceptance.
     pub(super) ended: BTreeMap<(Timestamp, u64), RunId>,
     /// There may be a run more to claim than when this was last set to false.

@@ -16,6 +16,7 @@ use taskrun::time::Timestamp;
 
 use super::artifacts::ARTIFACTS;
 use super::create::NewRow;
+use super::facts::FACTS;
 use super::fault::Fault;
 use super::locks::Locks;
 use super::queue::Queue;
@@ -128,6 +129,7 @@ pub(crate) fn migrate(db: &Connection, version: Older) -> Result<(), Fault> {
 fn add(db: &Connection) -> Result<(), Fault> {
     db.execute_batch(NAMES)?;
     db.execute_batch(ARTIFACTS)?;
+    db.execute_batch(FACTS)?;
     Ok(())
 }
 
@@ -137,6 +139,7 @@ fn move_all(db: &Connection) -> Result<(), Fault> {
     db.execute_batch(TABLES)?;
     db.execute_batch(NAMES)?;
     db.execute_batch(ARTIFACTS)?;
+    db.execute_batch(FACTS)?;
     let queue = Queue::new(db);
     for no in numbers(db, "runs_1")? {
         let (run, events) = read(db, "_1", no)?;

@@ -6,6 +6,7 @@ mod attached;
 mod change;
 mod create;
 mod entries;
+mod facts;
 mod fault;
 mod heart;
 mod hosts;
@@ -34,6 +35,8 @@ use rusqlite::Connection;
 use taskrun::event::{Recorded, Seq};
 use taskrun::ids::{HostId, RunId};
 use taskrun::list::{Cursor, ListFilter, Page, Scope};
+use taskrun::memory::{Fact, FactPlace};
+use taskrun::ports::memory::{FactChange, FactChanged, FactWriter, Memory};
 use taskrun::ports::store::{
     Append, Appended, Batched, Claim, Created, Host, Hosts, NewBatch, NewRun, Removal, Removed,
     Session, SessionEvent, SessionKey, Sessions, Store, StoreError, Until,
@@ -45,6 +48,7 @@ use self::absence::Absence;
 use self::change::{AppendRow, Told};
 use self::create::NewRow;
 use self::entries::BatchRow;
+use self::facts::ChangeRow;
 use self::fault::io_error;
 use self::heart::{Heart, machine_ms};
 use self::locks::Locks;
@@ -400,6 +404,56 @@ impl Sessions for SqliteStore {
             // The caller is to find out for himself.
             Ok(_) | Err(_) => {}
         }
+    }
+}
+
+#[async_trait]
+impl Memory for SqliteStore {
+    async fn change_fact(
+        &self,
+        place: &FactPlace,
+        change: FactChange,
+        by: Option<FactWriter>,
+    ) -> Result<FactChanged, StoreError> {
+        let row = ChangeRow::new(place, change, by);
+        self.writer.submit(row.bytes(), move |db| row.change(db), |_| {}).await
+    }
+
+    async fn fact(&self, place: &FactPlace, key: &str) -> Result<Option<Fact>, StoreError> {
+        let (place, key) = (place.clone(), key.to_owned());
+        self.readers.read(move |db| facts::get(db, &place, &key)).await
+    }
+
+    async fn search_facts(
+        &self,
+        place: &FactPlace,
+        words: &[String],
+        limit: usize,
+    ) -> Result<Vec<Fact>, StoreError> {
+        let (place, words) = (place.clone(), words.to_vec());
+        self.readers.read(move |db| facts::search(db, &place, &words, limit)).await
+    }
+
+    async fn facts(
+        &self,
+        place: &FactPlace,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<Fact>, StoreError> {
+        let (place, after) = (place.clone(), after.map(str::to_owned));
+        self.readers.read(move |db| facts::list(db, &place, after.as_deref(), limit)).await
+    }
+
+    async fn forget_session(
+        &self,
+        tenant: &str,
+        owner: Option<&str>,
+        session: &str,
+    ) -> Result<u64, StoreError> {
+        let (tenant, owner, id) = (tenant.to_owned(), owner.map(str::to_owned), session.to_owned());
+        let forget =
+            move |db: &Connection| facts::forget_session(db, &tenant, owner.as_deref(), &id);
+        self.writer.submit(SMALL, forget, |_| {}).await
     }
 }
 

@@ -12,6 +12,7 @@ use rustix::fs::FlockOperation;
 use taskrun::ports::store::StoreError;
 
 use super::artifacts::ARTIFACTS;
+use super::facts::FACTS;
 use super::fault::{Fault, io_error};
 use super::locks::Locks;
 use super::migrate::{self, Older};
@@ -281,7 +282,7 @@ fn make_tables(db: &Connection) -> rusqlite::Result<()> {
     db.execute_batch(&format!(
         "PRAGMA page_size = {PAGE_BYTES}; PRAGMA auto_vacuum = INCREMENTAL;
          PRAGMA journal_mode = DELETE; PRAGMA synchronous = FULL;
-         BEGIN EXCLUSIVE; {TABLES} {NAMES} {ARTIFACTS}
+         BEGIN EXCLUSIVE; {TABLES} {NAMES} {ARTIFACTS} {FACTS}
          PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION};
          COMMIT"
     ))

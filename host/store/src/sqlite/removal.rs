@@ -7,6 +7,7 @@ use taskrun::ids::RunId;
 use taskrun::ports::store::{Removal, Removed};
 
 use super::artifacts;
+use super::facts;
 use super::fault::Fault;
 use super::row::run_by_number;
 use super::schema::{By, TERMINAL, label_key, status_code, time, unbits};
@@ -199,6 +200,7 @@ fn remove_one(db: &Connection, no: i64, dry_run: bool, removed: &mut Removed) ->
     db.prepare_cached("DELETE FROM idempotency WHERE run = ?1")?.execute([no])?;
     db.prepare_cached("DELETE FROM events WHERE run = ?1")?.execute([no])?;
     artifacts::remove(db, no)?;
+    facts::remove(db, no)?;
     leave_tree(db, no, &spec.root_run_id)?;
     db.prepare_cached("DELETE FROM runs WHERE no = ?1")?.execute([no])?;
     Ok(())

@@ -60,6 +60,17 @@ pub(crate) fn record_sum(run: &str, state: &str) -> i64 {
     sum(blake3::Hasher::new(), run, state)
 }
 
+/// Checksum of a fact: its place, key, text and labels, and its time.
+pub(crate) fn fact_sum(parts: [&str; 6], at: i64) -> i64 {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&at.to_le_bytes());
+    for part in &parts[..5] {
+        hasher.update(&(part.len() as u64).to_le_bytes());
+        hasher.update(part.as_bytes());
+    }
+    sum(hasher, "fact", parts[5])
+}
+
 fn sum(mut hasher: blake3::Hasher, run: &str, text: &str) -> i64 {
     hasher.update(&(run.len() as u64).to_le_bytes());
     hasher.update(run.as_bytes());

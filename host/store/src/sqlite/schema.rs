@@ -10,7 +10,7 @@ pub const SCHEMA_VERSION: i64 = 3;
 /// `application_id` of the file: "TASK".
 pub(crate) const APPLICATION_ID: i64 = 0x5441_534b;
 
-/// The tables of version 2; for what came later see `artifacts.rs`.
+/// The tables of version 2; for what came later see `artifacts.rs` and `facts.rs`.
 ///
 /// - What a run was asked for is not repeated in `runs`: it is the body of its first event.
 /// - `no` is the order of acceptance, which is also the order of the queue. `pos` is the order in

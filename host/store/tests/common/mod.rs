@@ -11,6 +11,7 @@ use taskrun::artifact::Artifact;
 use taskrun::event::{Event, Recorded};
 use taskrun::ids::{HostId, RunId};
 use taskrun::machine;
+use taskrun::ports::memory::Memory;
 use taskrun::ports::store::{
     Admission, Append, Appended, Claim, Created, Host, Hosts, Idempotency, LEASE, NewBatch, NewRun,
     SessionKey, Sessions, Store,
@@ -25,8 +26,8 @@ use tempfile::TempDir;
 pub(crate) const POLICY: &str = "policy-1";
 
 /// A store of either kind.
-pub(crate) trait Both: Store + Sessions + Hosts {}
-impl<T: Store + Sessions + Hosts> Both for T {}
+pub(crate) trait Both: Store + Sessions + Hosts + Memory {}
+impl<T: Store + Sessions + Hosts + Memory> Both for T {}
 
 /// A store under test.
 pub(crate) struct Fixture {
@@ -116,6 +117,7 @@ pub(crate) fn spec(id: &str) -> RunSpec {
         parent_tool_call_id: None,
         attached: false,
         root_run_id: run_id(id),
+        root_session_id: None,
         depth: 0,
         narrow: taskrun::narrow::Narrowing::default(),
         above: Vec::new(),

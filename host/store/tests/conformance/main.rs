@@ -6,6 +6,7 @@ mod attached;
 mod batches;
 #[path = "../common/mod.rs"]
 mod common;
+mod facts;
 mod hosts;
 mod journal;
 mod listing;
@@ -134,6 +135,18 @@ promises!(
     a_refused_append_begins_no_wait,
     the_same_wait_again_is_done,
     work_wakes_when_a_wait_is_over;
+    facts:
+    a_fact_is_there_as_it_was_put,
+    a_fact_takes_the_place_of_the_one_with_its_key,
+    a_fact_is_forgotten,
+    facts_are_listed_by_key_in_pages,
+    a_search_finds_facts_by_words_of_key_text_and_labels,
+    the_more_words_are_in_a_fact_the_earlier_it_comes,
+    no_query_is_more_than_words,
+    nobody_finds_the_facts_of_others,
+    a_place_takes_so_many_facts,
+    a_change_of_a_run_is_made_once_as_long_as_that_is_known,
+    a_session_is_forgotten_for_one_owner_or_for_all;
     names:
     a_name_belongs_to_one_open_run_of_its_owner_and_session,
     children_have_their_names_among_the_children_of_their_parent,

@@ -127,6 +127,7 @@ impl Controller {
             lease: self.lease(),
             hooks: inner.parts.hooks.clone(),
             runs: self.door(),
+            memory: Arc::clone(&inner.parts.memory),
         });
         let agent = inner.parts.agents.by_name.get(&run.spec.agent_name).cloned();
         let controller = self.clone();

@@ -10,6 +10,7 @@ mod beneath;
 mod cancel;
 mod close;
 mod execute;
+mod facts;
 mod observe;
 mod pause;
 mod progress;
@@ -31,6 +32,7 @@ use tokio_util::task::TaskTracker;
 
 pub use cancel::{Canceled, REASON_BYTES_MAX};
 pub use close::{Closed, DRAIN_DEFAULT};
+pub use facts::FACTS_PAGE_MAX;
 pub use observe::Tree;
 pub use pause::{PauseRequest, Paused, ResumeRequest};
 pub use progress::{PROGRESS_EVERY, ProgressWatch};
@@ -46,6 +48,7 @@ use crate::ids::{HostId, RunId};
 use crate::list::{Cursor, ListFilter, PAGE_MAX, Page, Scope};
 use crate::ports::call::Interrupt;
 use crate::ports::hook::Hooks;
+use crate::ports::memory::Memory;
 use crate::ports::store::{Host, Hosts, LEASE, Sessions, Store, StoreError};
 use crate::run::{EndStatus, Lifecycle, Run};
 use crate::time::{Clock, Random, millis, random_u64};
@@ -58,6 +61,8 @@ pub struct ControllerParts {
     pub hosts: Arc<dyn Hosts>,
     /// The sessions from which runs are started.
     pub sessions: Arc<dyn Sessions>,
+    /// Facts of sessions and tenants.
+    pub memory: Arc<dyn Memory>,
     /// Agents that can be spawned here.
     pub agents: Agents,
     /// Time.

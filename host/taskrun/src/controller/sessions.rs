@@ -28,6 +28,8 @@ pub struct Deleted {
     pub open: Vec<RunId>,
     /// What was removed.
     pub removed: Removed,
+    /// Facts that were forgotten.
+    pub facts: u64,
 }
 
 impl Controller {
@@ -110,7 +112,7 @@ impl Controller {
     }
 
     /// Ends a session, cancels what is open in it, waits at most [`DELETE_WAIT`] for that to end,
-    /// and removes its runs.
+    /// removes its runs and forgets its facts: those of the caller, or of everybody.
     ///
     /// # Errors
     /// Those of [`Self::end_session`].
@@ -143,6 +145,9 @@ impl Controller {
                 deleted.open.push(waited.run.id().clone());
             }
         }
+        let (memory, owner) = (&self.0.parts.memory, scope.owner_user_id.as_deref());
+        let (tenant, id) = (&session.key.tenant, &session.key.id);
+        deleted.facts = memory.forget_session(tenant, owner, id).await?;
         let removal = Removal {
             tenant: Some(session.key.tenant),
             session: Some(session.key.id),

@@ -106,6 +106,8 @@ pub(super) fn shown(recorded: &Recorded) -> Option<ShownEvent> {
         Event::Lost { .. }
         | Event::ModelAnswered { .. }
         | Event::ControllerAnswered { .. }
+        | Event::MemoryAnswered { .. }
+        | Event::MemoryAppended { .. }
         | Event::PromptRendered { .. }
         | Event::HistoryCarried { .. }
         | Event::ClockRead { .. }

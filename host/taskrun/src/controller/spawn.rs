@@ -185,6 +185,9 @@ impl Controller {
         spec.parent_run_id = Some(above.id.clone());
         spec.root_run_id = above.root_run_id.clone();
         spec.depth = above.depth + 1;
+        let root_session = above.root_session_id.as_ref().unwrap_or(&above.parent_session_id);
+        spec.root_session_id =
+            (*root_session != spec.parent_session_id).then(|| root_session.clone());
         let (agent_name, narrow) = (above.agent_name.clone(), above.narrow.clone());
         spec.above = above.above.clone();
         spec.above.push(Ancestor { agent_name, narrow });

@@ -129,6 +129,8 @@ impl TranscriptEntry {
             | Event::FinalToolResult { .. }
             | Event::ModelAnswered { .. }
             | Event::ControllerAnswered { .. }
+            | Event::MemoryAnswered { .. }
+            | Event::MemoryAppended { .. }
             | Event::ClockRead { .. }
             | Event::StepRestarted { .. }
             | Event::ReplayDiverged { .. }

@@ -287,7 +287,10 @@ impl Driver {
             runs: Some(self.runs_access(self.call_key(request))),
             tools: Arc::default(),
             state: std::collections::BTreeMap::new(),
-            services: Services::default(),
+            services: Services {
+                memory: Some(self.memory_access(Some(self.call_key(request)))),
+                ..Services::default()
+            },
             remaining: Remaining::default(),
             limits: ScopeLimits { events: tool.limits.events, bytes: tool.limits.log_bytes },
             wake: Arc::clone(&self.wake),

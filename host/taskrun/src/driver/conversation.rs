@@ -134,6 +134,8 @@ impl Conversation {
             | Event::FinalToolResult { .. }
             | Event::ModelAnswered { .. }
             | Event::ControllerAnswered { .. }
+            | Event::MemoryAnswered { .. }
+            | Event::MemoryAppended { .. }
             | Event::ClockRead { .. }
             | Event::StepRestarted { .. }
             | Event::ReplayDiverged { .. }

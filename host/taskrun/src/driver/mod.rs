@@ -48,9 +48,11 @@ use self::work::Work;
 use crate::agents::Agent;
 use crate::event::{Event, Recorded};
 use crate::machine::decide::{self, Outcome};
+use crate::memory::MemoryScope;
 use crate::policy::{Budget, Chain};
 use crate::ports::call::{CallFailure, CallScope, RunContext, StopCause, Tape};
 use crate::ports::hook::Hooks;
+use crate::ports::memory::{Memory, MemoryAccess};
 use crate::ports::planner::Decision;
 use crate::ports::runs::{Caller, Runs, RunsAccess};
 use crate::ports::store::Store;
@@ -76,6 +78,8 @@ pub(crate) struct Env {
     pub(crate) hooks: Hooks,
     /// What the components of runs may ask of the controller.
     pub(crate) runs: Arc<dyn Runs>,
+    /// Facts that the components of runs may read and write.
+    pub(crate) memory: Arc<dyn Memory>,
 }
 
 /// What bounds a run beside its own agent.
@@ -434,6 +438,17 @@ impl Driver {
         let session_id = run.execution().map_or_else(String::new, |e| e.child_session_id.clone());
         let caller = Caller { spec: Arc::clone(&run.spec), session_id, call };
         RunsAccess { runs: Arc::clone(&self.env.runs), caller }
+    }
+
+    /// The facts that a call may reach. One that may change some is known by a name.
+    fn memory_access(&self, call: Option<String>) -> MemoryAccess {
+        let spec = &self.journal.run().spec;
+        MemoryAccess {
+            memory: Arc::clone(&self.env.memory),
+            session: spec.fact_place(MemoryScope::Session),
+            tenant: spec.fact_place(MemoryScope::Tenant),
+            writer: call.map(|call| (spec.id.clone(), call)),
+        }
     }
 
     /// The stop that somebody asked for while a call answered in its own way.

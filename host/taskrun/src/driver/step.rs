@@ -164,6 +164,7 @@ impl Driver {
             services: Services {
                 reminders: self.work.conversation.reminders().clone(),
                 prompts: Arc::clone(&agent.prompts),
+                memory: Some(self.memory_access(None)),
             },
             remaining,
             limits: ScopeLimits { events: agent.limits.events, bytes: agent.limits.log_bytes },

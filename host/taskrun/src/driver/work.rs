@@ -177,6 +177,7 @@ impl Work {
             | Event::PromptRendered { .. }
             | Event::ModelAnswered { .. }
             | Event::ControllerAnswered { .. }
+            | Event::MemoryAnswered { .. }
             | Event::ClockRead { .. }
             | Event::StepRestarted { .. }
             | Event::PolicyDecision { decided: None, .. }
@@ -191,6 +192,7 @@ impl Work {
             | Event::Resumed { .. }
             | Event::Lost { .. }
             | Event::HistoryCarried { .. }
+            | Event::MemoryAppended { .. }
             | Event::Usage { .. }
             | Event::ChildRunLinked { .. }
             | Event::FinalToolResult { .. }

@@ -67,6 +67,8 @@ fn meaning(event: &Event) -> Meaning<'_> {
         | Event::FinalToolResult { .. }
         | Event::ModelAnswered { .. }
         | Event::ControllerAnswered { .. }
+        | Event::MemoryAnswered { .. }
+        | Event::MemoryAppended { .. }
         | Event::ClockRead { .. }
         | Event::StepRestarted { .. }
         | Event::ReplayDiverged { .. }

@@ -24,6 +24,7 @@ pub(crate) fn spec() -> RunSpec {
     let id = RunId::new("run-1").expect("a valid id");
     RunSpec {
         root_run_id: id.clone(),
+        root_session_id: None,
         id,
         tenant: "t".into(),
         owner_user_id: "o".into(),

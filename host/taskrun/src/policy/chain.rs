@@ -11,6 +11,7 @@ use super::http_request::HttpTarget;
 use super::operation::Operation;
 use super::place::{Place, Seen};
 use super::rule::{Capability, Rule};
+use crate::memory::MemoryScope;
 
 /// What an agent may do, as those beneath its runs are bound by it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -270,6 +271,16 @@ impl<'a> CallRules<'a> {
     pub fn decide_prompt(&self, id: &str) -> Result<(), Denied> {
         own(&self.own.decide_prompt(id))?;
         self.links().try_for_each(|link| link.check(|grants| grants.decide_prompt(id)))
+    }
+
+    /// Decides about a memory; see [`Grants::decide_memory`].
+    ///
+    /// # Errors
+    /// As [`Self::decide_path`].
+    pub fn decide_memory(&self, capability: Capability, scope: MemoryScope) -> Result<(), Denied> {
+        own(&self.own.decide_memory(capability, scope))?;
+        let mut links = self.links();
+        links.try_for_each(|link| link.check(|grants| grants.decide_memory(capability, scope)))
     }
 
     /// Decides about one HTTP request; see [`Grants::decide_http`].

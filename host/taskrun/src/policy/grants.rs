@@ -9,6 +9,7 @@ use super::operation::Operation;
 use super::path_glob::{PathGlob, split_path};
 use super::read::is_name;
 use super::rule::{Capability, ModelSelector, PromptSelector, Rule, Selector, Verdict, everything};
+use crate::memory::MemoryScope;
 
 /// The rules of one agent. Deny beats allow; what no rule allows is denied.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,7 +98,8 @@ impl Grants {
             Selector::Model(_)
             | Selector::Http(_)
             | Selector::Prompts(_)
-            | Selector::Operation(_) => false,
+            | Selector::Operation(_)
+            | Selector::Memory(_) => false,
         };
         // Operators copy what is suggested: a guest's file named `**` must not become a pattern.
         self.decide(capability, matches, || match path.rsplit_once('/') {
@@ -116,7 +118,8 @@ impl Grants {
             Selector::Paths(_)
             | Selector::Http(_)
             | Selector::Prompts(_)
-            | Selector::Operation(_) => false,
+            | Selector::Operation(_)
+            | Selector::Memory(_) => false,
         };
         self.decide(Capability::Model, matches, || {
             if is_name(name) { name.to_owned() } else { "NAME".to_owned() }
@@ -131,7 +134,8 @@ impl Grants {
             Selector::Paths(_)
             | Selector::Model(_)
             | Selector::Http(_)
-            | Selector::Operation(_) => false,
+            | Selector::Operation(_)
+            | Selector::Memory(_) => false,
         };
         self.decide(Capability::Prompts, matches, || {
             if is_name(id) { id.to_owned() } else { "ID".to_owned() }
@@ -142,11 +146,27 @@ impl Grants {
     pub fn decide_operation(&self, operation: Operation) -> Decision<'_> {
         let matches = |rule: &Rule| match &rule.selector {
             Selector::Operation(selector) => selector.matches(operation),
-            Selector::Paths(_) | Selector::Model(_) | Selector::Http(_) | Selector::Prompts(_) => {
-                false
-            }
+            Selector::Paths(_)
+            | Selector::Model(_)
+            | Selector::Http(_)
+            | Selector::Prompts(_)
+            | Selector::Memory(_) => false,
         };
         self.decide(Capability::Controller, matches, || operation.as_str().to_owned())
+    }
+
+    /// Decides about a memory: whether its facts may be read, or written. Any other capability is
+    /// denied.
+    pub fn decide_memory(&self, capability: Capability, scope: MemoryScope) -> Decision<'_> {
+        let matches = |rule: &Rule| match &rule.selector {
+            Selector::Memory(selector) => selector.matches(scope),
+            Selector::Paths(_)
+            | Selector::Model(_)
+            | Selector::Http(_)
+            | Selector::Prompts(_)
+            | Selector::Operation(_) => false,
+        };
+        self.decide(capability, matches, || scope.as_str().to_owned())
     }
 
     /// Decides about one HTTP request; a redirect is a request of its own. What is not of the
@@ -162,7 +182,8 @@ impl Grants {
             Selector::Paths(_)
             | Selector::Model(_)
             | Selector::Prompts(_)
-            | Selector::Operation(_) => false,
+            | Selector::Operation(_)
+            | Selector::Memory(_) => false,
         };
         self.decide(Capability::Http, matches, || request.suggestion())
     }
@@ -250,7 +271,8 @@ impl Grants {
             Selector::Model(_)
             | Selector::Http(_)
             | Selector::Prompts(_)
-            | Selector::Operation(_) => None,
+            | Selector::Operation(_)
+            | Selector::Memory(_) => None,
         })
     }
 

@@ -7,9 +7,11 @@ use std::path::Path;
 use super::error::{PolicyErrorKind, Problems, is_hostile, shown, suggest};
 use super::http::HttpSelector;
 use super::location::{Location, Source};
+use super::memory::MemorySelector;
 use super::operation::Operation;
 use super::path_glob::PathGlob;
 use super::read::Text;
+use crate::memory::MemoryScope;
 
 /// What a component must be granted before it may use it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -27,6 +29,10 @@ pub enum Capability {
     Prompts,
     /// Starting and watching runs beneath one's own; the interface `controller`.
     Controller,
+    /// Reading facts of the session and the tenant; the interface `memory`.
+    Memory,
+    /// Writing them; the interface `memory-write`. Does not include reading them.
+    MemoryWrite,
 }
 
 /// What a rule says.
@@ -67,6 +73,8 @@ pub enum Selector {
     Prompts(PromptSelector),
     /// Operations, for [`Capability::Controller`].
     Operation(OperationSelector),
+    /// Memories, for the two memory capabilities.
+    Memory(MemorySelector),
 }
 
 /// Which models a rule is about.
@@ -117,13 +125,15 @@ impl OperationSelector {
 
 impl Capability {
     /// Every capability.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 8] = [
         Self::Model,
         Self::WorkspaceRead,
         Self::WorkspaceWrite,
         Self::Http,
         Self::Prompts,
         Self::Controller,
+        Self::Memory,
+        Self::MemoryWrite,
     ];
 
     /// Its word in a policy, which is also the name of its interface in the WIT.
@@ -135,6 +145,8 @@ impl Capability {
             Self::Http => "http",
             Self::Prompts => "prompts",
             Self::Controller => "controller",
+            Self::Memory => "memory",
+            Self::MemoryWrite => "memory-write",
         }
     }
 
@@ -147,6 +159,8 @@ impl Capability {
             Self::Http => "http: *",
             Self::Prompts => "prompts: *",
             Self::Controller => "controller: *",
+            Self::Memory => "memory: *",
+            Self::MemoryWrite => "memory-write: *",
         }
     }
 
@@ -158,6 +172,8 @@ impl Capability {
             Self::Http => "http: GET https://api.example.com/**",
             Self::Prompts => "prompts: *",
             Self::Controller => "controller: spawn",
+            Self::Memory => "memory: session",
+            Self::MemoryWrite => "memory-write: session",
         }
     }
 }
@@ -198,6 +214,7 @@ impl Selector {
             Self::Prompts(PromptSelector::Named(_)) => false,
             Self::Operation(OperationSelector::Any) => true,
             Self::Operation(OperationSelector::One(_)) => false,
+            Self::Memory(memory) => memory.is_everything(),
         }
     }
 
@@ -221,25 +238,54 @@ impl Selector {
                 OperationSelector::Any => *ours == OperationSelector::Any,
                 OperationSelector::One(operation) => ours.matches(*operation),
             },
+            (Self::Memory(ours), Self::Memory(theirs)) => ours.covers(*theirs),
             (
                 Self::Paths(_),
-                Self::Model(_) | Self::Http(_) | Self::Prompts(_) | Self::Operation(_),
+                Self::Model(_)
+                | Self::Http(_)
+                | Self::Prompts(_)
+                | Self::Operation(_)
+                | Self::Memory(_),
             )
             | (
                 Self::Model(_),
-                Self::Paths(_) | Self::Http(_) | Self::Prompts(_) | Self::Operation(_),
+                Self::Paths(_)
+                | Self::Http(_)
+                | Self::Prompts(_)
+                | Self::Operation(_)
+                | Self::Memory(_),
             )
             | (
                 Self::Http(_),
-                Self::Paths(_) | Self::Model(_) | Self::Prompts(_) | Self::Operation(_),
+                Self::Paths(_)
+                | Self::Model(_)
+                | Self::Prompts(_)
+                | Self::Operation(_)
+                | Self::Memory(_),
             )
             | (
                 Self::Prompts(_),
-                Self::Paths(_) | Self::Model(_) | Self::Http(_) | Self::Operation(_),
+                Self::Paths(_)
+                | Self::Model(_)
+                | Self::Http(_)
+                | Self::Operation(_)
+                | Self::Memory(_),
             )
             | (
                 Self::Operation(_),
-                Self::Paths(_) | Self::Model(_) | Self::Http(_) | Self::Prompts(_),
+                Self::Paths(_)
+                | Self::Model(_)
+                | Self::Http(_)
+                | Self::Prompts(_)
+                | Self::Memory(_),
+            )
+            | (
+                Self::Memory(_),
+                Self::Paths(_)
+                | Self::Model(_)
+                | Self::Http(_)
+                | Self::Prompts(_)
+                | Self::Operation(_),
             ) => false,
         }
     }
@@ -294,7 +340,11 @@ pub(super) fn parse_rule(
                 format!("write \"{everything}\" for all of it")
             }
             (
-                Capability::WorkspaceRead | Capability::WorkspaceWrite | Capability::Controller,
+                Capability::WorkspaceRead
+                | Capability::WorkspaceWrite
+                | Capability::Controller
+                | Capability::Memory
+                | Capability::MemoryWrite,
                 _,
             ) => {
                 format!(
@@ -363,6 +413,15 @@ fn parse_selector(
             let kind = PolicyErrorKind::Unknown { what: "prompt", name: shown(text) };
             problems.add(span.clone(), kind, suggest(text, "prompts", prompts.iter().copied()));
             None
+        }
+        Capability::Memory | Capability::MemoryWrite => {
+            let memory = MemorySelector::parse(text);
+            if memory.is_none() {
+                let kind = PolicyErrorKind::Unknown { what: "memory", name: shown(text) };
+                let words = MemoryScope::ALL.map(MemoryScope::as_str);
+                problems.add(span.clone(), kind, suggest(text, "memories", words));
+            }
+            memory.map(Selector::Memory)
         }
         Capability::Http => match HttpSelector::parse(text, verdict) {
             Ok(http) => Some(Selector::Http(http)),

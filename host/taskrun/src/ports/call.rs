@@ -4,6 +4,7 @@
 //! is more than arithmetic goes through it: so policy, budget, journal and cancellation sit on
 //! one path.
 
+mod memory_calls;
 mod model_calls;
 mod runs_calls;
 mod services;
@@ -213,12 +214,16 @@ struct Open {
     reminder_changes: BTreeMap<String, ReminderChange>,
     tape: Option<Tape>,
     divergence: Option<(String, String)>,
-    /// Questions asked so far, of models and of the controller.
+    /// Questions asked so far, of models, of the controller and of memory.
     questions: u32,
     /// How often each request for a run was made, by its digest.
     spawns: BTreeMap<String, u32>,
     /// Bytes of the controller's answers.
     controller_bytes: usize,
+    /// Bytes of facts that were given, changes of facts, and how often each was made.
+    memory_bytes: usize,
+    memory_changes: u32,
+    equal_changes: BTreeMap<String, u32>,
     /// Times that were told and are not recorded, each with how often in a row.
     readings: Vec<(Timestamp, u32)>,
     /// Different times among all of those that were recorded.

@@ -4,6 +4,7 @@
 pub mod call;
 pub mod hook;
 pub mod layer;
+pub mod memory;
 pub mod model;
 pub mod planner;
 pub mod policy_engine;

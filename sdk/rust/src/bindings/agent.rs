@@ -2476,8 +2476,9 @@ pub mod taskrun {
                 }
             }
         }
-        /// Lets the guest read facts that tools and the host have kept for its session and tenant. There
-        /// is no way to write here.
+        /// Lets the guest read facts that tools and the host have kept for its session and tenant, as far as
+        /// its policy lets it read each. There is no way to write here. What a planner reads is recorded: a
+        /// plan step that runs again is given the same.
         #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
         pub mod memory {
             #[used]
@@ -2539,7 +2540,8 @@ pub mod taskrun {
             }
             impl ::core::error::Error for MemoryError {}
             #[allow(unused_unsafe, clippy::all)]
-            /// The fact with exactly this key; `none` if there is none.
+            /// The fact with exactly this key, of the session, or else of the tenant; `none` if there is
+            /// none.
             #[allow(async_fn_in_trait)]
             pub fn get(key: &str) -> Result<Option<Fact>, MemoryError> {
                 unsafe {
@@ -2712,7 +2714,12 @@ pub mod taskrun {
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
-            /// Facts that match the words of `query`, best first, at most `limit` (bounded at 100).
+            /// Facts that match the words of `query`, best first, at most `limit` (bounded at 100). A word
+            /// is a stretch of letters and digits, upper or lower case; the first 16 different ones count,
+            /// and everything else in the query means nothing. A fact matches with one of them in its key,
+            /// text or labels; the more of them the earlier it comes, then the later it was written. Facts
+            /// of the session come before those of the tenant, and stand for those with the same key. All
+            /// together have at most 1 MiB.
             #[allow(async_fn_in_trait)]
             pub fn search(
                 query: &str,

@@ -3,6 +3,7 @@
 //   * runtime_path: "::wit_bindgen::rt"
 //   * additional derives ["PartialEq"]
 //   * with "taskrun:plugin/types@0.1.0" = "crate::bindings::agent::taskrun::plugin::types"
+//   * with "taskrun:plugin/memory@0.1.0" = "crate::bindings::agent::taskrun::plugin::memory"
 //   * with "taskrun:plugin/run@0.1.0" = "crate::bindings::agent::taskrun::plugin::run"
 //   * with "taskrun:plugin/cancellation@0.1.0" = "crate::bindings::agent::taskrun::plugin::cancellation"
 //   * with "taskrun:plugin/log@0.1.0" = "crate::bindings::agent::taskrun::plugin::log"
@@ -21,27 +22,443 @@
 #[allow(unfulfilled_lint_expectations, unused_imports)]
 use crate::bindings::agent::taskrun::plugin::types as __with_name0;
 #[allow(unfulfilled_lint_expectations, unused_imports)]
-use crate::bindings::agent::taskrun::plugin::run as __with_name1;
+use crate::bindings::agent::taskrun::plugin::memory as __with_name1;
 #[allow(unfulfilled_lint_expectations, unused_imports)]
-use crate::bindings::agent::taskrun::plugin::cancellation as __with_name2;
+use crate::bindings::agent::taskrun::plugin::run as __with_name2;
 #[allow(unfulfilled_lint_expectations, unused_imports)]
-use crate::bindings::agent::taskrun::plugin::log as __with_name3;
+use crate::bindings::agent::taskrun::plugin::cancellation as __with_name3;
 #[allow(unfulfilled_lint_expectations, unused_imports)]
-use crate::bindings::agent::taskrun::plugin::metrics as __with_name4;
+use crate::bindings::agent::taskrun::plugin::log as __with_name4;
 #[allow(unfulfilled_lint_expectations, unused_imports)]
-use crate::bindings::agent::taskrun::plugin::clock as __with_name5;
+use crate::bindings::agent::taskrun::plugin::metrics as __with_name5;
 #[allow(unfulfilled_lint_expectations, unused_imports)]
-use crate::bindings::agent::taskrun::plugin::random as __with_name6;
+use crate::bindings::agent::taskrun::plugin::clock as __with_name6;
 #[allow(unfulfilled_lint_expectations, unused_imports)]
-use crate::bindings::agent::taskrun::plugin::secrets as __with_name7;
+use crate::bindings::agent::taskrun::plugin::random as __with_name7;
 #[allow(unfulfilled_lint_expectations, unused_imports)]
-use crate::bindings::agent::taskrun::plugin::workspace_read as __with_name8;
+use crate::bindings::agent::taskrun::plugin::secrets as __with_name8;
 #[allow(unfulfilled_lint_expectations, unused_imports)]
-use crate::bindings::agent::taskrun::plugin::workspace_write as __with_name9;
+use crate::bindings::agent::taskrun::plugin::workspace_read as __with_name9;
 #[allow(unfulfilled_lint_expectations, unused_imports)]
-use crate::bindings::agent::taskrun::plugin::http as __with_name10;
+use crate::bindings::agent::taskrun::plugin::workspace_write as __with_name10;
 #[allow(unfulfilled_lint_expectations, unused_imports)]
-use crate::bindings::agent::taskrun::plugin::controller as __with_name11;
+use crate::bindings::agent::taskrun::plugin::http as __with_name11;
+#[allow(unfulfilled_lint_expectations, unused_imports)]
+use crate::bindings::agent::taskrun::plugin::controller as __with_name12;
+#[rustfmt::skip]
+#[allow(dead_code, clippy::all)]
+pub mod taskrun {
+    pub mod plugin {
+        /// Lets a tool keep facts that planners and tools read with `memory`, and forget them. Facts of the
+        /// session end with it; those of the tenant stay until they are forgotten.
+        #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
+        pub mod memory_write {
+            #[used]
+            #[doc(hidden)]
+            static __FORCE_SECTION_REF: fn() = super::super::super::__link_custom_section_describing_imports;
+            use super::super::super::_rt;
+            pub type Label = super::super::super::__with_name0::Label;
+            /// Which memory.
+            #[repr(u8)]
+            #[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
+            pub enum MemoryScope {
+                /// That of the session from which the first run of the tree was asked for, and of its
+                /// owner. At most 1,000 facts.
+                Session,
+                /// That of the tenant, which all of its sessions share. At most 1,000 facts.
+                Tenant,
+            }
+            impl ::core::fmt::Debug for MemoryScope {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    match self {
+                        MemoryScope::Session => {
+                            f.debug_tuple("MemoryScope::Session").finish()
+                        }
+                        MemoryScope::Tenant => {
+                            f.debug_tuple("MemoryScope::Tenant").finish()
+                        }
+                    }
+                }
+            }
+            impl MemoryScope {
+                #[doc(hidden)]
+                pub unsafe fn _lift(val: u8) -> MemoryScope {
+                    if !cfg!(debug_assertions) {
+                        return unsafe { ::core::mem::transmute(val) };
+                    }
+                    match val {
+                        0 => MemoryScope::Session,
+                        1 => MemoryScope::Tenant,
+                        _ => panic!("invalid enum discriminant"),
+                    }
+                }
+            }
+            /// A fact to be kept.
+            #[derive(Clone, PartialEq)]
+            pub struct NewFact {
+                /// Its name there: 1 to 256 bytes without control characters.
+                pub key: _rt::String,
+                /// At most 65,536 bytes.
+                pub text: _rt::String,
+                /// At most 16, each with a key and a value of at most 256 bytes. Of several with the same
+                /// key the last one counts.
+                pub labels: _rt::Vec<Label>,
+            }
+            impl ::core::fmt::Debug for NewFact {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    f.debug_struct("NewFact")
+                        .field("key", &self.key)
+                        .field("text", &self.text)
+                        .field("labels", &self.labels)
+                        .finish()
+                }
+            }
+            /// Why a fact was not kept.
+            #[derive(Clone, PartialEq)]
+            pub enum WriteError {
+                Denied(_rt::String),
+                /// Which bound was met, or what is malformed, in words.
+                Invalid(_rt::String),
+                /// No more facts fit there.
+                Full,
+                /// The run is being cancelled.
+                Canceled,
+                /// Anything else, for people only.
+                Other(_rt::String),
+            }
+            impl ::core::fmt::Debug for WriteError {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    match self {
+                        WriteError::Denied(e) => {
+                            f.debug_tuple("WriteError::Denied").field(e).finish()
+                        }
+                        WriteError::Invalid(e) => {
+                            f.debug_tuple("WriteError::Invalid").field(e).finish()
+                        }
+                        WriteError::Full => f.debug_tuple("WriteError::Full").finish(),
+                        WriteError::Canceled => {
+                            f.debug_tuple("WriteError::Canceled").finish()
+                        }
+                        WriteError::Other(e) => {
+                            f.debug_tuple("WriteError::Other").field(e).finish()
+                        }
+                    }
+                }
+            }
+            impl ::core::fmt::Display for WriteError {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    write!(f, "{:?}", self)
+                }
+            }
+            impl ::core::error::Error for WriteError {}
+            #[allow(unused_unsafe, clippy::all)]
+            /// Keeps a fact, in place of the one that has its key. Returns when it is durable. A call that is
+            /// repeated after a crash makes each of its changes once. At most 1,000 changes in a call.
+            #[allow(async_fn_in_trait)]
+            pub fn put(scope: MemoryScope, fact: &NewFact) -> Result<(), WriteError> {
+                unsafe {
+                    #[cfg_attr(target_pointer_width = "64", repr(align(8)))]
+                    #[cfg_attr(target_pointer_width = "32", repr(align(4)))]
+                    struct RetArea(
+                        [::core::mem::MaybeUninit<
+                            u8,
+                        >; 4 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let mut ret_area = RetArea(
+                        [::core::mem::MaybeUninit::uninit(); 4
+                            * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let NewFact { key: key0, text: text0, labels: labels0 } = fact;
+                    let vec1 = key0;
+                    let ptr1 = vec1.as_ptr().cast::<u8>();
+                    let len1 = vec1.len();
+                    let vec2 = text0;
+                    let ptr2 = vec2.as_ptr().cast::<u8>();
+                    let len2 = vec2.len();
+                    let vec6 = labels0;
+                    let len6 = vec6.len();
+                    let layout6 = _rt::alloc::Layout::from_size_align(
+                            vec6.len() * (4 * ::core::mem::size_of::<*const u8>()),
+                            ::core::mem::size_of::<*const u8>(),
+                        )
+                        .unwrap();
+                    let (result6, _cleanup6) = ::wit_bindgen::rt::Cleanup::new(layout6);
+                    for (i, e) in vec6.into_iter().enumerate() {
+                        let base = result6
+                            .add(i * (4 * ::core::mem::size_of::<*const u8>()));
+                        {
+                            let (t3_0, t3_1) = e;
+                            let vec4 = t3_0;
+                            let ptr4 = vec4.as_ptr().cast::<u8>();
+                            let len4 = vec4.len();
+                            *base
+                                .add(::core::mem::size_of::<*const u8>())
+                                .cast::<usize>() = len4;
+                            *base.add(0).cast::<*mut u8>() = ptr4.cast_mut();
+                            let vec5 = t3_1;
+                            let ptr5 = vec5.as_ptr().cast::<u8>();
+                            let len5 = vec5.len();
+                            *base
+                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                .cast::<usize>() = len5;
+                            *base
+                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                .cast::<*mut u8>() = ptr5.cast_mut();
+                        }
+                    }
+                    let ptr7 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "taskrun:plugin/memory-write@0.1.0")]
+                    unsafe extern "C" {
+                        #[link_name = "put"]
+                        fn wit_import8(
+                            _: i32,
+                            _: *mut u8,
+                            _: usize,
+                            _: *mut u8,
+                            _: usize,
+                            _: *mut u8,
+                            _: usize,
+                            _: *mut u8,
+                        );
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import8(
+                        _: i32,
+                        _: *mut u8,
+                        _: usize,
+                        _: *mut u8,
+                        _: usize,
+                        _: *mut u8,
+                        _: usize,
+                        _: *mut u8,
+                    ) {
+                        unreachable!()
+                    }
+                    wit_import8(
+                        scope.clone() as i32,
+                        ptr1.cast_mut(),
+                        len1,
+                        ptr2.cast_mut(),
+                        len2,
+                        result6,
+                        len6,
+                        ptr7,
+                    );
+                    let l9 = i32::from(*ptr7.add(0).cast::<u8>());
+                    let result21 = match l9 {
+                        0 => {
+                            let e = ();
+                            Ok(e)
+                        }
+                        1 => {
+                            let e = {
+                                let l10 = i32::from(
+                                    *ptr7.add(::core::mem::size_of::<*const u8>()).cast::<u8>(),
+                                );
+                                let v20 = match l10 {
+                                    0 => {
+                                        let e20 = {
+                                            let l11 = *ptr7
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l12 = *ptr7
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len13 = l12;
+                                            let bytes13 = _rt::Vec::from_raw_parts(
+                                                l11.cast(),
+                                                len13,
+                                                len13,
+                                            );
+                                            _rt::string_lift(bytes13)
+                                        };
+                                        WriteError::Denied(e20)
+                                    }
+                                    1 => {
+                                        let e20 = {
+                                            let l14 = *ptr7
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l15 = *ptr7
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len16 = l15;
+                                            let bytes16 = _rt::Vec::from_raw_parts(
+                                                l14.cast(),
+                                                len16,
+                                                len16,
+                                            );
+                                            _rt::string_lift(bytes16)
+                                        };
+                                        WriteError::Invalid(e20)
+                                    }
+                                    2 => WriteError::Full,
+                                    3 => WriteError::Canceled,
+                                    n => {
+                                        debug_assert_eq!(n, 4, "invalid enum discriminant");
+                                        let e20 = {
+                                            let l17 = *ptr7
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l18 = *ptr7
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len19 = l18;
+                                            let bytes19 = _rt::Vec::from_raw_parts(
+                                                l17.cast(),
+                                                len19,
+                                                len19,
+                                            );
+                                            _rt::string_lift(bytes19)
+                                        };
+                                        WriteError::Other(e20)
+                                    }
+                                };
+                                v20
+                            };
+                            Err(e)
+                        }
+                        _ => _rt::invalid_enum_discriminant(),
+                    };
+                    result21
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            /// Forgets the fact with exactly this key; says whether there was one.
+            #[allow(async_fn_in_trait)]
+            pub fn delete(scope: MemoryScope, key: &str) -> Result<bool, WriteError> {
+                unsafe {
+                    #[cfg_attr(target_pointer_width = "64", repr(align(8)))]
+                    #[cfg_attr(target_pointer_width = "32", repr(align(4)))]
+                    struct RetArea(
+                        [::core::mem::MaybeUninit<
+                            u8,
+                        >; 4 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let mut ret_area = RetArea(
+                        [::core::mem::MaybeUninit::uninit(); 4
+                            * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let vec0 = key;
+                    let ptr0 = vec0.as_ptr().cast::<u8>();
+                    let len0 = vec0.len();
+                    let ptr1 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "taskrun:plugin/memory-write@0.1.0")]
+                    unsafe extern "C" {
+                        #[link_name = "delete"]
+                        fn wit_import2(_: i32, _: *mut u8, _: usize, _: *mut u8);
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import2(
+                        _: i32,
+                        _: *mut u8,
+                        _: usize,
+                        _: *mut u8,
+                    ) {
+                        unreachable!()
+                    }
+                    wit_import2(scope.clone() as i32, ptr0.cast_mut(), len0, ptr1);
+                    let l3 = i32::from(*ptr1.add(0).cast::<u8>());
+                    let result16 = match l3 {
+                        0 => {
+                            let e = {
+                                let l4 = i32::from(
+                                    *ptr1.add(::core::mem::size_of::<*const u8>()).cast::<u8>(),
+                                );
+                                _rt::bool_lift(l4 as u8)
+                            };
+                            Ok(e)
+                        }
+                        1 => {
+                            let e = {
+                                let l5 = i32::from(
+                                    *ptr1.add(::core::mem::size_of::<*const u8>()).cast::<u8>(),
+                                );
+                                let v15 = match l5 {
+                                    0 => {
+                                        let e15 = {
+                                            let l6 = *ptr1
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l7 = *ptr1
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len8 = l7;
+                                            let bytes8 = _rt::Vec::from_raw_parts(
+                                                l6.cast(),
+                                                len8,
+                                                len8,
+                                            );
+                                            _rt::string_lift(bytes8)
+                                        };
+                                        WriteError::Denied(e15)
+                                    }
+                                    1 => {
+                                        let e15 = {
+                                            let l9 = *ptr1
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l10 = *ptr1
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len11 = l10;
+                                            let bytes11 = _rt::Vec::from_raw_parts(
+                                                l9.cast(),
+                                                len11,
+                                                len11,
+                                            );
+                                            _rt::string_lift(bytes11)
+                                        };
+                                        WriteError::Invalid(e15)
+                                    }
+                                    2 => WriteError::Full,
+                                    3 => WriteError::Canceled,
+                                    n => {
+                                        debug_assert_eq!(n, 4, "invalid enum discriminant");
+                                        let e15 = {
+                                            let l12 = *ptr1
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l13 = *ptr1
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len14 = l13;
+                                            let bytes14 = _rt::Vec::from_raw_parts(
+                                                l12.cast(),
+                                                len14,
+                                                len14,
+                                            );
+                                            _rt::string_lift(bytes14)
+                                        };
+                                        WriteError::Other(e15)
+                                    }
+                                };
+                                v15
+                            };
+                            Err(e)
+                        }
+                        _ => _rt::invalid_enum_discriminant(),
+                    };
+                    result16
+                }
+            }
+        }
+    }
+}
 #[rustfmt::skip]
 #[allow(dead_code, clippy::all)]
 pub mod exports {
@@ -1405,6 +1822,32 @@ mod _rt {
     #![allow(dead_code, unused_imports, clippy::all)]
     pub use alloc_crate::string::String;
     pub use alloc_crate::vec::Vec;
+    pub use alloc_crate::alloc;
+    pub unsafe fn string_lift(bytes: Vec<u8>) -> String {
+        if cfg!(debug_assertions) {
+            String::from_utf8(bytes).unwrap()
+        } else {
+            unsafe { String::from_utf8_unchecked(bytes) }
+        }
+    }
+    pub unsafe fn invalid_enum_discriminant<T>() -> T {
+        if cfg!(debug_assertions) {
+            panic!("invalid enum discriminant")
+        } else {
+            unsafe { core::hint::unreachable_unchecked() }
+        }
+    }
+    pub unsafe fn bool_lift(val: u8) -> bool {
+        if cfg!(debug_assertions) {
+            match val {
+                0 => false,
+                1 => true,
+                _ => panic!("invalid bool discriminant"),
+            }
+        } else {
+            val != 0
+        }
+    }
     #[cfg(target_arch = "wasm32")]
     pub fn run_ctors_once() {
         ::wit_bindgen::rt::run_ctors_once();
@@ -1432,7 +1875,6 @@ mod _rt {
             self as i64
         }
     }
-    pub use alloc_crate::alloc;
     pub unsafe fn cabi_dealloc(ptr: *mut u8, size: usize, align: usize) {
         if size == 0 {
             return;
@@ -1440,20 +1882,6 @@ mod _rt {
         unsafe {
             let layout = alloc::Layout::from_size_align_unchecked(size, align);
             alloc::dealloc(ptr, layout);
-        }
-    }
-    pub unsafe fn string_lift(bytes: Vec<u8>) -> String {
-        if cfg!(debug_assertions) {
-            String::from_utf8(bytes).unwrap()
-        } else {
-            unsafe { String::from_utf8_unchecked(bytes) }
-        }
-    }
-    pub unsafe fn invalid_enum_discriminant<T>() -> T {
-        if cfg!(debug_assertions) {
-            panic!("invalid enum discriminant")
-        } else {
-            unsafe { core::hint::unreachable_unchecked() }
         }
     }
     extern crate alloc as alloc_crate;
@@ -1489,9 +1917,9 @@ macro_rules! __export_tool_impl {
         : () = { #[rustfmt::skip] #[cfg(target_arch = "wasm32")] #[unsafe (link_section =
         "component-type:wit-bindgen:0.60.0:taskrun:plugin@0.1.0:tool:imports and exports-tool")]
         #[doc(hidden)] #[allow(clippy::octal_escapes)] pub static
-        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 5298] = *
+        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 5790] = *
         b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xb7(\x01A\x02\x01A%\x01\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xa3,\x01A\x02\x01A)\x01\
 B-\x01w\x04\0\x0bduration-ms\x03\0\0\x01w\x04\0\x0ctimestamp-ms\x03\0\x02\x01o\x02\
 ss\x04\0\x05label\x03\0\x04\x01m\x04\x06system\x04user\x09assistant\x04tool\x04\0\
 \x04role\x03\0\x06\x01m\x02\x09run-start\x09user-turn\x04\0\x0aattachment\x03\0\x08\
@@ -1516,99 +1944,111 @@ hema\x0a\x05hints'\x07timeout\"\x04tags\x18\x04\0\x09tool-spec\x03\0(\x01p\x05\x
 r\x0e\x06run-ids\x0dparent-run-id\x0a\x0broot-run-ids\x0asession-ids\x11parent-s\
 ession-ids\x0downer-user-ids\x08app-name\x0a\x0aagent-names\x04turny\x07attempty\
 \x05depthy\x13parent-tool-call-id\x0a\x06labels*\x08envelope*\x04\0\x0brun-conte\
-xt\x03\0+\x03\0\x1ataskrun:plugin/types@0.1.0\x05\0\x02\x03\0\0\x0brun-context\x02\
-\x03\0\0\x09tool-spec\x02\x03\0\0\x0bduration-ms\x01B\x11\x02\x03\x02\x01\x01\x04\
-\0\x0brun-context\x03\0\0\x02\x03\x02\x01\x02\x04\0\x09tool-spec\x03\0\x02\x02\x03\
-\x02\x01\x03\x04\0\x0bduration-ms\x03\0\x04\x01ky\x01kw\x01r\x04\x09call-time\x05\
-\x05turns\x06\x0atool-calls\x06\x06tokens\x07\x04\0\x09remaining\x03\0\x08\x01@\0\
-\0\x01\x04\0\x07context\x01\x0a\x01@\0\0\x09\x04\0\x06budget\x01\x0b\x01p\x03\x01\
-@\0\0\x0c\x04\0\x05tools\x01\x0d\x03\0\x18taskrun:plugin/run@0.1.0\x05\x04\x01B\x02\
-\x01@\0\0\x7f\x04\0\x09requested\x01\0\x03\0!taskrun:plugin/cancellation@0.1.0\x05\
-\x05\x02\x03\0\0\x05label\x01B\x07\x02\x03\x02\x01\x06\x04\0\x05label\x03\0\0\x01\
-m\x05\x05trace\x05debug\x04info\x04warn\x05error\x04\0\x05level\x03\0\x02\x01p\x01\
-\x01@\x03\x05level\x03\x07messages\x06fields\x04\x01\0\x04\0\x03log\x01\x05\x03\0\
-\x18taskrun:plugin/log@0.1.0\x05\x07\x01B\x07\x02\x03\x02\x01\x06\x04\0\x05label\
-\x03\0\0\x01p\x01\x01@\x03\x04names\x05deltaw\x06labels\x02\x01\0\x04\0\x03add\x01\
-\x03\x01@\x03\x04names\x05valueu\x06labels\x02\x01\0\x04\0\x0crecord-value\x01\x04\
-\x03\0\x1ctaskrun:plugin/metrics@0.1.0\x05\x08\x02\x03\0\0\x0ctimestamp-ms\x01B\x0b\
-\x02\x03\x02\x01\x09\x04\0\x0ctimestamp-ms\x03\0\0\x02\x03\x02\x01\x03\x04\0\x0b\
-duration-ms\x03\0\x02\x01m\x01\x08canceled\x04\0\x0await-error\x03\0\x04\x01@\0\0\
-\x01\x04\0\x03now\x01\x06\x01j\0\x01\x05\x01@\x01\x08duration\x03\0\x07\x04\0\x05\
-sleep\x01\x08\x03\0\x1ataskrun:plugin/clock@0.1.0\x05\x0a\x01B\x03\x01p}\x01@\x01\
-\x03leny\0\0\x04\0\x05bytes\x01\x01\x03\0\x1btaskrun:plugin/random@0.1.0\x05\x0b\
-\x01B\x05\x01q\x02\x06denied\x01s\0\x07unknown\x01s\0\x04\0\x0csecret-error\x03\0\
-\0\x01j\x01s\x01\x01\x01@\x01\x04names\0\x02\x04\0\x03get\x01\x03\x03\0\x1ctaskr\
-un:plugin/secrets@0.1.0\x05\x0c\x01B\x16\x02\x03\x02\x01\x09\x04\0\x0ctimestamp-\
-ms\x03\0\0\x01m\x03\x04file\x09directory\x05other\x04\0\x0aentry-kind\x03\0\x02\x01\
-k\x01\x01r\x04\x04paths\x04kind\x03\x04sizew\x0bmodified-at\x04\x04\0\x05entry\x03\
-\0\x05\x01p\x06\x01r\x02\x07entries\x07\x09truncated\x7f\x04\0\x07listing\x03\0\x08\
-\x01q\x08\x06denied\x01s\0\x09not-found\0\0\x0cinvalid-path\x01s\0\x0anot-a-file\
-\0\0\x0fnot-a-directory\0\0\x0ealready-exists\0\0\x05limit\x01s\0\x05other\x01s\0\
-\x04\0\x0afile-error\x03\0\x0a\x01j\x01\x09\x01\x0b\x01@\x03\x04paths\x09recursi\
-ve\x7f\x05limity\0\x0c\x04\0\x04list\x01\x0d\x01j\x01\x06\x01\x0b\x01@\x01\x04pa\
-ths\0\x0e\x04\0\x04stat\x01\x0f\x01p}\x01j\x01\x10\x01\x0b\x01@\x03\x04paths\x06\
-offsetw\x09max-bytesy\0\x11\x04\0\x04read\x01\x12\x03\0#taskrun:plugin/workspace\
--read@0.1.0\x05\x0d\x02\x03\0\x08\x0afile-error\x01B\x0b\x02\x03\x02\x01\x0e\x04\
-\0\x0afile-error\x03\0\0\x01m\x03\x0acreate-new\x07replace\x06append\x04\0\x0awr\
-ite-mode\x03\0\x02\x01p}\x01j\0\x01\x01\x01@\x03\x04paths\x08contents\x04\x04mod\
-e\x03\0\x05\x04\0\x05write\x01\x06\x01@\x01\x04paths\0\x05\x04\0\x10create-direc\
-tory\x01\x07\x04\0\x06remove\x01\x07\x03\0$taskrun:plugin/workspace-write@0.1.0\x05\
-\x0f\x01B\x10\x02\x03\x02\x01\x03\x04\0\x0bduration-ms\x03\0\0\x01o\x02ss\x04\0\x06\
-header\x03\0\x02\x01p\x03\x01p}\x01k\x01\x01r\x05\x06methods\x03urls\x07headers\x04\
-\x04body\x05\x07timeout\x06\x04\0\x07request\x03\0\x07\x01r\x03\x06status{\x07he\
-aders\x04\x04body\x05\x04\0\x08response\x03\0\x09\x01q\x07\x06denied\x01s\0\x0fi\
-nvalid-request\x01s\0\x0bunreachable\x01s\0\x07timeout\0\0\x05limit\x01s\0\x08ca\
-nceled\0\0\x05other\x01s\0\x04\0\x0ahttp-error\x03\0\x0b\x01j\x01\x0a\x01\x0c\x01\
-@\x01\x07request\x08\0\x0d\x04\0\x04send\x01\x0e\x03\0\x19taskrun:plugin/http@0.\
-1.0\x05\x10\x02\x03\0\0\x05usage\x02\x03\0\0\x0atool-error\x01BL\x02\x03\x02\x01\
-\x03\x04\0\x0bduration-ms\x03\0\0\x02\x03\x02\x01\x09\x04\0\x0ctimestamp-ms\x03\0\
-\x02\x02\x03\x02\x01\x06\x04\0\x05label\x03\0\x04\x02\x03\x02\x01\x11\x04\0\x05u\
-sage\x03\0\x06\x02\x03\x02\x01\x12\x04\0\x0atool-error\x03\0\x08\x01m\x08\x06que\
-ued\x07running\x07blocked\x09canceling\x0afinalizing\x09completed\x06failed\x08c\
-anceled\x04\0\x0arun-status\x03\0\x0a\x01r\x03\x02ids\x04kinds\x06prompts\x04\0\x09\
-open-item\x03\0\x0c\x01ks\x01p\x0d\x01p\x05\x01k\x03\x01r\x14\x02ids\x0dparent-r\
-un-ids\x0aagent-names\x06status\x0b\x0ablocked-on\x0e\x0bstop-reason\x0e\x07part\
-ial\x7f\x06result\x0e\x09truncated\x7f\x05error\x0e\x06awaits\x0f\x05turnsy\x05u\
-sage\x07\x06labels\x10\x08revisionw\x0acreated-at\x03\x0aupdated-at\x03\x0astart\
-ed-at\x11\x0bfinished-at\x11\x07detailss\x04\0\x0arun-record\x03\0\x12\x01k\x01\x01\
-r\x07\x0aagent-names\x04tasks\x07timeout\x14\x06labels\x10\x08metadata\x10\x08en\
-velope\x10\x03key\x0e\x04\0\x0dspawn-request\x03\0\x15\x01p\x0b\x01r\x04\x06stat\
-us\x17\x0aagent-name\x0e\x0dparent-run-id\x0e\x06labels\x10\x04\0\x0blist-filter\
-\x03\0\x18\x01p\x13\x01r\x02\x04runs\x1a\x04next\x0e\x04\0\x08run-page\x03\0\x1b\
-\x01ps\x01r\x03\x03run\x13\x07changed\x7f\x07beneath\x1d\x04\0\x0ccanceled-run\x03\
-\0\x1e\x01r\x02\x03run\x13\x09timed-out\x7f\x04\0\x0awaited-run\x03\0\x20\x01j\x01\
-s\x01\x09\x01r\x02\x0ctool-call-ids\x07outcome\"\x04\0\x0fexternal-result\x03\0#\
-\x01o\x02s\x1d\x01p%\x01p$\x01q\x03\x04text\x01s\0\x07choices\x01&\0\x07results\x01\
-'\0\x04\0\x06answer\x03\0(\x01r\x04\x03seqw\x02at\x03\x04kinds\x07payloads\x04\0\
-\x09run-event\x03\0*\x01p+\x01r\x03\x06events,\x0anext-afterw\x05ended\x7f\x04\0\
-\x0aevent-page\x03\0-\x01r\x02\x05fields\x06reasons\x04\0\x0dinvalid-field\x03\0\
-/\x01r\x02\x04kinds\x03capw\x04\0\x09met-limit\x03\01\x01m\x03\x0cunknown-item\x08\
-answered\x05ended\x04\0\x14not-awaitable-reason\x03\03\x01q\x10\x06denied\x01s\0\
-\x09not-found\x01s\0\x0ealready-exists\x01s\0\x0bnot-started\0\0\x06closed\0\0\x07\
-invalid\x010\0\x09forbidden\x01s\0\x05limit\x012\0\x0dnot-awaitable\x014\0\x06lo\
-cked\x01s\0\x08conflict\0\0\x07timeout\0\0\x08canceled\0\0\x07storage\x01s\0\x04\
-trap\x01s\0\x05other\x01s\0\x04\0\x10controller-error\x03\05\x01j\x01\x13\x016\x01\
-@\x01\x07request\x16\07\x04\0\x05spawn\x018\x01ky\x01j\x01\x1c\x016\x01@\x03\x06\
-filter\x19\x06cursor\x0e\x05limit9\0:\x04\0\x04list\x01;\x01@\x01\x02ids\07\x04\0\
-\x03get\x01<\x01j\x01\x1f\x016\x01@\x02\x02ids\x06reason\x0e\0=\x04\0\x06cancel\x01\
->\x04\0\x0bcancel-tree\x01>\x01j\x01!\x016\x01@\x02\x02ids\x07timeout\x14\0?\x04\
-\0\x04wait\x01@\x01@\x03\x02ids\x04item\x0e\x06answer)\07\x04\0\x07provide\x01A\x01\
-j\x01.\x016\x01@\x04\x02ids\x05afterw\x05limity\x07timeout\x14\0\xc2\0\x04\0\x09\
-subscribe\x01C\x03\0\x1ftaskrun:plugin/controller@0.1.0\x05\x13\x02\x03\0\0\x0ar\
-etry-hint\x02\x03\0\0\x06bounds\x02\x03\0\0\x09telemetry\x01B\x1d\x02\x03\x02\x01\
-\x02\x04\0\x09tool-spec\x03\0\0\x02\x03\x02\x01\x12\x04\0\x0atool-error\x03\0\x02\
-\x02\x03\x02\x01\x14\x04\0\x0aretry-hint\x03\0\x04\x02\x03\x02\x01\x15\x04\0\x06\
-bounds\x03\0\x06\x02\x03\x02\x01\x16\x04\0\x09telemetry\x03\0\x08\x02\x03\x02\x01\
-\x06\x04\0\x05label\x03\0\x0a\x01ks\x01p\x0b\x01r\x09\x04names\x07payloads\x0cto\
-ol-call-ids\x13parent-tool-call-id\x0c\x08agent-ids\x06run-ids\x0asession-ids\x07\
-turn-ids\x06labels\x0d\x04\0\x09tool-call\x03\0\x0e\x01k\x07\x01k\x09\x01r\x04\x05\
-values\x0bserver-data\x0c\x06bounds\x10\x09telemetry\x11\x04\0\x0btool-result\x03\
-\0\x12\x01k\x05\x01r\x02\x05error\x03\x0aretry-hint\x14\x04\0\x0ccall-failure\x03\
-\0\x15\x01p\x01\x01@\0\0\x17\x04\0\x08describe\x01\x18\x01j\x01\x13\x01\x16\x01@\
-\x01\x04call\x0f\0\x19\x04\0\x04call\x01\x1a\x04\0\x1ataskrun:plugin/tools@0.1.0\
-\x05\x17\x04\0\x19taskrun:plugin/tool@0.1.0\x04\0\x0b\x0a\x01\0\x04tool\x03\0\0\0\
-G\x09producers\x01\x0cprocessed-by\x02\x0dwit-component\x070.254.2\x10wit-bindge\
-n-rust\x060.60.0";
+xt\x03\0+\x03\0\x1ataskrun:plugin/types@0.1.0\x05\0\x02\x03\0\0\x0ctimestamp-ms\x02\
+\x03\0\0\x05label\x01B\x11\x02\x03\x02\x01\x01\x04\0\x0ctimestamp-ms\x03\0\0\x02\
+\x03\x02\x01\x02\x04\0\x05label\x03\0\x02\x01p\x03\x01r\x04\x03keys\x04texts\x06\
+labels\x04\x0awritten-at\x01\x04\0\x04fact\x03\0\x05\x01q\x02\x06denied\x01s\0\x05\
+other\x01s\0\x04\0\x0cmemory-error\x03\0\x07\x01k\x06\x01j\x01\x09\x01\x08\x01@\x01\
+\x03keys\0\x0a\x04\0\x03get\x01\x0b\x01p\x06\x01j\x01\x0c\x01\x08\x01@\x02\x05qu\
+erys\x05limity\0\x0d\x04\0\x06search\x01\x0e\x03\0\x1btaskrun:plugin/memory@0.1.\
+0\x05\x03\x01B\x0f\x02\x03\x02\x01\x02\x04\0\x05label\x03\0\0\x01m\x02\x07sessio\
+n\x06tenant\x04\0\x0cmemory-scope\x03\0\x02\x01p\x01\x01r\x03\x03keys\x04texts\x06\
+labels\x04\x04\0\x08new-fact\x03\0\x05\x01q\x05\x06denied\x01s\0\x07invalid\x01s\
+\0\x04full\0\0\x08canceled\0\0\x05other\x01s\0\x04\0\x0bwrite-error\x03\0\x07\x01\
+j\0\x01\x08\x01@\x02\x05scope\x03\x04fact\x06\0\x09\x04\0\x03put\x01\x0a\x01j\x01\
+\x7f\x01\x08\x01@\x02\x05scope\x03\x03keys\0\x0b\x04\0\x06delete\x01\x0c\x03\0!t\
+askrun:plugin/memory-write@0.1.0\x05\x04\x02\x03\0\0\x0brun-context\x02\x03\0\0\x09\
+tool-spec\x02\x03\0\0\x0bduration-ms\x01B\x11\x02\x03\x02\x01\x05\x04\0\x0brun-c\
+ontext\x03\0\0\x02\x03\x02\x01\x06\x04\0\x09tool-spec\x03\0\x02\x02\x03\x02\x01\x07\
+\x04\0\x0bduration-ms\x03\0\x04\x01ky\x01kw\x01r\x04\x09call-time\x05\x05turns\x06\
+\x0atool-calls\x06\x06tokens\x07\x04\0\x09remaining\x03\0\x08\x01@\0\0\x01\x04\0\
+\x07context\x01\x0a\x01@\0\0\x09\x04\0\x06budget\x01\x0b\x01p\x03\x01@\0\0\x0c\x04\
+\0\x05tools\x01\x0d\x03\0\x18taskrun:plugin/run@0.1.0\x05\x08\x01B\x02\x01@\0\0\x7f\
+\x04\0\x09requested\x01\0\x03\0!taskrun:plugin/cancellation@0.1.0\x05\x09\x01B\x07\
+\x02\x03\x02\x01\x02\x04\0\x05label\x03\0\0\x01m\x05\x05trace\x05debug\x04info\x04\
+warn\x05error\x04\0\x05level\x03\0\x02\x01p\x01\x01@\x03\x05level\x03\x07message\
+s\x06fields\x04\x01\0\x04\0\x03log\x01\x05\x03\0\x18taskrun:plugin/log@0.1.0\x05\
+\x0a\x01B\x07\x02\x03\x02\x01\x02\x04\0\x05label\x03\0\0\x01p\x01\x01@\x03\x04na\
+mes\x05deltaw\x06labels\x02\x01\0\x04\0\x03add\x01\x03\x01@\x03\x04names\x05valu\
+eu\x06labels\x02\x01\0\x04\0\x0crecord-value\x01\x04\x03\0\x1ctaskrun:plugin/met\
+rics@0.1.0\x05\x0b\x01B\x0b\x02\x03\x02\x01\x01\x04\0\x0ctimestamp-ms\x03\0\0\x02\
+\x03\x02\x01\x07\x04\0\x0bduration-ms\x03\0\x02\x01m\x01\x08canceled\x04\0\x0awa\
+it-error\x03\0\x04\x01@\0\0\x01\x04\0\x03now\x01\x06\x01j\0\x01\x05\x01@\x01\x08\
+duration\x03\0\x07\x04\0\x05sleep\x01\x08\x03\0\x1ataskrun:plugin/clock@0.1.0\x05\
+\x0c\x01B\x03\x01p}\x01@\x01\x03leny\0\0\x04\0\x05bytes\x01\x01\x03\0\x1btaskrun\
+:plugin/random@0.1.0\x05\x0d\x01B\x05\x01q\x02\x06denied\x01s\0\x07unknown\x01s\0\
+\x04\0\x0csecret-error\x03\0\0\x01j\x01s\x01\x01\x01@\x01\x04names\0\x02\x04\0\x03\
+get\x01\x03\x03\0\x1ctaskrun:plugin/secrets@0.1.0\x05\x0e\x01B\x16\x02\x03\x02\x01\
+\x01\x04\0\x0ctimestamp-ms\x03\0\0\x01m\x03\x04file\x09directory\x05other\x04\0\x0a\
+entry-kind\x03\0\x02\x01k\x01\x01r\x04\x04paths\x04kind\x03\x04sizew\x0bmodified\
+-at\x04\x04\0\x05entry\x03\0\x05\x01p\x06\x01r\x02\x07entries\x07\x09truncated\x7f\
+\x04\0\x07listing\x03\0\x08\x01q\x08\x06denied\x01s\0\x09not-found\0\0\x0cinvali\
+d-path\x01s\0\x0anot-a-file\0\0\x0fnot-a-directory\0\0\x0ealready-exists\0\0\x05\
+limit\x01s\0\x05other\x01s\0\x04\0\x0afile-error\x03\0\x0a\x01j\x01\x09\x01\x0b\x01\
+@\x03\x04paths\x09recursive\x7f\x05limity\0\x0c\x04\0\x04list\x01\x0d\x01j\x01\x06\
+\x01\x0b\x01@\x01\x04paths\0\x0e\x04\0\x04stat\x01\x0f\x01p}\x01j\x01\x10\x01\x0b\
+\x01@\x03\x04paths\x06offsetw\x09max-bytesy\0\x11\x04\0\x04read\x01\x12\x03\0#ta\
+skrun:plugin/workspace-read@0.1.0\x05\x0f\x02\x03\0\x0a\x0afile-error\x01B\x0b\x02\
+\x03\x02\x01\x10\x04\0\x0afile-error\x03\0\0\x01m\x03\x0acreate-new\x07replace\x06\
+append\x04\0\x0awrite-mode\x03\0\x02\x01p}\x01j\0\x01\x01\x01@\x03\x04paths\x08c\
+ontents\x04\x04mode\x03\0\x05\x04\0\x05write\x01\x06\x01@\x01\x04paths\0\x05\x04\
+\0\x10create-directory\x01\x07\x04\0\x06remove\x01\x07\x03\0$taskrun:plugin/work\
+space-write@0.1.0\x05\x11\x01B\x10\x02\x03\x02\x01\x07\x04\0\x0bduration-ms\x03\0\
+\0\x01o\x02ss\x04\0\x06header\x03\0\x02\x01p\x03\x01p}\x01k\x01\x01r\x05\x06meth\
+ods\x03urls\x07headers\x04\x04body\x05\x07timeout\x06\x04\0\x07request\x03\0\x07\
+\x01r\x03\x06status{\x07headers\x04\x04body\x05\x04\0\x08response\x03\0\x09\x01q\
+\x07\x06denied\x01s\0\x0finvalid-request\x01s\0\x0bunreachable\x01s\0\x07timeout\
+\0\0\x05limit\x01s\0\x08canceled\0\0\x05other\x01s\0\x04\0\x0ahttp-error\x03\0\x0b\
+\x01j\x01\x0a\x01\x0c\x01@\x01\x07request\x08\0\x0d\x04\0\x04send\x01\x0e\x03\0\x19\
+taskrun:plugin/http@0.1.0\x05\x12\x02\x03\0\0\x05usage\x02\x03\0\0\x0atool-error\
+\x01BL\x02\x03\x02\x01\x07\x04\0\x0bduration-ms\x03\0\0\x02\x03\x02\x01\x01\x04\0\
+\x0ctimestamp-ms\x03\0\x02\x02\x03\x02\x01\x02\x04\0\x05label\x03\0\x04\x02\x03\x02\
+\x01\x13\x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x14\x04\0\x0atool-error\x03\0\x08\
+\x01m\x08\x06queued\x07running\x07blocked\x09canceling\x0afinalizing\x09complete\
+d\x06failed\x08canceled\x04\0\x0arun-status\x03\0\x0a\x01r\x03\x02ids\x04kinds\x06\
+prompts\x04\0\x09open-item\x03\0\x0c\x01ks\x01p\x0d\x01p\x05\x01k\x03\x01r\x14\x02\
+ids\x0dparent-run-ids\x0aagent-names\x06status\x0b\x0ablocked-on\x0e\x0bstop-rea\
+son\x0e\x07partial\x7f\x06result\x0e\x09truncated\x7f\x05error\x0e\x06awaits\x0f\
+\x05turnsy\x05usage\x07\x06labels\x10\x08revisionw\x0acreated-at\x03\x0aupdated-\
+at\x03\x0astarted-at\x11\x0bfinished-at\x11\x07detailss\x04\0\x0arun-record\x03\0\
+\x12\x01k\x01\x01r\x07\x0aagent-names\x04tasks\x07timeout\x14\x06labels\x10\x08m\
+etadata\x10\x08envelope\x10\x03key\x0e\x04\0\x0dspawn-request\x03\0\x15\x01p\x0b\
+\x01r\x04\x06status\x17\x0aagent-name\x0e\x0dparent-run-id\x0e\x06labels\x10\x04\
+\0\x0blist-filter\x03\0\x18\x01p\x13\x01r\x02\x04runs\x1a\x04next\x0e\x04\0\x08r\
+un-page\x03\0\x1b\x01ps\x01r\x03\x03run\x13\x07changed\x7f\x07beneath\x1d\x04\0\x0c\
+canceled-run\x03\0\x1e\x01r\x02\x03run\x13\x09timed-out\x7f\x04\0\x0awaited-run\x03\
+\0\x20\x01j\x01s\x01\x09\x01r\x02\x0ctool-call-ids\x07outcome\"\x04\0\x0fexterna\
+l-result\x03\0#\x01o\x02s\x1d\x01p%\x01p$\x01q\x03\x04text\x01s\0\x07choices\x01\
+&\0\x07results\x01'\0\x04\0\x06answer\x03\0(\x01r\x04\x03seqw\x02at\x03\x04kinds\
+\x07payloads\x04\0\x09run-event\x03\0*\x01p+\x01r\x03\x06events,\x0anext-afterw\x05\
+ended\x7f\x04\0\x0aevent-page\x03\0-\x01r\x02\x05fields\x06reasons\x04\0\x0dinva\
+lid-field\x03\0/\x01r\x02\x04kinds\x03capw\x04\0\x09met-limit\x03\01\x01m\x03\x0c\
+unknown-item\x08answered\x05ended\x04\0\x14not-awaitable-reason\x03\03\x01q\x10\x06\
+denied\x01s\0\x09not-found\x01s\0\x0ealready-exists\x01s\0\x0bnot-started\0\0\x06\
+closed\0\0\x07invalid\x010\0\x09forbidden\x01s\0\x05limit\x012\0\x0dnot-awaitabl\
+e\x014\0\x06locked\x01s\0\x08conflict\0\0\x07timeout\0\0\x08canceled\0\0\x07stor\
+age\x01s\0\x04trap\x01s\0\x05other\x01s\0\x04\0\x10controller-error\x03\05\x01j\x01\
+\x13\x016\x01@\x01\x07request\x16\07\x04\0\x05spawn\x018\x01ky\x01j\x01\x1c\x016\
+\x01@\x03\x06filter\x19\x06cursor\x0e\x05limit9\0:\x04\0\x04list\x01;\x01@\x01\x02\
+ids\07\x04\0\x03get\x01<\x01j\x01\x1f\x016\x01@\x02\x02ids\x06reason\x0e\0=\x04\0\
+\x06cancel\x01>\x04\0\x0bcancel-tree\x01>\x01j\x01!\x016\x01@\x02\x02ids\x07time\
+out\x14\0?\x04\0\x04wait\x01@\x01@\x03\x02ids\x04item\x0e\x06answer)\07\x04\0\x07\
+provide\x01A\x01j\x01.\x016\x01@\x04\x02ids\x05afterw\x05limity\x07timeout\x14\0\
+\xc2\0\x04\0\x09subscribe\x01C\x03\0\x1ftaskrun:plugin/controller@0.1.0\x05\x15\x02\
+\x03\0\0\x0aretry-hint\x02\x03\0\0\x06bounds\x02\x03\0\0\x09telemetry\x01B\x1d\x02\
+\x03\x02\x01\x06\x04\0\x09tool-spec\x03\0\0\x02\x03\x02\x01\x14\x04\0\x0atool-er\
+ror\x03\0\x02\x02\x03\x02\x01\x16\x04\0\x0aretry-hint\x03\0\x04\x02\x03\x02\x01\x17\
+\x04\0\x06bounds\x03\0\x06\x02\x03\x02\x01\x18\x04\0\x09telemetry\x03\0\x08\x02\x03\
+\x02\x01\x02\x04\0\x05label\x03\0\x0a\x01ks\x01p\x0b\x01r\x09\x04names\x07payloa\
+ds\x0ctool-call-ids\x13parent-tool-call-id\x0c\x08agent-ids\x06run-ids\x0asessio\
+n-ids\x07turn-ids\x06labels\x0d\x04\0\x09tool-call\x03\0\x0e\x01k\x07\x01k\x09\x01\
+r\x04\x05values\x0bserver-data\x0c\x06bounds\x10\x09telemetry\x11\x04\0\x0btool-\
+result\x03\0\x12\x01k\x05\x01r\x02\x05error\x03\x0aretry-hint\x14\x04\0\x0ccall-\
+failure\x03\0\x15\x01p\x01\x01@\0\0\x17\x04\0\x08describe\x01\x18\x01j\x01\x13\x01\
+\x16\x01@\x01\x04call\x0f\0\x19\x04\0\x04call\x01\x1a\x04\0\x1ataskrun:plugin/to\
+ols@0.1.0\x05\x19\x04\0\x19taskrun:plugin/tool@0.1.0\x04\0\x0b\x0a\x01\0\x04tool\
+\x03\0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0dwit-component\x070.254.2\x10\
+wit-bindgen-rust\x060.60.0";
         };
     };
 }
@@ -1621,114 +2061,126 @@ pub use __export_tool_impl as export_tool_world;
 )]
 #[doc(hidden)]
 #[allow(clippy::octal_escapes)]
-pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 4897] = *b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\x86%\x01A\x02\x01A\x20\
-\x01B-\x01w\x04\0\x0bduration-ms\x03\0\0\x01w\x04\0\x0ctimestamp-ms\x03\0\x02\x01\
-o\x02ss\x04\0\x05label\x03\0\x04\x01m\x04\x06system\x04user\x09assistant\x04tool\
-\x04\0\x04role\x03\0\x06\x01m\x02\x09run-start\x09user-turn\x04\0\x0aattachment\x03\
-\0\x08\x01ks\x01r\x02\x04texts\x09signature\x0a\x04\0\x08thinking\x03\0\x0b\x01r\
-\x03\x0ctool-call-ids\x04names\x07payloads\x04\0\x08tool-use\x03\0\x0d\x01r\x03\x0c\
-tool-call-ids\x07contents\x08is-error\x7f\x04\0\x0btool-answer\x03\0\x0f\x01q\x05\
-\x04text\x01s\0\x08thinking\x01\x0c\0\x08tool-use\x01\x0e\0\x0btool-answer\x01\x10\
-\0\x04json\x01s\0\x04\0\x04part\x03\0\x11\x01p\x12\x01r\x02\x04role\x07\x05parts\
-\x13\x04\0\x07message\x03\0\x14\x01r\x03\x0dprompt-tokensw\x11completion-tokensw\
-\x0ctotal-tokensw\x04\0\x05usage\x03\0\x16\x01ps\x01r\x03\x04code\x0a\x07message\
-s\x06causes\x18\x04\0\x0atool-error\x03\0\x19\x01m\x06\x11invalid-arguments\x0em\
-issing-fields\x12malformed-response\x07timeout\x0crate-limited\x10tool-unavailab\
-le\x04\0\x0cretry-reason\x03\0\x1b\x01r\x08\x06reason\x1c\x04tools\x10restrict-t\
-o-tool\x7f\x0emissing-fields\x18\x0dexample-input\x0a\x0bprior-input\x0a\x13clar\
-ifying-question\x0a\x07message\x0a\x04\0\x0aretry-hint\x03\0\x1d\x01kw\x01r\x05\x08\
-returnedw\x05total\x1f\x09truncated\x7f\x0ccontinuation\x0a\x0arefinement\x0a\x04\
-\0\x06bounds\x03\0\x20\x01k\x01\x01k\x17\x01r\x04\x08duration\"\x05usage#\x05mod\
-el\x0a\x05extra\x0a\x04\0\x09telemetry\x03\0$\x01r\x05\x09read-only\x7f\x0bdestr\
-uctive\x7f\x0aidempotent\x7f\x08terminal\x7f\x07bounded\x7f\x04\0\x0atool-hints\x03\
+pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 5389] = *b"\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xf2(\x01A\x02\x01A$\x01\
+B-\x01w\x04\0\x0bduration-ms\x03\0\0\x01w\x04\0\x0ctimestamp-ms\x03\0\x02\x01o\x02\
+ss\x04\0\x05label\x03\0\x04\x01m\x04\x06system\x04user\x09assistant\x04tool\x04\0\
+\x04role\x03\0\x06\x01m\x02\x09run-start\x09user-turn\x04\0\x0aattachment\x03\0\x08\
+\x01ks\x01r\x02\x04texts\x09signature\x0a\x04\0\x08thinking\x03\0\x0b\x01r\x03\x0c\
+tool-call-ids\x04names\x07payloads\x04\0\x08tool-use\x03\0\x0d\x01r\x03\x0ctool-\
+call-ids\x07contents\x08is-error\x7f\x04\0\x0btool-answer\x03\0\x0f\x01q\x05\x04\
+text\x01s\0\x08thinking\x01\x0c\0\x08tool-use\x01\x0e\0\x0btool-answer\x01\x10\0\
+\x04json\x01s\0\x04\0\x04part\x03\0\x11\x01p\x12\x01r\x02\x04role\x07\x05parts\x13\
+\x04\0\x07message\x03\0\x14\x01r\x03\x0dprompt-tokensw\x11completion-tokensw\x0c\
+total-tokensw\x04\0\x05usage\x03\0\x16\x01ps\x01r\x03\x04code\x0a\x07messages\x06\
+causes\x18\x04\0\x0atool-error\x03\0\x19\x01m\x06\x11invalid-arguments\x0emissin\
+g-fields\x12malformed-response\x07timeout\x0crate-limited\x10tool-unavailable\x04\
+\0\x0cretry-reason\x03\0\x1b\x01r\x08\x06reason\x1c\x04tools\x10restrict-to-tool\
+\x7f\x0emissing-fields\x18\x0dexample-input\x0a\x0bprior-input\x0a\x13clarifying\
+-question\x0a\x07message\x0a\x04\0\x0aretry-hint\x03\0\x1d\x01kw\x01r\x05\x08ret\
+urnedw\x05total\x1f\x09truncated\x7f\x0ccontinuation\x0a\x0arefinement\x0a\x04\0\
+\x06bounds\x03\0\x20\x01k\x01\x01k\x17\x01r\x04\x08duration\"\x05usage#\x05model\
+\x0a\x05extra\x0a\x04\0\x09telemetry\x03\0$\x01r\x05\x09read-only\x7f\x0bdestruc\
+tive\x7f\x0aidempotent\x7f\x08terminal\x7f\x07bounded\x7f\x04\0\x0atool-hints\x03\
 \0&\x01r\x08\x04names\x05title\x0a\x0bdescriptions\x0cinput-schemas\x0doutput-sc\
 hema\x0a\x05hints'\x07timeout\"\x04tags\x18\x04\0\x09tool-spec\x03\0(\x01p\x05\x01\
 r\x0e\x06run-ids\x0dparent-run-id\x0a\x0broot-run-ids\x0asession-ids\x11parent-s\
 ession-ids\x0downer-user-ids\x08app-name\x0a\x0aagent-names\x04turny\x07attempty\
 \x05depthy\x13parent-tool-call-id\x0a\x06labels*\x08envelope*\x04\0\x0brun-conte\
-xt\x03\0+\x03\0\x1ataskrun:plugin/types@0.1.0\x05\0\x02\x03\0\0\x0brun-context\x02\
-\x03\0\0\x09tool-spec\x02\x03\0\0\x0bduration-ms\x01B\x11\x02\x03\x02\x01\x01\x04\
-\0\x0brun-context\x03\0\0\x02\x03\x02\x01\x02\x04\0\x09tool-spec\x03\0\x02\x02\x03\
-\x02\x01\x03\x04\0\x0bduration-ms\x03\0\x04\x01ky\x01kw\x01r\x04\x09call-time\x05\
-\x05turns\x06\x0atool-calls\x06\x06tokens\x07\x04\0\x09remaining\x03\0\x08\x01@\0\
-\0\x01\x04\0\x07context\x01\x0a\x01@\0\0\x09\x04\0\x06budget\x01\x0b\x01p\x03\x01\
-@\0\0\x0c\x04\0\x05tools\x01\x0d\x03\0\x18taskrun:plugin/run@0.1.0\x05\x04\x01B\x02\
-\x01@\0\0\x7f\x04\0\x09requested\x01\0\x03\0!taskrun:plugin/cancellation@0.1.0\x05\
-\x05\x02\x03\0\0\x05label\x01B\x07\x02\x03\x02\x01\x06\x04\0\x05label\x03\0\0\x01\
-m\x05\x05trace\x05debug\x04info\x04warn\x05error\x04\0\x05level\x03\0\x02\x01p\x01\
-\x01@\x03\x05level\x03\x07messages\x06fields\x04\x01\0\x04\0\x03log\x01\x05\x03\0\
-\x18taskrun:plugin/log@0.1.0\x05\x07\x01B\x07\x02\x03\x02\x01\x06\x04\0\x05label\
-\x03\0\0\x01p\x01\x01@\x03\x04names\x05deltaw\x06labels\x02\x01\0\x04\0\x03add\x01\
-\x03\x01@\x03\x04names\x05valueu\x06labels\x02\x01\0\x04\0\x0crecord-value\x01\x04\
-\x03\0\x1ctaskrun:plugin/metrics@0.1.0\x05\x08\x02\x03\0\0\x0ctimestamp-ms\x01B\x0b\
-\x02\x03\x02\x01\x09\x04\0\x0ctimestamp-ms\x03\0\0\x02\x03\x02\x01\x03\x04\0\x0b\
-duration-ms\x03\0\x02\x01m\x01\x08canceled\x04\0\x0await-error\x03\0\x04\x01@\0\0\
-\x01\x04\0\x03now\x01\x06\x01j\0\x01\x05\x01@\x01\x08duration\x03\0\x07\x04\0\x05\
-sleep\x01\x08\x03\0\x1ataskrun:plugin/clock@0.1.0\x05\x0a\x01B\x03\x01p}\x01@\x01\
-\x03leny\0\0\x04\0\x05bytes\x01\x01\x03\0\x1btaskrun:plugin/random@0.1.0\x05\x0b\
-\x01B\x05\x01q\x02\x06denied\x01s\0\x07unknown\x01s\0\x04\0\x0csecret-error\x03\0\
-\0\x01j\x01s\x01\x01\x01@\x01\x04names\0\x02\x04\0\x03get\x01\x03\x03\0\x1ctaskr\
-un:plugin/secrets@0.1.0\x05\x0c\x01B\x16\x02\x03\x02\x01\x09\x04\0\x0ctimestamp-\
-ms\x03\0\0\x01m\x03\x04file\x09directory\x05other\x04\0\x0aentry-kind\x03\0\x02\x01\
-k\x01\x01r\x04\x04paths\x04kind\x03\x04sizew\x0bmodified-at\x04\x04\0\x05entry\x03\
-\0\x05\x01p\x06\x01r\x02\x07entries\x07\x09truncated\x7f\x04\0\x07listing\x03\0\x08\
-\x01q\x08\x06denied\x01s\0\x09not-found\0\0\x0cinvalid-path\x01s\0\x0anot-a-file\
-\0\0\x0fnot-a-directory\0\0\x0ealready-exists\0\0\x05limit\x01s\0\x05other\x01s\0\
-\x04\0\x0afile-error\x03\0\x0a\x01j\x01\x09\x01\x0b\x01@\x03\x04paths\x09recursi\
-ve\x7f\x05limity\0\x0c\x04\0\x04list\x01\x0d\x01j\x01\x06\x01\x0b\x01@\x01\x04pa\
-ths\0\x0e\x04\0\x04stat\x01\x0f\x01p}\x01j\x01\x10\x01\x0b\x01@\x03\x04paths\x06\
-offsetw\x09max-bytesy\0\x11\x04\0\x04read\x01\x12\x03\0#taskrun:plugin/workspace\
--read@0.1.0\x05\x0d\x02\x03\0\x08\x0afile-error\x01B\x0b\x02\x03\x02\x01\x0e\x04\
-\0\x0afile-error\x03\0\0\x01m\x03\x0acreate-new\x07replace\x06append\x04\0\x0awr\
-ite-mode\x03\0\x02\x01p}\x01j\0\x01\x01\x01@\x03\x04paths\x08contents\x04\x04mod\
-e\x03\0\x05\x04\0\x05write\x01\x06\x01@\x01\x04paths\0\x05\x04\0\x10create-direc\
-tory\x01\x07\x04\0\x06remove\x01\x07\x03\0$taskrun:plugin/workspace-write@0.1.0\x05\
-\x0f\x01B\x10\x02\x03\x02\x01\x03\x04\0\x0bduration-ms\x03\0\0\x01o\x02ss\x04\0\x06\
-header\x03\0\x02\x01p\x03\x01p}\x01k\x01\x01r\x05\x06methods\x03urls\x07headers\x04\
-\x04body\x05\x07timeout\x06\x04\0\x07request\x03\0\x07\x01r\x03\x06status{\x07he\
-aders\x04\x04body\x05\x04\0\x08response\x03\0\x09\x01q\x07\x06denied\x01s\0\x0fi\
-nvalid-request\x01s\0\x0bunreachable\x01s\0\x07timeout\0\0\x05limit\x01s\0\x08ca\
-nceled\0\0\x05other\x01s\0\x04\0\x0ahttp-error\x03\0\x0b\x01j\x01\x0a\x01\x0c\x01\
-@\x01\x07request\x08\0\x0d\x04\0\x04send\x01\x0e\x03\0\x19taskrun:plugin/http@0.\
-1.0\x05\x10\x02\x03\0\0\x05usage\x02\x03\0\0\x0atool-error\x01BL\x02\x03\x02\x01\
-\x03\x04\0\x0bduration-ms\x03\0\0\x02\x03\x02\x01\x09\x04\0\x0ctimestamp-ms\x03\0\
-\x02\x02\x03\x02\x01\x06\x04\0\x05label\x03\0\x04\x02\x03\x02\x01\x11\x04\0\x05u\
-sage\x03\0\x06\x02\x03\x02\x01\x12\x04\0\x0atool-error\x03\0\x08\x01m\x08\x06que\
-ued\x07running\x07blocked\x09canceling\x0afinalizing\x09completed\x06failed\x08c\
-anceled\x04\0\x0arun-status\x03\0\x0a\x01r\x03\x02ids\x04kinds\x06prompts\x04\0\x09\
-open-item\x03\0\x0c\x01ks\x01p\x0d\x01p\x05\x01k\x03\x01r\x14\x02ids\x0dparent-r\
-un-ids\x0aagent-names\x06status\x0b\x0ablocked-on\x0e\x0bstop-reason\x0e\x07part\
-ial\x7f\x06result\x0e\x09truncated\x7f\x05error\x0e\x06awaits\x0f\x05turnsy\x05u\
-sage\x07\x06labels\x10\x08revisionw\x0acreated-at\x03\x0aupdated-at\x03\x0astart\
-ed-at\x11\x0bfinished-at\x11\x07detailss\x04\0\x0arun-record\x03\0\x12\x01k\x01\x01\
-r\x07\x0aagent-names\x04tasks\x07timeout\x14\x06labels\x10\x08metadata\x10\x08en\
-velope\x10\x03key\x0e\x04\0\x0dspawn-request\x03\0\x15\x01p\x0b\x01r\x04\x06stat\
-us\x17\x0aagent-name\x0e\x0dparent-run-id\x0e\x06labels\x10\x04\0\x0blist-filter\
-\x03\0\x18\x01p\x13\x01r\x02\x04runs\x1a\x04next\x0e\x04\0\x08run-page\x03\0\x1b\
-\x01ps\x01r\x03\x03run\x13\x07changed\x7f\x07beneath\x1d\x04\0\x0ccanceled-run\x03\
-\0\x1e\x01r\x02\x03run\x13\x09timed-out\x7f\x04\0\x0awaited-run\x03\0\x20\x01j\x01\
-s\x01\x09\x01r\x02\x0ctool-call-ids\x07outcome\"\x04\0\x0fexternal-result\x03\0#\
-\x01o\x02s\x1d\x01p%\x01p$\x01q\x03\x04text\x01s\0\x07choices\x01&\0\x07results\x01\
-'\0\x04\0\x06answer\x03\0(\x01r\x04\x03seqw\x02at\x03\x04kinds\x07payloads\x04\0\
-\x09run-event\x03\0*\x01p+\x01r\x03\x06events,\x0anext-afterw\x05ended\x7f\x04\0\
-\x0aevent-page\x03\0-\x01r\x02\x05fields\x06reasons\x04\0\x0dinvalid-field\x03\0\
-/\x01r\x02\x04kinds\x03capw\x04\0\x09met-limit\x03\01\x01m\x03\x0cunknown-item\x08\
-answered\x05ended\x04\0\x14not-awaitable-reason\x03\03\x01q\x10\x06denied\x01s\0\
-\x09not-found\x01s\0\x0ealready-exists\x01s\0\x0bnot-started\0\0\x06closed\0\0\x07\
-invalid\x010\0\x09forbidden\x01s\0\x05limit\x012\0\x0dnot-awaitable\x014\0\x06lo\
-cked\x01s\0\x08conflict\0\0\x07timeout\0\0\x08canceled\0\0\x07storage\x01s\0\x04\
-trap\x01s\0\x05other\x01s\0\x04\0\x10controller-error\x03\05\x01j\x01\x13\x016\x01\
-@\x01\x07request\x16\07\x04\0\x05spawn\x018\x01ky\x01j\x01\x1c\x016\x01@\x03\x06\
-filter\x19\x06cursor\x0e\x05limit9\0:\x04\0\x04list\x01;\x01@\x01\x02ids\07\x04\0\
-\x03get\x01<\x01j\x01\x1f\x016\x01@\x02\x02ids\x06reason\x0e\0=\x04\0\x06cancel\x01\
->\x04\0\x0bcancel-tree\x01>\x01j\x01!\x016\x01@\x02\x02ids\x07timeout\x14\0?\x04\
-\0\x04wait\x01@\x01@\x03\x02ids\x04item\x0e\x06answer)\07\x04\0\x07provide\x01A\x01\
-j\x01.\x016\x01@\x04\x02ids\x05afterw\x05limity\x07timeout\x14\0\xc2\0\x04\0\x09\
-subscribe\x01C\x03\0\x1ftaskrun:plugin/controller@0.1.0\x05\x13\x04\09taskrun:pl\
-ugin/tool-with-all-of-its-exports-removed@0.1.0\x04\0\x0b*\x01\0$tool-with-all-o\
-f-its-exports-removed\x03\0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0dwit-com\
-ponent\x070.254.2\x10wit-bindgen-rust\x060.60.0";
+xt\x03\0+\x03\0\x1ataskrun:plugin/types@0.1.0\x05\0\x02\x03\0\0\x0ctimestamp-ms\x02\
+\x03\0\0\x05label\x01B\x11\x02\x03\x02\x01\x01\x04\0\x0ctimestamp-ms\x03\0\0\x02\
+\x03\x02\x01\x02\x04\0\x05label\x03\0\x02\x01p\x03\x01r\x04\x03keys\x04texts\x06\
+labels\x04\x0awritten-at\x01\x04\0\x04fact\x03\0\x05\x01q\x02\x06denied\x01s\0\x05\
+other\x01s\0\x04\0\x0cmemory-error\x03\0\x07\x01k\x06\x01j\x01\x09\x01\x08\x01@\x01\
+\x03keys\0\x0a\x04\0\x03get\x01\x0b\x01p\x06\x01j\x01\x0c\x01\x08\x01@\x02\x05qu\
+erys\x05limity\0\x0d\x04\0\x06search\x01\x0e\x03\0\x1btaskrun:plugin/memory@0.1.\
+0\x05\x03\x01B\x0f\x02\x03\x02\x01\x02\x04\0\x05label\x03\0\0\x01m\x02\x07sessio\
+n\x06tenant\x04\0\x0cmemory-scope\x03\0\x02\x01p\x01\x01r\x03\x03keys\x04texts\x06\
+labels\x04\x04\0\x08new-fact\x03\0\x05\x01q\x05\x06denied\x01s\0\x07invalid\x01s\
+\0\x04full\0\0\x08canceled\0\0\x05other\x01s\0\x04\0\x0bwrite-error\x03\0\x07\x01\
+j\0\x01\x08\x01@\x02\x05scope\x03\x04fact\x06\0\x09\x04\0\x03put\x01\x0a\x01j\x01\
+\x7f\x01\x08\x01@\x02\x05scope\x03\x03keys\0\x0b\x04\0\x06delete\x01\x0c\x03\0!t\
+askrun:plugin/memory-write@0.1.0\x05\x04\x02\x03\0\0\x0brun-context\x02\x03\0\0\x09\
+tool-spec\x02\x03\0\0\x0bduration-ms\x01B\x11\x02\x03\x02\x01\x05\x04\0\x0brun-c\
+ontext\x03\0\0\x02\x03\x02\x01\x06\x04\0\x09tool-spec\x03\0\x02\x02\x03\x02\x01\x07\
+\x04\0\x0bduration-ms\x03\0\x04\x01ky\x01kw\x01r\x04\x09call-time\x05\x05turns\x06\
+\x0atool-calls\x06\x06tokens\x07\x04\0\x09remaining\x03\0\x08\x01@\0\0\x01\x04\0\
+\x07context\x01\x0a\x01@\0\0\x09\x04\0\x06budget\x01\x0b\x01p\x03\x01@\0\0\x0c\x04\
+\0\x05tools\x01\x0d\x03\0\x18taskrun:plugin/run@0.1.0\x05\x08\x01B\x02\x01@\0\0\x7f\
+\x04\0\x09requested\x01\0\x03\0!taskrun:plugin/cancellation@0.1.0\x05\x09\x01B\x07\
+\x02\x03\x02\x01\x02\x04\0\x05label\x03\0\0\x01m\x05\x05trace\x05debug\x04info\x04\
+warn\x05error\x04\0\x05level\x03\0\x02\x01p\x01\x01@\x03\x05level\x03\x07message\
+s\x06fields\x04\x01\0\x04\0\x03log\x01\x05\x03\0\x18taskrun:plugin/log@0.1.0\x05\
+\x0a\x01B\x07\x02\x03\x02\x01\x02\x04\0\x05label\x03\0\0\x01p\x01\x01@\x03\x04na\
+mes\x05deltaw\x06labels\x02\x01\0\x04\0\x03add\x01\x03\x01@\x03\x04names\x05valu\
+eu\x06labels\x02\x01\0\x04\0\x0crecord-value\x01\x04\x03\0\x1ctaskrun:plugin/met\
+rics@0.1.0\x05\x0b\x01B\x0b\x02\x03\x02\x01\x01\x04\0\x0ctimestamp-ms\x03\0\0\x02\
+\x03\x02\x01\x07\x04\0\x0bduration-ms\x03\0\x02\x01m\x01\x08canceled\x04\0\x0awa\
+it-error\x03\0\x04\x01@\0\0\x01\x04\0\x03now\x01\x06\x01j\0\x01\x05\x01@\x01\x08\
+duration\x03\0\x07\x04\0\x05sleep\x01\x08\x03\0\x1ataskrun:plugin/clock@0.1.0\x05\
+\x0c\x01B\x03\x01p}\x01@\x01\x03leny\0\0\x04\0\x05bytes\x01\x01\x03\0\x1btaskrun\
+:plugin/random@0.1.0\x05\x0d\x01B\x05\x01q\x02\x06denied\x01s\0\x07unknown\x01s\0\
+\x04\0\x0csecret-error\x03\0\0\x01j\x01s\x01\x01\x01@\x01\x04names\0\x02\x04\0\x03\
+get\x01\x03\x03\0\x1ctaskrun:plugin/secrets@0.1.0\x05\x0e\x01B\x16\x02\x03\x02\x01\
+\x01\x04\0\x0ctimestamp-ms\x03\0\0\x01m\x03\x04file\x09directory\x05other\x04\0\x0a\
+entry-kind\x03\0\x02\x01k\x01\x01r\x04\x04paths\x04kind\x03\x04sizew\x0bmodified\
+-at\x04\x04\0\x05entry\x03\0\x05\x01p\x06\x01r\x02\x07entries\x07\x09truncated\x7f\
+\x04\0\x07listing\x03\0\x08\x01q\x08\x06denied\x01s\0\x09not-found\0\0\x0cinvali\
+d-path\x01s\0\x0anot-a-file\0\0\x0fnot-a-directory\0\0\x0ealready-exists\0\0\x05\
+limit\x01s\0\x05other\x01s\0\x04\0\x0afile-error\x03\0\x0a\x01j\x01\x09\x01\x0b\x01\
+@\x03\x04paths\x09recursive\x7f\x05limity\0\x0c\x04\0\x04list\x01\x0d\x01j\x01\x06\
+\x01\x0b\x01@\x01\x04paths\0\x0e\x04\0\x04stat\x01\x0f\x01p}\x01j\x01\x10\x01\x0b\
+\x01@\x03\x04paths\x06offsetw\x09max-bytesy\0\x11\x04\0\x04read\x01\x12\x03\0#ta\
+skrun:plugin/workspace-read@0.1.0\x05\x0f\x02\x03\0\x0a\x0afile-error\x01B\x0b\x02\
+\x03\x02\x01\x10\x04\0\x0afile-error\x03\0\0\x01m\x03\x0acreate-new\x07replace\x06\
+append\x04\0\x0awrite-mode\x03\0\x02\x01p}\x01j\0\x01\x01\x01@\x03\x04paths\x08c\
+ontents\x04\x04mode\x03\0\x05\x04\0\x05write\x01\x06\x01@\x01\x04paths\0\x05\x04\
+\0\x10create-directory\x01\x07\x04\0\x06remove\x01\x07\x03\0$taskrun:plugin/work\
+space-write@0.1.0\x05\x11\x01B\x10\x02\x03\x02\x01\x07\x04\0\x0bduration-ms\x03\0\
+\0\x01o\x02ss\x04\0\x06header\x03\0\x02\x01p\x03\x01p}\x01k\x01\x01r\x05\x06meth\
+ods\x03urls\x07headers\x04\x04body\x05\x07timeout\x06\x04\0\x07request\x03\0\x07\
+\x01r\x03\x06status{\x07headers\x04\x04body\x05\x04\0\x08response\x03\0\x09\x01q\
+\x07\x06denied\x01s\0\x0finvalid-request\x01s\0\x0bunreachable\x01s\0\x07timeout\
+\0\0\x05limit\x01s\0\x08canceled\0\0\x05other\x01s\0\x04\0\x0ahttp-error\x03\0\x0b\
+\x01j\x01\x0a\x01\x0c\x01@\x01\x07request\x08\0\x0d\x04\0\x04send\x01\x0e\x03\0\x19\
+taskrun:plugin/http@0.1.0\x05\x12\x02\x03\0\0\x05usage\x02\x03\0\0\x0atool-error\
+\x01BL\x02\x03\x02\x01\x07\x04\0\x0bduration-ms\x03\0\0\x02\x03\x02\x01\x01\x04\0\
+\x0ctimestamp-ms\x03\0\x02\x02\x03\x02\x01\x02\x04\0\x05label\x03\0\x04\x02\x03\x02\
+\x01\x13\x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x14\x04\0\x0atool-error\x03\0\x08\
+\x01m\x08\x06queued\x07running\x07blocked\x09canceling\x0afinalizing\x09complete\
+d\x06failed\x08canceled\x04\0\x0arun-status\x03\0\x0a\x01r\x03\x02ids\x04kinds\x06\
+prompts\x04\0\x09open-item\x03\0\x0c\x01ks\x01p\x0d\x01p\x05\x01k\x03\x01r\x14\x02\
+ids\x0dparent-run-ids\x0aagent-names\x06status\x0b\x0ablocked-on\x0e\x0bstop-rea\
+son\x0e\x07partial\x7f\x06result\x0e\x09truncated\x7f\x05error\x0e\x06awaits\x0f\
+\x05turnsy\x05usage\x07\x06labels\x10\x08revisionw\x0acreated-at\x03\x0aupdated-\
+at\x03\x0astarted-at\x11\x0bfinished-at\x11\x07detailss\x04\0\x0arun-record\x03\0\
+\x12\x01k\x01\x01r\x07\x0aagent-names\x04tasks\x07timeout\x14\x06labels\x10\x08m\
+etadata\x10\x08envelope\x10\x03key\x0e\x04\0\x0dspawn-request\x03\0\x15\x01p\x0b\
+\x01r\x04\x06status\x17\x0aagent-name\x0e\x0dparent-run-id\x0e\x06labels\x10\x04\
+\0\x0blist-filter\x03\0\x18\x01p\x13\x01r\x02\x04runs\x1a\x04next\x0e\x04\0\x08r\
+un-page\x03\0\x1b\x01ps\x01r\x03\x03run\x13\x07changed\x7f\x07beneath\x1d\x04\0\x0c\
+canceled-run\x03\0\x1e\x01r\x02\x03run\x13\x09timed-out\x7f\x04\0\x0awaited-run\x03\
+\0\x20\x01j\x01s\x01\x09\x01r\x02\x0ctool-call-ids\x07outcome\"\x04\0\x0fexterna\
+l-result\x03\0#\x01o\x02s\x1d\x01p%\x01p$\x01q\x03\x04text\x01s\0\x07choices\x01\
+&\0\x07results\x01'\0\x04\0\x06answer\x03\0(\x01r\x04\x03seqw\x02at\x03\x04kinds\
+\x07payloads\x04\0\x09run-event\x03\0*\x01p+\x01r\x03\x06events,\x0anext-afterw\x05\
+ended\x7f\x04\0\x0aevent-page\x03\0-\x01r\x02\x05fields\x06reasons\x04\0\x0dinva\
+lid-field\x03\0/\x01r\x02\x04kinds\x03capw\x04\0\x09met-limit\x03\01\x01m\x03\x0c\
+unknown-item\x08answered\x05ended\x04\0\x14not-awaitable-reason\x03\03\x01q\x10\x06\
+denied\x01s\0\x09not-found\x01s\0\x0ealready-exists\x01s\0\x0bnot-started\0\0\x06\
+closed\0\0\x07invalid\x010\0\x09forbidden\x01s\0\x05limit\x012\0\x0dnot-awaitabl\
+e\x014\0\x06locked\x01s\0\x08conflict\0\0\x07timeout\0\0\x08canceled\0\0\x07stor\
+age\x01s\0\x04trap\x01s\0\x05other\x01s\0\x04\0\x10controller-error\x03\05\x01j\x01\
+\x13\x016\x01@\x01\x07request\x16\07\x04\0\x05spawn\x018\x01ky\x01j\x01\x1c\x016\
+\x01@\x03\x06filter\x19\x06cursor\x0e\x05limit9\0:\x04\0\x04list\x01;\x01@\x01\x02\
+ids\07\x04\0\x03get\x01<\x01j\x01\x1f\x016\x01@\x02\x02ids\x06reason\x0e\0=\x04\0\
+\x06cancel\x01>\x04\0\x0bcancel-tree\x01>\x01j\x01!\x016\x01@\x02\x02ids\x07time\
+out\x14\0?\x04\0\x04wait\x01@\x01@\x03\x02ids\x04item\x0e\x06answer)\07\x04\0\x07\
+provide\x01A\x01j\x01.\x016\x01@\x04\x02ids\x05afterw\x05limity\x07timeout\x14\0\
+\xc2\0\x04\0\x09subscribe\x01C\x03\0\x1ftaskrun:plugin/controller@0.1.0\x05\x15\x04\
+\09taskrun:plugin/tool-with-all-of-its-exports-removed@0.1.0\x04\0\x0b*\x01\0$to\
+ol-with-all-of-its-exports-removed\x03\0\0\0G\x09producers\x01\x0cprocessed-by\x02\
+\x0dwit-component\x070.254.2\x10wit-bindgen-rust\x060.60.0";
 #[inline(never)]
 #[doc(hidden)]
 pub fn __link_custom_section_describing_imports() {

@@ -118,7 +118,8 @@ pub(crate) mod memory {
         host(|host| Ok(host.facts.iter().find(|fact| fact.key == key).cloned()))
     }
 
-    /// Facts with all words of `query` in key or text, at most `limit`.
+    /// Facts with a word of `query` in key or text, at most `limit`, in the order in which they were
+    /// written.
     ///
     /// # Errors
     ///
@@ -128,11 +129,48 @@ pub(crate) mod memory {
         host(|host| {
             let fits = |fact: &&Fact| {
                 let text = format!("{} {}", fact.key, fact.text).to_lowercase();
-                words.iter().all(|word| text.contains(word))
+                words.iter().any(|word| text.contains(word))
             };
             let count = limit.min(FACTS_MAX) as usize;
             Ok(host.facts.iter().filter(fits).take(count).cloned().collect())
         })
+    }
+}
+
+pub(crate) mod memory_write {
+    use crate::{
+        bindings::{
+            agent::taskrun::plugin::memory::Fact,
+            tool::taskrun::plugin::memory_write::{MemoryScope, NewFact, WriteError},
+        },
+        native::host,
+    };
+
+    /// Keeps a fact. The stand-in has one memory for all scopes.
+    ///
+    /// # Errors
+    ///
+    /// None here; the policy may deny, and the host has bounds.
+    pub fn put(_scope: MemoryScope, fact: &NewFact) -> Result<(), WriteError> {
+        host(|host| {
+            let NewFact { key, text, labels } = fact.clone();
+            host.facts.retain(|known| known.key != key);
+            host.facts.push(Fact { key, text, labels, written_at: host.now_ms });
+        });
+        Ok(())
+    }
+
+    /// Forgets a fact; says whether there was one.
+    ///
+    /// # Errors
+    ///
+    /// None here; the policy may deny.
+    pub fn delete(_scope: MemoryScope, key: &str) -> Result<bool, WriteError> {
+        Ok(host(|host| {
+            let before = host.facts.len();
+            host.facts.retain(|known| known.key != key);
+            host.facts.len() < before
+        }))
     }
 }
 

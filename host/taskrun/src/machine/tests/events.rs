@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 
 use super::places::{places, word};
 use super::*;
-use crate::event::{ControllerAnswer, DecisionKind, ModelAnswer, Parked};
+use crate::event::{ControllerAnswer, DecisionKind, MemoryAnswer, ModelAnswer, Parked};
+use crate::memory::MemoryScope;
 use crate::message::{LogLevel, Message, Role, Thinking, ToolError, Usage};
+use crate::ports::memory::MemoryError;
 use crate::ports::model::ModelError;
 use crate::ports::planner::{FinalToolResult, TerminationReason};
 use crate::ports::runs::RunsError;
@@ -87,6 +89,13 @@ pub(super) fn every_event(epoch: u64) -> Vec<Event> {
             request: text(),
             answer: Box::new(ControllerAnswer::Error(RunsError::NotFound { id: id() })),
         },
+        Event::MemoryAnswered {
+            call: 2,
+            operation: "get".into(),
+            request: text(),
+            answer: Box::new(MemoryAnswer::Error(MemoryError::Canceled)),
+        },
+        Event::MemoryAppended { scope: MemoryScope::Tenant, key: id(), bytes: Some(1) },
         Event::ClockRead { readings: vec![(Timestamp(1), 1)] },
         Event::StepRestarted { turn: 1, kept: (0, 0) },
         Event::ReplayDiverged { turn: 1, recorded: text(), found: text() },

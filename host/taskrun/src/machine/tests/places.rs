@@ -13,7 +13,9 @@ pub(super) struct Place {
     pub(super) legal: Vec<(&'static str, Status, &'static str)>,
 }
 
-pub(super) const WORK: [&str; 26] = [
+pub(super) const WORK: [&str; 28] = [
+    "memory_answered",
+    "memory_appended",
     "history_carried",
     "assistant_chunk",
     "assistant_message",

@@ -1,7 +1,8 @@
 //! What rules decide.
 
-use super::super::{Capability, HttpTarget, Preopen, Standing};
+use super::super::{Capability, Grants, HttpTarget, Preopen, Standing};
 use super::{agent, parse};
+use crate::memory::MemoryScope;
 
 const READ: Capability = Capability::WorkspaceRead;
 const WRITE: Capability = Capability::WorkspaceWrite;
@@ -362,4 +363,29 @@ fn an_agent_gets_the_prompts_that_its_rules_name() {
     assert!(but_one.decide_prompt("brief").allowed);
     assert_eq!(but_one.decide_prompt("long").for_guest(), "denied by \"prompts: long\"");
     assert_eq!(grants("").standing(Capability::Prompts), Standing::Unlisted);
+}
+
+#[test]
+fn an_agent_reads_and_writes_the_memories_that_its_rules_name() {
+    const READ: Capability = Capability::Memory;
+    const WRITE: Capability = Capability::MemoryWrite;
+    let of = |rules: &str| agent(rules).grants;
+    let both = [MemoryScope::Session, MemoryScope::Tenant];
+    let allowed = |grants: &Grants, capability| {
+        both.map(|scope| grants.decide_memory(capability, scope).allowed)
+    };
+    let one = of("allow = [\"memory: *\", \"memory-write: session\"]");
+    assert_eq!((allowed(&one, READ), allowed(&one, WRITE)), ([true, true], [true, false]));
+    let refused = one.decide_memory(WRITE, MemoryScope::Tenant);
+    assert_eq!(refused.for_guest(), "no rule allows memory-write here");
+    assert!(refused.to_string().contains("memory-write: tenant"), "{refused}");
+    let but_one = of("allow = [\"memory: *\"]\ndeny = [\"memory: tenant\"]");
+    assert_eq!(
+        (allowed(&but_one, READ), allowed(&but_one, WRITE)),
+        ([true, false], [false, false])
+    );
+    // No rule about anything else is one about memory.
+    assert_eq!(allowed(&of("allow = [\"http: GET https://a.example/**\"]"), READ), [false, false]);
+    assert!(matches!(of("deny = [\"memory: *\"]").standing(READ), Standing::Denied(_)));
+    assert_eq!(of("").standing(WRITE), Standing::Unlisted);
 }

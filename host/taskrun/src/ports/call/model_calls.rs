@@ -235,7 +235,7 @@ impl CallScope {
         let (call, recorded) = self.recorded_answer(&digest).ok_or(ModelError::Canceled)?;
         match recorded {
             Some(Answered::Model(answer)) => return Ok((call, digest, Opened::Recorded(answer))),
-            Some(Answered::Controller(other)) => {
+            Some(other @ (Answered::Controller(_) | Answered::Memory(_))) => {
                 self.diverged(&format!("{other:?}"), "a question to a model");
                 return Err(ModelError::Canceled);
             }

@@ -43,7 +43,7 @@ impl CallScope {
         let (call, recorded) = self.recorded_answer(&digest).ok_or(RunsError::Canceled)?;
         let answer = match recorded {
             Some(Answered::Controller(answer)) => (*answer).into(),
-            Some(Answered::Model(other)) => {
+            Some(other @ (Answered::Model(_) | Answered::Memory(_))) => {
                 self.diverged(&format!("{other:?}"), "a question to the controller");
                 return Err(RunsError::Canceled);
             }

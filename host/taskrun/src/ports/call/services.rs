@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::CallScope;
 use crate::event::Event;
+use crate::ports::memory::MemoryAccess;
 use crate::prompts::{PromptError, Prompts};
 use crate::reminders::{Reminder, ReminderChange, Reminders};
 
@@ -14,6 +15,8 @@ pub struct Services {
     pub reminders: Reminders,
     /// Prompts of the policy.
     pub prompts: Arc<Prompts>,
+    /// Facts of the session and the tenant.
+    pub memory: Option<MemoryAccess>,
 }
 
 impl CallScope {

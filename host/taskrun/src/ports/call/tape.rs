@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::event::{ControllerAnswer, Event, ModelAnswer};
+use crate::event::{ControllerAnswer, Event, MemoryAnswer, ModelAnswer};
 use crate::time::Timestamp;
 
 /// What was recorded of a plan step that did not come to its decision. Each kind is in the order
@@ -33,6 +33,8 @@ pub(super) enum Answered {
     Model(ModelAnswer),
     /// The controller.
     Controller(Box<ControllerAnswer>),
+    /// Memory.
+    Memory(Box<MemoryAnswer>),
 }
 
 /// What the tape says to a question.
@@ -67,6 +69,9 @@ impl Tape {
             Event::ControllerAnswered { call, request, answer, .. } => {
                 self.keep_answer(*call, request, Answered::Controller(answer.clone()));
             }
+            Event::MemoryAnswered { call, request, answer, .. } => {
+                self.keep_answer(*call, request, Answered::Memory(answer.clone()));
+            }
             Event::ClockRead { readings } => self.clock.extend(readings),
             Event::StepRestarted { kept, .. } => self.keep(*kept),
             Event::AssistantChunk { .. }
@@ -85,6 +90,7 @@ impl Tape {
             | Event::Usage { .. }
             | Event::ToolCallScheduled { .. }
             | Event::ToolResult { .. }
+            | Event::MemoryAppended { .. }
             | Event::ToolCallRepeated { .. }
             | Event::ToolCallParked { .. }
             | Event::ChildRunLinked { .. }
@@ -208,6 +214,7 @@ impl Kept {
         let who = match &self.answer {
             Answered::Model(_) => "a model",
             Answered::Controller(_) => "the controller",
+            Answered::Memory(_) => "memory",
         };
         format!("question {call} to {who}, {}", self.request)
     }

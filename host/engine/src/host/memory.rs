@@ -1,0 +1,74 @@
+//! `memory`: facts of the session and the tenant, through the call's scope.
+
+use taskrun::memory as domain;
+use taskrun::memory::MemoryScope;
+use taskrun::policy::{Capability, Denied};
+use taskrun::ports::memory::{self as port, MemoryRequest};
+
+use crate::bindings::interfaces::memory::{Fact, Host, MemoryError};
+use crate::state::CallState;
+
+impl CallState {
+    /// The memories that the rules let the guest read, the nearest first.
+    fn readable(&self) -> Result<Vec<MemoryScope>, MemoryError> {
+        let mut scopes = Vec::new();
+        let mut refusals: Vec<(MemoryScope, Denied)> = Vec::new();
+        for scope in MemoryScope::ALL {
+            match self.rules().decide_memory(Capability::Memory, scope) {
+                Ok(()) => scopes.push(scope),
+                Err(denied) => refusals.push((scope, denied)),
+            }
+        }
+        // Not to be let into one of them is how a policy narrows a search, and no refusal of it.
+        match refusals.into_iter().next() {
+            Some((scope, denied)) if scopes.is_empty() => {
+                self.record_denial(Capability::Memory, scope.as_str(), denied.rule);
+                Err(MemoryError::Denied(denied.for_guest))
+            }
+            Some(_) | None => Ok(scopes),
+        }
+    }
+}
+
+impl Host for CallState {
+    async fn get(&mut self, key: String) -> wasmtime::Result<Result<Option<Fact>, MemoryError>> {
+        self.enter_capability("memory")?;
+        let scopes = match self.readable() {
+            Ok(scopes) => scopes,
+            Err(denied) => return Ok(Err(denied)),
+        };
+        let found = self.scope.ask_memory(MemoryRequest::Get { key, scopes }).await;
+        Ok(found.map(|facts| facts.into_iter().next().map(Into::into)).map_err(Into::into))
+    }
+
+    async fn search(
+        &mut self,
+        query: String,
+        limit: u32,
+    ) -> wasmtime::Result<Result<Vec<Fact>, MemoryError>> {
+        self.enter_capability("memory")?;
+        let scopes = match self.readable() {
+            Ok(scopes) => scopes,
+            Err(denied) => return Ok(Err(denied)),
+        };
+        let found = self.scope.ask_memory(MemoryRequest::Search { query, limit, scopes }).await;
+        Ok(found.map(|facts| facts.into_iter().map(Into::into).collect()).map_err(Into::into))
+    }
+}
+
+impl From<domain::Fact> for Fact {
+    fn from(fact: domain::Fact) -> Self {
+        Self {
+            key: fact.key,
+            text: fact.text,
+            labels: fact.labels.into_iter().collect(),
+            written_at: fact.written_at.0,
+        }
+    }
+}
+
+impl From<port::MemoryError> for MemoryError {
+    fn from(error: port::MemoryError) -> Self {
+        Self::Other(error.to_string())
+    }
+}

@@ -1,0 +1,111 @@
+//! Facts, and the words in them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::ops::Bound;
+
+use taskrun::ids::RunId;
+use taskrun::memory::{FACTS_MAX, Fact, FactPlace, rank};
+use taskrun::ports::memory::{FactChange, FactChanged, FactWriter};
+
+/// All facts.
+#[derive(Default)]
+pub(super) struct Facts {
+    places: BTreeMap<FactPlace, BTreeMap<String, Known>>,
+    /// Changes that runs made.
+    changes: HashMap<RunId, HashSet<String>>,
+}
+
+/// A fact and the words in it.
+struct Known {
+    fact: Fact,
+    words: BTreeSet<String>,
+}
+
+impl Facts {
+    /// Makes a change; `by` only for a run that is there.
+    pub(super) fn change(
+        &mut self,
+        place: &FactPlace,
+        change: FactChange,
+        by: Option<FactWriter>,
+    ) -> FactChanged {
+        let made =
+            |by: &FactWriter| self.changes.get(&by.run).is_some_and(|c| c.contains(&by.change));
+        if by.as_ref().is_some_and(made) {
+            return FactChanged::Repeated;
+        }
+        let changed = match change {
+            FactChange::Put(fact) => self.put(place, fact),
+            FactChange::Delete(key) => self.delete(place, &key),
+        };
+        if let (Some(by), FactChanged::Done) = (by, changed) {
+            self.changes.entry(by.run).or_default().insert(by.change);
+        }
+        changed
+    }
+
+    fn put(&mut self, place: &FactPlace, fact: Fact) -> FactChanged {
+        let facts = self.places.entry(place.clone()).or_default();
+        if facts.len() >= FACTS_MAX && !facts.contains_key(&fact.key) {
+            return FactChanged::Full;
+        }
+        let words = fact.words();
+        facts.insert(fact.key.clone(), Known { fact, words });
+        FactChanged::Done
+    }
+
+    fn delete(&mut self, place: &FactPlace, key: &str) -> FactChanged {
+        let Some(facts) = self.places.get_mut(place) else { return FactChanged::Absent };
+        let changed = facts.remove(key).map_or(FactChanged::Absent, |_| FactChanged::Done);
+        if facts.is_empty() {
+            self.places.remove(place);
+        }
+        changed
+    }
+
+    pub(super) fn get(&self, place: &FactPlace, key: &str) -> Option<Fact> {
+        Some(self.places.get(place)?.get(key)?.fact.clone())
+    }
+
+    pub(super) fn search(&self, place: &FactPlace, words: &[String], limit: usize) -> Vec<Fact> {
+        let facts = self.places.get(place).into_iter().flat_map(BTreeMap::values);
+        let hits = |known: &Known| words.iter().filter(|word| known.words.contains(*word)).count();
+        let mut found: Vec<_> =
+            facts.map(|known| (hits(known), &known.fact)).filter(|(hits, _)| *hits > 0).collect();
+        found.sort_by_cached_key(|(hits, fact)| rank(*hits, fact));
+        found.into_iter().take(limit).map(|(_, fact)| fact.clone()).collect()
+    }
+
+    pub(super) fn list(&self, place: &FactPlace, after: Option<&str>, limit: usize) -> Vec<Fact> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let facts = self.places.get(place).into_iter();
+        let facts = facts.flat_map(|facts| facts.range::<str, _>((from, Bound::Unbounded)));
+        facts.take(limit).map(|(_, known)| known.fact.clone()).collect()
+    }
+
+    pub(super) fn forget_session(
+        &mut self,
+        tenant: &str,
+        owner: Option<&str>,
+        session: &str,
+    ) -> u64 {
+        let ends = |place: &FactPlace| {
+            place.tenant == tenant
+                && place.session.as_ref().is_some_and(|own| {
+                    own.id == session && owner.is_none_or(|owner| owner == own.owner_user_id)
+                })
+        };
+        let mut forgotten = 0;
+        self.places.retain(|place, facts| {
+            let ends = ends(place);
+            forgotten += if ends { facts.len() as u64 } else { 0 };
+            !ends
+        });
+        forgotten
+    }
+
+    /// Forgets what is known of the changes of a run.
+    pub(super) fn remove(&mut self, run: &RunId) {
+        self.changes.remove(run);
+    }
+}
