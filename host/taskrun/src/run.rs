@@ -160,10 +160,15 @@ impl RunSpec {
     #[must_use]
     pub fn fact_place(&self, scope: MemoryScope) -> FactPlace {
         let session = match scope {
-            MemoryScope::Session => Some(OwnSession {
-                owner_user_id: self.owner_user_id.clone(),
-                id: self.root_session_id.as_ref().unwrap_or(&self.parent_session_id).clone(),
-            }),
+            MemoryScope::Session => {
+                let session = self.root_session_id.as_ref().unwrap_or(&self.parent_session_id);
+                // A one-shot run has none: its tree remembers for itself.
+                let id = match session.is_empty() {
+                    true => self.root_run_id.to_string(),
+                    false => session.clone(),
+                };
+                Some(OwnSession { owner_user_id: self.owner_user_id.clone(), id })
+            }
             MemoryScope::Tenant => None,
         };
         FactPlace { tenant: self.tenant.clone(), session }

@@ -116,6 +116,7 @@ fn failure(error: ControllerError) -> Box<Failure> {
         | ControllerError::ParentEnded { .. }
         | ControllerError::NotAwaitable { .. }
         | ControllerError::NotAnEntry { .. }
+        | ControllerError::RunEnded { .. }
         | ControllerError::Storage(_) => return error.into(),
     };
     Failure::new(exit, code, message).hint(hint.to_owned())
