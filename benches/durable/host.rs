@@ -125,6 +125,7 @@ impl Host {
                 heartbeat: None,
                 conversation: taskrun::history::History::Agent,
                 guard: Guard::default(),
+                on_missing_fields: taskrun::agents::MissingFields::default(),
             };
             (name.to_owned(), Arc::new(agent))
         });

@@ -254,6 +254,7 @@ impl World {
             heartbeat: None,
             conversation: taskrun::history::History::Agent,
             guard: Guard::default(),
+            on_missing_fields: taskrun::agents::MissingFields::default(),
         };
         change(&mut agent);
         self.agents.insert(name.to_owned(), Arc::new(agent));

@@ -131,6 +131,7 @@ impl Engine {
             heartbeat: agent.heartbeat.clone(),
             conversation: agent.conversation,
             guard: guard(agent),
+            on_missing_fields: agent.on_missing_fields,
         })
     }
 }

@@ -55,6 +55,22 @@ pub struct Agent {
     pub conversation: History,
     /// What its tool calls are held to beside its rules.
     pub guard: Guard,
+    /// What follows from a tool call that lacks fields.
+    pub on_missing_fields: MissingFields,
+}
+
+/// What follows from a tool call that failed as fields are missing
+/// ([`RetryReason::MissingFields`]), whether the host or the tool says so.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MissingFields {
+    /// The planner sees the failure, and decides.
+    #[default]
+    Resume,
+    /// A person is asked for them, in the words of the failure's hint; the answer becomes a message
+    /// of the user, and then the planner decides.
+    AwaitClarification,
+    /// The planner is asked for its last word.
+    Finalize,
 }
 
 /// When an agent works on the entries that wait for it.

@@ -97,7 +97,7 @@ impl Driver {
             return Ok(Some(reason));
         }
         let failed = run.failures.are_too_many(Some(self.agent.limits.tool_failures));
-        Ok(failed.then_some(TerminationReason::FailureCap))
+        Ok((failed || self.ends_for_missing()).then_some(TerminationReason::FailureCap))
     }
 
     /// The limit that forbids to execute what was just decided; `pending` is what of the step is

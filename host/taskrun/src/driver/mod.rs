@@ -19,6 +19,7 @@ mod journal;
 mod lease;
 mod line;
 mod live;
+mod missing;
 mod paused;
 mod random;
 mod settle;

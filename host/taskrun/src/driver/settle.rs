@@ -111,7 +111,14 @@ impl Driver {
                 self.run_all(line).await?;
                 continue;
             }
-            let Some((on, wait)) = self.waits_for(awaited) else { return Ok(self.terminal()) };
+            let Some((on, wait)) = self.waits_for(awaited) else {
+                let asks = self.ask_for_missing();
+                if asks.is_empty() {
+                    return Ok(self.terminal());
+                }
+                self.write(asks).await?;
+                continue;
+            };
             match self.block(on, wait).await {
                 Ok(end) => return Ok(Some(end)),
                 Err(Halt::Cycle) => self.refuse_cycles().await?,
@@ -174,9 +181,7 @@ impl Driver {
         let id = repeat_id(call);
         match (tool.interrupted, self.work.answer_to(&id)) {
             (Interrupted::Ask, Some(Answer::Confirmed(true))) => Next::Repeat(tool),
-            (Interrupted::Ask, None) if self.work.asked.iter().any(|a| a.item.id() == id) => {
-                Next::Wait(Vec::new())
-            }
+            (Interrupted::Ask, None) if self.work.was_asked(&id) => Next::Wait(Vec::new()),
             (Interrupted::Ask, None) => Next::Ask(Box::new(confirmation(id, &call.request))),
             (Interrupted::Fail, _) | (Interrupted::Ask, Some(_)) => {
                 Next::CutOff(failure("interrupted", CUT_OFF))

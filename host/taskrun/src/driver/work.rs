@@ -274,6 +274,11 @@ impl Work {
         self.calls.iter().filter(|call| call.outcome.is_none())
     }
 
+    /// Whether something of this name was asked since the last plan step.
+    pub(super) fn was_asked(&self, id: &str) -> bool {
+        self.asked.iter().any(|asked| asked.item.id() == id)
+    }
+
     /// The answer to an item, if it was asked and answered.
     pub(super) fn answer_to(&self, id: &str) -> Option<&Answer> {
         let asked = self.asked.iter().find(|asked| asked.item.id() == id);

@@ -33,6 +33,7 @@
 //! timeouts  = { "workspace/read" = "2s", "workspace/*" = "5s" }
 //! policy    = { block_tags = ["slow"] }                # decided anew in each turn
 //! ask       = ["tool: workspace/read"]                 # a person has to agree
+//! on_missing_fields = "await_clarification"            # a call that lacks fields
 //!
 //! [agent.lead]
 //! component = "components/lead.wasm"
@@ -77,7 +78,7 @@ use std::fmt;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use crate::agents::{Heartbeat, Interrupted, Retry};
+use crate::agents::{Heartbeat, Interrupted, MissingFields, Retry};
 use crate::history::History;
 
 pub use ask::{ASK_TIMEOUT_DEFAULT, ASK_TIMEOUT_MAX, AskRule, AskRules, Asked};
@@ -208,6 +209,8 @@ pub struct AgentPolicy {
     pub engine: Option<EnginePolicy>,
     /// Which of its calls need the consent of a person. Default none.
     pub ask: AskRules,
+    /// What follows from a tool call that lacks fields. Default: its planner decides.
+    pub on_missing_fields: MissingFields,
     /// Of its table's header.
     pub location: Location,
 }

@@ -2,6 +2,8 @@
 
 use std::path::{Component, Path, PathBuf};
 
+use crate::agents::MissingFields;
+
 use super::check::{check_partial_denials, check_rules};
 use super::error::{PolicyErrorKind, shown, suggest};
 use super::files::{FileUse, NamedFile};
@@ -17,7 +19,7 @@ use super::rule::{Capability, Declared, ModelSelector, Rule, Selector, Verdict, 
 use super::{AgentPolicy, DESCRIPTION_BYTES_MAX, MEMBERS_MAX, RULES_MAX, ToolSelector};
 use crate::delegate::AGENTS;
 
-const AGENT_KEYS: [&str; 18] = [
+const AGENT_KEYS: [&str; 19] = [
     "component",
     "description",
     "tools",
@@ -36,6 +38,7 @@ const AGENT_KEYS: [&str; 18] = [
     "policy",
     "ask",
     "ask_timeout",
+    "on_missing_fields",
 ];
 
 impl Reading<'_> {
@@ -57,6 +60,7 @@ impl Reading<'_> {
         let retry = read_retry(section);
         let heartbeat = read_heartbeat(section);
         let conversation = read_conversation(section);
+        let on_missing_fields = read_missing_fields(section);
         let workspace = self.agent_workspace(section);
         let component =
             self.file(section, "component", "components/agent.wasm", FileUse::Component)?;
@@ -81,6 +85,7 @@ impl Reading<'_> {
             conversation,
             engine,
             ask,
+            on_missing_fields,
         })
     }
 
@@ -270,6 +275,22 @@ fn implied_rule(section: &Section<'_, '_>, model: &Text<'_>) -> Rule {
         text: format!("model: {}", model.value),
         location: section.problems.source.locate(model.span.start),
         span: model.span.clone(),
+    }
+}
+
+fn read_missing_fields(section: &Section<'_, '_>) -> MissingFields {
+    let Some(text) = section.string("on_missing_fields") else { return MissingFields::default() };
+    match text.value {
+        "resume" => MissingFields::Resume,
+        "await_clarification" => MissingFields::AwaitClarification,
+        "finalize" => MissingFields::Finalize,
+        other => {
+            let what = "`on_missing_fields` value";
+            let kind = PolicyErrorKind::Unknown { what, name: shown(other) };
+            let known = ["resume", "await_clarification", "finalize"];
+            section.report(text.span, kind, suggest(other, "values", known));
+            MissingFields::default()
+        }
     }
 }
 
