@@ -159,7 +159,8 @@ pub enum Command {
     /// Answers what a run asks
     ///
     /// When everything that it asks is answered, the run goes on. An answer that does not fit is
-    /// refused and changes nothing. Without an answer it says what is asked.
+    /// refused and changes nothing. Without an answer it asks for each in a terminal, and elsewhere
+    /// says what is asked.
     Answer(AnswerArgs),
     /// The sessions from which runs are started
     #[command(subcommand)]

@@ -1,15 +1,18 @@
 //! `taskrun answer`.
 
 use std::collections::BTreeMap;
+use std::io::IsTerminal;
 
 use serde_json::{Map, Value};
 use taskrun::controller::Controller;
+use taskrun::list::Scope;
 use taskrun::message::ToolError;
 use taskrun::ports::planner::{AwaitItem, Question};
 use taskrun::ports::tool::{ToolFailure, ToolOutcome};
 use taskrun::run::Run;
 use taskrun::wait::{ANSWER_BYTES_MAX, Answer, Item};
 
+use super::form::Form;
 use super::run::OWNER_DEFAULT;
 use super::text::text;
 use crate::args::{AnswerArgs, OutputFormat};
@@ -26,6 +29,13 @@ pub(super) async fn answer(context: &Context, args: &AnswerArgs) -> Outcome {
     let scope = context.scope();
     let run = resolve(&controller, &scope, &args.run).await?;
     let asked = controller.asks(&scope, run.id().as_str()).await?;
+    let by = context.globals.owner.as_deref().unwrap_or(OWNER_DEFAULT);
+    if is_form(context, args) && !asked.is_empty() {
+        let answered = fill(&controller, &scope, run, &asked, by).await?;
+        print(context, &controller, &answered).await?;
+        Care::at_hand(context, &controller, &books).find_host(&answered).await?;
+        return Ok(Exit::Completed);
+    }
     let words = Words::split(args, &asked);
     let item = match words.item {
         Some(name) => asked.iter().find(|item| item.id() == name),
@@ -36,11 +46,45 @@ pub(super) async fn answer(context: &Context, args: &AnswerArgs) -> Outcome {
         // The controller says why not.
         None => Answer::Text(words.answer.join(" ")),
     };
-    let by = context.globals.owner.as_deref().unwrap_or(OWNER_DEFAULT);
     let run = controller.answer(&scope, run.id().as_str(), words.item, answer, by).await?;
     print(context, &controller, &run).await?;
     Care::at_hand(context, &controller, &books).find_host(&run).await?;
     Ok(Exit::Completed)
+}
+
+/// Whether somebody sits at a terminal and gave no answer: then everything that is asked is asked
+/// there.
+fn is_form(context: &Context, args: &AnswerArgs) -> bool {
+    let no_answer = args.words.is_empty() && !args.accept && !args.decline;
+    let at_terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+    no_answer && at_terminal && context.printer.format() == OutputFormat::Table
+}
+
+/// Asks for everything, in order, and gives each answer at once: what was typed is not lost when
+/// the rest is left for later.
+async fn fill(
+    controller: &Controller,
+    scope: &Scope,
+    mut run: Run,
+    asked: &[Item],
+    by: &str,
+) -> Outcome<Run> {
+    for item in asked {
+        let item = item.clone();
+        // Somebody types: the runtime has other things to do meanwhile.
+        let typed = tokio::task::spawn_blocking(move || {
+            let (input, output) = (std::io::stdin().lock(), std::io::stderr().lock());
+            let answer = Form::new(input, output).fill(&item);
+            answer.map(|answer| answer.map(|answer| (item.id().to_owned(), answer)))
+        });
+        let typed = typed.await.expect("a form does not panic").map_err(|error| {
+            Failure::unexpected("the terminal cannot be read".to_owned()).because(&error)
+        })?;
+        let Some((name, answer)) = typed else { break };
+        let id = run.id().to_string();
+        run = controller.answer(scope, &id, Some(&name), answer, by).await?;
+    }
+    Ok(run)
 }
 
 /// The words of the command, told apart.
@@ -92,9 +136,22 @@ fn given(args: &AnswerArgs, words: &[String], item: &Item) -> Outcome<Answer> {
         },
         AwaitItem::Questions { .. } => choices(words, item).map(Answer::Choices),
         AwaitItem::ExternalTools { .. } => results(words, item).map(Answer::Results),
-        AwaitItem::Confirmation { .. } => {
-            Err(unreadable("a confirmation takes --accept or --decline", item))
-        }
+        AwaitItem::Confirmation { .. } => match words {
+            [only] => consent(only, item),
+            [..] => Err(unreadable(CONSENT, item)),
+        },
+    }
+}
+
+/// What a confirmation takes.
+const CONSENT: &str = "a confirmation takes --accept or --decline";
+
+/// Consent as JSON: `true` or `false`, so that a program says the same as a person.
+fn consent(word: &str, item: &Item) -> Outcome<Answer> {
+    let json = text(word, "answer", ANSWER_BYTES_MAX)?;
+    match serde_json::from_str(&json) {
+        Ok(accepts) => Ok(Answer::Confirmed(accepts)),
+        Err(_) => Err(unreadable(CONSENT, item)),
     }
 }
 

@@ -7,6 +7,7 @@ mod cancel;
 mod doctor;
 mod event_line;
 mod events;
+mod form;
 mod gc;
 mod get;
 mod inbox;
