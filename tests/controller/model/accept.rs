@@ -62,6 +62,9 @@ impl Bench {
             in_tool: false,
             crashes: (0, 0),
             answer: None,
+            paused: false,
+            looks: false,
+            tool_answered: false,
             told: false,
         };
         self.asked.push(id.clone());

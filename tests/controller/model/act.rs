@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use taskrun::controller::Controller;
+use taskrun::controller::{Controller, PauseRequest, ResumeRequest};
 use taskrun::error::ControllerError;
 use taskrun::list::{ListFilter, Scope};
 use taskrun::spawn::SpawnRequest;
@@ -46,6 +46,8 @@ impl Bench {
             Op::Bad(which) => self.bad(*which).await,
             Op::Cancel { run, tree } => self.cancel(*run, *tree).await,
             Op::Answer { run, said } => self.answer(*run, *said).await,
+            Op::Pause(run) => self.pause(*run, true).await,
+            Op::Resume(run) => self.pause(*run, false).await,
             Op::Release(run) => {
                 if let Some(id) = self.pick(*run) {
                     self.gates.open(&id);
@@ -183,8 +185,49 @@ impl Bench {
         }
         let known = self.model.runs.get_mut(&id).expect("it took an answer");
         known.answer = Some(format!("{text:?}"));
-        if let State::Blocked { answered, .. } = &mut known.state {
+        let paused = known.paused;
+        if let State::Blocked { on, answered, .. } = &mut known.state {
             *answered = true;
+            if paused {
+                *on = BlockedOn::Pause;
+            }
+        }
+        Ok(())
+    }
+
+    /// Pauses a run, or resumes it.
+    async fn pause(&mut self, back: u8, pause: bool) -> Result<(), String> {
+        let Some(id) = self.pick(back) else { return Ok(()) };
+        let controller = self.any(back);
+        let (scope, known) = (&self.scope, self.model.runs.get(&id));
+        let codes = match known.map(|known| &known.state) {
+            None => Codes::from(["not-found"]),
+            Some(
+                State::Canceling { .. }
+                | State::Finalizing(_)
+                | State::InFinalizer { .. }
+                | State::Ended { .. },
+            ) => Codes::from(["run-ended"]),
+            Some(
+                State::Queued
+                | State::Running { .. }
+                | State::Adrift { .. }
+                | State::Blocked { .. },
+            ) => Codes::new(),
+        };
+        let expected = known.is_some_and(|known| known.paused != pause);
+        let done = match pause {
+            true => controller.pause(scope, &id, &PauseRequest::default(), "somebody").await,
+            false => controller.resume(scope, &id, &ResumeRequest::default(), "somebody").await,
+        };
+        let what = if pause { "pause" } else { "resume" };
+        let Some(done) = expect(&format!("{what} of {id}"), done, &codes)? else { return Ok(()) };
+        if done.changed != expected {
+            return Err(format!("{what} of {id}: changed is {}", done.changed));
+        }
+        match pause {
+            true => self.model.pause(&id),
+            false => self.model.resume(&id),
         }
         Ok(())
     }

@@ -126,6 +126,12 @@ pub(super) struct Known {
     pub(super) in_tool: bool,
     pub(super) crashes: (u32, u32),
     pub(super) answer: Option<String>,
+    /// Somebody paused it: nobody may have it, and nothing more of it begins.
+    pub(super) paused: bool,
+    /// Its pause is over, and it is to look whether what it waits for is there.
+    pub(super) looks: bool,
+    /// Its tool answered while it was paused.
+    pub(super) tool_answered: bool,
     /// Whether its finalizer was heard to its end.
     pub(super) told: bool,
 }

@@ -61,6 +61,8 @@ pub(super) enum Op {
         run: u8,
         said: Said,
     },
+    Pause(u8),
+    Resume(u8),
     Release(u8),
     Advance(u64),
     /// The first or second worker, if it lives.
@@ -164,6 +166,8 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (0_u8..5).prop_map(Op::Bad),
         6 => (0_u8..6, any::<bool>()).prop_map(|(run, tree)| Op::Cancel { run, tree }),
         4 => (0_u8..8, said).prop_map(|(run, said)| Op::Answer { run, said }),
+        4 => (0_u8..6).prop_map(Op::Pause),
+        4 => (0_u8..8).prop_map(Op::Resume),
         6 => (0_u8..8).prop_map(Op::Release),
         4 => times.prop_map(Op::Advance),
         2 => (0_usize..2).prop_map(Op::Kill),

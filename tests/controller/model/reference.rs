@@ -18,6 +18,9 @@ const GRACE_MS: u64 = 5_000;
 /// How long a finalizer may take.
 const FINALIZER_MS: u64 = 60_000;
 
+/// Waits for the end of its pause and nothing else.
+const PAUSED: State = State::Blocked { on: BlockedOn::Pause, until: None, answered: false };
+
 /// All that is known.
 #[derive(Default)]
 pub(super) struct Model {
@@ -39,6 +42,7 @@ impl Model {
     /// The end of a run, that is first heard by its finalizer if nobody has the run.
     fn finish(&mut self, id: &str, end: End) {
         let run = self.known(id);
+        run.paused = false;
         match (run.kind, run.host()) {
             (Kind::Final | Kind::Slow, None) => run.state = State::Finalizing(end),
             (Kind::Final | Kind::Slow, Some(host)) => self.hear_finalizer(id, host, end),
@@ -67,12 +71,33 @@ impl Model {
     /// If it was not to be had.
     pub(super) fn claimed(&mut self, id: &str, host: usize) -> Result<(), String> {
         let now = self.now;
-        let Some(run) = self.runs.get_mut(id) else { return Err(format!("{id} is not known")) };
+        if !self.runs.contains_key(id) {
+            return Err(format!("{id} is not known"));
+        }
+        let over = self.wait_is_over(id);
+        let run = self.known(id);
         match run.state.clone() {
+            _ if run.paused => return Err(format!("{id} was taken up while it is paused")),
             State::Finalizing(end) => self.hear_finalizer(id, host, end),
             State::Queued | State::Adrift { .. } => {
                 run.state = State::Running { host, since: now };
                 self.go_on(id);
+            }
+            State::Blocked { on: BlockedOn::Pause, answered: false, .. } => {
+                run.state = State::Running { host, since: now };
+                match run.tool_answered {
+                    true => self.finish(id, answered("\"held\"")),
+                    false => self.go_on(id),
+                }
+            }
+            State::Blocked { on: BlockedOn::Children, until, .. }
+                if run.looks && until.is_none_or(|until| until > now) && !over =>
+            {
+                self.known(id).looks = false;
+                if self.waits_for(id, id) {
+                    self.known(id).state = State::Running { host, since: now };
+                    self.finish(id, answered("failure:cycle"));
+                }
             }
             State::Blocked { answered, until, .. } => {
                 let late = until.is_some_and(|until| until <= now);
@@ -167,8 +192,11 @@ impl Model {
             if next == other {
                 return true;
             }
-            let waits =
-                |run: &&Known| matches!(run.state, State::Blocked { on: BlockedOn::Children, .. });
+            let waits = |run: &&Known| {
+                let is_waiting =
+                    matches!(run.state, State::Blocked { on: BlockedOn::Children, .. });
+                is_waiting && !run.paused && !run.looks
+            };
             if let Some(run) = self.runs.get(&next).filter(waits)
                 && !self.wait_is_over(&next)
                 && seen.insert(next.clone())
@@ -179,12 +207,39 @@ impl Model {
         false
     }
 
+    /// Pauses a run that has not begun its way out.
+    pub(super) fn pause(&mut self, id: &str) {
+        let run = self.known(id);
+        run.paused = true;
+        if let State::Adrift { .. } = run.state {
+            run.state = PAUSED;
+        }
+    }
+
+    /// Resumes it.
+    pub(super) fn resume(&mut self, id: &str) {
+        let run = self.known(id);
+        let was = std::mem::replace(&mut run.paused, false);
+        run.looks |= was && matches!(run.state, State::Blocked { on: BlockedOn::Children, .. });
+    }
+
     /// Opens the gate of a run.
     pub(super) fn release(&mut self, id: &str, alive: &BTreeSet<usize>) {
         self.gates.insert(id.to_owned());
+        let now = self.now;
         let run = self.known(id);
         match run.state.clone() {
-            State::Running { host, .. } if alive.contains(&host) => self.go_on_released(id),
+            State::Running { host, since } if alive.contains(&host) => {
+                match (run.paused, run.kind) {
+                    // What is under way comes to its end, and nothing more begins.
+                    (true, Kind::Again | Kind::Once) => {
+                        run.tool_answered = true;
+                        run.ran_ms += now - since;
+                        run.state = PAUSED;
+                    }
+                    _ => self.go_on_released(id),
+                }
+            }
             State::Canceling { by, host, .. } if alive.contains(&host) => {
                 self.finish(id, end(Status::Canceled, by))
             }
@@ -309,7 +364,10 @@ impl Model {
             }
             let pause = (CRASH_PAUSE_MS.0 << in_a_row).min(CRASH_PAUSE_MS.1);
             run.crashes = (in_a_row + 1, total + 1);
-            run.state = State::Adrift { not_before: now + pause };
+            run.state = match run.paused {
+                true => PAUSED,
+                false => State::Adrift { not_before: now + pause },
+            };
         }
     }
 
@@ -331,6 +389,7 @@ impl Model {
         for id in self.ids(|run| run.host() == Some(host)) {
             match self.known(&id).state.clone() {
                 State::Canceling { by, .. } => self.finish(&id, end(Status::Canceled, by)),
+                State::Running { .. } if self.known(&id).paused => self.known(&id).state = PAUSED,
                 State::Running { .. } => self.known(&id).state = State::Adrift { not_before: 0 },
                 State::InFinalizer { end, .. } => self.conclude(&id, end),
                 State::Queued
