@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::StreamExt;
-use taskrun::event::Recorded;
+use taskrun::error::NotAwaitable;
+use taskrun::event::{Event, Recorded};
 use taskrun::policy::Policy;
 use taskrun::ports::call::{CallScope, Models};
 use taskrun::ports::planner::{Decision, PlanInput, RunsWait};
@@ -36,7 +37,9 @@ fn get(id: &str) -> RunsRequest {
 
 fn run_in(answer: Result<RunsAnswer, RunsError>) -> RunInfo {
     match answer.expect("given") {
-        RunsAnswer::Run { run } | RunsAnswer::Waited { run, .. } => *run,
+        RunsAnswer::Run { run }
+        | RunsAnswer::Waited { run, .. }
+        | RunsAnswer::Changed { run, .. } => *run,
         other @ (RunsAnswer::Page { .. }
         | RunsAnswer::Canceled { .. }
         | RunsAnswer::Events { .. }) => panic!("no run: {other:?}"),
@@ -246,6 +249,10 @@ async fn m_03_a_tree_is_cancelled_answered_read_and_listed_from_above() {
         RunsRequest::Wait { id: "b".into(), timeout_ms: None },
         RunsRequest::Subscribe { id: "b".into(), after: 0, limit: 100, timeout_ms: Some(0) },
         get("c"),
+        RunsRequest::Pause { id: "c".into(), reason: Some("wait".into()), timeout_ms: None },
+        RunsRequest::Resume { id: "c".into(), note: None },
+        RunsRequest::Pause { id: "top".into(), reason: None, timeout_ms: None },
+        RunsRequest::Resume { id: "a".into(), note: None },
     ];
     gates.open("top");
     host.end("top").await;
@@ -269,6 +276,21 @@ async fn m_03_a_tree_is_cancelled_answered_read_and_listed_from_above() {
     assert_eq!(kinds.first(), Some(&"queued"));
     assert_eq!(kinds.last(), Some(&"finished"));
     assert!(!run_in(answers[5].clone()).status.is_terminal(), "its neighbour goes on");
+    for changed in [&answers[6], &answers[7]] {
+        let Ok(RunsAnswer::Changed { run, changed: true }) = changed else {
+            panic!("paused and resumed: {changed:?}")
+        };
+        assert_eq!(run.id, "c");
+    }
+    let mut by = Vec::new();
+    for recorded in host.journal("c").await {
+        if let Event::PauseRequested { by: who, .. } = recorded.event {
+            by.push(who);
+        }
+    }
+    assert_eq!(by, ["run:top"], "it is on record who paused it");
+    assert_eq!(answers[8], Err(RunsError::NotFound { id: "top".into() }), "nobody pauses itself");
+    assert_eq!(answers[9], Err(RunsError::NotAwaitable { why: NotAwaitable::Ended }));
     gates.open("c");
     host.end("c").await;
 }

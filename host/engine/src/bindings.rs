@@ -27,6 +27,8 @@ pub(crate) mod agent {
             "taskrun:plugin/controller.get": async | trappable,
             "taskrun:plugin/controller.cancel": async | trappable,
             "taskrun:plugin/controller.cancel-tree": async | trappable,
+            "taskrun:plugin/controller.pause": async | trappable,
+            "taskrun:plugin/controller.resume": async | trappable,
             "taskrun:plugin/controller.wait": async | trappable,
             "taskrun:plugin/controller.provide": async | trappable,
             "taskrun:plugin/controller.subscribe": async | trappable,

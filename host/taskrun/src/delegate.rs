@@ -139,6 +139,7 @@ impl Tool for Delegate {
             Ok(
                 RunsAnswer::Page { .. }
                 | RunsAnswer::Canceled { .. }
+                | RunsAnswer::Changed { .. }
                 | RunsAnswer::Waited { .. }
                 | RunsAnswer::Events { .. },
             ) => Err(CallFailure::Internal),

@@ -13,12 +13,12 @@
 //! [`PlanResult::await_runs`](crate::agent::PlanResult::await_runs) instead.
 
 pub use crate::bindings::agent::taskrun::plugin::controller::{
-    Answer, CanceledRun, ControllerError, EventPage, ExternalResult, InvalidField, ListFilter,
-    MetLimit, NotAwaitableReason, OpenItem, RunEvent, RunPage, RunRecord, RunStatus, SpawnRequest,
-    WaitedRun,
+    Answer, CanceledRun, ChangedRun, ControllerError, EventPage, ExternalResult, InvalidField,
+    ListFilter, MetLimit, NotAwaitableReason, OpenItem, RunEvent, RunPage, RunRecord, RunStatus,
+    SpawnRequest, WaitedRun,
 };
 pub use crate::host::controller::{
-    cancel, cancel_tree, get, list, provide, spawn, subscribe, wait,
+    cancel, cancel_tree, get, list, pause, provide, resume, spawn, subscribe, wait,
 };
 
 impl SpawnRequest {

@@ -22,9 +22,9 @@ use crate::script::Malformed;
 use serde_json::Value;
 use taskrun_guest::{
     agent::{
-        AwaitAsk, AwaitClarification, AwaitExternalTools, AwaitItem, AwaitQuestions, AwaitRequest, Decision, DefaultAnswer,
-        ExternalTool, FinalResponse, FinalToolResult, Message, PlanResult, Question,
-        QuestionOption, Role, ToolFailure, ToolOutcome, ToolRequest,
+        AwaitAsk, AwaitClarification, AwaitExternalTools, AwaitItem, AwaitQuestions, AwaitRequest,
+        Decision, DefaultAnswer, ExternalTool, FinalResponse, FinalToolResult, Message, PlanResult,
+        Question, QuestionOption, Role, ToolFailure, ToolOutcome, ToolRequest,
     },
     types::ToolError,
 };

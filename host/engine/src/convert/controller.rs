@@ -67,6 +67,7 @@ pub(crate) fn run_to_guest(
         port::RunsAnswer::Run { run } => Ok(record(*run)),
         port::RunsAnswer::Page { .. }
         | port::RunsAnswer::Canceled { .. }
+        | port::RunsAnswer::Changed { .. }
         | port::RunsAnswer::Waited { .. }
         | port::RunsAnswer::Events { .. } => Err(mixed_up()),
     }
@@ -81,6 +82,7 @@ pub(crate) fn page_to_guest(
         }
         port::RunsAnswer::Run { .. }
         | port::RunsAnswer::Canceled { .. }
+        | port::RunsAnswer::Changed { .. }
         | port::RunsAnswer::Waited { .. }
         | port::RunsAnswer::Events { .. } => Err(mixed_up()),
     }
@@ -95,6 +97,22 @@ pub(crate) fn canceled_to_guest(
         }
         port::RunsAnswer::Run { .. }
         | port::RunsAnswer::Page { .. }
+        | port::RunsAnswer::Changed { .. }
+        | port::RunsAnswer::Waited { .. }
+        | port::RunsAnswer::Events { .. } => Err(mixed_up()),
+    }
+}
+
+pub(crate) fn changed_to_guest(
+    answer: port::RunsAnswer,
+) -> Result<guest::ChangedRun, guest::ControllerError> {
+    match answer {
+        port::RunsAnswer::Changed { run, changed } => {
+            Ok(guest::ChangedRun { run: record(*run), changed })
+        }
+        port::RunsAnswer::Run { .. }
+        | port::RunsAnswer::Page { .. }
+        | port::RunsAnswer::Canceled { .. }
         | port::RunsAnswer::Waited { .. }
         | port::RunsAnswer::Events { .. } => Err(mixed_up()),
     }
@@ -110,6 +128,7 @@ pub(crate) fn waited_to_guest(
         port::RunsAnswer::Run { .. }
         | port::RunsAnswer::Page { .. }
         | port::RunsAnswer::Canceled { .. }
+        | port::RunsAnswer::Changed { .. }
         | port::RunsAnswer::Events { .. } => Err(mixed_up()),
     }
 }
@@ -130,6 +149,7 @@ pub(crate) fn events_to_guest(
         port::RunsAnswer::Run { .. }
         | port::RunsAnswer::Page { .. }
         | port::RunsAnswer::Canceled { .. }
+        | port::RunsAnswer::Changed { .. }
         | port::RunsAnswer::Waited { .. } => Err(mixed_up()),
     }
 }

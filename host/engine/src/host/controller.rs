@@ -4,8 +4,8 @@ use taskrun::policy::Capability;
 use taskrun::ports::runs::{RunsAnswer, RunsFilter, RunsRequest};
 
 use crate::bindings::interfaces::controller::{
-    Answer, CanceledRun, ControllerError, EventPage, Host, ListFilter, RunPage, RunRecord,
-    SpawnRequest, WaitedRun,
+    Answer, CanceledRun, ChangedRun, ControllerError, EventPage, Host, ListFilter, RunPage,
+    RunRecord, SpawnRequest, WaitedRun,
 };
 use crate::convert::controller as convert;
 use crate::state::CallState;
@@ -62,6 +62,21 @@ impl Host for CallState {
     async fn cancel_tree(&mut self, id: String, reason: Option<String>) -> Answered<CanceledRun> {
         let answer = self.ask_controller(RunsRequest::CancelTree { id, reason }).await?;
         Ok(answer.and_then(convert::canceled_to_guest))
+    }
+
+    async fn pause(
+        &mut self,
+        id: String,
+        reason: Option<String>,
+        timeout_ms: Option<u64>,
+    ) -> Answered<ChangedRun> {
+        let answer = self.ask_controller(RunsRequest::Pause { id, reason, timeout_ms }).await?;
+        Ok(answer.and_then(convert::changed_to_guest))
+    }
+
+    async fn resume(&mut self, id: String, note: Option<String>) -> Answered<ChangedRun> {
+        let answer = self.ask_controller(RunsRequest::Resume { id, note }).await?;
+        Ok(answer.and_then(convert::changed_to_guest))
     }
 
     async fn wait(&mut self, id: String, timeout_ms: Option<u64>) -> Answered<WaitedRun> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::shown::{info, shown};
-use super::{Controller, Inner};
+use super::{Controller, Inner, PauseRequest, Paused, ResumeRequest};
 use crate::driver::find_beneath;
 use crate::error::ControllerError;
 use crate::event::{Event, Seq};
@@ -80,6 +80,21 @@ impl Controller {
                     changed: done.changed,
                     beneath: done.beneath.iter().map(ToString::to_string).collect(),
                 })
+            }
+            RunsRequest::Pause { id, reason, timeout_ms } => {
+                let run = self.get_beneath(caller, &id).await?;
+                let timeout = timeout_ms.map(Duration::from_millis);
+                let request = PauseRequest { reason, timeout, tree: false };
+                let scope = Scope::tenant(&caller.spec.tenant);
+                let by = name_of(caller);
+                Ok(changed(&self.pause(&scope, run.id().as_str(), &request, &by).await?))
+            }
+            RunsRequest::Resume { id, note } => {
+                let run = self.get_beneath(caller, &id).await?;
+                let request = ResumeRequest { note, ..ResumeRequest::default() };
+                let scope = Scope::tenant(&caller.spec.tenant);
+                let by = name_of(caller);
+                Ok(changed(&self.resume(&scope, run.id().as_str(), &request, &by).await?))
             }
             RunsRequest::Wait { id, timeout_ms } => {
                 let run = self.get_beneath(caller, &id).await?;
@@ -157,7 +172,7 @@ impl Controller {
         answer: Answer,
     ) -> Result<RunsAnswer, ControllerError> {
         let scope = Scope::tenant(&caller.spec.tenant);
-        let by = format!("run:{}", caller.spec.id);
+        let by = name_of(caller);
         let id = run.id();
         let given = self.answer(&scope, id.as_str(), item.as_deref(), answer.clone(), &by).await;
         // A call that is repeated says again what it has said.
@@ -253,6 +268,15 @@ fn context(text: &String) -> Message {
 }
 
 /// What a component wants to have started, in the name of its own run.
+/// Who a run is that asks something of another one.
+fn name_of(caller: &Caller) -> String {
+    format!("run:{}", caller.spec.id)
+}
+
+fn changed(done: &Paused) -> RunsAnswer {
+    RunsAnswer::Changed { run: Box::new(info(&done.run)), changed: done.changed }
+}
+
 fn child_request(caller: &Caller, child: ChildRequest) -> SpawnRequest {
     let spec = &caller.spec;
     SpawnRequest {

@@ -15,6 +15,10 @@ pub enum Operation {
     Cancel,
     /// Cancel a run and everything beneath it.
     CancelTree,
+    /// Pause a run.
+    Pause,
+    /// Resume a run that is paused.
+    Resume,
     /// Wait for runs, within a call or between two plan steps.
     Wait,
     /// Answer what runs ask.
@@ -25,12 +29,14 @@ pub enum Operation {
 
 impl Operation {
     /// Every operation.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Spawn,
         Self::List,
         Self::Get,
         Self::Cancel,
         Self::CancelTree,
+        Self::Pause,
+        Self::Resume,
         Self::Wait,
         Self::Provide,
         Self::Subscribe,
@@ -44,6 +50,8 @@ impl Operation {
             Self::Get => "get",
             Self::Cancel => "cancel",
             Self::CancelTree => "cancel-tree",
+            Self::Pause => "pause",
+            Self::Resume => "resume",
             Self::Wait => "wait",
             Self::Provide => "provide",
             Self::Subscribe => "subscribe",

@@ -95,6 +95,22 @@ pub enum RunsRequest {
         /// In words, shown with the run.
         reason: Option<String>,
     },
+    /// Pause a run alone.
+    Pause {
+        /// The run.
+        id: String,
+        /// In words, shown with the run.
+        reason: Option<String>,
+        /// When it goes on in any case.
+        timeout_ms: Option<u64>,
+    },
+    /// End the pause of a run.
+    Resume {
+        /// The run.
+        id: String,
+        /// In words, for its journal.
+        note: Option<String>,
+    },
     /// Wait for the end of a run.
     Wait {
         /// The run.
@@ -191,6 +207,13 @@ pub enum RunsAnswer {
         changed: bool,
         /// Runs beneath it that were cancelled as well, the deepest first.
         beneath: Vec<String>,
+    },
+    /// To pause and resume.
+    Changed {
+        /// The run afterwards.
+        run: Box<RunInfo>,
+        /// Whether the request changed anything about it.
+        changed: bool,
     },
     /// To wait.
     Waited {
@@ -369,6 +392,8 @@ impl RunsRequest {
             Self::Get { .. } => Operation::Get,
             Self::Cancel { .. } => Operation::Cancel,
             Self::CancelTree { .. } => Operation::CancelTree,
+            Self::Pause { .. } => Operation::Pause,
+            Self::Resume { .. } => Operation::Resume,
             Self::Wait { .. } => Operation::Wait,
             Self::Provide { .. } => Operation::Provide,
             Self::Subscribe { .. } => Operation::Subscribe,
@@ -410,6 +435,8 @@ impl RunsRequest {
             Self::Get { id }
             | Self::Cancel { id, .. }
             | Self::CancelTree { id, .. }
+            | Self::Pause { id, .. }
+            | Self::Resume { id, .. }
             | Self::Wait { id, .. }
             | Self::Subscribe { id, .. } => short("id", Some(id)),
         }
@@ -421,7 +448,7 @@ impl RunsAnswer {
     #[must_use]
     pub fn bytes(&self) -> usize {
         match self {
-            Self::Run { run } | Self::Waited { run, .. } => run.bytes(),
+            Self::Run { run } | Self::Waited { run, .. } | Self::Changed { run, .. } => run.bytes(),
             Self::Canceled { run, beneath, .. } => {
                 run.bytes() + beneath.iter().map(String::len).sum::<usize>()
             }

@@ -6922,6 +6922,24 @@ pub mod taskrun {
                         .finish()
                 }
             }
+            /// What a request to pause or to resume did.
+            #[derive(Clone, PartialEq)]
+            pub struct ChangedRun {
+                pub run: RunRecord,
+                /// Whether this request changed anything about that run.
+                pub changed: bool,
+            }
+            impl ::core::fmt::Debug for ChangedRun {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    f.debug_struct("ChangedRun")
+                        .field("run", &self.run)
+                        .field("changed", &self.changed)
+                        .finish()
+                }
+            }
             /// What a wait came to.
             #[derive(Clone, PartialEq)]
             pub struct WaitedRun {
@@ -10694,6 +10712,1295 @@ pub mod taskrun {
                         _ => _rt::invalid_enum_discriminant(),
                     };
                     result113
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            /// Pauses this run and returns when that is durable: nothing more of it begins, in whatever
+            /// state it is. A step or tool call of it that is under way comes to its end, which may be the
+            /// end of the run; then it is `blocked` on `pause`, without a slot. The runs beneath it go on.
+            /// Repeated, it changes nothing. `timeout`: when it goes on in any case; `none`: never.
+            /// `not-awaitable(ended)` if it has ended, or is on its way out. `reason` is shown with the
+            /// run, at most 4 KiB of it.
+            #[allow(async_fn_in_trait)]
+            pub fn pause(
+                id: &str,
+                reason: Option<&str>,
+                timeout: Option<DurationMs>,
+            ) -> Result<ChangedRun, ControllerError> {
+                unsafe {
+                    #[repr(align(8))]
+                    struct RetArea(
+                        [::core::mem::MaybeUninit<
+                            u8,
+                        >; 96 + 28 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let mut ret_area = RetArea(
+                        [::core::mem::MaybeUninit::uninit(); 96
+                            + 28 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let vec0 = id;
+                    let ptr0 = vec0.as_ptr().cast::<u8>();
+                    let len0 = vec0.len();
+                    let (result2_0, result2_1, result2_2) = match reason {
+                        Some(e) => {
+                            let vec1 = e;
+                            let ptr1 = vec1.as_ptr().cast::<u8>();
+                            let len1 = vec1.len();
+                            (1i32, ptr1.cast_mut(), len1)
+                        }
+                        None => (0i32, ::core::ptr::null_mut(), 0usize),
+                    };
+                    let (result3_0, result3_1) = match timeout {
+                        Some(e) => (1i32, _rt::as_i64(e)),
+                        None => (0i32, 0i64),
+                    };
+                    let ptr4 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "taskrun:plugin/controller@0.1.0")]
+                    unsafe extern "C" {
+                        #[link_name = "pause"]
+                        fn wit_import5(
+                            _: *mut u8,
+                            _: usize,
+                            _: i32,
+                            _: *mut u8,
+                            _: usize,
+                            _: i32,
+                            _: i64,
+                            _: *mut u8,
+                        );
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import5(
+                        _: *mut u8,
+                        _: usize,
+                        _: i32,
+                        _: *mut u8,
+                        _: usize,
+                        _: i32,
+                        _: i64,
+                        _: *mut u8,
+                    ) {
+                        unreachable!()
+                    }
+                    wit_import5(
+                        ptr0.cast_mut(),
+                        len0,
+                        result2_0,
+                        result2_1,
+                        result2_2,
+                        result3_0,
+                        result3_1,
+                        ptr4,
+                    );
+                    let l6 = i32::from(*ptr4.add(0).cast::<u8>());
+                    let result108 = match l6 {
+                        0 => {
+                            let e = {
+                                let l7 = *ptr4.add(8).cast::<*mut u8>();
+                                let l8 = *ptr4
+                                    .add(8 + 1 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len9 = l8;
+                                let bytes9 = _rt::Vec::from_raw_parts(
+                                    l7.cast(),
+                                    len9,
+                                    len9,
+                                );
+                                let l10 = *ptr4
+                                    .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l11 = *ptr4
+                                    .add(8 + 3 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len12 = l11;
+                                let bytes12 = _rt::Vec::from_raw_parts(
+                                    l10.cast(),
+                                    len12,
+                                    len12,
+                                );
+                                let l13 = *ptr4
+                                    .add(8 + 4 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l14 = *ptr4
+                                    .add(8 + 5 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len15 = l14;
+                                let bytes15 = _rt::Vec::from_raw_parts(
+                                    l13.cast(),
+                                    len15,
+                                    len15,
+                                );
+                                let l16 = i32::from(
+                                    *ptr4
+                                        .add(8 + 6 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l17 = i32::from(
+                                    *ptr4
+                                        .add(8 + 7 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l21 = i32::from(
+                                    *ptr4
+                                        .add(8 + 10 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l25 = i32::from(
+                                    *ptr4
+                                        .add(8 + 13 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l26 = i32::from(
+                                    *ptr4
+                                        .add(8 + 14 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l30 = i32::from(
+                                    *ptr4
+                                        .add(8 + 17 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l31 = i32::from(
+                                    *ptr4
+                                        .add(8 + 18 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l35 = *ptr4
+                                    .add(8 + 21 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l36 = *ptr4
+                                    .add(8 + 22 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let base46 = l35;
+                                let len46 = l36;
+                                let mut result46 = _rt::Vec::with_capacity(len46);
+                                for i in 0..len46 {
+                                    let base = base46
+                                        .add(i * (6 * ::core::mem::size_of::<*const u8>()));
+                                    let e46 = {
+                                        let l37 = *base.add(0).cast::<*mut u8>();
+                                        let l38 = *base
+                                            .add(::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len39 = l38;
+                                        let bytes39 = _rt::Vec::from_raw_parts(
+                                            l37.cast(),
+                                            len39,
+                                            len39,
+                                        );
+                                        let l40 = *base
+                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l41 = *base
+                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len42 = l41;
+                                        let bytes42 = _rt::Vec::from_raw_parts(
+                                            l40.cast(),
+                                            len42,
+                                            len42,
+                                        );
+                                        let l43 = *base
+                                            .add(4 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l44 = *base
+                                            .add(5 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len45 = l44;
+                                        let bytes45 = _rt::Vec::from_raw_parts(
+                                            l43.cast(),
+                                            len45,
+                                            len45,
+                                        );
+                                        OpenItem {
+                                            id: _rt::string_lift(bytes39),
+                                            kind: _rt::string_lift(bytes42),
+                                            prompt: _rt::string_lift(bytes45),
+                                        }
+                                    };
+                                    result46.push(e46);
+                                }
+                                _rt::cabi_dealloc(
+                                    base46,
+                                    len46 * (6 * ::core::mem::size_of::<*const u8>()),
+                                    ::core::mem::size_of::<*const u8>(),
+                                );
+                                let l47 = *ptr4
+                                    .add(8 + 23 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i32>();
+                                let l48 = *ptr4
+                                    .add(8 + 24 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l49 = *ptr4
+                                    .add(16 + 24 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l50 = *ptr4
+                                    .add(24 + 24 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l51 = *ptr4
+                                    .add(32 + 24 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l52 = *ptr4
+                                    .add(32 + 25 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let base59 = l51;
+                                let len59 = l52;
+                                let mut result59 = _rt::Vec::with_capacity(len59);
+                                for i in 0..len59 {
+                                    let base = base59
+                                        .add(i * (4 * ::core::mem::size_of::<*const u8>()));
+                                    let e59 = {
+                                        let l53 = *base.add(0).cast::<*mut u8>();
+                                        let l54 = *base
+                                            .add(::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len55 = l54;
+                                        let bytes55 = _rt::Vec::from_raw_parts(
+                                            l53.cast(),
+                                            len55,
+                                            len55,
+                                        );
+                                        let l56 = *base
+                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l57 = *base
+                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len58 = l57;
+                                        let bytes58 = _rt::Vec::from_raw_parts(
+                                            l56.cast(),
+                                            len58,
+                                            len58,
+                                        );
+                                        (_rt::string_lift(bytes55), _rt::string_lift(bytes58))
+                                    };
+                                    result59.push(e59);
+                                }
+                                _rt::cabi_dealloc(
+                                    base59,
+                                    len59 * (4 * ::core::mem::size_of::<*const u8>()),
+                                    ::core::mem::size_of::<*const u8>(),
+                                );
+                                let l60 = *ptr4
+                                    .add(32 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l61 = *ptr4
+                                    .add(40 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l62 = *ptr4
+                                    .add(48 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l63 = i32::from(
+                                    *ptr4
+                                        .add(56 + 26 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l65 = i32::from(
+                                    *ptr4
+                                        .add(72 + 26 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l67 = *ptr4
+                                    .add(88 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l68 = *ptr4
+                                    .add(88 + 27 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len69 = l68;
+                                let bytes69 = _rt::Vec::from_raw_parts(
+                                    l67.cast(),
+                                    len69,
+                                    len69,
+                                );
+                                let l70 = i32::from(
+                                    *ptr4
+                                        .add(88 + 28 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                ChangedRun {
+                                    run: RunRecord {
+                                        id: _rt::string_lift(bytes9),
+                                        parent_run_id: _rt::string_lift(bytes12),
+                                        agent_name: _rt::string_lift(bytes15),
+                                        status: RunStatus::_lift(l16 as u8),
+                                        blocked_on: match l17 {
+                                            0 => None,
+                                            1 => {
+                                                let e = {
+                                                    let l18 = *ptr4
+                                                        .add(8 + 8 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<*mut u8>();
+                                                    let l19 = *ptr4
+                                                        .add(8 + 9 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<usize>();
+                                                    let len20 = l19;
+                                                    let bytes20 = _rt::Vec::from_raw_parts(
+                                                        l18.cast(),
+                                                        len20,
+                                                        len20,
+                                                    );
+                                                    _rt::string_lift(bytes20)
+                                                };
+                                                Some(e)
+                                            }
+                                            _ => _rt::invalid_enum_discriminant(),
+                                        },
+                                        stop_reason: match l21 {
+                                            0 => None,
+                                            1 => {
+                                                let e = {
+                                                    let l22 = *ptr4
+                                                        .add(8 + 11 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<*mut u8>();
+                                                    let l23 = *ptr4
+                                                        .add(8 + 12 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<usize>();
+                                                    let len24 = l23;
+                                                    let bytes24 = _rt::Vec::from_raw_parts(
+                                                        l22.cast(),
+                                                        len24,
+                                                        len24,
+                                                    );
+                                                    _rt::string_lift(bytes24)
+                                                };
+                                                Some(e)
+                                            }
+                                            _ => _rt::invalid_enum_discriminant(),
+                                        },
+                                        partial: _rt::bool_lift(l25 as u8),
+                                        result: match l26 {
+                                            0 => None,
+                                            1 => {
+                                                let e = {
+                                                    let l27 = *ptr4
+                                                        .add(8 + 15 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<*mut u8>();
+                                                    let l28 = *ptr4
+                                                        .add(8 + 16 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<usize>();
+                                                    let len29 = l28;
+                                                    let bytes29 = _rt::Vec::from_raw_parts(
+                                                        l27.cast(),
+                                                        len29,
+                                                        len29,
+                                                    );
+                                                    _rt::string_lift(bytes29)
+                                                };
+                                                Some(e)
+                                            }
+                                            _ => _rt::invalid_enum_discriminant(),
+                                        },
+                                        truncated: _rt::bool_lift(l30 as u8),
+                                        error: match l31 {
+                                            0 => None,
+                                            1 => {
+                                                let e = {
+                                                    let l32 = *ptr4
+                                                        .add(8 + 19 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<*mut u8>();
+                                                    let l33 = *ptr4
+                                                        .add(8 + 20 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<usize>();
+                                                    let len34 = l33;
+                                                    let bytes34 = _rt::Vec::from_raw_parts(
+                                                        l32.cast(),
+                                                        len34,
+                                                        len34,
+                                                    );
+                                                    _rt::string_lift(bytes34)
+                                                };
+                                                Some(e)
+                                            }
+                                            _ => _rt::invalid_enum_discriminant(),
+                                        },
+                                        awaits: result46,
+                                        turns: l47 as u32,
+                                        usage: super::super::super::taskrun::plugin::types::Usage {
+                                            prompt_tokens: l48 as u64,
+                                            completion_tokens: l49 as u64,
+                                            total_tokens: l50 as u64,
+                                        },
+                                        labels: result59,
+                                        revision: l60 as u64,
+                                        created_at: l61 as u64,
+                                        updated_at: l62 as u64,
+                                        started_at: match l63 {
+                                            0 => None,
+                                            1 => {
+                                                let e = {
+                                                    let l64 = *ptr4
+                                                        .add(64 + 26 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<i64>();
+                                                    l64 as u64
+                                                };
+                                                Some(e)
+                                            }
+                                            _ => _rt::invalid_enum_discriminant(),
+                                        },
+                                        finished_at: match l65 {
+                                            0 => None,
+                                            1 => {
+                                                let e = {
+                                                    let l66 = *ptr4
+                                                        .add(80 + 26 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<i64>();
+                                                    l66 as u64
+                                                };
+                                                Some(e)
+                                            }
+                                            _ => _rt::invalid_enum_discriminant(),
+                                        },
+                                        details: _rt::string_lift(bytes69),
+                                    },
+                                    changed: _rt::bool_lift(l70 as u8),
+                                }
+                            };
+                            Ok(e)
+                        }
+                        1 => {
+                            let e = {
+                                let l71 = i32::from(*ptr4.add(8).cast::<u8>());
+                                let v107 = match l71 {
+                                    0 => {
+                                        let e107 = {
+                                            let l72 = *ptr4.add(16).cast::<*mut u8>();
+                                            let l73 = *ptr4
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len74 = l73;
+                                            let bytes74 = _rt::Vec::from_raw_parts(
+                                                l72.cast(),
+                                                len74,
+                                                len74,
+                                            );
+                                            _rt::string_lift(bytes74)
+                                        };
+                                        ControllerError::Denied(e107)
+                                    }
+                                    1 => {
+                                        let e107 = {
+                                            let l75 = *ptr4.add(16).cast::<*mut u8>();
+                                            let l76 = *ptr4
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len77 = l76;
+                                            let bytes77 = _rt::Vec::from_raw_parts(
+                                                l75.cast(),
+                                                len77,
+                                                len77,
+                                            );
+                                            _rt::string_lift(bytes77)
+                                        };
+                                        ControllerError::NotFound(e107)
+                                    }
+                                    2 => {
+                                        let e107 = {
+                                            let l78 = *ptr4.add(16).cast::<*mut u8>();
+                                            let l79 = *ptr4
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len80 = l79;
+                                            let bytes80 = _rt::Vec::from_raw_parts(
+                                                l78.cast(),
+                                                len80,
+                                                len80,
+                                            );
+                                            _rt::string_lift(bytes80)
+                                        };
+                                        ControllerError::AlreadyExists(e107)
+                                    }
+                                    3 => ControllerError::NotStarted,
+                                    4 => ControllerError::Closed,
+                                    5 => {
+                                        let e107 = {
+                                            let l81 = *ptr4.add(16).cast::<*mut u8>();
+                                            let l82 = *ptr4
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len83 = l82;
+                                            let bytes83 = _rt::Vec::from_raw_parts(
+                                                l81.cast(),
+                                                len83,
+                                                len83,
+                                            );
+                                            let l84 = *ptr4
+                                                .add(16 + 2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l85 = *ptr4
+                                                .add(16 + 3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len86 = l85;
+                                            let bytes86 = _rt::Vec::from_raw_parts(
+                                                l84.cast(),
+                                                len86,
+                                                len86,
+                                            );
+                                            InvalidField {
+                                                field: _rt::string_lift(bytes83),
+                                                reason: _rt::string_lift(bytes86),
+                                            }
+                                        };
+                                        ControllerError::Invalid(e107)
+                                    }
+                                    6 => {
+                                        let e107 = {
+                                            let l87 = *ptr4.add(16).cast::<*mut u8>();
+                                            let l88 = *ptr4
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len89 = l88;
+                                            let bytes89 = _rt::Vec::from_raw_parts(
+                                                l87.cast(),
+                                                len89,
+                                                len89,
+                                            );
+                                            _rt::string_lift(bytes89)
+                                        };
+                                        ControllerError::Forbidden(e107)
+                                    }
+                                    7 => {
+                                        let e107 = {
+                                            let l90 = *ptr4.add(16).cast::<*mut u8>();
+                                            let l91 = *ptr4
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len92 = l91;
+                                            let bytes92 = _rt::Vec::from_raw_parts(
+                                                l90.cast(),
+                                                len92,
+                                                len92,
+                                            );
+                                            let l93 = *ptr4
+                                                .add(16 + 2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<i64>();
+                                            MetLimit {
+                                                kind: _rt::string_lift(bytes92),
+                                                cap: l93 as u64,
+                                            }
+                                        };
+                                        ControllerError::Limit(e107)
+                                    }
+                                    8 => {
+                                        let e107 = {
+                                            let l94 = i32::from(*ptr4.add(16).cast::<u8>());
+                                            NotAwaitableReason::_lift(l94 as u8)
+                                        };
+                                        ControllerError::NotAwaitable(e107)
+                                    }
+                                    9 => {
+                                        let e107 = {
+                                            let l95 = *ptr4.add(16).cast::<*mut u8>();
+                                            let l96 = *ptr4
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len97 = l96;
+                                            let bytes97 = _rt::Vec::from_raw_parts(
+                                                l95.cast(),
+                                                len97,
+                                                len97,
+                                            );
+                                            _rt::string_lift(bytes97)
+                                        };
+                                        ControllerError::Locked(e107)
+                                    }
+                                    10 => ControllerError::Conflict,
+                                    11 => ControllerError::Timeout,
+                                    12 => ControllerError::Canceled,
+                                    13 => {
+                                        let e107 = {
+                                            let l98 = *ptr4.add(16).cast::<*mut u8>();
+                                            let l99 = *ptr4
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len100 = l99;
+                                            let bytes100 = _rt::Vec::from_raw_parts(
+                                                l98.cast(),
+                                                len100,
+                                                len100,
+                                            );
+                                            _rt::string_lift(bytes100)
+                                        };
+                                        ControllerError::Storage(e107)
+                                    }
+                                    14 => {
+                                        let e107 = {
+                                            let l101 = *ptr4.add(16).cast::<*mut u8>();
+                                            let l102 = *ptr4
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len103 = l102;
+                                            let bytes103 = _rt::Vec::from_raw_parts(
+                                                l101.cast(),
+                                                len103,
+                                                len103,
+                                            );
+                                            _rt::string_lift(bytes103)
+                                        };
+                                        ControllerError::Trap(e107)
+                                    }
+                                    n => {
+                                        debug_assert_eq!(n, 15, "invalid enum discriminant");
+                                        let e107 = {
+                                            let l104 = *ptr4.add(16).cast::<*mut u8>();
+                                            let l105 = *ptr4
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len106 = l105;
+                                            let bytes106 = _rt::Vec::from_raw_parts(
+                                                l104.cast(),
+                                                len106,
+                                                len106,
+                                            );
+                                            _rt::string_lift(bytes106)
+                                        };
+                                        ControllerError::Other(e107)
+                                    }
+                                };
+                                v107
+                            };
+                            Err(e)
+                        }
+                        _ => _rt::invalid_enum_discriminant(),
+                    };
+                    result108
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            /// Ends the pause of this run, whoever paused it, and returns when that is durable. One that is
+            /// not paused stays as it is. `note` is kept in its journal, at most 4 KiB of it.
+            #[allow(async_fn_in_trait)]
+            pub fn resume(
+                id: &str,
+                note: Option<&str>,
+            ) -> Result<ChangedRun, ControllerError> {
+                unsafe {
+                    #[repr(align(8))]
+                    struct RetArea(
+                        [::core::mem::MaybeUninit<
+                            u8,
+                        >; 96 + 28 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let mut ret_area = RetArea(
+                        [::core::mem::MaybeUninit::uninit(); 96
+                            + 28 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let vec0 = id;
+                    let ptr0 = vec0.as_ptr().cast::<u8>();
+                    let len0 = vec0.len();
+                    let (result2_0, result2_1, result2_2) = match note {
+                        Some(e) => {
+                            let vec1 = e;
+                            let ptr1 = vec1.as_ptr().cast::<u8>();
+                            let len1 = vec1.len();
+                            (1i32, ptr1.cast_mut(), len1)
+                        }
+                        None => (0i32, ::core::ptr::null_mut(), 0usize),
+                    };
+                    let ptr3 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "taskrun:plugin/controller@0.1.0")]
+                    unsafe extern "C" {
+                        #[link_name = "resume"]
+                        fn wit_import4(
+                            _: *mut u8,
+                            _: usize,
+                            _: i32,
+                            _: *mut u8,
+                            _: usize,
+                            _: *mut u8,
+                        );
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import4(
+                        _: *mut u8,
+                        _: usize,
+                        _: i32,
+                        _: *mut u8,
+                        _: usize,
+                        _: *mut u8,
+                    ) {
+                        unreachable!()
+                    }
+                    wit_import4(
+                        ptr0.cast_mut(),
+                        len0,
+                        result2_0,
+                        result2_1,
+                        result2_2,
+                        ptr3,
+                    );
+                    let l5 = i32::from(*ptr3.add(0).cast::<u8>());
+                    let result107 = match l5 {
+                        0 => {
+                            let e = {
+                                let l6 = *ptr3.add(8).cast::<*mut u8>();
+                                let l7 = *ptr3
+                                    .add(8 + 1 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len8 = l7;
+                                let bytes8 = _rt::Vec::from_raw_parts(
+                                    l6.cast(),
+                                    len8,
+                                    len8,
+                                );
+                                let l9 = *ptr3
+                                    .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l10 = *ptr3
+                                    .add(8 + 3 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len11 = l10;
+                                let bytes11 = _rt::Vec::from_raw_parts(
+                                    l9.cast(),
+                                    len11,
+                                    len11,
+                                );
+                                let l12 = *ptr3
+                                    .add(8 + 4 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l13 = *ptr3
+                                    .add(8 + 5 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len14 = l13;
+                                let bytes14 = _rt::Vec::from_raw_parts(
+                                    l12.cast(),
+                                    len14,
+                                    len14,
+                                );
+                                let l15 = i32::from(
+                                    *ptr3
+                                        .add(8 + 6 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l16 = i32::from(
+                                    *ptr3
+                                        .add(8 + 7 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l20 = i32::from(
+                                    *ptr3
+                                        .add(8 + 10 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l24 = i32::from(
+                                    *ptr3
+                                        .add(8 + 13 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l25 = i32::from(
+                                    *ptr3
+                                        .add(8 + 14 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l29 = i32::from(
+                                    *ptr3
+                                        .add(8 + 17 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l30 = i32::from(
+                                    *ptr3
+                                        .add(8 + 18 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l34 = *ptr3
+                                    .add(8 + 21 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l35 = *ptr3
+                                    .add(8 + 22 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let base45 = l34;
+                                let len45 = l35;
+                                let mut result45 = _rt::Vec::with_capacity(len45);
+                                for i in 0..len45 {
+                                    let base = base45
+                                        .add(i * (6 * ::core::mem::size_of::<*const u8>()));
+                                    let e45 = {
+                                        let l36 = *base.add(0).cast::<*mut u8>();
+                                        let l37 = *base
+                                            .add(::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len38 = l37;
+                                        let bytes38 = _rt::Vec::from_raw_parts(
+                                            l36.cast(),
+                                            len38,
+                                            len38,
+                                        );
+                                        let l39 = *base
+                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l40 = *base
+                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len41 = l40;
+                                        let bytes41 = _rt::Vec::from_raw_parts(
+                                            l39.cast(),
+                                            len41,
+                                            len41,
+                                        );
+                                        let l42 = *base
+                                            .add(4 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l43 = *base
+                                            .add(5 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len44 = l43;
+                                        let bytes44 = _rt::Vec::from_raw_parts(
+                                            l42.cast(),
+                                            len44,
+                                            len44,
+                                        );
+                                        OpenItem {
+                                            id: _rt::string_lift(bytes38),
+                                            kind: _rt::string_lift(bytes41),
+                                            prompt: _rt::string_lift(bytes44),
+                                        }
+                                    };
+                                    result45.push(e45);
+                                }
+                                _rt::cabi_dealloc(
+                                    base45,
+                                    len45 * (6 * ::core::mem::size_of::<*const u8>()),
+                                    ::core::mem::size_of::<*const u8>(),
+                                );
+                                let l46 = *ptr3
+                                    .add(8 + 23 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i32>();
+                                let l47 = *ptr3
+                                    .add(8 + 24 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l48 = *ptr3
+                                    .add(16 + 24 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l49 = *ptr3
+                                    .add(24 + 24 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l50 = *ptr3
+                                    .add(32 + 24 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l51 = *ptr3
+                                    .add(32 + 25 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let base58 = l50;
+                                let len58 = l51;
+                                let mut result58 = _rt::Vec::with_capacity(len58);
+                                for i in 0..len58 {
+                                    let base = base58
+                                        .add(i * (4 * ::core::mem::size_of::<*const u8>()));
+                                    let e58 = {
+                                        let l52 = *base.add(0).cast::<*mut u8>();
+                                        let l53 = *base
+                                            .add(::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len54 = l53;
+                                        let bytes54 = _rt::Vec::from_raw_parts(
+                                            l52.cast(),
+                                            len54,
+                                            len54,
+                                        );
+                                        let l55 = *base
+                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l56 = *base
+                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len57 = l56;
+                                        let bytes57 = _rt::Vec::from_raw_parts(
+                                            l55.cast(),
+                                            len57,
+                                            len57,
+                                        );
+                                        (_rt::string_lift(bytes54), _rt::string_lift(bytes57))
+                                    };
+                                    result58.push(e58);
+                                }
+                                _rt::cabi_dealloc(
+                                    base58,
+                                    len58 * (4 * ::core::mem::size_of::<*const u8>()),
+                                    ::core::mem::size_of::<*const u8>(),
+                                );
+                                let l59 = *ptr3
+                                    .add(32 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l60 = *ptr3
+                                    .add(40 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l61 = *ptr3
+                                    .add(48 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l62 = i32::from(
+                                    *ptr3
+                                        .add(56 + 26 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l64 = i32::from(
+                                    *ptr3
+                                        .add(72 + 26 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l66 = *ptr3
+                                    .add(88 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l67 = *ptr3
+                                    .add(88 + 27 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len68 = l67;
+                                let bytes68 = _rt::Vec::from_raw_parts(
+                                    l66.cast(),
+                                    len68,
+                                    len68,
+                                );
+                                let l69 = i32::from(
+                                    *ptr3
+                                        .add(88 + 28 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                ChangedRun {
+                                    run: RunRecord {
+                                        id: _rt::string_lift(bytes8),
+                                        parent_run_id: _rt::string_lift(bytes11),
+                                        agent_name: _rt::string_lift(bytes14),
+                                        status: RunStatus::_lift(l15 as u8),
+                                        blocked_on: match l16 {
+                                            0 => None,
+                                            1 => {
+                                                let e = {
+                                                    let l17 = *ptr3
+                                                        .add(8 + 8 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<*mut u8>();
+                                                    let l18 = *ptr3
+                                                        .add(8 + 9 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<usize>();
+                                                    let len19 = l18;
+                                                    let bytes19 = _rt::Vec::from_raw_parts(
+                                                        l17.cast(),
+                                                        len19,
+                                                        len19,
+                                                    );
+                                                    _rt::string_lift(bytes19)
+                                                };
+                                                Some(e)
+                                            }
+                                            _ => _rt::invalid_enum_discriminant(),
+                                        },
+                                        stop_reason: match l20 {
+                                            0 => None,
+                                            1 => {
+                                                let e = {
+                                                    let l21 = *ptr3
+                                                        .add(8 + 11 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<*mut u8>();
+                                                    let l22 = *ptr3
+                                                        .add(8 + 12 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<usize>();
+                                                    let len23 = l22;
+                                                    let bytes23 = _rt::Vec::from_raw_parts(
+                                                        l21.cast(),
+                                                        len23,
+                                                        len23,
+                                                    );
+                                                    _rt::string_lift(bytes23)
+                                                };
+                                                Some(e)
+                                            }
+                                            _ => _rt::invalid_enum_discriminant(),
+                                        },
+                                        partial: _rt::bool_lift(l24 as u8),
+                                        result: match l25 {
+                                            0 => None,
+                                            1 => {
+                                                let e = {
+                                                    let l26 = *ptr3
+                                                        .add(8 + 15 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<*mut u8>();
+                                                    let l27 = *ptr3
+                                                        .add(8 + 16 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<usize>();
+                                                    let len28 = l27;
+                                                    let bytes28 = _rt::Vec::from_raw_parts(
+                                                        l26.cast(),
+                                                        len28,
+                                                        len28,
+                                                    );
+                                                    _rt::string_lift(bytes28)
+                                                };
+                                                Some(e)
+                                            }
+                                            _ => _rt::invalid_enum_discriminant(),
+                                        },
+                                        truncated: _rt::bool_lift(l29 as u8),
+                                        error: match l30 {
+                                            0 => None,
+                                            1 => {
+                                                let e = {
+                                                    let l31 = *ptr3
+                                                        .add(8 + 19 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<*mut u8>();
+                                                    let l32 = *ptr3
+                                                        .add(8 + 20 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<usize>();
+                                                    let len33 = l32;
+                                                    let bytes33 = _rt::Vec::from_raw_parts(
+                                                        l31.cast(),
+                                                        len33,
+                                                        len33,
+                                                    );
+                                                    _rt::string_lift(bytes33)
+                                                };
+                                                Some(e)
+                                            }
+                                            _ => _rt::invalid_enum_discriminant(),
+                                        },
+                                        awaits: result45,
+                                        turns: l46 as u32,
+                                        usage: super::super::super::taskrun::plugin::types::Usage {
+                                            prompt_tokens: l47 as u64,
+                                            completion_tokens: l48 as u64,
+                                            total_tokens: l49 as u64,
+                                        },
+                                        labels: result58,
+                                        revision: l59 as u64,
+                                        created_at: l60 as u64,
+                                        updated_at: l61 as u64,
+                                        started_at: match l62 {
+                                            0 => None,
+                                            1 => {
+                                                let e = {
+                                                    let l63 = *ptr3
+                                                        .add(64 + 26 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<i64>();
+                                                    l63 as u64
+                                                };
+                                                Some(e)
+                                            }
+                                            _ => _rt::invalid_enum_discriminant(),
+                                        },
+                                        finished_at: match l64 {
+                                            0 => None,
+                                            1 => {
+                                                let e = {
+                                                    let l65 = *ptr3
+                                                        .add(80 + 26 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<i64>();
+                                                    l65 as u64
+                                                };
+                                                Some(e)
+                                            }
+                                            _ => _rt::invalid_enum_discriminant(),
+                                        },
+                                        details: _rt::string_lift(bytes68),
+                                    },
+                                    changed: _rt::bool_lift(l69 as u8),
+                                }
+                            };
+                            Ok(e)
+                        }
+                        1 => {
+                            let e = {
+                                let l70 = i32::from(*ptr3.add(8).cast::<u8>());
+                                let v106 = match l70 {
+                                    0 => {
+                                        let e106 = {
+                                            let l71 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l72 = *ptr3
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len73 = l72;
+                                            let bytes73 = _rt::Vec::from_raw_parts(
+                                                l71.cast(),
+                                                len73,
+                                                len73,
+                                            );
+                                            _rt::string_lift(bytes73)
+                                        };
+                                        ControllerError::Denied(e106)
+                                    }
+                                    1 => {
+                                        let e106 = {
+                                            let l74 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l75 = *ptr3
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len76 = l75;
+                                            let bytes76 = _rt::Vec::from_raw_parts(
+                                                l74.cast(),
+                                                len76,
+                                                len76,
+                                            );
+                                            _rt::string_lift(bytes76)
+                                        };
+                                        ControllerError::NotFound(e106)
+                                    }
+                                    2 => {
+                                        let e106 = {
+                                            let l77 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l78 = *ptr3
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len79 = l78;
+                                            let bytes79 = _rt::Vec::from_raw_parts(
+                                                l77.cast(),
+                                                len79,
+                                                len79,
+                                            );
+                                            _rt::string_lift(bytes79)
+                                        };
+                                        ControllerError::AlreadyExists(e106)
+                                    }
+                                    3 => ControllerError::NotStarted,
+                                    4 => ControllerError::Closed,
+                                    5 => {
+                                        let e106 = {
+                                            let l80 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l81 = *ptr3
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len82 = l81;
+                                            let bytes82 = _rt::Vec::from_raw_parts(
+                                                l80.cast(),
+                                                len82,
+                                                len82,
+                                            );
+                                            let l83 = *ptr3
+                                                .add(16 + 2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l84 = *ptr3
+                                                .add(16 + 3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len85 = l84;
+                                            let bytes85 = _rt::Vec::from_raw_parts(
+                                                l83.cast(),
+                                                len85,
+                                                len85,
+                                            );
+                                            InvalidField {
+                                                field: _rt::string_lift(bytes82),
+                                                reason: _rt::string_lift(bytes85),
+                                            }
+                                        };
+                                        ControllerError::Invalid(e106)
+                                    }
+                                    6 => {
+                                        let e106 = {
+                                            let l86 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l87 = *ptr3
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len88 = l87;
+                                            let bytes88 = _rt::Vec::from_raw_parts(
+                                                l86.cast(),
+                                                len88,
+                                                len88,
+                                            );
+                                            _rt::string_lift(bytes88)
+                                        };
+                                        ControllerError::Forbidden(e106)
+                                    }
+                                    7 => {
+                                        let e106 = {
+                                            let l89 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l90 = *ptr3
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len91 = l90;
+                                            let bytes91 = _rt::Vec::from_raw_parts(
+                                                l89.cast(),
+                                                len91,
+                                                len91,
+                                            );
+                                            let l92 = *ptr3
+                                                .add(16 + 2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<i64>();
+                                            MetLimit {
+                                                kind: _rt::string_lift(bytes91),
+                                                cap: l92 as u64,
+                                            }
+                                        };
+                                        ControllerError::Limit(e106)
+                                    }
+                                    8 => {
+                                        let e106 = {
+                                            let l93 = i32::from(*ptr3.add(16).cast::<u8>());
+                                            NotAwaitableReason::_lift(l93 as u8)
+                                        };
+                                        ControllerError::NotAwaitable(e106)
+                                    }
+                                    9 => {
+                                        let e106 = {
+                                            let l94 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l95 = *ptr3
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len96 = l95;
+                                            let bytes96 = _rt::Vec::from_raw_parts(
+                                                l94.cast(),
+                                                len96,
+                                                len96,
+                                            );
+                                            _rt::string_lift(bytes96)
+                                        };
+                                        ControllerError::Locked(e106)
+                                    }
+                                    10 => ControllerError::Conflict,
+                                    11 => ControllerError::Timeout,
+                                    12 => ControllerError::Canceled,
+                                    13 => {
+                                        let e106 = {
+                                            let l97 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l98 = *ptr3
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len99 = l98;
+                                            let bytes99 = _rt::Vec::from_raw_parts(
+                                                l97.cast(),
+                                                len99,
+                                                len99,
+                                            );
+                                            _rt::string_lift(bytes99)
+                                        };
+                                        ControllerError::Storage(e106)
+                                    }
+                                    14 => {
+                                        let e106 = {
+                                            let l100 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l101 = *ptr3
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len102 = l101;
+                                            let bytes102 = _rt::Vec::from_raw_parts(
+                                                l100.cast(),
+                                                len102,
+                                                len102,
+                                            );
+                                            _rt::string_lift(bytes102)
+                                        };
+                                        ControllerError::Trap(e106)
+                                    }
+                                    n => {
+                                        debug_assert_eq!(n, 15, "invalid enum discriminant");
+                                        let e106 = {
+                                            let l103 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l104 = *ptr3
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len105 = l104;
+                                            let bytes105 = _rt::Vec::from_raw_parts(
+                                                l103.cast(),
+                                                len105,
+                                                len105,
+                                            );
+                                            _rt::string_lift(bytes105)
+                                        };
+                                        ControllerError::Other(e106)
+                                    }
+                                };
+                                v106
+                            };
+                            Err(e)
+                        }
+                        _ => _rt::invalid_enum_discriminant(),
+                    };
+                    result107
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
@@ -20553,9 +21860,9 @@ macro_rules! __export_agent_impl {
         =
         "component-type:wit-bindgen:0.60.0:taskrun:plugin@0.1.0:agent:imports and exports-agent")]
         #[doc(hidden)] #[allow(clippy::octal_escapes)] pub static
-        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 8813] = *
+        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 8918] = *
         b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xf1C\x01A\x02\x01A6\x01\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xdaD\x01A\x02\x01A6\x01\
 B-\x01w\x04\0\x0bduration-ms\x03\0\0\x01w\x04\0\x0ctimestamp-ms\x03\0\x02\x01o\x02\
 ss\x04\0\x05label\x03\0\x04\x01m\x04\x06system\x04user\x09assistant\x04tool\x04\0\
 \x04role\x03\0\x06\x01m\x02\x09run-start\x09user-turn\x04\0\x0aattachment\x03\0\x08\
@@ -20670,7 +21977,7 @@ y\x05\x07timeout\x06\x04\0\x07request\x03\0\x07\x01r\x03\x06status{\x07headers\x
 quest\x01s\0\x0bunreachable\x01s\0\x07timeout\0\0\x05limit\x01s\0\x08canceled\0\0\
 \x05other\x01s\0\x04\0\x0ahttp-error\x03\0\x0b\x01j\x01\x0a\x01\x0c\x01@\x01\x07\
 request\x08\0\x0d\x04\0\x04send\x01\x0e\x03\0\x19taskrun:plugin/http@0.1.0\x05\x1b\
-\x02\x03\0\0\x0atool-error\x01BL\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\0\
+\x02\x03\0\0\x0atool-error\x01BS\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\0\
 \x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\x02\x02\x03\x02\x01\x08\x04\0\x05\
 label\x03\0\x04\x02\x03\x02\x01\x04\x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x1c\
 \x04\0\x0atool-error\x03\0\x08\x01m\x08\x06queued\x07running\x07blocked\x09cance\
@@ -20685,71 +21992,73 @@ eout\x14\x06labels\x10\x08metadata\x10\x08envelope\x10\x03key\x0e\x04\0\x0dspawn
 -request\x03\0\x15\x01p\x0b\x01r\x04\x06status\x17\x0aagent-name\x0e\x0dparent-r\
 un-id\x0e\x06labels\x10\x04\0\x0blist-filter\x03\0\x18\x01p\x13\x01r\x02\x04runs\
 \x1a\x04next\x0e\x04\0\x08run-page\x03\0\x1b\x01ps\x01r\x03\x03run\x13\x07change\
-d\x7f\x07beneath\x1d\x04\0\x0ccanceled-run\x03\0\x1e\x01r\x02\x03run\x13\x09time\
-d-out\x7f\x04\0\x0awaited-run\x03\0\x20\x01j\x01s\x01\x09\x01r\x02\x0ctool-call-\
-ids\x07outcome\"\x04\0\x0fexternal-result\x03\0#\x01o\x02s\x1d\x01p%\x01p$\x01q\x03\
-\x04text\x01s\0\x07choices\x01&\0\x07results\x01'\0\x04\0\x06answer\x03\0(\x01r\x04\
-\x03seqw\x02at\x03\x04kinds\x07payloads\x04\0\x09run-event\x03\0*\x01p+\x01r\x03\
-\x06events,\x0anext-afterw\x05ended\x7f\x04\0\x0aevent-page\x03\0-\x01r\x02\x05f\
-ields\x06reasons\x04\0\x0dinvalid-field\x03\0/\x01r\x02\x04kinds\x03capw\x04\0\x09\
-met-limit\x03\01\x01m\x03\x0cunknown-item\x08answered\x05ended\x04\0\x14not-awai\
-table-reason\x03\03\x01q\x10\x06denied\x01s\0\x09not-found\x01s\0\x0ealready-exi\
-sts\x01s\0\x0bnot-started\0\0\x06closed\0\0\x07invalid\x010\0\x09forbidden\x01s\0\
-\x05limit\x012\0\x0dnot-awaitable\x014\0\x06locked\x01s\0\x08conflict\0\0\x07tim\
-eout\0\0\x08canceled\0\0\x07storage\x01s\0\x04trap\x01s\0\x05other\x01s\0\x04\0\x10\
-controller-error\x03\05\x01j\x01\x13\x016\x01@\x01\x07request\x16\07\x04\0\x05sp\
-awn\x018\x01ky\x01j\x01\x1c\x016\x01@\x03\x06filter\x19\x06cursor\x0e\x05limit9\0\
-:\x04\0\x04list\x01;\x01@\x01\x02ids\07\x04\0\x03get\x01<\x01j\x01\x1f\x016\x01@\
-\x02\x02ids\x06reason\x0e\0=\x04\0\x06cancel\x01>\x04\0\x0bcancel-tree\x01>\x01j\
-\x01!\x016\x01@\x02\x02ids\x07timeout\x14\0?\x04\0\x04wait\x01@\x01@\x03\x02ids\x04\
-item\x0e\x06answer)\07\x04\0\x07provide\x01A\x01j\x01.\x016\x01@\x04\x02ids\x05a\
-fterw\x05limity\x07timeout\x14\0\xc2\0\x04\0\x09subscribe\x01C\x03\0\x1ftaskrun:\
-plugin/controller@0.1.0\x05\x1d\x02\x03\0\0\x04part\x02\x03\0\0\x0aretry-hint\x02\
-\x03\0\0\x06bounds\x02\x03\0\0\x09telemetry\x01Bg\x02\x03\x02\x01\x01\x04\0\x07m\
-essage\x03\0\0\x02\x03\x02\x01\x1e\x04\0\x04part\x03\0\x02\x02\x03\x02\x01\x0f\x04\
-\0\x0brun-context\x03\0\x04\x02\x03\x02\x01\x04\x04\0\x05usage\x03\0\x06\x02\x03\
-\x02\x01\x1c\x04\0\x0atool-error\x03\0\x08\x02\x03\x02\x01\x1f\x04\0\x0aretry-hi\
-nt\x03\0\x0a\x02\x03\x02\x01\x20\x04\0\x06bounds\x03\0\x0c\x02\x03\x02\x01!\x04\0\
-\x09telemetry\x03\0\x0e\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\x10\x02\x03\
-\x02\x01\x08\x04\0\x05label\x03\0\x12\x02\x03\x02\x01\x0c\x04\0\x0aattachment\x03\
-\0\x14\x01r\x03\x02ids\x04texts\x0aattachment\x15\x04\0\x08reminder\x03\0\x16\x01\
-p\x01\x01p\x17\x01r\x03\x08messages\x18\x03run\x05\x09reminders\x19\x04\0\x0apla\
-n-input\x03\0\x1a\x01m\x06\x0btime-budget\x08tool-cap\x0bfailure-cap\x08turn-cap\
-\x09token-cap\x08cost-cap\x04\0\x12termination-reason\x03\0\x1c\x01r\x02\x06reas\
-on\x1d\x07messages\x04\0\x0btermination\x03\0\x1e\x01k\x0b\x01r\x02\x05error\x09\
-\x0aretry-hint\x20\x04\0\x0ctool-failure\x03\0!\x01q\x02\x05value\x01s\0\x07fail\
-ure\x01\"\0\x04\0\x0ctool-outcome\x03\0#\x01ks\x01k\x0d\x01k\x0f\x01r\x0b\x04nam\
-es\x0ctool-call-ids\x07payloads\x07outcome$\x0cresult-bytesw\x0eresult-omitted%\x0b\
-server-data%\x06bounds&\x09telemetry'\x0echildren-county\x08run-link%\x04\0\x0bt\
-ool-output\x03\0(\x01p)\x01k\x1f\x01r\x05\x08messages\x18\x03run\x05\x09reminder\
-s\x19\x0ctool-outputs*\x08finalize+\x04\0\x11plan-resume-input\x03\0,\x01r\x04\x04\
-names\x07payloads\x0ctool-call-id%\x13parent-tool-call-id%\x04\0\x0ctool-request\
-\x03\0.\x01r\x01\x07message\x01\x04\0\x0efinal-response\x03\00\x01r\x04\x07outco\
-me$\x0bserver-data%\x06bounds&\x09telemetry'\x04\0\x11final-tool-result\x03\02\x01\
-ps\x01o\x02s4\x01p5\x01q\x03\x04text\x01s\0\x07choices\x016\0\x0beach-result\x01\
-s\0\x04\0\x0edefault-answer\x03\07\x01r\x06\x02ids\x08questions\x0emissing-field\
-s4\x10restrict-to-tool%\x0dexample-input%\x11clarifying-prompt%\x04\0\x13await-c\
-larification\x03\09\x01r\x02\x02ids\x05labels\x04\0\x0fquestion-option\x03\0;\x01\
-p<\x01r\x04\x02ids\x06prompts\x07options=\x0eallow-multiple\x7f\x04\0\x08questio\
-n\x03\0>\x01p?\x01r\x06\x02ids\x09tool-names\x0ctool-call-ids\x07payloads\x05tit\
-le%\x09questions\xc0\0\x04\0\x0fawait-questions\x03\0A\x01r\x03\x04names\x0ctool\
--call-ids\x07payloads\x04\0\x0dexternal-tool\x03\0C\x01p\xc4\0\x01r\x02\x02ids\x05\
-items\xc5\0\x04\0\x14await-external-tools\x03\0F\x01q\x03\x0dclarification\x01:\0\
-\x09questions\x01\xc2\0\0\x0eexternal-tools\x01\xc7\0\0\x04\0\x0aawait-item\x03\0\
-H\x01k\x11\x01k8\x01r\x03\x04what\xc9\0\x07timeout\xca\0\x0edefault-answer\xcb\0\
-\x04\0\x09await-ask\x03\0L\x01p\xcd\0\x01r\x01\x05items\xce\0\x04\0\x0dawait-req\
-uest\x03\0O\x01m\x02\x03all\x03any\x04\0\x0aawait-mode\x03\0Q\x01k/\x01r\x04\x04\
-runs4\x04mode\xd2\0\x07timeout\xca\0\x04call\xd3\0\x04\0\x0aawait-runs\x03\0T\x01\
-p/\x01q\x05\x0atool-calls\x01\xd6\0\0\x0efinal-response\x011\0\x11final-tool-res\
-ult\x013\0\x05await\x01\xd0\0\0\x0aawait-runs\x01\xd5\0\0\x04\0\x08decision\x03\0\
-W\x01p\x13\x01r\x02\x04texts\x06labels\xd9\0\x04\0\x0aannotation\x03\0Z\x01ky\x01\
-p\xdb\0\x01r\x04\x08decision\xd8\0\x08streamed\x7f\x11expected-children\xdc\0\x05\
-notes\xdd\0\x04\0\x0bplan-result\x03\0^\x01r\x03\x04code%\x07messages\x06causes4\
-\x04\0\x0dplanner-error\x03\0`\x01j\x01\xdf\0\x01\xe1\0\x01@\x01\x05input\x1b\0\xe2\
-\0\x04\0\x0aplan-start\x01c\x01@\x01\x05input-\0\xe2\0\x04\0\x0bplan-resume\x01d\
-\x04\0\x1ctaskrun:plugin/planner@0.1.0\x05\"\x04\0\x1ataskrun:plugin/agent@0.1.0\
-\x04\0\x0b\x0b\x01\0\x05agent\x03\0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0d\
-wit-component\x070.254.2\x10wit-bindgen-rust\x060.60.0";
+d\x7f\x07beneath\x1d\x04\0\x0ccanceled-run\x03\0\x1e\x01r\x02\x03run\x13\x07chan\
+ged\x7f\x04\0\x0bchanged-run\x03\0\x20\x01r\x02\x03run\x13\x09timed-out\x7f\x04\0\
+\x0awaited-run\x03\0\"\x01j\x01s\x01\x09\x01r\x02\x0ctool-call-ids\x07outcome$\x04\
+\0\x0fexternal-result\x03\0%\x01o\x02s\x1d\x01p'\x01p&\x01q\x03\x04text\x01s\0\x07\
+choices\x01(\0\x07results\x01)\0\x04\0\x06answer\x03\0*\x01r\x04\x03seqw\x02at\x03\
+\x04kinds\x07payloads\x04\0\x09run-event\x03\0,\x01p-\x01r\x03\x06events.\x0anex\
+t-afterw\x05ended\x7f\x04\0\x0aevent-page\x03\0/\x01r\x02\x05fields\x06reasons\x04\
+\0\x0dinvalid-field\x03\01\x01r\x02\x04kinds\x03capw\x04\0\x09met-limit\x03\03\x01\
+m\x03\x0cunknown-item\x08answered\x05ended\x04\0\x14not-awaitable-reason\x03\05\x01\
+q\x10\x06denied\x01s\0\x09not-found\x01s\0\x0ealready-exists\x01s\0\x0bnot-start\
+ed\0\0\x06closed\0\0\x07invalid\x012\0\x09forbidden\x01s\0\x05limit\x014\0\x0dno\
+t-awaitable\x016\0\x06locked\x01s\0\x08conflict\0\0\x07timeout\0\0\x08canceled\0\
+\0\x07storage\x01s\0\x04trap\x01s\0\x05other\x01s\0\x04\0\x10controller-error\x03\
+\07\x01j\x01\x13\x018\x01@\x01\x07request\x16\09\x04\0\x05spawn\x01:\x01ky\x01j\x01\
+\x1c\x018\x01@\x03\x06filter\x19\x06cursor\x0e\x05limit;\0<\x04\0\x04list\x01=\x01\
+@\x01\x02ids\09\x04\0\x03get\x01>\x01j\x01\x1f\x018\x01@\x02\x02ids\x06reason\x0e\
+\0?\x04\0\x06cancel\x01@\x04\0\x0bcancel-tree\x01@\x01j\x01!\x018\x01@\x03\x02id\
+s\x06reason\x0e\x07timeout\x14\0\xc1\0\x04\0\x05pause\x01B\x01@\x02\x02ids\x04no\
+te\x0e\0\xc1\0\x04\0\x06resume\x01C\x01j\x01#\x018\x01@\x02\x02ids\x07timeout\x14\
+\0\xc4\0\x04\0\x04wait\x01E\x01@\x03\x02ids\x04item\x0e\x06answer+\09\x04\0\x07p\
+rovide\x01F\x01j\x010\x018\x01@\x04\x02ids\x05afterw\x05limity\x07timeout\x14\0\xc7\
+\0\x04\0\x09subscribe\x01H\x03\0\x1ftaskrun:plugin/controller@0.1.0\x05\x1d\x02\x03\
+\0\0\x04part\x02\x03\0\0\x0aretry-hint\x02\x03\0\0\x06bounds\x02\x03\0\0\x09tele\
+metry\x01Bg\x02\x03\x02\x01\x01\x04\0\x07message\x03\0\0\x02\x03\x02\x01\x1e\x04\
+\0\x04part\x03\0\x02\x02\x03\x02\x01\x0f\x04\0\x0brun-context\x03\0\x04\x02\x03\x02\
+\x01\x04\x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x1c\x04\0\x0atool-error\x03\0\x08\
+\x02\x03\x02\x01\x1f\x04\0\x0aretry-hint\x03\0\x0a\x02\x03\x02\x01\x20\x04\0\x06\
+bounds\x03\0\x0c\x02\x03\x02\x01!\x04\0\x09telemetry\x03\0\x0e\x02\x03\x02\x01\x05\
+\x04\0\x0bduration-ms\x03\0\x10\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\x12\x02\
+\x03\x02\x01\x0c\x04\0\x0aattachment\x03\0\x14\x01r\x03\x02ids\x04texts\x0aattac\
+hment\x15\x04\0\x08reminder\x03\0\x16\x01p\x01\x01p\x17\x01r\x03\x08messages\x18\
+\x03run\x05\x09reminders\x19\x04\0\x0aplan-input\x03\0\x1a\x01m\x06\x0btime-budg\
+et\x08tool-cap\x0bfailure-cap\x08turn-cap\x09token-cap\x08cost-cap\x04\0\x12term\
+ination-reason\x03\0\x1c\x01r\x02\x06reason\x1d\x07messages\x04\0\x0btermination\
+\x03\0\x1e\x01k\x0b\x01r\x02\x05error\x09\x0aretry-hint\x20\x04\0\x0ctool-failur\
+e\x03\0!\x01q\x02\x05value\x01s\0\x07failure\x01\"\0\x04\0\x0ctool-outcome\x03\0\
+#\x01ks\x01k\x0d\x01k\x0f\x01r\x0b\x04names\x0ctool-call-ids\x07payloads\x07outc\
+ome$\x0cresult-bytesw\x0eresult-omitted%\x0bserver-data%\x06bounds&\x09telemetry\
+'\x0echildren-county\x08run-link%\x04\0\x0btool-output\x03\0(\x01p)\x01k\x1f\x01\
+r\x05\x08messages\x18\x03run\x05\x09reminders\x19\x0ctool-outputs*\x08finalize+\x04\
+\0\x11plan-resume-input\x03\0,\x01r\x04\x04names\x07payloads\x0ctool-call-id%\x13\
+parent-tool-call-id%\x04\0\x0ctool-request\x03\0.\x01r\x01\x07message\x01\x04\0\x0e\
+final-response\x03\00\x01r\x04\x07outcome$\x0bserver-data%\x06bounds&\x09telemet\
+ry'\x04\0\x11final-tool-result\x03\02\x01ps\x01o\x02s4\x01p5\x01q\x03\x04text\x01\
+s\0\x07choices\x016\0\x0beach-result\x01s\0\x04\0\x0edefault-answer\x03\07\x01r\x06\
+\x02ids\x08questions\x0emissing-fields4\x10restrict-to-tool%\x0dexample-input%\x11\
+clarifying-prompt%\x04\0\x13await-clarification\x03\09\x01r\x02\x02ids\x05labels\
+\x04\0\x0fquestion-option\x03\0;\x01p<\x01r\x04\x02ids\x06prompts\x07options=\x0e\
+allow-multiple\x7f\x04\0\x08question\x03\0>\x01p?\x01r\x06\x02ids\x09tool-names\x0c\
+tool-call-ids\x07payloads\x05title%\x09questions\xc0\0\x04\0\x0fawait-questions\x03\
+\0A\x01r\x03\x04names\x0ctool-call-ids\x07payloads\x04\0\x0dexternal-tool\x03\0C\
+\x01p\xc4\0\x01r\x02\x02ids\x05items\xc5\0\x04\0\x14await-external-tools\x03\0F\x01\
+q\x03\x0dclarification\x01:\0\x09questions\x01\xc2\0\0\x0eexternal-tools\x01\xc7\
+\0\0\x04\0\x0aawait-item\x03\0H\x01k\x11\x01k8\x01r\x03\x04what\xc9\0\x07timeout\
+\xca\0\x0edefault-answer\xcb\0\x04\0\x09await-ask\x03\0L\x01p\xcd\0\x01r\x01\x05\
+items\xce\0\x04\0\x0dawait-request\x03\0O\x01m\x02\x03all\x03any\x04\0\x0aawait-\
+mode\x03\0Q\x01k/\x01r\x04\x04runs4\x04mode\xd2\0\x07timeout\xca\0\x04call\xd3\0\
+\x04\0\x0aawait-runs\x03\0T\x01p/\x01q\x05\x0atool-calls\x01\xd6\0\0\x0efinal-re\
+sponse\x011\0\x11final-tool-result\x013\0\x05await\x01\xd0\0\0\x0aawait-runs\x01\
+\xd5\0\0\x04\0\x08decision\x03\0W\x01p\x13\x01r\x02\x04texts\x06labels\xd9\0\x04\
+\0\x0aannotation\x03\0Z\x01ky\x01p\xdb\0\x01r\x04\x08decision\xd8\0\x08streamed\x7f\
+\x11expected-children\xdc\0\x05notes\xdd\0\x04\0\x0bplan-result\x03\0^\x01r\x03\x04\
+code%\x07messages\x06causes4\x04\0\x0dplanner-error\x03\0`\x01j\x01\xdf\0\x01\xe1\
+\0\x01@\x01\x05input\x1b\0\xe2\0\x04\0\x0aplan-start\x01c\x01@\x01\x05input-\0\xe2\
+\0\x04\0\x0bplan-resume\x01d\x04\0\x1ctaskrun:plugin/planner@0.1.0\x05\"\x04\0\x1a\
+taskrun:plugin/agent@0.1.0\x04\0\x0b\x0b\x01\0\x05agent\x03\0\0\0G\x09producers\x01\
+\x0cprocessed-by\x02\x0dwit-component\x070.254.2\x10wit-bindgen-rust\x060.60.0";
         };
     };
 }
@@ -20762,8 +22071,8 @@ pub use __export_agent_impl as export_agent_world;
 )]
 #[doc(hidden)]
 #[allow(clippy::octal_escapes)]
-pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 6865] = *b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xb54\x01A\x02\x01A0\x01\
+pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 6970] = *b"\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\x9e5\x01A\x02\x01A0\x01\
 B-\x01w\x04\0\x0bduration-ms\x03\0\0\x01w\x04\0\x0ctimestamp-ms\x03\0\x02\x01o\x02\
 ss\x04\0\x05label\x03\0\x04\x01m\x04\x06system\x04user\x09assistant\x04tool\x04\0\
 \x04role\x03\0\x06\x01m\x02\x09run-start\x09user-turn\x04\0\x0aattachment\x03\0\x08\
@@ -20878,7 +22187,7 @@ y\x05\x07timeout\x06\x04\0\x07request\x03\0\x07\x01r\x03\x06status{\x07headers\x
 quest\x01s\0\x0bunreachable\x01s\0\x07timeout\0\0\x05limit\x01s\0\x08canceled\0\0\
 \x05other\x01s\0\x04\0\x0ahttp-error\x03\0\x0b\x01j\x01\x0a\x01\x0c\x01@\x01\x07\
 request\x08\0\x0d\x04\0\x04send\x01\x0e\x03\0\x19taskrun:plugin/http@0.1.0\x05\x1b\
-\x02\x03\0\0\x0atool-error\x01BL\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\0\
+\x02\x03\0\0\x0atool-error\x01BS\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\0\
 \x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\x02\x02\x03\x02\x01\x08\x04\0\x05\
 label\x03\0\x04\x02\x03\x02\x01\x04\x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x1c\
 \x04\0\x0atool-error\x03\0\x08\x01m\x08\x06queued\x07running\x07blocked\x09cance\
@@ -20893,29 +22202,31 @@ eout\x14\x06labels\x10\x08metadata\x10\x08envelope\x10\x03key\x0e\x04\0\x0dspawn
 -request\x03\0\x15\x01p\x0b\x01r\x04\x06status\x17\x0aagent-name\x0e\x0dparent-r\
 un-id\x0e\x06labels\x10\x04\0\x0blist-filter\x03\0\x18\x01p\x13\x01r\x02\x04runs\
 \x1a\x04next\x0e\x04\0\x08run-page\x03\0\x1b\x01ps\x01r\x03\x03run\x13\x07change\
-d\x7f\x07beneath\x1d\x04\0\x0ccanceled-run\x03\0\x1e\x01r\x02\x03run\x13\x09time\
-d-out\x7f\x04\0\x0awaited-run\x03\0\x20\x01j\x01s\x01\x09\x01r\x02\x0ctool-call-\
-ids\x07outcome\"\x04\0\x0fexternal-result\x03\0#\x01o\x02s\x1d\x01p%\x01p$\x01q\x03\
-\x04text\x01s\0\x07choices\x01&\0\x07results\x01'\0\x04\0\x06answer\x03\0(\x01r\x04\
-\x03seqw\x02at\x03\x04kinds\x07payloads\x04\0\x09run-event\x03\0*\x01p+\x01r\x03\
-\x06events,\x0anext-afterw\x05ended\x7f\x04\0\x0aevent-page\x03\0-\x01r\x02\x05f\
-ields\x06reasons\x04\0\x0dinvalid-field\x03\0/\x01r\x02\x04kinds\x03capw\x04\0\x09\
-met-limit\x03\01\x01m\x03\x0cunknown-item\x08answered\x05ended\x04\0\x14not-awai\
-table-reason\x03\03\x01q\x10\x06denied\x01s\0\x09not-found\x01s\0\x0ealready-exi\
-sts\x01s\0\x0bnot-started\0\0\x06closed\0\0\x07invalid\x010\0\x09forbidden\x01s\0\
-\x05limit\x012\0\x0dnot-awaitable\x014\0\x06locked\x01s\0\x08conflict\0\0\x07tim\
-eout\0\0\x08canceled\0\0\x07storage\x01s\0\x04trap\x01s\0\x05other\x01s\0\x04\0\x10\
-controller-error\x03\05\x01j\x01\x13\x016\x01@\x01\x07request\x16\07\x04\0\x05sp\
-awn\x018\x01ky\x01j\x01\x1c\x016\x01@\x03\x06filter\x19\x06cursor\x0e\x05limit9\0\
-:\x04\0\x04list\x01;\x01@\x01\x02ids\07\x04\0\x03get\x01<\x01j\x01\x1f\x016\x01@\
-\x02\x02ids\x06reason\x0e\0=\x04\0\x06cancel\x01>\x04\0\x0bcancel-tree\x01>\x01j\
-\x01!\x016\x01@\x02\x02ids\x07timeout\x14\0?\x04\0\x04wait\x01@\x01@\x03\x02ids\x04\
-item\x0e\x06answer)\07\x04\0\x07provide\x01A\x01j\x01.\x016\x01@\x04\x02ids\x05a\
-fterw\x05limity\x07timeout\x14\0\xc2\0\x04\0\x09subscribe\x01C\x03\0\x1ftaskrun:\
-plugin/controller@0.1.0\x05\x1d\x04\0:taskrun:plugin/agent-with-all-of-its-expor\
-ts-removed@0.1.0\x04\0\x0b+\x01\0%agent-with-all-of-its-exports-removed\x03\0\0\0\
-G\x09producers\x01\x0cprocessed-by\x02\x0dwit-component\x070.254.2\x10wit-bindge\
-n-rust\x060.60.0";
+d\x7f\x07beneath\x1d\x04\0\x0ccanceled-run\x03\0\x1e\x01r\x02\x03run\x13\x07chan\
+ged\x7f\x04\0\x0bchanged-run\x03\0\x20\x01r\x02\x03run\x13\x09timed-out\x7f\x04\0\
+\x0awaited-run\x03\0\"\x01j\x01s\x01\x09\x01r\x02\x0ctool-call-ids\x07outcome$\x04\
+\0\x0fexternal-result\x03\0%\x01o\x02s\x1d\x01p'\x01p&\x01q\x03\x04text\x01s\0\x07\
+choices\x01(\0\x07results\x01)\0\x04\0\x06answer\x03\0*\x01r\x04\x03seqw\x02at\x03\
+\x04kinds\x07payloads\x04\0\x09run-event\x03\0,\x01p-\x01r\x03\x06events.\x0anex\
+t-afterw\x05ended\x7f\x04\0\x0aevent-page\x03\0/\x01r\x02\x05fields\x06reasons\x04\
+\0\x0dinvalid-field\x03\01\x01r\x02\x04kinds\x03capw\x04\0\x09met-limit\x03\03\x01\
+m\x03\x0cunknown-item\x08answered\x05ended\x04\0\x14not-awaitable-reason\x03\05\x01\
+q\x10\x06denied\x01s\0\x09not-found\x01s\0\x0ealready-exists\x01s\0\x0bnot-start\
+ed\0\0\x06closed\0\0\x07invalid\x012\0\x09forbidden\x01s\0\x05limit\x014\0\x0dno\
+t-awaitable\x016\0\x06locked\x01s\0\x08conflict\0\0\x07timeout\0\0\x08canceled\0\
+\0\x07storage\x01s\0\x04trap\x01s\0\x05other\x01s\0\x04\0\x10controller-error\x03\
+\07\x01j\x01\x13\x018\x01@\x01\x07request\x16\09\x04\0\x05spawn\x01:\x01ky\x01j\x01\
+\x1c\x018\x01@\x03\x06filter\x19\x06cursor\x0e\x05limit;\0<\x04\0\x04list\x01=\x01\
+@\x01\x02ids\09\x04\0\x03get\x01>\x01j\x01\x1f\x018\x01@\x02\x02ids\x06reason\x0e\
+\0?\x04\0\x06cancel\x01@\x04\0\x0bcancel-tree\x01@\x01j\x01!\x018\x01@\x03\x02id\
+s\x06reason\x0e\x07timeout\x14\0\xc1\0\x04\0\x05pause\x01B\x01@\x02\x02ids\x04no\
+te\x0e\0\xc1\0\x04\0\x06resume\x01C\x01j\x01#\x018\x01@\x02\x02ids\x07timeout\x14\
+\0\xc4\0\x04\0\x04wait\x01E\x01@\x03\x02ids\x04item\x0e\x06answer+\09\x04\0\x07p\
+rovide\x01F\x01j\x010\x018\x01@\x04\x02ids\x05afterw\x05limity\x07timeout\x14\0\xc7\
+\0\x04\0\x09subscribe\x01H\x03\0\x1ftaskrun:plugin/controller@0.1.0\x05\x1d\x04\0\
+:taskrun:plugin/agent-with-all-of-its-exports-removed@0.1.0\x04\0\x0b+\x01\0%age\
+nt-with-all-of-its-exports-removed\x03\0\0\0G\x09producers\x01\x0cprocessed-by\x02\
+\x0dwit-component\x070.254.2\x10wit-bindgen-rust\x060.60.0";
 #[inline(never)]
 #[doc(hidden)]
 pub fn __link_custom_section_describing_imports() {

@@ -2,7 +2,7 @@
 
 use crate::{
     bindings::agent::taskrun::plugin::controller::{
-        Answer, CanceledRun, ControllerError, EventPage, InvalidField, ListFilter,
+        Answer, CanceledRun, ChangedRun, ControllerError, EventPage, InvalidField, ListFilter,
         NotAwaitableReason, RunPage, RunRecord, RunStatus, SpawnRequest, WaitedRun,
     },
     native::{Host, host},
@@ -144,6 +144,57 @@ fn stop(run: &mut RunRecord) -> bool {
         run.status = RunStatus::Canceled;
     }
     open
+}
+
+/// Pauses a run at once, which is blocked by that.
+///
+/// # Errors
+///
+/// When there is none of that id, or it has ended.
+pub fn pause(
+    id: &str,
+    _reason: Option<&str>,
+    _timeout: Option<u64>,
+) -> Result<ChangedRun, ControllerError> {
+    change(id, |run| {
+        let changed = run.blocked_on.as_deref() != Some(PAUSE);
+        run.status = RunStatus::Blocked;
+        run.blocked_on = Some(PAUSE.to_owned());
+        changed
+    })
+}
+
+/// Lets a run that is paused go on.
+///
+/// # Errors
+///
+/// When there is none of that id, or it has ended.
+pub fn resume(id: &str, _note: Option<&str>) -> Result<ChangedRun, ControllerError> {
+    change(id, |run| {
+        let changed = run.blocked_on.as_deref() == Some(PAUSE);
+        if changed {
+            run.status = RunStatus::Running;
+            run.blocked_on = None;
+        }
+        changed
+    })
+}
+
+/// What a paused run waits for.
+const PAUSE: &str = "pause";
+
+fn change(
+    id: &str,
+    change: impl FnOnce(&mut RunRecord) -> bool,
+) -> Result<ChangedRun, ControllerError> {
+    host(|host| {
+        let at = place(host, id)?;
+        if host.runs[at].is_over() {
+            return Err(ControllerError::NotAwaitable(NotAwaitableReason::Ended));
+        }
+        let changed = change(&mut host.runs[at]);
+        Ok(ChangedRun { run: host.runs[at].clone(), changed })
+    })
 }
 
 /// Does not wait, and says how the run stands.

@@ -36,6 +36,8 @@ impl CallScope {
             | RunsRequest::Get { .. }
             | RunsRequest::Cancel { .. }
             | RunsRequest::CancelTree { .. }
+            | RunsRequest::Pause { .. }
+            | RunsRequest::Resume { .. }
             | RunsRequest::Wait { .. }
             | RunsRequest::Provide { .. }
             | RunsRequest::Subscribe { .. }) => other,
