@@ -17,8 +17,8 @@ use taskrun::wait::Answer;
 
 use crate::common::{beneath, check_journal, following, named};
 use crate::native::{
-    ClosurePlanner, ClosureTool, Gate, Native, PAUSE_OVER, World, answer, call_of, decided, failed,
-    request, value,
+    ClosurePlanner, ClosureTool, Gate, Native, Op, PAUSE_OVER, World, answer, call_of, decided,
+    failed, in_time, request, value,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -153,6 +153,29 @@ async fn m_36_calls_that_wait_for_a_place_wait_for_the_end_of_the_pause() {
     let run = host.end(&id).await;
     assert_eq!(run.state.reply.result().as_deref(), Some("20"));
     assert_eq!(calls.load(Ordering::SeqCst), 20, "each call once");
+}
+
+#[tokio::test]
+async fn m_36_a_pause_that_comes_while_calls_are_written_down_keeps_them_from_beginning() {
+    let (mut world, calls) = with_tool();
+    let (gate, steps) = (Gate::new(), Arc::new(AtomicU32::new(0)));
+    world.agent("a", stepping(&gate, &steps));
+    let door = world.door().await;
+    let host = world.start().await;
+    let id = host.spawn(&request("a", "x")).await;
+    gate.reached_by(1).await;
+    world.store.hold(Op::Append);
+    gate.open();
+    in_time(world.store.somebody_waits()).await;
+    pause(&door, &id).await.expect("it can be paused");
+    world.store.release();
+    host.reach(&id, Status::Blocked).await;
+    assert_eq!(calls.load(Ordering::SeqCst), 0, "nothing is called that is not on record");
+    resume(&door, &id).await.expect("it is paused");
+    assert_eq!(host.end(&id).await.status(), Status::Completed);
+    let kinds = host.kinds(&id).await;
+    let count = |kind: &str| kinds.iter().filter(|one| **one == kind).count();
+    assert_eq!((count("tool_call_scheduled"), calls.load(Ordering::SeqCst)), (1, 1), "{kinds:?}");
 }
 
 #[tokio::test]

@@ -91,6 +91,8 @@ impl Driver {
             line.admit(&mut pending, (&mut gate, &consents), (request, veto));
         }
         self.write(pending).await?;
+        // Of a pause it is known here only if it came before these events: then those with which
+        // calls begin were left out, and the calls are still to begin.
         if self.stopped().is_none() && !self.is_paused() {
             self.run_all(line).await?;
         }
@@ -191,7 +193,12 @@ impl Driver {
             return self.write(late.iter().map(out_of_time).collect()).await;
         }
         let begins = line.place(running);
-        self.write(if stopped { Vec::new() } else { begins }).await
+        self.write(if stopped { Vec::new() } else { begins }).await?;
+        if !stopped && self.is_paused() {
+            // The pause came first: what was to begin is not on record.
+            *line = Line::default();
+        }
+        Ok(())
     }
 
     /// What is recorded of a call that came to its end.

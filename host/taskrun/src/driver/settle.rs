@@ -104,6 +104,7 @@ impl Driver {
             if let Some(failure) = self.stopped() {
                 return Ok(Some(End::failed(failure)));
             }
+            // What was to begin is not on record then, and stays open.
             if self.is_paused() {
                 continue;
             }
