@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use taskrun::agents::Agents;
-use taskrun::controller::{Controller, ControllerParts, Settings, Waited};
+use taskrun::controller::{Controller, ControllerParts, PauseRequest, ResumeRequest, Settings, Waited};
 use taskrun::error::ControllerError;
 use taskrun::list::Scope;
 use taskrun::ports::hook::Hooks;
@@ -40,6 +40,15 @@ pub(crate) struct Started {
     started: Timestamp,
     /// When something was first seen to be asked.
     asked: Option<Timestamp>,
+    pause: Pause,
+}
+
+/// How far the pause of a run is, if it is to have one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pause {
+    Ahead,
+    Since(Timestamp),
+    Over,
 }
 
 /// A client process's view of a store: it executes nothing.
@@ -110,6 +119,7 @@ impl Client {
             ended: false,
             started: self.clock.now(),
             asked: None,
+            pause: Pause::Ahead,
         };
         self.started().insert(id.clone(), started);
         let (controller, scope) = (self.controller.clone(), self.scope.clone());
@@ -149,6 +159,7 @@ impl Client {
     async fn look_after(&self, id: &str) -> Result<(), Broken> {
         let run = self.controller.get(&self.scope, id).await?;
         let now = self.clock.now();
+        self.pause_or_resume(id, now).await?;
         let (due_cancel, due_answer) = {
             let mut started = self.started();
             let Some(one) = started.get_mut(id) else { return Ok(()) };
@@ -171,6 +182,38 @@ impl Client {
         }
         if due_answer && self.is_answerable(id).await? {
             self.answer(&run).await?;
+        }
+        Ok(())
+    }
+
+    /// Pauses a run, or resumes it, if the time for that has come.
+    async fn pause_or_resume(&self, id: &str, now: Timestamp) -> Result<(), Broken> {
+        let (planned, pause, age) = {
+            let started = self.started();
+            let Some(one) = started.get(id) else { return Ok(()) };
+            (one.planned.pause, one.pause, now.since(one.started))
+        };
+        let Some((after, length)) = planned else { return Ok(()) };
+        let next = match pause {
+            Pause::Ahead if age >= after => {
+                let request = PauseRequest::default();
+                let done = self.controller.pause(&self.scope, id, &request, "client").await;
+                done.map(|_| Pause::Since(now))
+            }
+            Pause::Since(at) if now.since(at) >= length => {
+                let request = ResumeRequest::default();
+                let done = self.controller.resume(&self.scope, id, &request, "client").await;
+                done.map(|_| Pause::Over)
+            }
+            Pause::Ahead | Pause::Since(_) | Pause::Over => return Ok(()),
+        };
+        let next = match next {
+            Ok(next) => next,
+            Err(ControllerError::RunEnded { .. }) => Pause::Over,
+            Err(error) => return Err(error.into()),
+        };
+        if let Some(one) = self.started().get_mut(id) {
+            one.pause = next;
         }
         Ok(())
     }

@@ -22,6 +22,7 @@ struct Seen {
     turn: u32,
     held: bool,
     canceled: bool,
+    paused: bool,
     finalizers: u32,
     finished: bool,
     calls: BTreeMap<String, Call>,
@@ -65,14 +66,14 @@ impl Seen {
             }
             Event::Lost { epoch, .. } => self.change_hands(recorded, *epoch, false),
             Event::ToolCallScheduled { tool_call_id, idempotent, .. } => {
-                self.begin(recorded);
+                self.begin_call(recorded);
                 let call = Call { idempotent: *idempotent, attempts: 1, results: 0 };
                 if self.calls.insert(tool_call_id.clone(), call).is_some() {
                     self.say(recorded, format!("{tool_call_id} begins twice in its turn"));
                 }
             }
             Event::ToolCallRepeated { tool_call_id, attempt } => {
-                self.begin(recorded);
+                self.begin_call(recorded);
                 self.repeated(recorded, tool_call_id, *attempt);
             }
             Event::ToolResult { output, .. } => self.result(recorded, output),
@@ -110,6 +111,19 @@ impl Seen {
                 }
             }
             Event::Blocked { .. } => self.held = false,
+            Event::PauseRequested { .. } => {
+                if std::mem::replace(&mut self.paused, true) {
+                    self.say(recorded, "comes while it is paused");
+                }
+            }
+            Event::PauseEnded { .. } => {
+                if !std::mem::replace(&mut self.paused, false) {
+                    self.say(recorded, "ends no pause");
+                }
+            }
+            Event::Finalizing { .. } if self.paused => {
+                self.say(recorded, "comes while it is paused");
+            }
             Event::Finished { .. } => self.finished = true,
             Event::Queued { .. }
             | Event::AssistantChunk { .. }
@@ -137,8 +151,6 @@ impl Seen {
             | Event::Log { .. }
             | Event::FinalizeRequested { .. }
             | Event::Unblocked
-            | Event::PauseRequested { .. }
-            | Event::PauseEnded { .. }
             | Event::Injected { .. }
             | Event::InboxShown { .. }
             | Event::Finalizing { .. } => {}
@@ -155,6 +167,13 @@ impl Seen {
         }
         self.epoch = epoch;
         self.held = held;
+    }
+
+    fn begin_call(&mut self, recorded: &Recorded) {
+        self.begin(recorded);
+        if self.paused {
+            self.say(recorded, "begins while it is paused");
+        }
     }
 
     /// Something begins outside of the journal.

@@ -83,6 +83,8 @@ pub(crate) struct Planned {
     pub(crate) request: SpawnRequest,
     /// How long after its start it is cancelled, if it is.
     pub(crate) cancel_after: Option<Duration>,
+    /// How long after its start it is paused, if it is, and for how long.
+    pub(crate) pause: Option<(Duration, Duration)>,
     /// How long a question is left unanswered.
     pub(crate) answer_after: Duration,
     /// What is said where a call that was cut off asks whether it may begin again.
@@ -128,6 +130,9 @@ impl Load {
         let id = format!("run-{number:04}{suffix}");
         let chance = &mut self.chance;
         let cancel = chance.one_in(10).then(|| Duration::from_millis(chance.between(0, 2_500)));
+        let length = Duration::from_millis(chance.between(50, 1_000));
+        let pause = chance.one_in(4).then(|| Duration::from_millis(chance.between(0, 1_500)));
+        let pause = pause.map(|after| (after, length));
         let late = if chance.one_in(2) { chance.between(200, 1_500) } else { 0 };
         let (agent, task) = match kind {
             Kind::Closer => ("closer", format!("{id} has ended")),
@@ -157,7 +162,7 @@ impl Load {
             ..SpawnRequest::default()
         };
         let answer_after = Duration::from_millis(late);
-        Planned { id, kind, request, cancel_after: cancel, answer_after, accepts }
+        Planned { id, kind, request, cancel_after: cancel, pause, answer_after, accepts }
     }
 }
 

@@ -141,6 +141,7 @@ impl<'b> Round<'b> {
     pub(crate) async fn start_run_of(&mut self, kind: Kind) -> Result<(), Broken> {
         let mut planned = self.load.of(kind);
         planned.cancel_after = None;
+        planned.pause = None;
         Ok(self.client.start(planned, &mut self.waiters).await?)
     }
 

@@ -7,6 +7,7 @@ mod heartbeat;
 mod input;
 mod models;
 mod paid;
+mod pause;
 mod project;
 mod readme;
 mod sessions;

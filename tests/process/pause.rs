@@ -1,0 +1,128 @@
+//! Runs that are paused, resumed and told something from another terminal, and questions that are
+//! answered at one.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use serde_json::json;
+
+use crate::project::{Project, Ran};
+
+/// Asks a question, and then answers.
+fn asking() -> String {
+    let clarification = json!({ "clarification": { "id": "which", "question": "Which quarter?" } });
+    json!({ "steps": [[{ "plan": { "await": [clarification] } }], [{ "reply": "thanks" }]] })
+        .to_string()
+}
+
+#[test]
+fn a_paused_run_stays_paused_over_the_death_of_its_host_until_it_is_resumed() {
+    let project = Project::new();
+    let id = project.run(&["run", "worker", &asking(), "-d"]).id();
+    project.reach(&id, "blocked");
+    let paused = project.run(&["pause", &id, "--reason", "lunch", "-o", "json"]);
+    assert_eq!(paused.code, 0, "{paused:?}");
+    let run = &paused.json()["runs"][0];
+    assert_eq!((&run["changed"], &run["blocked_on"]), (&json!(true), &json!("input")));
+    assert_eq!(run["paused"]["reason"], "lunch");
+    let again = project.run(&["pause", &id]);
+    assert!(again.stdout.contains("nothing changed"), "{again:?}");
+    project.kill_hosts();
+    let answered = project.run(&["answer", &id, "the third one"]);
+    assert_eq!(answered.code, 0, "{answered:?}");
+    let waited = project.run(&["wait", &id]);
+    assert_eq!(waited.code, 8, "{waited:?}");
+    assert!(waited.stderr.contains("taskrun resume"), "{waited:?}");
+    assert_eq!(project.get(&id)["blocked_on"], "pause");
+    // Nothing but the word to go on sees to it that somebody executes the run.
+    let resumed = project.run(&["resume", &id, "--message", "hurry"]);
+    assert_eq!(resumed.code, 0, "{resumed:?}");
+    let done = project.ends_by_itself(&id);
+    assert_eq!((&done["status"], &done["result"]), (&json!("completed"), &json!("thanks")));
+    assert!(done["paused"].is_null(), "{done}");
+    let kinds: Vec<_> = project.events(&id).iter().map(|event| event["kind"].clone()).collect();
+    for kind in ["pause_requested", "pause_ended", "inbox_shown"] {
+        assert_eq!(kinds.iter().filter(|one| *one == kind).count(), 1, "{kinds:?}");
+    }
+    let late = project.run(&["pause", &id]);
+    assert_eq!((late.code, &late.error()["code"]), (2, &json!("run-ended")), "{late:?}");
+    let told = project.run(&["inject", &id, "too", "late"]);
+    assert_eq!((told.code, &told.error()["code"]), (2, &json!("run-ended")), "{told:?}");
+}
+
+#[test]
+fn what_a_run_is_told_stands_in_its_transcript_and_a_pause_ends_with_its_time() {
+    let project = Project::new();
+    let id = project.run(&["run", "worker", &asking(), "-d"]).id();
+    project.reach(&id, "blocked");
+    let told = project.run(&["inject", &id, "it", "is", "urgent"]);
+    assert_eq!(told.code, 0, "{told:?}");
+    assert!(told.stdout.contains("1 message for its next turn"), "{told:?}");
+    let paused = project.run(&["pause", &id, "--timeout", "1ms"]);
+    assert_eq!(paused.code, 0, "{paused:?}");
+    let answered = project.run(&["answer", &id, "the third one"]);
+    assert_eq!(answered.code, 0, "{answered:?}");
+    let done = project.ends_by_itself(&id);
+    assert_eq!(done["status"], "completed");
+    let transcript = project.run(&["transcript", &id, "--format", "json"]).stdout;
+    assert!(transcript.contains("it is urgent"), "{transcript}");
+    let ended = project.events(&id).into_iter().find(|event| event["kind"] == "pause_ended");
+    let ended = ended.expect("it ended").to_string();
+    assert!(ended.contains("deadline_exceeded"), "{ended}");
+}
+
+#[test]
+fn at_a_terminal_what_is_asked_is_asked_there() {
+    let project = Project::new();
+    let option = |id: &str, label: &str| json!([id, label]);
+    let question = |id: &str, options: serde_json::Value, many: bool| {
+        json!({ "id": id, "prompt": format!("{id}?"), "options": options, "allow-multiple": many })
+    };
+    let colours = json!([option("r", "red"), option("g", "green")]);
+    let form = json!({ "questions": {
+        "id": "form", "tool-name": "t", "tool-call-id": "c", "args": {},
+        "questions": [
+            question("one", colours.clone(), false),
+            question("many", colours, true),
+            question("free", json!([]), false),
+        ],
+    }});
+    let clarification = json!({ "clarification": { "id": "which", "question": "Which quarter?" } });
+    let outside = json!({ "external-tools": {
+        "id": "out", "items": [{ "name": "out/side", "tool-call-id": "x", "args": {} }],
+    }});
+    let asks = json!([clarification, form, outside]);
+    let script = json!({ "steps": [[{ "plan": { "await": asks } }], [{ "reply": "thanks" }]] });
+    let id = project.run(&["run", "worker", &script.to_string(), "-d"]).id();
+    project.reach(&id, "blocked");
+    // `script` gives the program a terminal of its own and passes on what is typed.
+    let program = env!("CARGO_BIN_EXE_taskrun");
+    let answer = format!("{program} answer {id}");
+    let mut terminal = Command::new("timeout");
+    terminal
+        .args(["60", "script", "-q", "-e", "-c", &answer, "/dev/null"])
+        .current_dir(project.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = terminal.spawn().expect("it starts");
+    let mut typed = child.stdin.take().expect("a pipe");
+    typed.write_all(b"the third one\n9\n2\n1 2\nwhatever\n{\"a\": 1}\n").expect("typed");
+    // It stays open: the end of what is typed is not the end of the terminal.
+    let output = child.wait_with_output().expect("it ends");
+    drop(typed);
+    let ran = Ran::from(output);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    for shown in ["Which quarter?", "2  green (g)", "there is no option 9", "result as JSON"] {
+        assert!(ran.stdout.contains(shown), "{shown:?} is missing: {}", ran.stdout);
+    }
+    let done = project.ends_by_itself(&id);
+    assert_eq!((&done["status"], &done["result"]), (&json!("completed"), &json!("thanks")));
+    let answers: Vec<_> =
+        project.events(&id).into_iter().filter(|event| event["kind"] == "answered").collect();
+    assert_eq!(answers.len(), 3, "{answers:?}");
+    let said = serde_json::to_string(&answers).expect("JSON");
+    for part in ["the third one", r#""one":["g"]"#, r#""many":["r","g"]"#, "whatever"] {
+        assert!(said.contains(part), "{part} is missing: {said}");
+    }
+}
