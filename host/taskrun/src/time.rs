@@ -294,6 +294,8 @@ impl Clock for SimulatedClock {
             let ticket = state.next;
             state.next += 1;
             state.waiting.insert((at, ticket), wake);
+            // Whoever gave up sleeps no more.
+            state.waiting.retain(|_, sleeper| !sleeper.is_closed());
             state.waiting.len()
         };
         self.sleepers.send_replace(count);
