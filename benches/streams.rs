@@ -104,6 +104,7 @@ async fn measure() -> Value {
     let controller = Controller::new(ControllerParts {
         store: store.clone(),
         hosts: store.clone(),
+        memory: store.clone(),
         sessions: store,
         agents,
         clock: Arc::new(SystemClock::new()),

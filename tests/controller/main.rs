@@ -43,6 +43,7 @@ mod retry;
 mod reuse;
 mod scheduler;
 mod session;
+mod sizes;
 mod skip;
 mod time_out;
 mod transcript;

@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use taskrun::agents::Agents;
-use taskrun::controller::{Controller, ControllerParts, PauseRequest, ResumeRequest, Settings, Waited};
+use taskrun::controller::{
+    Controller, ControllerParts, PauseRequest, ResumeRequest, Settings, Waited,
+};
 use taskrun::error::ControllerError;
 use taskrun::list::Scope;
 use taskrun::ports::hook::Hooks;

@@ -75,9 +75,7 @@ fn what_a_run_is_told_stands_in_its_transcript_and_a_pause_ends_with_its_time() 
 fn at_a_terminal_what_is_asked_is_asked_there() {
     let project = Project::new();
     let option = |id: &str, label: &str| json!([id, label]);
-    let question = |id: &str, options: serde_json::Value, many: bool| {
-        json!({ "id": id, "prompt": format!("{id}?"), "options": options, "allow-multiple": many })
-    };
+    let question = |id: &str, options: serde_json::Value, many: bool| json!({ "id": id, "prompt": format!("{id}?"), "options": options, "allow-multiple": many });
     let colours = json!([option("r", "red"), option("g", "green")]);
     let form = json!({ "questions": {
         "id": "form", "tool-name": "t", "tool-call-id": "c", "args": {},

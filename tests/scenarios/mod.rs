@@ -10,5 +10,6 @@ mod policy;
 mod prompts;
 mod reminders;
 mod replay;
+mod sizes;
 mod ts_basic;
 mod ts_result;

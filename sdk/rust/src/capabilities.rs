@@ -45,7 +45,7 @@ pub mod metrics {
 /// The run this call belongs to, and what is left of its budget.
 pub mod run {
     pub use crate::bindings::agent::taskrun::plugin::run::Remaining;
-    pub use crate::host::run::{budget, context, tools};
+    pub use crate::host::run::{budget, context, read_result, tools};
 }
 
 /// Whether the run is being cancelled. A component that asks is given a grace period.

@@ -68,6 +68,8 @@ pub struct Host {
     pub remaining: Remaining,
     /// Tools that the agent may use.
     pub tools: Vec<ToolSpec>,
+    /// Results that are left out of the conversation, by their hash.
+    pub results: BTreeMap<String, Vec<u8>>,
     /// Answers of the model, the next one first. Without one it is `unavailable`.
     pub completions: VecDeque<Result<Vec<Chunk>, ModelError>>,
     /// What the model was asked.
@@ -176,6 +178,7 @@ impl Host {
             },
             remaining: Remaining { call_time: 10_000, turns: None, tool_calls: None, tokens: None },
             tools: Vec::new(),
+            results: BTreeMap::new(),
             completions: VecDeque::new(),
             completion_requests: Vec::new(),
             http_answers: VecDeque::new(),

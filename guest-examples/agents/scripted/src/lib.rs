@@ -23,6 +23,7 @@
 //! | `{"forget": "i"}` | removes a note |
 //! | `"reply_context"` | replies with the run's ids, labels and envelope, as JSON |
 //! | `"reply_input"` | replies with what the step was given, as JSON |
+//! | `{"read_result": "hash"}` | replies with the length and the beginning of a result |
 //! | `{"plan": {…}}` | decides just this; see `decision.rs` |
 //!
 //! A step that calls tools decides on the calls; then the last step's last reply waits for the

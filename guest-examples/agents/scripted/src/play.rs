@@ -95,6 +95,7 @@ pub(crate) fn play(ops: &[Op], is_last: bool, input: &Input) -> Result<Played, P
             Op::Forget(id) => reminders::remove(id),
             Op::ReplyContext => speech.reply(show::context(&run::context()).to_string()),
             Op::ReplyInput => speech.reply(show::input(input).to_string()),
+            Op::ReadResult(hash) => speech.reply(read_result(hash)),
             Op::Plan(result) => plan = Some((**result).clone()),
         }
     }
@@ -103,6 +104,20 @@ pub(crate) fn play(ops: &[Op], is_last: bool, input: &Input) -> Result<Played, P
         return Err(PlannerError::new(message));
     }
     Ok(decide(speech, calls, plan, closed, is_last))
+}
+
+/// Reads a result part by part, and says how long it is and how it begins.
+fn read_result(hash: &str) -> String {
+    let mut whole = Vec::new();
+    loop {
+        match run::read_result(hash, whole.len() as u64, 10_000) {
+            Ok(part) if part.is_empty() => break,
+            Ok(part) => whole.extend(part),
+            Err(error) => return error,
+        }
+    }
+    let begins = String::from_utf8_lossy(&whole[..whole.len().min(8)]).into_owned();
+    format!("{} bytes: {begins}", whole.len())
 }
 
 fn decide(

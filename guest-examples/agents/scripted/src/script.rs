@@ -42,6 +42,7 @@ pub(crate) enum Op {
     Forget(String),
     ReplyContext,
     ReplyInput,
+    ReadResult(String),
     Plan(Box<PlanResult>),
 }
 
@@ -141,6 +142,7 @@ fn op(value: &Value, place: &str) -> Result<Op, Malformed> {
         "forget" => Op::Forget(text()?),
         "reply_context" => Op::ReplyContext,
         "reply_input" => Op::ReplyInput,
+        "read_result" => Op::ReadResult(text()?),
         "plan" => Op::Plan(Box::new(decision::plan(argument, &place)?)),
         _ => return Err(Malformed::at(place, "no such operation")),
     })

@@ -131,6 +131,10 @@ pub struct GetArgs {
     /// Prints the whole result and nothing else
     #[arg(long)]
     pub result: bool,
+    /// Prints an artifact of the run and nothing else: the result of a tool call that was too
+    /// large for its conversation, by its hash
+    #[arg(long, value_name = "HASH", conflicts_with = "result")]
+    pub artifact: Option<String>,
 }
 
 /// Arguments of `wait`.

@@ -20,6 +20,11 @@ pub(super) async fn get(context: &Context, args: &GetArgs) -> Outcome {
         }
         return Ok(Exit::Completed);
     }
+    if let Some(hash) = &args.artifact {
+        let bytes = controller.artifact(&context.scope(), run.id().as_str(), hash).await?;
+        printer.guest_text(&String::from_utf8_lossy(&bytes));
+        return Ok(Exit::Completed);
+    }
     let children = controller.children(&run).await?;
     let object = || versioned(RunView::with_children(&run, children));
     match printer.format() {

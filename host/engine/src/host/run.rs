@@ -27,4 +27,14 @@ impl Host for CallState {
         self.enter_capability("run")?;
         Ok(self.scope.tools().iter().map(ToolSpec::from).collect())
     }
+
+    async fn read_result(
+        &mut self,
+        hash: String,
+        offset: u64,
+        max: u32,
+    ) -> wasmtime::Result<Result<Vec<u8>, String>> {
+        self.enter_capability("run")?;
+        Ok(self.scope.result_part(&hash, offset, max).await)
+    }
 }

@@ -3,12 +3,19 @@
 use std::sync::Arc;
 
 use super::Controller;
+use super::observe::READ_PAGE;
+use crate::artifact::digest;
 use crate::error::ControllerError;
+use crate::event::Event;
+use crate::ids::RunId;
 use crate::list::Scope;
+use crate::ports::store::StoreError;
+use crate::ports::tool::ToolOutcome;
 
 impl Controller {
-    /// The bytes of an artifact that a run refers to, as its view says: the whole of a result that
-    /// is too long to be shown with the run.
+    /// The bytes of an artifact of a run: the whole of its result, which is too long to be shown
+    /// with it, as its view says; or the result of one of its tool calls, by the name that stands
+    /// in the conversation where that is left out.
     ///
     /// # Errors
     /// [`ControllerError::NotFound`] for the run, also outside the scope;
@@ -23,10 +30,32 @@ impl Controller {
         let run = self.get(scope, id).await?;
         let no_artifact = || ControllerError::NoArtifact { id: run.id().clone() };
         if run.artifact().is_none_or(|artifact| artifact.hash != hash) {
-            return Err(no_artifact());
+            return self.tool_result(run.id(), hash).await?.ok_or_else(no_artifact);
         }
         let bytes = self.0.parts.store.artifact(run.id(), hash).await?;
         // The run may have been removed since.
         bytes.ok_or_else(no_artifact)
+    }
+
+    /// The result of a tool call of a run by its name. The journal has it; it is kept nowhere else.
+    pub(super) async fn tool_result(
+        &self,
+        id: &RunId,
+        hash: &str,
+    ) -> Result<Option<Arc<[u8]>>, StoreError> {
+        let mut after = 0;
+        loop {
+            let page = self.0.parts.store.read(id, after, READ_PAGE).await?;
+            let Some(last) = page.last() else { return Ok(None) };
+            after = last.seq;
+            for recorded in &page {
+                if let Event::ToolResult { output, .. } = &recorded.event
+                    && let ToolOutcome::Value(value) = &output.outcome
+                    && digest(value.as_bytes()) == hash
+                {
+                    return Ok(Some(value.as_bytes().into()));
+                }
+            }
+        }
     }
 }

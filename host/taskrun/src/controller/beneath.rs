@@ -38,6 +38,12 @@ impl Runs for Door {
         let inner = self.0.upgrade().ok_or(RunsError::Closed)?;
         Ok(Controller(inner).ask_beneath(caller, request, longest).await?)
     }
+
+    async fn result(&self, caller: &Caller, hash: &str) -> Result<Option<Arc<[u8]>>, RunsError> {
+        let inner = self.0.upgrade().ok_or(RunsError::Closed)?;
+        let found = Controller(inner).tool_result(&caller.spec.id, hash).await;
+        found.map_err(|error| ControllerError::from(error).into())
+    }
 }
 
 impl Controller {

@@ -368,6 +368,7 @@ fn output(
         result_omitted: None,
         children_count: 0,
         run_link: None,
+        artifact: None,
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::artifact::{ArtifactRef, digest};
 use crate::event::Event;
 use crate::message::{Message, Part, Role, ToolAnswer, ToolError, ToolUse};
 use crate::ports::call::cut;
@@ -266,14 +267,22 @@ impl Conversation {
             let output = &mut Arc::make_mut(&mut outputs)[oldest.next()?];
             bytes -= leave_out(output, OVER_BUDGET);
             let id = output.tool_call_id.clone();
+            let omitted = serde_json::json!({
+                "omitted": true,
+                "reason": OVER_BUDGET,
+                "artifact": output.artifact,
+            });
+            let omitted = omitted.to_string();
             let parts = Arc::make_mut(&mut messages).iter_mut().flat_map(|m| &mut m.parts);
             for part in parts {
                 if let Part::ToolAnswer(answer) = part
                     && answer.tool_call_id == id
                 {
-                    let before = answer.content.len();
-                    answer.content = format!("{{\"omitted\":true,\"reason\":\"{OVER_BUDGET}\"}}");
-                    bytes = (bytes + answer.content.len()).saturating_sub(before);
+                    // What is shorter than what would stand there instead stays.
+                    if answer.content.len() > omitted.len() {
+                        bytes = (bytes + omitted.len()).saturating_sub(answer.content.len());
+                        answer.content.clone_from(&omitted);
+                    }
                 }
             }
         }
@@ -288,11 +297,17 @@ pub type Shown = (Arc<Vec<Message>>, Arc<Vec<ToolOutput>>);
 fn leave_out(output: &mut ToolOutput, reason: &str) -> usize {
     let before = output.bytes();
     if let ToolOutcome::Value(value) = &mut output.outcome {
+        output.artifact.get_or_insert_with(|| named(value));
         "null".clone_into(value);
         output.result_omitted = Some(reason.to_owned());
     }
     output.server_data = None;
     before.saturating_sub(output.bytes())
+}
+
+/// The name of a result that is left out.
+fn named(value: &str) -> ArtifactRef {
+    ArtifactRef { hash: digest(value.as_bytes()), size: value.len() as u64 }
 }
 
 fn shown(output: &ToolOutput) -> ToolAnswer {
@@ -304,6 +319,7 @@ fn shown(output: &ToolOutput) -> ToolAnswer {
                 "bytes": value.len(),
                 "preview": cut(value, PREVIEW_BYTES),
                 "bounds": output.bounds,
+                "artifact": named(value),
             });
             (omitted.to_string(), false)
         }
@@ -356,6 +372,7 @@ mod tests {
             telemetry: None,
             children_count: 0,
             run_link: None,
+            artifact: None,
         });
         Event::ToolResult { output, duration_ms: 0, refused: None }
     }

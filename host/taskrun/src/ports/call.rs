@@ -6,6 +6,7 @@
 
 mod memory_calls;
 mod model_calls;
+mod results;
 mod runs_calls;
 mod services;
 mod stop;
@@ -23,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, oneshot};
 
 pub use model_calls::Answering;
+pub use results::{RESULT_PART_BYTES_MAX, RESULTS_READ_MAX};
 pub use services::Services;
 pub use stop::{CallFailure, Interrupt, StopCause, StopSignal};
 pub use tape::Tape;
@@ -224,6 +226,9 @@ struct Open {
     memory_bytes: usize,
     memory_changes: u32,
     equal_changes: BTreeMap<String, u32>,
+    /// The result that was read last, by its name, and how many were looked for.
+    result: Option<(String, Arc<[u8]>)>,
+    results: u32,
     /// Times that were told and are not recorded, each with how often in a row.
     readings: Vec<(Timestamp, u32)>,
     /// Different times among all of those that were recorded.

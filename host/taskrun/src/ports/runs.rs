@@ -29,7 +29,7 @@ pub const EVENTS_PAGE_MAX: u32 = 256;
 /// Most bytes of an event's payload; a larger one is left out, as in a conversation.
 pub const EVENT_PAYLOAD_BYTES_MAX: usize = 64 << 10;
 
-/// Reaches the runs beneath one, and no other.
+/// Reaches the runs beneath one, and no other; of its own run, what was said to it.
 #[async_trait]
 pub trait Runs: Send + Sync {
     /// Does what is asked. A wait takes at most `longest`, whatever the request says.
@@ -46,6 +46,15 @@ pub trait Runs: Send + Sync {
         request: RunsRequest,
         longest: Duration,
     ) -> Result<RunsAnswer, RunsError>;
+
+    /// The result of a tool call of the caller's own run, by the digest of its bytes.
+    ///
+    /// # Errors
+    /// [`RunsError::Storage`], and [`RunsError::Closed`] as above.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    async fn result(&self, caller: &Caller, hash: &str) -> Result<Option<Arc<[u8]>>, RunsError>;
 }
 
 /// Who asks: a call in a run. Set by the host.

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use super::call::{CallFailure, CallScope};
+use crate::artifact::ArtifactRef;
 use crate::ids::RunId;
 use crate::message::{Bounds, Labels, RetryHint, Telemetry, ToolError};
 use crate::run::WaitMode;
@@ -194,6 +195,7 @@ impl ToolOutput {
             telemetry: None,
             children_count: 0,
             run_link: None,
+            artifact: None,
         }
     }
 
@@ -261,6 +263,10 @@ pub struct ToolOutput {
     /// What it cost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub telemetry: Option<Telemetry>,
+    /// Names the whole result, where it is left out of what a planner is given; never in a journal,
+    /// which has it whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub artifact: Option<ArtifactRef>,
     /// Runs that were started for the call.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub children_count: u32,

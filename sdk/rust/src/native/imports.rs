@@ -104,6 +104,20 @@ pub(crate) mod run {
             tools
         })
     }
+
+    /// Part of a result that is left out of the conversation.
+    ///
+    /// # Errors
+    ///
+    /// If no result has that hash.
+    pub fn read_result(hash: &str, offset: u64, max: u32) -> Result<Vec<u8>, String> {
+        host(|host| {
+            let whole = host.results.get(hash).ok_or("no result of this run has that hash")?;
+            let from = usize::try_from(offset).map_or(whole.len(), |from| from.min(whole.len()));
+            let most = if max == 0 { whole.len() } else { max as usize };
+            Ok(whole[from..].iter().take(most).copied().collect())
+        })
+    }
 }
 
 pub(crate) mod cancellation {
