@@ -4,16 +4,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use taskrun::agents::{Agent, Interrupted};
 use taskrun::event::{Event, Refusal};
 use taskrun::message::ToolError;
+use taskrun::policy::Budget;
+use taskrun::ports::call::{CallFailure, CallScope, StopCause};
 use taskrun::ports::planner::TerminationReason;
-use taskrun::ports::tool::{ToolFailure, ToolHints};
+use taskrun::ports::tool::{Tool, ToolCall, ToolFailure, ToolHints, ToolSpec};
 use taskrun::run::{MISTAKES_IN_A_ROW_MAX, Run};
 use taskrun::status::{Status, StopReason};
 
+use super::common::Gates;
 use crate::native::{
-    ClosurePlanner, ClosureTool, Native, World, answer, call_of, decided, request, value,
+    ClosurePlanner, ClosureTool, Native, Replied, World, answer, call_of, decided, request, value,
 };
 use taskrun::ports::planner::Decision;
 
@@ -158,4 +162,74 @@ async fn ls_07_a_terminal_tool_ends_the_run_without_another_step() {
     assert_eq!((run.status(), steps.load(Ordering::SeqCst)), (Status::Completed, 1));
     assert_eq!(run.ending().map(|e| e.stop_reason), Some(StopReason::TerminalTool));
     assert_eq!(run.state.reply.result().as_deref(), Some("\"all done\""));
+}
+
+/// A tool that hears that it is asked to stop, says so, and goes on all the same.
+struct Stubborn {
+    inner: ClosureTool,
+    gates: Arc<Gates>,
+}
+
+#[async_trait]
+impl Tool for Stubborn {
+    fn digest(&self) -> &str {
+        "stubborn"
+    }
+
+    fn hears_cancellation(&self) -> bool {
+        true
+    }
+
+    fn specs(&self) -> &[ToolSpec] {
+        self.inner.specs()
+    }
+
+    async fn call(&self, _: ToolCall, scope: Arc<CallScope>) -> Replied {
+        self.gates.open("begun");
+        drop(self.gates.pass("begun").await);
+        scope.stop().asked().await;
+        self.gates.open("asked");
+        drop(self.gates.pass("asked").await);
+        scope.stop().forced().await;
+        Err(CallFailure::Stopped { cause: StopCause::RunTimeout })
+    }
+}
+
+/// L-026 with our own bounds: the work of a run ends with its budget of time, what is under way
+/// then has the grace, and the last word the time of a step; no budget is our own default.
+#[tokio::test]
+async fn ls_25_a_run_is_over_a_grace_and_a_step_after_its_budget_of_time() {
+    assert_eq!(Budget::default().wall, Some(Duration::from_secs(20 * 60)));
+    let (mut world, gates) = (World::new(), Gates::new());
+    let inner = ClosureTool::new("f", ToolHints::default(), |_, _| async { value("1") });
+    world.tool("slow", Interrupted::Fail, Stubborn { inner, gates: Arc::clone(&gates) });
+    let planner = ClosurePlanner::new(|input, scope: Arc<CallScope>| async move {
+        match input.resume.and_then(|resume| resume.finalize) {
+            None => call_of(&[("1", "slow/f", "{}")]),
+            Some(_) => answer(&format!("{:?}", scope.deadline())),
+        }
+    });
+    world.agent_with("a", planner, |agent| {
+        agent.budget = Budget::default();
+        agent.limits.grace = Duration::from_secs(10);
+        agent.limits.step = Duration::from_secs(20);
+    });
+    let host = world.start().await;
+    let id = host.spawn(&request("a", "x")).await;
+    gates.have_come(1).await;
+    world.clock.advance(Duration::from_secs(20 * 60 - 1));
+    host.settle().await;
+    assert_eq!(gates.came(), ["begun"], "nobody is asked before the time is up");
+    world.clock.advance(Duration::from_secs(1));
+    gates.have_come(2).await;
+    world.clock.advance(Duration::from_secs(9));
+    host.settle().await;
+    assert_eq!(host.get(&id).await.status(), Status::Running, "it has its grace");
+    world.clock.advance(Duration::from_secs(1));
+    let run = host.end(&id).await;
+    assert_eq!(run.ending().map(|e| e.stop_reason), Some(StopReason::Wallclock));
+    assert_eq!(run.state.reply.result().as_deref(), Some("20s"), "the last word has a step's time");
+    assert_eq!(refusals(&host, &run).await, [Some(Refusal::Finalized)]);
+    let view = host.view(&id).await;
+    assert_eq!(view.duration_ms, Some((20 * 60 + 10) * 1_000));
 }

@@ -66,15 +66,16 @@ impl TimeUp {
             Next::Ask(_) => false,
             Next::Force(_) => true,
         };
+        // Before anybody hears of it: the grace begins when they are asked.
+        self.next = match force {
+            true => Next::Nothing,
+            false => Next::Force(self.clock.monotonic().saturating_add(self.grace)),
+        };
         for (signal, hears) in &self.calls {
             match *hears && !force {
                 true => signal.ask(StopCause::RunTimeout),
                 false => signal.force(StopCause::RunTimeout),
             }
         }
-        self.next = match force {
-            true => Next::Nothing,
-            false => Next::Force(self.clock.monotonic().saturating_add(self.grace)),
-        };
     }
 }
