@@ -84,3 +84,25 @@ async fn l_025_a_call_that_takes_longer_than_its_function_may_is_ended() {
     assert_eq!(failures[0].1.error.code.as_deref(), Some("deadline"), "{failures:?}");
     assert!(failures[0].1.error.message.contains("50 ms"), "{failures:?}");
 }
+
+#[tokio::test]
+async fn l_075_arguments_that_do_not_fit_come_back_with_fields_values_and_an_example() {
+    let house = Builder::new(POLICY).open().await;
+    let wrong = json!({ "fail": { "message": "m", "hint": { "reason": "bored" } } });
+    let script = Script::new()
+        .call("wrong", "lookup/lookup", wrong)
+        .call("none", "workspace/read", json!({}))
+        .then()
+        .raw(json!("reply_input"));
+    let id = house.spawn(&house.request("worker", &script.task())).await;
+    let seen = house.end(&id).await.state.reply.result().expect("what the planner was given");
+    let failures = failures(&house, &id).await;
+    let hint = |index: usize| failures[index].1.retry_hint.clone().expect("a hint");
+    let question = hint(0).clarifying_question.expect("a question");
+    let asks = "What should lookup/lookup be given as fail/hint/reason (one of: invalid-arguments,";
+    assert!(question.starts_with(asks), "{question}");
+    assert_eq!(hint(1).missing_fields, ["path"]);
+    assert_eq!(hint(1).example_input.as_deref(), Some(r#"{"path":"..."}"#));
+    // It stands behind the results, where planners and models read it.
+    assert!(seen.contains("To call workspace/read again: Missing: path."), "{seen}");
+}

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::delegate::{AGENTS, Delegate};
+use crate::example::example;
 use crate::guard::Guard;
 use crate::history::History;
 use crate::message::{RetryHint, RetryReason, ToolError};
@@ -163,6 +164,8 @@ pub struct AgentTool {
     /// What becomes of a call that was cut off.
     pub interrupted: Interrupted,
     input: jsonschema::Validator,
+    /// Arguments that are accepted, as JSON.
+    example: Option<String>,
 }
 
 /// Why an agent's tools do not fit.
@@ -326,6 +329,7 @@ impl AgentTool {
             deadline: spec.timeout.map_or(allowed, |own| own.min(allowed)),
             limits: loaded.limits.clone(),
             interrupted: loaded.interrupted,
+            example: example(&schema, &input),
             input,
         })
     }
@@ -344,6 +348,7 @@ impl AgentTool {
                 hint.clarifying_question =
                     Some(format!("What are the arguments of {name}, as a JSON object?"));
                 hint.prior_input = prior_input(payload);
+                hint.example_input.clone_from(&self.example);
                 let text = format!("the arguments of {name} are not JSON: {error}");
                 let error = ToolError::coded("invalid-arguments", text);
                 return Err(ToolFailure { error, retry_hint: Some(Box::new(hint)) });
@@ -368,13 +373,16 @@ impl AgentTool {
                 texts.push(format!("{field} is required"));
             } else {
                 let field = at.trim_start_matches('/').to_owned();
-                if let ValidationErrorKind::Enum { options } = issue.kind() {
-                    texts.push(format!("{field} must be one of: {}", listed(options)));
+                let (text, field) = if let ValidationErrorKind::Enum { options } = issue.kind() {
+                    let options = listed(options);
+                    let text = format!("{field} must be one of: {options}");
+                    (text, format!("{field} (one of: {options})"))
                 } else if field.is_empty() {
-                    texts.push(issue.to_string());
+                    (issue.to_string(), field)
                 } else {
-                    texts.push(format!("{field}: {issue}"));
-                }
+                    (format!("{field}: {issue}"), field)
+                };
+                texts.push(text);
                 fields.push(field);
             }
         }
@@ -395,6 +403,7 @@ impl AgentTool {
             some => format!("What should {name} be given as {}?", some.join(", ")),
         });
         hint.prior_input = prior_input(payload);
+        hint.example_input.clone_from(&self.example);
         hint.message = Some(texts.join("; "));
         let text = format!("the arguments of {name} do not fit: {}", texts.join("; "));
         ToolFailure {

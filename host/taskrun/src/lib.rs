@@ -13,6 +13,7 @@ pub mod delegate;
 pub mod driver;
 pub mod error;
 pub mod event;
+mod example;
 pub mod guard;
 pub mod history;
 pub mod ids;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::advice::advice;
 use crate::artifact::{ArtifactRef, digest};
 use crate::event::Event;
 use crate::message::{Message, Part, Role, ToolAnswer, ToolError, ToolUse};
@@ -244,7 +245,8 @@ impl Conversation {
         if self.open.iter().all(|(_, output)| output.is_some()) {
             let mut outputs: Vec<_> =
                 self.open.drain(..).filter_map(|(_, output)| output).collect();
-            let parts = outputs.iter().map(|o| Part::ToolAnswer(shown(o))).collect();
+            let answers = outputs.iter().map(|o| Part::ToolAnswer(shown(o)));
+            let parts = answers.chain(advice(&outputs).map(Part::Text)).collect();
             for output in &mut outputs {
                 if output.bytes() > CONVERSATION_RESULT_BYTES_MAX {
                     leave_out(output, TOO_LARGE);
@@ -342,6 +344,7 @@ fn shown(output: &ToolOutput) -> ToolAnswer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::message::{RetryHint, RetryReason};
 
     fn asked(ids: &[&str]) -> Event {
         let parts = ids.iter().map(|id| {
@@ -415,6 +418,43 @@ mod tests {
         assert_eq!(said.outputs[0].result_bytes, bytes as u64);
         let Part::ToolAnswer(answer) = &said.messages[2].parts[0] else { panic!("an answer") };
         assert!(answer.content.contains("\"preview\"") && answer.content.len() < 4_096);
+    }
+
+    #[test]
+    fn l_077_what_a_result_is_a_part_of_and_how_to_try_again_stands_behind_the_results() {
+        let event = |id: &str, outcome: ToolOutcome, bounds: Option<crate::message::Bounds>| {
+            let output = ToolOutput { bounds, ..ToolOutput::plain("t/f", id, "{}", outcome) };
+            Event::ToolResult { output: Box::new(output), duration_ms: 0, refused: None }
+        };
+        let bounds = |truncated| crate::message::Bounds {
+            returned: 2,
+            total: Some(9),
+            truncated,
+            continuation: Some("{\"after\":2}".to_owned()),
+            refinement: None,
+        };
+        let mut hint = RetryHint::new(RetryReason::MissingFields, "t/f");
+        hint.missing_fields = vec!["q".to_owned()];
+        hint.example_input = Some("{\"q\":\"...\"}".to_owned());
+        let error = ToolError::coded("x", "no q");
+        let failure = ToolFailure { error, retry_hint: Some(Box::new(hint)) };
+        let said = conversation(&[
+            asked(&["a", "b", "c"]),
+            event("a", value(10), Some(bounds(true))),
+            event("b", value(10), Some(bounds(false))),
+            event("c", ToolOutcome::Failure(failure), None),
+        ]);
+        let [Part::ToolAnswer(_), Part::ToolAnswer(_), Part::ToolAnswer(_), Part::Text(text)] =
+            said.messages[2].parts.as_slice()
+        else {
+            panic!("three results and what is said to them: {:?}", said.messages[2])
+        };
+        let expected = "The result of t/f is a part: 2 of 9 items. To go on, call it with \
+                        {\"after\":2}.\nTo call t/f again: Missing: q. Arguments such as \
+                        {\"q\":\"...\"} are accepted.";
+        assert_eq!(text, expected);
+        let plain = conversation(&[asked(&["a"]), event("a", value(10), None)]);
+        assert_eq!(plain.messages[2].parts.len(), 1, "nothing is said where nothing is to be said");
     }
 
     #[test]

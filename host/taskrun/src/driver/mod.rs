@@ -1,6 +1,7 @@
 //! Drives one run from its claim until it ends or waits: plan, execute tools, plan again, until a
 //! terminal decision, a limit, something to wait for, or somebody who stops it.
 
+mod advice;
 mod attend;
 mod await_runs;
 mod beneath;
