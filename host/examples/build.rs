@@ -14,7 +14,7 @@ const WASI: &str = "wasm32-wasip2";
 /// The guests for [`WASI`]; all others are for [`PLAIN`].
 const WASI_GUESTS: [&str; 3] = ["dice", "wasi-files", "evil-wasi"];
 /// Folders of `guest-examples/` with a crate in each subfolder.
-const FAMILIES: [&str; 3] = ["agents", "tools", "evil"];
+const FAMILIES: [&str; 4] = ["agents", "tools", "policies", "evil"];
 
 fn main() -> ExitCode {
     match build() {

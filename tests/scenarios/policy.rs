@@ -3,6 +3,7 @@
 use serde_json::json;
 use taskrun::event::Event;
 use taskrun::ports::tool::{ToolFailure, ToolOutcome};
+use taskrun::spawn::SpawnRequest;
 use taskrun::status::Status;
 use taskrun_tests::{Builder, House, Script, Storage};
 
@@ -20,6 +21,11 @@ allow = ["workspace-read: **"]
 deny = ["workspace-write: **"]
 policy = { allow = ["workspace/read"], allow_tags = ["test"], block = ["lookup/change"] }
 timeouts = { "lookup/lookup" = "50ms" }
+
+[agent.guarded]
+component = "components/scripted.wasm"
+tools = ["lookup/*"]
+policy = { component = "components/cautious.wasm", timeout = "2s" }
 "#;
 
 /// What each call failed with, by its id, in the order of the journal.
@@ -105,4 +111,75 @@ async fn l_075_arguments_that_do_not_fit_come_back_with_fields_values_and_an_exa
     assert_eq!(hint(1).example_input.as_deref(), Some(r#"{"path":"..."}"#));
     // It stands behind the results, where planners and models read it.
     assert!(seen.contains("To call workspace/read again: Missing: path."), "{seen}");
+}
+
+/// What was decided about the tools of a run, in a line each.
+async fn decisions(house: &House, id: &str) -> Vec<String> {
+    let decided = house.journal(id).await.into_iter().filter_map(|recorded| {
+        let Event::PolicyDecision { rule, decided, .. } = recorded.event else { return None };
+        assert!(
+            rule.contains("policy component (") && rule.contains("taskrun.toml:19:10"),
+            "{rule}"
+        );
+        Some(decided?.to_string())
+    });
+    decided.collect()
+}
+
+/// A run under the component, with these labels.
+async fn guarded(house: &House, script: &Script, labels: &[(&str, &str)]) -> String {
+    let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+    let request = house.request("guarded", &script.task());
+    house.spawn(&SpawnRequest { labels: labels.collect(), ..request }).await
+}
+
+#[tokio::test]
+async fn m_40_a_component_decides_which_tools_a_run_may_use() {
+    let house = Builder::new(POLICY).open().await;
+    let call = |script: Script, id: &str, name: &str| script.call(id, name, json!({}));
+    let script = call(Script::new(), "1", "lookup/change");
+    let script = call(call(script.then(), "2", "lookup/change"), "3", "lookup/lookup");
+    let script = call(script.then(), "4", "lookup/change").then().reply("went on");
+    let id = guarded(&house, &script, &[]).await;
+    assert_eq!(house.end(&id).await.state.tool_calls, 1, "only the one that looks");
+    assert_eq!(decisions(&house, &id).await, ["only lookup/finish, lookup/lookup"]);
+
+    let id = guarded(&house, &script, &[("approved", "yes")]).await;
+    let run = house.end(&id).await;
+    assert_eq!(run.status(), Status::Completed, "{run:?}");
+    let failures = failures(&house, &id).await;
+    let codes: Vec<_> = failures
+        .iter()
+        .map(|(id, failure)| (id.as_str(), failure.error.code.as_deref().unwrap_or("none")))
+        .collect();
+    // The first call was let through; what it labelled the run with decides from then on.
+    assert_eq!(codes, [("2", "denied"), ("4", "denied")]);
+    let expected =
+        ["all tools; 1 tool call; labels destroyed=perhaps", "only lookup/finish, lookup/lookup"];
+    assert_eq!(decisions(&house, &id).await, expected);
+}
+
+#[tokio::test]
+async fn m_40_a_component_that_does_not_decide_leaves_no_tool() {
+    let house = Builder::new(POLICY).open().await;
+    for (word, why) in [
+        ("trap", "unreachable"),
+        ("spin", "2000 ms"),
+        ("error", "no decision, on request"),
+        ("flood", "labels are more than 64"),
+    ] {
+        let script = Script::new().call("c", "lookup/lookup", json!({})).then().reply("went on");
+        let id = guarded(&house, &script, &[("policy", word)]).await;
+        let run = house.end(&id).await;
+        assert_eq!(run.status(), Status::Completed, "{word}: {run:?}");
+        assert_eq!(run.state.tool_calls, 0, "{word}");
+        let failures = failures(&house, &id).await;
+        assert_eq!(failures[0].1.error.code.as_deref(), Some("denied"), "{word}");
+        let rule = house.journal(&id).await.into_iter().find_map(|recorded| {
+            let Event::PolicyDecision { rule, .. } = recorded.event else { return None };
+            Some(rule)
+        });
+        let rule = rule.expect("it is said why");
+        assert!(rule.contains("did not decide") && rule.contains(why), "{word}: {rule}");
+    }
 }

@@ -244,7 +244,9 @@ fn files_of(policy: &Policy) -> Vec<&Path> {
     let agents = policy.agents.values().map(|agent| agent.component.as_path());
     let tools = policy.tools.values().map(|tool| tool.component.as_path());
     let answers = policy.models.values().filter_map(|model| model.answers_file());
-    agents.chain(tools).chain(answers).collect()
+    let engines = policy.agents.values().filter_map(|agent| agent.engine.as_ref());
+    let engines = engines.filter_map(|engine| engine.component.as_deref());
+    agents.chain(tools).chain(engines).chain(answers).collect()
 }
 
 #[cfg(test)]

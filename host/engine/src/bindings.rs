@@ -1,4 +1,4 @@
-//! The Rust side of `wit/`, one world each for agents, their finalizers, and tools.
+//! The Rust side of `wit/`, one world each for agents, their finalizers, tools, and policies.
 //!
 //! All imported interfaces are bound once, in [`agent`], but for the one that only tools have; the
 //! other worlds use the same types and the same host functions. What can wait is `async`; everything else is called directly.
@@ -83,6 +83,21 @@ pub(crate) mod tool {
                 crate::bindings::agent::taskrun::plugin::workspace_write,
             "taskrun:plugin/http": crate::bindings::agent::taskrun::plugin::http,
             "taskrun:plugin/controller": crate::bindings::agent::taskrun::plugin::controller,
+        },
+        require_store_data_send: true,
+    });
+}
+
+/// What policies import and export.
+pub(crate) mod policy {
+    wasmtime::component::bindgen!({
+        path: "../../wit",
+        world: "policy-engine",
+        imports: { default: trappable },
+        exports: { default: async },
+        with: {
+            "taskrun:plugin/types": crate::bindings::agent::taskrun::plugin::types,
+            "taskrun:plugin/log": crate::bindings::agent::taskrun::plugin::log,
         },
         require_store_data_send: true,
     });

@@ -110,7 +110,9 @@ impl Engine {
             let overrides = prompt.overrides.iter().map(|one| &one.template);
             std::iter::once(&prompt.template).chain(overrides).filter_map(|one| one.file.as_deref())
         });
-        let named = agents.chain(tools).chain([&policy.path]).map(PathBuf::as_path);
+        let engines = policy.agents.values().filter_map(|agent| agent.engine.as_ref());
+        let engines = engines.filter_map(|engine| engine.component.as_ref());
+        let named = agents.chain(tools).chain(engines).chain([&policy.path]).map(PathBuf::as_path);
         self.protect(named.chain(models).chain(prompts).map(Path::to_owned));
     }
 

@@ -163,6 +163,8 @@ pub enum Need {
     AgentsOnly,
     /// Only tools have it.
     ToolsOnly,
+    /// A policy has nothing but its log.
+    NotForPolicies,
     /// Sockets are never given to a component.
     Sockets,
     /// The host does not know it.
@@ -178,6 +180,7 @@ impl MissingGrant {
             Need::NotProvided
             | Need::AgentsOnly
             | Need::ToolsOnly
+            | Need::NotForPolicies
             | Need::Sockets
             | Need::Unknown => None,
         }
@@ -215,6 +218,9 @@ impl fmt::Display for MissingGrant {
             }
             (Need::AgentsOnly, _) => write!(f, "{import}: only agents may import it"),
             (Need::ToolsOnly, _) => write!(f, "{import}: only tools may import it"),
+            (Need::NotForPolicies, _) => {
+                write!(f, "{import}: a policy decides from what it is told, and imports only log")
+            }
             (Need::Sockets, _) => {
                 write!(
                     f,

@@ -3,13 +3,16 @@
 use taskrun::policy::{Capability, Grants, Preopen, Standing};
 
 use crate::error::{LoadError, MissingGrant, Need};
-use crate::inspect::{ImportClass, Inspection, PLANNER, TOOLS, WASI_FILES};
+use crate::inspect::{
+    ImportClass, ImportInfo, Inspection, LOG, PLANNER, POLICY, TOOLS, WASI_FILES,
+};
 
 /// What a component is linked as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     Agent,
     Tool,
+    Policy,
 }
 
 impl Role {
@@ -17,6 +20,7 @@ impl Role {
         match self {
             Self::Agent => PLANNER,
             Self::Tool => TOOLS,
+            Self::Policy => POLICY,
         }
     }
 }
@@ -39,11 +43,28 @@ pub(crate) fn check(
         .imports
         .iter()
         .filter_map(|import| {
-            let need = need(import.class, role, grants)?;
+            let need = match role {
+                Role::Agent | Role::Tool => need(import.class, role, grants)?,
+                Role::Policy => need_of_policy(import)?,
+            };
             Some(MissingGrant { import: import.interface.clone(), agent: agent.to_owned(), need })
         })
         .collect();
     if missing.is_empty() { Ok(()) } else { Err(LoadError::Denied(missing)) }
+}
+
+/// What keeps a policy from having an import: it decides from what it is told.
+fn need_of_policy(import: &ImportInfo) -> Option<Need> {
+    match import.class {
+        ImportClass::Types | ImportClass::WasiInert => None,
+        ImportClass::Always if import.name() == LOG => None,
+        ImportClass::Always
+        | ImportClass::Agents
+        | ImportClass::Capability(_)
+        | ImportClass::NotProvided
+        | ImportClass::Sockets
+        | ImportClass::Unknown => Some(Need::NotForPolicies),
+    }
 }
 
 /// What is missing for an import of a class, if anything is.
@@ -51,7 +72,7 @@ fn need(class: ImportClass, role: Role, grants: &Grants) -> Option<Need> {
     match (class, role) {
         (ImportClass::Types | ImportClass::Always | ImportClass::WasiInert, _) => None,
         (ImportClass::Agents, Role::Agent) => None,
-        (ImportClass::Agents, Role::Tool) => Some(Need::AgentsOnly),
+        (ImportClass::Agents, Role::Tool | Role::Policy) => Some(Need::AgentsOnly),
         // Tools ask no models: what they cost would be on nobody's account. Prompts are for those
         // who do.
         (ImportClass::Capability(Capability::Model | Capability::Prompts), Role::Tool) => {

@@ -43,6 +43,14 @@ impl AgentGrants {
     }
 }
 
+impl AgentGrants {
+    /// For a policy that decides about the agent's tools. The agent's rules give it nothing.
+    #[must_use]
+    pub fn of_policy(agent: &AgentPolicy) -> Self {
+        Self { source: format!("policy of {}", agent.name), ..Self::of_agent(agent) }
+    }
+}
+
 /// A component under one agent's grants: everything that its calls share.
 pub(crate) struct Guest {
     pub(crate) engine: Arc<Engine>,

@@ -19,6 +19,10 @@ pub(crate) const PLANNER: &str = "taskrun:plugin/planner";
 pub(crate) const FINALIZER: &str = "taskrun:plugin/finalizer";
 /// What tools export.
 pub(crate) const TOOLS: &str = "taskrun:plugin/tools";
+/// What policies export.
+pub(crate) const POLICY: &str = "taskrun:plugin/policy";
+/// All that policies import of ours.
+pub(crate) const LOG: &str = "taskrun:plugin/log";
 /// WASI's own files; needs folders to be expressed in.
 pub(crate) const WASI_FILES: &str = "wasi:filesystem/types";
 
@@ -46,7 +50,9 @@ pub enum Kind {
     Tool,
     /// Exports both.
     AgentAndTool,
-    /// Exports neither.
+    /// Exports `policy` and neither of them.
+    Policy,
+    /// Exports none of them.
     Other,
 }
 
@@ -56,6 +62,7 @@ impl fmt::Display for Kind {
             Self::Agent => "agent",
             Self::Tool => "tool",
             Self::AgentAndTool => "agent and tool",
+            Self::Policy => "policy",
             Self::Other => "neither agent nor tool",
         })
     }
@@ -179,6 +186,7 @@ pub(crate) fn inspect(
         (true, false) => Kind::Agent,
         (false, true) => Kind::Tool,
         (true, true) => Kind::AgentAndTool,
+        (false, false) if inspection.exports(POLICY) => Kind::Policy,
         (false, false) => Kind::Other,
     };
     Ok(inspection)

@@ -18,7 +18,7 @@
 //!
 //! An [`Engine`] is one per process. [`Engine::load_file`] and [`Engine::load`] compile a
 //! component, or take its native code from the [`Cache`], and know nothing of grants.
-//! [`Engine::agent`] and [`Engine::tool`] check its imports against the grants of one agent and
+//! [`Engine::agent`], [`Engine::tool`] and [`Engine::policy`] check its imports against the grants of one agent and
 //! link exactly those; what they return is called through the ports [`taskrun::ports::planner`]
 //! and [`taskrun::ports::tool`]. [`Engine::interrupt`] goes into every
 //! [`taskrun::ports::call::StopSignal`], so that a forced stop is noticed at once.
@@ -50,6 +50,7 @@
 //! [`CallScope`](taskrun::ports::call::CallScope).
 
 mod admission;
+mod apart;
 mod bindings;
 mod cache;
 mod call;
@@ -72,6 +73,7 @@ mod load;
 mod measure;
 mod options;
 mod planner;
+mod policy;
 mod roster;
 mod spec;
 mod state;

@@ -29,7 +29,10 @@ pub(crate) fn link(
 ) -> Result<Linked, LoadError> {
     let inspection = loaded.inspect();
     grants::check(inspection, role, &with.agent, &with.grants)?;
-    let preopens = grants::preopens(inspection, &with.grants)?;
+    let preopens = match role {
+        Role::Agent | Role::Tool => grants::preopens(inspection, &with.grants)?,
+        Role::Policy => Vec::new(),
+    };
     let uses_files = inspection.imports.iter().any(|import| match import.class {
         ImportClass::Capability(
             capability @ (Capability::WorkspaceRead | Capability::WorkspaceWrite),

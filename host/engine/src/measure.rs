@@ -187,7 +187,7 @@ fn optional(text: &Option<String>) -> usize {
     text.as_ref().map_or(0, String::len)
 }
 
-fn texts(texts: &[String]) -> usize {
+pub(crate) fn texts(texts: &[String]) -> usize {
     items(texts, String::len)
 }
 

@@ -130,7 +130,7 @@ impl Engine {
             retry: agent.retry,
             heartbeat: agent.heartbeat.clone(),
             conversation: agent.conversation,
-            guard: guard(agent),
+            guard: self.guard(agent).await?,
             on_missing_fields: agent.on_missing_fields,
         })
     }
@@ -151,11 +151,28 @@ fn callees(policy: &Policy, agent: &AgentPolicy) -> Vec<Callee> {
     callees.collect()
 }
 
-/// What the agent's tool calls are held to beside its rules.
-fn guard(agent: &AgentPolicy) -> Guard {
-    let lists = agent.engine.iter().map(|engine| Arc::new(engine.lists.clone()));
-    let engines = lists.map(|lists| -> Arc<dyn PolicyEngine> { lists });
-    Guard { engines: engines.collect(), ask: agent.ask.clone() }
+impl Engine {
+    /// What the agent's tool calls are held to beside its rules.
+    async fn guard(self: &Arc<Self>, agent: &AgentPolicy) -> Result<Guard, AgentError> {
+        let mut engines: Vec<Arc<dyn PolicyEngine>> = Vec::new();
+        if let Some(engine) = &agent.engine {
+            engines.push(Arc::new(engine.lists.clone()));
+            if let Some(path) = &engine.component {
+                let name = format!("policy component ({})", engine.location);
+                let loaded = self.load_file(path).await;
+                let policy = loaded.and_then(|loaded| {
+                    self.policy(&loaded, AgentGrants::of_policy(agent), name, engine.timeout)
+                });
+                engines.push(policy.map_err(|source| AgentError::Component {
+                    agent: agent.name.clone(),
+                    path: path.clone(),
+                    location: engine.location.clone(),
+                    source: Box::new(source),
+                })?);
+            }
+        }
+        Ok(Guard { engines, ask: agent.ask.clone() })
+    }
 }
 
 /// A folder by the one name that it has without links. One that is not there keeps its own: nobody

@@ -1,18 +1,11 @@
 //! Tools' components behind the port [`Tool`].
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use taskrun::event::Event;
-use taskrun::message::LogLevel;
-use taskrun::ports::call::{
-    CallFailure, CallScope, CallScopeParts, Remaining, RunContext, ScopeLimits, Services,
-    StopSignal,
-};
+use taskrun::ports::call::{CallFailure, CallScope, RunContext};
 use taskrun::ports::tool::{Tool, ToolCall, ToolFailure, ToolReply, ToolSpec, ToolValue};
-use taskrun::time::{SeededRandom, SimulatedClock, Timestamp};
 
 use crate::bindings::tool::ToolPre;
 use crate::call;
@@ -23,12 +16,7 @@ use crate::guest::{AgentGrants, Guest};
 use crate::link::link;
 use crate::load::Loaded;
 use crate::state::{CallState, Mode};
-use crate::{json, measure, spec};
-
-/// Lines that a tool may log while it describes itself.
-const DESCRIBE_EVENTS_MAX: u32 = 100;
-/// Bytes of those lines.
-const DESCRIBE_LOG_BYTES_MAX: u64 = 64 << 10;
+use crate::{apart, json, measure, spec};
 
 struct ToolComponent {
     pre: ToolPre<CallState>,
@@ -68,24 +56,7 @@ async fn describe(
     guest: &Arc<Guest>,
     deadline: Duration,
 ) -> Result<Vec<ToolSpec>, CallFailure> {
-    let scope = Arc::new(CallScope::new(CallScopeParts {
-        context: RunContext::default(),
-        stop: StopSignal::never(),
-        deadline,
-        clock: Arc::new(SimulatedClock::new(Timestamp(0))),
-        random: Arc::new(SeededRandom::new(0)),
-        models: None,
-        chain: None,
-        runs: None,
-        tools: Arc::new(Vec::new()),
-        state: BTreeMap::new(),
-        services: Services::default(),
-        remaining: Remaining::default(),
-        limits: ScopeLimits { events: DESCRIBE_EVENTS_MAX, bytes: DESCRIBE_LOG_BYTES_MAX },
-        wake: Arc::default(),
-        journal: None,
-        tape: None,
-    }));
+    let scope = apart::scope(RunContext::default(), deadline);
     let pre = pre.clone();
     let described = call::run(guest, Arc::clone(&scope), Mode::Describe, move |store| {
         Box::pin(async move {
@@ -94,28 +65,10 @@ async fn describe(
         })
     })
     .await;
-    show_log(guest, &scope);
+    apart::show_log(guest, &scope, "describe");
     let specs: Vec<ToolSpec> = described?.into_iter().map(ToolSpec::from).collect();
     measure::check(measure::specs(&specs), guest.limits.result_bytes)?;
     Ok(specs)
-}
-
-/// There is no run whose log could take these lines.
-fn show_log(guest: &Guest, scope: &CallScope) {
-    for event in scope.finish().events {
-        if let Event::Log { level, message, .. } = event {
-            let source = &guest.source;
-            match level {
-                LogLevel::Trace | LogLevel::Debug => {
-                    tracing::debug!(%source, said = ?message, "describe")
-                }
-                LogLevel::Info => tracing::info!(%source, said = ?message, "describe"),
-                LogLevel::Warn | LogLevel::Error => {
-                    tracing::warn!(%source, said = ?message, "describe")
-                }
-            }
-        }
-    }
 }
 
 #[async_trait]

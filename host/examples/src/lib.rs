@@ -19,6 +19,8 @@ pub enum Kind {
     Agent,
     /// It exports `tools`.
     Tool,
+    /// It exports `policy`.
+    Policy,
 }
 
 macro_rules! examples {
@@ -78,6 +80,8 @@ mod good {
         WASI_FILES = Tool "wasi-files";
         /// Gets a page by the `http` interface: function `get`.
         FETCH = Tool "fetch";
+        /// Leaves what may destroy something to runs with the label `approved=yes`.
+        CAUTIOUS = Policy "cautious";
     }
 }
 

@@ -52,6 +52,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("delegate", &["controller", "log"]),
     ("wasi-files", &["log", "wasi:filesystem/preopens@0.2.6", "wasi:filesystem/types@0.2.6"]),
     ("fetch", &["http", "log"]),
+    ("cautious", &["log"]),
     ("evil-tool", &["clock", "log", "workspace-read", "workspace-write"]),
     ("evil-describe", &["log"]),
     ("evil-agent", &["clock", "log"]),
@@ -134,6 +135,7 @@ fn each_example_exports_its_world() -> Result<()> {
         let mut wanted = match example.kind {
             Kind::Agent => vec!["taskrun:plugin/planner@0.1.0"],
             Kind::Tool => vec!["taskrun:plugin/tools@0.1.0"],
+            Kind::Policy => vec!["taskrun:plugin/policy@0.1.0"],
         };
         if example.name == "finalizer" {
             wanted.push("taskrun:plugin/finalizer@0.1.0");
@@ -148,7 +150,7 @@ fn each_example_exports_its_world() -> Result<()> {
 fn every_guest_crate_is_an_example() -> Result<()> {
     let guests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guest-examples");
     let mut crates = BTreeSet::new();
-    for family in ["agents", "tools", "evil"] {
+    for family in ["agents", "tools", "policies", "evil"] {
         for folder in fs::read_dir(guests.join(family))? {
             crates.insert(folder?.file_name().to_string_lossy().into_owned());
         }

@@ -48,6 +48,8 @@
 //! An agent that also implements [`agent::Finalizer`] adds to the metadata of its runs when they
 //! end.
 //!
+//! A **policy** decides which of its tools an agent may use; see [`policy`].
+//!
 //! Every other module is a capability of the host, one for each interface of the contract. What a
 //! guest calls ends up in its component's import list, which is what it asks the operator for;
 //! what it does not call does not. `log` is always there: a panic is written to the run's log
@@ -65,6 +67,7 @@ pub mod controller;
 pub mod native;
 #[doc(hidden)]
 pub mod panics;
+pub mod policy;
 pub mod tool;
 pub mod types;
 

@@ -82,13 +82,19 @@ fn committed_bindings_match_the_contract() -> Result<()> {
     let of_tool = imports(&resolve, "tool")?;
     let of_agent = imports(&resolve, "agent")?;
     let of_finalizer = imports(&resolve, "agent-finalizer")?;
-    for interface in &of_finalizer {
+    let of_policy = imports(&resolve, "policy-engine")?;
+    for interface in of_finalizer.iter().chain(&of_policy) {
         assert!(of_agent.contains(interface), "others may import {interface}, an agent may not");
     }
     // What only tools may import is made with their world.
     let of_tool = of_tool.into_iter().filter(|interface| of_agent.contains(interface)).collect();
 
-    let worlds = [("agent", Vec::new()), ("agent-finalizer", of_finalizer), ("tool", of_tool)];
+    let worlds = [
+        ("agent", Vec::new()),
+        ("agent-finalizer", of_finalizer),
+        ("policy-engine", of_policy),
+        ("tool", of_tool),
+    ];
     for (world, shared) in worlds {
         let made = generate(&mut resolve, world, &shared)?;
         let file = format!("{}.rs", world.replace('-', "_"));

@@ -296,6 +296,10 @@ fn engine_lists(engine: &EnginePolicy) -> BTreeMap<&'static str, String> {
     all.extend(lists.allow_tags.as_ref().map(|tags| ("allow_tags", tags.join(", "))));
     all.extend((!lists.block.is_empty()).then(|| ("block", names(&lists.block))));
     all.extend((!lists.block_tags.is_empty()).then(|| ("block_tags", lists.block_tags.join(", "))));
+    if let Some(component) = &engine.component {
+        let timeout = human::duration(engine.timeout);
+        all.insert("component", format!("{} within {timeout}", shown(component)));
+    }
     all.insert("hints", if lists.hints { "yes" } else { "no" }.to_owned());
     all
 }

@@ -171,6 +171,9 @@ fn policy_lines(path: &str, inspection: &Inspection) -> Vec<String> {
             ]
         }
         Kind::AgentAndTool => vec!["[agent.NAME] or [tool.NAME]".to_owned(), component],
+        Kind::Policy => {
+            return vec!["[agent.NAME]".to_owned(), format!("policy = {{ {component} }}")];
+        }
         Kind::Other => return Vec::new(),
     };
     lines.extend(allow);

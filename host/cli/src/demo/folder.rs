@@ -39,6 +39,7 @@ documents!(
     "wit/metrics.wit",
     "wit/model.wit",
     "wit/planner.wit",
+    "wit/policy.wit",
     "wit/prompts.wit",
     "wit/random.wit",
     "wit/reminders.wit",

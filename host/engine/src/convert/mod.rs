@@ -5,6 +5,7 @@ pub(crate) mod finalizer;
 pub(crate) mod message;
 pub(crate) mod model;
 pub(crate) mod planner;
+pub(crate) mod policy;
 pub(crate) mod tool;
 
 use std::collections::BTreeMap;

@@ -39,6 +39,10 @@ async fn every_good_example_loads_under_the_grants_it_needs() {
                 let tool = engine.tool(&loaded, with).await.unwrap();
                 assert!(!tool.specs().is_empty(), "{}", example.name);
             }
+            examples::Kind::Policy => {
+                let (name, timeout) = ("policy".to_owned(), Duration::from_secs(1));
+                drop(engine.policy(&loaded, with, name, timeout).unwrap());
+            }
         }
     }
 }

@@ -92,7 +92,7 @@ pub use location::Location;
 pub use memory::MemorySelector;
 pub use model::*;
 pub use operation::Operation;
-pub use parse_guard::EnginePolicy;
+pub use parse_guard::{ENGINE_TIMEOUT_MAX, EnginePolicy};
 pub use path_glob::{GLOB_SEGMENTS_MAX, PATH_BYTES_MAX, PathGlob};
 pub use prompts::{PROMPT_OVERRIDES_MAX, PromptOverridePolicy, PromptPolicy, PromptTemplate};
 pub(crate) use quantity::ShowDuration;

@@ -1,15 +1,21 @@
 //! From `policy`, `ask` and `ask_timeout` of an agent to what its tool calls are held to.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::ask::{ASK_TIMEOUT_DEFAULT, ASK_TIMEOUT_MAX, AskRule, AskRules, Asked};
 use super::error::{PolicyErrorKind, shown, suggest};
-use super::parse::{Reading, report_bad_value};
+use super::files::FileUse;
+use super::parse::{Reading, is_path, report_bad_value};
 use super::read::{Section, Text};
 use super::tool_lists::ToolLists;
 use super::{Location, RULES_MAX, ToolSelector};
+use crate::ports::policy_engine::POLICY_TIMEOUT;
 
-const ENGINE_KEYS: [&str; 5] = ["allow", "block", "allow_tags", "block_tags", "hints"];
+const ENGINE_KEYS: [&str; 7] =
+    ["allow", "block", "allow_tags", "block_tags", "hints", "component", "timeout"];
+/// Longest time that a policy component may take to decide: a run stands still meanwhile.
+pub const ENGINE_TIMEOUT_MAX: Duration = Duration::from_secs(10);
 /// Most tags of one list: each tool's are compared with all of them, turn after turn.
 const TAGS_MAX: usize = 256;
 
@@ -18,6 +24,10 @@ const TAGS_MAX: usize = 256;
 pub struct EnginePolicy {
     /// The engine that is built in.
     pub lists: ToolLists,
+    /// A component that has to allow as well, resolved.
+    pub component: Option<PathBuf>,
+    /// How long the component may take to decide. Default [`POLICY_TIMEOUT`].
+    pub timeout: Duration,
     /// Of the table.
     pub location: Location,
 }
@@ -25,10 +35,11 @@ pub struct EnginePolicy {
 impl Reading<'_> {
     /// `policy` of an agent that may call the functions of `tools`.
     pub(super) fn engine(
-        &self,
+        &mut self,
         section: &Section<'_, '_>,
         tools: &[ToolSelector],
     ) -> Option<EnginePolicy> {
+        const INSTANT: Duration = Duration::from_millis(1);
         let table = section.section("policy")?;
         table.expect_keys(&ENGINE_KEYS);
         let location = table.problems.source.locate(section.value_span("policy").start);
@@ -41,7 +52,18 @@ impl Reading<'_> {
             block_tags: tags(&table, "block_tags"),
             hints: table.flag("hints").unwrap_or(true),
         };
-        Some(EnginePolicy { lists, location })
+        let timeout = table.duration("timeout", INSTANT..=ENGINE_TIMEOUT_MAX);
+        let component = table.string("component");
+        if let (None, Some(timeout)) =
+            (&component, table.string("timeout").filter(|_| timeout.is_some()))
+        {
+            let help = "add `component`, or remove it";
+            report_bad_value(&table, &timeout, "time-out", "no component decides", help);
+        }
+        let component = component.filter(|text| is_path(&table, text, "file"));
+        let component = component.map(|text| self.named(&text, FileUse::Component));
+        let timeout = timeout.unwrap_or(POLICY_TIMEOUT);
+        Some(EnginePolicy { lists, component, timeout, location })
     }
 
     /// Functions of a list, each of which the agent may call.

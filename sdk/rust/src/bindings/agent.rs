@@ -260,6 +260,15 @@ pub mod taskrun {
                         .finish()
                 }
             }
+            impl ::core::fmt::Display for ToolError {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    write!(f, "{:?}", self)
+                }
+            }
+            impl ::core::error::Error for ToolError {}
             /// Why a call should be tried again in another way.
             #[repr(u8)]
             #[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]

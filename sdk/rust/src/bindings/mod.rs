@@ -33,4 +33,15 @@ pub mod agent_finalizer;
     reason = "generated"
 )]
 #[rustfmt::skip]
+pub mod policy_engine;
+#[allow(
+    missing_docs,
+    unsafe_code,
+    unreachable_pub,
+    clippy::allow_attributes_without_reason,
+    clippy::wildcard_enum_match_arm,
+    clippy::unwrap_used,
+    reason = "generated"
+)]
+#[rustfmt::skip]
 pub mod tool;
