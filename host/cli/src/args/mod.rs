@@ -121,7 +121,7 @@ pub enum Command {
     /// In a terminal the run is shown as it goes; Ctrl-C leaves it running, a second Ctrl-C
     /// cancels it. Elsewhere its id is printed and it goes on in the background, unless --wait
     /// asks for the result.
-    Run(RunArgs),
+    Run(Box<RunArgs>),
     /// Lists runs, the one changed last first
     ///
     /// Without a filter: all that have not ended, and the 16 changed last.
