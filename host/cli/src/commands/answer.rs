@@ -199,15 +199,25 @@ fn results(words: &[String], item: &Item) -> Outcome<BTreeMap<String, ToolOutcom
     let outcome = |value: Value| {
         let typed = value.as_str().filter(|_| are_pairs);
         let value = typed.and_then(|text| serde_json::from_str(text).ok()).unwrap_or(value);
-        match failure_text(&value) {
+        if is_both(&value) {
+            return Err(unreadable("a call has a result or a failure, and not both", item));
+        }
+        Ok(match failure_text(&value) {
             Some(message) => ToolOutcome::Failure(ToolFailure {
                 error: ToolError { code: None, message, causes: Vec::new() },
                 retry_hint: None,
             }),
             None => ToolOutcome::Value(value.to_string()),
-        }
+        })
     };
-    Ok(fields(words, item)?.into_iter().map(|(call, value)| (call, outcome(value))).collect())
+    let fields = fields(words, item)?.into_iter();
+    fields.map(|(call, value)| Ok((call, outcome(value)?))).collect()
+}
+
+/// Whether this is a result and a failure at once, which no call of a tool gives.
+fn is_both(value: &Value) -> bool {
+    let keys = value.as_object().filter(|object| object.len() == 2);
+    keys.is_some_and(|keys| keys.contains_key("failure") && keys.contains_key("result"))
 }
 
 fn failure_text(value: &Value) -> Option<String> {
@@ -403,6 +413,15 @@ mod tests {
         let error = ToolError { code: None, message: "gone".to_owned(), causes: Vec::new() };
         let failed = ToolOutcome::Failure(ToolFailure { error, retry_hint: None });
         assert_eq!(read(&[r#"{"1": {"failure": "gone"}}"#], &external()), result(failed));
+    }
+
+    #[test]
+    fn ls_29_a_result_from_outside_that_is_a_failure_too_is_refused() {
+        let both = r#"{"1": {"result": 2, "failure": "gone"}}"#;
+        let refused = read(&[both], &external());
+        let expected = "a call has a result or a failure, and not both";
+        assert_eq!(refused.err().as_deref(), Some(expected));
+        assert_eq!(read(&["1={\"result\": 2}"], &external()).map(|_| ()), Ok(()), "an object");
     }
 
     #[test]
