@@ -220,9 +220,10 @@ fn a_host_that_died_was_running_until_it_was_last_heard_or_wrote() {
     for (seq, at, event) in [(2, 1_000, started()), (3, 4_000, wrote)] {
         run.state = crate::machine::apply(run.state, &recorded(seq, at, event)).expect("legal");
     }
-    let ran = |run: &Run, heard| match &decide::lose(run, Timestamp(90_000), heard)[0] {
-        Event::Lost { ran_ms, .. } => *ran_ms,
-        other => panic!("{other:?}"),
+    let ran = |run: &Run, heard| {
+        let events = decide::lose(run, Timestamp(90_000), heard);
+        let [Event::Lost { ran_ms, .. }, ..] = events.as_slice() else { panic!("{events:?}") };
+        *ran_ms
     };
     assert_eq!(ran(&run, None), 3_000);
     assert_eq!(ran(&run, Some(Timestamp(2_000))), 3_000);
