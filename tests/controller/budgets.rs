@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::{StreamExt, stream};
@@ -343,4 +344,44 @@ async fn m_50_a_run_that_finds_nothing_left_above_it_is_told_so() {
     world.agent_asking("child", greedy, Some(own), |agent| priced(agent, Some(PRICE)));
     let (_, run) = ended(&mut world).await;
     assert_eq!(said(&run), "Some(TokenCap): \"asked, then no tokens are left\"");
+}
+
+#[tokio::test]
+async fn m_50_an_agent_that_is_called_works_no_longer_than_its_caller_has_left() {
+    let mut world = World::new();
+    let tool = ClosureTool::new("f", ToolHints::default(), |_, _| async { value("1") });
+    world.tool("t", Interrupted::Fail, tool);
+    let clock = Arc::clone(&world.clock);
+    let child = ClosurePlanner::new(move |input: PlanInput, _| {
+        // Deciding takes longer than is left above it.
+        clock.advance(Duration::from_secs(25));
+        async move {
+            match input.resume.and_then(|resume| resume.finalize) {
+                None => call_of(&[("1", "t/f", "{}")]),
+                Some(finalize) => answer(&format!("{:?}", finalize.reason)),
+            }
+        }
+    });
+    world.agent("child", child);
+    let clock = Arc::clone(&world.clock);
+    let parent = ClosurePlanner::new(move |input: PlanInput, _| {
+        if input.resume.is_none() {
+            clock.advance(Duration::from_secs(10));
+        }
+        async move {
+            match &input.resume {
+                None => call_of(&[("1", "agent/child", r#"{"task":"work"}"#)]),
+                Some(_) => answer(&words_so_far(&input)),
+            }
+        }
+    });
+    world.agent_with("a", parent, |agent| {
+        agent.budget.wall = Some(Duration::from_secs(30));
+        let callee = Callee { name: "child".to_owned(), description: None };
+        agent.tools = agent.tools.with_agents(&[callee], &agent.limits).expect("tools that fit");
+    });
+    let (_, run) = ended(&mut world).await;
+    // What the child took is not the parent's own time.
+    assert_eq!(run.ending().map(|e| e.stop_reason), Some(StopReason::FinalResponse));
+    assert_eq!(said(&run), "\"[partial result: wallclock]\\nTimeBudget\"");
 }
