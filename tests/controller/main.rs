@@ -31,6 +31,7 @@ mod m_18;
 mod m_20;
 mod m_25;
 mod memory;
+mod metrics;
 mod missing;
 mod model;
 mod names;

@@ -142,6 +142,7 @@ impl Seen {
             | Event::ControllerAnswered { .. }
             | Event::MemoryAnswered { .. }
             | Event::MemoryAppended { .. }
+            | Event::MetricsRecorded { .. }
             | Event::ClockRead { .. }
             | Event::StepRestarted { .. }
             | Event::StepFailed { .. }

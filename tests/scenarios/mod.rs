@@ -5,6 +5,7 @@ mod driver;
 mod history;
 mod m_03;
 mod memory;
+mod metrics;
 mod models;
 mod policy;
 mod prompts;

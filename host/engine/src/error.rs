@@ -198,6 +198,7 @@ impl MissingGrant {
             Capability::Controller => r#"allow = ["controller: *"]"#,
             Capability::Memory => r#"allow = ["memory: session"]"#,
             Capability::MemoryWrite => r#"allow = ["memory-write: session"]"#,
+            Capability::Metrics => r#"allow = ["metrics: *"]"#,
         })
     }
 }

@@ -243,7 +243,7 @@ fn classify(name: &str) -> ImportClass {
         return match ours {
             "types" | "log" | "clock" | "random" | "run" | "cancellation" => ImportClass::Always,
             "events" | "state" | "reminders" => ImportClass::Agents,
-            "metrics" | "secrets" => ImportClass::NotProvided,
+            "secrets" => ImportClass::NotProvided,
             other => Capability::ALL
                 .into_iter()
                 .find(|capability| capability.as_str() == other)
@@ -291,9 +291,7 @@ mod tests {
         for name in ["events", "state", "reminders"] {
             assert_eq!(class(name), ImportClass::Agents, "{name}");
         }
-        for name in ["metrics", "secrets"] {
-            assert_eq!(class(name), ImportClass::NotProvided, "{name}");
-        }
+        assert_eq!(class("secrets"), ImportClass::NotProvided);
         for capability in Capability::ALL {
             assert_eq!(class(capability.as_str()), ImportClass::Capability(capability));
         }

@@ -43,7 +43,8 @@ pub(crate) fn link(
             | Capability::Prompts
             | Capability::Controller
             | Capability::Memory
-            | Capability::MemoryWrite,
+            | Capability::MemoryWrite
+            | Capability::Metrics,
         )
         | ImportClass::Types
         | ImportClass::Always
@@ -148,6 +149,7 @@ fn add_capability(linker: &mut Linker<CallState>, capability: Capability) -> was
             interfaces::controller::add_to_linker::<_, Own>(linker, |state| state)
         }
         Capability::Memory => interfaces::memory::add_to_linker::<_, Own>(linker, |state| state),
+        Capability::Metrics => interfaces::metrics::add_to_linker::<_, Own>(linker, |state| state),
         Capability::MemoryWrite => memory_write::add_to_linker::<_, Own>(linker, |state| state),
     }
 }

@@ -36,6 +36,8 @@ pub(crate) struct CallState {
     pub(crate) open_streams: u32,
     /// Directories that are read through WASI.
     pub(crate) open_directories: u32,
+    /// Whether it is in the journal that a metric was refused.
+    pub(crate) metrics_denied: bool,
     host_calls: u32,
     pending: Option<Violation>,
 }
@@ -59,6 +61,7 @@ impl CallState {
             wasi: None,
             open_streams: 0,
             open_directories: 0,
+            metrics_denied: false,
             host_calls: 0,
             pending: None,
         }

@@ -71,6 +71,8 @@ mod good {
         LEDGER = Tool "ledger";
         /// Keeps, finds and forgets facts: functions `keep`, `find`, `forget`.
         NOTES = Tool "notes";
+        /// Counts and measures: functions `count`, `measure`.
+        METER = Tool "meter";
         /// Answers with the facts that have words of its task.
         RECALLER = Agent "recaller";
         /// Starts, watches, answers and cancels runs: functions `spawn`, `get`, `list`, `wait`,

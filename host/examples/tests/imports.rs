@@ -48,6 +48,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("scripted-tool", &["clock", "log"]),
     ("ledger", &["log", "workspace-write"]),
     ("notes", &["log", "memory", "memory-write"]),
+    ("meter", &["log", "metrics"]),
     ("recaller", &["log", "memory"]),
     ("delegate", &["controller", "log"]),
     ("wasi-files", &["log", "wasi:filesystem/preopens@0.2.6", "wasi:filesystem/types@0.2.6"]),

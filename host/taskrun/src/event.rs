@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{HostId, RunId};
 use crate::memory::{Fact, MemoryScope};
 use crate::message::{Labels, LogLevel, Message, Thinking, Usage};
+use crate::metrics::Metrics;
 use crate::ports::memory::MemoryError;
 use crate::ports::model::{Chunk, Completion, ModelError};
 use crate::ports::planner::{FinalToolResult, TerminationReason};
@@ -236,6 +237,11 @@ pub enum Event {
         /// Bytes of what is kept; `None` if the fact was forgotten.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         bytes: Option<u64>,
+    },
+    /// A plan step or a tool call that ended counted and measured something.
+    MetricsRecorded {
+        /// What came together in it.
+        metrics: Metrics,
     },
     /// Times that a plan step was told. Should the step run again, it is told the same.
     ClockRead {
@@ -620,6 +626,7 @@ impl Event {
             Self::ControllerAnswered { .. } => "controller_answered",
             Self::MemoryAnswered { .. } => "memory_answered",
             Self::MemoryAppended { .. } => "memory_appended",
+            Self::MetricsRecorded { .. } => "metrics_recorded",
             Self::ClockRead { .. } => "clock_read",
             Self::StepRestarted { .. } => "step_restarted",
             Self::ReplayDiverged { .. } => "replay_diverged",
@@ -670,6 +677,7 @@ impl Event {
         "controller_answered",
         "memory_answered",
         "memory_appended",
+        "metrics_recorded",
         "clock_read",
         "step_restarted",
         "replay_diverged",
@@ -731,6 +739,7 @@ impl Event {
             | Self::ControllerAnswered { .. }
             | Self::MemoryAnswered { .. }
             | Self::MemoryAppended { .. }
+            | Self::MetricsRecorded { .. }
             | Self::ClockRead { .. }
             | Self::StepRestarted { .. }
             | Self::ReplayDiverged { .. }

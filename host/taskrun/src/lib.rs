@@ -21,6 +21,7 @@ pub mod list;
 pub mod machine;
 pub mod memory;
 pub mod message;
+pub mod metrics;
 pub mod money;
 pub mod name;
 pub mod narrow;

@@ -73,6 +73,7 @@ pub fn begin(recorded: &Recorded) -> Result<Run, IllegalBeginning> {
             tool_calls: 0,
             failures: crate::run::Failures::default(),
             metadata: crate::message::Labels::new(),
+            metrics: crate::metrics::Metrics::default(),
         },
     })
 }
@@ -158,6 +159,7 @@ fn count(state: &mut RunState, recorded: &Recorded) -> bool {
             return all.messages == *messages;
         }
         Event::Finished { metadata, .. } => state.metadata.extend(metadata.clone()),
+        Event::MetricsRecorded { metrics } => state.metrics.merge(metrics),
         Event::Queued { .. }
         | Event::AssistantChunk { .. }
         | Event::AssistantMessage { .. }
@@ -224,6 +226,7 @@ fn count_running_time(state: &mut RunState, recorded: &Recorded) {
         | Event::ControllerAnswered { .. }
         | Event::MemoryAnswered { .. }
         | Event::MemoryAppended { .. }
+        | Event::MetricsRecorded { .. }
         | Event::ClockRead { .. }
         | Event::StepRestarted { .. }
         | Event::ReplayDiverged { .. }
@@ -287,6 +290,7 @@ fn count_step_usage(state: &mut RunState, event: &Event) {
         | Event::ControllerAnswered { .. }
         | Event::MemoryAnswered { .. }
         | Event::MemoryAppended { .. }
+        | Event::MetricsRecorded { .. }
         | Event::ClockRead { .. }
         | Event::StepRestarted { .. }
         | Event::ReplayDiverged { .. }

@@ -141,6 +141,7 @@ impl Progress {
             | Event::ControllerAnswered { .. }
             | Event::MemoryAnswered { .. }
             | Event::MemoryAppended { .. }
+            | Event::MetricsRecorded { .. }
             | Event::ClockRead { .. }
             | Event::StepRestarted { .. }
             | Event::ReplayDiverged { .. }
@@ -288,6 +289,7 @@ fn said(event: &Event) -> Said<'_> {
         | Event::ControllerAnswered { .. }
         | Event::MemoryAnswered { .. }
         | Event::MemoryAppended { .. }
+        | Event::MetricsRecorded { .. }
         | Event::ClockRead { .. }
         | Event::StepRestarted { .. }
         | Event::ReplayDiverged { .. }

@@ -16,6 +16,7 @@ use crate::history::History;
 use crate::ids::{HostId, RunId};
 use crate::memory::{FactPlace, MemoryScope, OwnSession};
 use crate::message::{Labels, Message, Usage};
+use crate::metrics::Metrics;
 use crate::narrow::{Ancestor, Narrowing};
 use crate::ports::call::CallFailure;
 use crate::progress::{Progress, Reply};
@@ -401,6 +402,9 @@ pub struct RunState {
     /// Metadata that a finalizer added.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     pub metadata: Labels,
+    /// What its components counted and measured.
+    #[serde(default, skip_serializing_if = "Metrics::is_empty")]
+    pub metrics: Metrics,
 }
 
 /// A run: what was asked for and how it stands.

@@ -166,6 +166,7 @@ impl Told {
             | Event::ControllerAnswered { .. }
             | Event::MemoryAnswered { .. }
             | Event::MemoryAppended { .. }
+            | Event::MetricsRecorded { .. }
             | Event::ClockRead { .. }
             | Event::StepRestarted { .. }
             | Event::ReplayDiverged { .. }

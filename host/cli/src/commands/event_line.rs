@@ -80,6 +80,7 @@ pub(super) fn detail(event: &Event) -> String {
             Some(bytes) => format!("{} {key}: {}", scope.as_str(), human::bytes(*bytes)),
             None => format!("{} {key}: forgotten", scope.as_str()),
         },
+        Event::MetricsRecorded { metrics } => human::count(metrics.series.len() as u64, "series"),
         Event::ClockRead { readings } => {
             let told: u64 = readings.iter().map(|(_, times)| u64::from(*times)).sum();
             human::count(told, "time")

@@ -150,6 +150,7 @@ fn policy_lines(path: &str, inspection: &Inspection) -> Vec<String> {
                 Capability::Controller => "\"controller: *\"",
                 Capability::Memory => "\"memory: session\"",
                 Capability::MemoryWrite => "\"memory-write: session\"",
+                Capability::Metrics => "\"metrics: *\"",
             };
             if !rules.contains(&rule) {
                 rules.push(rule);

@@ -97,7 +97,8 @@ fn rules(missing: &MissingGrant) -> Option<String> {
         | Capability::Prompts
         | Capability::Controller
         | Capability::Memory
-        | Capability::MemoryWrite => "*",
+        | Capability::MemoryWrite
+        | Capability::Metrics => "*",
         Capability::WorkspaceRead | Capability::WorkspaceWrite => "**",
     };
     Some(format!(

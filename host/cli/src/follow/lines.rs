@@ -184,6 +184,7 @@ impl Lines {
             | Event::ControllerAnswered { .. }
             | Event::MemoryAnswered { .. }
             | Event::MemoryAppended { .. }
+            | Event::MetricsRecorded { .. }
             | Event::ClockRead { .. }
             | Event::StepRestarted { .. }
             | Event::Log { .. }
@@ -245,6 +246,7 @@ impl Lines {
             | Event::ControllerAnswered { .. }
             | Event::MemoryAnswered { .. }
             | Event::MemoryAppended { .. }
+            | Event::MetricsRecorded { .. }
             | Event::ClockRead { .. }
             | Event::StepRestarted { .. }
             | Event::ReplayDiverged { .. }

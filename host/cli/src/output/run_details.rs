@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use taskrun::message::Labels;
+use taskrun::metrics::{MeasureView, MetricsView, SeriesView};
 use taskrun::money::ShowUsd;
 use taskrun::progress::{Children, Progress};
 use taskrun::run::{PauseView, Run, RunView};
@@ -57,6 +58,9 @@ pub fn run_details(run: &Run, children: Children, now: Timestamp) -> String {
     if let Some(text) = view.progress.as_ref().and_then(beneath) {
         lines.push(("beneath", text));
     }
+    if let Some(metrics) = &view.metrics {
+        lines.push(("metrics", metrics_text(metrics)));
+    }
     if view.attempt > 1 {
         lines.push(("attempt", view.attempt.to_string()));
     }
@@ -105,6 +109,26 @@ fn work(run: &Run, view: &RunView) -> String {
 fn beneath(progress: &Progress) -> Option<String> {
     let (finished, expected) = progress.finished_children.zip(progress.expected_children)?;
     Some(format!("{finished} of {} ended", human::count(expected, "run")))
+}
+
+/// A line for each series.
+fn metrics_text(metrics: &MetricsView) -> String {
+    let line = |series: &SeriesView| {
+        let labels: Vec<String> = series.labels.iter().map(|(k, v)| format!(" {k}={v}")).collect();
+        let value = match series.measure {
+            MeasureView::Counter { sum } => sum.to_string(),
+            MeasureView::Values { count, sum, min, max } => {
+                format!("{count} of {min} to {max}, together {sum}")
+            }
+        };
+        let text = format!("{}: {}{}: {value}", series.source, series.name, labels.concat());
+        escaped_line(&text).into_owned()
+    };
+    let mut lines: Vec<String> = metrics.series.iter().map(line).collect();
+    if metrics.dropped > 0 {
+        lines.push(format!("({} not taken into account)", metrics.dropped));
+    }
+    lines.join("\n")
 }
 
 fn moment(time: Timestamp, now: Timestamp) -> String {

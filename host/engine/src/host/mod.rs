@@ -12,6 +12,7 @@ pub(crate) mod http;
 pub(crate) mod log;
 pub(crate) mod memory;
 pub(crate) mod memory_write;
+pub(crate) mod metrics;
 pub(crate) mod model;
 pub(crate) mod prompts;
 pub(crate) mod random;

@@ -27,7 +27,7 @@ async fn every_good_example_loads_under_the_grants_it_needs() {
     std::fs::create_dir(dir.path().join("notes")).unwrap();
     let rules = r#"
         allow = ["workspace-read: **", "workspace-write: notes/**", "http: GET https://a.example/**"]
-        deny = ["model: *", "controller: *", "prompts: *", "memory: *", "memory-write: *"]
+        deny = ["model: *", "controller: *", "prompts: *", "memory: *", "memory-write: *", "metrics: *"]
     "#;
     let engine = engine();
     for example in examples::ALL {

@@ -30,7 +30,7 @@ async fn all_missing_grants_are_listed_at_once() {
         needs,
         [
             ("taskrun:plugin/http@0.1.0", Need::Rule(Capability::Http)),
-            ("taskrun:plugin/metrics@0.1.0", Need::NotProvided),
+            ("taskrun:plugin/metrics@0.1.0", Need::Rule(Capability::Metrics)),
             ("taskrun:plugin/secrets@0.1.0", Need::NotProvided),
             ("taskrun:plugin/workspace-read@0.1.0", Need::Rule(Capability::WorkspaceRead)),
             ("taskrun:plugin/workspace-write@0.1.0", Need::Rule(Capability::WorkspaceWrite)),

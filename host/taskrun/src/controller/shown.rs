@@ -108,6 +108,7 @@ pub(super) fn shown(recorded: &Recorded) -> Option<ShownEvent> {
         | Event::ControllerAnswered { .. }
         | Event::MemoryAnswered { .. }
         | Event::MemoryAppended { .. }
+        | Event::MetricsRecorded { .. }
         | Event::PromptRendered { .. }
         | Event::HistoryCarried { .. }
         | Event::ClockRead { .. }

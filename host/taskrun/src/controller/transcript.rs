@@ -131,6 +131,7 @@ impl TranscriptEntry {
             | Event::ControllerAnswered { .. }
             | Event::MemoryAnswered { .. }
             | Event::MemoryAppended { .. }
+            | Event::MetricsRecorded { .. }
             | Event::ClockRead { .. }
             | Event::StepRestarted { .. }
             | Event::ReplayDiverged { .. }

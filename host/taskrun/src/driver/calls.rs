@@ -163,7 +163,12 @@ impl Driver {
             let end = ended.scope.finish();
             events.extend(end.events);
             events.extend(super::step::dropped_note(end.dropped));
-            events.extend(self.ended(ended).await);
+            let outcome = self.ended(ended).await;
+            // A call that is given back counts where it is made again.
+            if !outcome.is_empty() {
+                events.extend(super::step::metrics_event(end.metrics));
+            }
+            events.extend(outcome);
             next = futures::FutureExt::now_or_never(running.next()).flatten();
         }
         events

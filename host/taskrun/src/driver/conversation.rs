@@ -138,6 +138,7 @@ impl Conversation {
             | Event::ControllerAnswered { .. }
             | Event::MemoryAnswered { .. }
             | Event::MemoryAppended { .. }
+            | Event::MetricsRecorded { .. }
             | Event::ClockRead { .. }
             | Event::StepRestarted { .. }
             | Event::ReplayDiverged { .. }

@@ -10,6 +10,7 @@ use crate::agents::Then;
 use crate::event::{DecisionKind, Event};
 use crate::machine::decide::Outcome;
 use crate::message::{Labels, LogLevel, Message, Part, Role, ToolUse};
+use crate::metrics::Metrics;
 use crate::ports::call::{
     CallFailure, CallScope, CallScopeParts, Remaining, ScopeEnd, ScopeLimits, Services, StopCause,
     StopSignal, Tape, cut,
@@ -183,6 +184,7 @@ impl Driver {
         let mut pending = end.events;
         pending.extend(dropped_note(end.dropped));
         let usage = end.usage;
+        pending.extend(metrics_event(end.metrics));
         // Who is asked to stop may well do something else than before.
         if let Some((recorded, found)) = end.divergence.filter(|_| self.stopped().is_none()) {
             let cut = |text: String| cut(&text, DIVERGENCE_BYTES_MAX).to_owned();
@@ -331,6 +333,11 @@ pub(super) fn dropped_note(dropped: u32) -> Option<Event> {
         message: format!("{dropped} events over the limit of the call were dropped"),
         fields: Labels::new(),
     })
+}
+
+/// What a step or a call that ended counted and measured, if it did.
+pub(super) fn metrics_event(metrics: Metrics) -> Option<Event> {
+    (!metrics.is_empty()).then_some(Event::MetricsRecorded { metrics })
 }
 
 /// Checks a plan against the contract and gives every call its id.

@@ -193,6 +193,7 @@ impl Work {
             | Event::Lost { .. }
             | Event::HistoryCarried { .. }
             | Event::MemoryAppended { .. }
+            | Event::MetricsRecorded { .. }
             | Event::Usage { .. }
             | Event::ChildRunLinked { .. }
             | Event::FinalToolResult { .. }

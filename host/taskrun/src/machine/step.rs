@@ -69,6 +69,7 @@ fn meaning(event: &Event) -> Meaning<'_> {
         | Event::ControllerAnswered { .. }
         | Event::MemoryAnswered { .. }
         | Event::MemoryAppended { .. }
+        | Event::MetricsRecorded { .. }
         | Event::ClockRead { .. }
         | Event::StepRestarted { .. }
         | Event::ReplayDiverged { .. }

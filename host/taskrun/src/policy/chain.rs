@@ -283,6 +283,15 @@ impl<'a> CallRules<'a> {
         links.try_for_each(|link| link.check(|grants| grants.decide_memory(capability, scope)))
     }
 
+    /// Decides about a metric; see [`Grants::decide_metric`].
+    ///
+    /// # Errors
+    /// As [`Self::decide_path`].
+    pub fn decide_metric(&self, name: &str) -> Result<(), Denied> {
+        own(&self.own.decide_metric(name))?;
+        self.links().try_for_each(|link| link.check(|grants| grants.decide_metric(name)))
+    }
+
     /// Decides about one HTTP request; see [`Grants::decide_http`].
     ///
     /// # Errors

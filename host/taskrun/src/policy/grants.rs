@@ -10,6 +10,7 @@ use super::path_glob::{PathGlob, split_path};
 use super::read::is_name;
 use super::rule::{Capability, ModelSelector, PromptSelector, Rule, Selector, Verdict, everything};
 use crate::memory::MemoryScope;
+use crate::metrics::is_metric_name;
 
 /// The rules of one agent. Deny beats allow; what no rule allows is denied.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -99,7 +100,8 @@ impl Grants {
             | Selector::Http(_)
             | Selector::Prompts(_)
             | Selector::Operation(_)
-            | Selector::Memory(_) => false,
+            | Selector::Memory(_)
+            | Selector::Metric(_) => false,
         };
         // Operators copy what is suggested: a guest's file named `**` must not become a pattern.
         self.decide(capability, matches, || match path.rsplit_once('/') {
@@ -119,7 +121,8 @@ impl Grants {
             | Selector::Http(_)
             | Selector::Prompts(_)
             | Selector::Operation(_)
-            | Selector::Memory(_) => false,
+            | Selector::Memory(_)
+            | Selector::Metric(_) => false,
         };
         self.decide(Capability::Model, matches, || {
             if is_name(name) { name.to_owned() } else { "NAME".to_owned() }
@@ -135,7 +138,8 @@ impl Grants {
             | Selector::Model(_)
             | Selector::Http(_)
             | Selector::Operation(_)
-            | Selector::Memory(_) => false,
+            | Selector::Memory(_)
+            | Selector::Metric(_) => false,
         };
         self.decide(Capability::Prompts, matches, || {
             if is_name(id) { id.to_owned() } else { "ID".to_owned() }
@@ -150,7 +154,8 @@ impl Grants {
             | Selector::Model(_)
             | Selector::Http(_)
             | Selector::Prompts(_)
-            | Selector::Memory(_) => false,
+            | Selector::Memory(_)
+            | Selector::Metric(_) => false,
         };
         self.decide(Capability::Controller, matches, || operation.as_str().to_owned())
     }
@@ -164,9 +169,26 @@ impl Grants {
             | Selector::Model(_)
             | Selector::Http(_)
             | Selector::Prompts(_)
-            | Selector::Operation(_) => false,
+            | Selector::Operation(_)
+            | Selector::Metric(_) => false,
         };
         self.decide(capability, matches, || scope.as_str().to_owned())
+    }
+
+    /// Decides about a metric by the name that a guest gives it.
+    pub fn decide_metric(&self, name: &str) -> Decision<'_> {
+        let matches = |rule: &Rule| match &rule.selector {
+            Selector::Metric(selector) => selector.matches(name),
+            Selector::Paths(_)
+            | Selector::Model(_)
+            | Selector::Http(_)
+            | Selector::Prompts(_)
+            | Selector::Operation(_)
+            | Selector::Memory(_) => false,
+        };
+        self.decide(Capability::Metrics, matches, || {
+            if is_metric_name(name) { name.to_owned() } else { "NAME".to_owned() }
+        })
     }
 
     /// Decides about one HTTP request; a redirect is a request of its own. What is not of the
@@ -183,7 +205,8 @@ impl Grants {
             | Selector::Model(_)
             | Selector::Prompts(_)
             | Selector::Operation(_)
-            | Selector::Memory(_) => false,
+            | Selector::Memory(_)
+            | Selector::Metric(_) => false,
         };
         self.decide(Capability::Http, matches, || request.suggestion())
     }
@@ -272,7 +295,8 @@ impl Grants {
             | Selector::Http(_)
             | Selector::Prompts(_)
             | Selector::Operation(_)
-            | Selector::Memory(_) => None,
+            | Selector::Memory(_)
+            | Selector::Metric(_) => None,
         })
     }
 

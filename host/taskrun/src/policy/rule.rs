@@ -8,6 +8,7 @@ use super::error::{PolicyErrorKind, Problems, is_hostile, shown, suggest};
 use super::http::HttpSelector;
 use super::location::{Location, Source};
 use super::memory::MemorySelector;
+use super::metrics::MetricSelector;
 use super::operation::Operation;
 use super::path_glob::PathGlob;
 use super::read::Text;
@@ -33,6 +34,8 @@ pub enum Capability {
     Memory,
     /// Writing them; the interface `memory-write`. Does not include reading them.
     MemoryWrite,
+    /// Counting and measuring; the interface `metrics`.
+    Metrics,
 }
 
 /// What a rule says.
@@ -75,6 +78,8 @@ pub enum Selector {
     Operation(OperationSelector),
     /// Memories, for the two memory capabilities.
     Memory(MemorySelector),
+    /// Metrics, for [`Capability::Metrics`].
+    Metric(MetricSelector),
 }
 
 /// Which models a rule is about.
@@ -125,7 +130,7 @@ impl OperationSelector {
 
 impl Capability {
     /// Every capability.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Model,
         Self::WorkspaceRead,
         Self::WorkspaceWrite,
@@ -134,6 +139,7 @@ impl Capability {
         Self::Controller,
         Self::Memory,
         Self::MemoryWrite,
+        Self::Metrics,
     ];
 
     /// Its word in a policy, which is also the name of its interface in the WIT.
@@ -147,6 +153,7 @@ impl Capability {
             Self::Controller => "controller",
             Self::Memory => "memory",
             Self::MemoryWrite => "memory-write",
+            Self::Metrics => "metrics",
         }
     }
 
@@ -161,6 +168,7 @@ impl Capability {
             Self::Controller => "controller: *",
             Self::Memory => "memory: *",
             Self::MemoryWrite => "memory-write: *",
+            Self::Metrics => "metrics: *",
         }
     }
 
@@ -174,6 +182,7 @@ impl Capability {
             Self::Controller => "controller: spawn",
             Self::Memory => "memory: session",
             Self::MemoryWrite => "memory-write: session",
+            Self::Metrics => "metrics: *",
         }
     }
 }
@@ -215,6 +224,7 @@ impl Selector {
             Self::Operation(OperationSelector::Any) => true,
             Self::Operation(OperationSelector::One(_)) => false,
             Self::Memory(memory) => memory.is_everything(),
+            Self::Metric(metric) => metric.is_everything(),
         }
     }
 
@@ -239,13 +249,15 @@ impl Selector {
                 OperationSelector::One(operation) => ours.matches(*operation),
             },
             (Self::Memory(ours), Self::Memory(theirs)) => ours.covers(*theirs),
+            (Self::Metric(ours), Self::Metric(theirs)) => ours.covers(theirs),
             (
                 Self::Paths(_),
                 Self::Model(_)
                 | Self::Http(_)
                 | Self::Prompts(_)
                 | Self::Operation(_)
-                | Self::Memory(_),
+                | Self::Memory(_)
+                | Self::Metric(_),
             )
             | (
                 Self::Model(_),
@@ -253,7 +265,8 @@ impl Selector {
                 | Self::Http(_)
                 | Self::Prompts(_)
                 | Self::Operation(_)
-                | Self::Memory(_),
+                | Self::Memory(_)
+                | Self::Metric(_),
             )
             | (
                 Self::Http(_),
@@ -261,7 +274,8 @@ impl Selector {
                 | Self::Model(_)
                 | Self::Prompts(_)
                 | Self::Operation(_)
-                | Self::Memory(_),
+                | Self::Memory(_)
+                | Self::Metric(_),
             )
             | (
                 Self::Prompts(_),
@@ -269,7 +283,8 @@ impl Selector {
                 | Self::Model(_)
                 | Self::Http(_)
                 | Self::Operation(_)
-                | Self::Memory(_),
+                | Self::Memory(_)
+                | Self::Metric(_),
             )
             | (
                 Self::Operation(_),
@@ -277,7 +292,8 @@ impl Selector {
                 | Self::Model(_)
                 | Self::Http(_)
                 | Self::Prompts(_)
-                | Self::Memory(_),
+                | Self::Memory(_)
+                | Self::Metric(_),
             )
             | (
                 Self::Memory(_),
@@ -285,7 +301,17 @@ impl Selector {
                 | Self::Model(_)
                 | Self::Http(_)
                 | Self::Prompts(_)
-                | Self::Operation(_),
+                | Self::Operation(_)
+                | Self::Metric(_),
+            )
+            | (
+                Self::Metric(_),
+                Self::Paths(_)
+                | Self::Model(_)
+                | Self::Http(_)
+                | Self::Prompts(_)
+                | Self::Operation(_)
+                | Self::Memory(_),
             ) => false,
         }
     }
@@ -336,7 +362,10 @@ pub(super) fn parse_rule(
         let everything = capability.everything_rule();
         let help = match (capability, verdict) {
             (Capability::Http, Verdict::Allow) => format!("write \"{}\"", capability.example()),
-            (Capability::Http | Capability::Model | Capability::Prompts, _) => {
+            (
+                Capability::Http | Capability::Model | Capability::Prompts | Capability::Metrics,
+                _,
+            ) => {
                 format!("write \"{everything}\" for all of it")
             }
             (
@@ -423,6 +452,13 @@ fn parse_selector(
             }
             memory.map(Selector::Memory)
         }
+        Capability::Metrics => match MetricSelector::parse(text) {
+            Some(metric) => Some(Selector::Metric(metric)),
+            None => {
+                let help = "write `*` for all, or a name of at most 64 of a-z, 0-9, `_` and `.`";
+                report("metric", "it is not a name", help.to_owned())
+            }
+        },
         Capability::Http => match HttpSelector::parse(text, verdict) {
             Ok(http) => Some(Selector::Http(http)),
             Err(bad) => report("address", &bad.reason, bad.help),

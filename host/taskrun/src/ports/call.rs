@@ -35,6 +35,7 @@ use super::runs::RunsAccess;
 use super::tool::ToolSpec;
 use crate::event::Event;
 use crate::message::{Labels, LogLevel, Message, Usage};
+use crate::metrics::{Measure, Metrics};
 use crate::money::Price;
 use crate::policy::{CallRules, Chain, Grants};
 use crate::reminders::{ReminderChange, Reminders};
@@ -229,6 +230,7 @@ struct Open {
     /// The result that was read last, by its name, and how many were looked for.
     result: Option<(String, Arc<[u8]>)>,
     results: u32,
+    metrics: Metrics,
     /// Times that were told and are not recorded, each with how often in a row.
     readings: Vec<(Timestamp, u32)>,
     /// Different times among all of those that were recorded.
@@ -433,6 +435,17 @@ impl CallScope {
         self.record(Event::Log { level, source: source.to_owned(), message, fields });
     }
 
+    /// Takes what the guest counts or measures into account, up to the bounds of [`Metrics`].
+    pub fn record_metric(
+        &self,
+        source: &str,
+        name: &str,
+        labels: Labels,
+        measure: Option<Measure>,
+    ) {
+        self.open().metrics.record(source, name, labels, measure);
+    }
+
     /// Adds tokens that the guest says it consumed elsewhere.
     pub fn add_usage(&self, usage: Usage) {
         let mut open = self.open();
@@ -522,6 +535,7 @@ impl CallScope {
             events: std::mem::take(&mut open.events),
             dropped: self.dropped.swap(0, Ordering::Relaxed),
             usage: open.usage.take(),
+            metrics: std::mem::take(&mut open.metrics),
             model: open.model.take(),
             answer: open.answer.take(),
             state_changes: std::mem::take(&mut open.changes).into_iter().collect(),
@@ -571,6 +585,8 @@ pub struct ScopeEnd {
     pub dropped: u32,
     /// Tokens consumed, if any were reported.
     pub usage: Option<Usage>,
+    /// What was counted and measured.
+    pub metrics: Metrics,
     /// Model that answered last, as its provider calls it.
     pub model: Option<String>,
     /// The last whole answer of a model, as the host saw it.

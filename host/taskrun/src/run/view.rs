@@ -9,6 +9,7 @@ use crate::artifact::ArtifactRef;
 use crate::event::Seq;
 use crate::ids::RunId;
 use crate::message::Labels;
+use crate::metrics::MetricsView;
 use crate::narrow::Narrowing;
 use crate::ports::call::CallFailure;
 use crate::progress::{Children, Progress, first_chars};
@@ -90,6 +91,9 @@ pub struct RunView {
     /// runs beneath it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost_microusd: Option<u64>,
+    /// What its components counted and measured in plan steps and calls that ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<MetricsView>,
     /// Plan steps that decided, and turns that were skipped.
     pub turns: u32,
     /// Number of the attempt at the present plan step, from 1.
@@ -235,6 +239,7 @@ impl From<&Run> for RunView {
             progress: (state.progress.event_count > 0)
                 .then(|| Progress { expected_children: None, ..state.progress.clone() }),
             cost_microusd: Some(state.progress.cost_microusd).filter(|cost| *cost > 0),
+            metrics: MetricsView::of(&state.metrics),
             turns: state.turns,
             attempt: state.failed_attempts + 1,
             awaits: open_awaits(state),

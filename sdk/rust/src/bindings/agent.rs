@@ -4692,7 +4692,10 @@ pub mod taskrun {
                 }
             }
         }
-        /// Lets the guest count and measure for the operator's dashboards.
+        /// Lets the guest count and measure for the operator, who sees the sums with the run. They are
+        /// recorded when the plan step or the tool call ends, once for a step that runs again. A run has at
+        /// most 64 series: a name with its labels is one, counter or measurements. What is beyond that, or
+        /// malformed, or refused by the policy, is dropped and counted, and the guest is not told.
         #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
         pub mod metrics {
             #[used]
@@ -4701,7 +4704,8 @@ pub mod taskrun {
             use super::super::super::_rt;
             pub type Label = super::super::super::taskrun::plugin::types::Label;
             #[allow(unused_unsafe, clippy::all)]
-            /// Adds to a counter. Names match `[a-z0-9_.]{1,64}`; others are dropped.
+            /// Adds to a counter. Names match `[a-z0-9_.]{1,64}`; others are dropped. At most 8 labels, each
+            /// with a key and a value of at most 64 bytes.
             #[allow(async_fn_in_trait)]
             pub fn add(name: &str, delta: u64, labels: &[Label]) -> () {
                 unsafe {
@@ -4771,7 +4775,8 @@ pub mod taskrun {
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
-            /// Records a measurement, in the unit that the name ends with, such as `_ms`.
+            /// Records a measurement, in the unit that the name ends with, such as `_ms`. Kept are how many
+            /// there were, their sum, the least and the greatest; what is no finite number is dropped.
             #[allow(async_fn_in_trait)]
             pub fn record_value(name: &str, value: f64, labels: &[Label]) -> () {
                 unsafe {
@@ -13946,7 +13951,8 @@ pub mod exports {
                 /// Input of the first step.
                 #[derive(Clone, PartialEq)]
                 pub struct PlanInput {
-                    /// The conversation so far; the task is the last message, of role `user`.
+                    /// The conversation so far; the task is the last message, of role `user`. Before it stand
+                    /// the tasks and answers of earlier runs of the session, where the policy says so.
                     pub messages: _rt::Vec<Message>,
                     pub run: RunContext,
                     /// Notes that the host wants considered in this turn, most important first. They are

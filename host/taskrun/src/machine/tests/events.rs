@@ -7,6 +7,7 @@ use super::*;
 use crate::event::{ControllerAnswer, DecisionKind, MemoryAnswer, ModelAnswer, Parked};
 use crate::memory::MemoryScope;
 use crate::message::{LogLevel, Message, Role, Thinking, ToolError, Usage};
+use crate::metrics::Metrics;
 use crate::ports::memory::MemoryError;
 use crate::ports::model::ModelError;
 use crate::ports::planner::{FinalToolResult, TerminationReason};
@@ -96,6 +97,7 @@ pub(super) fn every_event(epoch: u64) -> Vec<Event> {
             answer: Box::new(MemoryAnswer::Error(MemoryError::Canceled)),
         },
         Event::MemoryAppended { scope: MemoryScope::Tenant, key: id(), bytes: Some(1) },
+        Event::MetricsRecorded { metrics: Metrics { series: Vec::new(), dropped: 1 } },
         Event::ClockRead { readings: vec![(Timestamp(1), 1)] },
         Event::StepRestarted { turn: 1, kept: (0, 0) },
         Event::ReplayDiverged { turn: 1, recorded: text(), found: text() },

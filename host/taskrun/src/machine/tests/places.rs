@@ -13,7 +13,8 @@ pub(super) struct Place {
     pub(super) legal: Vec<(&'static str, Status, &'static str)>,
 }
 
-pub(super) const WORK: [&str; 28] = [
+pub(super) const WORK: [&str; 29] = [
+    "metrics_recorded",
     "memory_answered",
     "memory_appended",
     "history_carried",

@@ -91,6 +91,7 @@ impl Tape {
             | Event::ToolCallScheduled { .. }
             | Event::ToolResult { .. }
             | Event::MemoryAppended { .. }
+            | Event::MetricsRecorded { .. }
             | Event::ToolCallRepeated { .. }
             | Event::ToolCallParked { .. }
             | Event::ChildRunLinked { .. }
