@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::super::{Budget, HEARTBEAT_PROMPT_BYTES_MAX, LimitSettings, Limits, Policy, Provider};
 use super::{agent, parse, with_agent};
-use crate::agents::{Heartbeat, Interrupted, Retry, SKIPS_DEFAULT, Then};
+use crate::agents::{Heartbeat, Interrupted, MissingFields, Retry, SKIPS_DEFAULT, Then};
 use crate::history::History;
 
 /// The example of the design, without what this version refuses.
@@ -181,6 +181,21 @@ fn what_a_failure_or_a_crash_does_can_be_stated() {
     assert_eq!(interrupted(""), Interrupted::Fail);
     assert_eq!(interrupted("interrupted = \"fail\""), Interrupted::Fail);
     assert_eq!(interrupted("interrupted = \"ask\""), Interrupted::Ask);
+}
+
+#[test]
+fn what_follows_from_missing_fields_is_one_of_three() {
+    let read = |line: &str| agent(line).on_missing_fields;
+    assert_eq!(read(""), MissingFields::Resume);
+    for (word, expected) in [
+        ("resume", MissingFields::Resume),
+        ("await_clarification", MissingFields::AwaitClarification),
+        ("finalize", MissingFields::Finalize),
+    ] {
+        assert_eq!(read(&format!("on_missing_fields = \"{word}\"")), expected);
+    }
+    let refused = parse(&with_agent("on_missing_fields = \"await\"")).expect_err("no such word");
+    assert!(refused.to_string().contains("await_clarification"), "{refused}");
 }
 
 #[test]
