@@ -1,0 +1,159 @@
+//! What stands in events.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::RunId;
+use crate::memory::Fact;
+use crate::message::Usage;
+use crate::ports::memory::MemoryError;
+use crate::ports::model::{Chunk, Completion, ModelError};
+use crate::ports::runs::{RunsAnswer, RunsError};
+use crate::run::WaitMode;
+use crate::time::Timestamp;
+
+/// Why the host answers a tool call itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Refusal {
+    /// The agent has no tool of that name.
+    Unavailable,
+    /// The arguments do not fit the tool's schema.
+    Arguments,
+    /// No calls were left.
+    Cap,
+    /// The policy does not allow it.
+    Denied,
+    /// A person did not consent to it.
+    Declined,
+    /// The end of the run overtook it.
+    Finalized,
+    /// Its host died.
+    Interrupted,
+}
+
+/// What a tool call waits for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "for")]
+pub enum Parked {
+    /// Other runs; the result is how they ended, in this order.
+    Runs {
+        /// The runs.
+        runs: Vec<RunId>,
+        /// Whether one of them is enough.
+        mode: WaitMode,
+        /// When the wait is over in any case.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        until: Option<Timestamp>,
+    },
+    /// The run that was started for it; the result is what that gives.
+    Child {
+        /// The run.
+        run: RunId,
+    },
+    /// An answer; the result is its text.
+    Answer {
+        /// Id of the item that was asked.
+        item: String,
+    },
+}
+
+/// What a model answered.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ModelAnswer {
+    /// The whole at once.
+    Whole(Box<Completion>),
+    /// In parts, as they were handed over.
+    Parts(Vec<Vec<Chunk>>),
+    /// In parts that ended with an error.
+    Broken(Vec<Vec<Chunk>>, ModelError),
+    /// Not at all.
+    Error(ModelError),
+}
+
+/// What the controller answered.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ControllerAnswer {
+    /// What was asked for.
+    Given(RunsAnswer),
+    /// Why not.
+    Error(RunsError),
+}
+
+impl From<Result<RunsAnswer, RunsError>> for ControllerAnswer {
+    fn from(answer: Result<RunsAnswer, RunsError>) -> Self {
+        answer.map_or_else(Self::Error, Self::Given)
+    }
+}
+
+impl From<ControllerAnswer> for Result<RunsAnswer, RunsError> {
+    fn from(answer: ControllerAnswer) -> Self {
+        match answer {
+            ControllerAnswer::Given(given) => Ok(given),
+            ControllerAnswer::Error(error) => Err(error),
+        }
+    }
+}
+
+/// What memory answered.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MemoryAnswer {
+    /// The facts that were found.
+    Given(Vec<Fact>),
+    /// Why there is no answer.
+    Error(MemoryError),
+}
+
+impl From<Result<Vec<Fact>, MemoryError>> for MemoryAnswer {
+    fn from(answer: Result<Vec<Fact>, MemoryError>) -> Self {
+        answer.map_or_else(Self::Error, Self::Given)
+    }
+}
+
+impl From<MemoryAnswer> for Result<Vec<Fact>, MemoryError> {
+    fn from(answer: MemoryAnswer) -> Self {
+        match answer {
+            MemoryAnswer::Given(facts) => Ok(facts),
+            MemoryAnswer::Error(error) => Err(error),
+        }
+    }
+}
+
+/// What a plan step decided, in a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DecisionKind {
+    /// Tools are to be called.
+    ToolCalls,
+    /// The run has its answer.
+    FinalResponse,
+    /// The run has the result of the tool call that it is.
+    FinalToolResult,
+    /// The run waits for somebody.
+    Await,
+}
+
+impl ModelAnswer {
+    /// Tokens consumed for it, as far as the provider said.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        match self {
+            Self::Whole(completion) => completion.usage,
+            Self::Parts(batches) | Self::Broken(batches, _) => batches
+                .iter()
+                .flatten()
+                .filter_map(|chunk| match chunk {
+                    Chunk::Usage(usage) => Some(*usage),
+                    Chunk::Text(_)
+                    | Chunk::Thinking(_)
+                    | Chunk::ToolCallDelta { .. }
+                    | Chunk::ToolCall(_)
+                    | Chunk::Stop { .. } => None,
+                })
+                .fold(Usage::default(), Usage::plus),
+            Self::Error(_) => Usage::default(),
+        }
+    }
+}
