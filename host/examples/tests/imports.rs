@@ -29,6 +29,9 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("researcher", &["log", "run"]),
     ("briefer", &["log", "prompts"]),
     ("chat", &["events", "log", "model"]),
+    ("editor", &["events", "log", "model", "state"]),
+    ("counter", &["log"]),
+    ("words", &["log"]),
     (
         "dice",
         &[
