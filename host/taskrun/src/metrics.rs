@@ -246,7 +246,10 @@ mod tests {
         pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
     }
 
-    fn metrics(records: &[(&str, &[(&str, &str)], Option<Measure>)]) -> Metrics {
+    /// A name, its labels, and what was measured.
+    type Row<'a> = (&'a str, &'a [(&'a str, &'a str)], Option<Measure>);
+
+    fn metrics(records: &[Row<'_>]) -> Metrics {
         let mut metrics = Metrics::default();
         for (name, pairs, measure) in records {
             metrics.record("tool", name, labels(pairs), *measure);

@@ -77,7 +77,7 @@ impl PolicyDecision {
 #[doc(hidden)]
 pub type Entry = fn(PolicyInput) -> Result<PolicyDecision, ToolError>;
 
-/// Makes a type that implements [`Policy`](crate::policy::Policy) this component's policy. Exports
+/// Makes a type that implements [`Policy`] this component's policy. Exports
 /// nothing on other targets than WebAssembly.
 #[macro_export]
 macro_rules! export_policy {
