@@ -10,18 +10,7 @@ use taskrun::run::Run;
 use taskrun::status::{BlockedOn, Status};
 use taskrun::wait::Answer;
 
-use crate::native::{ClosurePlanner, Native, World, answer, decided, request};
-
-fn clarification(id: &str) -> AwaitItem {
-    AwaitItem::Clarification {
-        id: id.into(),
-        question: format!("{id}?"),
-        missing_fields: Vec::new(),
-        restrict_to_tool: None,
-        example_input: None,
-        clarifying_prompt: None,
-    }
-}
+use crate::native::{ClosurePlanner, Native, World, answer, clarification, decided, request};
 
 fn form(id: &str) -> AwaitItem {
     let color = Question {

@@ -15,20 +15,9 @@ use taskrun::status::{BlockedOn, Status, StopReason};
 use taskrun::wait::{ANSWER_BYTES_MAX, Answer};
 
 use crate::common::{check_journal, count, words_of};
-use crate::native::{ClosurePlanner, Native, World, answer, decided, request};
+use crate::native::{ClosurePlanner, Native, World, answer, clarification, decided, request};
 
 const SECOND: Duration = Duration::from_secs(1);
-
-fn clarification(id: &str) -> AwaitItem {
-    AwaitItem::Clarification {
-        id: id.into(),
-        question: format!("{id}?"),
-        missing_fields: Vec::new(),
-        restrict_to_tool: None,
-        example_input: None,
-        clarifying_prompt: None,
-    }
-}
 
 fn question(id: &str, options: &[&str]) -> Question {
     Question {

@@ -9,7 +9,7 @@ use taskrun::controller::{PauseRequest, Paused, ResumeRequest};
 use taskrun::error::ControllerError;
 use taskrun::event::Event;
 use taskrun::message::Message;
-use taskrun::ports::planner::{AwaitItem, Decision, PlanInput};
+use taskrun::ports::planner::{Decision, PlanInput};
 use taskrun::ports::tool::ToolHints;
 use taskrun::run::PauseEnd;
 use taskrun::status::{BlockedOn, Status};
@@ -17,8 +17,8 @@ use taskrun::wait::Answer;
 
 use crate::common::{beneath, check_journal, following, named};
 use crate::native::{
-    ClosurePlanner, ClosureTool, Gate, Native, Op, PAUSE_OVER, World, answer, call_of, decided,
-    failed, in_time, request, value,
+    ClosurePlanner, ClosureTool, Gate, Native, Op, PAUSE_OVER, World, answer, call_of,
+    clarification, decided, failed, in_time, request, value,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -519,15 +519,4 @@ async fn m_36_strangers_and_blank_messages_are_refused() {
     assert_eq!(host.get(&id).await.state.inbox.messages, 0);
     gate.open();
     host.end(&id).await;
-}
-
-fn clarification(id: &str) -> AwaitItem {
-    AwaitItem::Clarification {
-        id: id.into(),
-        question: format!("{id}?"),
-        missing_fields: Vec::new(),
-        restrict_to_tool: None,
-        example_input: None,
-        clarifying_prompt: None,
-    }
 }

@@ -19,7 +19,9 @@ use taskrun::ports::call::Models;
 use taskrun::ports::hook::Hooks;
 use taskrun::ports::memory::Memory;
 use taskrun::ports::model::Model;
-use taskrun::ports::planner::{Decision, PlanResult, Planner, PlannerError, ToolRequest};
+use taskrun::ports::planner::{
+    AwaitItem, Decision, PlanResult, Planner, PlannerError, ToolRequest,
+};
 use taskrun::ports::store::{Hosts, Sessions, Store};
 use taskrun::ports::tool::{Tool, ToolReply, ToolValue};
 use taskrun::run::{Run, RunView};
@@ -118,6 +120,19 @@ fn any_model() -> Grants {
 /// What a planner decided.
 pub fn decided(decision: Decision) -> super::Planned {
     Ok(Ok(PlanResult { decision, streamed: false, expected_children: None, notes: Vec::new() }))
+}
+
+/// A question in free text that asks for itself.
+#[must_use]
+pub fn clarification(id: &str) -> AwaitItem {
+    AwaitItem::Clarification {
+        id: id.into(),
+        question: format!("{id}?"),
+        missing_fields: Vec::new(),
+        restrict_to_tool: None,
+        example_input: None,
+        clarifying_prompt: None,
+    }
 }
 
 /// A planner's error.

@@ -21,6 +21,22 @@ const PAGES_MAX: usize = 50;
 /// Candidates that an error names.
 const CANDIDATES_NAMED_MAX: usize = 5;
 
+/// The runs that these mean, in their order.
+///
+/// # Errors
+/// The first of which there is none, or more than one.
+pub(crate) async fn resolve_all(
+    controller: &Controller,
+    scope: &Scope,
+    texts: &[String],
+) -> Outcome<Vec<Run>> {
+    let mut runs = Vec::with_capacity(texts.len());
+    for text in texts {
+        runs.push(resolve(controller, scope, text).await?);
+    }
+    Ok(runs)
+}
+
 /// The run that `text` means.
 ///
 /// # Errors

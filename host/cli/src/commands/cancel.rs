@@ -2,44 +2,22 @@
 
 use std::collections::HashSet;
 
-use serde::Serialize;
 use taskrun::controller::Canceled;
-use taskrun::ids::RunId;
-use taskrun::run::RunView;
 
-use crate::args::{CancelArgs, OutputFormat};
+use super::changes::{Change, print};
+use crate::args::CancelArgs;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Outcome;
 use crate::follow::Care;
-use crate::output::{human, status_text, versioned};
-use crate::resolve::resolve;
-
-#[derive(Serialize)]
-struct Asked<'a> {
-    changed: bool,
-    /// Runs beneath it that were cancelled as well.
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    beneath: &'a [RunId],
-    #[serde(flatten)]
-    run: RunView,
-}
-
-#[derive(Serialize)]
-struct List<'a> {
-    runs: Vec<Asked<'a>>,
-}
+use crate::resolve::resolve_all;
 
 pub(super) async fn cancel(context: &Context, args: &CancelArgs) -> Outcome {
     let (books, controller) = context.looking().await?;
     let scope = context.scope();
-    let mut ids = Vec::new();
-    for text in &args.runs {
-        ids.push(resolve(&controller, &scope, text).await?.spec.id.clone());
-    }
     let mut answers = Vec::new();
-    for id in ids {
-        let (id, reason) = (id.as_str(), args.reason.as_deref());
+    for run in resolve_all(&controller, &scope, &args.runs).await? {
+        let (id, reason) = (run.id().as_str(), args.reason.as_deref());
         let mut answer = match args.keep_children {
             true => controller.cancel_alone(&scope, id, reason).await?,
             false => controller.cancel(&scope, id, reason).await?,
@@ -49,7 +27,11 @@ pub(super) async fn cancel(context: &Context, args: &CancelArgs) -> Outcome {
         answer.beneath.retain(|id| seen.insert(id.clone()));
         answers.push(answer);
     }
-    print(context, &answers);
+    let changes = answers.iter().map(|answer| {
+        let Canceled { run, changed, beneath } = answer;
+        Change { run, changed: *changed, beneath }
+    });
+    print(context, changes);
     let mut care = Care::at_hand(context, &controller, &books);
     for answer in answers.iter().filter(|answer| answer.changed) {
         // Whoever waited for it can go on, and its finalizer wants to be heard.
@@ -60,33 +42,4 @@ pub(super) async fn cancel(context: &Context, args: &CancelArgs) -> Outcome {
         }
     }
     Ok(Exit::Completed)
-}
-
-impl<'a> From<&'a Canceled> for Asked<'a> {
-    fn from(answer: &'a Canceled) -> Self {
-        let Canceled { run, changed, beneath } = answer;
-        Self { changed: *changed, beneath, run: run.into() }
-    }
-}
-
-fn print(context: &Context, answers: &[Canceled]) {
-    let printer = &context.printer;
-    match printer.format() {
-        OutputFormat::Table => answers.iter().for_each(|answer| {
-            let note = if answer.changed { "" } else { ", nothing changed" };
-            let beneath = match answer.beneath.len() as u64 {
-                0 => String::new(),
-                many => format!(", and {} beneath it", human::count(many, "run")),
-            };
-            let status = status_text(&answer.run);
-            printer.line(format!("{}  {status}{note}{beneath}", answer.run.id()));
-        }),
-        OutputFormat::Json => {
-            printer.json(&versioned(List { runs: answers.iter().map(Asked::from).collect() }));
-        }
-        OutputFormat::Ndjson => {
-            answers.iter().for_each(|answer| printer.json_line(&versioned(Asked::from(answer))));
-        }
-        OutputFormat::Name => answers.iter().for_each(|answer| printer.line(answer.run.id())),
-    }
 }

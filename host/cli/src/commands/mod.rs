@@ -4,6 +4,7 @@ mod agent;
 mod agent_show;
 mod answer;
 mod cancel;
+mod changes;
 mod doctor;
 mod event_line;
 mod events;

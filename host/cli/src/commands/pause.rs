@@ -1,10 +1,9 @@
 //! `taskrun pause`, `taskrun resume` and `taskrun inject`.
 
-use serde::Serialize;
 use taskrun::controller::{PauseRequest, Paused, ResumeRequest};
-use taskrun::ids::RunId;
-use taskrun::run::{INBOX_BYTES_MAX, Run, RunView};
+use taskrun::run::INBOX_BYTES_MAX;
 
+use super::changes::{Change, print};
 use super::run::OWNER_DEFAULT;
 use super::text::text;
 use crate::args::{InjectArgs, OutputFormat, PauseArgs, ResumeArgs};
@@ -12,42 +11,23 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Outcome;
 use crate::follow::Care;
-use crate::output::{human, run_object, status_text, versioned};
-use crate::resolve::resolve;
+use crate::output::{human, run_object, status_text};
+use crate::resolve::{resolve, resolve_all};
 
 /// Most bytes of a message that is read.
 const MESSAGE_BYTES_MAX: usize = INBOX_BYTES_MAX as usize;
-
-#[derive(Serialize)]
-struct Asked<'a> {
-    changed: bool,
-    /// Runs beneath it that were changed as well.
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    beneath: &'a [RunId],
-    #[serde(flatten)]
-    run: RunView,
-}
-
-#[derive(Serialize)]
-struct List<'a> {
-    runs: Vec<Asked<'a>>,
-}
 
 pub(super) async fn pause(context: &Context, args: &PauseArgs) -> Outcome {
     let (_, controller) = context.looking().await?;
     let scope = context.scope();
     let request =
         PauseRequest { reason: args.reason.clone(), timeout: args.timeout, tree: args.tree };
-    let mut runs = Vec::new();
-    for name in &args.runs {
-        runs.push(resolve(&controller, &scope, name).await?);
-    }
     let mut answers = Vec::new();
-    for run in runs {
+    for run in resolve_all(&controller, &scope, &args.runs).await? {
         let id = run.id().as_str();
         answers.push(controller.pause(&scope, id, &request, by(context)).await?);
     }
-    print(context, &answers);
+    print(context, answers.iter().map(change));
     Ok(Exit::Completed)
 }
 
@@ -63,16 +43,12 @@ pub(super) async fn resume(context: &Context, args: &ResumeArgs) -> Outcome {
     };
     let (books, controller) = context.looking().await?;
     let scope = context.scope();
-    let mut runs = Vec::new();
-    for name in &args.runs {
-        runs.push(resolve(&controller, &scope, name).await?);
-    }
     let mut answers = Vec::new();
-    for run in runs {
+    for run in resolve_all(&controller, &scope, &args.runs).await? {
         let id = run.id().as_str();
         answers.push(controller.resume(&scope, id, &request, by(context)).await?);
     }
-    print(context, &answers);
+    print(context, answers.iter().map(change));
     let mut care = Care::at_hand(context, &controller, &books);
     for answer in &answers {
         care.find_host(&answer.run).await?;
@@ -107,33 +83,7 @@ fn by(context: &Context) -> &str {
     context.globals.owner.as_deref().unwrap_or(OWNER_DEFAULT)
 }
 
-impl<'a> From<&'a Paused> for Asked<'a> {
-    fn from(answer: &'a Paused) -> Self {
-        let Paused { run, changed, beneath } = answer;
-        Self { changed: *changed, beneath, run: run.into() }
-    }
-}
-
-fn print(context: &Context, answers: &[Paused]) {
-    let printer = &context.printer;
-    match printer.format() {
-        OutputFormat::Table => answers.iter().for_each(|answer| printer.line(line(answer))),
-        OutputFormat::Json => {
-            printer.json(&versioned(List { runs: answers.iter().map(Asked::from).collect() }));
-        }
-        OutputFormat::Ndjson => {
-            answers.iter().for_each(|answer| printer.json_line(&versioned(Asked::from(answer))));
-        }
-        OutputFormat::Name => answers.iter().for_each(|answer| printer.line(answer.run.id())),
-    }
-}
-
-fn line(answer: &Paused) -> String {
-    let run: &Run = &answer.run;
-    let note = if answer.changed { "" } else { ", nothing changed" };
-    let beneath = match answer.beneath.len() as u64 {
-        0 => String::new(),
-        many => format!(", and {} beneath it", human::count(many, "run")),
-    };
-    format!("{}  {}{note}{beneath}", run.id(), status_text(run))
+fn change(answer: &Paused) -> Change<'_> {
+    let Paused { run, changed, beneath } = answer;
+    Change { run, changed: *changed, beneath }
 }

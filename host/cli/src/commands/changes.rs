@@ -1,0 +1,64 @@
+//! What the commands print that change runs: each with whether it did, and what beneath it.
+
+use serde::Serialize;
+use taskrun::ids::RunId;
+use taskrun::run::{Run, RunView};
+
+use crate::args::OutputFormat;
+use crate::context::Context;
+use crate::output::{human, status_text, versioned};
+
+/// What became of one of the runs that were named.
+pub(super) struct Change<'a> {
+    /// As it stands then.
+    pub(super) run: &'a Run,
+    /// Whether it was this command that changed it.
+    pub(super) changed: bool,
+    /// Runs beneath it that were changed as well.
+    pub(super) beneath: &'a [RunId],
+}
+
+#[derive(Serialize)]
+struct Shown<'a> {
+    changed: bool,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    beneath: &'a [RunId],
+    #[serde(flatten)]
+    run: RunView,
+}
+
+#[derive(Serialize)]
+struct List<'a> {
+    runs: Vec<Shown<'a>>,
+}
+
+impl<'a> From<&Change<'a>> for Shown<'a> {
+    fn from(change: &Change<'a>) -> Self {
+        let Change { run, changed, beneath } = *change;
+        Self { changed, beneath, run: run.into() }
+    }
+}
+
+pub(super) fn print<'a>(context: &Context, changes: impl Iterator<Item = Change<'a>>) {
+    let printer = &context.printer;
+    match printer.format() {
+        OutputFormat::Table => changes.for_each(|change| printer.line(line(&change))),
+        OutputFormat::Json => {
+            let runs = changes.map(|change| Shown::from(&change)).collect();
+            printer.json(&versioned(List { runs }));
+        }
+        OutputFormat::Ndjson => {
+            changes.for_each(|change| printer.json_line(&versioned(Shown::from(&change))));
+        }
+        OutputFormat::Name => changes.for_each(|change| printer.line(change.run.id())),
+    }
+}
+
+fn line(change: &Change<'_>) -> String {
+    let note = if change.changed { "" } else { ", nothing changed" };
+    let beneath = match change.beneath.len() as u64 {
+        0 => String::new(),
+        many => format!(", and {} beneath it", human::count(many, "run")),
+    };
+    format!("{}  {}{note}{beneath}", change.run.id(), status_text(change.run))
+}
