@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use super::plan::{CALLS_PER_TURN_MAX, NAME_BYTES_MAX, call_id};
 use super::settle::{failure, result};
-use super::step::{CALLS_PER_TURN_MAX, NAME_BYTES_MAX, call_id};
 use super::{Driver, Halt, find_beneath};
 use crate::event::{Event, Parked, Refusal};
 use crate::ids::RunId;

@@ -277,7 +277,7 @@ impl Driver {
     fn call_key(&self, request: &ToolRequest) -> String {
         let run = self.journal.run();
         let id = request.tool_call_id.as_deref().unwrap_or_default();
-        super::step::digest(&[run.spec.id.as_str(), &run.state.turns.to_string(), id])
+        super::plan::digest(&[run.spec.id.as_str(), &run.state.turns.to_string(), id])
     }
 
     fn call_scope(

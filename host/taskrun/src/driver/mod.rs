@@ -22,6 +22,7 @@ mod line;
 mod live;
 mod missing;
 mod paused;
+mod plan;
 mod random;
 mod settle;
 mod skip;
