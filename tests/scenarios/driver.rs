@@ -57,7 +57,7 @@ fn failure(output: &ToolOutput) -> &ToolFailure {
 }
 
 #[tokio::test]
-async fn results_stand_in_the_order_requested_and_events_in_the_order_of_completion() {
+async fn ls_04_results_stand_in_the_order_requested_and_events_in_the_order_of_completion() {
     let clock = Arc::new(SimulatedClock::new(Timestamp(1_000)));
     let house = Builder::new(POLICY).clock(clock.clone()).open().await;
     let script = Script::new()
@@ -81,7 +81,7 @@ async fn results_stand_in_the_order_requested_and_events_in_the_order_of_complet
 }
 
 #[tokio::test]
-async fn calls_over_the_cap_are_refused_one_by_one_and_the_next_ones_end_the_run() {
+async fn ls_32_calls_over_the_cap_are_refused_one_by_one_and_the_next_ones_end_the_run() {
     let house = Builder::new(POLICY).open().await;
     let mut script = Script::new();
     for index in 0..5 {
