@@ -20,7 +20,8 @@ use taskrun::wait::Answer;
 use super::common::{Gates, Handle, beneath, check_journal, count, named, words_so_far};
 use super::dying::{AT_ONCE, Point, WRITES_MAX, survive};
 use crate::native::{
-    ClosurePlanner, ClosureTool, Native, Op, Planned, Side, World, answer, call_of, decided, value,
+    ClosurePlanner, ClosureTool, Gate, Native, Op, Planned, Side, World, answer, call_of, decided,
+    value,
 };
 
 fn child(agent: &str, task: &str) -> ChildRequest {
@@ -141,9 +142,10 @@ impl Asking {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn m_03_a_run_that_is_not_beneath_looks_as_if_it_did_not_exist() {
     let asking = Asking::default();
-    let mut world = World::new();
+    let (mut world, gate) = (World::new(), Gate::new());
     world.agent("asker", asking.planner());
     world.agent("other", ClosurePlanner::new(|_, _| async { answer("secret") }));
+    world.agent("open", gate.answering("secret"));
     let waiter = ClosurePlanner::new(|input, _| async move {
         match input.resume {
             Some(_) => answer(&words_so_far(&input)),
@@ -152,9 +154,11 @@ async fn m_03_a_run_that_is_not_beneath_looks_as_if_it_did_not_exist() {
     });
     world.agent("waiter", waiter);
     let host = world.start().await;
-    host.spawn(&named("stranger", "other")).await;
+    host.spawn(&named("stranger", "open")).await;
     host.spawn(&beneath("stranger", "cousin", "other")).await;
     host.end("cousin").await;
+    gate.open();
+    host.end("stranger").await;
     let text = || Answer::Text("x".into());
     // The run itself is no exception, so nobody waits for themselves.
     for id in ["stranger", "cousin", "nobody", "1", "no id"] {

@@ -231,88 +231,23 @@ impl Selector {
     /// Whether all that `other` selects is selected by this one too. `false` may mean "not
     /// known".
     pub(super) fn covers(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Paths(ours), Self::Paths(theirs)) => ours.covers(theirs),
-            (Self::Model(ModelSelector::Any), Self::Model(_)) => true,
-            (
-                Self::Model(ModelSelector::Named(ours)),
-                Self::Model(ModelSelector::Named(theirs)),
-            ) => ours == theirs,
-            (Self::Model(ModelSelector::Named(_)), Self::Model(ModelSelector::Any)) => false,
-            (Self::Http(ours), Self::Http(theirs)) => ours.covers(theirs),
-            (Self::Prompts(PromptSelector::Any), Self::Prompts(_)) => true,
-            (Self::Prompts(ours @ PromptSelector::Named(_)), Self::Prompts(theirs)) => {
-                ours == theirs
+        match self {
+            Self::Paths(ours) => matches!(other, Self::Paths(theirs) if ours.covers(theirs)),
+            Self::Model(ModelSelector::Any) => matches!(other, Self::Model(_)),
+            Self::Model(ModelSelector::Named(ours)) => {
+                matches!(other, Self::Model(ModelSelector::Named(theirs)) if ours == theirs)
             }
-            (Self::Operation(ours), Self::Operation(theirs)) => match theirs {
-                OperationSelector::Any => *ours == OperationSelector::Any,
-                OperationSelector::One(operation) => ours.matches(*operation),
-            },
-            (Self::Memory(ours), Self::Memory(theirs)) => ours.covers(*theirs),
-            (Self::Metric(ours), Self::Metric(theirs)) => ours.covers(theirs),
-            (
-                Self::Paths(_),
-                Self::Model(_)
-                | Self::Http(_)
-                | Self::Prompts(_)
-                | Self::Operation(_)
-                | Self::Memory(_)
-                | Self::Metric(_),
-            )
-            | (
-                Self::Model(_),
-                Self::Paths(_)
-                | Self::Http(_)
-                | Self::Prompts(_)
-                | Self::Operation(_)
-                | Self::Memory(_)
-                | Self::Metric(_),
-            )
-            | (
-                Self::Http(_),
-                Self::Paths(_)
-                | Self::Model(_)
-                | Self::Prompts(_)
-                | Self::Operation(_)
-                | Self::Memory(_)
-                | Self::Metric(_),
-            )
-            | (
-                Self::Prompts(_),
-                Self::Paths(_)
-                | Self::Model(_)
-                | Self::Http(_)
-                | Self::Operation(_)
-                | Self::Memory(_)
-                | Self::Metric(_),
-            )
-            | (
-                Self::Operation(_),
-                Self::Paths(_)
-                | Self::Model(_)
-                | Self::Http(_)
-                | Self::Prompts(_)
-                | Self::Memory(_)
-                | Self::Metric(_),
-            )
-            | (
-                Self::Memory(_),
-                Self::Paths(_)
-                | Self::Model(_)
-                | Self::Http(_)
-                | Self::Prompts(_)
-                | Self::Operation(_)
-                | Self::Metric(_),
-            )
-            | (
-                Self::Metric(_),
-                Self::Paths(_)
-                | Self::Model(_)
-                | Self::Http(_)
-                | Self::Prompts(_)
-                | Self::Operation(_)
-                | Self::Memory(_),
-            ) => false,
+            Self::Http(ours) => matches!(other, Self::Http(theirs) if ours.covers(theirs)),
+            Self::Prompts(PromptSelector::Any) => matches!(other, Self::Prompts(_)),
+            Self::Prompts(ours @ PromptSelector::Named(_)) => {
+                matches!(other, Self::Prompts(theirs) if ours == theirs)
+            }
+            Self::Operation(OperationSelector::Any) => matches!(other, Self::Operation(_)),
+            Self::Operation(ours @ OperationSelector::One(_)) => {
+                matches!(other, Self::Operation(OperationSelector::One(one)) if ours.matches(*one))
+            }
+            Self::Memory(ours) => matches!(other, Self::Memory(theirs) if ours.covers(*theirs)),
+            Self::Metric(ours) => matches!(other, Self::Metric(theirs) if ours.covers(theirs)),
         }
     }
 }
