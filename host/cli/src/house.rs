@@ -59,8 +59,14 @@ pub(crate) fn engine(data_dir: Option<&Path>, usage: EngineUse) -> Outcome<Arc<E
         EngineUse::Looking => Some(INSTANCES_FOR_LOOKING),
         EngineUse::Executing => None,
     };
-    // The store, the log and the native code of this host: no guest reads or writes them.
-    let protected = data_dir.map(Path::to_owned).into_iter().collect();
+    // The store, the log and the native code of this host: no guest reads or writes them. The files
+    // of the store by themselves, too: opened for a guest under a second name and closed again, they
+    // would lose the locks that SQLite has on them.
+    let protected = data_dir.map(|dir| {
+        let files = taskrun_store::FILE_NAMES.map(|name| dir.join(name));
+        std::iter::once(dir.to_owned()).chain(files)
+    });
+    let protected = protected.into_iter().flatten().collect();
     let options =
         EngineOptions { instances, cache, compile_worker, protected, ..EngineOptions::default() };
     Engine::new(options).map_err(|error| {

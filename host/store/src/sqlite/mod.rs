@@ -58,6 +58,7 @@ use self::writer::{Counts, Writer};
 use crate::door;
 use crate::wake::Wakes;
 
+pub use self::open::FILE_NAMES;
 pub use self::schema::SCHEMA_VERSION;
 pub use self::writer::TRANSACTIONS_WAITING_MAX;
 

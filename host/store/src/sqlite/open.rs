@@ -19,6 +19,12 @@ use super::migrate::{self, Older};
 use super::schema::{APPLICATION_ID, NAMES, SCHEMA_VERSION, TABLES};
 use super::{Durability, SqliteOptions};
 
+/// Names of a store's files in its data directory: the database, its log, and the log's index.
+///
+/// While a process has the store open, nothing but SQLite may open any of them in that process: with
+/// any handle that is closed the kernel drops all locks of the process on the file, and a program that
+/// closes the store takes itself for the last one then, and removes the log.
+pub const FILE_NAMES: [&str; 3] = [FILE_NAME, "taskrun.db-wal", "taskrun.db-shm"];
 /// Name of the file in the data directory.
 pub(crate) const FILE_NAME: &str = "taskrun.db";
 /// 3.51.3: older ones have a race between resetting and writing the write-ahead log that
@@ -59,7 +65,9 @@ pub(crate) fn open(dir: &Path, options: &SqliteOptions) -> Result<(Place, Connec
     let _opening = lock_opening(&place, options.busy_timeout)?;
     let new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&place.file);
     match new {
-        Ok(_) => {}
+        // Closed before SQLite opens it: the kernel drops all locks of a process on a file with any
+        // handle of it that is closed.
+        Ok(file) => drop(file),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             check_identity(&place, options.busy_timeout)?;
         }
