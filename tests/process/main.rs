@@ -12,3 +12,4 @@ mod project;
 mod readme;
 mod sessions;
 mod two;
+mod waits;

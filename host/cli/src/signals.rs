@@ -1,24 +1,51 @@
 //! Wishes that come as signals.
+//!
+//! Ctrl-C is heard by a thread of its own, and passed on to the command under way. If that does not
+//! take it up, as it hangs, or if none is under way that would, the thread ends the program.
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::exit::Exit;
+
+/// How long a command has to take up a Ctrl-C: longer than a store that is busy lets it wait.
+const HEARD_WITHIN: Duration = Duration::from_secs(6);
+/// The same if it is pressed again meanwhile: what a command that is merely slow needs.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// How often it is looked whether there is still a command that would take it up.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// What was pressed and what of it was taken up, counted.
+#[derive(Debug)]
+struct Presses {
+    pressed: watch::Sender<u64>,
+    heard: watch::Sender<u64>,
+}
+
+static PRESSES: OnceLock<Option<Presses>> = OnceLock::new();
 
 /// Ctrl-C, from now on: none that is pressed while nobody waits is lost.
 #[derive(Debug)]
-pub(crate) struct Interrupts(Option<Signal>);
+pub(crate) struct Interrupts(Option<(&'static Presses, watch::Receiver<u64>)>);
 
 impl Interrupts {
     /// Takes Ctrl-C over from the system. Where that is not to be had, it ends the program as
     /// ever.
     #[must_use]
     pub(crate) fn new() -> Self {
-        Self(signal(SignalKind::interrupt()).ok())
+        let presses = PRESSES.get_or_init(|| listen().ok()).as_ref();
+        Self(presses.map(|presses| (presses, presses.pressed.subscribe())))
     }
 
     /// Returns when Ctrl-C is pressed, or was since the last time.
     pub(crate) async fn pressed(&mut self) {
-        if let Some(signal) = &mut self.0
-            && signal.recv().await.is_some()
+        if let Some((presses, pressed)) = &mut self.0
+            && pressed.changed().await.is_ok()
         {
+            presses.heard.send_replace(*pressed.borrow_and_update());
             return;
         }
         std::future::pending::<()>().await;
@@ -28,6 +55,60 @@ impl Interrupts {
 impl Default for Interrupts {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+/// Starts the thread; Ctrl-C is its business when this returns.
+fn listen() -> std::io::Result<Presses> {
+    let presses = || Presses { pressed: watch::Sender::new(0), heard: watch::Sender::new(0) };
+    let (ready, answer) = std::sync::mpsc::channel();
+    let ours = presses();
+    let theirs = Presses { pressed: ours.pressed.clone(), heard: ours.heard.clone() };
+    // A runtime of its own: the program's may be what hangs.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    std::thread::Builder::new().name("taskrun-signal".to_owned()).spawn(move || {
+        runtime.block_on(async move {
+            let mut signals = match signal(SignalKind::interrupt()) {
+                Ok(signals) => signals,
+                Err(error) => {
+                    ready.send(Err(error)).ok();
+                    return;
+                }
+            };
+            ready.send(Ok(())).ok();
+            while signals.recv().await.is_some() {
+                pass_on(&theirs, &mut signals).await;
+            }
+        });
+    })?;
+    answer.recv().unwrap_or_else(|_| Err(std::io::Error::other("the thread is gone")))?;
+    Ok(ours)
+}
+
+/// Passes a Ctrl-C on, and ends the program if nobody takes it up.
+async fn pass_on(presses: &Presses, signals: &mut tokio::signal::unix::Signal) {
+    let mut heard = presses.heard.subscribe();
+    presses.pressed.send_modify(|count| *count += 1);
+    let count = *presses.pressed.borrow();
+    let taken_up = async {
+        while *heard.borrow_and_update() < count && presses.pressed.receiver_count() > 0 {
+            // One that goes away without a word is seen at the next look.
+            tokio::time::timeout(LOOK_AGAIN, heard.changed()).await.ok();
+        }
+        *presses.heard.borrow() >= count
+    };
+    let pressed_again = async {
+        tokio::time::sleep(AGAIN_AFTER).await;
+        signals.recv().await;
+    };
+    let is_heard = tokio::select! {
+        biased;
+        is_heard = taken_up => is_heard,
+        () = pressed_again => false,
+        () = tokio::time::sleep(HEARD_WITHIN) => false,
+    };
+    if !is_heard {
+        std::process::exit(i32::from(Exit::Interrupted.code()));
     }
 }
 
@@ -43,5 +124,91 @@ pub(crate) async fn end() -> &'static str {
     tokio::select! {
         () = interrupts.pressed() => "interrupted",
         _ = terminate => "terminated",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    /// Tells the process of a test that it is the one to be interrupted, and how it behaves.
+    const CHILD: &str = "TASKRUN_TEST_SIGNALS";
+
+    /// The test itself in a process of its own, which says when it is ready; then it is
+    /// interrupted, and this is how it ends.
+    fn interrupted(test: &str, behaviour: &str) -> Option<i32> {
+        let mut child = Command::new(std::env::current_exe().expect("the test is a program"))
+            .args(["--exact", test, "--nocapture"])
+            .env(CHILD, behaviour)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("it starts");
+        let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        let ready = lines.find(|line| line.as_ref().is_ok_and(|line| line.ends_with("ready")));
+        assert!(ready.is_some(), "it is ready");
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it lives");
+        child.wait().expect("it ends").code()
+    }
+
+    /// Whether this process is the one to be interrupted, and how it behaves.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the process of a test knows by this that it is one"
+    )]
+    fn behaviour() -> Option<String> {
+        std::env::var(CHILD).ok()
+    }
+
+    fn ready() {
+        println!("\nready");
+    }
+
+    #[test]
+    fn a_command_that_hangs_is_ended_by_ctrl_c() {
+        if behaviour().is_none() {
+            let ends = interrupted("signals::tests::a_command_that_hangs_is_ended_by_ctrl_c", "x");
+            return assert_eq!(ends, Some(130));
+        }
+        // Neither polled nor dropped, on a thread that does nothing else.
+        let _interrupts = Interrupts::new();
+        ready();
+        loop {
+            std::thread::park();
+        }
+    }
+
+    #[test]
+    fn ctrl_c_ends_the_program_where_no_command_takes_it_up() {
+        const NAME: &str = "signals::tests::ctrl_c_ends_the_program_where_no_command_takes_it_up";
+        if behaviour().is_none() {
+            return assert_eq!(interrupted(NAME, "x"), Some(130));
+        }
+        drop(Interrupts::new());
+        ready();
+        loop {
+            std::thread::park();
+        }
+    }
+
+    #[test]
+    fn a_command_that_takes_it_up_goes_on() {
+        const NAME: &str = "signals::tests::a_command_that_takes_it_up_goes_on";
+        if behaviour().is_none() {
+            return assert_eq!(interrupted(NAME, "x"), Some(7));
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime").block_on(async {
+            let mut interrupts = Interrupts::new();
+            ready();
+            interrupts.pressed().await;
+            // Longer than one that is merely slow may take.
+            tokio::time::sleep(AGAIN_AFTER * 2).await;
+        });
+        std::process::exit(7);
     }
 }

@@ -4,6 +4,7 @@ mod common;
 
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use common::*;
@@ -117,6 +118,30 @@ async fn what_waits_together_is_committed_together() {
     assert_eq!(stats.transactions - before.transactions, 200);
     let commits = stats.commits - before.commits;
     assert!((1..=2).contains(&commits), "{commits} commits");
+}
+
+#[tokio::test]
+async fn reads_that_nobody_polls_keep_no_reader() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let two = SqliteOptions { readers: 2, ..options() };
+    let store = SqliteStore::open(dir.path(), two).expect("opens");
+    create(&store, spec("r")).await;
+    let id = run_id("r");
+    // Each asks once, as the futures of a `select!` do while one of its arms awaits something else.
+    let mut asks = Context::from_waker(Waker::noop());
+    let mut stalled = Vec::new();
+    while stalled.len() < 8 {
+        let mut read = store.get(&id);
+        // The first ones may be answered at once.
+        if read.as_mut().poll(&mut asks).is_pending() {
+            stalled.push(read);
+        }
+    }
+    let found = within(store.get(&id)).await.expect("gets");
+    assert_eq!(found.expect("it is there").id(), &id);
+    for read in stalled {
+        assert!(within(read).await.expect("gets").is_some());
+    }
 }
 
 #[tokio::test]

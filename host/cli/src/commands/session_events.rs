@@ -81,27 +81,33 @@ pub(super) async fn session_events(
         return Ok(Exit::Completed);
     }
     let mut after = args.after;
-    let mut interrupts = Interrupts::new();
-    loop {
-        // Looked at before the events are: what ends it is the last of them.
-        let is_over = !args.follow || is_over(controller, books, &scope, &id).await?;
-        let (events, next) = page(controller, &scope, &id, after).await?;
-        events.iter().filter(|event| wanted(event)).for_each(|event| show(context, event));
-        let at_end = next == after;
-        after = next;
-        if at_end && is_over {
-            return Ok(Exit::Completed);
-        }
-        if at_end {
-            tokio::select! {
-                biased;
-                () = interrupts.pressed() => return Ok(Exit::Interrupted),
-                // Gives the same again, when there is something.
-                _ = controller.next_session_events(&scope, &id, after, 1) => {}
-                // The end of a session is no event.
-                () = tokio::time::sleep(ATTEND_EVERY) => {}
+    let showing = async {
+        loop {
+            // Looked at before the events are: what ends it is the last of them.
+            let is_over = !args.follow || is_over(controller, books, &scope, &id).await?;
+            let (events, next) = page(controller, &scope, &id, after).await?;
+            events.iter().filter(|event| wanted(event)).for_each(|event| show(context, event));
+            let at_end = next == after;
+            after = next;
+            if at_end && is_over {
+                return Ok(Exit::Completed);
+            }
+            if at_end {
+                tokio::select! {
+                    biased;
+                    // Gives the same again, when there is something.
+                    _ = controller.next_session_events(&scope, &id, after, 1) => {}
+                    // The end of a session is no event.
+                    () = tokio::time::sleep(ATTEND_EVERY) => {}
+                }
             }
         }
+    };
+    let mut interrupts = Interrupts::new();
+    tokio::select! {
+        biased;
+        () = interrupts.pressed() => Ok(Exit::Interrupted),
+        shown = showing => shown,
     }
 }
 

@@ -14,7 +14,7 @@ use crate::args::{OutputFormat, Target, WaitArgs};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
-use crate::follow::{ATTEND_EVERY, Care, needs_somebody, run_blocked, wait_timed_out};
+use crate::follow::{Care, every, needs_somebody, run_blocked, wait_timed_out};
 use crate::output::escape::excerpt;
 use crate::output::{run_object, status_text, versioned};
 use crate::resolve::resolve;
@@ -22,6 +22,9 @@ use crate::signals::Interrupts;
 
 /// Characters of a result that are shown beside its run.
 const SUMMARY_CHARS_MAX: usize = 80;
+/// How long after the time is up the store may take to say how the runs stand: longer than it
+/// waits for another program that locked it.
+const OVERDUE: Duration = Duration::from_secs(15);
 
 #[derive(Serialize)]
 struct Awaited {
@@ -41,11 +44,31 @@ enum End {
     Waited(Vec<Waited>),
     /// One of them, or one that it waits for, waits for somebody outside.
     Blocked(Box<Run>),
-    /// Ctrl-C.
-    Left,
 }
 
 pub(super) async fn wait(context: &Context, args: &WaitArgs) -> Outcome {
+    let mut interrupts = Interrupts::new();
+    let overdue = async {
+        match args.timeout.and_then(|timeout| timeout.checked_add(OVERDUE)) {
+            Some(time) => tokio::time::sleep(time).await,
+            None => std::future::pending().await,
+        }
+    };
+    // Whatever hangs below, the time passes and Ctrl-C is heard.
+    tokio::select! {
+        biased;
+        () = interrupts.pressed() => Ok(Exit::Interrupted),
+        outcome = wait_in_time(context, args) => outcome,
+        () = overdue => Err(Failure::new(
+            Exit::WaitTimedOut,
+            "wait-timed-out",
+            "the time is up, and the store does not say how the runs stand",
+        )
+        .hint("see what is wrong with it with `taskrun doctor`")),
+    }
+}
+
+async fn wait_in_time(context: &Context, args: &WaitArgs) -> Outcome {
     let (books, controller) = context.looking().await?;
     let scope = context.scope();
     let mut ids: Vec<RunId> = Vec::new();
@@ -56,11 +79,11 @@ pub(super) async fn wait(context: &Context, args: &WaitArgs) -> Outcome {
         }
     }
     let mut care = Care::at_hand(context, &controller, &books);
-    let end = wait_for(args, &controller, &scope, &mut care, &ids).await?;
-    let (standing, blocked) = match end {
+    let waiting = async { Ok(End::Waited(waited(args, &controller, &scope, &ids).await?)) };
+    let attending = async { attend(&mut care, args, &ids).await.map(End::Blocked) };
+    let (standing, blocked) = match first_of(waiting, attending).await? {
         End::Waited(standing) => (standing, None),
         End::Blocked(run) => (look(&controller, &scope, args.target, &ids).await?, Some(run)),
-        End::Left => return Ok(Exit::Interrupted),
     };
     print(context, &standing);
     match blocked {
@@ -69,34 +92,29 @@ pub(super) async fn wait(context: &Context, args: &WaitArgs) -> Outcome {
     }
 }
 
-async fn wait_for(
-    args: &WaitArgs,
-    controller: &Controller,
-    scope: &Scope,
-    care: &mut Care,
-    ids: &[RunId],
-) -> Outcome<End> {
-    let waiting = waited(args, controller, scope, ids);
-    tokio::pin!(waiting);
-    let mut interrupts = Interrupts::new();
-    let mut attend = tokio::time::interval(ATTEND_EVERY);
-    attend.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+/// The first of both to come to an end. Each is polled as long as the other is: one that stood still
+/// could hold what the other needs.
+async fn first_of<T>(waiting: impl Future<Output = T>, attending: impl Future<Output = T>) -> T {
+    tokio::select! {
+        biased;
+        waited = waiting => waited,
+        blocked = attending => blocked,
+    }
+}
+
+/// Looks after the runs again and again, until so many of them wait for somebody outside that there
+/// is nothing to wait for. While another one may still end where one is enough, there is.
+async fn attend(care: &mut Care, args: &WaitArgs, ids: &[RunId]) -> Outcome<Box<Run>> {
+    let enough = if args.any { ids.len() } else { 1 };
+    let mut again = every();
     loop {
-        tokio::select! {
-            biased;
-            () = interrupts.pressed() => return Ok(End::Left),
-            waited = &mut waiting => return Ok(End::Waited(waited?)),
-            _ = attend.tick() => {
-                let mut blocked = Vec::new();
-                for id in ids {
-                    blocked.extend(care.attend(id).await?);
-                }
-                // While another one of them may still end, there is something to wait for.
-                let enough = if args.any { ids.len() } else { 1 };
-                if blocked.len() >= enough {
-                    return Ok(End::Blocked(Box::new(blocked.remove(0))));
-                }
-            }
+        again.tick().await;
+        let mut blocked = Vec::new();
+        for id in ids {
+            blocked.extend(care.attend(id).await?);
+        }
+        if blocked.len() >= enough {
+            return Ok(Box::new(blocked.remove(0)));
         }
     }
 }
@@ -207,5 +225,32 @@ fn failure_of(args: &WaitArgs, run: &Run) -> Option<Box<Failure>> {
         }
         Target::Status(status) if run.status() == status => None,
         Target::Status(_) | Target::Terminal => Failure::of_run(run),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::Semaphore;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn waits_that_hold_every_reader_go_on_while_the_runs_are_looked_after() {
+        // Who asks first is given it first, as the readers of a store once were.
+        let readers = Semaphore::new(1);
+        let taken = readers.acquire().await.expect("it is open");
+        let waiting = async {
+            let _reader = readers.acquire().await.expect("it is open");
+            tokio::task::yield_now().await;
+            "waited"
+        };
+        let attending = async {
+            // It is due when the wait is in the queue, and before a reader is free.
+            drop(taken);
+            let _reader = readers.acquire().await.expect("it is open");
+            "attended"
+        };
+        let first = tokio::time::timeout(Duration::from_secs(30), first_of(waiting, attending));
+        assert_eq!(first.await, Ok("waited"));
     }
 }

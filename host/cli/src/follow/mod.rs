@@ -88,7 +88,7 @@ impl Follow {
         &mut self,
         timeout: Option<Duration>,
         ctrl_c: CtrlC,
-        mut show: impl FnMut(&Recorded),
+        show: impl FnMut(&Recorded),
     ) -> Outcome<Followed> {
         let time_is_up = async {
             match timeout {
@@ -96,40 +96,41 @@ impl Follow {
                 None => std::future::pending().await,
             }
         };
-        tokio::pin!(time_is_up);
-        let mut canceled = false;
-        let mut interrupts = Interrupts::new();
-        let mut attend = tokio::time::interval(ATTEND_EVERY);
-        attend.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let Self { controller, scope, id, care, printer, after, target } = self;
+        let journal = Journal { controller, scope, id, target: *target };
+        // All are polled at all times: none waits for another one to be done with the store.
+        tokio::select! {
+            biased;
+            left = journal.leave(printer, ctrl_c) => left.map(|()| Followed::Detached),
+            followed = journal.show(after, show) => followed,
+            blocked = attend(care, id) => blocked.map(Followed::Blocked),
+            () = time_is_up => Ok(Followed::TimedOut),
+        }
+    }
+}
+
+/// The run that is followed, as far as it is only read.
+struct Journal<'a> {
+    controller: &'a Controller,
+    scope: &'a Scope,
+    id: &'a RunId,
+    target: Target,
+}
+
+impl Journal<'_> {
+    /// Shows events until the run is where following ends.
+    async fn show(&self, after: &mut u64, mut show: impl FnMut(&Recorded)) -> Outcome<Followed> {
+        let Self { controller, scope, id, .. } = self;
         loop {
-            let controller = self.controller.clone();
-            let (scope, id) = (self.scope.clone(), self.id.clone());
-            tokio::select! {
-                biased;
-                () = interrupts.pressed() => {
-                    if ctrl_c == CtrlC::Leaves || canceled || !self.cancels(&mut interrupts).await? {
-                        return Ok(Followed::Detached);
-                    }
-                    canceled = true;
-                }
-                events = controller.next_events(&scope, id.as_str(), self.after, PAGE) => {
-                    let events = events?;
-                    let Some(last) = events.last() else {
-                        let run = self.controller.get(&self.scope, self.id.as_str()).await?;
-                        return Ok(Followed::Ended(Box::new(run)));
-                    };
-                    self.after = last.seq;
-                    events.iter().for_each(&mut show);
-                    if let Some(run) = self.reached().await? {
-                        return Ok(Followed::Reached(Box::new(run)));
-                    }
-                }
-                _ = attend.tick() => {
-                    if let Some(run) = self.care.attend(&self.id).await? {
-                        return Ok(Followed::Blocked(Box::new(run)));
-                    }
-                }
-                () = &mut time_is_up => return Ok(Followed::TimedOut),
+            let events = controller.next_events(scope, id.as_str(), *after, PAGE).await?;
+            let Some(last) = events.last() else {
+                let run = controller.get(scope, id.as_str()).await?;
+                return Ok(Followed::Ended(Box::new(run)));
+            };
+            *after = last.seq;
+            events.iter().for_each(&mut show);
+            if let Some(run) = self.reached().await? {
+                return Ok(Followed::Reached(Box::new(run)));
             }
         }
     }
@@ -139,25 +140,52 @@ impl Follow {
         if self.target == Target::Terminal {
             return Ok(None);
         }
-        let run = self.controller.get(&self.scope, self.id.as_str()).await?;
+        let run = self.controller.get(self.scope, self.id.as_str()).await?;
         Ok(Some(run).filter(|run| self.target.is_reached(run.status())))
     }
 
-    /// Says how to cancel, and does so if Ctrl-C comes again soon.
-    async fn cancels(&self, interrupts: &mut Interrupts) -> Outcome<bool> {
-        let id = &self.id;
-        self.printer.say(format!(
+    /// Returns when Ctrl-C says to leave. Where that detaches it says first how to cancel, and
+    /// cancels if it is pressed again soon.
+    async fn leave(&self, printer: &Printer, ctrl_c: CtrlC) -> Outcome<()> {
+        let mut interrupts = Interrupts::new();
+        interrupts.pressed().await;
+        if ctrl_c == CtrlC::Leaves {
+            return Ok(());
+        }
+        let id = self.id;
+        printer.say(format!(
             "\nthe run goes on; Ctrl-C again cancels it, and so does `taskrun cancel {id}`"
         ));
+        if tokio::time::timeout(SECOND_CTRL_C, interrupts.pressed()).await.is_err() {
+            return Ok(());
+        }
+        printer.say("canceling; Ctrl-C once more leaves at once");
         tokio::select! {
-            () = interrupts.pressed() => {
-                self.printer.say("canceling; Ctrl-C once more leaves at once");
-                self.controller.cancel(&self.scope, id.as_str(), None).await?;
-                Ok(true)
-            }
-            () = tokio::time::sleep(SECOND_CTRL_C) => Ok(false),
+            biased;
+            () = interrupts.pressed() => return Ok(()),
+            canceled = self.controller.cancel(self.scope, id.as_str(), None) => canceled?,
+        };
+        interrupts.pressed().await;
+        Ok(())
+    }
+}
+
+/// Looks after a run again and again, until it waits for somebody outside.
+async fn attend(care: &mut Care, id: &RunId) -> Outcome<Box<Run>> {
+    let mut again = every();
+    loop {
+        again.tick().await;
+        if let Some(run) = care.attend(id).await? {
+            return Ok(Box::new(run));
         }
     }
+}
+
+/// The beat of looking after runs.
+pub(crate) fn every() -> tokio::time::Interval {
+    let mut again = tokio::time::interval(ATTEND_EVERY);
+    again.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    again
 }
 
 /// What is said of a run that could go on and for which no host lives.

@@ -1,71 +1,195 @@
-//! Connections that read, off the executor's threads.
+//! Connections that read, each on a thread of its own.
+//!
+//! A read is done by one of these threads and never by its caller's future: a caller that gives up,
+//! or is not polled for a while, keeps no connection from the others.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::any::Any;
+use std::collections::VecDeque;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rusqlite::Connection;
 use taskrun::ports::store::StoreError;
-use tokio::sync::Semaphore;
+use tokio::sync::oneshot;
 
-use super::fault::Fault;
+use super::fault::{Fault, io_error};
 use super::open::{Place, open_reader};
+
+/// Reads in the queue from which on those are taken out whose callers gave up: far more than callers
+/// wait at once in a host that is well.
+const TIDY_AT: usize = 256;
 
 /// A few connections, opened when they are first needed.
 pub(crate) struct Readers {
+    queue: Arc<Queue>,
+    count: usize,
+}
+
+struct Queue {
     place: Place,
     busy_timeout: Duration,
-    idle: Arc<Mutex<Vec<Connection>>>,
-    free: Arc<Semaphore>,
+    state: Mutex<State>,
+    ready: Condvar,
+}
+
+struct State {
+    jobs: VecDeque<Box<dyn Job>>,
+    threads: usize,
+    /// Those of the threads that wait for a job.
+    idle: usize,
+    /// Length of the queue at which it is looked through next.
+    tidy_at: usize,
+    closed: bool,
+}
+
+/// One read that somebody waits for.
+trait Job: Send {
+    fn is_wanted(&self) -> bool;
+    /// Reads and answers, with the connection of the thread; opens that if need be.
+    fn run(self: Box<Self>, queue: &Queue, connection: &mut Option<Connection>);
+}
+
+/// An answer, or the panic that came in its place.
+type Answer<T> = Result<Result<T, StoreError>, Box<dyn Any + Send>>;
+
+struct Read<T, R> {
+    read: R,
+    reply: oneshot::Sender<Answer<T>>,
+}
+
+impl<T, R> Job for Read<T, R>
+where
+    T: Send,
+    R: FnOnce(&Connection) -> Result<T, Fault> + Send,
+{
+    fn is_wanted(&self) -> bool {
+        !self.reply.is_closed()
+    }
+
+    fn run(self: Box<Self>, queue: &Queue, connection: &mut Option<Connection>) {
+        let Self { read, reply } = *self;
+        if reply.is_closed() {
+            return;
+        }
+        let answer = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            let db = match connection.take() {
+                Some(db) => db,
+                None => open_reader(&queue.place, queue.busy_timeout)?,
+            };
+            let answer = at_one_moment(&db, read).map_err(|fault| fault.at(&queue.place.shown));
+            // One whose transaction cannot be ended is not used again.
+            *connection = Some(db).filter(Connection::is_autocommit);
+            answer
+        }));
+        // Whoever gave up waiting has dropped the other end.
+        reply.send(answer).ok();
+    }
 }
 
 impl Readers {
     pub(crate) fn new(place: Place, busy_timeout: Duration, count: usize) -> Self {
-        let free = Arc::new(Semaphore::new(count.max(1)));
-        Self { place, busy_timeout, idle: Arc::default(), free }
+        let state =
+            State { jobs: VecDeque::new(), threads: 0, idle: 0, tidy_at: TIDY_AT, closed: false };
+        let (state, ready) = (Mutex::new(state), Condvar::new());
+        Self { queue: Arc::new(Queue { place, busy_timeout, state, ready }), count: count.max(1) }
     }
 
-    /// Reads at one moment of the store, on a thread that may block.
+    /// Reads at one moment of the store. First come, first served.
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives up the read: it is not begun, or its answer is lost.
     pub(crate) async fn read<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Connection) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let free = Arc::clone(&self.free).acquire_owned().await;
-        let permit = free.map_err(|_| StoreError::Closed)?;
-        let (place, busy_timeout) = (self.place.clone(), self.busy_timeout);
-        let idle = Arc::clone(&self.idle);
-        let done = tokio::task::spawn_blocking(move || {
-            let waiting = lock(&idle).pop();
-            let db = match waiting {
-                Some(db) => db,
-                None => open_reader(&place, busy_timeout)?,
-            };
-            let answer = at_one_moment(&db, read).map_err(|fault| fault.at(&place.shown));
-            if db.is_autocommit() {
-                lock(&idle).push(db);
-            }
-            // Kept until the connection is back, also if the caller gave up.
-            drop(permit);
-            answer
-        });
-        match done.await {
-            Ok(answer) => answer,
-            Err(error) => match error.try_into_panic() {
-                Ok(panic) => std::panic::resume_unwind(panic),
-                // The runtime is being shut down.
-                Err(_) => Err(StoreError::Closed),
-            },
+        let (reply, answer) = oneshot::channel();
+        self.push(Box::new(Read { read, reply }))?;
+        match answer.await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(panic)) => std::panic::resume_unwind(panic),
+            Err(_) => Err(StoreError::Closed),
         }
     }
 
-    /// Refuses what comes and closes the connections that are not in use.
+    fn push(&self, job: Box<dyn Job>) -> Result<(), StoreError> {
+        let mut state = self.queue.lock();
+        if state.closed {
+            return Err(StoreError::Closed);
+        }
+        state.jobs.push_back(job);
+        if state.jobs.len() >= state.tidy_at {
+            state.jobs.retain(|job| job.is_wanted());
+            state.tidy_at = TIDY_AT.max(state.jobs.len().saturating_mul(2));
+        }
+        if state.idle < state.jobs.len() && state.threads < self.count {
+            match self.start() {
+                Ok(()) => state.threads += 1,
+                // Those that are there come to it.
+                Err(error) if state.threads > 0 => tracing::warn!(%error, "one reader less"),
+                Err(error) => {
+                    state.jobs.clear();
+                    return Err(io_error(&self.queue.place.file, &error));
+                }
+            }
+        }
+        drop(state);
+        self.queue.ready.notify_one();
+        Ok(())
+    }
+
+    fn start(&self) -> std::io::Result<()> {
+        let queue = Arc::clone(&self.queue);
+        std::thread::Builder::new().name("taskrun-read".to_owned()).spawn(move || queue.work())?;
+        Ok(())
+    }
+
+    /// Refuses what comes and what waits, and closes the connections. One that is in use is closed
+    /// after its read, for which nobody waits: a disk that hangs must not keep a program from
+    /// ending.
     pub(crate) fn close(&self) {
-        self.free.close();
-        lock(&self.idle).clear();
+        let mut state = self.queue.lock();
+        state.closed = true;
+        let given_up = std::mem::take(&mut state.jobs);
+        drop(state);
+        self.queue.ready.notify_all();
+        drop(given_up);
     }
 }
 
-fn lock(idle: &Mutex<Vec<Connection>>) -> MutexGuard<'_, Vec<Connection>> {
-    idle.lock().unwrap_or_else(PoisonError::into_inner)
+impl Drop for Readers {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn work(&self) {
+        let mut connection = None;
+        while let Some(job) = self.next() {
+            job.run(self, &mut connection);
+        }
+    }
+
+    /// The read that waits longest; `None` once closed.
+    fn next(&self) -> Option<Box<dyn Job>> {
+        let mut state = self.lock();
+        loop {
+            if state.closed {
+                return None;
+            }
+            if let Some(job) = state.jobs.pop_front() {
+                return Some(job);
+            }
+            state.idle += 1;
+            state = self.ready.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.idle -= 1;
+        }
+    }
 }
 
 fn at_one_moment<T>(
@@ -78,4 +202,98 @@ fn at_one_moment<T>(
     let value = answer?;
     ended?;
     Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::mpsc;
+    use std::task::{Context, Waker};
+
+    use super::*;
+
+    fn one_reader(dir: &tempfile::TempDir) -> Readers {
+        let file = dir.path().join("store.db");
+        Connection::open(&file).expect("it is made").execute_batch("CREATE TABLE t (a)").expect("");
+        let shown = file.display().to_string();
+        let place = Place { dir: dir.path().to_owned(), file, shown };
+        Readers::new(place, Duration::from_secs(5), 1)
+    }
+
+    async fn within<T>(future: impl Future<Output = T>) -> T {
+        tokio::time::timeout(Duration::from_secs(30), future).await.expect("before the deadline")
+    }
+
+    #[tokio::test]
+    async fn a_read_that_is_given_up_while_it_waits_is_not_made() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let readers = one_reader(&dir);
+        let (go, wait) = mpsc::channel::<()>();
+        let mut first = Box::pin(readers.read(move |_| Ok(wait.recv().is_ok())));
+        let made = Arc::new(AtomicBool::new(false));
+        let theirs = Arc::clone(&made);
+        let mut second = Box::pin(readers.read(move |_| {
+            theirs.store(true, Ordering::SeqCst);
+            Ok(())
+        }));
+        let mut asks = Context::from_waker(Waker::noop());
+        assert!(first.as_mut().poll(&mut asks).is_pending());
+        assert!(second.as_mut().poll(&mut asks).is_pending());
+        drop(second);
+        go.send(()).expect("it is read");
+        assert!(within(first).await.expect("reads"));
+        within(readers.read(|_| Ok(()))).await.expect("reads");
+        assert!(!made.load(Ordering::SeqCst));
+    }
+
+    #[tokio::test]
+    async fn reads_that_are_given_up_do_not_fill_the_queue() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let readers = one_reader(&dir);
+        let (go, wait) = mpsc::channel::<()>();
+        let mut first = Box::pin(readers.read(move |_| Ok(wait.recv().is_ok())));
+        let mut asks = Context::from_waker(Waker::noop());
+        assert!(first.as_mut().poll(&mut asks).is_pending());
+        for _ in 0..10 * TIDY_AT {
+            assert!(Box::pin(readers.read(|_| Ok(()))).as_mut().poll(&mut asks).is_pending());
+            assert!(readers.queue.lock().jobs.len() <= TIDY_AT);
+        }
+        go.send(()).expect("it is read");
+        assert!(within(first).await.expect("reads"));
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_its_callers_and_the_next_read_is_made() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let readers = Arc::new(one_reader(&dir));
+        let theirs = Arc::clone(&readers);
+        let fails = tokio::spawn(async move {
+            theirs.read::<()>(|_| panic!("a bug")).await.expect("it panics before")
+        });
+        assert!(within(fails).await.expect_err("it panics").is_panic());
+        assert_eq!(within(readers.read(|_| Ok(7))).await.expect("reads"), 7);
+    }
+
+    #[tokio::test]
+    async fn who_waits_when_it_is_closed_is_told_so() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let readers = one_reader(&dir);
+        let (go, wait) = mpsc::channel::<()>();
+        let (begins, begun) = mpsc::channel::<()>();
+        let mut first = Box::pin(readers.read(move |_| {
+            begins.send(()).expect("it is waited for");
+            Ok(wait.recv().is_ok())
+        }));
+        let mut second = Box::pin(readers.read(|_| Ok(())));
+        let mut asks = Context::from_waker(Waker::noop());
+        assert!(first.as_mut().poll(&mut asks).is_pending());
+        begun.recv_timeout(Duration::from_secs(30)).expect("it begins");
+        assert!(second.as_mut().poll(&mut asks).is_pending());
+        readers.close();
+        assert!(matches!(within(second).await, Err(StoreError::Closed)));
+        assert!(matches!(within(readers.read(|_| Ok(()))).await, Err(StoreError::Closed)));
+        go.send(()).expect("it is read");
+        assert!(within(first).await.expect("what was begun is answered"));
+    }
 }
