@@ -3,6 +3,7 @@
 mod asks;
 mod demo;
 mod durable;
+mod escapes;
 mod heartbeat;
 mod input;
 mod models;

@@ -1,7 +1,7 @@
 //! A project in a temporary folder, and the program in it.
 
 use std::io::BufRead;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
@@ -150,7 +150,13 @@ impl Project {
         ] {
             command.env_remove(name);
         }
+        command.envs(self.surroundings());
         command
+    }
+
+    /// What of its surroundings the program looks at.
+    pub(crate) fn surroundings(&self) -> [(&'static str, PathBuf); 1] {
+        [("XDG_STATE_HOME", self.path().join("state"))]
     }
 
     /// Runs the program to its end.

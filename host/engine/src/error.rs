@@ -81,6 +81,14 @@ pub enum LoadError {
         /// What it exports.
         found: Vec<String>,
     },
+    /// It names an import, an export or a function otherwise than WIT does.
+    #[error(
+        "a name in the component is none that WIT knows (letters, digits and -:/@.+[], at most 512 bytes): \"{name}\""
+    )]
+    Name {
+        /// The beginning of the name, escaped.
+        name: String,
+    },
     /// It was built for another version of the interfaces.
     #[error(
         "built for {interface} version {found}; this host speaks {HOST_VERSION} and everything compatible with it"

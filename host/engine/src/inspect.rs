@@ -23,6 +23,10 @@ pub(crate) const TOOLS: &str = "taskrun:plugin/tools";
 pub(crate) const POLICY: &str = "taskrun:plugin/policy";
 /// All that policies import of ours.
 pub(crate) const LOG: &str = "taskrun:plugin/log";
+/// Longest name of an import, an export or a function of one. WIT's are words and a version.
+const NAME_BYTES_MAX: usize = 512;
+/// Characters that are shown of a name which is refused.
+const NAME_CHARS_SHOWN: usize = 80;
 /// WASI's own files; needs folders to be expressed in.
 pub(crate) const WASI_FILES: &str = "wasi:filesystem/types";
 
@@ -152,7 +156,8 @@ impl Inspection {
 /// Reads a compiled component's type.
 ///
 /// # Errors
-/// [`LoadError::Version`] if it uses our interfaces in a version that this host does not speak.
+/// - [`LoadError::Name`] if it names anything otherwise than WIT does.
+/// - [`LoadError::Version`] if it uses our interfaces in a version that this host does not speak.
 pub(crate) fn inspect(
     engine: &Engine,
     component: &Component,
@@ -180,6 +185,9 @@ pub(crate) fn inspect(
         .collect();
     exports.sort_by(|one, other| one.interface.cmp(&other.interface));
     let names = imports.iter().map(|i| &i.interface).chain(exports.iter().map(|e| &e.interface));
+    let functions = imports.iter().flat_map(|i| &i.functions);
+    let functions = functions.chain(exports.iter().flat_map(|export| &export.functions));
+    check_names(names.clone().chain(functions))?;
     check_versions(names)?;
     let mut inspection = Inspection { digest, size, kind: Kind::Other, imports, exports };
     inspection.kind = match (inspection.exports(PLANNER), inspection.exports(TOOLS)) {
@@ -190,6 +198,25 @@ pub(crate) fn inspect(
         (false, false) => Kind::Other,
     };
     Ok(inspection)
+}
+
+/// What a component asks for is read by people, who decide by that. Besides WIT's own names the format
+/// has some that are any text, such as URLs, and lead nowhere here.
+fn check_names<'a>(mut names: impl Iterator<Item = &'a String>) -> Result<(), LoadError> {
+    match names.find(|name| !is_plain(name)) {
+        None => Ok(()),
+        Some(name) => {
+            let shown: String = name.chars().take(NAME_CHARS_SHOWN).collect();
+            Err(LoadError::Name { name: shown.escape_default().to_string() })
+        }
+    }
+}
+
+/// Whether a name is of such characters as `ns:pkg/iface@1.0.0`, `a-function` and
+/// `[method]stream.next` are made of.
+fn is_plain(name: &str) -> bool {
+    let is_word = |c: char| c.is_ascii_alphanumeric() || "-:/@.+[]".contains(c);
+    !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.chars().all(is_word)
 }
 
 fn check_versions<'a>(names: impl Iterator<Item = &'a String>) -> Result<(), LoadError> {
@@ -316,6 +343,32 @@ mod tests {
             "run",
         ] {
             assert_eq!(classify(name), ImportClass::Unknown, "{name}");
+        }
+    }
+
+    #[test]
+    fn names_are_those_that_wit_can_say() {
+        for name in [
+            "wasi:cli/environment@0.2.6",
+            "a-b",
+            "[method]output-stream.blocking-write-and-flush",
+            "[resource-drop]error",
+            "a:b/c@1.0.0-rc.1+build",
+        ] {
+            assert!(is_plain(name), "{name}");
+        }
+        let long = "a".repeat(NAME_BYTES_MAX + 1);
+        for name in [
+            "",
+            "url=<https://x>",
+            "a b",
+            "a\nb",
+            "a\u{1b}[8m",
+            "\u{202e}a",
+            "unlocked-dep=<a:b>",
+            &long,
+        ] {
+            assert!(!is_plain(name), "{name}");
         }
     }
 

@@ -20,7 +20,7 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::follow::Care;
-use crate::output::escape::{escaped_block, escaped_line};
+use crate::output::escape::{escaped_line, indented};
 use crate::output::{run_object, status_text};
 use crate::resolve::resolve;
 
@@ -244,16 +244,18 @@ fn unreadable(message: &str, item: &Item) -> Box<Failure> {
     })
 }
 
-/// What is asked, in full.
+/// What is asked, in full. Whatever a guest says of it stands to the right of what the program says.
 fn asked_text(item: &Item) -> String {
-    let mut text = format!("{} ({}): {}", item.id(), item.what.word(), item.what.prompt());
+    let line = |text: &str| escaped_line(text).into_owned();
+    let prompt = indented(&item.what.prompt(), "    ");
+    let mut text = format!("{} ({}): {prompt}", line(item.id()), item.what.word());
     match &item.what {
         AwaitItem::Clarification { missing_fields, example_input, .. } => {
             if !missing_fields.is_empty() {
-                text.push_str(&format!("\n  missing: {}", missing_fields.join(", ")));
+                text.push_str(&format!("\n  missing: {}", line(&missing_fields.join(", "))));
             }
             if let Some(example) = example_input {
-                text.push_str(&format!("\n  for example: {example}"));
+                text.push_str(&format!("\n  for example: {}", line(example)));
             }
         }
         AwaitItem::Questions { questions, .. } => questions.iter().for_each(|question| {
@@ -261,24 +263,23 @@ fn asked_text(item: &Item) -> String {
         }),
         AwaitItem::ExternalTools { items, .. } => {
             for call in items {
-                text.push_str(&format!(
-                    "\n  {}: {} {}",
-                    call.tool_call_id, call.name, call.payload
-                ));
+                let call = format!("{}: {} {}", call.tool_call_id, call.name, call.payload);
+                text.push_str(&format!("\n  {}", line(&call)));
             }
         }
         AwaitItem::Confirmation { tool_name, payload, .. } => {
-            text.push_str(&format!("\n  {tool_name} {payload}"));
+            text.push_str(&format!("\n  {}", line(&format!("{tool_name} {payload}"))));
         }
     }
-    escaped_block(&text).into_owned()
+    text
 }
 
 fn question_text(question: &Question) -> String {
     let several = if question.allow_multiple { ", one or more" } else { "" };
-    let mut text = format!("\n  {}: {}{several}", question.id, question.prompt);
+    let (id, prompt) = (escaped_line(&question.id), escaped_line(&question.prompt));
+    let mut text = format!("\n  {id}: {prompt}{several}");
     for (id, label) in &question.options {
-        text.push_str(&format!("\n    {id}  {label}"));
+        text.push_str(&format!("\n    {}", escaped_line(&format!("{id}  {label}"))));
     }
     text
 }

@@ -11,7 +11,10 @@ use taskrun::ports::tool::{ToolFailure, ToolOutcome};
 use taskrun::wait::{ANSWER_BYTES_MAX, Answer, Item};
 
 use super::text::text;
-use crate::output::escape::{escaped_block, escaped_line};
+use crate::output::escape::{escaped_line, indented};
+
+/// What stands before the further lines of a text that a guest wrote.
+const FURTHER: &str = "  ";
 
 /// Somebody who fills in a form.
 pub(super) struct Form<R, W> {
@@ -33,7 +36,7 @@ impl<R: BufRead, W: Write> Form<R, W> {
         loop {
             let answer = match &item.what {
                 AwaitItem::Clarification { question, missing_fields, example_input, .. } => {
-                    self.say(&escaped_block(question))?;
+                    self.say(&indented(question, FURTHER))?;
                     if !missing_fields.is_empty() {
                         let fields = missing_fields.join(", ");
                         self.say(&format!("  missing: {}", escaped_line(&fields)))?;
@@ -45,13 +48,13 @@ impl<R: BufRead, W: Write> Form<R, W> {
                 }
                 AwaitItem::Questions { title, questions, .. } => {
                     if let Some(title) = title {
-                        self.say(&escaped_block(title))?;
+                        self.say(&indented(title, FURTHER))?;
                     }
                     self.questions(questions)?.map(Answer::Choices)
                 }
                 AwaitItem::ExternalTools { items, .. } => self.results(items)?.map(Answer::Results),
                 AwaitItem::Confirmation { question, tool_name, payload, .. } => {
-                    self.say(&escaped_block(question))?;
+                    self.say(&indented(question, FURTHER))?;
                     self.say(&format!("  {} {}", escaped_line(tool_name), escaped_line(payload)))?;
                     self.yes_or_no()?.map(Answer::Confirmed)
                 }
@@ -77,7 +80,7 @@ impl<R: BufRead, W: Write> Form<R, W> {
     }
 
     fn question(&mut self, question: &Question) -> io::Result<Option<Vec<String>>> {
-        self.say(&escaped_block(&question.prompt))?;
+        self.say(&indented(&question.prompt, FURTHER))?;
         for (number, (id, label)) in (1..).zip(&question.options) {
             let name = if id == label { String::new() } else { format!(" ({id})") };
             let line = format!("  {number}  {label}{name}");

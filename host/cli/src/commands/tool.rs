@@ -14,7 +14,7 @@ use crate::failure::{Failure, Outcome};
 use crate::house::{EngineUse, House, agent_of, engine, tool_of};
 use crate::output::escape::{escaped_block, escaped_line};
 use crate::output::paint::{BOLD, with};
-use crate::output::{human, pairs, table, versioned};
+use crate::output::{compact, human, pairs, table, versioned};
 use crate::place::shown;
 
 #[derive(Serialize)]
@@ -45,9 +45,9 @@ struct Function<'a> {
     title: Option<&'a str>,
     description: &'a str,
     hints: ToolHints,
-    input_schema: Option<&'a RawValue>,
+    input_schema: Option<Box<RawValue>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    output_schema: Option<&'a RawValue>,
+    output_schema: Option<Box<RawValue>>,
 }
 
 pub(super) fn ls(context: &Context) -> Outcome {
@@ -125,8 +125,8 @@ fn function(spec: &ToolSpec) -> Function<'_> {
         title: spec.title.as_deref(),
         description: &spec.description,
         hints: spec.hints,
-        input_schema: serde_json::from_str(&spec.input_schema).ok(),
-        output_schema: spec.output_schema.as_deref().and_then(|s| serde_json::from_str(s).ok()),
+        input_schema: compact(&spec.input_schema),
+        output_schema: spec.output_schema.as_deref().and_then(compact),
     }
 }
 
@@ -151,8 +151,8 @@ fn text(shown: &Shown<'_>, size: u64, agent: &str) -> String {
         for line in escaped_block(function.description).lines() {
             text.push_str(&format!("\n  {line}"));
         }
-        if let Some(schema) = function.input_schema {
-            text.push_str(&format!("\n  arguments: {}", escaped_block(&arguments(schema))));
+        if let Some(schema) = &function.input_schema {
+            text.push_str(&format!("\n  arguments: {}", escaped_line(&arguments(schema))));
         }
     }
     text

@@ -23,14 +23,16 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::follow::refusal;
 use crate::house::{EngineUse, House, agent_of, engine, tool_of};
-use crate::output::escape::escaped_line;
+use crate::output::escape::{escaped_line, excerpt};
 use crate::output::paint::{DIM, with};
-use crate::output::versioned;
+use crate::output::{compact, versioned};
 use crate::place::shown_in;
 use crate::signals::Interrupts;
 
 /// Most bytes of arguments: as much as a task may have.
 const ARGUMENTS_BYTES_MAX: usize = 256 << 10;
+/// Characters of a guest's word for its failure: more than any word has.
+const GUEST_CODE_CHARS_MAX: usize = 64;
 
 #[derive(Serialize)]
 struct Answer<'a> {
@@ -151,7 +153,8 @@ async fn execute(
             None
         }
     };
-    tell_events(context, &scope.finish().events);
+    let events = scope.finish().events;
+    tell_events(context, &events);
     let name = &function.spec.name;
     match answer {
         Some(Ok(Ok(ToolReply::Value(value)))) => Ok(*value),
@@ -162,14 +165,18 @@ async fn execute(
         )
         .hint("let an agent call it in a run: `taskrun run AGENT TASK`")),
         Some(Ok(Err(failure))) => {
-            let denied = failure.error.code.as_deref() == Some("denied");
+            // What a guest calls its failure is no word of the policy's: only the host knows what
+            // was refused.
+            let denied = events.iter().any(is_refusal);
             let exit = if denied { Exit::Denied } else { Exit::Failed };
             let hint = if denied {
                 format!("see what agent {0} is granted with `taskrun agent show {0}`", agent.name)
             } else {
                 format!("see what it takes with `taskrun tool show {}`", tool_of_name(name))
             };
-            Err(failed(&failure, exit, name).hint(hint))
+            let mut shown = failed(&failure, exit, name).hint(hint);
+            shown.code = guest_code(failure.error.code.as_deref()).into();
+            Err(shown)
         }
         Some(Err(failure)) => Err(Failure::new(
             Exit::Failed,
@@ -179,6 +186,19 @@ async fn execute(
         .hint(format!("see the limits of its calls with `taskrun agent show {}`", agent.name))),
         None => Err(Failure::new(Exit::Interrupted, "canceled", format!("{name} was canceled"))
             .hint("a call that takes long can be part of a run, which goes on without you")),
+    }
+}
+
+/// Whether the host refused something that the call wanted to do.
+fn is_refusal(event: &Event) -> bool {
+    matches!(event, Event::PolicyDecision { decided: None, .. })
+}
+
+/// The word for programs of a failure that a guest named: the guest's, so it is marked as that.
+fn guest_code(code: Option<&str>) -> String {
+    match code {
+        Some(code) => format!("guest:{}", excerpt(code, GUEST_CODE_CHARS_MAX)),
+        None => "tool-failed".to_owned(),
     }
 }
 
@@ -249,8 +269,8 @@ fn failed(failure: &ToolFailure, exit: Exit, name: &str) -> Box<Failure> {
 
 fn print(context: &Context, name: &str, agent: &str, value: &ToolValue) {
     let printer = &context.printer;
-    let result: Option<&RawValue> = serde_json::from_str(&value.value).ok();
-    let answer = Answer { tool: name, agent, result };
+    let result = compact(&value.value);
+    let answer = Answer { tool: name, agent, result: result.as_deref() };
     match printer.format() {
         OutputFormat::Table if printer.is_terminal() => {
             let parsed: Option<serde_json::Value> = serde_json::from_str(&value.value).ok();

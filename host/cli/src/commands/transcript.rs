@@ -8,7 +8,7 @@ use crate::args::{OutputFormat, TranscriptArgs, TranscriptFormat};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
-use crate::output::escape::{escaped_block, escaped_line, excerpt};
+use crate::output::escape::{escaped_line, excerpt, fenced, quoted};
 use crate::output::paint::{BAD, BOLD, DIM, with};
 use crate::output::{Printer, status_text, versioned};
 use crate::resolve::resolve;
@@ -56,7 +56,7 @@ pub(super) async fn transcript(context: &Context, args: &TranscriptArgs) -> Outc
     if format == TranscriptFormat::Md
         && let Some(error) = run.ending().and_then(|ending| ending.error.as_deref())
     {
-        printer.line(format!("## {}\n\n{}\n", with(BAD, "error"), escaped_block(error)));
+        printer.line(format!("## {}\n\n{}\n", with(BAD, "error"), quoted(error)));
     }
     Ok(Exit::Completed)
 }
@@ -93,12 +93,13 @@ fn markdown(entry: &TranscriptEntry) -> String {
     } else {
         format!("{}\n", with(BOLD, &format!("## {author}")))
     };
+    // The text of an entry is somebody's: quoted, it is told from the page's own headings.
     if let Some(error) = &entry.error {
-        text.push_str(&format!("\n{} {}\n", with(BAD, "error:"), escaped_block(error)));
+        text.push_str(&format!("\n{}\n{}\n", with(BAD, "error:"), quoted(error)));
     } else if entry.role == "tool" {
-        text.push_str(&format!("\n```json\n{}\n```\n", shortened(&entry.content)));
+        text.push_str(&format!("\n{}\n", shortened(&entry.content)));
     } else if !entry.content.is_empty() {
-        text.push_str(&format!("\n{}\n", escaped_block(&entry.content)));
+        text.push_str(&format!("\n{}\n", quoted(&entry.content)));
     }
     for call in &entry.tool_calls {
         let arguments = excerpt(&call.payload, ARGUMENTS_CHARS_MAX);
@@ -112,9 +113,9 @@ fn markdown(entry: &TranscriptEntry) -> String {
 
 fn shortened(content: &str) -> String {
     let end = content.floor_char_boundary(RESULT_BYTES_MAX);
-    let shown = escaped_block(&content[..end]);
+    let shown = fenced(&content[..end], "json");
     match content.len() - end {
-        0 => shown.into_owned(),
+        0 => shown,
         left => format!("{shown}\n… ({left} more bytes; --format json has them)"),
     }
 }

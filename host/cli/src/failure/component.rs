@@ -37,6 +37,10 @@ pub fn load_failure(error: &LoadError, what: &str, path: &Path) -> Box<Failure> 
         | LoadError::Async { .. } => {
             ("component-refused", format!("see what it is with `taskrun inspect {place}`"))
         }
+        LoadError::Name { .. } => (
+            "component-name",
+            format!("do not trust {place}; what makes components from WIT gives no such name"),
+        ),
         LoadError::Invalid { .. } | LoadError::Mismatch { .. } => {
             ("component-invalid", format!("build {place} again for the interfaces in wit/"))
         }

@@ -17,8 +17,11 @@ pub use component::{agent_failure, load_failure};
 pub use policy::policy_failure;
 
 use crate::exit::Exit;
-use crate::output::escape::{escaped_block, escaped_line};
+use crate::output::escape::{escaped_json, escaped_line, indented};
 use crate::place::shown_in;
+
+/// What stands before the second and further lines of a message, cause or hint.
+const FURTHER: &str = "      ";
 
 /// Why the program ends otherwise than with 0. It is printed to stderr: `error: …`, causes,
 /// `hint: …`.
@@ -133,17 +136,18 @@ impl Failure {
     /// What goes to stderr, without the line for programs.
     #[must_use]
     pub fn text(&self) -> String {
-        let mut text = format!("error: {}", escaped_block(&self.message));
+        // Whatever of it is a guest's: none of its lines stands where those of the program do.
+        let mut text = format!("error: {}", indented(&self.message, FURTHER));
         match &self.report {
             Some(report) => text = format!("{}\n{text}", report.trim_end()),
             None => {
                 for cause in &self.causes {
-                    text.push_str(&format!("\n  caused by: {}", escaped_block(cause)));
+                    text.push_str(&format!("\n  caused by: {}", indented(cause, FURTHER)));
                 }
             }
         }
         if let Some(hint) = &self.hint {
-            text.push_str(&format!("\nhint: {}", escaped_block(hint)));
+            text.push_str(&format!("\nhint: {}", indented(hint, FURTHER)));
         }
         shown_in(&text)
     }
@@ -177,7 +181,11 @@ impl Failure {
                 run_id: self.run_id.as_ref(),
             },
         };
-        serde_json::to_string(&line).unwrap_or_else(|_| escaped_line(&message).into_owned())
+        let json = serde_json::to_string(&line);
+        json.map_or_else(
+            |_| escaped_line(&message).into_owned(),
+            |json| escaped_json(&json).into_owned(),
+        )
     }
 }
 

@@ -127,7 +127,7 @@ impl Attendant {
         );
         let tail = log_file::tail(&self.data_dir, self.log_begins, LINES_SHOWN);
         if !tail.is_empty() {
-            failure.causes.push(format!("its log ends with:\n    {}", tail.join("\n    ")));
+            failure.causes.push(format!("its log ends with:\n{}", tail.join("\n")));
         }
         failure.hint(format!(
             "see {}, or watch a host in another terminal: `taskrun host`",

@@ -2,40 +2,131 @@
 
 use std::borrow::Cow;
 
-/// Whether a character can do anything to a terminal but be shown: controls, and Unicode's
-/// invisible marks for direction and joining.
+/// Spaces in place of a tab, whose width is the terminal's to choose.
+const TAB: &str = "    ";
+
+/// Whether a character can do anything to a terminal but be shown: controls, and what Unicode has of
+/// invisible marks for direction, joining and language.
 fn is_hostile(character: char) -> bool {
     character.is_control()
         || matches!(character,
-            '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+            '\u{61c}'
+            | '\u{180e}'
+            | '\u{200b}'..='\u{200f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{feff}'
+            | '\u{fff9}'..='\u{fffb}'
+            | '\u{e0000}'..='\u{e007f}'
+            | '\u{e0100}'..='\u{e01ef}')
 }
 
 /// For one line: every control character is shown as its escape, line breaks too.
 #[must_use]
 pub fn escaped_line(text: &str) -> Cow<'_, str> {
-    escape(text, |_| false)
+    escape(text, |_| None)
 }
 
-/// For several lines: line breaks and tabs stay.
+/// For several lines: line breaks stay, tabs become spaces.
 #[must_use]
 pub fn escaped_block(text: &str) -> Cow<'_, str> {
-    escape(text, |character| matches!(character, '\n' | '\t'))
+    escape(text, |rest| match rest.chars().next() {
+        Some('\n') => Some(("\n", 1)),
+        Some('\t') => Some((TAB, 1)),
+        Some(_) | None => None,
+    })
 }
 
-fn escape(text: &str, stays: impl Fn(char) -> bool) -> Cow<'_, str> {
-    let is_escaped = |character| is_hostile(character) && !stays(character);
-    if !text.contains(is_escaped) {
-        return Cow::Borrowed(text);
+/// For several lines that this program made, with text of others in it: its own styles stay.
+#[must_use]
+pub fn escaped_page(text: &str) -> Cow<'_, str> {
+    escape(text, |rest| match rest.chars().next() {
+        Some('\n') => Some(("\n", 1)),
+        Some('\t') => Some((TAB, 1)),
+        Some('\u{1b}') => style(rest).map(|style| (style, style.len())),
+        Some(_) | None => None,
+    })
+}
+
+/// The style that a text begins with: `ESC [`, numbers, `m`.
+fn style(text: &str) -> Option<&str> {
+    let numbers = text.strip_prefix("\u{1b}[")?;
+    let end = numbers.find(|c: char| !(c.is_ascii_digit() || c == ';'))?;
+    numbers[end..].starts_with('m').then(|| &text[..2 + end + 1])
+}
+
+/// For a block whose first line stands behind something else: the further lines are indented, so
+/// that none of them looks like one of the program's own.
+#[must_use]
+pub fn indented(text: &str, indent: &str) -> String {
+    escaped_block(text.trim_end_matches('\n')).replace('\n', &format!("\n{indent}"))
+}
+
+/// A block as Markdown quotes it: whatever stands in it is no heading of the page around it.
+#[must_use]
+pub fn quoted(text: &str) -> String {
+    let escaped = escaped_block(text);
+    let lines: Vec<String> =
+        escaped.lines().map(|line| format!("> {line}").trim_end().to_owned()).collect();
+    lines.join("\n")
+}
+
+/// A block as Markdown fences code, in more backticks than any line of it begins with.
+#[must_use]
+pub fn fenced(text: &str, language: &str) -> String {
+    let escaped = escaped_block(text.trim_end_matches('\n'));
+    let longest = escaped
+        .lines()
+        .map(|line| line.trim_start().chars().take_while(|c| *c == '`').count())
+        .max()
+        .unwrap_or(0);
+    let fence = "`".repeat(longest.max(2) + 1);
+    format!("{fence}{language}\n{escaped}\n{fence}")
+}
+
+/// JSON that says the same without a character that could do anything to a terminal. Outside of its
+/// strings there is none but line breaks.
+#[must_use]
+pub fn escaped_json(json: &str) -> Cow<'_, str> {
+    let stays = |character: char| !is_hostile(character) || matches!(character, '\n' | '\t' | '\r');
+    if json.chars().all(stays) {
+        return Cow::Borrowed(json);
     }
-    let mut escaped = String::with_capacity(text.len() + 16);
-    for character in text.chars() {
-        match character {
-            '\n' | '\t' | '\r' if is_escaped(character) => {
-                escaped.extend(character.escape_default())
-            }
-            other if is_escaped(other) => escaped.extend(other.escape_unicode()),
-            other => escaped.push(other),
+    let mut escaped = String::with_capacity(json.len() + 16);
+    let mut units = [0; 2];
+    for character in json.chars() {
+        if stays(character) {
+            escaped.push(character);
+            continue;
         }
+        for unit in character.encode_utf16(&mut units) {
+            escaped.push_str(&format!("\\u{unit:04x}"));
+        }
+    }
+    Cow::Owned(escaped)
+}
+
+/// Escapes what is hostile, but for that in whose place `other` gives something, and of how many
+/// bytes.
+fn escape<'t>(text: &'t str, other: impl Fn(&'t str) -> Option<(&'t str, usize)>) -> Cow<'t, str> {
+    let Some(first) = text.find(is_hostile) else { return Cow::Borrowed(text) };
+    let mut escaped = String::with_capacity(text.len() + 16);
+    let (shown, mut rest) = text.split_at(first);
+    escaped.push_str(shown);
+    while let Some(character) = rest.chars().next() {
+        if let Some((instead, bytes)) = other(rest) {
+            escaped.push_str(instead);
+            rest = &rest[bytes..];
+        } else {
+            match character {
+                '\n' | '\t' | '\r' => escaped.extend(character.escape_default()),
+                _ => escaped.extend(character.escape_unicode()),
+            }
+            rest = &rest[character.len_utf8()..];
+        }
+        let next = rest.find(is_hostile).unwrap_or(rest.len());
+        escaped.push_str(&rest[..next]);
+        rest = &rest[next..];
     }
     Cow::Owned(escaped)
 }
@@ -66,12 +157,56 @@ pub fn excerpt(text: &str, chars_max: usize) -> String {
 mod tests {
     use super::*;
 
+    /// One of each kind of character that is not to reach a terminal.
+    const HOSTILE: &str = "\u{1b}\u{7}\u{8}\r\u{7f}\u{9b}\u{61c}\u{180e}\u{200b}\u{200f}\u{2028}\u{2029}\
+         \u{202a}\u{202e}\u{2060}\u{2066}\u{206a}\u{206f}\u{feff}\u{fff9}\u{e0001}\u{e0041}\u{e007f}\
+         \u{e0100}";
+
     #[test]
     fn nothing_of_a_guest_reaches_the_terminal_as_a_command() {
         assert_eq!(escaped_line("a\x1b[31mb\nc"), "a\\u{1b}[31mb\\nc");
-        assert_eq!(escaped_block("a\x07\nb\tc"), "a\\u{7}\nb\tc");
+        assert_eq!(escaped_block("a\x07\nb\tc"), "a\\u{7}\nb    c");
         assert_eq!(escaped_line("\u{202e}x\u{9b}"), "\\u{202e}x\\u{9b}");
-        assert!(matches!(escaped_block("plain\n"), Cow::Borrowed(_)));
+        assert!(matches!(escaped_block("plain"), Cow::Borrowed(_)));
+        for escaped in [escaped_line(HOSTILE), escaped_block(HOSTILE), escaped_page(HOSTILE)] {
+            assert!(!escaped.contains(is_hostile), "{escaped:?}");
+            assert!(escaped.contains("\\u{61c}\\u{180e}"), "{escaped:?}");
+        }
+    }
+
+    #[test]
+    fn of_escapes_a_page_keeps_styles_only() {
+        let page = "\x1b[1m# a\x1b[0m\n\x1b[38;5;3mb\x1b[0m";
+        assert_eq!(escaped_page(page), page);
+        for (command, shown) in [
+            ("\x1b[2K", "\\u{1b}[2K"),
+            ("\x1b]8;;x\x07", "\\u{1b}]8;;x\\u{7}"),
+            ("\x1b[1;1H", "\\u{1b}[1;1H"),
+            ("\x1b[", "\\u{1b}["),
+            ("\x1b", "\\u{1b}"),
+            ("\x1b[?25l", "\\u{1b}[?25l"),
+        ] {
+            assert_eq!(escaped_page(command), shown);
+        }
+    }
+
+    #[test]
+    fn lines_of_a_guest_stand_apart_from_those_of_the_program() {
+        assert_eq!(indented("a\nhint: b\n", "    "), "a\n    hint: b");
+        assert_eq!(quoted("a\n\n## evil\n"), "> a\n>\n> ## evil");
+        assert_eq!(fenced("x", "json"), "```json\nx\n```");
+        assert_eq!(fenced("x\n```\n## evil\n ````\n", ""), "`````\nx\n```\n## evil\n ````\n`````");
+    }
+
+    #[test]
+    fn json_says_the_same_without_what_is_hostile() {
+        let text = format!("{HOSTILE} and \u{1f600}, ä");
+        let json = serde_json::to_string_pretty(&[&text]).expect("a text");
+        let escaped = escaped_json(&json);
+        let shown = |character: char| !is_hostile(character) || character == '\n';
+        assert!(escaped.chars().all(shown), "{escaped:?}");
+        let back: Vec<String> = serde_json::from_str(&escaped).expect("JSON");
+        assert_eq!(back, [text]);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What is printed, and how.
 
+mod compact;
 pub mod escape;
 pub mod human;
 mod printer;
@@ -10,6 +11,7 @@ mod table;
 use serde::Serialize;
 use taskrun::run::{Run, RunView};
 
+pub use compact::compact;
 pub use printer::{Printer, paint};
 pub use run_details::run_details;
 pub use run_table::{run_table, run_tree, status_text};

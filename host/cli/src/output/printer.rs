@@ -5,7 +5,7 @@ use std::io::{IsTerminal, Write};
 
 use serde::Serialize;
 
-use super::escape::escaped_block;
+use super::escape::{escaped_block, escaped_json, escaped_page};
 use crate::args::{Globals, OutputFormat};
 
 /// Knows where output goes and in which form.
@@ -93,9 +93,10 @@ impl Printer {
         comfy_table::Table::new().width().map(usize::from)
     }
 
-    /// Prints a line of data.
+    /// Prints lines of data. What reaches a terminal of them are characters that are shown, line
+    /// breaks, and styles; so it is also if a caller forgot to escape.
     pub fn line(&self, text: impl Display) {
-        finish(writeln!(anstream::stdout(), "{text}"));
+        finish(writeln!(anstream::stdout(), "{}", escaped_page(&text.to_string())));
     }
 
     /// Prints text of a guest as data: as it is into a pipe, without control characters into a
@@ -108,21 +109,21 @@ impl Printer {
         }
     }
 
-    /// Prints a JSON document.
+    /// Prints a JSON document, in which strings have escapes for what could command a terminal.
     pub fn json(&self, value: &impl Serialize) {
         finish(
             serde_json::to_string_pretty(value)
                 .map_err(Into::into)
-                .and_then(|text| writeln!(std::io::stdout(), "{text}")),
+                .and_then(|text| writeln!(std::io::stdout(), "{}", escaped_json(&text))),
         );
     }
 
-    /// Prints a line of JSON.
+    /// Prints a line of JSON, likewise.
     pub fn json_line(&self, value: &impl Serialize) {
         finish(
             serde_json::to_string(value)
                 .map_err(Into::into)
-                .and_then(|text| writeln!(std::io::stdout(), "{text}")),
+                .and_then(|text| writeln!(std::io::stdout(), "{}", escaped_json(&text))),
         );
     }
 
@@ -136,7 +137,7 @@ impl Printer {
     /// Says something that must be heard.
     pub fn say(&self, text: impl Display) {
         // Nobody listens: there is nowhere to say that.
-        writeln!(anstream::stderr(), "{text}").ok();
+        writeln!(anstream::stderr(), "{}", escaped_page(&text.to_string())).ok();
     }
 }
 

@@ -2,16 +2,23 @@
 
 use comfy_table::{ContentArrangement, Table, presets};
 
-use super::escape::excerpt;
+use super::escape::{escaped_block, escaped_line, excerpt};
 
 /// Narrowest last column; below that the lines are longer than the terminal.
 const LAST_COLUMN_MIN: usize = 12;
 /// Widest last column where there is no terminal to fit into.
 const LAST_COLUMN_MAX: usize = 60;
 
-/// Rows under their headings. The last column is cut to what is left of `width`.
+/// Rows under their headings, escaped: each cell is one line. The last column is cut to what is left
+/// of `width`.
 #[must_use]
-pub fn table(headings: &[&str], rows: Vec<Vec<String>>, width: Option<usize>) -> String {
+pub fn table(headings: &[&str], mut rows: Vec<Vec<String>>, width: Option<usize>) -> String {
+    // What stands in the last one is cut below, and escaped by that.
+    for cell in rows.iter_mut().flat_map(|row| row.iter_mut().rev().skip(1)) {
+        if let std::borrow::Cow::Owned(escaped) = escaped_line(cell) {
+            *cell = escaped;
+        }
+    }
     let columns = headings.len();
     let widest = |column: usize| {
         rows.iter()
@@ -40,17 +47,32 @@ pub fn table(headings: &[&str], rows: Vec<Vec<String>>, width: Option<usize>) ->
     table.trim_fmt()
 }
 
-/// Names and values, one pair for each line; further lines of a value stand under its first.
+/// Names and values, escaped, one pair for each line; further lines of a value stand under its first.
 #[must_use]
 pub fn pairs(pairs: &[(&str, String)]) -> String {
     let width = pairs.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0) + 2;
     let mut lines = Vec::new();
     for (name, value) in pairs {
         let mut name = *name;
-        for line in value.lines() {
+        for line in escaped_block(value).lines() {
             lines.push(format!("{name:width$}{line}").trim_end().to_owned());
             name = "";
         }
     }
     lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_forgets_to_escape_is_not_found_out() {
+        let cell = "a\u{1b}[8m\nb".to_owned();
+        let shown = table(&["A", "B"], vec![vec![cell.clone(), cell.clone()]], None);
+        assert_eq!(shown.lines().count(), 2, "{shown:?}");
+        assert!(!shown.contains('\u{1b}'), "{shown:?}");
+        let shown = pairs(&[("a", cell), ("b", "c".to_owned())]);
+        assert_eq!(shown, "a  a\\u{1b}[8m\n   b\nb  c");
+    }
 }
