@@ -76,7 +76,6 @@ pub(crate) mod tool {
             "taskrun:plugin/metrics": crate::bindings::agent::taskrun::plugin::metrics,
             "taskrun:plugin/clock": crate::bindings::agent::taskrun::plugin::clock,
             "taskrun:plugin/random": crate::bindings::agent::taskrun::plugin::random,
-            "taskrun:plugin/secrets": crate::bindings::agent::taskrun::plugin::secrets,
             "taskrun:plugin/workspace-read":
                 crate::bindings::agent::taskrun::plugin::workspace_read,
             "taskrun:plugin/workspace-write":

@@ -165,8 +165,6 @@ pub struct MissingGrant {
 pub enum Need {
     /// A rule of the policy.
     Rule(Capability),
-    /// The interface is one of ours, and this version of the host does not provide it.
-    NotProvided,
     /// Only agents have it.
     AgentsOnly,
     /// Only tools have it.
@@ -185,8 +183,7 @@ impl MissingGrant {
     pub fn capability(&self) -> Option<Capability> {
         match self.need {
             Need::Rule(capability) => Some(capability),
-            Need::NotProvided
-            | Need::AgentsOnly
+            Need::AgentsOnly
             | Need::ToolsOnly
             | Need::NotForPolicies
             | Need::Sockets
@@ -221,9 +218,6 @@ impl fmt::Display for MissingGrant {
             ),
             (Need::Rule(capability), None) => {
                 write!(f, "{import}: agent {agent:?} is not granted {capability}")
-            }
-            (Need::NotProvided, _) => {
-                write!(f, "{import}: this version of the host does not provide it")
             }
             (Need::AgentsOnly, _) => write!(f, "{import}: only agents may import it"),
             (Need::ToolsOnly, _) => write!(f, "{import}: only tools may import it"),

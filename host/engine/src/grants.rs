@@ -61,7 +61,6 @@ fn need_of_policy(import: &ImportInfo) -> Option<Need> {
         ImportClass::Always
         | ImportClass::Agents
         | ImportClass::Capability(_)
-        | ImportClass::NotProvided
         | ImportClass::Sockets
         | ImportClass::Unknown => Some(Need::NotForPolicies),
     }
@@ -85,7 +84,6 @@ fn need(class: ImportClass, role: Role, grants: &Grants) -> Option<Need> {
             Standing::Selective | Standing::Denied(_) => None,
             Standing::Unlisted => Some(Need::Rule(capability)),
         },
-        (ImportClass::NotProvided, _) => Some(Need::NotProvided),
         (ImportClass::Sockets, _) => Some(Need::Sockets),
         (ImportClass::Unknown, _) => Some(Need::Unknown),
     }

@@ -103,8 +103,6 @@ pub enum ImportClass {
     Agents,
     /// A rule that grants the capability.
     Capability(Capability),
-    /// One of ours that this version of the host does not provide.
-    NotProvided,
     /// What languages' standard libraries always import; given to every component and leads
     /// nowhere: no variables, no arguments, no files but those of the workspace rules.
     WasiInert,
@@ -121,7 +119,6 @@ impl fmt::Display for ImportClass {
             Self::Always => f.write_str("always given"),
             Self::Agents => f.write_str("given to agents"),
             Self::Capability(capability) => write!(f, "needs {capability}"),
-            Self::NotProvided => f.write_str("not provided by this host"),
             Self::WasiInert => f.write_str("inert"),
             Self::Sockets => f.write_str("never given"),
             Self::Unknown => f.write_str("unknown"),
@@ -270,7 +267,6 @@ fn classify(name: &str) -> ImportClass {
         return match ours {
             "types" | "log" | "clock" | "random" | "run" | "cancellation" => ImportClass::Always,
             "events" | "state" | "reminders" => ImportClass::Agents,
-            "secrets" => ImportClass::NotProvided,
             other => Capability::ALL
                 .into_iter()
                 .find(|capability| capability.as_str() == other)
@@ -318,7 +314,6 @@ mod tests {
         for name in ["events", "state", "reminders"] {
             assert_eq!(class(name), ImportClass::Agents, "{name}");
         }
-        assert_eq!(class("secrets"), ImportClass::NotProvided);
         for capability in Capability::ALL {
             assert_eq!(class(capability.as_str()), ImportClass::Capability(capability));
         }

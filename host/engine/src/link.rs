@@ -49,7 +49,6 @@ pub(crate) fn link(
         | ImportClass::Types
         | ImportClass::Always
         | ImportClass::Agents
-        | ImportClass::NotProvided
         | ImportClass::WasiInert
         | ImportClass::Sockets
         | ImportClass::Unknown => false,
@@ -106,10 +105,7 @@ type Own = HasSelf<CallState>;
 fn add(linker: &mut Linker<CallState>, import: &ImportInfo) -> wasmtime::Result<()> {
     let name = import.name();
     match import.class {
-        ImportClass::Types
-        | ImportClass::NotProvided
-        | ImportClass::Sockets
-        | ImportClass::Unknown => Ok(()),
+        ImportClass::Types | ImportClass::Sockets | ImportClass::Unknown => Ok(()),
         ImportClass::Always | ImportClass::Agents => add_ours(linker, name),
         ImportClass::WasiInert => wasi::add_inert(linker, name),
         ImportClass::Capability(_) if name.starts_with("wasi:http/") => {

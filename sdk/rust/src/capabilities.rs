@@ -53,12 +53,6 @@ pub mod cancellation {
     pub use crate::host::cancellation::requested;
 }
 
-/// Secrets that the policy names one by one.
-pub mod secrets {
-    pub use crate::bindings::agent::taskrun::plugin::secrets::SecretError;
-    pub use crate::host::secrets::get;
-}
-
 /// Files of the folder that the policy grants. Reading and writing are separate permissions: a
 /// guest that calls only [`list`](workspace::list), [`stat`](workspace::stat) and
 /// [`read`](workspace::read) does not ask for the other.

@@ -73,7 +73,7 @@ pub mod types;
 
 pub use capabilities::{
     cancellation, clock, events, http, log, memory, metrics, model, prompts, random, reminders,
-    run, secrets, state, workspace,
+    run, state, workspace,
 };
 
 #[cfg(target_arch = "wasm32")]

@@ -52,8 +52,6 @@ pub struct Host {
     pub files: BTreeMap<String, Vec<u8>>,
     /// Directories that were made empty.
     pub directories: BTreeSet<String>,
-    /// Secrets by name.
-    pub secrets: BTreeMap<String, String>,
     /// The run's state.
     pub state: BTreeMap<String, String>,
     /// What memory holds.
@@ -155,7 +153,6 @@ impl Host {
             random_seed: 0,
             files: BTreeMap::new(),
             directories: BTreeSet::new(),
-            secrets: BTreeMap::new(),
             state: BTreeMap::new(),
             facts: Vec::new(),
             prompts: BTreeMap::new(),

@@ -168,7 +168,6 @@ fn part(name: &str, path: &str, loaded: &Loaded) -> Part {
         ImportClass::Types
         | ImportClass::Always
         | ImportClass::Agents
-        | ImportClass::NotProvided
         | ImportClass::WasiInert
         | ImportClass::Sockets
         | ImportClass::Unknown => None,

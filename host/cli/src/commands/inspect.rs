@@ -127,7 +127,7 @@ fn short(interface: &str) -> &str {
 /// What matters to an operator comes first.
 fn rank(class: ImportClass) -> u8 {
     match class {
-        ImportClass::Sockets | ImportClass::Unknown | ImportClass::NotProvided => 0,
+        ImportClass::Sockets | ImportClass::Unknown => 0,
         ImportClass::Capability(_) => 1,
         ImportClass::Agents => 2,
         ImportClass::Always => 3,

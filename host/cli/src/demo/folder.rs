@@ -44,7 +44,6 @@ documents!(
     "wit/random.wit",
     "wit/reminders.wit",
     "wit/run.wit",
-    "wit/secrets.wit",
     "wit/state.wit",
     "wit/tools.wit",
     "wit/types.wit",

@@ -16,3 +16,4 @@ mod own_files;
 mod roster;
 mod stop;
 mod support;
+mod worlds;

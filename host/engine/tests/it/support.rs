@@ -34,7 +34,7 @@ pub(crate) fn engine_with(options: EngineOptions) -> Arc<Engine> {
     Engine::new(EngineOptions { instances, cache, ..options }).unwrap()
 }
 
-fn wit() -> PathBuf {
+pub(crate) fn wit() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../wit")
 }
 

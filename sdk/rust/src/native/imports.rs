@@ -130,22 +130,6 @@ pub(crate) mod cancellation {
     }
 }
 
-pub(crate) mod secrets {
-    use crate::bindings::agent::taskrun::plugin::secrets::SecretError;
-    use crate::native::host;
-
-    /// The value of a secret.
-    ///
-    /// # Errors
-    ///
-    /// When there is none of that name.
-    pub fn get(name: &str) -> Result<String, SecretError> {
-        host(|host| {
-            host.secrets.get(name).cloned().ok_or_else(|| SecretError::Unknown(name.to_owned()))
-        })
-    }
-}
-
 pub(crate) mod events {
     use crate::{
         native::{Event, host},
