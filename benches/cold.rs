@@ -66,7 +66,8 @@ pub(crate) fn child(folder: Option<&str>) -> ExitCode {
 async fn answer(folder: &Path) {
     let policy = Policy::load(&folder.join("taskrun.toml")).expect("valid");
     let cache = Cache::open(&folder.join("native")).expect("a cache");
-    let options = EngineOptions { cache: Some(cache), ..EngineOptions::default() };
+    let options =
+        EngineOptions { cache: Some(cache), guest_threads: Some(2), ..EngineOptions::default() };
     let engine = Engine::new(options).expect("an engine");
     let agents = engine.load_agents(&policy, &BTreeMap::new()).await.expect("agents");
     let tool = agents.by_name["worker"].tools.get("lookup/lookup").expect("the tool");

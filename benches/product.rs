@@ -83,10 +83,11 @@ impl Product {
     pub(crate) async fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let policy = furnish(folder.path());
-        let engine = Engine::new(EngineOptions::default()).expect("an engine");
+        let options = EngineOptions { guest_threads: Some(2), ..EngineOptions::default() };
+        let engine = Engine::new(options).expect("an engine");
         let agents = engine.load_agents(&policy, &BTreeMap::new()).await.expect("agents");
         let store = Arc::new(MemoryStore::new());
-        let controller = Controller::new(ControllerParts {
+        let parts = ControllerParts {
             store: store.clone(),
             hosts: store.clone(),
             sessions: store.clone(),
@@ -97,7 +98,8 @@ impl Product {
             interrupt: engine.interrupt(),
             hooks: Hooks::default(),
             settings: Settings::default(),
-        });
+        };
+        let controller = Controller::driving_on(parts, engine.drivers());
         controller.start().await.expect("starts");
         Self { controller, scope: Scope::tenant("bench"), _folder: folder }
     }

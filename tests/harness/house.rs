@@ -60,6 +60,8 @@ pub fn engine() -> Arc<Engine> {
         let folder = std::env::temp_dir().join("taskrun-tests-native");
         let options = EngineOptions {
             cache: Some(Cache::open(&folder).expect("the cache opens")),
+            // As the program has it.
+            guest_threads: Some(2),
             ..EngineOptions::default()
         };
         Engine::new(options).expect("an engine")
@@ -149,7 +151,7 @@ impl Builder {
                 (store.clone(), store.clone(), store.clone(), store)
             }
         };
-        let controller = Controller::new(ControllerParts {
+        let parts = ControllerParts {
             store: Arc::clone(&store),
             hosts,
             sessions,
@@ -160,7 +162,8 @@ impl Builder {
             interrupt: engine.interrupt(),
             hooks: Hooks::default(),
             settings: Settings { slots: self.slots, ..Settings::default() },
-        });
+        };
+        let controller = Controller::driving_on(parts, engine.drivers());
         House { controller, store, scope: Scope::tenant("default"), folder: self.folder }
     }
 

@@ -6,6 +6,7 @@ mod delegation;
 mod files;
 mod imports;
 mod limits;
+mod neighbours;
 mod wasi_files;
 
 use serde_json::{Value, json};
@@ -37,6 +38,12 @@ tools = ["evil/*", "honest/*"]
 allow = ["workspace-read: docs/**"]
 deny = ["workspace-write: **"]
 limits = { call = "10m", tool_calls = 100 }
+
+[agent.honest]
+component = "components/scripted.wasm"
+tools = ["honest/*"]
+budget = { turns = 100 }
+limits = { tool_calls = 100 }
 
 [agent.talkative]
 component = "components/scripted.wasm"

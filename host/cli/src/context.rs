@@ -13,6 +13,7 @@ use taskrun::ports::hook::Hooks;
 use taskrun::ports::memory::Memory;
 use taskrun::ports::store::{Hosts, Sessions, Store, StoreError};
 use taskrun::time::{Clock, Random, SystemClock, SystemRandom, Timestamp};
+use taskrun_engine::Engine;
 use taskrun_store::{MemoryStore, SqliteOptions, SqliteStore};
 
 use crate::args::Globals;
@@ -156,19 +157,19 @@ impl Context {
     #[must_use]
     pub(crate) fn watching(&self, books: &Books, agents: Agents) -> Controller {
         let settings = Settings { slots: 0, ..Settings::default() };
-        self.controller(books, agents, Arc::new(|| {}), settings)
+        self.controller(books, agents, None, settings)
     }
 
-    /// A controller with these bounds.
+    /// A controller with these bounds; the engine is that of agents that are executed.
     #[must_use]
     pub(crate) fn controller(
         &self,
         books: &Books,
         agents: Agents,
-        interrupt: Interrupt,
+        engine: Option<&Engine>,
         settings: Settings,
     ) -> Controller {
-        Controller::new(ControllerParts {
+        let parts = ControllerParts {
             store: Arc::clone(&books.store),
             hosts: Arc::clone(&books.hosts),
             sessions: Arc::clone(&books.sessions),
@@ -176,10 +177,11 @@ impl Context {
             agents,
             clock: Arc::clone(&self.clock),
             random: Arc::clone(&self.random),
-            interrupt,
+            interrupt: engine.map_or_else(|| Arc::new(|| {}) as Interrupt, Engine::interrupt),
             hooks: Hooks::default(),
             settings,
-        })
+        };
+        Controller::driving_on(parts, engine.and_then(Engine::drivers))
     }
 
     /// A controller for commands about runs that exist. Runs of dead hosts are freed when this

@@ -1,6 +1,7 @@
 //! Agents made ready: components loaded, tools selected, models opened.
 
 use std::collections::BTreeMap;
+use std::num::NonZero;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -59,6 +60,8 @@ pub(crate) fn engine(data_dir: Option<&Path>, usage: EngineUse) -> Outcome<Arc<E
         EngineUse::Looking => Some(INSTANCES_FOR_LOOKING),
         EngineUse::Executing => None,
     };
+    // One for each processor: more would only wait for each other.
+    let guest_threads = Some(std::thread::available_parallelism().map_or(1, NonZero::get));
     // The store, the log and the native code of this host: no guest reads or writes them. The files
     // of the store by themselves, too: opened for a guest under a second name and closed again, they
     // would lose the locks that SQLite has on them.
@@ -67,8 +70,14 @@ pub(crate) fn engine(data_dir: Option<&Path>, usage: EngineUse) -> Outcome<Arc<E
         std::iter::once(dir.to_owned()).chain(files)
     });
     let protected = protected.into_iter().flatten().collect();
-    let options =
-        EngineOptions { instances, cache, compile_worker, protected, ..EngineOptions::default() };
+    let options = EngineOptions {
+        instances,
+        cache,
+        compile_worker,
+        guest_threads,
+        protected,
+        ..EngineOptions::default()
+    };
     Engine::new(options).map_err(|error| {
         Failure::unexpected("the WebAssembly engine does not start").because(&error)
     })

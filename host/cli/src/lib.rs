@@ -51,7 +51,8 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// One runtime for everything.
+/// The runtime of everything but guests and the drivers that wait for them: signals, store, hearts,
+/// timers, HTTP and models' answers, which no guest can hold up. Guests have threads of the engine.
 fn in_runtime(context: &Context, command: Command) -> Outcome {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()

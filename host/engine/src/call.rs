@@ -2,9 +2,7 @@
 //! every case.
 
 use std::panic::AssertUnwindSafe;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -13,9 +11,11 @@ use taskrun::ports::call::{CallFailure, CallScope, StopCause};
 use tokio::time::Instant;
 use wasmtime::{Store, UpdateDeadline};
 
+use crate::attempt::Attempt;
 use crate::failure::{HANDLES_MAX, classify};
 use crate::guest::Guest;
 use crate::state::{CallState, Mode};
+use crate::threads::{AtTick, Course};
 
 /// Instantiates and calls a guest in a store of its own.
 ///
@@ -23,8 +23,11 @@ use crate::state::{CallState, Mode};
 /// forced, wherever the guest is: a spinning guest is interrupted by the epoch, one that waits in
 /// a host function by the drop. The deadline counts from when a slot is free.
 ///
+/// Where the engine has threads for guests the guest runs on those, whoever calls.
+///
 /// # Cancel safety
-/// Dropping the future drops the instance at once.
+/// Dropping the future drops the instance at once, or where a guest is just running on another
+/// thread as soon as that has looked at the epoch; no host function begins in between.
 pub(crate) async fn run<R, F>(
     guest: &Arc<Guest>,
     scope: Arc<CallScope>,
@@ -32,39 +35,40 @@ pub(crate) async fn run<R, F>(
     body: F,
 ) -> Result<R, CallFailure>
 where
-    R: Send,
-    F: for<'s> FnOnce(&'s mut Store<CallState>) -> BoxFuture<'s, wasmtime::Result<R>> + Send,
+    R: Send + 'static,
+    F: for<'s> FnOnce(&'s mut Store<CallState>) -> BoxFuture<'s, wasmtime::Result<R>>
+        + Send
+        + 'static,
 {
-    let _permit = guest.engine.admission().enter(&scope).await?;
+    let permit = guest.engine.admission().enter(&scope).await?;
     let limit = scope.deadline();
     let deadline = deadline_after(limit);
     let stopped = || {
         let cause = scope.stop().cause().unwrap_or(StopCause::Canceled);
         CallFailure::Stopped { cause }
     };
-    let mut attempt = pin!(
-        AssertUnwindSafe(async {
-            let mut store = store(guest, Arc::clone(&scope), mode, deadline);
-            body(&mut store).await
-        })
-        .catch_unwind()
-    );
-    // A guest that has yielded is not resumed once it must stop: it would take no notice of an
-    // epoch that has passed meanwhile, and spin until the next.
-    let attempt = std::future::poll_fn(|context| match scope.stop().is_forced() {
-        true => Poll::Ready(None),
-        false => attempt.as_mut().poll(context).map(Some),
+    let course = Course::new(guest.engine.options().slice);
+    let state =
+        CallState::new(Arc::clone(guest), Arc::clone(&scope), mode, (deadline, course.clone()));
+    let future = AssertUnwindSafe(async move {
+        // Free when the instance is gone, wherever that is.
+        let _permit = permit;
+        let mut store = store(state);
+        body(&mut store).await
     });
+    let (engine, stop) = (Arc::clone(&guest.engine), scope.stop().clone());
+    let mut attempt = Attempt::new(engine, course, stop, Box::pin(future.catch_unwind()));
     // The guest first: most calls end at the first poll, and need neither timer nor signal.
     let outcome = tokio::select! {
         biased;
-        outcome = attempt => outcome.ok_or_else(stopped)?,
-        () = scope.stop().forced() => return Err(stopped()),
+        outcome = attempt.outcome() => outcome.ok_or_else(stopped),
+        () = scope.stop().forced() => Err(stopped()),
         () = tokio::time::sleep_until(deadline) => {
-            return Err(CallFailure::Deadline { limit_ms: taskrun::time::millis(limit) });
+            Err(CallFailure::Deadline { limit_ms: taskrun::time::millis(limit) })
         }
     };
-    match outcome {
+    attempt.end().await;
+    match outcome? {
         Ok(Ok(result)) => Ok(result),
         Ok(Err(error)) => {
             let failure = classify(&error, guest);
@@ -87,13 +91,8 @@ fn deadline_after(limit: Duration) -> Instant {
     now.checked_add(limit).unwrap_or(now + far)
 }
 
-fn store(
-    guest: &Arc<Guest>,
-    scope: Arc<CallScope>,
-    mode: Mode,
-    deadline: Instant,
-) -> Store<CallState> {
-    let state = CallState::new(Arc::clone(guest), scope, mode, deadline);
+fn store(state: CallState) -> Store<CallState> {
+    let guest = Arc::clone(&state.guest);
     let mut store = Store::new(guest.engine.wasmtime(), state);
     store.limiter(|state| &mut state.limiter);
     // Bounds what a host call's arguments and a result may take of the host's memory, before
@@ -101,9 +100,14 @@ fn store(
     // much out of little by pointing at the same bytes many times.
     store.set_hostcall_fuel(usize::try_from(guest.limits.host_call_bytes).unwrap_or(usize::MAX));
     store.set_max_component_handles(HANDLES_MAX);
-    store.epoch_deadline_callback(|store| match store.data().must_end() {
-        Some(violation) => Err(violation.into()),
-        None => Ok(UpdateDeadline::YieldCustom(1, Box::pin(tokio::task::yield_now()))),
+    store.epoch_deadline_callback(|store| {
+        if let Some(violation) = store.data().must_end() {
+            return Err(violation.into());
+        }
+        Ok(match store.data().course.at_tick() {
+            AtTick::GoOn => UpdateDeadline::Continue(1),
+            AtTick::Yield => UpdateDeadline::YieldCustom(1, Box::pin(tokio::task::yield_now())),
+        })
     });
     store.set_epoch_deadline(1);
     store

@@ -13,6 +13,7 @@ use crate::egress::Egress;
 use crate::files::Protected;
 use crate::load::Recent;
 use crate::options::EngineOptions;
+use crate::threads::GuestThreads;
 use crate::ticker::Ticker;
 
 /// Compiles, links and runs components. One per process; it lives as long as anything that it
@@ -26,7 +27,8 @@ pub struct Engine {
     recent: Recent,
     protected: Protected,
     options: EngineOptions,
-    _ticker: Ticker,
+    threads: Option<GuestThreads>,
+    ticker: Ticker,
 }
 
 /// Why there is no engine.
@@ -38,6 +40,9 @@ pub enum EngineError {
     /// The thread that interrupts guests does not start.
     #[error("cannot start the epoch thread")]
     Ticker(#[source] std::io::Error),
+    /// The threads for guests do not start.
+    #[error("cannot start the threads for guests")]
+    Threads(#[source] std::io::Error),
 }
 
 /// File operations of guests at once; each takes a thread while it lasts.
@@ -59,6 +64,8 @@ impl Engine {
         let wasmtime = wasmtime::Engine::new(&config::pooled(instances))
             .map_err(|error| EngineError::Wasmtime(format!("{error:#}")))?;
         let ticker = Ticker::start(&wasmtime).map_err(EngineError::Ticker)?;
+        let threads = options.guest_threads.map(GuestThreads::start);
+        let threads = threads.transpose().map_err(EngineError::Threads)?;
         let compiler =
             Compiler::new(&wasmtime, options.cache.clone(), options.compile_worker.clone());
         let protected = Protected::default();
@@ -74,7 +81,8 @@ impl Engine {
             recent: Recent::default(),
             protected,
             options,
-            _ticker: ticker,
+            threads,
+            ticker,
             wasmtime,
         }))
     }
@@ -90,6 +98,14 @@ impl Engine {
                 engine.increment_epoch();
             }
         })
+    }
+
+    /// Where drivers of runs belong: the threads on which their guests begin, so that a short call
+    /// needs no hand-over. `None` where guests run with their callers. For
+    /// [`Controller::driving_on`](taskrun::controller::Controller::driving_on).
+    #[must_use]
+    pub fn drivers(&self) -> Option<tokio::runtime::Handle> {
+        self.threads.as_ref().map(|threads| threads.first().clone())
     }
 
     /// Keeps every guest, also one that is loaded already, from files and folders, whatever its
@@ -138,6 +154,14 @@ impl Engine {
 
     pub(crate) fn blocking(&self) -> &Arc<tokio::sync::Semaphore> {
         &self.blocking
+    }
+
+    pub(crate) fn threads(&self) -> Option<&GuestThreads> {
+        self.threads.as_ref()
+    }
+
+    pub(crate) fn ticker(&self) -> &Ticker {
+        &self.ticker
     }
 
     pub(crate) fn recent(&self) -> &Recent {

@@ -31,6 +31,7 @@
 //! | native code is ours and unchanged | `cache` |
 //! | imports against grants, one world per role, versions | `grants` |
 //! | calls at once | `admission` |
+//! | which threads guests run on, and for how long before others | `threads`, `attempt` |
 //! | deadline, forced stop, panics of the host | `call` |
 //! | memory, tables, number of instances | `limiter` |
 //! | bytes that cross in one call or one result | `call`, `measure` |
@@ -51,6 +52,7 @@
 
 mod admission;
 mod apart;
+mod attempt;
 mod bindings;
 mod cache;
 mod call;
@@ -77,6 +79,7 @@ mod policy;
 mod roster;
 mod spec;
 mod state;
+mod threads;
 mod ticker;
 mod tool;
 mod worker;
@@ -91,6 +94,7 @@ pub use inspect::{ExportInfo, ImportClass, ImportInfo, Inspection, Kind};
 pub use load::Loaded;
 pub use options::{
     COMPONENT_BYTES_DEFAULT, DESCRIBE_DEADLINE_DEFAULT, EngineOptions, INSTANCES_DEFAULT,
+    SLICE_DEFAULT,
 };
 pub use roster::AgentError;
 pub use worker::compile_worker_main;

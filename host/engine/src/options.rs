@@ -11,6 +11,9 @@ pub const COMPONENT_BYTES_DEFAULT: u64 = 64 << 20;
 /// Longest a tool may take to describe itself unless set otherwise: it is asked while the host
 /// starts, and has nothing to wait for.
 pub const DESCRIBE_DEADLINE_DEFAULT: Duration = Duration::from_secs(2);
+/// Time on a processor that a call has before others unless set otherwise. A call of a small tool
+/// takes a twentieth of it.
+pub const SLICE_DEFAULT: Duration = Duration::from_millis(1);
 /// Most instances at once unless set otherwise. Each may take 64 MiB, and each reserves 4 GiB of
 /// address space.
 pub const INSTANCES_DEFAULT: u32 = 1_000;
@@ -35,6 +38,13 @@ pub struct EngineOptions {
     pub component_bytes_max: u64,
     /// Longest a tool may take to describe itself.
     pub describe_deadline: Duration,
+    /// Threads on which guests begin, and as many of lower priority on which those go on that have
+    /// used up their slice; from 1 to 64. So no guest runs on a thread of its caller, and a
+    /// short call does not wait for long ones. `None` lets guests run where their callers are
+    /// polled, for programs that have nothing else to do.
+    pub guest_threads: Option<usize>,
+    /// Time on a processor that a call has before it goes behind those that have not had as much.
+    pub slice: Duration,
     /// The host's own files and folders: no guest gets at them, whatever its rules allow. The
     /// cache and the compile worker are among them without being named; see also
     /// [`Engine::protect`](crate::Engine::protect).
@@ -49,6 +59,8 @@ impl Default for EngineOptions {
             compile_worker: None,
             component_bytes_max: COMPONENT_BYTES_DEFAULT,
             describe_deadline: DESCRIBE_DEADLINE_DEFAULT,
+            guest_threads: None,
+            slice: SLICE_DEFAULT,
             protected: Vec::new(),
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use taskrun::event::Event;
 use taskrun::policy::{CallRules, Capability};
-use taskrun::ports::call::CallScope;
+use taskrun::ports::call::{CallScope, StopCause};
 use tokio::time::Instant;
 use wasmtime::component::ResourceTable;
 
@@ -12,6 +12,7 @@ use crate::failure::{HANDLES_MAX, Violation};
 use crate::guest::Guest;
 use crate::host::wasi::WasiState;
 use crate::limiter::Limiter;
+use crate::threads::Course;
 
 /// What a guest is called for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +31,8 @@ pub(crate) struct CallState {
     pub(crate) table: ResourceTable,
     pub(crate) limiter: Limiter,
     pub(crate) deadline: Instant,
+    /// The slice of a processor that the call has, shared with its owner.
+    pub(crate) course: Course,
     /// Made when the guest first uses WASI.
     pub(crate) wasi: Option<Box<WasiState>>,
     /// Answers of models that are not dropped yet.
@@ -47,7 +50,7 @@ impl CallState {
         guest: Arc<Guest>,
         scope: Arc<CallScope>,
         mode: Mode,
-        deadline: Instant,
+        (deadline, course): (Instant, Course),
     ) -> Self {
         let mut table = ResourceTable::new();
         table.set_max_capacity(HANDLES_MAX);
@@ -58,6 +61,7 @@ impl CallState {
             mode,
             table,
             deadline,
+            course,
             wasi: None,
             open_streams: 0,
             open_directories: 0,
@@ -68,6 +72,9 @@ impl CallState {
     }
 
     fn count(&mut self) -> Result<(), Violation> {
+        if self.course.is_over() {
+            return Err(Violation::Stopped(StopCause::Canceled));
+        }
         let limit = self.guest.limits.host_calls;
         self.host_calls = self.host_calls.saturating_add(1);
         match self.host_calls > limit {
@@ -93,7 +100,7 @@ impl CallState {
         }
     }
 
-    /// The same for functions of WASI, whose implementation asks for its state and cannot be
+    /// As [`Self::enter_capability`], for functions of WASI, whose implementation asks for its state and cannot be
     /// refused it: a guest past its limit is ended where it next looks at the epoch.
     pub(crate) fn enter_wasi(&mut self) {
         if let Err(violation) = self.count()
@@ -108,6 +115,9 @@ impl CallState {
     pub(crate) fn must_end(&self) -> Option<Violation> {
         if let Some(violation) = &self.pending {
             return Some(violation.clone());
+        }
+        if self.course.is_over() {
+            return Some(Violation::Stopped(StopCause::Canceled));
         }
         let stop = self.scope.stop();
         if stop.is_forced() {

@@ -41,7 +41,7 @@ pub(crate) async fn demo(context: &Context) -> Outcome {
     let took = context.clock.monotonic().saturating_sub(began);
     let took = crate::output::human::duration(took);
     printer.line(with(DIM, &format!("  {} agents loaded in {took}", names.len())));
-    let controller = context.controller(&books, agents, house.engine.interrupt(), settings());
+    let controller = context.controller(&books, agents, Some(&house.engine), settings());
     controller.start().await?;
     let stage = Stage {
         context: everybodys(context),

@@ -50,7 +50,7 @@ pub(crate) async fn host(context: &Context, args: &HostArgs) -> Outcome {
     tracing::info!(policy = %house.policy.path.display(), agents = names.join(","), "host begins");
     let store = watched(&books, args)?;
     let books = Books { store, ..books };
-    let controller = context.controller(&books, agents, house.engine.interrupt(), settings(args));
+    let controller = context.controller(&books, agents, Some(&house.engine), settings(args));
     controller.start().await?;
     tell_begin(context, args, &house.policy.path, &controller);
     let reason = tokio::select! {

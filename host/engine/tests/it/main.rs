@@ -16,4 +16,5 @@ mod own_files;
 mod roster;
 mod stop;
 mod support;
+mod threads;
 mod worlds;

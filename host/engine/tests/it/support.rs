@@ -157,12 +157,19 @@ pub(crate) fn scope_on(
     deadline: Duration,
     stop: StopSignal,
 ) -> Arc<CallScope> {
+    scope_with(|parts| {
+        (parts.clock, parts.deadline, parts.stop) = (clock, deadline, stop);
+    })
+}
+
+/// A patient scope, but for what is changed of it.
+pub(crate) fn scope_with(change: impl FnOnce(&mut CallScopeParts)) -> Arc<CallScope> {
     let context = RunContext { run_id: "run-1".to_owned(), ..RunContext::default() };
-    Arc::new(CallScope::new(CallScopeParts {
+    let mut parts = CallScopeParts {
         context,
-        stop,
-        deadline,
-        clock,
+        stop: StopSignal::never(),
+        deadline: Duration::from_secs(60),
+        clock: Arc::new(SystemClock::new()),
         random: Arc::new(SeededRandom::new(7)),
         models: None,
         chain: None,
@@ -175,7 +182,9 @@ pub(crate) fn scope_on(
         wake: Arc::default(),
         journal: None,
         tape: None,
-    }))
+    };
+    change(&mut parts);
+    Arc::new(CallScope::new(parts))
 }
 
 /// A patient scope that nobody stops.

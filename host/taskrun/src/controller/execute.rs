@@ -6,7 +6,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures::FutureExt;
+use tokio::runtime::Handle;
 use tokio::sync::OwnedSemaphorePermit;
+use tokio_util::context::TokioContext;
 
 use super::Controller;
 use crate::agents::Agent;
@@ -131,7 +133,7 @@ impl Controller {
         });
         let agent = inner.parts.agents.by_name.get(&run.spec.agent_name).cloned();
         let controller = self.clone();
-        inner.tasks.spawn(async move {
+        let driven = async move {
             // Claimed in the moment in which the controller was closed: it was not in the list.
             if controller.0.closing.is_cancelled() {
                 let handed_over = controller.0.draining.is_cancelled();
@@ -150,7 +152,13 @@ impl Controller {
             // The slot is free again only when the guest is gone.
             drop(permit);
             drop(listed);
-        });
+        };
+        match &inner.drivers {
+            None => inner.tasks.spawn(driven),
+            Some(drivers) => {
+                inner.tasks.spawn_on(TokioContext::new(driven, Handle::current()), drivers)
+            }
+        };
     }
 
     async fn execute(&self, env: Arc<Env>, agent: Option<Arc<Agent>>, run: Run, live: Arc<Live>) {

@@ -26,6 +26,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -117,6 +118,8 @@ pub struct Controller(Arc<Inner>);
 
 struct Inner {
     parts: ControllerParts,
+    /// Where drivers are executed, if not where the controller is.
+    drivers: Option<Handle>,
     host: HostId,
     slots: Arc<Semaphore>,
     live: Mutex<HashMap<RunId, Arc<Live>>>,
@@ -135,6 +138,14 @@ impl Controller {
     /// A controller that does nothing yet.
     #[must_use]
     pub fn new(parts: ControllerParts) -> Self {
+        Self::driving_on(parts, None)
+    }
+
+    /// The same, with the runtime on which drivers of runs are executed, and with them the guests
+    /// that run where they are polled. Timers and connections of drivers stay those of the runtime
+    /// in which the controller is started, so that this one needs none. `None` drives runs there too.
+    #[must_use]
+    pub fn driving_on(parts: ControllerParts, drivers: Option<Handle>) -> Self {
         let host = HostId::new(&format!(
             "host-{}-{:016x}",
             std::process::id(),
@@ -144,6 +155,7 @@ impl Controller {
         let worked_ms = AtomicU64::new(millis(parts.clock.monotonic()));
         Self(Arc::new(Inner {
             parts,
+            drivers,
             host,
             slots,
             live: Mutex::default(),

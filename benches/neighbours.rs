@@ -1,0 +1,295 @@
+//! Measures what hostile guests cost their neighbours, and prints one JSON object.
+//!
+//! `cargo bench -p taskrun-benches --bench neighbours`. An honest run makes a tool call each turn;
+//! in alternating blocks guests spin in the same host, or do not. What counts is the ratio of two
+//! blocks of turns in one process and one minute, so that it holds on a loaded machine. Then a host
+//! is measured before and after thousands of hostile calls.
+
+use std::collections::BTreeMap;
+use std::num::NonZero;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use taskrun::controller::{Controller, ControllerParts, Settings, succeeded};
+use taskrun::event::Event;
+use taskrun::list::Scope;
+use taskrun::policy::Policy;
+use taskrun::ports::hook::Hooks;
+use taskrun::ports::layer::Layer;
+use taskrun::ports::store::{Append, Appended, Store, StoreError};
+use taskrun::spawn::SpawnRequest;
+use taskrun::time::{SystemClock, SystemRandom};
+use taskrun_benches::{percentile, resident_bytes};
+use taskrun_engine::{Engine, EngineOptions};
+use taskrun_examples::{SCRIPTED, SCRIPTED_TOOL, evil};
+use taskrun_store::{SqliteOptions, SqliteStore};
+
+const POLICY: &str = r#"
+[tool.lookup]
+component = "lookup.wasm"
+
+[tool.evil]
+component = "evil.wasm"
+
+[agent.worker]
+component = "worker.wasm"
+tools = ["lookup/*"]
+
+[agent.spinner]
+component = "spinner.wasm"
+limits = { step = "10m" }
+
+[agent.hostile]
+component = "worker.wasm"
+tools = ["evil/*"]
+deny = ["workspace-read: **", "workspace-write: **"]
+budget = { turns = 1000 }
+limits = { call = "300ms", tool_calls = 10000, tool_failures = 10000 }
+"#;
+
+/// Ratios of which the median counts.
+const RATIOS: usize = 5;
+/// Blocks with spinning guests for a ratio, and as many without.
+const BLOCKS: usize = 10;
+/// Turns of a block, in runs of so many.
+const TURNS: usize = 100;
+const TURNS_PER_RUN: usize = 10;
+/// Hostile calls, in so many runs at once, so many in each turn.
+const HOSTILE_CALLS: usize = 10_000;
+const HOSTILE_RUNS: usize = 4;
+const HOSTILE_PER_TURN: usize = 50;
+/// How long guests spin before the first turn counts: then none of them is on its first slice.
+const SETTLE: Duration = Duration::from_millis(50);
+
+fn main() -> ExitCode {
+    // Whoever measures memory alone need not wait for the rest.
+    let memory_only = std::env::args().any(|arg| arg == "memory");
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
+    println!("{:#}", runtime.block_on(measure(memory_only)));
+    ExitCode::SUCCESS
+}
+
+async fn measure(memory_only: bool) -> Value {
+    let host = Host::new().await;
+    let mut report = json!({ "v": 1, "processors": cores() });
+    if !memory_only {
+        let mut all = Vec::new();
+        for (spinners, goal) in [(cores(), 2.0), (4 * cores(), 3.0)] {
+            all.push(host.beside(spinners, goal).await);
+        }
+        report["turns_of_an_honest_run_beside_guests_that_spin"] = all.into();
+    }
+    report["after_hostile_calls"] = host.hostile().await;
+    report
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZero::get)
+}
+
+/// Notes when a plan is on disk.
+struct Stamping {
+    store: Arc<SqliteStore>,
+    planned: Mutex<BTreeMap<String, Vec<Instant>>>,
+}
+
+#[async_trait]
+impl Layer for Stamping {
+    fn behind(&self) -> &dyn Store {
+        &*self.store
+    }
+
+    async fn append(&self, append: Append) -> Result<Appended, StoreError> {
+        let planned =
+            append.events.iter().any(|one| matches!(one.event, Event::PlanDecided { .. }));
+        let run = append.run.id().to_string();
+        let appended = self.store.append(append).await;
+        if planned {
+            #[expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
+            let now = Instant::now();
+            self.planned.lock().expect("nobody panics with it").entry(run).or_default().push(now);
+        }
+        appended
+    }
+}
+
+/// A host as the program starts one.
+struct Host {
+    controller: Controller,
+    stamps: Arc<Stamping>,
+    scope: Scope,
+    _folder: tempfile::TempDir,
+}
+
+impl Host {
+    async fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        for (name, bytes) in [
+            ("lookup.wasm", SCRIPTED_TOOL.bytes),
+            ("worker.wasm", SCRIPTED.bytes),
+            ("spinner.wasm", evil::AGENT.bytes),
+            ("evil.wasm", evil::TOOL.bytes),
+        ] {
+            std::fs::write(folder.path().join(name), bytes).expect("written");
+        }
+        let path = folder.path().join("taskrun.toml");
+        std::fs::write(&path, POLICY).expect("written");
+        let policy = Policy::load(&path).expect("a valid policy");
+        let options = EngineOptions { guest_threads: Some(cores()), ..EngineOptions::default() };
+        let engine = Engine::new(options).expect("an engine");
+        let agents = engine.load_agents(&policy, &BTreeMap::new()).await.expect("agents");
+        let store = SqliteStore::open(folder.path().join("data"), SqliteOptions::default());
+        let store = Arc::new(store.expect("a store"));
+        let stamps = Arc::new(Stamping { store: Arc::clone(&store), planned: Mutex::default() });
+        let parts = ControllerParts {
+            store: stamps.clone(),
+            hosts: store.clone(),
+            sessions: store.clone(),
+            memory: store,
+            agents,
+            clock: Arc::new(SystemClock::new()),
+            random: Arc::new(SystemRandom),
+            interrupt: engine.interrupt(),
+            hooks: Hooks::default(),
+            settings: Settings::default(),
+        };
+        let controller = Controller::driving_on(parts, engine.drivers());
+        controller.start().await.expect("starts");
+        Self { controller, stamps, scope: Scope::tenant("bench"), _folder: folder }
+    }
+
+    async fn spawn(&self, agent: &str, task: &str) -> String {
+        let request = SpawnRequest {
+            owner_user_id: "owner".into(),
+            parent_session_id: "parent".into(),
+            agent_name: agent.into(),
+            task: task.into(),
+            ..SpawnRequest::default()
+        };
+        let run = self.controller.spawn(&self.scope, &request).await.expect("accepted");
+        run.id().to_string()
+    }
+
+    async fn finish(&self, id: &str) {
+        let waited = self.controller.wait(&self.scope, id, None).await.expect("ends");
+        assert!(succeeded(&waited.run), "{:?}", waited.run);
+    }
+
+    /// Milliseconds of [`TURNS`] turns, each from one plan on disk to the next.
+    async fn turns(&self) -> Vec<f64> {
+        let call = json!([{ "call": {
+            "name": "lookup/lookup", "args": { "result": { "found": true } } } }]);
+        let mut steps = vec![call; TURNS_PER_RUN];
+        steps.push(json!([{ "reply": "done" }]));
+        let task = json!({ "steps": steps }).to_string();
+        let mut turns = Vec::with_capacity(TURNS);
+        for _ in 0..TURNS / TURNS_PER_RUN {
+            let id = self.spawn("worker", &task).await;
+            self.finish(&id).await;
+            let mut planned = self.stamps.planned.lock().expect("nobody panics with it");
+            let planned = planned.remove(&id).expect("it was planned");
+            let took = |pair: &[Instant]| (pair[1] - pair[0]).as_secs_f64() * 1e3;
+            turns.extend(planned.windows(2).map(took));
+        }
+        assert_eq!(turns.len(), TURNS);
+        turns
+    }
+
+    /// Turns of an honest run beside so many guests that spin, and without them.
+    async fn beside(&self, spinners: usize, goal: f64) -> Value {
+        self.turns().await;
+        let (mut p50, mut p99) = (Vec::new(), Vec::new());
+        let (mut last_alone, mut last_beside) = (Vec::new(), Vec::new());
+        for _ in 0..RATIOS {
+            let (mut alone, mut beside) = (Vec::new(), Vec::new());
+            for _ in 0..BLOCKS {
+                alone.extend(self.turns().await);
+                let mut ids = Vec::new();
+                for _ in 0..spinners {
+                    ids.push(self.spawn("spinner", "spin").await);
+                }
+                tokio::time::sleep(SETTLE).await;
+                beside.extend(self.turns().await);
+                for id in &ids {
+                    self.controller.cancel(&self.scope, id, None).await.expect("answers");
+                }
+                for id in &ids {
+                    self.controller.wait(&self.scope, id, None).await.expect("ends");
+                }
+            }
+            p50.push(percentile(&beside, 50) / percentile(&alone, 50));
+            p99.push(percentile(&beside, 99) / percentile(&alone, 99));
+            (last_alone, last_beside) = (alone, beside);
+        }
+        let figures = |turns: &[f64]| json!([percentile(turns, 50), percentile(turns, 99)]);
+        json!({
+            "spinners": spinners,
+            "turns_each": BLOCKS * TURNS,
+            "ratio_p50": percentile(&p50, 50),
+            "ratio_p99": percentile(&p99, 50),
+            "goal_ratio_p99": goal,
+            "all_ratios_p99": p99,
+            "last_ms_alone_p50_p99": figures(&last_alone),
+            "last_ms_beside_p50_p99": figures(&last_beside),
+        })
+    }
+
+    /// What stays resident after [`HOSTILE_CALLS`].
+    async fn hostile(&self) -> Value {
+        const MIB: f64 = (1 << 20) as f64;
+        self.turns().await;
+        let before = resident_bytes() / MIB;
+        let kinds: [(&str, Value); 8] = [
+            ("overflow", json!({})),
+            ("overflow_in_host_call", json!({})),
+            ("panic", json!({})),
+            ("lie", json!({})),
+            ("grow", json!({})),
+            ("alias_result", json!({ "mib": 8 })),
+            ("big_result", json!({ "mib": 2 })),
+            ("log_flood", json!({ "lines": 2000, "bytes": 4096 })),
+        ];
+        let calls = |turn: usize| -> Vec<Value> {
+            let call = |n: usize| {
+                let (name, args) = &kinds[(turn + n) % kinds.len()];
+                json!({ "call": { "name": format!("evil/{name}"), "args": args } })
+            };
+            let mut calls: Vec<Value> = (0..HOSTILE_PER_TURN - 1).map(call).collect();
+            calls.push(json!({ "call": { "name": "evil/spin", "args": {} } }));
+            calls
+        };
+        let turns = HOSTILE_CALLS / HOSTILE_RUNS / HOSTILE_PER_TURN;
+        let (mut peak, mut ids) = (before, Vec::new());
+        for _ in 0..HOSTILE_RUNS {
+            let mut steps: Vec<Vec<Value>> = (0..turns).map(calls).collect();
+            steps.push(vec![json!({ "reply": "done" })]);
+            ids.push(self.spawn("hostile", &json!({ "steps": steps }).to_string()).await);
+        }
+        for id in &ids {
+            loop {
+                let limit = Some(Duration::from_millis(20));
+                let waited = self.controller.wait(&self.scope, id, limit).await.expect("answers");
+                peak = f64::max(peak, resident_bytes() / MIB);
+                if !waited.timed_out {
+                    assert!(succeeded(&waited.run), "{:?}", waited.run);
+                    break;
+                }
+            }
+        }
+        self.turns().await;
+        let after = resident_bytes() / MIB;
+        json!({
+            "unit": "MiB resident",
+            "calls": HOSTILE_CALLS,
+            "before": before.round(),
+            "peak": peak.round(),
+            "after": after.round(),
+            "grown": (after - before).round(),
+            "goal_grown": 32,
+        })
+    }
+}

@@ -1,0 +1,231 @@
+//! The future of a call, and where it is polled.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::task::{Context, Poll};
+
+use futures::future::BoxFuture;
+use taskrun::ports::call::StopSignal;
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+use tokio_util::context::TokioContext;
+
+use crate::engine::Engine;
+use crate::threads::{Course, is_first};
+
+/// What came of polling a call for a while.
+#[derive(Debug)]
+enum Turn<R> {
+    /// It ended.
+    Ended(R),
+    /// Its slice is used up.
+    UsedUp,
+    /// Its stop is forced: it is not resumed.
+    Stopped,
+}
+
+/// A call that owns its instance, on its way to its end.
+///
+/// It is polled where its owner is, if that is a thread for guests or the engine has none; else it
+/// begins on one of those. When its slice is used up it goes on behind the others.
+pub(crate) struct Attempt<R: Send + 'static> {
+    engine: Arc<Engine>,
+    course: Course,
+    stop: StopSignal,
+    place: Place<R>,
+}
+
+enum Place<R: Send + 'static> {
+    /// Where the owner is.
+    Here(BoxFuture<'static, R>),
+    /// On another thread.
+    There(There<R>),
+    /// It ended.
+    Nowhere,
+}
+
+impl<R: Send + 'static> Attempt<R> {
+    /// The call begins when [`Self::outcome`] is polled.
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        course: Course,
+        stop: StopSignal,
+        future: BoxFuture<'static, R>,
+    ) -> Self {
+        let mut attempt = Self { engine, course, stop, place: Place::Nowhere };
+        attempt.place = match attempt.engine.threads() {
+            None => Place::Here(future),
+            Some(_) if is_first() => {
+                attempt.course.counts(true);
+                Place::Here(future)
+            }
+            Some(threads) => {
+                attempt.course.counts(true);
+                attempt.there(future, threads.first())
+            }
+        };
+        attempt
+    }
+
+    /// Lets the call go on elsewhere.
+    fn there(&self, future: BoxFuture<'static, R>, thread: &Handle) -> Place<R> {
+        let (slot, course, stop) =
+            (Arc::new(Mutex::new(Some(future))), self.course.clone(), self.stop.clone());
+        let polled = Polled {
+            slot: Arc::clone(&slot),
+            course: course.clone(),
+            stop,
+            engine: Arc::clone(&self.engine),
+        };
+        // Timers and connections are those of the owner's runtime.
+        let task = thread.spawn(TokioContext::new(polled, Handle::current()));
+        Place::There(There { slot, course, task, engine: Arc::clone(&self.engine) })
+    }
+
+    /// What the call came to; `None` if its stop was forced.
+    ///
+    /// # Cancel safety
+    /// The call goes on where it is; [`Self::end`] ends it.
+    pub(crate) async fn outcome(&mut self) -> Option<R> {
+        loop {
+            let turn = match &mut self.place {
+                Place::Here(future) => {
+                    let (engine, course, stop) = (&self.engine, &self.course, &self.stop);
+                    std::future::poll_fn(|context| poll(future, (engine, course, stop), context))
+                        .await
+                }
+                Place::There(there) => there.turn().await,
+                Place::Nowhere => Turn::Stopped,
+            };
+            match turn {
+                Turn::Ended(outcome) => {
+                    self.place = Place::Nowhere;
+                    return Some(outcome);
+                }
+                Turn::Stopped => return None,
+                Turn::UsedUp => {}
+            }
+            let future = match std::mem::replace(&mut self.place, Place::Nowhere) {
+                Place::Here(future) => Some(future),
+                Place::There(there) => take(&there.slot),
+                Place::Nowhere => None,
+            };
+            let (Some(future), Some(threads)) = (future, self.engine.threads()) else {
+                return None;
+            };
+            self.course.counts(false);
+            self.place = self.there(future, threads.behind());
+        }
+    }
+
+    /// Ends the call, wherever it is, and returns when its instance is gone.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves the rest to [`Drop`].
+    pub(crate) async fn end(mut self) {
+        match std::mem::replace(&mut self.place, Place::Nowhere) {
+            Place::There(mut there) => there.end().await,
+            Place::Here(_) | Place::Nowhere => {}
+        }
+    }
+}
+
+/// Polls a call once.
+fn poll<R>(
+    future: &mut BoxFuture<'static, R>,
+    (engine, course, stop): (&Engine, &Course, &StopSignal),
+    context: &mut Context<'_>,
+) -> Poll<Turn<R>> {
+    // A guest that has yielded is not resumed once it must stop: it would take no notice of an
+    // epoch that has passed meanwhile, and spin until the next.
+    if stop.is_forced() {
+        return Poll::Ready(Turn::Stopped);
+    }
+    let _ticking = engine.ticker().guest();
+    course.begin();
+    match future.as_mut().poll(context) {
+        Poll::Ready(outcome) => Poll::Ready(Turn::Ended(outcome)),
+        Poll::Pending if course.pause() => Poll::Ready(Turn::UsedUp),
+        Poll::Pending => Poll::Pending,
+    }
+}
+
+type Slot<R> = Arc<Mutex<Option<BoxFuture<'static, R>>>>;
+
+fn take<R>(slot: &Slot<R>) -> Option<BoxFuture<'static, R>> {
+    slot.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
+
+/// A call as the thread sees it that polls it. The lock is held while it is polled, so that its
+/// owner can end it at any other time.
+struct Polled<R> {
+    slot: Slot<R>,
+    course: Course,
+    stop: StopSignal,
+    engine: Arc<Engine>,
+}
+
+impl<R> Future for Polled<R> {
+    type Output = Turn<R>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Turn<R>> {
+        let this = &*self;
+        let mut slot = this.slot.lock().unwrap_or_else(PoisonError::into_inner);
+        if this.course.is_over() {
+            // Before the owner hears that it is gone.
+            slot.take();
+        }
+        let Some(future) = slot.as_mut() else { return Poll::Ready(Turn::Stopped) };
+        let turn = poll(future, (&this.engine, &this.course, &this.stop), context);
+        if this.course.is_over() || matches!(turn, Poll::Ready(Turn::Ended(_))) {
+            slot.take();
+        }
+        turn
+    }
+}
+
+/// A call on another thread, as its owner sees it. Dropping it ends the call.
+struct There<R: Send + 'static> {
+    slot: Slot<R>,
+    course: Course,
+    task: JoinHandle<Turn<R>>,
+    engine: Arc<Engine>,
+}
+
+impl<R: Send + 'static> There<R> {
+    async fn turn(&mut self) -> Turn<R> {
+        // Nobody else aborts it, and a panic of the guest's host functions is caught within.
+        (&mut self.task).await.unwrap_or(Turn::Stopped)
+    }
+
+    async fn end(&mut self) {
+        self.drop_instance();
+        if !self.task.is_finished() {
+            // An error says that it was aborted, which it was.
+            (&mut self.task).await.ok();
+        }
+        take(&self.slot);
+    }
+
+    /// Drops the instance. If a thread is just polling it, that is done there, as soon as the guest
+    /// has looked at the epoch.
+    fn drop_instance(&self) {
+        match self.slot.try_lock() {
+            Ok(mut slot) => drop(slot.take()),
+            Err(TryLockError::Poisoned(poisoned)) => drop(poisoned.into_inner().take()),
+            Err(TryLockError::WouldBlock) => {
+                self.course.end();
+                self.engine.wasmtime().increment_epoch();
+            }
+        }
+        // A guest that waits in a host function is not polled otherwise.
+        self.task.abort();
+    }
+}
+
+impl<R: Send + 'static> Drop for There<R> {
+    fn drop(&mut self) {
+        self.drop_instance();
+    }
+}

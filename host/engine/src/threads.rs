@@ -1,0 +1,218 @@
+//! The threads on which guests run: those where every call begins, and those of lower priority
+//! where a call goes on that has used up its slice.
+//!
+//! Nothing else runs there but drivers of runs, which wait for their guests. What needs a reactor
+//! or a timer has it from the runtime of whoever calls, which no guest can hold up.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+use tokio::runtime::{Builder, Handle, Runtime};
+
+/// Added to the niceness of the process where guests run that have used up their slice: a guest
+/// there has a tenth of a processor that something else wants, and all of one that nothing wants.
+const NICENESS: i32 = 10;
+/// Most threads of each kind: beyond that a host has other bounds.
+const THREADS_MAX: usize = 64;
+
+thread_local! {
+    static IS_FIRST: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Two sets of threads, as many of each.
+#[derive(Debug)]
+pub(crate) struct GuestThreads {
+    /// Where calls begin, and where drivers wait for them.
+    first: Option<Runtime>,
+    /// Where a call goes on when its slice is used up.
+    behind: Option<Runtime>,
+}
+
+impl GuestThreads {
+    /// Starts so many of each kind, at least one.
+    pub(crate) fn start(count: usize) -> std::io::Result<Self> {
+        let count = count.clamp(1, THREADS_MAX);
+        let first =
+            builder(count, "taskrun-guest").on_thread_start(|| IS_FIRST.set(true)).build()?;
+        let behind = builder(count, "taskrun-behind").on_thread_start(step_back).build()?;
+        Ok(Self { first: Some(first), behind: Some(behind) })
+    }
+
+    /// Where calls begin.
+    pub(crate) fn first(&self) -> &Handle {
+        self.first.as_ref().expect("taken when it is dropped only").handle()
+    }
+
+    /// Where a call goes on when its slice is used up.
+    pub(crate) fn behind(&self) -> &Handle {
+        self.behind.as_ref().expect("taken when it is dropped only").handle()
+    }
+}
+
+impl Drop for GuestThreads {
+    fn drop(&mut self) {
+        // The last call to hold the engine may end on one of these threads: nothing is joined.
+        for runtime in [self.first.take(), self.behind.take()].into_iter().flatten() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// A runtime that only executes: it has neither reactor nor timers.
+fn builder(count: usize, name: &str) -> Builder {
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(count).thread_name(name);
+    builder
+}
+
+/// Lowers the priority of this thread.
+fn step_back() {
+    // Elsewhere it would be that of the whole process.
+    #[cfg(target_os = "linux")]
+    {
+        let lowered = rustix::process::getpriority_process(None).and_then(|now| {
+            rustix::process::setpriority_process(None, now.saturating_add(NICENESS))
+        });
+        if let Err(error) = lowered {
+            tracing::warn!(%error, "a thread for long calls keeps its priority");
+        }
+    }
+}
+
+/// Whether this is a thread where calls begin.
+pub(crate) fn is_first() -> bool {
+    IS_FIRST.get()
+}
+
+/// CPU time that this thread has used, in nanoseconds.
+fn cpu_ns() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    let (sec, nsec) = (time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs());
+    sec.saturating_mul(1_000_000_000).saturating_add(nsec)
+}
+
+/// Where a call stands with its slice. Shared by whoever polls it and its epoch callback, which
+/// run on one thread at a time, and by its owner, who may end it from another.
+#[derive(Debug, Clone)]
+pub(crate) struct Course(Arc<CourseInner>);
+
+#[derive(Debug)]
+struct CourseInner {
+    slice_ns: u64,
+    /// Whether it is where a slice counts.
+    counts: AtomicBool,
+    /// CPU time before this poll, and of the thread when this poll began.
+    used_ns: AtomicU64,
+    began_ns: AtomicU64,
+    /// Whether the owner does not want it any more.
+    over: AtomicBool,
+}
+
+impl Course {
+    /// Of a call that has this slice.
+    pub(crate) fn new(slice: Duration) -> Self {
+        Self(Arc::new(CourseInner {
+            slice_ns: u64::try_from(slice.as_nanos()).unwrap_or(u64::MAX),
+            counts: AtomicBool::new(false),
+            used_ns: AtomicU64::new(0),
+            began_ns: AtomicU64::new(0),
+            over: AtomicBool::new(false),
+        }))
+    }
+
+    /// It is polled where a slice counts, or not.
+    pub(crate) fn counts(&self, counts: bool) {
+        self.0.counts.store(counts, Ordering::Relaxed);
+    }
+
+    /// A poll begins.
+    pub(crate) fn begin(&self) {
+        if self.0.counts.load(Ordering::Relaxed) {
+            self.0.began_ns.store(cpu_ns(), Ordering::Relaxed);
+        }
+    }
+
+    /// A poll came to its end and not the call; gives whether the slice is used up.
+    pub(crate) fn pause(&self) -> bool {
+        if !self.0.counts.load(Ordering::Relaxed) {
+            return false;
+        }
+        let used = self.used_ns();
+        self.0.used_ns.store(used, Ordering::Relaxed);
+        used >= self.0.slice_ns
+    }
+
+    /// What the guest does at a tick of the epoch.
+    pub(crate) fn at_tick(&self) -> AtTick {
+        let counts = self.0.counts.load(Ordering::Relaxed);
+        match counts && self.used_ns() < self.0.slice_ns {
+            true => AtTick::GoOn,
+            false => AtTick::Yield,
+        }
+    }
+
+    fn used_ns(&self) -> u64 {
+        let now = cpu_ns().saturating_sub(self.0.began_ns.load(Ordering::Relaxed));
+        self.0.used_ns.load(Ordering::Relaxed).saturating_add(now)
+    }
+
+    /// Nobody waits for the call any more: no host function begins from now on.
+    pub(crate) fn end(&self) {
+        self.0.over.store(true, Ordering::Release);
+    }
+
+    /// Whether nobody waits for the call any more.
+    pub(crate) fn is_over(&self) -> bool {
+        self.0.over.load(Ordering::Acquire)
+    }
+}
+
+/// What a guest does at a tick.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AtTick {
+    /// It has some of its slice left.
+    GoOn,
+    /// Others come first.
+    Yield,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SLICE: Duration = Duration::from_millis(20);
+
+    fn spin(time: Duration) {
+        let until = cpu_ns() + time.as_nanos() as u64;
+        while cpu_ns() < until {
+            std::hint::spin_loop();
+        }
+    }
+
+    #[test]
+    fn a_slice_counts_the_time_on_the_processor_over_all_polls() {
+        let course = Course::new(SLICE);
+        course.counts(true);
+        for _ in 0..3 {
+            course.begin();
+            assert_eq!(course.at_tick(), AtTick::GoOn);
+            spin(SLICE / 4);
+            assert!(!course.pause());
+        }
+        course.begin();
+        spin(SLICE / 2);
+        assert_eq!(course.at_tick(), AtTick::Yield);
+        assert!(course.pause());
+    }
+
+    #[test]
+    fn behind_nothing_is_counted_and_every_tick_lets_others_go_first() {
+        let course = Course::new(SLICE);
+        course.begin();
+        assert_eq!(course.at_tick(), AtTick::Yield);
+        assert!(!course.pause());
+    }
+}
