@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use taskrun::driver::FINALIZER_TIMEOUT;
+use taskrun::driver::{FINALIZER_TIMEOUT, FINALIZER_TIMEOUT_CANCELED};
 use taskrun::event::Event;
 use taskrun::message::Labels;
 use taskrun::run::EndStatus;
@@ -98,6 +98,60 @@ async fn ts_13_a_finalizer_that_panics_adds_nothing() {
     assert_eq!(host.end(&again).await.status(), Status::Completed, "the host goes on");
 }
 
+/// How a run ends whose finalizer never does, `limit` after that began and not before; the agent has
+/// this `step`.
+async fn hangs(step: Duration, cancel: bool, limit: Duration) -> (Status, Option<String>) {
+    let (mut world, working, finalizing) = (World::new(), Gate::new(), Gate::new());
+    let (own, last) = (working.clone(), finalizing.clone());
+    let planner = ClosurePlanner::new(move |_, _| {
+        let gate = own.clone();
+        async move {
+            if cancel {
+                gate.pass().await;
+            }
+            answer("done")
+        }
+    })
+    .finalizer(move |_, _| {
+        let gate = last.clone();
+        async move {
+            gate.pass().await;
+            Ok(Ok(Labels::new()))
+        }
+    });
+    world.agent_with("a", planner, |agent| agent.limits.step = step);
+    let host = world.start().await;
+    let id = host.spawn(&request("a", "x")).await;
+    if cancel {
+        working.reached_by(1).await;
+        host.controller.cancel(&host.scope, &id, None).await.expect("there");
+    }
+    finalizing.reached_by(1).await;
+    in_time(world.clock.wait_for_sleepers(1)).await;
+    world.clock.advance(limit - Duration::from_millis(1));
+    tokio::task::yield_now().await;
+    assert_eq!(host.get(&id).await.status(), Status::Finalizing);
+    world.clock.advance(Duration::from_millis(1));
+    let status = host.end(&id).await.status();
+    (status, finalizer_error(&host, &id).await)
+}
+
+#[tokio::test]
+async fn m_19_a_finalizer_has_the_time_of_a_plan_step_and_after_a_cancellation_a_short_one() {
+    let (three, hour) = (Duration::from_secs(3), Duration::from_secs(3_600));
+    let cases = [
+        (three, false, Status::Completed, 3),
+        (three, true, Status::Canceled, 3),
+        (hour, false, Status::Completed, 60),
+        (hour, true, Status::Canceled, 5),
+    ];
+    for (step, cancel, status, seconds) in cases {
+        let ended = hangs(step, cancel, Duration::from_secs(seconds)).await;
+        let said = format!("stopped: deadline of {} ms exceeded", seconds * 1_000);
+        assert_eq!(ended, (status, Some(said)));
+    }
+}
+
 /// What a finalizer was told: the outcome, and how long it may take.
 type Told = Arc<Mutex<Vec<(EndStatus, Duration)>>>;
 
@@ -176,7 +230,7 @@ async fn m_19_a_run_that_is_cancelled_before_it_begins_is_finalized_and_never_ex
     assert_eq!((view.started_at, view.summary.as_deref()), (None, Some("canceled")));
     assert_eq!(view.metadata, labels(&[("cleaned", "yes")]));
     let told = told.lock().expect("nobody panics with it").clone();
-    assert_eq!(told, [(EndStatus::Canceled, FINALIZER_TIMEOUT)]);
+    assert_eq!(told, [(EndStatus::Canceled, FINALIZER_TIMEOUT_CANCELED)]);
     assert_eq!(gate.visitors(), 0);
     let kinds = host.kinds(&id).await;
     let expected =

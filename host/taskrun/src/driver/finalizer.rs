@@ -13,11 +13,14 @@ use crate::ports::call::{
     CallFailure, CallScope, CallScopeParts, Remaining, ScopeLimits, Services,
 };
 use crate::ports::planner::FinalizeInput;
-use crate::run::{Lifecycle, Run};
+use crate::run::{EndStatus, Lifecycle, Run};
 use crate::status::Status;
 
-/// How long a finalizer may take.
+/// Longest that a finalizer may take, where the agent's `step` allows more: it is asked for a few
+/// words, and the run keeps its slot.
 pub const FINALIZER_TIMEOUT: Duration = Duration::from_secs(60);
+/// The same for a run that was cancelled: whoever cancels waits for it.
+pub const FINALIZER_TIMEOUT_CANCELED: Duration = Duration::from_secs(5);
 
 impl Driver {
     /// Asks the finalizer and records the end, if the run is at that point and held here.
@@ -75,6 +78,7 @@ impl Driver {
             result: run.state.reply.result(),
             metadata: run.spec.metadata.clone(),
         };
+        let timeout = timeout(ending.status, self.agent.limits.step);
         if !self.env.lease.is_fresh() {
             return Err(Halt::Lease);
         }
@@ -83,7 +87,7 @@ impl Driver {
         let scope = Arc::new(CallScope::new(CallScopeParts {
             context: input.run.clone(),
             stop: signal.clone(),
-            deadline: FINALIZER_TIMEOUT,
+            deadline: timeout,
             clock: Arc::clone(&self.env.clock),
             random: Arc::clone(&self.env.random),
             models: Some(Arc::clone(&self.agent.models)),
@@ -100,13 +104,13 @@ impl Driver {
             tape: None,
         }));
         let planner = Arc::clone(&self.agent.planner);
-        let limit_ms = crate::time::millis(FINALIZER_TIMEOUT);
+        let limit_ms = crate::time::millis(timeout);
         // The outcome is fixed and must not hang on a mistake in here.
         let asked = AssertUnwindSafe(planner.finalize(input, scope)).catch_unwind();
         let answer = tokio::select! {
             biased;
             answer = asked => answer.unwrap_or(Err(CallFailure::Internal)),
-            () = self.env.clock.sleep(FINALIZER_TIMEOUT) => Err(CallFailure::Deadline { limit_ms }),
+            () = self.env.clock.sleep(timeout) => Err(CallFailure::Deadline { limit_ms }),
         };
         drop(entered);
         Ok(match answer {
@@ -115,6 +119,14 @@ impl Driver {
             Err(failure) => Err(failure.to_string()),
         })
     }
+}
+
+/// How long the finalizer of a run may take that ends so, of an agent whose steps may take `step`.
+fn timeout(ending: EndStatus, step: Duration) -> Duration {
+    step.min(match ending {
+        EndStatus::Completed | EndStatus::Failed => FINALIZER_TIMEOUT,
+        EndStatus::Canceled => FINALIZER_TIMEOUT_CANCELED,
+    })
 }
 
 /// Without the white space around keys and values, and without keys that are nothing else.
