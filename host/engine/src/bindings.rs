@@ -14,6 +14,7 @@ pub(crate) mod agent {
             "taskrun:plugin/model.[method]completion-stream.next": async | trappable,
             "taskrun:plugin/clock.sleep": async | trappable,
             "taskrun:plugin/run.read-result": async | trappable,
+            "taskrun:plugin/prompts.render": async | trappable,
             "taskrun:plugin/workspace-read.list": async | trappable,
             "taskrun:plugin/workspace-read.stat": async | trappable,
             "taskrun:plugin/workspace-read.read": async | trappable,

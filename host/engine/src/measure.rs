@@ -4,16 +4,19 @@
 //! [`Store::set_hostcall_fuel`](wasmtime::Store::set_hostcall_fuel) bounds what is read of a
 //! result in the first place; this is the exact limit of the policy.
 
+use std::collections::BTreeMap;
+
 use taskrun::message::{Bounds, Message, Part, RetryHint, Telemetry, ToolError};
 use taskrun::ports::call::CallFailure;
 use taskrun::ports::planner::{
     AwaitItem, Decision, PlanResult, PlannerError, Question, ToolRequest,
 };
+use taskrun::ports::runs::RunsRequest;
 use taskrun::ports::tool::{ToolFailure, ToolOutcome, ToolSpec, ToolValue};
 use taskrun::wait::Answer;
 
 /// What an item of a list counts besides its texts.
-const ITEM_BYTES: usize = 32;
+pub(crate) const ITEM_BYTES: usize = 32;
 
 /// Refuses a result beyond its limit.
 pub(crate) fn check(bytes: usize, limit: u64) -> Result<(), CallFailure> {
@@ -44,6 +47,26 @@ pub(crate) fn specs(specs: &[ToolSpec]) -> usize {
             + texts(&spec.tags)
     };
     items(specs, bytes)
+}
+
+/// What a guest asks the controller for; what it cannot make long counts nothing.
+pub(crate) fn runs_request(request: &RunsRequest) -> usize {
+    let pairs = |pairs: &BTreeMap<String, String>| items(pairs, |(k, v)| k.len() + v.len());
+    match request {
+        RunsRequest::Spawn(child) => {
+            let added = pairs(&child.labels) + pairs(&child.metadata) + pairs(&child.envelope);
+            child.task.len() + added
+        }
+        RunsRequest::Provide { answer, .. } => self::answer(answer),
+        RunsRequest::List(_)
+        | RunsRequest::Get { .. }
+        | RunsRequest::Cancel { .. }
+        | RunsRequest::CancelTree { .. }
+        | RunsRequest::Pause { .. }
+        | RunsRequest::Resume { .. }
+        | RunsRequest::Wait { .. }
+        | RunsRequest::Subscribe { .. } => 0,
+    }
 }
 
 pub(crate) fn labels(labels: &[(String, String)]) -> usize {

@@ -98,32 +98,31 @@ impl Planner for AgentComponent {
         input: PlanInput,
         scope: Arc<CallScope>,
     ) -> Result<Result<PlanResult, PlannerError>, CallFailure> {
-        let pre = self.pre.clone();
-        let result = call::run(&self.guest, scope, Mode::Call, move |store| {
+        let (pre, limit) = (self.pre.clone(), self.guest.limits.result_bytes);
+        call::run(&self.guest, scope, Mode::Call, move |store| {
             Box::pin(async move {
                 let agent = pre.instantiate_async(&mut *store).await?;
                 let planner = agent.taskrun_plugin_planner();
-                match &input.resume {
-                    None => planner.call_plan_start(store, &start_input(&input)).await,
+                let result = match &input.resume {
+                    None => planner.call_plan_start(&mut *store, &start_input(&input)).await?,
                     Some(resume) => {
-                        planner.call_plan_resume(store, &resume_input(&input, resume)).await
+                        let input = resume_input(&input, resume);
+                        planner.call_plan_resume(&mut *store, &input).await?
                     }
-                }
+                };
+                // Looking at what it decided is part of the step: of its slice, and its deadline.
+                Ok(match result {
+                    Ok(result) => {
+                        let result = PlanResult::from(result);
+                        measure::check(measure::plan_result(&result), limit).map(|()| Ok(result))
+                    }
+                    Err(error) => {
+                        let error = PlannerError::from(error);
+                        measure::check(measure::planner_error(&error), limit).map(|()| Err(error))
+                    }
+                })
             })
         })
-        .await?;
-        let limit = self.guest.limits.result_bytes;
-        match result {
-            Ok(result) => {
-                let result = PlanResult::from(result);
-                measure::check(measure::plan_result(&result), limit)?;
-                Ok(Ok(result))
-            }
-            Err(error) => {
-                let error = PlannerError::from(error);
-                measure::check(measure::planner_error(&error), limit)?;
-                Ok(Err(error))
-            }
-        }
+        .await?
     }
 }

@@ -14,6 +14,11 @@ use crate::host::wasi::WasiState;
 use crate::limiter::Limiter;
 use crate::threads::Course;
 
+/// Bytes of a guest's choice that a host function works on where the guest is. With more it first
+/// goes behind the other guests: the epoch does not interrupt a host function, and this much takes a
+/// tenth of a millisecond.
+pub(crate) const WORK_BYTES_MAX: usize = 64 << 10;
+
 /// What a guest is called for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
@@ -96,6 +101,17 @@ impl CallState {
             Mode::Call => Ok(()),
             Mode::Describe => {
                 Err(Violation::Contract(format!("`describe` may not use {interface}")))
+            }
+        }
+    }
+
+    /// Host functions that work on what may be many bytes wait for this before.
+    pub(crate) fn before_work(&self, bytes: usize) -> impl Future<Output = ()> + use<> {
+        let course = (bytes > WORK_BYTES_MAX).then(|| self.course.clone());
+        async move {
+            if let Some(course) = course {
+                course.give_up();
+                tokio::task::yield_now().await;
             }
         }
     }

@@ -145,6 +145,11 @@ impl Course {
         used >= self.0.slice_ns
     }
 
+    /// What is left of the slice is given up: with its next pause the call goes behind others.
+    pub(crate) fn give_up(&self) {
+        self.0.used_ns.store(self.0.slice_ns, Ordering::Relaxed);
+    }
+
     /// What the guest does at a tick of the epoch.
     pub(crate) fn at_tick(&self) -> AtTick {
         let counts = self.0.counts.load(Ordering::Relaxed);
@@ -205,6 +210,15 @@ mod tests {
         course.begin();
         spin(SLICE / 2);
         assert_eq!(course.at_tick(), AtTick::Yield);
+        assert!(course.pause());
+    }
+
+    #[test]
+    fn a_slice_that_is_given_up_is_over_at_the_next_pause() {
+        let course = Course::new(SLICE);
+        course.counts(true);
+        course.begin();
+        course.give_up();
         assert!(course.pause());
     }
 

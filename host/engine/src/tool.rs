@@ -90,32 +90,41 @@ impl Tool for ToolComponent {
         call: ToolCall,
         scope: Arc<CallScope>,
     ) -> Result<Result<ToolReply, ToolFailure>, CallFailure> {
-        let pre = self.pre.clone();
-        let result = call::run(&self.guest, scope, Mode::Call, move |store| {
+        let (pre, limit) = (self.pre.clone(), self.guest.limits.result_bytes);
+        call::run(&self.guest, scope, Mode::Call, move |store| {
             Box::pin(async move {
                 let tool = pre.instantiate_async(&mut *store).await?;
-                tool.taskrun_plugin_tools().call_call(store, &(&call).into()).await
+                let tools = tool.taskrun_plugin_tools();
+                let result = tools.call_call(&mut *store, &(&call).into()).await?;
+                // Looking at what it answered is part of the call: of its slice, and its deadline.
+                Ok(match result {
+                    Ok(value) => {
+                        let value = ToolValue::from(value);
+                        let bytes = measure::tool_value(&value);
+                        store.data().before_work(bytes).await;
+                        checked(value, bytes, limit)
+                            .map(|value| Ok(ToolReply::Value(Box::new(value))))
+                    }
+                    Err(failure) => {
+                        let failure = ToolFailure::from(failure);
+                        measure::check(measure::tool_failure(&failure), limit)
+                            .map(|()| Err(failure))
+                    }
+                })
             })
         })
-        .await?;
-        let limit = self.guest.limits.result_bytes;
-        match result {
-            Ok(value) => {
-                let value = ToolValue::from(value);
-                measure::check(measure::tool_value(&value), limit)?;
-                check_json("its result", &value.value)?;
-                if let Some(data) = &value.server_data {
-                    check_json("its server data", data)?;
-                }
-                Ok(Ok(ToolReply::Value(Box::new(value))))
-            }
-            Err(failure) => {
-                let failure = ToolFailure::from(failure);
-                measure::check(measure::tool_failure(&failure), limit)?;
-                Ok(Err(failure))
-            }
-        }
+        .await?
     }
+}
+
+/// Holds a value to its limit and its form.
+fn checked(value: ToolValue, bytes: usize, limit: u64) -> Result<ToolValue, CallFailure> {
+    measure::check(bytes, limit)?;
+    check_json("its result", &value.value)?;
+    if let Some(data) = &value.server_data {
+        check_json("its server data", data)?;
+    }
+    Ok(value)
 }
 
 fn check_json(what: &str, text: &str) -> Result<(), CallFailure> {

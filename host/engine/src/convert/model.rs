@@ -4,6 +4,25 @@ use taskrun::ports::model as host;
 use taskrun::ports::tool::ToolSpec;
 
 use crate::bindings::interfaces::model as guest;
+use crate::bindings::interfaces::types::Part;
+
+/// Bytes of what a guest asks, the tools left out.
+pub(crate) fn request_bytes(request: &guest::CompletionRequest) -> usize {
+    let parts = request.messages.iter().flat_map(|message| &message.parts);
+    let bytes = |part: &Part| match part {
+        Part::Text(text) | Part::Json(text) => text.len(),
+        Part::Thinking(block) => block.text.len(),
+        Part::ToolUse(call) => call.name.len() + call.payload.len(),
+        Part::ToolAnswer(answer) => answer.content.len(),
+    };
+    let extra = request.extra.as_ref().map_or(0, String::len);
+    let schema = request.response_schema.as_ref().map_or(0, String::len);
+    let stops = crate::measure::texts(&request.stop_sequences);
+    parts.map(|part| crate::measure::ITEM_BYTES + bytes(part)).sum::<usize>()
+        + extra
+        + schema
+        + stops
+}
 
 /// `tools` are those that the guest's choice comes to.
 pub(crate) fn request_from_guest(

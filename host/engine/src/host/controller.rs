@@ -8,6 +8,7 @@ use crate::bindings::interfaces::controller::{
     RunRecord, SpawnRequest, WaitedRun,
 };
 use crate::convert::controller as convert;
+use crate::measure;
 use crate::state::CallState;
 
 type Answered<T> = wasmtime::Result<Result<T, ControllerError>>;
@@ -24,6 +25,7 @@ impl CallState {
             self.record_denial(Capability::Controller, operation.as_str(), denied.rule);
             return Ok(Err(ControllerError::Denied(denied.for_guest)));
         }
+        self.before_work(measure::runs_request(&request)).await;
         Ok(self.scope.ask_controller(request).await.map_err(convert::error_to_guest))
     }
 

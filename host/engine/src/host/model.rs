@@ -1,15 +1,19 @@
 //! `model`: completions, through the call's scope, which keeps the account.
 
+use std::collections::HashSet;
+
 use taskrun::policy::Capability;
 use taskrun::ports::call::Answering;
 use taskrun::ports::model as port;
+use taskrun::ports::tool::ToolSpec;
 use wasmtime::component::Resource;
 
 use crate::bindings::interfaces::model::{
     Chunk, Completion, CompletionRequest, Host, HostCompletionStream, ModelError, ToolAccess,
 };
-use crate::convert::model::{error_to_guest, request_from_guest};
+use crate::convert::model::{error_to_guest, request_bytes, request_from_guest};
 use crate::failure::Violation;
+use crate::measure;
 use crate::state::CallState;
 
 /// Most chunks that one `next` hands over, whatever the guest asks for.
@@ -17,6 +21,9 @@ const CHUNKS_MAX: u32 = 1_024;
 
 /// Answers that one call may have open at once: each is a request to a provider.
 const STREAMS_MAX: u32 = 16;
+
+/// Tools that one request may name: more than any model is good with.
+pub(crate) const TOOLS_NAMED_MAX: usize = 256;
 
 /// An answer on its way. Dropping it cancels the provider's request.
 #[expect(unreachable_pub, reason = "the bindings name it, and they are `pub` in a private module")]
@@ -37,12 +44,19 @@ impl CallState {
         let tools = match &request.tools {
             ToolAccess::None => Vec::new(),
             ToolAccess::All => self.scope.tools().to_vec(),
-            ToolAccess::Only(names) => {
-                let wanted = |tool: &&taskrun::ports::tool::ToolSpec| names.contains(&tool.name);
-                self.scope.tools().iter().filter(wanted).cloned().collect()
-            }
+            ToolAccess::Only(names) => named(names, self.scope.tools())?,
         };
         Ok(request_from_guest(request, tools))
+    }
+
+    /// Bytes of a request with the tools that it can be about.
+    fn request_bytes(&self, request: &CompletionRequest) -> usize {
+        let tools = match &request.tools {
+            ToolAccess::None => 0,
+            ToolAccess::All => measure::specs(self.scope.tools()),
+            ToolAccess::Only(names) => measure::texts(names) + measure::specs(self.scope.tools()),
+        };
+        request_bytes(request) + tools
     }
 
     fn no_answer(&self, error: port::ModelError) -> ModelError {
@@ -53,12 +67,23 @@ impl CallState {
     }
 }
 
+/// Those of the tools that a guest names.
+fn named(names: &[String], tools: &[ToolSpec]) -> Result<Vec<ToolSpec>, ModelError> {
+    if names.len() > TOOLS_NAMED_MAX {
+        let bound = format!("at most {TOOLS_NAMED_MAX} tools can be named");
+        return Err(ModelError::InvalidRequest(bound));
+    }
+    let names: HashSet<&str> = names.iter().map(String::as_str).collect();
+    Ok(tools.iter().filter(|tool| names.contains(tool.name.as_str())).cloned().collect())
+}
+
 impl Host for CallState {
     async fn complete(
         &mut self,
         request: CompletionRequest,
     ) -> wasmtime::Result<Result<Completion, ModelError>> {
         self.enter_capability("model")?;
+        self.before_work(self.request_bytes(&request)).await;
         let request = match self.prepare(request) {
             Ok(request) => request,
             Err(error) => return Ok(Err(error)),
@@ -74,6 +99,7 @@ impl Host for CallState {
         request: CompletionRequest,
     ) -> wasmtime::Result<Result<Resource<CompletionStream>, ModelError>> {
         self.enter_capability("model")?;
+        self.before_work(self.request_bytes(&request)).await;
         let request = match self.prepare(request) {
             Ok(request) => request,
             Err(error) => return Ok(Err(error)),
@@ -116,5 +142,37 @@ impl HostCompletionStream for CallState {
         self.scope.abandon(stream.answer);
         self.open_streams = self.open_streams.saturating_sub(1);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use taskrun::ports::tool::ToolHints;
+
+    use super::*;
+
+    fn spec(name: &str) -> ToolSpec {
+        ToolSpec {
+            name: name.to_owned(),
+            title: None,
+            description: String::new(),
+            input_schema: String::new(),
+            output_schema: None,
+            hints: ToolHints::default(),
+            timeout: None,
+            tags: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_request_names_a_bounded_number_of_tools() {
+        let tools: Vec<ToolSpec> = ["a/x", "a/y", "b/z"].map(spec).into();
+        let few = ["b/z", "a/x", "c/q"].map(str::to_owned);
+        let chosen = named(&few, &tools).unwrap();
+        assert_eq!(chosen, [spec("a/x"), spec("b/z")]);
+        let many = vec!["a/x".to_owned(); TOOLS_NAMED_MAX];
+        assert_eq!(named(&many, &tools).unwrap().len(), 1);
+        let more = vec!["a/x".to_owned(); TOOLS_NAMED_MAX + 1];
+        assert!(matches!(named(&more, &tools), Err(ModelError::InvalidRequest(_))));
     }
 }

@@ -7,8 +7,11 @@ use crate::bindings::interfaces::prompts::{Host, PromptError};
 use crate::json;
 use crate::state::CallState;
 
+/// Templates often go through their data more than once, and through lists in it in a square.
+const STEPS_PER_BYTE: usize = 16;
+
 impl Host for CallState {
-    fn render(
+    async fn render(
         &mut self,
         id: String,
         data: String,
@@ -18,6 +21,8 @@ impl Host for CallState {
             self.record_denial(Capability::Prompts, &id, denied.rule);
             return Ok(Err(PromptError::Denied(denied.for_guest)));
         }
+        // The steps of a template are bounded; how much each of them works is the data's doing.
+        self.before_work(data.len().saturating_mul(STEPS_PER_BYTE)).await;
         if data.len() <= domain::PROMPT_DATA_BYTES_MAX
             && let Err(reason) = json::check(&data)
         {

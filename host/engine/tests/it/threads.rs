@@ -1,14 +1,19 @@
 //! Where guests run: on threads of their own, in front while they are short, and behind the others
 //! when they have used up their slice.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use taskrun::ports::call::{CallFailure, StopCause, StopSignal};
+use taskrun::message::{Message, Role};
+use taskrun::ports::call::{CallFailure, Models, StopCause, StopSignal};
+use taskrun::ports::model::{CompletionRequest, Model, ModelError, ModelStream};
+use taskrun::ports::planner::PlanInput;
 use taskrun::ports::tool::Tool;
 use taskrun::time::{Clock, SystemClock, Timestamp};
 use taskrun_engine::{Engine, EngineOptions};
+use taskrun_examples as examples;
 use tokio::sync::watch;
 
 use crate::support::*;
@@ -241,4 +246,39 @@ async fn a_panic_in_a_host_function_fails_one_call_also_behind() {
         assert_eq!(tool.call(call(), scope).await.unwrap_err(), CallFailure::Internal);
         next_call_is_served(&engine).await;
     }
+}
+
+/// Notes on which thread it is asked.
+struct Asked(Mutex<Vec<String>>);
+
+#[async_trait]
+impl Model for Asked {
+    async fn stream(&self, _: CompletionRequest) -> Result<ModelStream, ModelError> {
+        let name = std::thread::current().name().unwrap_or_default().to_owned();
+        self.0.lock().unwrap().push(name);
+        Err(ModelError::Timeout)
+    }
+}
+
+#[tokio::test]
+async fn what_takes_the_host_long_is_done_behind() {
+    let engine = threaded(1);
+    let with = grants("allow = [\"model: fake\"]\n[model.fake]\nprovider = \"echo\"");
+    let asked = Arc::new(Asked(Mutex::default()));
+    let model: Arc<dyn Model> = asked.clone();
+    let models = Arc::new(Models {
+        by_name: BTreeMap::from([("fake".to_owned(), model)]),
+        prices: BTreeMap::new(),
+        default: Some("fake".to_owned()),
+        grants: with.grants.clone(),
+    });
+    let loaded = engine.load(examples::CHAT.bytes.to_vec()).await.unwrap();
+    let agent = engine.agent(&loaded, with).unwrap();
+    for bytes in [10, 100 << 10] {
+        let scope = scope_with(|parts| parts.models = Some(Arc::clone(&models)));
+        let messages = Arc::new(vec![Message::text(Role::User, "x".repeat(bytes))]);
+        let planned = agent.plan(PlanInput { messages, ..plan_input() }, scope).await;
+        assert!(planned.unwrap().is_err(), "the model does not answer");
+    }
+    assert_eq!(*asked.0.lock().unwrap(), [FIRST, BEHIND]);
 }

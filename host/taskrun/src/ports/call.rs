@@ -4,6 +4,7 @@
 //! is more than arithmetic goes through it: so policy, budget, journal and cancellation sit on
 //! one path.
 
+mod digest;
 mod memory_calls;
 mod model_calls;
 mod results;

@@ -3,6 +3,7 @@
 use super::super::memory::{
     FactChange, FactChanged, FactWriter, MemoryAccess, MemoryError, MemoryRequest,
 };
+use super::digest::digest;
 use super::tape::Answered;
 use super::{CallScope, cut};
 use crate::event::{Event, MemoryAnswer};
@@ -32,7 +33,7 @@ impl CallScope {
             let kind = "memory-bytes".to_owned();
             return Err(MemoryError::Limit { kind, cap: ANSWERS_BYTES_MAX as u64 });
         }
-        let digest = digest(&request);
+        let digest = digest(&request).await;
         let (call, recorded) = self.recorded_answer(&digest).ok_or(MemoryError::Canceled)?;
         let answer = match recorded {
             Some(Answered::Memory(answer)) => (*answer).into(),
@@ -218,9 +219,4 @@ async fn look(access: &MemoryAccess, request: &MemoryRequest) -> Result<Vec<Fact
         bytes <= FACTS_ANSWER_BYTES_MAX
     });
     Ok(found)
-}
-
-fn digest(request: &MemoryRequest) -> String {
-    let text = serde_json::to_vec(request).expect("a request has text keys only");
-    blake3::hash(&text).to_hex()[..32].to_owned()
 }

@@ -8,6 +8,7 @@ use futures::{FutureExt, StreamExt};
 use super::super::model::{
     Chunk, Collected, Completion, CompletionRequest, ModelError, ModelStream,
 };
+use super::digest::digest;
 use super::tape::{Answered, Found, Tape};
 use super::{CallScope, StopCause};
 use crate::event::{Event, ModelAnswer};
@@ -231,7 +232,7 @@ impl CallScope {
         let chain = self.parts.chain.as_deref();
         let (model, price) = models.choose(request.model.as_deref(), chain)?;
         let model = Arc::clone(model);
-        let digest = digest(&request);
+        let digest = digest(&request).await;
         let (call, recorded) = self.recorded_answer(&digest).ok_or(ModelError::Canceled)?;
         match recorded {
             Some(Answered::Model(answer)) => return Ok((call, digest, Opened::Recorded(answer))),
@@ -357,9 +358,4 @@ fn priced(stream: ModelStream, price: Option<Price>) -> ModelStream {
 
 fn is_only_usage(batches: &[Vec<Chunk>]) -> bool {
     batches.iter().flatten().all(|chunk| matches!(chunk, Chunk::Usage(_)))
-}
-
-fn digest(request: &CompletionRequest) -> String {
-    let text = serde_json::to_vec(request).expect("a request has text keys only");
-    blake3::hash(&text).to_hex()[..32].to_owned()
 }

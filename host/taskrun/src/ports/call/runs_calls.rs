@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::super::runs::{ANSWERS_BYTES_MAX, ChildRequest, RunsAnswer, RunsError, RunsRequest};
 use super::CallScope;
+use super::digest::digest;
 use super::tape::Answered;
 use crate::event::{ControllerAnswer, Event};
 
@@ -28,7 +29,7 @@ impl CallScope {
             let kind = "controller-bytes".to_owned();
             return Err(RunsError::Limit { kind, cap: ANSWERS_BYTES_MAX as u64 });
         }
-        let digest = digest(&request);
+        let digest = digest(&request).await;
         let operation = request.operation().to_string();
         let request = match request {
             RunsRequest::Spawn(child) => RunsRequest::Spawn(Box::new(self.named(*child, &digest))),
@@ -134,11 +135,6 @@ impl CallScope {
             () = durable => Ok(()),
         }
     }
-}
-
-fn digest(request: &RunsRequest) -> String {
-    let text = serde_json::to_vec(request).expect("a request has text keys only");
-    blake3::hash(&text).to_hex()[..32].to_owned()
 }
 
 /// The name of a child for the controller. Beginning with a word of the host's own, it meets no
