@@ -126,6 +126,32 @@ async fn m_33_an_answer_that_does_not_fit_is_refused_and_the_run_stays_as_it_was
 }
 
 #[tokio::test]
+async fn m_33_a_second_answer_is_told_that_there_was_a_first_also_when_the_run_went_on() {
+    let mut world = World::new();
+    let (host, id, _) = blocked(&mut world).await;
+    give(&host, &id, Some("last"), text("a")).await.expect("taken");
+    give(&host, &id, Some("form"), color("g")).await.expect("taken");
+    give(&host, &id, Some("first"), text("b")).await.expect("taken");
+    let why = |result: Result<Run, ControllerError>| {
+        let error = result.expect_err("refused");
+        let ControllerError::NotAwaitable { why, .. } = error else { panic!("{error:?}") };
+        why
+    };
+    // Queued, running or ended by now.
+    let second = give(&host, &id, Some("first"), text("c")).await;
+    assert_eq!(why(second), NotAwaitable::Answered);
+    host.end(&id).await;
+    for item in ["first", "form", "last"] {
+        let second = give(&host, &id, Some(item), text("c")).await;
+        assert_eq!(why(second), NotAwaitable::Answered, "{item}");
+    }
+    for item in [None, Some("nothing")] {
+        let late = give(&host, &id, item, text("c")).await;
+        assert_eq!(why(late), NotAwaitable::Ended, "{item:?}");
+    }
+}
+
+#[tokio::test]
 async fn m_33_what_is_not_asked_is_answered_or_has_ended_takes_no_answer() {
     let mut world = World::new();
     let (host, id, _) = blocked(&mut world).await;

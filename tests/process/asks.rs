@@ -58,7 +58,7 @@ fn a_question_is_found_in_the_inbox_and_its_answer_starts_a_host_again() {
     assert_eq!((&done["status"], &done["result"]), (&json!("completed"), &json!("thanks")));
     assert_eq!(project.events(&id).iter().filter(|event| event["kind"] == "answered").count(), 1);
     let late = project.run(&["answer", &id, "which", "again"]);
-    assert_eq!((late.code, &late.error()["code"]), (2, &json!("run-ended")), "{late:?}");
+    assert_eq!((late.code, &late.error()["code"]), (2, &json!("already-answered")), "{late:?}");
     let inbox = project.run(&["inbox", "-o", "json"]).json();
     assert_eq!(inbox["items"], json!([]));
 }

@@ -1,5 +1,7 @@
 //! Two processes on one data directory, and terminals that die.
 
+use serde_json::json;
+
 use crate::project::Project;
 
 fn spin(project: &Project) -> String {
@@ -56,4 +58,50 @@ fn kill_9_of_the_terminal_does_not_hurt_the_run() {
     assert_eq!(project.get(&id)["status"], "running");
     assert_eq!(project.run(&["cancel", &id]).code, 0);
     assert_eq!(project.run(&["wait", &id]).code, 6);
+}
+
+#[test]
+fn t_070_a_wait_that_times_out_prints_how_the_run_stands_and_a_cancel_says_why() {
+    let project = Project::new();
+    let waited = project.run(&["run", "spinner", "spin", "--wait=300ms", "-o", "json"]);
+    assert_eq!(waited.code, 124, "{waited:?}");
+    let run = waited.json();
+    assert_eq!((&run["timed_out"], &run["agent_name"]), (&json!(true), &json!("spinner")), "{run}");
+    assert!(["queued", "running"].contains(&run["status"].as_str().expect("a status")), "{run}");
+    let id = run["id"].as_str().expect("an id");
+    assert_eq!(waited.error()["run_id"], id, "{waited:?}");
+    assert_eq!(project.run(&["cancel", id, "--reason", "enough of it"]).code, 0);
+    let waited = project.run(&["wait", id]);
+    assert_eq!(waited.code, 6, "{waited:?}");
+    assert!(waited.stderr.contains("reason: enough of it"), "{waited:?}");
+    assert_eq!(project.get(id)["cancel_reason"], "enough of it");
+    let shown = project.run(&["get", id]).stdout;
+    assert!(shown.lines().any(|line| line.starts_with("reason") && line.ends_with("enough of it")));
+}
+
+#[test]
+fn a_transcript_says_how_long_a_tool_took_and_what_went_wrong() {
+    let project = Project::new();
+    let fail = json!({ "code": "torn", "message": "no page", "causes": ["it was torn out"] });
+    let script = json!({ "steps": [
+        [
+            { "call": { "name": "scripted/lookup", "args": { "sleep_ms": 20, "result": 1 } } },
+            { "call": { "name": "scripted/lookup", "args": { "fail": fail } } },
+        ],
+        [{ "reply": "done" }],
+    ] });
+    let id = project.run(&["run", "worker", &script.to_string(), "--wait", "-o", "name"]).id();
+    let told = project.run(&["transcript", &id, "-o", "json"]).json();
+    let entries = told["events"].as_array().expect("entries");
+    let tools: Vec<_> = entries.iter().filter(|entry| entry["role"] == "tool").collect();
+    assert_eq!(tools.len(), 2, "{told}");
+    let went_well = tools.iter().find(|entry| entry["content"] == "1").expect("the first");
+    assert!(went_well["duration_ms"].as_u64().is_some_and(|ms| ms >= 20), "{went_well}");
+    let failed = tools.iter().find(|entry| entry["error_code"] == "torn").expect("the second");
+    assert_eq!(failed["error"], "no page\ncaused by: it was torn out");
+    assert!(failed["duration_ms"].is_u64(), "{failed}");
+    let shown = project.run(&["transcript", &id]).stdout;
+    assert!(shown.contains("error (torn):\n> no page\n> caused by: it was torn out"), "{shown}");
+    let timed = |line: &&str| line.starts_with("### scripted/lookup ") && line.ends_with('s');
+    assert_eq!(shown.lines().filter(timed).count(), 2, "{shown}");
 }

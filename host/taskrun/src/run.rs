@@ -267,6 +267,9 @@ pub struct Ending {
     /// What went wrong, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// Of a cancellation, the reason in the words of whoever asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
     /// How the component was stopped, where it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<CallFailure>,
@@ -298,6 +301,7 @@ impl Ending {
             status: EndStatus::Completed,
             stop_reason,
             error: None,
+            reason: None,
             failure: None,
             partial: false,
             artifact: None,
@@ -311,6 +315,7 @@ impl Ending {
             status: EndStatus::Failed,
             stop_reason,
             error: Some(error.into()),
+            reason: None,
             failure: None,
             partial: false,
             artifact: None,
@@ -324,6 +329,7 @@ impl Ending {
             status: EndStatus::Canceled,
             stop_reason: by,
             error: None,
+            reason: None,
             failure: None,
             partial: false,
             artifact: None,
@@ -450,6 +456,18 @@ impl Run {
             | Lifecycle::Running { .. }
             | Lifecycle::Blocked { .. }
             | Lifecycle::Canceling { .. } => None,
+        }
+    }
+
+    /// Why it is being canceled or was, in the words of whoever asked for it.
+    #[must_use]
+    pub fn cancel_reason(&self) -> Option<&str> {
+        match &self.state.lifecycle {
+            Lifecycle::Canceling { reason, .. } => reason.as_deref(),
+            Lifecycle::Finalizing { ending, .. } | Lifecycle::Ended { ending, .. } => {
+                ending.reason.as_deref()
+            }
+            Lifecycle::Queued | Lifecycle::Running { .. } | Lifecycle::Blocked { .. } => None,
         }
     }
 }

@@ -30,6 +30,9 @@ use crate::resolve::resolve;
 pub(super) const OWNER_DEFAULT: &str = "local";
 /// Session unless another is named.
 const SESSION_DEFAULT: &str = "cli";
+/// How long a run is read that has not ended in time: longer than a store that is locked by another
+/// program is waited for.
+const SNAPSHOT_WITHIN: Duration = Duration::from_secs(15);
 
 /// What happens after the run was accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,6 +192,30 @@ fn print_accepted(context: &Context, run: &Run, reused: bool) {
     }
 }
 
+#[derive(Serialize)]
+struct Snapshot {
+    timed_out: bool,
+    #[serde(flatten)]
+    run: RunView,
+}
+
+/// Shows how the run stands when the time is up, to programs; people see that in the failure.
+async fn print_snapshot(context: &Context, follow: &Follow) -> Outcome<Box<Failure>> {
+    // A store that hangs must not make the wait longer than it may be.
+    let read = follow.controller.get(&follow.scope, follow.id.as_str());
+    let Ok(run) = tokio::time::timeout(SNAPSHOT_WITHIN, read).await else {
+        return Ok(wait_timed_out(&follow.id));
+    };
+    let snapshot = versioned(Snapshot { timed_out: true, run: (&run?).into() });
+    match context.printer.format() {
+        OutputFormat::Table => {}
+        OutputFormat::Name => context.printer.line(&follow.id),
+        OutputFormat::Json => context.printer.json(&snapshot),
+        OutputFormat::Ndjson => context.printer.json_line(&snapshot),
+    }
+    Ok(wait_timed_out(&follow.id))
+}
+
 /// Shows how far the run is, and its result at the end.
 async fn wait(context: &Context, mut follow: Follow, timeout: Option<Duration>) -> Outcome {
     let mut screen = Screen::new(&context.printer, Notes::Stderr);
@@ -201,6 +228,9 @@ async fn wait(context: &Context, mut follow: Follow, timeout: Option<Duration>) 
         })
         .await?;
     screen.end();
+    if let Followed::TimedOut = followed {
+        return Err(print_snapshot(context, &follow).await?);
+    }
     let run = ended(&follow, followed)?;
     let Some(run) = run else { return Ok(Exit::Interrupted) };
     match context.printer.format() {

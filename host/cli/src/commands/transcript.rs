@@ -1,5 +1,7 @@
 //! `taskrun transcript`.
 
+use std::time::Duration;
+
 use taskrun::controller::{Transcript, TranscriptEntry};
 use taskrun::run::Run;
 
@@ -10,13 +12,16 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::output::escape::{escaped_line, excerpt, fenced, quoted};
 use crate::output::paint::{BAD, BOLD, DIM, with};
-use crate::output::{Printer, status_text, versioned};
+use crate::output::{Printer, human, status_text, versioned};
 use crate::resolve::resolve;
 
 /// Bytes of a tool's result that are shown to people; the whole is in the JSON forms.
 const RESULT_BYTES_MAX: usize = 1_000;
 /// Characters of a tool call's arguments that are shown to people.
 const ARGUMENTS_CHARS_MAX: usize = 120;
+
+/// Characters of the word for an error.
+const CODE_CHARS_MAX: usize = 64;
 
 pub(super) async fn transcript(context: &Context, args: &TranscriptArgs) -> Outcome {
     let (books, controller) = context.looking().await?;
@@ -89,13 +94,17 @@ fn print_entry(printer: &Printer, format: TranscriptFormat, entry: &TranscriptEn
 fn markdown(entry: &TranscriptEntry) -> String {
     let author = escaped_line(&entry.author);
     let mut text = if entry.role == "tool" {
-        format!("### {author}\n")
+        let took = entry.duration_ms.map(|ms| human::duration(Duration::from_millis(ms)));
+        let took = took.map_or_else(String::new, |took| with(DIM, &format!(" {took}")));
+        format!("### {author}{took}\n")
     } else {
         format!("{}\n", with(BOLD, &format!("## {author}")))
     };
     // The text of an entry is somebody's: quoted, it is told from the page's own headings.
     if let Some(error) = &entry.error {
-        text.push_str(&format!("\n{}\n{}\n", with(BAD, "error:"), quoted(error)));
+        let code = entry.error_code.as_deref().map(|code| excerpt(code, CODE_CHARS_MAX));
+        let head = code.map_or_else(|| "error:".to_owned(), |code| format!("error ({code}):"));
+        text.push_str(&format!("\n{}\n{}\n", with(BAD, &head), quoted(error)));
     } else if entry.role == "tool" {
         text.push_str(&format!("\n{}\n", shortened(&entry.content)));
     } else if !entry.content.is_empty() {

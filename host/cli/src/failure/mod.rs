@@ -129,6 +129,7 @@ impl Failure {
             | Exit::Interrupted => "run-failed",
         });
         failure.causes.extend(ending.error.clone());
+        failure.causes.extend(run.cancel_reason().map(|reason| format!("reason: {reason}")));
         failure.causes.push(format!("stop reason: {}", ending.stop_reason));
         Some(failure.about(id).hint(format!("see what it did with `taskrun transcript {id}`")))
     }

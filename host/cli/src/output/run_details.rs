@@ -27,6 +27,9 @@ pub fn run_details(run: &Run, children: Children, now: Timestamp) -> String {
     if let Some(reason) = view.stop_reason {
         lines.push(("stop reason", reason.to_string()));
     }
+    if let Some(reason) = &view.cancel_reason {
+        lines.push(("reason", line(reason)));
+    }
     if let Some(pause) = &view.paused {
         lines.push(("paused", paused(pause, now)));
     }

@@ -36,7 +36,10 @@ impl Controller {
         }
         let mut run = self.get(scope, id).await?;
         loop {
-            let name = open_item(&run, item)?;
+            let name = match open_item(&run, item) {
+                Ok(name) => name,
+                Err(error) => return Err(self.why_not(&run, item, error).await?),
+            };
             let asked = self.asked(run.id(), &name).await?;
             let asked = asked.ok_or_else(|| not_awaitable(&run, NotAwaitable::UnknownItem))?;
             asked.check(&answer).map_err(|error| ControllerError::Invalid {
@@ -76,6 +79,43 @@ impl Controller {
                 }
             }
         }
+    }
+
+    /// The same refusal, or that it was answered already: a run that went on, or has ended since,
+    /// does not know any more what it asked, and its journal does.
+    async fn why_not(
+        &self,
+        run: &Run,
+        item: Option<&str>,
+        error: ControllerError,
+    ) -> Result<ControllerError, ControllerError> {
+        let ControllerError::NotAwaitable { why, .. } = &error else { return Ok(error) };
+        let is_ended = match why {
+            NotAwaitable::UnknownItem => false,
+            NotAwaitable::Ended => true,
+            NotAwaitable::Answered => return Ok(error),
+        };
+        if is_ended && item.is_none() {
+            return Ok(error);
+        }
+        let (mut after, mut answered) = (0, false);
+        loop {
+            let page = self.0.parts.store.read(run.id(), after, READ_PAGE).await?;
+            let Some(last) = page.last() else { break };
+            after = last.seq;
+            for recorded in &page {
+                if let Event::Asked { item: asked } = &recorded.event
+                    && item.is_none_or(|name| name == asked.id())
+                {
+                    answered = false;
+                } else if let Event::Answered { item: name, .. } = &recorded.event
+                    && item.is_none_or(|item| item == name)
+                {
+                    answered = true;
+                }
+            }
+        }
+        Ok(if answered { not_awaitable(run, NotAwaitable::Answered) } else { error })
     }
 
     /// What a run asks and nobody has answered, in the order asked.

@@ -9,7 +9,7 @@ use super::observe::READ_PAGE;
 use crate::error::ControllerError;
 use crate::event::{Event, Recorded, Seq};
 use crate::list::Scope;
-use crate::message::{Role, ToolUse};
+use crate::message::{Role, ToolError, ToolUse};
 use crate::ports::tool::ToolOutcome;
 use crate::run::Run;
 use crate::status::Status;
@@ -64,6 +64,12 @@ pub struct TranscriptEntry {
     /// What went wrong.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// The word for that of the tool that failed, or of the host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error_code: Option<String>,
+    /// How long the tool took; absent for a call that was refused or did not begin.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub duration_ms: Option<u64>,
     /// When it was recorded.
     #[serde(serialize_with = "crate::time::rfc3339::serialize")]
     pub timestamp: Timestamp,
@@ -83,6 +89,8 @@ impl TranscriptEntry {
             tool_name: None,
             tool_calls: Vec::new(),
             error: None,
+            error_code: None,
+            duration_ms: None,
             timestamp: recorded.at,
         };
         match &recorded.event {
@@ -98,17 +106,17 @@ impl TranscriptEntry {
                 entry.tool_calls = message.tool_uses().cloned().collect();
                 Some(entry)
             }
-            Event::ToolResult { output, .. } => {
+            Event::ToolResult { output, duration_ms, refused } => {
                 let (content, error) = match &output.outcome {
                     ToolOutcome::Value(value) => (value.clone(), None),
-                    ToolOutcome::Failure(failure) => {
-                        (String::new(), Some(failure.error.message.clone()))
-                    }
+                    ToolOutcome::Failure(failure) => (String::new(), Some(&failure.error)),
                 };
                 let mut entry = entry(&output.name, Role::Tool, content);
                 entry.tool_id = Some(output.tool_call_id.clone());
                 entry.tool_name = Some(output.name.clone());
-                entry.error = error;
+                entry.error = error.map(with_causes);
+                entry.error_code = error.and_then(|error| error.code.clone());
+                entry.duration_ms = refused.is_none().then_some(*duration_ms);
                 Some(entry)
             }
             Event::Started { .. }
@@ -154,6 +162,12 @@ impl TranscriptEntry {
             | Event::Finished { .. } => None,
         }
     }
+}
+
+/// What went wrong and what led to it, in a line of its own each.
+fn with_causes(error: &ToolError) -> String {
+    let causes = error.causes.iter().map(|cause| format!("\ncaused by: {cause}"));
+    std::iter::once(error.message.clone()).chain(causes).collect()
 }
 
 impl Controller {

@@ -2,7 +2,7 @@
 
 use crate::event::{Event, Recorded};
 use crate::ids::{HostId, RunId};
-use crate::run::{Ending, Execution, Hold, Lane, Lifecycle, Pause, Wait, WaitMode};
+use crate::run::{EndStatus, Ending, Execution, Hold, Lane, Lifecycle, Pause, Wait, WaitMode};
 use crate::status::{BlockedOn, StopReason};
 use crate::time::Timestamp;
 
@@ -407,7 +407,11 @@ fn from_canceling(
             let execution = execution.map(|execution| moved_to(execution, host));
             Some((Lifecycle::Canceling { execution, by, reason }, held_by(host)))
         }
-        Meaning::Finalizing { ending } => Some(finalizing(execution, ending, hold)),
+        Meaning::Finalizing { ending } => {
+            let reason = reason.filter(|_| ending.status == EndStatus::Canceled);
+            let ending = Ending { reason, ..(*ending).clone() };
+            Some(finalizing(execution, &ending, hold))
+        }
         Meaning::Work
         | Meaning::Lost { .. }
         | Meaning::Resumed { .. }

@@ -58,6 +58,9 @@ pub struct RunView {
     /// Why it ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stop_reason: Option<StopReason>,
+    /// Why it is being canceled or was, in the words of whoever asked for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cancel_reason: Option<String>,
     /// Whether a limit cut the work short and the result is what there was.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub partial: bool,
@@ -228,6 +231,7 @@ impl From<&Run> for RunView {
             blocked_on,
             paused: state.pause.as_ref().map(PauseView::from),
             stop_reason: ending.map(|e| e.stop_reason),
+            cancel_reason: run.cancel_reason().map(str::to_owned),
             partial: ending.is_some_and(|e| e.partial),
             summary: ending.and_then(|ending| summary(ending, result.as_deref())),
             result_bytes: state.reply.is_cut().then_some(state.reply.bytes()),
