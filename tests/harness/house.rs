@@ -112,12 +112,14 @@ impl Builder {
         self
     }
 
-    /// A file of the workspace.
+    /// A file of the workspace, for its owner only: it may be a key.
     #[must_use]
     pub fn file(self, path: &str, contents: &str) -> Self {
         let file = self.folder.path().join(path);
         std::fs::create_dir_all(file.parent().expect("beneath the folder")).expect("a folder");
-        std::fs::write(file, contents).expect("a file is written");
+        std::fs::write(&file, contents).expect("a file is written");
+        let own = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(file, own).expect("its mode");
         self
     }
 

@@ -131,6 +131,7 @@ model = "default"
         let mut command = Command::new(env!("CARGO_BIN_EXE_taskrun"));
         command.args(args).current_dir(self.folder.path()).stdin(Stdio::null());
         command.env_clear();
+        command.env("TASKRUN_CONFIG", self.folder.path());
         command
     }
 

@@ -12,5 +12,6 @@ mod pause;
 mod project;
 mod readme;
 mod sessions;
+mod trust;
 mod two;
 mod waits;

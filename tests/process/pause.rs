@@ -100,6 +100,7 @@ fn at_a_terminal_what_is_asked_is_asked_there() {
     terminal
         .args(["60", "script", "-q", "-e", "-c", &answer, "/dev/null"])
         .current_dir(project.path())
+        .envs(project.surroundings())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());

@@ -1,12 +1,13 @@
 //! A project in a temporary folder, and the program in it.
 
 use std::io::BufRead;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use rustix::process::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 use taskrun::time::{Clock, SystemClock};
 use taskrun_examples::{RESEARCHER, SCRIPTED, SCRIPTED_TOOL, WORKSPACE, evil};
 
@@ -122,7 +123,17 @@ impl Project {
         }
         project.write("docs/a.md", b"# Apples\n\nApples are kept in the cellar.\n");
         project.write("taskrun.toml", POLICY.as_bytes());
+        project.trust();
         project
+    }
+
+    /// Lets the policy be used where it is found, as if somebody had said so. Nothing else in this
+    /// folder is anybody's state.
+    fn trust(&self) {
+        let folder = self.path().canonicalize().expect("a path");
+        let about = std::fs::metadata(&folder).expect("it is there");
+        let entry = json!({ "folder": folder, "device": about.dev(), "owner": about.uid() });
+        self.write("state/taskrun/trusted", format!("{entry}\n").as_bytes());
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -147,6 +158,8 @@ impl Project {
             "TASKRUN_OWNER",
             "TASKRUN_SLOTS",
             "TASKRUN_LEASE",
+            "TASKRUN_POLICY_OWNER",
+            "SUDO_UID",
         ] {
             command.env_remove(name);
         }

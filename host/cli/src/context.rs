@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use taskrun::agents::Agents;
 use taskrun::controller::{Controller, ControllerParts, Settings};
@@ -20,6 +20,7 @@ use crate::args::Globals;
 use crate::failure::{Failure, Outcome, policy_failure};
 use crate::output::Printer;
 use crate::place;
+use crate::trust::Trust;
 
 /// Tenant unless another is named.
 const TENANT_DEFAULT: &str = "default";
@@ -37,6 +38,10 @@ pub(crate) struct Context {
     pub clock: Arc<dyn Clock>,
     /// Randomness.
     pub random: Arc<dyn Random>,
+    /// Which policies are used where they are found.
+    pub trust: Trust,
+    /// The policy file, once it was looked for: nobody is asked twice about it.
+    policy_file: Arc<OnceLock<Outcome<Option<PathBuf>>>>,
 }
 
 /// The sides of a store.
@@ -63,10 +68,12 @@ impl Context {
     /// On this process's streams and clocks.
     #[must_use]
     pub(crate) fn new(globals: Globals) -> Self {
-        let printer = Printer::new(&globals);
+        let (printer, trust) = (Printer::new(&globals), Trust::new(&globals));
         Self {
             globals,
             printer,
+            trust,
+            policy_file: Arc::default(),
             clock: Arc::new(SystemClock::new()),
             random: Arc::new(SystemRandom),
         }
@@ -90,9 +97,9 @@ impl Context {
     /// The policy file, if there is one.
     ///
     /// # Errors
-    /// If one is named and is not there.
+    /// If one is named and is not there, or one is found and not to be trusted.
     pub(crate) fn policy_file(&self) -> Outcome<Option<PathBuf>> {
-        place::policy_file(&self.globals)
+        self.policy_file.get_or_init(|| place::policy_file(&self.globals, &self.trust)).clone()
     }
 
     /// The policy, read and checked, with every file that it names.
@@ -101,10 +108,7 @@ impl Context {
     /// If there is none, or anything is wrong with it.
     pub(crate) fn policy(&self) -> Outcome<Policy> {
         let Some(file) = self.policy_file()? else {
-            let message = format!("there is no {} here or above", place::POLICY_FILE);
-            return Err(Failure::usage("no-policy", message).hint(
-                "go where your policy is, name it with --config FILE, or begin with `taskrun demo`",
-            ));
+            return Err(place::no_policy(&self.trust));
         };
         self.read_policy(&file)
     }
@@ -131,7 +135,7 @@ impl Context {
     /// If neither a policy nor a directory says where it is.
     pub(crate) fn data_dir(&self) -> Outcome<PathBuf> {
         let policy = if self.globals.data_dir.is_some() { None } else { self.policy_file()? };
-        place::data_dir(&self.globals, policy.as_deref())
+        place::data_dir(&self.globals, policy.as_deref(), &self.trust)
     }
 
     /// The store, for commands that only look. One that was never made is empty, and is not

@@ -14,6 +14,7 @@ mod place;
 mod resolve;
 mod signals;
 mod tracing_setup;
+mod trust;
 
 use std::process::ExitCode;
 

@@ -4,56 +4,90 @@ use std::path::{Path, PathBuf};
 
 use crate::args::Globals;
 use crate::failure::{Failure, Outcome};
+use crate::trust::Trust;
 
 /// Name of a policy file.
 pub(crate) const POLICY_FILE: &str = "taskrun.toml";
 /// Name of a data directory.
 pub(crate) const DATA_DIR: &str = ".taskrun";
 
-/// The policy file, if there is one: the one named, else the nearest from here upward.
+/// The policy file, if there is one: the one named, else the nearest from here upward, which must
+/// be trusted.
 ///
 /// # Errors
-/// If one is named and is not there.
-pub(crate) fn policy_file(globals: &Globals) -> Outcome<Option<PathBuf>> {
+/// If one is named and is not there, or one is found and not to be trusted.
+pub(crate) fn policy_file(globals: &Globals, trust: &Trust) -> Outcome<Option<PathBuf>> {
     if let Some(named) = &globals.config {
-        // A folder is as good as the file in it.
-        let file = if named.is_dir() { named.join(POLICY_FILE) } else { named.clone() };
-        if file.is_file() {
-            return absolute(&file).map(Some);
-        }
-        let message = format!("there is no policy file {}", file.display());
-        return Err(Failure::usage("no-policy", message)
-            .hint("correct --config (or TASKRUN_CONFIG), or make a policy with `taskrun demo`"));
+        return named_policy(named).map(Some);
     }
-    Ok(upward(&here()?, |folder| {
-        let file = folder.join(POLICY_FILE);
-        file.is_file().then_some(file)
-    }))
+    let Some((folder, file)) = found_policy(trust)? else { return Ok(None) };
+    trust.check(&folder, &file)?;
+    let data = folder.join(DATA_DIR);
+    if globals.data_dir.is_none() && data.symlink_metadata().is_ok() {
+        trust.is_safe(&folder, &data)?;
+    }
+    Ok(Some(file))
+}
+
+/// The policy file that somebody means by a path: a folder is as good as the file in it.
+///
+/// # Errors
+/// If there is none.
+pub(crate) fn named_policy(named: &Path) -> Outcome<PathBuf> {
+    let file = if named.is_dir() { named.join(POLICY_FILE) } else { named.to_owned() };
+    if file.is_file() {
+        return absolute(&file);
+    }
+    let message = format!("there is no policy file {}", file.display());
+    Err(Failure::usage("no-policy", message)
+        .hint("correct --config (or TASKRUN_CONFIG), or make a policy with `taskrun demo`"))
+}
+
+/// The nearest policy file from here upward, and its folder.
+///
+/// # Errors
+/// If the working directory is gone.
+pub(crate) fn found_policy(trust: &Trust) -> Outcome<Option<(PathBuf, PathBuf)>> {
+    let folder = trust.upward(&here()?, |folder| folder.join(POLICY_FILE).is_file());
+    Ok(folder.map(|folder| (folder.clone(), folder.join(POLICY_FILE))))
+}
+
+/// How a command fails that needs a policy where none is named or found.
+pub(crate) fn no_policy(trust: &Trust) -> Box<Failure> {
+    nothing_found(trust, "no-policy", format!("there is no {POLICY_FILE} here or above"))
+}
+
+fn nothing_found(trust: &Trust, code: &'static str, message: String) -> Box<Failure> {
+    let mut failure = Failure::usage(code, message)
+        .hint("go where your policy is, name it with --config FILE, or begin with `taskrun demo`");
+    failure.causes.extend(here().ok().and_then(|here| trust.end_of_search(&here)));
+    failure
 }
 
 /// The data directory: the one named, else the one beside the policy, else the nearest from here
-/// upward. Need not exist.
+/// upward, which must be trusted. Need not exist.
 ///
 /// # Errors
 /// If none of these is to be had.
-pub(crate) fn data_dir(globals: &Globals, policy: Option<&Path>) -> Outcome<PathBuf> {
+pub(crate) fn data_dir(
+    globals: &Globals,
+    policy: Option<&Path>,
+    trust: &Trust,
+) -> Outcome<PathBuf> {
     if let Some(named) = &globals.data_dir {
         return absolute(named);
     }
     if let Some(folder) = policy.and_then(Path::parent) {
         return Ok(folder.join(DATA_DIR));
     }
-    let found = upward(&here()?, |folder| {
-        let dir = folder.join(DATA_DIR);
-        dir.is_dir().then_some(dir)
-    });
-    found.ok_or_else(|| {
-        Failure::usage(
-            "no-data-dir",
-            format!("there is no {POLICY_FILE} here or above, and no {DATA_DIR}"),
-        )
-        .hint("go where your policy is, name it with --config FILE, or begin with `taskrun demo`")
-    })
+    let found = trust.upward(&here()?, |folder| folder.join(DATA_DIR).is_dir());
+    let Some(folder) = found else {
+        let message = format!("there is no {POLICY_FILE} here or above, and no {DATA_DIR}");
+        return Err(nothing_found(trust, "no-data-dir", message));
+    };
+    let dir = folder.join(DATA_DIR);
+    trust.check(&folder, &dir)?;
+    Ok(dir)
 }
 
 fn here() -> Outcome<PathBuf> {
@@ -66,10 +100,6 @@ fn absolute(path: &Path) -> Outcome<PathBuf> {
         Failure::usage("path", format!("not a path: {}", path.display())).because(&error)
     })?;
     Ok(absolute.components().collect())
-}
-
-fn upward<T>(from: &Path, look: impl Fn(&Path) -> Option<T>) -> Option<T> {
-    from.ancestors().find_map(look)
 }
 
 /// A path as whoever sits here would type it: relative to the working directory where it is

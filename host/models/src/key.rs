@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use taskrun::policy::KeySource;
@@ -32,6 +33,14 @@ pub enum KeyError {
         /// What the operating system said.
         source: std::io::Error,
     },
+    /// Others than its owner can read or write the file.
+    #[error("the key file {path} can be {what} by others: `chmod 600` it")]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// What they can do with it.
+        what: &'static str,
+    },
     /// The environment variable is not set.
     #[error("the environment variable {0} is not set")]
     NoVariable(String),
@@ -50,6 +59,10 @@ impl Secret {
             KeySource::File(path) => {
                 let unreadable = |source| KeyError::Read { path: path.clone(), source };
                 let file = std::fs::File::open(path).map_err(unreadable)?;
+                let meta = file.metadata().map_err(unreadable)?;
+                if let Some(what) = open_to_others(meta.uid(), meta.gid(), meta.mode()) {
+                    return Err(KeyError::Open { path: path.clone(), what });
+                }
                 let mut text = String::new();
                 file.take(KEY_BYTES_MAX + 1).read_to_string(&mut text).map_err(unreadable)?;
                 text
@@ -78,6 +91,18 @@ impl Secret {
     }
 }
 
+/// What others than the owner can do with a file of this owner, group and mode, if that is too much
+/// for a key. One that root owns may be read by others, as containers mount their secrets so. A group
+/// of the same number as the owner is the owner's alone, as most systems make them.
+fn open_to_others(owner: u32, group: u32, mode: u32) -> Option<&'static str> {
+    let mode = if owner == group { mode & !0o070 } else { mode };
+    match mode {
+        mode if mode & 0o022 != 0 => Some("written"),
+        mode if mode & 0o044 != 0 && owner != 0 => Some("read"),
+        _ => None,
+    }
+}
+
 #[expect(clippy::disallowed_methods, reason = "the policy names this variable")]
 fn variable(name: &str) -> Result<String, KeyError> {
     std::env::var(name).map_err(|error| match error {
@@ -102,6 +127,37 @@ mod tests {
         assert_eq!(key.reveal(), "sk-abcdef");
         assert!(!format!("{key:?}").contains("abc"));
         assert_eq!(key.scrub("bad key sk-abcdef!"), "bad key [key]!");
+    }
+
+    #[test]
+    fn a_key_is_its_owners_alone() {
+        let table = [
+            (1_000, 1_000, 0o100_600, None),
+            (1_000, 1_000, 0o100_660, None),
+            (1_000, 100, 0o100_640, Some("read")),
+            (1_000, 1_000, 0o100_644, Some("read")),
+            (1_000, 1_000, 0o100_602, Some("written")),
+            (1_000, 100, 0o100_620, Some("written")),
+            (0, 0, 0o100_444, None),
+            (0, 0, 0o100_646, Some("written")),
+            // What a shell gives in the place of a file.
+            (1_000, 1_000, 0o010_600, None),
+        ];
+        for (owner, group, mode, what) in table {
+            assert_eq!(open_to_others(owner, group, mode), what, "{owner} {group} {mode:o}");
+        }
+    }
+
+    #[test]
+    fn a_key_file_that_others_can_write_is_not_read() {
+        use std::os::unix::fs::PermissionsExt;
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(file.path(), "sk-abcdef").expect("written");
+        let open = std::fs::Permissions::from_mode(0o666);
+        std::fs::set_permissions(file.path(), open).expect("its mode");
+        let error = Secret::read(&KeySource::File(file.path().to_owned())).expect_err("refused");
+        let text = error.to_string();
+        assert!(text.contains("written by others") && !text.contains("abcdef"), "{text}");
     }
 
     #[test]

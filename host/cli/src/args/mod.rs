@@ -8,6 +8,7 @@ mod runs;
 mod sessions;
 mod system;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -23,7 +24,8 @@ pub use runs::{
 };
 pub use sessions::{AnswerArgs, GcArgs, InboxArgs, SessionArgs, SessionCommand};
 pub use system::{
-    AgentCommand, DemoArgs, DoctorArgs, HostArgs, InspectArgs, ToolCallArgs, ToolCommand,
+    AgentCommand, DemoArgs, DoctorArgs, HostArgs, InspectArgs, PolicyCommand, ToolCallArgs,
+    ToolCommand,
 };
 
 const AFTER_HELP: &str = "\
@@ -98,6 +100,26 @@ pub struct Globals {
     /// Session that asks for a new run [default: cli]; elsewhere, sees only the runs of that one
     #[arg(long, global = true, env = "TASKRUN_SESSION", value_name = "NAME", hide_env = true)]
     pub session: Option<String>,
+    /// What of its surroundings the program looks at.
+    #[command(flatten)]
+    pub surroundings: Surroundings,
+}
+
+/// Who calls the program and where that user keeps things; nothing to be typed.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Surroundings {
+    /// The home folder, at which the search for a policy ends.
+    #[arg(long, global = true, hide = true, env = "HOME", hide_env = true)]
+    pub home: Option<OsString>,
+    /// The folder in which programs keep their state.
+    #[arg(long, global = true, hide = true, env = "XDG_STATE_HOME", hide_env = true)]
+    pub state_home: Option<OsString>,
+    /// Number of the user who became root.
+    #[arg(long, global = true, hide = true, env = "SUDO_UID", hide_env = true)]
+    pub sudo_uid: Option<OsString>,
+    /// Number of the user whose policies count as root's own.
+    #[arg(long, global = true, hide = true, env = "TASKRUN_POLICY_OWNER", hide_env = true)]
+    pub policy_owner: Option<OsString>,
 }
 
 /// Form of what is printed to stdout.
@@ -180,6 +202,9 @@ pub enum Command {
     /// The tools of the policy
     #[command(subcommand)]
     Tool(ToolCommand),
+    /// The policy, and whether it is used where it is found
+    #[command(subcommand)]
+    Policy(PolicyCommand),
     /// Says what a component is and what it asks for
     Inspect(InspectArgs),
     /// Makes ./taskrun-demo and shows in a minute what this is

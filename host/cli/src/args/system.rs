@@ -42,6 +42,20 @@ pub enum ToolCommand {
     Call(ToolCallArgs),
 }
 
+/// The policy, and whether it is used where it is found.
+#[derive(Debug, Subcommand)]
+pub enum PolicyCommand {
+    /// Uses a policy from now on wherever it is found, from its folder and below
+    ///
+    /// It decides which files, hosts and keys agents get, so one that is found and not named with
+    /// --config is used only if it belongs to you or to root, nobody else can write it, and you
+    /// trust its folder. In a terminal you are asked; a later change of the file does not ask again.
+    Trust {
+        /// The policy file, or its folder [default: the nearest, from here upward]
+        policy: Option<PathBuf>,
+    },
+}
+
 /// Arguments of `tool call`.
 #[derive(Debug, Args)]
 pub struct ToolCallArgs {

@@ -16,6 +16,7 @@ mod inspect;
 mod logs;
 mod memory;
 mod pause;
+mod policy;
 mod ps;
 mod result;
 mod run;
@@ -32,7 +33,7 @@ use std::io::Write;
 
 use clap::CommandFactory;
 
-use crate::args::{AgentCommand, Cli, Command, ToolCommand};
+use crate::args::{AgentCommand, Cli, Command, PolicyCommand, ToolCommand};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Outcome;
@@ -68,6 +69,9 @@ pub(crate) async fn execute(context: &Context, command: Command) -> Outcome {
             tool::show(context, &tool, agent.as_deref()).await
         }
         Command::Tool(ToolCommand::Call(args)) => tool_call::call(context, &args).await,
+        Command::Policy(PolicyCommand::Trust { policy }) => {
+            policy::trust(context, policy.as_deref())
+        }
         Command::Inspect(args) => inspect::inspect(context, &args).await,
         Command::Demo(_) => crate::demo::demo(context).await,
         Command::Doctor(_) => doctor::doctor(context).await,

@@ -32,6 +32,8 @@ pub(crate) async fn demo(context: &Context) -> Outcome {
     printer.line("  taskrun.toml   who may do what");
     printer.line("  components/    agents and tools: WebAssembly components");
     printer.line("  docs/, notes/  files that they work with");
+    // Whoever played it knows whose it is. Where that cannot be kept, the first look says what helps.
+    context.trust.trust(&folder.path, &folder.policy()).ok();
     let policy = context.read_policy(&folder.policy())?;
     let books = context.books(&folder.data_dir())?;
     let house = House::new(engine(Some(&folder.data_dir()), EngineUse::Executing)?, policy)?;

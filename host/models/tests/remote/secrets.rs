@@ -44,6 +44,8 @@ async fn a_key_appears_in_no_error_no_log_and_no_cassette() {
     let folder = tempfile::tempdir().expect("a folder");
     let (key, cassette) = (folder.path().join("key"), folder.path().join("calls.jsonl"));
     std::fs::write(&key, format!("{KEY}\n")).expect("written");
+    let own = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(&key, own).expect("its mode");
     let said = format!("bad key {KEY} in {{\"{KEY}\"}}");
     let error = json!({ "error": { "message": said, "type": said, "code": said } });
     for (wire, header) in

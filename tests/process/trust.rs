@@ -1,0 +1,153 @@
+//! A policy that somebody left where a person works is not used by itself.
+
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::project::{Project, Ran};
+
+/// A project that nobody trusts yet.
+fn found() -> Project {
+    let project = Project::new();
+    std::fs::remove_dir_all(project.path().join("state")).expect("it was trusted");
+    project
+}
+
+fn untrusted(ran: &Ran) {
+    assert_eq!((ran.code, ran.stdout.as_str()), (3, ""), "{ran:?}");
+    let error = ran.error();
+    assert_eq!(error["code"], "untrusted", "{ran:?}");
+    let hint = error["hint"].as_str().expect("a hint");
+    assert!(hint.contains("--config") && hint.contains("TASKRUN_CONFIG"), "{hint}");
+}
+
+fn mode(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("its mode");
+}
+
+#[test]
+fn a_policy_that_is_found_is_used_once_it_is_trusted_and_one_that_is_named_at_once() {
+    let project = found();
+    for command in [&["ps"][..], &["run", "worker", "x", "-d"], &["agent", "ls"], &["inbox"]] {
+        untrusted(&project.run(command));
+    }
+    assert!(!project.path().join(".taskrun").exists(), "nothing was begun");
+    let config = ["--config", "taskrun.toml"];
+    let named = project.run(&[&config[..], &["agent", "ls", "-o", "name"]].concat());
+    assert_eq!(named.code, 0, "{named:?}");
+    untrusted(&project.run(&["agent", "ls"]));
+    let trusted = project.run(&["policy", "trust"]);
+    assert_eq!(trusted.code, 0, "{trusted:?}");
+    assert_eq!(project.run(&["agent", "ls", "-o", "name"]).stdout, named.stdout);
+    // An edit does not ask again.
+    let policy = std::fs::read_to_string(project.path().join("taskrun.toml")).expect("a policy");
+    project.write("taskrun.toml", format!("# edited\n{policy}").as_bytes());
+    assert_eq!(project.run(&["agent", "ls"]).code, 0);
+    let below = project.command(&["agent", "ls"]).current_dir(project.path().join("docs")).output();
+    assert_eq!(Ran::from(below.expect("starts")).code, 0, "from below, too");
+}
+
+#[test]
+fn what_others_can_write_is_not_used_though_it_was_trusted() {
+    let project = Project::new();
+    assert_eq!(project.run(&["ps"]).code, 0);
+    let file = project.path().join("taskrun.toml");
+    mode(&file, 0o666);
+    let open = project.run(&["ps"]);
+    untrusted(&open);
+    assert!(open.stderr.contains("can be written by others"), "{open:?}");
+    assert_eq!(project.run(&["policy", "trust"]).code, 3, "and cannot be trusted");
+    mode(&file, 0o644);
+    // Nor is it found where others could have put it.
+    mode(project.path(), 0o1777);
+    let open = project.run(&["agent", "ls"]);
+    mode(project.path(), 0o700);
+    assert_eq!(open.error()["code"], "no-policy", "{open:?}");
+    assert!(open.stderr.contains("the search ends below"), "{open:?}");
+    let data = project.path().join(".taskrun");
+    std::fs::create_dir_all(&data).expect("a data directory");
+    mode(&data, 0o777);
+    untrusted(&project.run(&["ps"]));
+}
+
+#[test]
+fn a_data_directory_that_is_found_is_trusted_like_a_policy() {
+    let project = found();
+    std::fs::remove_file(project.path().join("taskrun.toml")).expect("it was there");
+    std::fs::create_dir(project.path().join(".taskrun")).expect("made");
+    untrusted(&project.run(&["ps"]));
+    let named = project.run(&["--data-dir", ".taskrun", "ps"]);
+    assert_eq!(named.code, 0, "{named:?}");
+}
+
+#[test]
+fn what_the_demo_made_is_trusted_at_once() {
+    let project = found();
+    let played = project.run(&["demo"]);
+    assert_eq!(played.code, 0, "{played:?}");
+    let folder = project.path().join("taskrun-demo");
+    let listed = project.command(&["ps", "-a", "-o", "name"]).current_dir(&folder).output();
+    let listed = Ran::from(listed.expect("starts"));
+    assert_eq!((listed.code, listed.stdout.lines().count()), (0, 3), "{listed:?}");
+    untrusted(&project.run(&["ps"]));
+}
+
+/// The program at a terminal, where this is typed.
+fn typed(project: &Project, line: &str, keys: &str) -> Ran {
+    let program = env!("CARGO_BIN_EXE_taskrun");
+    let mut child = Command::new("timeout")
+        .args(["60", "script", "-q", "-e", "-c", &format!("{program} {line}"), "/dev/null"])
+        .current_dir(project.path())
+        .envs(project.surroundings())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut keyboard = child.stdin.take().expect("a pipe");
+    keyboard.write_all(keys.as_bytes()).expect("typed");
+    // It stays open: the end of what is typed is not the end of the terminal.
+    let output = child.wait_with_output().expect("it ends");
+    drop(keyboard);
+    output.into()
+}
+
+#[test]
+fn in_a_terminal_it_is_asked_once() {
+    let project = found();
+    let no = typed(&project, "agent ls", "n\n");
+    assert_eq!(no.code, 3, "{no:?}");
+    assert!(no.stdout.contains("is not trusted yet") && no.stdout.contains("[y/N]"), "{no:?}");
+    assert_eq!(no.stdout.matches("[y/N]").count(), 1, "{no:?}");
+    let yes = typed(&project, "agent ls", "y\n");
+    assert_eq!(yes.code, 0, "{yes:?}");
+    assert!(yes.stdout.contains("worker"), "{yes:?}");
+    let again = typed(&project, "agent ls", "");
+    assert_eq!(again.code, 0, "{again:?}");
+    assert!(!again.stdout.contains("[y/N]"), "{again:?}");
+}
+
+#[test]
+fn for_root_the_files_of_whoever_became_root_are_its_own() {
+    let project = found();
+    let someone = rustix::process::geteuid().as_raw() + 1_000;
+    for path in ["", "taskrun.toml"] {
+        // Only root can give a file away.
+        if std::os::unix::fs::chown(project.path().join(path), Some(someone), Some(someone))
+            .is_err()
+        {
+            return;
+        }
+    }
+    let run = |name: Option<&str>| {
+        let mut command = project.command(&["policy", "trust", "."]);
+        command.envs(name.map(|name| (name, someone.to_string())));
+        Ran::from(command.output().expect("starts"))
+    };
+    let theirs = run(None);
+    untrusted(&theirs);
+    assert!(theirs.stderr.contains(&format!("TASKRUN_POLICY_OWNER={someone}")), "{theirs:?}");
+    assert_eq!(run(Some("SUDO_UID")).code, 0);
+    assert_eq!(run(Some("TASKRUN_POLICY_OWNER")).code, 0);
+}
