@@ -12,6 +12,7 @@ mod pause;
 mod project;
 mod readme;
 mod sessions;
+mod store;
 mod trust;
 mod two;
 mod waits;

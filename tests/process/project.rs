@@ -32,6 +32,12 @@ tools = ["scripted/*"]
 members = ["worker"]
 limits = { call = "60s" }
 
+[agent.reader]
+component = "components/scripted.wasm"
+tools = ["workspace/read"]
+allow = ["workspace-read: docs/**"]
+deny = ["workspace-write: **"]
+
 [agent.asking]
 component = "components/scripted.wasm"
 tools = ["scripted/*"]
@@ -181,6 +187,14 @@ impl Project {
     pub(crate) fn start(&self, args: &[&str]) -> Child {
         let mut command = self.command(args);
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts")
+    }
+
+    /// Waits for the end of a program.
+    pub(crate) fn ends(&self, child: Child) -> Ran {
+        let (end, ended) = std::sync::mpsc::channel();
+        std::thread::spawn(move || end.send(child.wait_with_output()).ok());
+        let output = ended.recv_timeout(PATIENCE).expect("it ends in time");
+        output.expect("it has ended").into()
     }
 
     /// The run as JSON.

@@ -312,6 +312,7 @@ async fn a_damaged_event_is_named_and_stops_nobody_else() {
         | StoreError::Full { .. }
         | StoreError::ReadOnly { .. }
         | StoreError::Unavailable { .. }
+        | StoreError::Replaced { .. }
         | StoreError::Closed
         | StoreError::Unknown { .. }) => panic!("{other:?}"),
     };

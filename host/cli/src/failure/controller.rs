@@ -140,6 +140,10 @@ pub(super) fn store_failure(error: &StoreError) -> Box<Failure> {
         StoreError::Unavailable { .. } => {
             "give a local folder as --data-dir; `taskrun doctor` checks it".to_owned()
         }
+        StoreError::Replaced { path } => format!(
+            "put the file that was there back with its log, or begin anew with what is there; end \
+             every program that still has the former {path} open first"
+        ),
         StoreError::Closed | StoreError::Unknown { .. } => {
             "try again; with --idempotency-key nothing is started twice".to_owned()
         }

@@ -56,6 +56,11 @@ pub(crate) async fn host(context: &Context, args: &HostArgs) -> Outcome {
     let reason = tokio::select! {
         reason = signals::end() => reason,
         () = idle(&controller, args.idle_exit) => "idle",
+        error = controller.store_lost() => {
+            // Nothing can be recorded any more, so nothing is waited for.
+            controller.hand_over(Duration::ZERO).await;
+            return Err(error.into());
+        }
     };
     tracing::info!(reason, "host ends");
     let closed = controller.hand_over(DRAIN_DEFAULT).await;

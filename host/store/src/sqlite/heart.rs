@@ -14,6 +14,7 @@ use taskrun::time::millis;
 
 use super::SqliteOptions;
 use super::fault::Fault;
+use super::identity::Identity;
 use super::open::{Place, open_heart};
 use super::schema::int;
 
@@ -57,7 +58,11 @@ struct Pulse {
 }
 
 impl Heart {
-    pub(crate) fn start(place: Place, options: SqliteOptions) -> std::io::Result<Self> {
+    pub(crate) fn start(
+        place: Place,
+        identity: Identity,
+        options: SqliteOptions,
+    ) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
             state: Mutex::default(),
             changed: Condvar::new(),
@@ -66,7 +71,7 @@ impl Heart {
         let theirs = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("taskrun-heart".to_owned())
-            .spawn(move || theirs.run(&place, &options))?;
+            .spawn(move || theirs.run(&Beaten { place, identity, options }))?;
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }
 
@@ -112,11 +117,11 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn run(&self, place: &Place, options: &SqliteOptions) {
+    fn run(&self, store: &Beaten) {
         let mut db = None;
         while let Some(hosts) = self.next() {
             let mut sent = Vec::new();
-            match beat(&mut db, place, options, &hosts, &mut sent) {
+            match store.beat(&mut db, &hosts, &mut sent) {
                 Ok(()) => {
                     self.beats.fetch_add(1, Ordering::Relaxed);
                 }
@@ -172,25 +177,37 @@ impl Shared {
     }
 }
 
-/// Fills `sent` with the hosts whose beat was written, and when it was sent.
-fn beat(
-    db: &mut Option<Connection>,
-    place: &Place,
-    options: &SqliteOptions,
-    hosts: &[HostId],
-    sent: &mut Vec<(HostId, i64)>,
-) -> Result<(), StoreError> {
-    let db = match db {
-        Some(db) => db,
-        None => db.insert(open_heart(place, options)?),
-    };
-    let at = |error| Fault::Sqlite(error).at(&place.shown);
-    let mut sql = db.prepare_cached("UPDATE hosts SET beat_ms = ?2 WHERE id = ?1").map_err(at)?;
-    for host in hosts {
-        let now_ms = machine_ms();
-        if sql.execute(params![host.as_str(), now_ms]).map_err(at)? > 0 {
-            sent.push((host.clone(), now_ms));
+/// The store as the thread writes it.
+struct Beaten {
+    place: Place,
+    identity: Identity,
+    options: SqliteOptions,
+}
+
+impl Beaten {
+    /// Fills `sent` with the hosts whose beat was written, and when it was sent. A beat that nobody
+    /// can read, as the store's files were replaced, is none.
+    fn beat(
+        &self,
+        db: &mut Option<Connection>,
+        hosts: &[HostId],
+        sent: &mut Vec<(HostId, i64)>,
+    ) -> Result<(), StoreError> {
+        self.identity.check()?;
+        let db = match db {
+            Some(db) => db,
+            None => db.insert(open_heart(&self.place, &self.options)?),
+        };
+        let at = |error| Fault::Sqlite(error).at(&self.place.shown);
+        let mut sql =
+            db.prepare_cached("UPDATE hosts SET beat_ms = ?2 WHERE id = ?1").map_err(at)?;
+        for host in hosts {
+            let now_ms = machine_ms();
+            if sql.execute(params![host.as_str(), now_ms]).map_err(at)? > 0 {
+                self.identity.check()?;
+                sent.push((host.clone(), now_ms));
+            }
         }
+        Ok(())
     }
-    Ok(())
 }

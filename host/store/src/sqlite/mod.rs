@@ -10,6 +10,7 @@ mod facts;
 mod fault;
 mod heart;
 mod hosts;
+mod identity;
 mod list;
 mod locks;
 mod migrate;
@@ -51,6 +52,7 @@ use self::entries::BatchRow;
 use self::facts::ChangeRow;
 use self::fault::io_error;
 use self::heart::{Heart, machine_ms};
+use self::identity::Identity;
 use self::locks::Locks;
 use self::readers::Readers;
 use self::watch::Watcher;
@@ -159,16 +161,18 @@ impl SqliteStore {
     ///   system says.
     pub fn open(dir: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, StoreError> {
         let (place, db) = open::open(dir.as_ref(), &options)?;
+        let identity = Identity::of(&place)?;
         let wakes = Arc::new(Wakes::new());
         let counts = Arc::new(Counts::default());
         let locks = Arc::new(Locks::new(place.dir.join("hosts")));
         let failed = |error| io_error(&place.file, &error);
         let busy = options.busy_timeout;
         Ok(Self {
-            writer: Writer::start(db, place.shown.clone(), Arc::clone(&counts)).map_err(failed)?,
-            readers: Readers::new(place.clone(), busy, options.readers),
+            writer: Writer::start(db, place.shown.clone(), identity.clone(), Arc::clone(&counts))
+                .map_err(failed)?,
+            readers: Readers::new(place.clone(), identity.clone(), busy, options.readers),
             watcher: Watcher::start(place.clone(), busy, Arc::clone(&wakes)).map_err(failed)?,
-            heart: Arc::new(Heart::start(place.clone(), options).map_err(failed)?),
+            heart: Arc::new(Heart::start(place.clone(), identity, options).map_err(failed)?),
             locks,
             wakes,
             counts,
@@ -193,9 +197,10 @@ impl SqliteStore {
     pub fn close(&self) {
         self.wakes.close();
         self.readers.close();
-        self.writer.close();
         self.watcher.close();
         self.heart.close();
+        // The last one copies the log into the database and removes it.
+        self.writer.close();
         self.locks.close();
     }
 

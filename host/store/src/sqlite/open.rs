@@ -24,9 +24,11 @@ use super::{Durability, SqliteOptions};
 /// While a process has the store open, nothing but SQLite may open any of them in that process: with
 /// any handle that is closed the kernel drops all locks of the process on the file, and a program that
 /// closes the store takes itself for the last one then, and removes the log.
-pub const FILE_NAMES: [&str; 3] = [FILE_NAME, "taskrun.db-wal", "taskrun.db-shm"];
+pub const FILE_NAMES: [&str; 3] = [FILE_NAME, LOG_NAME, "taskrun.db-shm"];
 /// Name of the file in the data directory.
 pub(crate) const FILE_NAME: &str = "taskrun.db";
+/// Name of its log.
+pub(crate) const LOG_NAME: &str = "taskrun.db-wal";
 /// 3.51.3: older ones have a race between resetting and writing the write-ahead log that
 /// corrupts files which several processes share.
 const SQLITE_MIN: i32 = 3_051_003;
@@ -98,9 +100,17 @@ pub(crate) fn open_reader(place: &Place, busy_timeout: Duration) -> Result<Conne
 /// Another connection that writes, for hearts.
 pub(crate) fn open_heart(place: &Place, options: &SqliteOptions) -> Result<Connection, StoreError> {
     let db = connect(place, options.busy_timeout, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-    // A beat need not outlive the machine, and must not wait for its disk.
+    // A beat need not outlive the machine, and must not wait for its disk; to copy the log into the
+    // database is the writer's business, which knows whether both are still the same files.
     db.pragma_update(None, "synchronous", "NORMAL").map_err(|error| at(place, error))?;
+    db.pragma_update(None, "wal_autocheckpoint", 0).map_err(|error| at(place, error))?;
+    leave_log(&db).map_err(|error| at(place, error))?;
     Ok(db)
+}
+
+/// Neither copies nor removes the log when the connection is closed, as the last one does.
+pub(crate) fn leave_log(db: &Connection) -> rusqlite::Result<()> {
+    db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map(drop)
 }
 
 fn at(place: &Place, error: rusqlite::Error) -> StoreError {
@@ -230,6 +240,7 @@ fn check_identity(place: &Place, busy_timeout: Duration) -> Result<(), StoreErro
             | StoreError::Full { .. }
             | StoreError::ReadOnly { .. }
             | StoreError::Unavailable { .. }
+            | StoreError::Replaced { .. }
             | StoreError::Closed
             | StoreError::Unknown { .. },
         ) => Ok(()),

@@ -14,6 +14,7 @@ use taskrun::ports::store::StoreError;
 use tokio::sync::oneshot;
 
 use super::fault::{Fault, io_error};
+use super::identity::Identity;
 use super::open::{Place, open_reader};
 
 /// Reads in the queue from which on those are taken out whose callers gave up: far more than callers
@@ -28,6 +29,7 @@ pub(crate) struct Readers {
 
 struct Queue {
     place: Place,
+    identity: Identity,
     busy_timeout: Duration,
     state: Mutex<State>,
     ready: Condvar,
@@ -73,6 +75,8 @@ where
             return;
         }
         let answer = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            // A connection that is opened now would read another store than those that are open.
+            queue.identity.check()?;
             let db = match connection.take() {
                 Some(db) => db,
                 None => open_reader(&queue.place, queue.busy_timeout)?,
@@ -88,11 +92,17 @@ where
 }
 
 impl Readers {
-    pub(crate) fn new(place: Place, busy_timeout: Duration, count: usize) -> Self {
+    pub(crate) fn new(
+        place: Place,
+        identity: Identity,
+        busy_timeout: Duration,
+        count: usize,
+    ) -> Self {
         let state =
             State { jobs: VecDeque::new(), threads: 0, idle: 0, tidy_at: TIDY_AT, closed: false };
         let (state, ready) = (Mutex::new(state), Condvar::new());
-        Self { queue: Arc::new(Queue { place, busy_timeout, state, ready }), count: count.max(1) }
+        let queue = Arc::new(Queue { place, identity, busy_timeout, state, ready });
+        Self { queue, count: count.max(1) }
     }
 
     /// Reads at one moment of the store. First come, first served.
@@ -211,14 +221,17 @@ mod tests {
     use std::sync::mpsc;
     use std::task::{Context, Waker};
 
+    use super::super::open::LOG_NAME;
     use super::*;
 
     fn one_reader(dir: &tempfile::TempDir) -> Readers {
         let file = dir.path().join("store.db");
         Connection::open(&file).expect("it is made").execute_batch("CREATE TABLE t (a)").expect("");
         let shown = file.display().to_string();
+        std::fs::write(dir.path().join(LOG_NAME), b"").expect("it is made");
         let place = Place { dir: dir.path().to_owned(), file, shown };
-        Readers::new(place, Duration::from_secs(5), 1)
+        let identity = Identity::of(&place).expect("both are there");
+        Readers::new(place, identity, Duration::from_secs(5), 1)
     }
 
     async fn within<T>(future: impl Future<Output = T>) -> T {

@@ -10,6 +10,8 @@ use taskrun::ports::store::StoreError;
 use tokio::sync::{Semaphore, oneshot};
 
 use super::fault::Fault;
+use super::identity::Identity;
+use super::open::leave_log;
 
 /// Most transactions that wait for the writer. Twice the largest batch: while one is written the
 /// next one fills. Beyond that, callers wait.
@@ -98,6 +100,7 @@ impl Writer {
     pub(crate) fn start(
         db: Connection,
         path: String,
+        identity: Identity,
         counts: Arc<Counts>,
     ) -> std::io::Result<Self> {
         let queue = Arc::new(Queue {
@@ -108,7 +111,7 @@ impl Writer {
         let theirs = Arc::clone(&queue);
         let thread = std::thread::Builder::new()
             .name("taskrun-write".to_owned())
-            .spawn(move || work(&theirs, &db, &path, &counts))?;
+            .spawn(move || work(&theirs, &Written { db, path, identity }, &counts))?;
         Ok(Self { queue, thread: Mutex::new(Some(thread)) })
     }
 
@@ -198,22 +201,31 @@ impl Drop for CloseAtEnd<'_> {
     }
 }
 
-fn work(queue: &Queue, db: &Connection, path: &str, counts: &Counts) {
+/// The store as the thread writes it.
+struct Written {
+    db: Connection,
+    path: String,
+    identity: Identity,
+}
+
+fn work(queue: &Queue, store: &Written, counts: &Counts) {
     let _guard = CloseAtEnd(queue);
     while let Some(batch) = queue.take() {
-        settle(db, batch, path, counts);
+        settle(store, batch, counts);
     }
+    // Looked at once more, as closing copies the log into the database.
+    store.check().ok();
 }
 
 /// Commits a batch and answers it. One that fails is taken out and answered, and the others are
 /// done again.
-fn settle(db: &Connection, mut batch: Vec<Box<dyn Job>>, path: &str, counts: &Counts) {
+fn settle(store: &Written, mut batch: Vec<Box<dyn Job>>, counts: &Counts) {
     let mut failed = 0;
     while !batch.is_empty() {
         // Where everything fails, as on a full disk, doing the rest again each time would not end
         // soon.
         let rest = if failed < FAILURES_MAX { batch.len() } else { 1 };
-        match commit(db, &mut batch[..rest], path) {
+        match store.commit(&mut batch[..rest]) {
             Ok(()) => {
                 counts.commits.fetch_add(1, Ordering::Relaxed);
                 answer(batch.drain(..rest), counts, || Ok(()));
@@ -250,33 +262,70 @@ enum Stopped {
     Commit(StoreError),
 }
 
-/// Does the transactions in one, or nothing.
-///
-/// There is no savepoint around each: SQLite would write every page that any of them is about to
-/// change to a temporary file first, in batches of 64 four pages for each one that goes to the
-/// log. A transaction that is refused has written nothing, and so only one that fails, which is
-/// rare, has to be undone with the others.
-fn commit(db: &Connection, batch: &mut [Box<dyn Job>], path: &str) -> Result<(), Stopped> {
-    let sql = |sql: &str| db.prepare_cached(sql).and_then(|mut all| all.execute([])).map(|_| ());
-    let roll_back = || {
-        // Some failures make SQLite roll back by itself.
-        if !db.is_autocommit()
-            && let Err(error) = sql("ROLLBACK")
-        {
-            tracing::error!(%error, "a transaction cannot be rolled back");
+impl Written {
+    /// Does the transactions in one, or nothing.
+    ///
+    /// There is no savepoint around each: SQLite would write every page that any of them is about to
+    /// change to a temporary file first, in batches of 64 four pages for each one that goes to the
+    /// log. A transaction that is refused has written nothing, and so only one that fails, which is
+    /// rare, has to be undone with the others.
+    ///
+    /// Before, it is found out whether the files are still those that were opened, so that a log which
+    /// nobody else has is not copied into a database that others use; and after, as only then it is
+    /// certain that what was committed can be read.
+    fn commit(&self, batch: &mut [Box<dyn Job>]) -> Result<(), Stopped> {
+        let Self { db, path, .. } = self;
+        let sql =
+            |sql: &str| db.prepare_cached(sql).and_then(|mut all| all.execute([])).map(|_| ());
+        let roll_back = || {
+            // Some failures make SQLite roll back by itself.
+            if !db.is_autocommit()
+                && let Err(error) = sql("ROLLBACK")
+            {
+                tracing::error!(%error, "a transaction cannot be rolled back");
+            }
+        };
+        self.check().map_err(Stopped::Commit)?;
+        sql("BEGIN IMMEDIATE").map_err(|error| Stopped::Commit(Fault::Sqlite(error).at(path)))?;
+        for (index, job) in batch.iter_mut().enumerate() {
+            if !job.run(db, path) {
+                roll_back();
+                return Err(Stopped::Job(index));
+            }
         }
-    };
-    sql("BEGIN IMMEDIATE").map_err(|error| Stopped::Commit(Fault::Sqlite(error).at(path)))?;
-    for (index, job) in batch.iter_mut().enumerate() {
-        if !job.run(db, path) {
+        sql("COMMIT").map_err(|error| {
             roll_back();
-            return Err(Stopped::Job(index));
-        }
+            Stopped::Commit(Fault::Sqlite(error).at_commit(path))
+        })?;
+        self.check().map_err(|error| Stopped::Commit(unconfirmed(error)))
     }
-    sql("COMMIT").map_err(|error| {
-        roll_back();
-        Stopped::Commit(Fault::Sqlite(error).at_commit(path))
-    })
+
+    /// # Errors
+    /// Those of [`Identity::check`]. The log stays where it is when one of the files was replaced.
+    fn check(&self) -> Result<(), StoreError> {
+        let checked = self.identity.check();
+        if matches!(checked, Err(StoreError::Replaced { .. }))
+            && let Err(error) = leave_log(&self.db)
+        {
+            tracing::error!(%error, "the log of a store that was replaced is not left alone");
+        }
+        checked
+    }
+}
+
+/// What is said of a commit after which it cannot be told whether its files are in their places.
+fn unconfirmed(error: StoreError) -> StoreError {
+    match error {
+        StoreError::Replaced { .. } => error,
+        StoreError::Locked { .. }
+        | StoreError::Version { .. }
+        | StoreError::Corrupt { .. }
+        | StoreError::Full { .. }
+        | StoreError::ReadOnly { .. }
+        | StoreError::Unavailable { .. }
+        | StoreError::Closed
+        | StoreError::Unknown { .. } => StoreError::Unknown { detail: error.to_string() },
+    }
 }
 
 /// The same error for one more caller.
@@ -296,6 +345,7 @@ fn again(error: &StoreError) -> StoreError {
         StoreError::Unavailable { path, detail } => {
             StoreError::Unavailable { path: path.clone(), detail: detail.clone() }
         }
+        StoreError::Replaced { path } => StoreError::Replaced { path: path.clone() },
         StoreError::Closed => StoreError::Closed,
         StoreError::Unknown { detail } => StoreError::Unknown { detail: detail.clone() },
     }

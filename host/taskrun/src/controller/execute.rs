@@ -48,7 +48,7 @@ impl Drop for Listed {
 impl Controller {
     pub(super) async fn claim_loop(self) {
         let inner = Arc::clone(&self.0);
-        let lease = self.lease();
+        let lease = Arc::clone(&inner.lease);
         loop {
             let slots = Arc::clone(&inner.slots);
             let first = tokio::select! {
@@ -101,6 +101,7 @@ impl Controller {
                     }
                 }
                 Err(error) => {
+                    lease.note(&error);
                     drop(claiming);
                     drop(permits);
                     tracing::warn!(%error, "no work can be claimed");
@@ -126,7 +127,7 @@ impl Controller {
             random: Arc::clone(&inner.parts.random),
             closing: inner.closing.clone(),
             draining: inner.draining.clone(),
-            lease: self.lease(),
+            lease: Arc::clone(&inner.lease),
             hooks: inner.parts.hooks.clone(),
             runs: self.door(),
             memory: Arc::clone(&inner.parts.memory),

@@ -121,6 +121,7 @@ struct Inner {
     /// Where drivers are executed, if not where the controller is.
     drivers: Option<Handle>,
     host: HostId,
+    lease: Arc<Lease>,
     slots: Arc<Semaphore>,
     live: Mutex<HashMap<RunId, Arc<Live>>>,
     /// When the last execution ended, or this controller was made, on the monotonic clock.
@@ -153,10 +154,12 @@ impl Controller {
         ));
         let slots = Arc::new(Semaphore::new(parts.settings.slots));
         let worked_ms = AtomicU64::new(millis(parts.clock.monotonic()));
+        let lease = Lease::new(Arc::clone(&parts.hosts), host.clone(), parts.settings.lease);
         Self(Arc::new(Inner {
             parts,
             drivers,
             host,
+            lease: Arc::new(lease),
             slots,
             live: Mutex::default(),
             worked_ms,
@@ -252,9 +255,20 @@ impl Controller {
         self.0.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lease(&self) -> Lease {
-        let parts = &self.0.parts;
-        Lease::new(Arc::clone(&parts.hosts), self.0.host.clone(), parts.settings.lease)
+    /// Returns when this process can never go on with what it executes, and says why: its store was
+    /// removed or replaced. To be followed by [`Self::hand_over`] without a pause.
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives up the wait.
+    pub async fn store_lost(&self) -> StoreError {
+        self.0.lease.over().await
+    }
+
+    /// Takes note of a failure after which nothing goes on here.
+    fn note(&self, error: &ControllerError) {
+        if let ControllerError::Storage(error) = error {
+            self.0.lease.note(error);
+        }
     }
 
     /// The run as it stands.

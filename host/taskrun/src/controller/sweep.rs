@@ -93,7 +93,10 @@ impl Controller {
                         tracing::warn!(run = %id, "freed: its host died");
                     }
                 }
-                Err(error) => tracing::warn!(%error, "cannot look for runs of dead hosts"),
+                Err(error) => {
+                    self.note(&error);
+                    tracing::warn!(%error, "cannot look for runs of dead hosts");
+                }
             }
             match self.look_after_own(&unseen).await {
                 Ok(found) => unseen = found,
@@ -168,7 +171,7 @@ impl Controller {
     /// soon begin to do the same.
     pub(super) async fn lease_loop(self) {
         let inner = Arc::clone(&self.0);
-        let lease = self.lease();
+        let lease = Arc::clone(&inner.lease);
         let mut told = false;
         loop {
             tokio::select! {

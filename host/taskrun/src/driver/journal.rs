@@ -156,7 +156,9 @@ impl Journal {
                 }
                 Err(Halt::Store(error)) => {
                     tracing::warn!(run = %id, %error, "the end of the run cannot be recorded yet");
-                    if closing.is_cancelled() || matches!(error, StoreError::Closed) {
+                    let for_ever =
+                        matches!(error, StoreError::Closed | StoreError::Replaced { .. });
+                    if closing.is_cancelled() || for_ever {
                         return;
                     }
                 }

@@ -58,7 +58,7 @@ use crate::ports::hook::Hooks;
 use crate::ports::memory::{Memory, MemoryAccess};
 use crate::ports::planner::Decision;
 use crate::ports::runs::{Caller, Runs, RunsAccess};
-use crate::ports::store::Store;
+use crate::ports::store::{Store, StoreError};
 use crate::run::Run;
 use crate::status::{Status, StopReason};
 use crate::time::{Clock, Random, Timestamp, millis};
@@ -77,7 +77,7 @@ pub(crate) struct Env {
     pub(crate) closing: CancellationToken,
     /// Set when this host gives its runs back, each at the next point at which nothing is lost.
     pub(crate) draining: CancellationToken,
-    pub(crate) lease: Lease,
+    pub(crate) lease: Arc<Lease>,
     pub(crate) hooks: Hooks,
     /// What the components of runs may ask of the controller.
     pub(crate) runs: Arc<dyn Runs>,
@@ -203,6 +203,11 @@ impl Driver {
                     tracing::warn!(run = %id, "the lease is nearly over; the run is given back");
                     self.give_back().await;
                     return;
+                }
+                Err(Halt::Store(error) | Halt::Read(error))
+                    if matches!(error, StoreError::Replaced { .. }) =>
+                {
+                    return self.env.lease.note(&error);
                 }
                 Err(Halt::Read(error)) => {
                     tracing::warn!(run = %id, %error, "cannot be read; the run is given back");

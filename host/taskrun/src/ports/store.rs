@@ -521,6 +521,13 @@ pub enum StoreError {
         /// What the operating system said.
         detail: String,
     },
+    /// What stands where the store was opened is not that store any more. It never will be: nothing
+    /// more is read or written, and what was written last may be lost.
+    #[error("the store {path} was removed or replaced while it was in use")]
+    Replaced {
+        /// Its file.
+        path: String,
+    },
     /// The store is closed.
     #[error("the store is closed")]
     Closed,
@@ -543,6 +550,7 @@ impl StoreError {
             Self::Full { .. } => "store-full",
             Self::ReadOnly { .. } => "store-read-only",
             Self::Unavailable { .. } => "store-unavailable",
+            Self::Replaced { .. } => "store-replaced",
             Self::Closed => "store-closed",
             Self::Unknown { .. } => "store-unknown",
         }
