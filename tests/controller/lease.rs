@@ -6,6 +6,7 @@ use std::time::Duration;
 use taskrun::agents::Interrupted;
 use taskrun::event::{Event, Recorded};
 use taskrun::ports::tool::ToolHints;
+use taskrun::spawn::SpawnRequest;
 use taskrun::status::Status;
 
 use super::common::{Gates, check_journal, count, following, named, soon, words_of};
@@ -56,33 +57,91 @@ async fn idle(host: &Native) {
     soon("nothing is executed", idle).await;
 }
 
+/// Waits until a host stands still, or goes on.
+async fn stands(host: &Native, wanted: bool) {
+    let stands = async {
+        while host.controller.stands_still() != wanted {
+            tokio::task::yield_now().await;
+        }
+    };
+    soon("it stands still, or goes on", stands).await;
+}
+
+/// Others may soon take it for dead; but while nobody can write nobody does.
 #[tokio::test]
-async fn a_host_whose_heart_is_not_heard_stops_its_guests_and_gives_its_runs_back() {
+async fn a_host_that_is_not_heard_stands_still_and_goes_on_with_what_is_its_own() {
+    let (mut world, gates) = calling(LEASE);
+    let first = world.start().await;
+    let timeout = Some(Duration::from_secs(3_600));
+    first.spawn(&SpawnRequest { timeout, ..named("1", "a") }).await;
+    gates.have_come(1).await;
+    world.hearts.silence_of(first.controller.host(), NEARLY_OVER - Duration::from_millis(1));
+    first.settle().await;
+    assert!(!first.controller.stands_still());
+    world.hearts.silence_of(first.controller.host(), NEARLY_OVER);
+    stands(&first, true).await;
+    // Its guest is there, and does not go on, whatever it waits for.
+    gates.open("tool");
+    first.spawn(&named("2", "a")).await;
+    first.settle().await;
+    assert_eq!(gates.inside(), 1);
+    assert_eq!(count(&first.journal("1").await, "tool_result"), 0);
+    // Its time-out stands still, too.
+    world.clock.advance(Duration::from_secs(7_200));
+    first.settle().await;
+    assert_eq!(gates.inside(), 1);
+    assert_eq!(first.get("2").await.status(), Status::Queued);
+
+    world.hearts.silence_of(first.controller.host(), Duration::ZERO);
+    for id in ["1", "2"] {
+        assert_eq!(first.end(id).await.status(), Status::Completed);
+        let journal = first.journal(id).await;
+        check_journal(&journal);
+        assert_eq!(hands(&journal), [first.controller.host().to_string()]);
+        assert_eq!(results(&journal), ["\"from the tool\""]);
+        assert_eq!(count(&journal, "lost"), 0);
+    }
+    assert_eq!(gates.came().len(), 2);
+}
+
+#[tokio::test]
+async fn a_host_that_is_heard_again_ends_the_guests_of_runs_that_another_one_took() {
+    let (mut world, gates) = calling(LEASE);
+    // This host hears of nothing that another one writes.
+    let held = Arc::clone(&world.store);
+    let first = world.start().await;
+    world.part_stores();
+    first.spawn(&named("1", "a")).await;
+    gates.have_come(1).await;
+    world.hearts.silence_of(first.controller.host(), LEASE);
+    stands(&first, true).await;
+    world.declare_dead(&first);
+    let second = world.take_over().await;
+    assert_eq!(second.end("1").await.status(), Status::Completed);
+    let before = second.journal("1").await;
+    let tried = held.tries(Op::Append);
+    world.hearts.silence_of(first.controller.host(), Duration::ZERO);
+    gates.are_gone(1).await;
+    idle(&first).await;
+    stands(&first, false).await;
+    assert_eq!(second.journal("1").await, before);
+    assert!(held.tries(Op::Append) <= tried + 1, "it may try to give the run back");
+    assert_eq!(gates.came(), ["tool"]);
+}
+
+/// The run goes on elsewhere when its host is told to end while it stands still.
+#[tokio::test]
+async fn a_host_that_is_told_to_end_while_it_stands_still_lets_its_runs_go() {
     let (mut world, gates) = calling(LEASE);
     let first = world.start().await;
     first.spawn(&named("1", "a")).await;
     gates.have_come(1).await;
-    world.hearts.silence_of(first.controller.host(), NEARLY_OVER - Duration::from_millis(1));
-    assert_eq!(gates.inside(), 1);
-    world.hearts.silence_of(first.controller.host(), NEARLY_OVER);
+    world.hearts.silence_of(first.controller.host(), LEASE);
+    stands(&first, true).await;
+    let closed = soon("it ends", first.controller.hand_over(Duration::ZERO)).await;
+    assert_eq!(closed.stragglers, []);
     gates.are_gone(1).await;
-    idle(&first).await;
-    // It is given back, not lost; and this host does not take it again.
-    let journal = first.journal("1").await;
-    let last = journal.last().map(|recorded| &recorded.event);
-    assert!(matches!(last, Some(Event::Lost { crashed: false, .. })), "{last:?}");
-    first.spawn(&named("2", "a")).await;
-    let second = world.start().await;
-    // What was under way when it was stopped may have had its effect.
-    assert_eq!(second.end("1").await.status(), Status::Completed);
-    gates.open("tool");
-    assert_eq!(second.end("2").await.status(), Status::Completed);
-    let hosts = hands(&second.journal("1").await);
-    let names = [first.controller.host().to_string(), second.controller.host().to_string()];
-    assert_eq!(hosts, names);
-    assert_eq!(hands(&second.journal("2").await), names[1..]);
-    assert_eq!(gates.came().len(), 2);
-    check_journal(&second.journal("1").await);
+    assert_eq!(gates.inside(), 0);
 }
 
 #[tokio::test]
@@ -128,16 +187,16 @@ async fn no_tool_call_begins_when_the_lease_is_nearly_over() {
     gates.have_come(1).await;
     world.hearts.silence_of(first.controller.host(), lease * 4 / 5);
     gates.open("plan");
-    idle(&first).await;
+    gates.are_gone(1).await;
+    first.settle().await;
     assert_eq!(gates.came(), ["plan"]);
-    let journal = first.journal("1").await;
-    assert_eq!(count(&journal, "tool_call_scheduled"), 0);
-    assert_eq!(count(&journal, "lost"), 1);
+    assert_eq!(count(&first.journal("1").await, "tool_call_scheduled"), 0);
     gates.open("tool");
-    let second = world.start().await;
-    let run = second.end("1").await;
+    world.hearts.silence_of(first.controller.host(), Duration::ZERO);
+    let run = first.end("1").await;
     assert_eq!(run.state.reply.result().as_deref(), Some("\"from the tool\""));
-    assert_eq!(gates.came(), ["plan", "plan", "tool"]);
+    assert_eq!(gates.came(), ["plan", "tool"]);
+    assert_eq!(count(&first.journal("1").await, "lost"), 0);
 }
 
 /// The outcomes of all calls in a journal.

@@ -5,7 +5,11 @@
 //! ```sh
 //! cargo test -p taskrun-cli --test crash                               # about a minute
 //! cargo test -p taskrun-cli --test crash -- --kills 500 --runs 200     # every night
+//! cargo test -p taskrun-cli --test crash -- --kills 500 --runs 200 --foreign
 //! ```
+//!
+//! Beside two hosts programs of other makers use the store all the time, with `--foreign` beside each
+//! host.
 //!
 //! The seed is printed first; `--seed N` makes the same kills and the same load again, as far as
 //! the machine's own timing allows.
@@ -38,6 +42,7 @@ use taskrun::policy::Policy;
 use taskrun::time::{Clock, Random, SystemClock, SystemRandom};
 use taskrun_cli::args::CrashPoint;
 use taskrun_engine::{Cache, Engine, EngineOptions};
+use taskrun_tests::foreign::{Foreign, Maker, act_as_told};
 
 use self::chance::Chance;
 use self::deaths::Way;
@@ -68,6 +73,9 @@ const LEASE_ALONE: Duration = Duration::from_secs(10);
 const LEASE_OF_TWO: Duration = Duration::from_millis(1_200);
 
 fn main() -> ExitCode {
+    if act_as_told() {
+        return ExitCode::SUCCESS;
+    }
     let options = match Asked::read(std::env::args().skip(1)) {
         Ok(Asked::ToRun(options)) => options,
         Ok(Asked::ToList) => {
@@ -104,12 +112,16 @@ async fn run(options: &Options) -> Result<bool, Broken> {
     for kills in rounds(alone) {
         let ways = ways_alone(kills, &mut points, &mut chance);
         let round = Round::begin(&bench, chance.branch(), LEASE_ALONE).await?;
+        let foreign = options.foreign.then(|| foreign(&round.project));
         finish("one host", alone_round(round, ways, options.runs).await?, &mut table);
+        foreign.into_iter().flatten().for_each(Foreign::end);
     }
     for kills in rounds(options.kills - alone) {
         let ways = ways_of_two(kills, &mut chance);
         let round = Round::begin(&bench, chance.branch(), LEASE_OF_TWO).await?;
+        let foreign = foreign(&round.project);
         finish("two hosts", round_of_two(round, ways, options.runs).await?, &mut table);
+        foreign.into_iter().for_each(Foreign::end);
     }
     table.print();
     let never = table.never_hit();
@@ -124,6 +136,14 @@ async fn run(options: &Options) -> Result<bool, Broken> {
     println!("seed {}", options.seed);
     println!("{passed} passed, {failed} failed");
     Ok(failed == 0)
+}
+
+/// Programs of other makers that open the store, read a row and close it all the time.
+fn foreign(project: &Project) -> Vec<Foreign> {
+    let makers = Maker::all();
+    println!("beside {makers:?}");
+    let file = project.data().join("taskrun.db");
+    makers.into_iter().map(|maker| Foreign::reads(maker, &file)).collect()
 }
 
 fn finish(what: &str, outcome: Outcome, table: &mut Table) {

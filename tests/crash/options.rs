@@ -11,6 +11,8 @@ pub(crate) struct Options {
     pub(crate) kills: usize,
     /// Runs of a round, at least.
     pub(crate) runs: usize,
+    /// Whether programs of other makers use the store all the time.
+    pub(crate) foreign: bool,
     /// Decides when and where is killed, and what the runs do.
     pub(crate) seed: u64,
 }
@@ -30,8 +32,12 @@ impl Asked {
     /// # Errors
     /// What is wrong, in words.
     pub(crate) fn read(args: impl Iterator<Item = String>) -> Result<Self, String> {
-        let mut options =
-            Options { kills: KILLS_DEFAULT, runs: RUNS_DEFAULT, seed: random_u64(&SystemRandom) };
+        let mut options = Options {
+            kills: KILLS_DEFAULT,
+            runs: RUNS_DEFAULT,
+            foreign: false,
+            seed: random_u64(&SystemRandom),
+        };
         let mut args = args.peekable();
         while let Some(arg) = args.next() {
             let mut number = || {
@@ -41,6 +47,7 @@ impl Asked {
             match arg.as_str() {
                 "--kills" => options.kills = count(number()?)?,
                 "--runs" => options.runs = count(number()?)?,
+                "--foreign" => options.foreign = true,
                 "--seed" => options.seed = number()?,
                 "--list" => return Ok(Self::ToList),
                 "--test-threads" | "--color" | "--format" => drop(args.next()),

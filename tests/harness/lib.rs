@@ -1,6 +1,7 @@
 //! A whole host in a temporary folder, for tests: policy, components, engine, store, controller,
 //! reached through the public interfaces only.
 
+pub mod foreign;
 mod house;
 #[path = "../native/mod.rs"]
 pub mod native;

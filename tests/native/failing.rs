@@ -33,12 +33,24 @@ pub enum Side {
     After,
 }
 
+/// How a write fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    /// It is not done, and may be later.
+    Full,
+    /// It is not done, and never will be.
+    Refused,
+    /// It is done, and the answer does not say so.
+    Unknown,
+}
+
 /// Fails writes of one kind, or holds them up.
 pub struct Failing {
     inner: Arc<dyn Store>,
     cut: Mutex<Option<(Op, u64, Side)>>,
     is_cut: watch::Sender<bool>,
-    fails: Mutex<Vec<(Op, u64)>>,
+    fails: Mutex<Vec<(Op, u64, Fault)>>,
+    all_fail: watch::Sender<Option<Op>>,
     seen: [AtomicU64; 4],
     held: watch::Sender<Option<Op>>,
     waiting: watch::Sender<u64>,
@@ -53,6 +65,7 @@ impl Failing {
             cut: Mutex::default(),
             is_cut: watch::Sender::new(false),
             fails: Mutex::default(),
+            all_fail: watch::Sender::new(None),
             seen: Default::default(),
             held: watch::Sender::new(None),
             waiting: watch::Sender::new(0),
@@ -61,8 +74,33 @@ impl Failing {
 
     /// Fails the `nth` write of a kind from now on, the next one being 1.
     pub fn fail(&self, op: Op, nth: u64) {
+        self.fail_so(op, nth, Fault::Full);
+    }
+
+    /// The same for one that cannot be done later either.
+    pub fn refuse(&self, op: Op, nth: u64) {
+        self.fail_so(op, nth, Fault::Refused);
+    }
+
+    /// Does the `nth` write of a kind, and does not say so.
+    pub fn lose_answer(&self, op: Op, nth: u64) {
+        self.fail_so(op, nth, Fault::Unknown);
+    }
+
+    fn fail_so(&self, op: Op, nth: u64, fault: Fault) {
         let nth = self.seen[op as usize].load(Ordering::SeqCst) + nth;
-        self.fails.lock().unwrap_or_else(PoisonError::into_inner).push((op, nth));
+        self.fails.lock().unwrap_or_else(PoisonError::into_inner).push((op, nth, fault));
+    }
+
+    /// Fails every write of a kind, or none any more.
+    pub fn fail_all(&self, op: Option<Op>) {
+        self.all_fail.send_replace(op);
+    }
+
+    /// How often a write of a kind was tried.
+    #[must_use]
+    pub fn tries(&self, op: Op) -> u64 {
+        self.seen[op as usize].load(Ordering::SeqCst)
     }
 
     /// Writes of a kind wait until [`Self::release`].
@@ -114,11 +152,35 @@ impl Failing {
             held.wait_for(|held| *held != Some(op)).await.expect("the sender is here");
             self.waiting.send_modify(|waiting| *waiting -= 1);
         }
-        let fails = self.fails.lock().unwrap_or_else(PoisonError::into_inner);
-        if fails.contains(&(op, number)) {
-            return Err(StoreError::Full { path: "failing".to_owned() });
+        let (path, detail) = ("failing".to_owned(), "too big".to_owned());
+        match self.fault(op, number) {
+            Some(Fault::Full) => Err(StoreError::Full { path }),
+            Some(Fault::Refused) => Err(StoreError::Refused { path, detail }),
+            Some(Fault::Unknown) | None => Ok(number),
         }
-        Ok(number)
+    }
+
+    fn fault(&self, op: Op, number: u64) -> Option<Fault> {
+        if *self.all_fail.borrow() == Some(op) {
+            return Some(Fault::Full);
+        }
+        let fails = self.fails.lock().unwrap_or_else(PoisonError::into_inner);
+        let this = fails.iter().find(|(one, nth, _)| (*one, *nth) == (op, number));
+        this.map(|(_, _, fault)| *fault)
+    }
+
+    /// The answer, unless it is lost.
+    fn answer<T>(
+        &self,
+        op: Op,
+        number: u64,
+        answer: Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let detail = "the answer is lost".to_owned();
+        match self.fault(op, number) {
+            Some(Fault::Unknown) => Err(StoreError::Unknown { detail }),
+            Some(Fault::Full | Fault::Refused) | None => answer,
+        }
     }
 }
 
@@ -132,27 +194,27 @@ impl Layer for Failing {
         let number = self.pass(Op::Create).await?;
         let answer = self.inner.create(run).await;
         self.stand(Op::Create, number, Side::After).await;
-        answer
+        self.answer(Op::Create, number, answer)
     }
 
     async fn batch(&self, batch: NewBatch) -> Result<Batched, StoreError> {
         let number = self.pass(Op::Batch).await?;
         let answer = self.inner.batch(batch).await;
         self.stand(Op::Batch, number, Side::After).await;
-        answer
+        self.answer(Op::Batch, number, answer)
     }
 
     async fn append(&self, append: Append) -> Result<Appended, StoreError> {
         let number = self.pass(Op::Append).await?;
         let answer = self.inner.append(append).await;
         self.stand(Op::Append, number, Side::After).await;
-        answer
+        self.answer(Op::Append, number, answer)
     }
 
     async fn claim(&self, claim: Claim) -> Result<Vec<Run>, StoreError> {
         let number = self.pass(Op::Claim).await?;
         let answer = self.inner.claim(claim).await;
         self.stand(Op::Claim, number, Side::After).await;
-        answer
+        self.answer(Op::Claim, number, answer)
     }
 }

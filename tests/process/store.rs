@@ -2,10 +2,16 @@
 
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader};
-use std::process::Child;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
+use rusqlite::Connection;
 use rustix::fs::{FlockOperation, fcntl_lock};
+use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
 use serde_json::json;
+use taskrun::time::{Clock, SystemClock};
+use taskrun_examples::LEDGER;
+use taskrun_tests::foreign::{Foreign, Maker, act_as_told};
 
 use crate::project::Project;
 
@@ -70,4 +76,210 @@ fn a_host_whose_store_is_replaced_ends_and_says_so() {
     assert!(ended.error()["message"].as_str().is_some_and(|text| text.contains("replaced")));
     // What the other one has was left alone.
     assert_eq!(project.run(&["ps", "-a", "-o", "json"]).json()["runs"], json!([]));
+}
+
+/// Runs under way whose tool calls must not be repeated, while nobody can write for some leases.
+struct Runs {
+    project: Project,
+    /// Two hosts; both execute runs, and each looks after those of the other.
+    hosts: Vec<Child>,
+    ids: Vec<String>,
+    lease: Duration,
+}
+
+/// Turns of a run; each calls one tool.
+const TURNS: usize = 4;
+
+/// With this set, the tests are those of the night: 60 runs under hosts with the usual lease, a lock of
+/// 45 s, and a full disk of 10 s.
+const NIGHT: &str = "TASKRUN_TEST_STORE_NIGHT";
+
+fn is_night() -> bool {
+    #[expect(clippy::disallowed_methods, reason = "asked for by whoever starts the test")]
+    let told = std::env::var_os(NIGHT);
+    told.is_some()
+}
+
+fn completes(project: &Project, id: &str) {
+    let waited = project.run(&["wait", id, "--timeout", "120s"]);
+    assert_eq!(waited.code, 0, "{waited:?}");
+    let run = project.get(id);
+    assert_eq!((&run["status"], &run["result"]), (&json!("completed"), &json!("done")), "{run}");
+}
+
+impl Runs {
+    /// Starts hosts and runs, and returns when a call is under way.
+    fn start() -> Self {
+        let (lease, count) = if is_night() { (30_000, 60) } else { (2_000, 8) };
+        let project = Project::new();
+        let start = || {
+            // A write beyond what a process may write is an error only where the signal is ignored.
+            let program = format!("trap '' XFSZ; exec \"$0\" host --lease {lease}ms");
+            let mut command = Command::new("sh");
+            let own = project.command(&[]);
+            command.args(["-c", &program]).arg(own.get_program()).current_dir(project.path());
+            command.env_remove("TASKRUN_CONFIG").env_remove("TASKRUN_DATA_DIR");
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            command.spawn().expect("starts")
+        };
+        let hosts = vec![start(), start()];
+        while project.hosts().len() < hosts.len() {}
+        let turn = json!([{ "call": {
+            "name": "scripted/change", "args": { "sleep_ms": 700, "result": "changed" },
+        }}]);
+        let mut steps = vec![turn; TURNS];
+        steps.push(json!([{ "reply": "done" }]));
+        let task = json!({ "steps": steps }).to_string();
+        let ids = (0..count).map(|_| project.run(&["run", "worker", &task, "-d"]).id()).collect();
+        let runs = Self { project, hosts, ids, lease: Duration::from_millis(lease) };
+        runs.project.sees(&runs.ids[count - 1], "tool_call_scheduled");
+        runs
+    }
+
+    fn pids(&self) -> impl Iterator<Item = rustix::process::Pid> {
+        self.hosts.iter().map(rustix::process::Pid::from_child)
+    }
+
+    /// Reads for so long, which needs nobody who writes.
+    fn read_for(&self, time: Duration) {
+        let clock = SystemClock::new();
+        let until = clock.monotonic() + time;
+        while clock.monotonic() < until {
+            let listed = self.project.run(&["ps", "-a", "-o", "json"]);
+            assert_eq!(listed.code, 0, "{listed:?}");
+            let found = listed.json()["runs"].as_array().map(Vec::len);
+            assert_eq!(found, Some(self.ids.len()));
+            let events = self.project.run(&["events", &self.ids[0], "-o", "json"]);
+            assert_eq!(events.code, 0, "{events:?}");
+        }
+    }
+
+    /// All complete, none was lost, no call was repeated or is of unknown outcome.
+    fn all_complete(mut self) {
+        for id in &self.ids {
+            completes(&self.project, id);
+            let events = self.project.events(id);
+            let count = |kind: &str| events.iter().filter(|event| event["kind"] == kind).count();
+            assert_eq!(count("lost"), 0, "{events:?}");
+            assert_eq!(count("tool_call_scheduled"), TURNS, "{events:?}");
+            assert_eq!(count("tool_call_repeated"), 0, "{events:?}");
+            let results = events.iter().filter(|event| event["kind"] == "tool_result");
+            let values: Vec<_> =
+                results.filter(|one| one.to_string().contains("changed")).collect();
+            assert_eq!(values.len(), TURNS, "{events:?}");
+        }
+        for host in &mut self.hosts {
+            host.kill().expect("killed");
+            host.wait().expect("gone");
+        }
+    }
+}
+
+#[test]
+fn a_program_that_locks_the_store_for_some_leases_costs_the_runs_under_way_nothing_but_time() {
+    for maker in Maker::all() {
+        let runs = Runs::start();
+        let file = runs.project.path().join(".taskrun/taskrun.db");
+        let lock = Foreign::locks(maker, &file);
+        runs.read_for(if is_night() { Duration::from_secs(45) } else { runs.lease * 3 });
+        lock.end();
+        runs.all_complete();
+    }
+}
+
+/// Every process that writes is refused each byte, as on a full disk.
+#[test]
+fn a_disk_that_is_full_for_some_leases_costs_the_runs_under_way_nothing_but_time() {
+    let runs = Runs::start();
+    let limit = |current: Option<u64>| {
+        for pid in runs.pids() {
+            let limit = getrlimit(Resource::Fsize);
+            prlimit(Some(pid), Resource::Fsize, Rlimit { current, ..limit }).expect("limited");
+        }
+    };
+    limit(Some(0));
+    runs.read_for(if is_night() { Duration::from_secs(10) } else { runs.lease * 3 });
+    limit(getrlimit(Resource::Fsize).maximum);
+    runs.all_complete();
+}
+
+/// The programs do what the tests above use them for.
+#[test]
+fn a_program_of_another_maker_does_as_it_is_told() {
+    if act_as_told() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("db");
+    let db = Connection::open(&file).expect("opens");
+    db.execute_batch("CREATE TABLE runs (id)").expect("writes");
+    db.busy_timeout(Duration::ZERO).expect("set");
+    for maker in Maker::all() {
+        let lock = Foreign::locks(maker, &file);
+        assert!(db.execute_batch("INSERT INTO runs VALUES (1)").is_err(), "{maker:?}");
+        lock.end();
+        db.execute_batch("INSERT INTO runs VALUES (1)").expect("free again");
+        Foreign::reads(maker, &file).end();
+    }
+}
+
+/// Its tool's effects can be counted, and are not to be repeated.
+const LEDGER_POLICY: &str = r#"[tool.ledger]
+component = "components/ledger.wasm"
+
+[agent.worker]
+component = "components/scripted.wasm"
+tools = ["ledger/*"]
+allow = ["workspace-write: ledger.txt", "workspace-write: put/**"]
+"#;
+
+/// A program that takes itself for the last one to close the store removes its log: what was
+/// acknowledged since is gone then, and is done again by the next host. Only hosts have the store open
+/// here for longer than a command takes.
+#[test]
+fn programs_that_open_read_and_close_the_store_take_nothing_from_hosts_that_are_killed() {
+    let project = Project::new();
+    project.write("components/ledger.wasm", LEDGER.bytes);
+    project.write("taskrun.toml", LEDGER_POLICY.as_bytes());
+    let mut hosted = host(&project);
+    let file = project.path().join(".taskrun/taskrun.db");
+    let programs: Vec<_> =
+        Maker::all().into_iter().map(|maker| Foreign::reads(maker, &file)).collect();
+    let mut ids = Vec::new();
+    for kill in 0..2 {
+        for run in 0..4 {
+            let note = |turn| {
+                let text = format!("{kill}.{run}.{turn}");
+                json!([{ "call": { "name": "ledger/note", "args": { "text": text } } }])
+            };
+            let mut steps: Vec<_> = (0..15).map(note).collect();
+            steps.push(json!([{ "reply": "done" }]));
+            let task = json!({ "steps": steps }).to_string();
+            ids.push(project.run(&["run", "worker", &task, "-d"]).id());
+        }
+        project.sees(&ids[ids.len() - 1], "tool_result");
+        hosted.kill().expect("killed");
+        hosted.wait().expect("gone");
+        hosted = host(&project);
+    }
+    let mut kept = Vec::new();
+    for id in &ids {
+        completes(&project, id);
+        let events = project.events(id);
+        let begun = events.iter().filter(|event| event["kind"] == "tool_call_scheduled").count();
+        assert_eq!(begun, 15, "{events:?}");
+        kept.extend(events.into_iter().filter(|event| event["kind"] == "tool_result"));
+    }
+    programs.into_iter().for_each(Foreign::end);
+    let ledger = std::fs::read_to_string(project.path().join("ledger.txt")).expect("notes");
+    let mut notes: Vec<&str> = ledger.lines().filter_map(|line| line.split(' ').nth(1)).collect();
+    notes.sort_unstable();
+    let made = notes.len();
+    notes.dedup();
+    assert_eq!(notes.len(), made, "none was made twice: {ledger}");
+    // A call that was cut off may have been made or not.
+    assert_eq!(kept.len(), ids.len() * 15);
+    assert!(made + 2 * ids.len() >= kept.len(), "{made} of {}", kept.len());
+    hosted.kill().expect("killed");
+    hosted.wait().expect("gone");
 }

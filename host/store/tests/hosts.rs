@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::fs::File;
 use std::time::Duration;
 
 use common::*;
@@ -9,6 +10,7 @@ use taskrun::machine;
 use taskrun::ports::store::{Host, Hosts, Store, StoreError};
 use taskrun::time::{Clock, SystemClock, Timestamp};
 use taskrun_store::{SqliteOptions, SqliteStore};
+use tempfile::TempDir;
 
 /// Calls `check` until it is true, without giving up the thread to the executor.
 fn spin_until(mut check: impl FnMut() -> bool) {
@@ -105,10 +107,75 @@ async fn a_silent_host_does_not_live_and_lives_again_when_it_speaks() {
     let db = stranger(&dir);
     db.execute("UPDATE hosts SET beat_ms = beat_ms - lease_ms", []).expect("writes");
     assert_eq!(store.hosts().await.expect("lists"), []);
-    assert_eq!(ids(&store.orphans(9).await.expect("answers")), ["r"]);
+    // That it was silent before anybody could write here does not count.
+    assert_eq!(store.orphans(9).await.expect("answers"), []);
     db.execute("UPDATE hosts SET beat_ms = beat_ms + lease_ms", []).expect("writes");
     assert_eq!(store.hosts().await.expect("lists"), [host]);
     assert_eq!(store.orphans(9).await.expect("answers"), []);
+}
+
+/// Of a host whose process is there and whose heart does not beat, and which holds the run `r`.
+const LEASE_SHORT: Duration = Duration::from_millis(600);
+
+/// Makes such a host; its lock is held as long as the file.
+async fn fall_silent(dir: &TempDir) -> File {
+    let store = open(dir);
+    store.register(host_with(LEASE_SHORT)).await.expect("registers");
+    create(&store, spec("r")).await;
+    store.claim(wish("h", 1, 2_000)).await.expect("claims");
+    store.close();
+    let lock = File::open(dir.path().join("hosts/h.lock")).expect("opens");
+    lock.try_lock().expect("nobody has it");
+    lock
+}
+
+/// Asks until the run is an orphan, and gives how long that took.
+async fn until_orphaned(store: &SqliteStore) -> Duration {
+    let clock = SystemClock::new();
+    let began = clock.monotonic();
+    loop {
+        let runs = within(store.orphans(9)).await.expect("answers");
+        if !runs.is_empty() {
+            assert_eq!(ids(&runs), ["r"]);
+            return clock.monotonic() - began;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_silent_host_is_taken_for_dead_by_who_could_write_for_a_whole_lease() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let lock = fall_silent(&dir).await;
+    let store = open(&dir);
+    let took = within(until_orphaned(&store)).await;
+    // Times of beats are whole milliseconds.
+    assert!(took + Duration::from_millis(2) >= LEASE_SHORT, "{took:?}");
+    // Whose process is gone is dead at once.
+    drop(lock);
+    assert_eq!(ids(&open(&dir).orphans(9).await.expect("answers")), ["r"]);
+}
+
+#[tokio::test]
+async fn nobody_is_taken_for_dead_while_the_store_is_locked_nor_for_a_lease_after_it() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let _lock = fall_silent(&dir).await;
+    let impatient = SqliteOptions { busy_timeout: Duration::from_millis(10), ..options() };
+    let store = SqliteStore::open(dir.path(), impatient).expect("opens");
+    let clock = SystemClock::new();
+    let blocker = stranger(&dir);
+    for _ in 0..2 {
+        // So long that it would be dead by its silence, before and after it was first looked at.
+        blocker.execute_batch("BEGIN IMMEDIATE").expect("locks");
+        let until = clock.monotonic() + LEASE_SHORT * 2;
+        while clock.monotonic() < until {
+            assert_eq!(store.orphans(9).await.expect("answers"), []);
+        }
+        blocker.execute_batch("COMMIT").expect("frees");
+        // The first write of this process after it.
+        assert_eq!(store.orphans(9).await.expect("answers"), []);
+    }
+    let took = within(until_orphaned(&store)).await;
+    assert!(took + Duration::from_millis(2) >= LEASE_SHORT, "{took:?}");
 }
 
 #[tokio::test]

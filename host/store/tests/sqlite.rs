@@ -213,11 +213,14 @@ async fn a_store_that_another_program_keeps_locked_is_locked() {
     blocker.execute_batch("BEGIN EXCLUSIVE").expect("locks");
     let refused = store.create(new_run(spec("r-2"))).await;
     assert!(matches!(refused, Err(StoreError::Locked { .. })), "{refused:?}");
-    let second = SqliteStore::open(dir.path(), impatient).err();
-    assert!(matches!(second, Some(StoreError::Locked { .. })), "{second:?}");
-    assert_eq!(store.get(run.id()).await.expect("readers are not locked out"), Some(run));
+    assert_eq!(store.get(run.id()).await.expect("readers are not locked out"), Some(run.clone()));
+    // Nor is who begins to read: only writing needs the lock.
+    let second = SqliteStore::open(dir.path(), impatient).expect("opens");
+    assert_eq!(second.get(run.id()).await.expect("reads"), Some(run));
+    let refused = second.create(new_run(spec("r-2"))).await;
+    assert!(matches!(refused, Err(StoreError::Locked { .. })), "{refused:?}");
     blocker.execute_batch("COMMIT").expect("unlocks");
-    create(&store, spec("r-2")).await;
+    create(&second, spec("r-2")).await;
 }
 
 #[tokio::test]
@@ -310,9 +313,11 @@ async fn a_damaged_event_is_named_and_stops_nobody_else() {
         other @ (StoreError::Locked { .. }
         | StoreError::Version { .. }
         | StoreError::Full { .. }
+        | StoreError::NoRoom { .. }
         | StoreError::ReadOnly { .. }
         | StoreError::Unavailable { .. }
         | StoreError::Replaced { .. }
+        | StoreError::Refused { .. }
         | StoreError::Closed
         | StoreError::Unknown { .. }) => panic!("{other:?}"),
     };

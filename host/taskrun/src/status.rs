@@ -164,7 +164,7 @@ words! {
         LeaseLost = "lease_lost",
         /// The host that executed it died.
         InterruptedByRestart = "interrupted_by_restart",
-        /// The store refused a record.
+        /// The store can never keep a record: it is too large, or the store is damaged.
         PersistFailed = "persist_failed",
         /// Put off to a later time.
         Deferred = "deferred",

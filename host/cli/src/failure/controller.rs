@@ -135,7 +135,9 @@ pub(super) fn store_failure(error: &StoreError) -> Box<Failure> {
         StoreError::Corrupt { path, .. } => {
             format!("it was not changed; move {path} away, or give another --data-dir")
         }
-        StoreError::Full { .. } => "make room on that disk and try again".to_owned(),
+        StoreError::Full { .. } | StoreError::NoRoom { .. } => {
+            "make room on that disk and try again".to_owned()
+        }
         StoreError::ReadOnly { .. } => "make it writable, or give another --data-dir".to_owned(),
         StoreError::Unavailable { .. } => {
             "give a local folder as --data-dir; `taskrun doctor` checks it".to_owned()
@@ -144,6 +146,9 @@ pub(super) fn store_failure(error: &StoreError) -> Box<Failure> {
             "put the file that was there back with its log, or begin anew with what is there; end \
              every program that still has the former {path} open first"
         ),
+        StoreError::Refused { .. } => {
+            "see what is kept with `taskrun doctor`; what is refused can be made smaller".to_owned()
+        }
         StoreError::Closed | StoreError::Unknown { .. } => {
             "try again; with --idempotency-key nothing is started twice".to_owned()
         }

@@ -228,6 +228,6 @@ pub(crate) fn error_to_guest(error: port::RunsError) -> guest::ControllerError {
             NotAwaitable::Ended => guest::NotAwaitableReason::Ended,
         }),
         port::RunsError::Canceled => guest::ControllerError::Canceled,
-        port::RunsError::Storage { code } => guest::ControllerError::Storage(code),
+        port::RunsError::Storage { code, .. } => guest::ControllerError::Storage(code),
     }
 }

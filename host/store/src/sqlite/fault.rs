@@ -34,6 +34,7 @@ impl Fault {
                     Kind::Full => StoreError::Full { path },
                     Kind::ReadOnly => StoreError::ReadOnly { path, detail },
                     Kind::Corrupt => StoreError::Corrupt { path, detail },
+                    Kind::Refused => StoreError::Refused { path, detail },
                     Kind::Io | Kind::Other => StoreError::Unavailable { path, detail },
                 }
             }
@@ -56,6 +57,8 @@ enum Kind {
     Full,
     ReadOnly,
     Corrupt,
+    /// It never will be possible.
+    Refused,
     Io,
     Other,
 }
@@ -78,6 +81,9 @@ fn kind(error: &rusqlite::Error) -> Kind {
                 Kind::Corrupt
             }
             ErrorCode::SystemIoFailure => Kind::Io,
+            ErrorCode::TooBig | ErrorCode::ConstraintViolation | ErrorCode::TypeMismatch => {
+                Kind::Refused
+            }
             _ => Kind::Other,
         },
         E::FromSqlConversionFailure(..)

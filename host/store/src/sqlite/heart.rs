@@ -15,6 +15,7 @@ use taskrun::time::millis;
 use super::SqliteOptions;
 use super::fault::Fault;
 use super::identity::Identity;
+use super::judge::Judge;
 use super::open::{Place, open_heart};
 use super::schema::int;
 
@@ -61,6 +62,7 @@ impl Heart {
     pub(crate) fn start(
         place: Place,
         identity: Identity,
+        judge: Arc<Judge>,
         options: SqliteOptions,
     ) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
@@ -71,7 +73,7 @@ impl Heart {
         let theirs = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("taskrun-heart".to_owned())
-            .spawn(move || theirs.run(&Beaten { place, identity, options }))?;
+            .spawn(move || theirs.run(&Beaten { place, identity, judge, options }))?;
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }
 
@@ -181,6 +183,7 @@ impl Shared {
 struct Beaten {
     place: Place,
     identity: Identity,
+    judge: Arc<Judge>,
     options: SqliteOptions,
 }
 
@@ -205,6 +208,7 @@ impl Beaten {
             let now_ms = machine_ms();
             if sql.execute(params![host.as_str(), now_ms]).map_err(at)? > 0 {
                 self.identity.check()?;
+                self.judge.wrote(machine_ms());
                 sent.push((host.clone(), now_ms));
             }
         }

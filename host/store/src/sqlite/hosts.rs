@@ -11,6 +11,7 @@ use taskrun::time::{Timestamp, millis};
 
 use super::fault::Fault;
 use super::heart::machine_ms;
+use super::judge::{Judge, Sentence};
 use super::locks::Locks;
 use super::row::run_by_number;
 use super::schema::{bits, int, unbits};
@@ -89,6 +90,8 @@ fn holds(db: &Connection, host: &HostId) -> Result<bool, Fault> {
 /// A host that is in the list, and whether it lives.
 struct Listed {
     host: Host,
+    /// When its last beat was sent.
+    beat_ms: i64,
     /// Its lock is held: its process is there.
     is_there: bool,
     /// And its heart beats.
@@ -115,12 +118,12 @@ fn listed(db: &Connection, locks: &Locks) -> Result<Vec<Listed>, Fault> {
     })?;
     let rows = rows.collect::<rusqlite::Result<Vec<_>>>()?;
     let now = machine_ms();
-    let judge = |(host, beat_ms): (Host, i64)| {
+    let look = |(host, beat_ms): (Host, i64)| {
         let is_there = locks.is_held(&host.id);
         let lives = is_there && now.saturating_sub(beat_ms) < int(millis(host.lease));
-        Listed { host, is_there, lives }
+        Listed { host, beat_ms, is_there, lives }
     };
-    Ok(rows.into_iter().map(judge).collect())
+    Ok(rows.into_iter().map(look).collect())
 }
 
 /// The hosts that live.
@@ -129,18 +132,46 @@ pub(crate) fn living(db: &Connection, locks: &Locks) -> Result<Vec<Host>, Fault>
     Ok(living.map(|listed| listed.host).collect())
 }
 
-/// Runs of hosts that do not live, and hosts that died and hold nothing. A host that is there
+/// Writes what is there, to find out whether that is possible.
+pub(crate) fn touch(db: &Connection, hosts: &[HostId]) -> Result<(), Fault> {
+    let mut sql = db.prepare_cached("UPDATE hosts SET lease_ms = lease_ms WHERE id = ?1")?;
+    for host in hosts {
+        sql.execute([host.as_str()])?;
+    }
+    Ok(())
+}
+
+/// What dead hosts left behind.
+pub(crate) struct Left {
+    pub(crate) runs: Vec<Run>,
+    /// Hosts that died and hold nothing.
+    pub(crate) dead: Vec<HostId>,
+    /// Hosts that are silent, and may be because nobody can write.
+    pub(crate) doubtful: Vec<HostId>,
+}
+
+/// Runs of hosts that do not live, and what is to be done about these. A host that is there
 /// and silent keeps its row: it may go on.
 pub(crate) fn orphans(
     db: &Connection,
     locks: &Locks,
+    judge: &Judge,
     limit: usize,
-) -> Result<(Vec<Run>, Vec<HostId>), Fault> {
+) -> Result<Left, Fault> {
     // Both lists are of one moment: who holds a run in it was entered before it.
     let holders = holders(db)?;
     let listed = listed(db, locks)?;
-    let living: HashSet<&str> =
-        listed.iter().filter(|one| one.lives).map(|one| one.host.id.as_str()).collect();
+    judge.retain(|host| listed.iter().any(|one| one.host.id == *host));
+    let now = machine_ms();
+    let (mut living, mut doubtful) = (HashSet::new(), Vec::new());
+    for Listed { host, beat_ms, .. } in listed.iter().filter(|one| one.is_there) {
+        match judge.of(&host.id, *beat_ms, int(millis(host.lease)), now) {
+            Sentence::Dead => continue,
+            Sentence::Lives => {}
+            Sentence::Doubtful => doubtful.push(host.id.clone()),
+        }
+        living.insert(host.id.as_str());
+    }
     let mut runs = Vec::new();
     let mut held =
         db.prepare_cached("SELECT no FROM runs WHERE holder = ?1 ORDER BY no LIMIT ?2")?;
@@ -150,7 +181,8 @@ pub(crate) fn orphans(
         collect(db, numbers.collect::<rusqlite::Result<_>>()?, &mut runs)?;
     }
     let dead = listed.iter().filter(|one| !one.is_there && !holders.contains(one.host.id.as_str()));
-    Ok((runs, dead.map(|one| one.host.id.clone()).collect()))
+    let dead = dead.map(|one| one.host.id.clone()).collect();
+    Ok(Left { runs, dead, doubtful })
 }
 
 /// Runs that a host holds, in the order of their ids.

@@ -11,6 +11,7 @@ mod fault;
 mod heart;
 mod hosts;
 mod identity;
+mod judge;
 mod list;
 mod locks;
 mod migrate;
@@ -19,6 +20,7 @@ mod open;
 mod queue;
 mod readers;
 mod removal;
+mod room;
 mod row;
 mod schema;
 mod sessions;
@@ -52,7 +54,9 @@ use self::entries::BatchRow;
 use self::facts::ChangeRow;
 use self::fault::io_error;
 use self::heart::{Heart, machine_ms};
+use self::hosts::Left;
 use self::identity::Identity;
+use self::judge::Judge;
 use self::locks::Locks;
 use self::readers::Readers;
 use self::watch::Watcher;
@@ -130,7 +134,8 @@ pub struct Stats {
 /// A host lives while its process holds the lock of `hosts/<id>.lock` and its heart beat within
 /// its lease. The kernel frees the lock when the process dies, so its
 /// death is known at once; silence is known by the machine's monotonic clock, which all processes
-/// share and nobody can set. Lock and clock hold for one machine (and for containers on it that
+/// share and nobody can set. A silent host is taken for dead by a process that saw no beat of it for a
+/// whole lease in which it could write itself. Lock and clock hold for one machine (and for containers on it that
 /// share the directory, unless they are in a time namespace of their own); so does the store.
 ///
 /// # Panics
@@ -141,6 +146,7 @@ pub struct SqliteStore {
     readers: Readers,
     watcher: Watcher,
     heart: Arc<Heart>,
+    judge: Arc<Judge>,
     locks: Arc<Locks>,
     wakes: Arc<Wakes>,
     counts: Arc<Counts>,
@@ -152,17 +158,19 @@ impl SqliteStore {
     /// owner only. Blocks while it does.
     ///
     /// # Errors
-    /// - [`StoreError::Locked`] if another program keeps the file locked for longer than
-    ///   [`SqliteOptions::busy_timeout`].
+    /// - [`StoreError::Locked`] if another process makes or migrates it for longer than
+    ///   [`SqliteOptions::busy_timeout`]. A program that keeps it locked for writing keeps nobody from
+    ///   opening and reading it.
     /// - [`StoreError::Version`] if a newer program wrote it.
     /// - [`StoreError::Corrupt`] if it is damaged, or not a store; it is not touched.
-    /// - [`StoreError::ReadOnly`] and [`StoreError::Full`] if it cannot be written.
+    /// - [`StoreError::ReadOnly`] and [`StoreError::Full`] if it cannot be written where that is needed
+    ///   to read: to make it or its log's index ([`StoreError::NoRoom`]).
     /// - [`StoreError::Unavailable`] if it is on a network file system, or for what the operating
     ///   system says.
     pub fn open(dir: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, StoreError> {
         let (place, db) = open::open(dir.as_ref(), &options)?;
         let identity = Identity::of(&place)?;
-        let wakes = Arc::new(Wakes::new());
+        let (wakes, judge) = (Arc::new(Wakes::new()), Arc::<Judge>::default());
         let counts = Arc::new(Counts::default());
         let locks = Arc::new(Locks::new(place.dir.join("hosts")));
         let failed = |error| io_error(&place.file, &error);
@@ -172,7 +180,11 @@ impl SqliteStore {
                 .map_err(failed)?,
             readers: Readers::new(place.clone(), identity.clone(), busy, options.readers),
             watcher: Watcher::start(place.clone(), busy, Arc::clone(&wakes)).map_err(failed)?,
-            heart: Arc::new(Heart::start(place.clone(), identity, options).map_err(failed)?),
+            heart: Arc::new(
+                Heart::start(place.clone(), identity, Arc::clone(&judge), options)
+                    .map_err(failed)?,
+            ),
+            judge,
             locks,
             wakes,
             counts,
@@ -500,8 +512,17 @@ impl Hosts for SqliteStore {
     }
 
     async fn orphans(&self, limit: usize) -> Result<Vec<Run>, StoreError> {
-        let locks = Arc::clone(&self.locks);
-        let (runs, dead) = self.readers.read(move |db| hosts::orphans(db, &locks, limit)).await?;
+        let (locks, judge) = (Arc::clone(&self.locks), Arc::clone(&self.judge));
+        let left = move |db: &Connection| hosts::orphans(db, &locks, &judge, limit);
+        let Left { runs, dead, doubtful } = self.readers.read(left).await?;
+        if !doubtful.is_empty() {
+            let judge = Arc::clone(&self.judge);
+            let wrote = move |(): &()| judge.wrote(machine_ms());
+            let touch = move |db: &Connection| hosts::touch(db, &doubtful);
+            if let Err(error) = self.writer.submit(SMALL, touch, wrote).await {
+                tracing::debug!(%error, "nobody is taken for dead by who cannot write");
+            }
+        }
         if !dead.is_empty() {
             let locks = Arc::clone(&self.locks);
             let tidy = move |gone: &Vec<HostId>| gone.iter().for_each(|host| locks.remove(host));

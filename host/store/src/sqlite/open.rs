@@ -17,7 +17,7 @@ use super::fault::{Fault, io_error};
 use super::locks::Locks;
 use super::migrate::{self, Older};
 use super::schema::{APPLICATION_ID, NAMES, SCHEMA_VERSION, TABLES};
-use super::{Durability, SqliteOptions};
+use super::{Durability, SqliteOptions, room};
 
 /// Names of a store's files in its data directory: the database, its log, and the log's index.
 ///
@@ -81,7 +81,7 @@ pub(crate) fn open(dir: &Path, options: &SqliteOptions) -> Result<(Place, Connec
         let detail = "permission denied".to_owned();
         return Err(StoreError::ReadOnly { path: place.shown, detail });
     }
-    match kind(&place, &db)? {
+    match kind(&place, &db).map_err(|error| room::explain(&place, error))? {
         Kind::Empty => make_tables(&db).map_err(|error| at(&place, error))?,
         Kind::Older(version) => migrate(&place, &db, version)?,
         Kind::Ours => {}
@@ -238,9 +238,11 @@ fn check_identity(place: &Place, busy_timeout: Duration) -> Result<(), StoreErro
         Err(
             StoreError::Locked { .. }
             | StoreError::Full { .. }
+            | StoreError::NoRoom { .. }
             | StoreError::ReadOnly { .. }
             | StoreError::Unavailable { .. }
             | StoreError::Replaced { .. }
+            | StoreError::Refused { .. }
             | StoreError::Closed
             | StoreError::Unknown { .. },
         ) => Ok(()),
@@ -326,7 +328,8 @@ fn set_up_writer(db: &Connection, options: &SqliteOptions) -> Result<(), Fault> 
         let pages = (bytes / PAGE_BYTES).max(1);
         db.execute_batch(&format!("PRAGMA max_page_count = {pages}"))?;
     }
-    // Taking the write lock once shows at once whether somebody else keeps it.
-    db.execute_batch("BEGIN IMMEDIATE; COMMIT")?;
+    // The first look opens the log, and takes the lock that is kept for as long as the connection is
+    // open.
+    db.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
     Ok(())
 }

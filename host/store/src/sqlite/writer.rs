@@ -321,8 +321,10 @@ fn unconfirmed(error: StoreError) -> StoreError {
         | StoreError::Version { .. }
         | StoreError::Corrupt { .. }
         | StoreError::Full { .. }
+        | StoreError::NoRoom { .. }
         | StoreError::ReadOnly { .. }
         | StoreError::Unavailable { .. }
+        | StoreError::Refused { .. }
         | StoreError::Closed
         | StoreError::Unknown { .. } => StoreError::Unknown { detail: error.to_string() },
     }
@@ -339,6 +341,9 @@ fn again(error: &StoreError) -> StoreError {
             StoreError::Corrupt { path: path.clone(), detail: detail.clone() }
         }
         StoreError::Full { path } => StoreError::Full { path: path.clone() },
+        StoreError::NoRoom { path, bytes } => {
+            StoreError::NoRoom { path: path.clone(), bytes: *bytes }
+        }
         StoreError::ReadOnly { path, detail } => {
             StoreError::ReadOnly { path: path.clone(), detail: detail.clone() }
         }
@@ -346,6 +351,9 @@ fn again(error: &StoreError) -> StoreError {
             StoreError::Unavailable { path: path.clone(), detail: detail.clone() }
         }
         StoreError::Replaced { path } => StoreError::Replaced { path: path.clone() },
+        StoreError::Refused { path, detail } => {
+            StoreError::Refused { path: path.clone(), detail: detail.clone() }
+        }
         StoreError::Closed => StoreError::Closed,
         StoreError::Unknown { detail } => StoreError::Unknown { detail: detail.clone() },
     }

@@ -12,7 +12,9 @@ use tokio_util::context::TokioContext;
 
 use super::Controller;
 use crate::agents::Agent;
-use crate::driver::{Bounds, Driver, Env, Live};
+use crate::driver::{
+    Bounds, Driver, Env, Live, Patience, PatientMemory, PatientRuns, PatientStore, RunClock, Stalls,
+};
 use crate::ids::RunId;
 use crate::machine::decide::Outcome;
 use crate::narrow;
@@ -74,10 +76,10 @@ impl Controller {
             if inner.closing.is_cancelled() {
                 return;
             }
-            if !lease.is_fresh() {
+            if !lease.may_begin() {
                 drop(claiming);
                 drop(permits);
-                // Nothing begins here until a heartbeat was written.
+                // Nothing begins here while the host stands still.
                 tokio::select! {
                     biased;
                     () = inner.closing.cancelled() => return,
@@ -121,17 +123,7 @@ impl Controller {
         self.live().insert(run.id().clone(), Arc::clone(&live));
         let listed =
             Listed { controller: self.clone(), id: run.id().clone(), live: Arc::clone(&live) };
-        let env = Arc::new(Env {
-            store: Arc::clone(&inner.parts.store),
-            clock: Arc::clone(&inner.parts.clock),
-            random: Arc::clone(&inner.parts.random),
-            closing: inner.closing.clone(),
-            draining: inner.draining.clone(),
-            lease: Arc::clone(&inner.lease),
-            hooks: inner.parts.hooks.clone(),
-            runs: self.door(),
-            memory: Arc::clone(&inner.parts.memory),
-        });
+        let env = Arc::new(self.env(run.id(), &live));
         let agent = inner.parts.agents.by_name.get(&run.spec.agent_name).cloned();
         let controller = self.clone();
         let driven = async move {
@@ -160,6 +152,30 @@ impl Controller {
                 inner.tasks.spawn_on(TokioContext::new(driven, Handle::current()), drivers)
             }
         };
+    }
+
+    fn env(&self, id: &RunId, live: &Arc<Live>) -> Env {
+        let inner = &self.0;
+        let stalls = Stalls::new(Arc::clone(&inner.parts.clock));
+        let patience = Patience {
+            id: id.clone(),
+            live: Arc::clone(live),
+            lease: Arc::clone(&inner.lease),
+            stalls: Arc::clone(&stalls),
+        };
+        let (store, memory) = (Arc::clone(&inner.parts.store), Arc::clone(&inner.parts.memory));
+        Env {
+            store: Arc::new(PatientStore { inner: store, patience: patience.clone() }),
+            clock: Arc::new(RunClock(Arc::clone(&stalls))),
+            stalls,
+            random: Arc::clone(&inner.parts.random),
+            closing: inner.closing.clone(),
+            draining: inner.draining.clone(),
+            lease: Arc::clone(&inner.lease),
+            hooks: inner.parts.hooks.clone(),
+            runs: Arc::new(PatientRuns { inner: self.door(), patience: patience.clone() }),
+            memory: Arc::new(PatientMemory { inner: memory, patience }),
+        }
     }
 
     async fn execute(&self, env: Arc<Env>, agent: Option<Arc<Agent>>, run: Run, live: Arc<Live>) {

@@ -177,7 +177,8 @@ impl Controller {
     ///
     /// Of the runs that dead hosts left, [`PAGE_MAX`] are free when this returns, and the others
     /// soon: a host that begins after a crash does not wait for all of them. A controller without
-    /// slots does nothing beside its calls, and frees all of them before this returns.
+    /// slots does nothing beside its calls, and frees all of them before this returns, unless the store
+    /// cannot be written just now.
     ///
     /// # Errors
     /// [`ControllerError::Closed`] after [`Self::close`], [`ControllerError::Storage`].
@@ -196,7 +197,7 @@ impl Controller {
             if executes {
                 more = self.sweep_some().await?.1;
             } else {
-                self.sweep().await?;
+                self.sweep_to_look().await?;
             }
         }
         let first = !inner.started.swap(true, Ordering::AcqRel);
@@ -207,6 +208,18 @@ impl Controller {
             self.begin_beating();
         }
         Ok(())
+    }
+
+    /// Sweeps for who is about to look, which is possible also where nothing can be written.
+    async fn sweep_to_look(&self) -> Result<(), ControllerError> {
+        match self.sweep().await {
+            Ok(_) => Ok(()),
+            Err(ControllerError::Storage(error)) if error.is_passing() => {
+                tracing::warn!(%error, "runs of dead hosts cannot be freed now");
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
     }
 
     async fn register(&self) -> Result<(), StoreError> {
@@ -238,6 +251,13 @@ impl Controller {
     #[must_use]
     pub fn executing(&self) -> usize {
         self.live().len()
+    }
+
+    /// Whether everything that is executed here stands still, as this host could not say for most of
+    /// its lease that it lives. It goes on when the host is heard again.
+    #[must_use]
+    pub fn stands_still(&self) -> bool {
+        self.0.lease.stands()
     }
 
     /// How long nothing was executed here.

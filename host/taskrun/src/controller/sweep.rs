@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::try_join_all;
+use tokio::time::Instant;
 
 use super::Controller;
 use crate::driver::{Halt, Live};
@@ -87,6 +88,10 @@ impl Controller {
                 () = inner.closing.cancelled() => return,
                 () = tokio::time::sleep(pause) => {}
             }
+            // A host that is not heard cannot write down what it finds.
+            if !inner.lease.is_fresh() {
+                continue;
+            }
             match self.sweep().await {
                 Ok(freed) => {
                     for id in freed {
@@ -167,31 +172,62 @@ impl Controller {
         }
     }
 
-    /// Stops everything that is executed here when the lease is nearly over: another host may
-    /// soon begin to do the same.
+    /// Lets everything that is executed here stand still when the lease is nearly over, as another
+    /// host may soon begin to do the same; and go on when the host is heard again, without the runs
+    /// that another one took.
     pub(super) async fn lease_loop(self) {
         let inner = Arc::clone(&self.0);
         let lease = Arc::clone(&inner.lease);
-        let mut told = false;
         loop {
+            let before = Instant::now();
             tokio::select! {
                 biased;
-                () = inner.closing.cancelled() => return,
+                () = inner.closing.cancelled(), if !lease.stands() => return,
                 () = tokio::time::sleep(lease.look_every()) => {}
             }
-            if lease.is_fresh() {
-                told = false;
+            // What stands still when the host is closed may go on as long as it is waited for.
+            if inner.closing.is_cancelled() && self.executing() == 0 {
+                return;
+            }
+            // A process that stood still as a whole may have been heard again before it looks here.
+            let stood = before.elapsed() >= lease.nearly_over();
+            if !lease.is_fresh() {
+                let runs = self.executing();
+                if lease.stand() && runs > 0 {
+                    tracing::error!(runs, "no heartbeat was written; all stand still");
+                }
                 continue;
             }
-            let live: Vec<Arc<Live>> = self.live().values().cloned().collect();
-            // Once, and not with every look while it lasts.
-            if !live.is_empty() && !std::mem::replace(&mut told, true) {
-                tracing::error!(runs = live.len(), "no heartbeat was written; all is stopped");
+            if !stood && !lease.stands() {
+                continue;
             }
-            for live in live {
-                live.request(StopCause::LeaseLost);
-                live.force();
+            match self.end_lost().await {
+                Ok(lost) => {
+                    lease.go_on();
+                    let runs = self.executing();
+                    tracing::warn!(runs, lost, "heard again; what is still this host's goes on");
+                }
+                Err(error) => {
+                    self.note(&error);
+                    tracing::warn!(%error, "cannot look which runs are still this host's");
+                }
             }
         }
+    }
+
+    /// Ends the guests of the runs that this host does not hold any more; says how many these are.
+    async fn end_lost(&self) -> Result<usize, ControllerError> {
+        // Before it is read what is held: what is claimed meanwhile is in neither list.
+        let live: Vec<(RunId, Arc<Live>)> =
+            self.live().iter().map(|(id, live)| (id.clone(), Arc::clone(live))).collect();
+        let held = self.held_by(&self.0.host).await?;
+        let held: HashSet<&RunId> = held.iter().map(Run::id).collect();
+        let lost: Vec<_> = live.iter().filter(|(id, _)| !held.contains(id)).collect();
+        for (id, live) in &lost {
+            tracing::warn!(run = %id, "another process took it, or ended it");
+            live.request(StopCause::LeaseLost);
+            live.force();
+        }
+        Ok(lost.len())
     }
 }

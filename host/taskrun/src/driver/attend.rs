@@ -4,6 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::lease::Standstill;
 use super::{Driver, Halt};
 use crate::ports::call::{CallFailure, Durable, StopCause};
 use crate::ports::store::Until;
@@ -16,7 +17,8 @@ const LISTEN_AFTER: Duration = Duration::from_millis(20);
 
 impl Driver {
     /// Waits for a call while writing down what it reports, listening for others who write to
-    /// the journal, and keeping the time.
+    /// the journal, and keeping the time. While the host stands still, so does the call: it is not
+    /// executed, and only others are listened for.
     pub(super) async fn attend<T>(
         &mut self,
         call: impl Future<Output = T> + Send,
@@ -41,6 +43,7 @@ impl Driver {
         };
         tokio::pin!(stopping, timeout);
         let (mut timed_out, mut forced) = (false, false);
+        let mut standstill = Standstill::new(&self.env.lease, &live, &self.env.stalls);
         loop {
             let id = self.journal.run().id().clone();
             let head = self.journal.run().state.head;
@@ -57,9 +60,11 @@ impl Driver {
             };
             tokio::pin!(flush, others);
             loop {
+                let stands = standstill.holds();
                 tokio::select! {
                     biased;
-                    result = &mut call => {
+                    () = standstill.changed() => {}
+                    result = &mut call, if !stands => {
                         self.check_time();
                         return Ok(result);
                     }
@@ -71,11 +76,11 @@ impl Driver {
                         forced = true;
                         live.force();
                     }
-                    () = urgent.notified() => {
+                    () = urgent.notified(), if !stands => {
                         self.flush().await?;
                         break;
                     }
-                    () = &mut flush => {
+                    () = &mut flush, if !stands => {
                         self.flush().await?;
                         break;
                     }
@@ -86,7 +91,9 @@ impl Driver {
                             Err(halt) => return Err(halt),
                         }
                         // The wait for more to write may have been cut short by this.
-                        self.flush().await?;
+                        if !stands {
+                            self.flush().await?;
+                        }
                         break;
                     }
                 }

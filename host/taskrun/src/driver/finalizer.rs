@@ -41,7 +41,7 @@ impl Driver {
                 (Labels::new(), Some(error))
             }
             Err(Halt::Lease) => {
-                tracing::warn!(run = %id, "the lease is nearly over; the run is given back");
+                tracing::warn!(run = %id, "the run is given back");
                 return self.give_back().await;
             }
             Err(halt) => {
@@ -79,9 +79,7 @@ impl Driver {
             metadata: run.spec.metadata.clone(),
         };
         let timeout = timeout(ending.status, self.agent.limits.step);
-        if !self.env.lease.is_fresh() {
-            return Err(Halt::Lease);
-        }
+        self.env.lease.pass(&self.live, &self.env.stalls).await?;
         self.journal.commit(|_| vec![Event::FinalizerStarted]).await?;
         let (signal, entered) = self.live.enter_finalizer();
         let scope = Arc::new(CallScope::new(CallScopeParts {

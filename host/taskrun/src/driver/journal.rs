@@ -25,7 +25,7 @@ pub enum Halt {
     /// written and nothing done.
     #[error("another process took the run over")]
     Fenced,
-    /// This host's lease is nearly over, or it gives the run back: nothing more may begin.
+    /// This host gives the run back: nothing more may begin.
     #[error("the run is given back")]
     Lease,
     /// The run would wait for one that waits for it.

@@ -11,6 +11,7 @@ use crate::ports::call::{Interrupt, StopCause, StopSignal};
 pub(crate) struct Live {
     interrupt: Interrupt,
     asked: CancellationToken,
+    given_back: CancellationToken,
     asked_at: OnceLock<Duration>,
     inner: Mutex<Inner>,
 }
@@ -41,6 +42,7 @@ impl Live {
         Self {
             interrupt,
             asked: CancellationToken::new(),
+            given_back: CancellationToken::new(),
             asked_at: OnceLock::new(),
             inner: Mutex::default(),
         }
@@ -89,6 +91,9 @@ impl Live {
         if let Some(finalizer) = finalizer {
             finalizer.force(cause);
         }
+        if is_the_hosts(cause) {
+            self.given_back.cancel();
+        }
         let cause = first;
         for (signal, hears) in calls {
             stop(&signal, hears, cause);
@@ -110,6 +115,16 @@ impl Live {
     /// Why the run is being stopped, if it is.
     pub(crate) fn cause(&self) -> Option<StopCause> {
         self.lock().cause
+    }
+
+    /// Whether the host itself stops the run: it goes on elsewhere, or nowhere.
+    pub(crate) fn is_given_back(&self) -> bool {
+        self.given_back.is_cancelled()
+    }
+
+    /// Returns when that is so.
+    pub(crate) async fn given_back(&self) {
+        self.given_back.cancelled().await;
     }
 
     /// When somebody first looked after the run was asked to stop; `now` if nobody had.

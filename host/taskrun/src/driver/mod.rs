@@ -21,6 +21,7 @@ mod lease;
 mod line;
 mod live;
 mod missing;
+mod patience;
 mod paused;
 mod plan;
 mod random;
@@ -46,6 +47,7 @@ pub use finalizer::{FINALIZER_TIMEOUT, FINALIZER_TIMEOUT_CANCELED};
 pub use journal::{Halt, Journal};
 pub(crate) use lease::Lease;
 pub(crate) use live::Live;
+pub(crate) use patience::{Patience, PatientMemory, PatientRuns, PatientStore, RunClock, Stalls};
 
 use self::work::Work;
 use crate::agents::Agent;
@@ -69,10 +71,13 @@ pub const PLAN_INPUT_BYTES_MAX: usize = 1_000_000;
 /// How long a run is left alone that could not be read.
 const READ_PAUSE: Duration = Duration::from_secs(1);
 
-/// What every driver of a host shares.
+/// What the driver of a run works with.
 pub(crate) struct Env {
+    /// Waits while it cannot be written.
     pub(crate) store: Arc<dyn Store>,
+    /// Stands still with the run.
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) stalls: Arc<Stalls>,
     pub(crate) random: Arc<dyn Random>,
     pub(crate) closing: CancellationToken,
     /// Set when this host gives its runs back, each at the next point at which nothing is lost.
@@ -200,7 +205,7 @@ impl Driver {
                 }
                 Err(Halt::Lease) if self.is_paused() => return self.give_back().await,
                 Err(Halt::Lease) => {
-                    tracing::warn!(run = %id, "the lease is nearly over; the run is given back");
+                    tracing::warn!(run = %id, "the run is given back");
                     self.give_back().await;
                     return;
                 }
@@ -208,6 +213,11 @@ impl Driver {
                     if matches!(error, StoreError::Replaced { .. }) =>
                 {
                     return self.env.lease.note(&error);
+                }
+                // The store would have been asked again, had this host not given the run up.
+                Err(Halt::Store(error)) if error.is_passing() => {
+                    tracing::warn!(run = %id, %error, "not recorded; the run is given back");
+                    return self.give_back().await;
                 }
                 Err(Halt::Read(error)) => {
                     tracing::warn!(run = %id, %error, "cannot be read; the run is given back");
@@ -345,11 +355,13 @@ impl Driver {
         self.agent.limits.tool_calls.map(|cap| cap.saturating_sub(used))
     }
 
-    /// Records events of the work, without those that somebody else made void in this moment; while
-    /// the lease is nearly over, nothing begins.
+    /// Records events of the work, without those that somebody else made void in this moment. While
+    /// the host stands still nothing begins: neither before it is on record nor after, should that
+    /// have taken so long that another host may have taken the run.
     async fn write(&mut self, events: Vec<Event>) -> Result<(), Halt> {
-        if events.iter().any(is_effect) && !self.env.lease.is_fresh() {
-            return Err(Halt::Lease);
+        let begins = events.iter().any(is_effect);
+        if begins {
+            self.env.lease.pass(&self.live, &self.env.stalls).await?;
         }
         let written = self
             .journal
@@ -358,6 +370,9 @@ impl Driver {
             })
             .await?;
         self.take_in(&written);
+        if begins {
+            self.env.lease.pass(&self.live, &self.env.stalls).await?;
+        }
         Ok(())
     }
 

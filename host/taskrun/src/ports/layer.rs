@@ -16,7 +16,7 @@ use crate::run::Run;
 /// A store before another one, to which it passes on what it has nothing to do with: each method
 /// is that of [`Store`], and does that unless it is written out.
 ///
-/// It costs an allocation for each call, which is for tests and faults, not for every day.
+/// It costs an allocation for each call.
 #[async_trait]
 pub trait Layer: Send + Sync {
     /// The store behind this one.

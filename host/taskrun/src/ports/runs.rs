@@ -361,6 +361,8 @@ pub enum RunsError {
     Storage {
         /// The word for programs.
         code: String,
+        /// Whether the same may be possible later.
+        passing: bool,
     },
 }
 
@@ -386,8 +388,18 @@ impl From<ControllerError> for RunsError {
             ControllerError::ParentEnded { .. } => Self::Canceled,
             ControllerError::RunEnded { .. } => Self::NotAwaitable { why: NotAwaitable::Ended },
             ControllerError::NotAwaitable { why, .. } => Self::NotAwaitable { why },
-            ControllerError::Storage(error) => Self::Storage { code: error.code().to_owned() },
+            ControllerError::Storage(error) => {
+                Self::Storage { code: error.code().to_owned(), passing: error.is_passing() }
+            }
         }
+    }
+}
+
+impl RunsError {
+    /// Whether the same may be possible later.
+    #[must_use]
+    pub fn is_passing(&self) -> bool {
+        matches!(self, Self::Storage { passing: true, .. })
     }
 }
 

@@ -206,7 +206,9 @@ pub trait Hosts: Send + Sync {
     /// [`StoreError`].
     async fn hosts(&self) -> Result<Vec<Host>, StoreError>;
 
-    /// Runs that are held by hosts which do not live, at most `limit`.
+    /// Runs that are held by hosts which do not live, at most `limit`. A host whose process is there
+    /// is not taken for dead before its heart was silent for a whole lease in which this process could
+    /// write itself.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -505,6 +507,14 @@ pub enum StoreError {
         /// Its file.
         path: String,
     },
+    /// The store cannot be read, as there is no room on its disk for the index of its log.
+    #[error("no space is left to read the store {path}: {bytes} bytes are missing on its disk")]
+    NoRoom {
+        /// Its file.
+        path: String,
+        /// How many.
+        bytes: u64,
+    },
     /// The store cannot be written.
     #[error("the store {path} cannot be written: {detail}")]
     ReadOnly {
@@ -531,6 +541,14 @@ pub enum StoreError {
     /// The store is closed.
     #[error("the store is closed")]
     Closed,
+    /// What was to be kept never can be, as it is too large or contradicts what is there.
+    #[error("the store {path} cannot keep this: {detail}")]
+    Refused {
+        /// Its file.
+        path: String,
+        /// What was said.
+        detail: String,
+    },
     /// Whether the last operation took effect is not known.
     #[error("the store did not say whether the last change took effect: {detail}")]
     Unknown {
@@ -547,12 +565,32 @@ impl StoreError {
             Self::Locked { .. } => "store-locked",
             Self::Version { .. } => "store-version",
             Self::Corrupt { .. } => "store-corrupt",
-            Self::Full { .. } => "store-full",
+            Self::Full { .. } | Self::NoRoom { .. } => "store-full",
             Self::ReadOnly { .. } => "store-read-only",
             Self::Unavailable { .. } => "store-unavailable",
             Self::Replaced { .. } => "store-replaced",
             Self::Closed => "store-closed",
+            Self::Refused { .. } => "store-refused",
             Self::Unknown { .. } => "store-unknown",
+        }
+    }
+
+    /// Whether the same may be possible later: another program may free the store, somebody may make
+    /// room on its disk.
+    #[must_use]
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::Locked { .. }
+            | Self::Full { .. }
+            | Self::NoRoom { .. }
+            | Self::ReadOnly { .. }
+            | Self::Unavailable { .. }
+            | Self::Unknown { .. } => true,
+            Self::Version { .. }
+            | Self::Corrupt { .. }
+            | Self::Replaced { .. }
+            | Self::Refused { .. }
+            | Self::Closed => false,
         }
     }
 }

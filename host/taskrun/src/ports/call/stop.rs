@@ -20,7 +20,7 @@ pub enum StopCause {
     Diverged,
     /// The host gives the run back, to be taken up by another one.
     HandOver,
-    /// The host could not renew its lease: another one may have the run.
+    /// The host could not renew its lease, and another one has the run.
     LeaseLost,
 }
 
