@@ -119,11 +119,15 @@ impl Runs {
             let own = project.command(&[]);
             command.args(["-c", &program]).arg(own.get_program()).current_dir(project.path());
             command.env_remove("TASKRUN_CONFIG").env_remove("TASKRUN_DATA_DIR");
+            command.envs(project.surroundings());
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
             command.spawn().expect("starts")
         };
         let hosts = vec![start(), start()];
-        while project.hosts().len() < hosts.len() {}
+        let clock = SystemClock::new();
+        while project.hosts().len() < hosts.len() {
+            assert!(clock.monotonic() < Duration::from_secs(60), "both hosts begin");
+        }
         let turn = json!([{ "call": {
             "name": "scripted/change", "args": { "sleep_ms": 700, "result": "changed" },
         }}]);
