@@ -28,6 +28,13 @@ fn wrong_requests_are_refused_with_a_hint_and_leave_nothing_behind() {
 }
 
 #[test]
+fn without_a_command_it_says_what_there_is() {
+    let ran = Project::new().run(&[]);
+    assert_eq!(ran.code, 2, "{ran:?}");
+    assert!(ran.stderr.contains("Begin with `taskrun demo`"), "{ran:?}");
+}
+
+#[test]
 fn a_mistake_in_the_policy_is_shown_with_its_place_and_what_to_write() {
     let project = Project::new();
     let policy = std::fs::read_to_string(project.path().join("taskrun.toml")).expect("a policy");

@@ -68,7 +68,7 @@ impl Context {
     /// On this process's streams and clocks.
     #[must_use]
     pub(crate) fn new(globals: Globals) -> Self {
-        let (printer, trust) = (Printer::new(&globals), Trust::new(&globals));
+        let (printer, trust) = (Printer::new(&globals), Trust::new());
         Self {
             globals,
             printer,

@@ -5,6 +5,7 @@
 //! be written by others, and is trusted once: by path, device and owner, in the state folder of the
 //! person. Edits do not ask again. Who names a file trusts it by that.
 
+use std::ffi::OsString;
 use std::fs::{DirBuilder, File, Metadata, OpenOptions};
 use std::io::{IsTerminal, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -12,7 +13,6 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::args::Globals;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::output::escape::escaped_line;
@@ -74,22 +74,26 @@ fn others_may_write(meta: &Metadata) -> bool {
     meta.mode() & 0o002 != 0 || (meta.mode() & 0o020 != 0 && !group_is_own)
 }
 
+/// What surrounds the process, and is no setting of a command.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a variable that is always set, such as HOME, would pass for an argument with the parser"
+)]
+fn surrounding(name: &str) -> Option<OsString> {
+    std::env::var_os(name)
+}
+
 impl Trust {
-    /// As this process is called.
+    /// As the surroundings of this process say.
     #[must_use]
-    pub(crate) fn new(globals: &Globals) -> Self {
-        let around = &globals.surroundings;
-        let path = |text: &Option<std::ffi::OsString>| {
-            text.as_ref().map(PathBuf::from).filter(|path| path.is_absolute())
-        };
-        let home = path(&around.home);
-        let state = path(&around.state_home)
+    pub(crate) fn new() -> Self {
+        let path = |name: &str| surrounding(name).map(PathBuf::from).filter(|p| p.is_absolute());
+        let home = path("HOME");
+        let state = path("XDG_STATE_HOME")
             .or_else(|| home.as_ref().map(|home| home.join(".local/state")))
             .map(|state| state.join(STATE_FOLDER));
-        let number = |text: &Option<std::ffi::OsString>| -> Option<u32> {
-            text.as_ref()?.to_str()?.parse().ok()
-        };
-        let behind = number(&around.policy_owner).or_else(|| number(&around.sudo_uid));
+        let number = |name: &str| surrounding(name)?.to_str()?.parse().ok();
+        let behind = number("TASKRUN_POLICY_OWNER").or_else(|| number("SUDO_UID"));
         let id = rustix::process::geteuid().as_raw();
         Self { user: User { id, behind }, state, home }
     }

@@ -8,7 +8,6 @@ mod runs;
 mod sessions;
 mod system;
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -100,26 +99,6 @@ pub struct Globals {
     /// Session that asks for a new run [default: cli]; elsewhere, sees only the runs of that one
     #[arg(long, global = true, env = "TASKRUN_SESSION", value_name = "NAME", hide_env = true)]
     pub session: Option<String>,
-    /// What of its surroundings the program looks at.
-    #[command(flatten)]
-    pub surroundings: Surroundings,
-}
-
-/// Who calls the program and where that user keeps things; nothing to be typed.
-#[derive(Clone, Debug, Default, Args)]
-pub struct Surroundings {
-    /// The home folder, at which the search for a policy ends.
-    #[arg(long, global = true, hide = true, env = "HOME", hide_env = true)]
-    pub home: Option<OsString>,
-    /// The folder in which programs keep their state.
-    #[arg(long, global = true, hide = true, env = "XDG_STATE_HOME", hide_env = true)]
-    pub state_home: Option<OsString>,
-    /// Number of the user who became root.
-    #[arg(long, global = true, hide = true, env = "SUDO_UID", hide_env = true)]
-    pub sudo_uid: Option<OsString>,
-    /// Number of the user whose policies count as root's own.
-    #[arg(long, global = true, hide = true, env = "TASKRUN_POLICY_OWNER", hide_env = true)]
-    pub policy_owner: Option<OsString>,
 }
 
 /// Form of what is printed to stdout.
