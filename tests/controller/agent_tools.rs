@@ -200,7 +200,10 @@ async fn c_063_a_result_that_a_limit_cut_short_says_so() {
             }
         }),
     );
-    world.agent_with("child", child, |agent| agent.budget.turns = Some(1));
+    world.agent_with("child", child, |agent| {
+        agent.budget.turns = Some(2);
+        agent.budget.reserve.turns = 1;
+    });
     world.agent_with("parent", caller(&[("c1", "agent/child", PLAY)]), calling(&["child"]));
     let (_, output, child) = played(&mut world).await;
     assert!(child.ending().expect("it ended").partial);

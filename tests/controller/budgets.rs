@@ -133,7 +133,10 @@ fn said(run: &Run) -> String {
 
 #[tokio::test]
 async fn m_61_an_answer_costs_what_its_models_price_says_and_the_record_shows_it() {
-    let (mut world, ..) = world(|agent| agent.budget.turns = Some(2));
+    let (mut world, ..) = world(|agent| {
+        agent.budget.turns = Some(3);
+        agent.budget.reserve.turns = 1;
+    });
     let (host, run) = ended(&mut world).await;
     // Two steps and the last word.
     assert_eq!(host.view("1").await.cost_microusd, Some(270));
@@ -153,7 +156,7 @@ async fn m_50_the_answer_that_crosses_a_budget_in_dollars_is_paid_and_nothing_af
     let (host, run) = ended(&mut world).await;
     let ending = run.ending().expect("it ended");
     assert_eq!((ending.stop_reason, ending.partial), (StopReason::MaxCost, true));
-    assert_eq!(said(&run), "CostCap: no money is left");
+    assert_eq!(said(&run), "word", "nothing is kept for a last word");
     assert_eq!(model.asked.load(Ordering::SeqCst), 2);
     assert_eq!(calls.load(Ordering::SeqCst), 1, "what the crossing answer decided is not done");
     let refused = host.journal("1").await.into_iter().filter_map(|recorded| {
@@ -168,17 +171,14 @@ async fn m_50_tokens_are_checked_before_calls_too() {
     let (mut world, _, calls) = world(|agent| agent.budget.tokens = Some(30));
     let (_, run) = ended(&mut world).await;
     assert_eq!(run.ending().map(|e| e.stop_reason), Some(StopReason::MaxTokens));
-    assert_eq!(
-        (said(&run).as_str(), calls.load(Ordering::SeqCst)),
-        ("TokenCap: no tokens are left", 0)
-    );
+    assert_eq!((said(&run).as_str(), calls.load(Ordering::SeqCst)), ("word", 0));
 }
 
 #[tokio::test]
 async fn m_45_what_is_kept_for_the_last_word_is_spent_by_it_alone() {
     let (mut world, model, _) = world(|agent| {
         agent.budget.cost_microusd = Some(270);
-        agent.budget.reserve = Reserve { tokens: 0, cost_microusd: 90 };
+        agent.budget.reserve = Reserve { cost_microusd: 90, ..Reserve::default() };
     });
     let (host, run) = ended(&mut world).await;
     assert_eq!((said(&run).as_str(), model.asked.load(Ordering::SeqCst)), ("CostCap: asked", 3));
@@ -307,7 +307,10 @@ fn family(
 
 #[tokio::test]
 async fn m_50_runs_beneath_draw_from_what_is_left_above_them() {
-    let (mut world, model) = family(&["1", "2", "3"], |agent| agent.budget.tokens = Some(60));
+    let (mut world, model) = family(&["1", "2", "3"], |agent| {
+        agent.budget.tokens = Some(60);
+        agent.budget.reserve.turns = 1;
+    });
     let (host, run) = ended(&mut world).await;
     assert_eq!(model.asked.load(Ordering::SeqCst), 2, "the third has nothing to draw from");
     assert_eq!(run.ending().map(|e| e.stop_reason), Some(StopReason::MaxTokens));
@@ -334,7 +337,7 @@ async fn m_50_a_run_beneath_is_stopped_by_a_budget_in_dollars_above_it() {
 async fn m_50_a_run_that_finds_nothing_left_above_it_is_told_so() {
     let (mut world, model) = family(&["1"], |agent| {
         agent.budget.tokens = Some(10);
-        agent.budget.reserve = Reserve { tokens: 9, cost_microusd: 0 };
+        agent.budget.reserve = Reserve { tokens: 9, ..Reserve::default() };
     });
     let own: Arc<dyn Model> = model.clone();
     let greedy = ClosurePlanner::new(|_, scope: Arc<CallScope>| async move {

@@ -12,14 +12,17 @@ use taskrun::event::Recorded;
 use taskrun::ids::RunId;
 use taskrun::list::Scope;
 use taskrun::message::ToolError;
-use taskrun::ports::planner::PlanInput;
+use taskrun::ports::planner::{Decision, PlanInput, RunsWait};
+use taskrun::ports::runs::{ChildRequest, RunInfo, RunsAnswer, RunsError, RunsRequest};
 use taskrun::ports::tool::{ToolFailure, ToolHints, ToolOutcome, ToolReply, ToolWait};
 use taskrun::run::WaitMode;
 use taskrun::spawn::SpawnRequest;
 use tokio::sync::watch;
 
-use crate::native::{ClosurePlanner, ClosureTool, Native, Replied, World, answer, call_of, value};
-use crate::native::{Planned, request};
+use crate::native::{
+    ClosurePlanner, ClosureTool, Native, Planned, Replied, World, answer, call_of, decided,
+    request, value,
+};
 
 /// How long a test waits for something that must happen.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -128,6 +131,39 @@ pub(crate) fn named(id: &str, agent: &str) -> SpawnRequest {
 /// The same beneath another run.
 pub(crate) fn beneath(parent: &str, id: &str, agent: &str) -> SpawnRequest {
     SpawnRequest { parent_run_id: Some(parent.to_owned()), ..named(id, agent) }
+}
+
+/// What is asked of the controller to start a run.
+pub(crate) fn child(agent: &str, task: &str) -> ChildRequest {
+    ChildRequest { agent_name: agent.into(), task: task.into(), ..ChildRequest::default() }
+}
+
+/// The same as a question.
+pub(crate) fn spawning(agent: &str, task: &str) -> RunsRequest {
+    RunsRequest::Spawn(Box::new(child(agent, task)))
+}
+
+/// A question about a run.
+pub(crate) fn get(id: &str) -> RunsRequest {
+    RunsRequest::Get { id: id.to_owned() }
+}
+
+/// The run that an answer of the controller is about.
+pub(crate) fn run_in(answer: Result<RunsAnswer, RunsError>) -> RunInfo {
+    match answer.expect("given") {
+        RunsAnswer::Run { run }
+        | RunsAnswer::Waited { run, .. }
+        | RunsAnswer::Changed { run, .. } => *run,
+        other @ (RunsAnswer::Page { .. }
+        | RunsAnswer::Canceled { .. }
+        | RunsAnswer::Events { .. }) => panic!("no run: {other:?}"),
+    }
+}
+
+/// The decision to wait for all of these runs.
+pub(crate) fn waiting_for(runs: Vec<String>) -> Planned {
+    let wait = RunsWait { runs, mode: WaitMode::All, timeout: None, call: None };
+    decided(Decision::AwaitRuns(wait))
 }
 
 /// A tool call: its id, tool and arguments.

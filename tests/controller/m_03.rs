@@ -10,47 +10,21 @@ use taskrun::error::NotAwaitable;
 use taskrun::event::{Event, Recorded};
 use taskrun::policy::Policy;
 use taskrun::ports::call::{CallScope, Models};
-use taskrun::ports::planner::{Decision, PlanInput, RunsWait};
-use taskrun::ports::runs::{ChildRequest, RunInfo, RunsAnswer, RunsError, RunsFilter, RunsRequest};
+use taskrun::ports::planner::PlanInput;
+use taskrun::ports::runs::{ChildRequest, RunsAnswer, RunsError, RunsFilter, RunsRequest};
 use taskrun::ports::tool::{ToolHints, ToolOutcome};
-use taskrun::run::{Run, WaitMode};
+use taskrun::run::Run;
 use taskrun::status::{Status, StopReason};
 use taskrun::wait::Answer;
 
-use super::common::{Gates, Handle, beneath, check_journal, count, named, words_so_far};
+use super::common::{
+    Gates, Handle, beneath, check_journal, child, count, get, named, run_in, spawning, waiting_for,
+    words_so_far,
+};
 use super::dying::{AT_ONCE, Point, WRITES_MAX, survive};
 use crate::native::{
-    ClosurePlanner, ClosureTool, Gate, Native, Op, Planned, Side, World, answer, call_of, decided,
-    value,
+    ClosurePlanner, ClosureTool, Gate, Native, Op, Planned, Side, World, answer, call_of, value,
 };
-
-fn child(agent: &str, task: &str) -> ChildRequest {
-    ChildRequest { agent_name: agent.into(), task: task.into(), ..ChildRequest::default() }
-}
-
-fn spawning(agent: &str, task: &str) -> RunsRequest {
-    RunsRequest::Spawn(Box::new(child(agent, task)))
-}
-
-fn get(id: &str) -> RunsRequest {
-    RunsRequest::Get { id: id.to_owned() }
-}
-
-fn run_in(answer: Result<RunsAnswer, RunsError>) -> RunInfo {
-    match answer.expect("given") {
-        RunsAnswer::Run { run }
-        | RunsAnswer::Waited { run, .. }
-        | RunsAnswer::Changed { run, .. } => *run,
-        other @ (RunsAnswer::Page { .. }
-        | RunsAnswer::Canceled { .. }
-        | RunsAnswer::Events { .. }) => panic!("no run: {other:?}"),
-    }
-}
-
-fn waiting_for(runs: Vec<String>) -> Planned {
-    let wait = RunsWait { runs, mode: WaitMode::All, timeout: None, call: None };
-    decided(Decision::AwaitRuns(wait))
-}
 
 /// Starts two children in its first step, waits for them, and says how they ended.
 async fn delegating(input: PlanInput, scope: Arc<CallScope>) -> Planned {
@@ -182,6 +156,30 @@ async fn m_03_a_run_that_is_not_beneath_looks_as_if_it_did_not_exist() {
     host.spawn(&named("3", "waiter")).await;
     let result = host.end("3").await.state.reply.result().expect("an answer");
     assert!(result.contains("not-found"), "{result}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn w_034_a_wait_of_a_planner_for_no_runs_is_answered_and_a_run_named_twice_counts_once() {
+    for (twice, expected) in [(false, "invalid: no task IDs provided"), (true, "played")] {
+        let mut world = World::new();
+        world.agent("child", ClosurePlanner::new(|_, _| async { answer("played") }));
+        let planner =
+            ClosurePlanner::new(move |input: PlanInput, scope: Arc<CallScope>| async move {
+                if input.resume.is_some() {
+                    return answer(&words_so_far(&input));
+                }
+                let id = run_in(scope.ask_controller(spawning("child", "play")).await).id;
+                waiting_for(if twice { vec![id.clone(), id] } else { Vec::new() })
+            });
+        world.agent("parent", planner);
+        let host = world.start().await;
+        host.spawn(&named("1", "parent")).await;
+        let run = host.end("1").await;
+        assert_eq!(run.status(), Status::Completed, "{run:?}");
+        let said = run.state.reply.result().expect("an answer");
+        assert_eq!(said.matches(expected).count(), 1, "{said}");
+        assert_eq!(count(&host.journal("1").await, "tool_result"), 1);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

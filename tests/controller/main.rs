@@ -57,6 +57,7 @@ mod ts_store;
 mod usage;
 mod wait_all;
 mod waits;
+mod wall;
 mod ws_heartbeat;
 mod ws_runs;
 mod ws_time;

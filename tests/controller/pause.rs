@@ -406,7 +406,7 @@ async fn m_36_what_a_run_is_told_stands_under_a_heading_in_the_next_turn_once() 
     let run = host.end(&id).await;
     // The request of the tool and its result stand between the two, and are no text.
     let told = run.state.reply.result().expect("an answer");
-    assert_eq!(told, "task|[Inbox]\nbefore it began|||[Inbox]\none\ntwo");
+    assert_eq!(told, "[Inbox]\nbefore it began|task|||[Inbox]\none\ntwo");
     assert!(run.state.inbox.is_empty());
     let kinds = host.kinds(&id).await;
     assert_eq!(kinds.iter().filter(|kind| **kind == "inbox_shown").count(), 2, "{kinds:?}");

@@ -126,7 +126,8 @@ async fn m_47_skipped_turns_are_bounded_by_the_budget_of_turns() {
         |agent| {
             skipping(10)(agent);
             agent.retry.attempts = 1;
-            agent.budget.turns = Some(2);
+            agent.budget.turns = Some(3);
+            agent.budget.reserve.turns = 1;
         },
         |_| unavailable(),
     );

@@ -1,15 +1,20 @@
 //! The finalizer, by scenario.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use taskrun::driver::{FINALIZER_TIMEOUT, FINALIZER_TIMEOUT_CANCELED};
 use taskrun::event::Event;
 use taskrun::message::Labels;
-use taskrun::run::EndStatus;
+use taskrun::ports::call::CallScope;
+use taskrun::ports::runs::{RunsAnswer, RunsRequest};
+use taskrun::run::{EndStatus, RunView};
 use taskrun::status::{Status, StopReason};
 
-use crate::native::{ClosurePlanner, Gate, Native, Op, World, answer, in_time, request};
+use super::common::{Handle, check_journal, named, run_in, spawning};
+use super::dying::{WRITES_MAX, survive};
+use crate::native::{ClosurePlanner, Gate, Native, Op, Side, World, answer, in_time, request};
 
 fn labels(pairs: &[(&str, &str)]) -> Labels {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
@@ -236,4 +241,78 @@ async fn m_19_a_run_that_is_cancelled_before_it_begins_is_finalized_and_never_ex
     let expected =
         ["queued", "cancel_requested", "finalizing", "resumed", "finalizer_started", "finished"];
     assert_eq!(kinds, expected);
+}
+
+/// An agent that starts a run, cancels it before it can begin, and waits for its end.
+fn cancels_and_waits() -> (World, Arc<AtomicU32>) {
+    let mut world = World::new();
+    // The canceller holds the only one.
+    world.settings.slots = 1;
+    world.settings.tree_slots = 1;
+    let heard = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&heard);
+    let child = ClosurePlanner::new(|_, _| async { answer("played") }).finalizer(move |_, _| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        async { Ok(Ok(labels(&[("cleaned", "yes")]))) }
+    });
+    world.agent("child", child);
+    let parent = ClosurePlanner::new(|_, scope: Arc<CallScope>| async move {
+        let id = run_in(scope.ask_controller(spawning("child", "play")).await).id;
+        let canceled = RunsRequest::Cancel { id: id.clone(), reason: None };
+        scope.ask_controller(canceled).await.expect("it is beneath");
+        let waited = scope.ask_controller(RunsRequest::Wait { id, timeout_ms: None }).await;
+        let Ok(RunsAnswer::Waited { run, timed_out }) = waited else { panic!("{waited:?}") };
+        answer(&format!("{} {timed_out}", run.status))
+    });
+    world.agent("parent", parent);
+    (world, heard)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_finalizer_of_a_cancelled_run_needs_no_slot() {
+    let (mut world, heard) = cancels_and_waits();
+    let host = world.start().await;
+    host.spawn(&named("1", "parent")).await;
+    let run = host.end("1").await;
+    assert_eq!(run.state.reply.result().as_deref(), Some("canceled false"));
+    assert_eq!(heard.load(Ordering::SeqCst), 1);
+    let children = host.controller.tree(&host.scope, "1").await.expect("there").beneath;
+    assert_eq!(RunView::from(&children[0]).metadata, labels(&[("cleaned", "yes")]));
+    check_journal(&host.journal(children[0].id().as_str()).await);
+}
+
+async fn cancelled_and_killed(op: Op, side: Side) {
+    let mut died = 0;
+    for nth in 1..WRITES_MAX {
+        let (mut world, heard) = cancels_and_waits();
+        let door = world.door().await;
+        let outside = async {
+            door.spawn(&named("1", "parent")).await;
+            door.end("1").await
+        };
+        let handle = Handle::default();
+        let points = [(op, nth, side)];
+        let (run, deaths) = survive(&mut world, &points, &handle, outside).await;
+        let said = run.state.reply.result();
+        assert_eq!(said.as_deref(), Some("canceled false"), "crash at {points:?}");
+        let beneath = door.controller.tree(&door.scope, "1").await.expect("there").beneath;
+        assert_eq!(beneath.len(), 1, "crash at {points:?}");
+        check_journal(&door.journal(beneath[0].id().as_str()).await);
+        let (heard, view) = (heard.load(Ordering::SeqCst), RunView::from(&beneath[0]));
+        assert!(heard <= 1, "heard {heard} times; crash at {points:?}");
+        assert!(deaths > 0 || view.metadata == labels(&[("cleaned", "yes")]), "{view:?}");
+        if deaths == 0 {
+            break;
+        }
+        died += 1;
+    }
+    assert!(died >= 2, "only {died} hosts died: nothing was tested");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_waits_for_its_finalizer_without_a_slot_ends_whenever_a_host_dies() {
+    for side in [Side::Before, Side::After] {
+        cancelled_and_killed(Op::Append, side).await;
+        cancelled_and_killed(Op::Claim, side).await;
+    }
 }

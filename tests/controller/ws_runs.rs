@@ -1,19 +1,22 @@
 //! Scenarios of OpenWalrus tasks: slots, the tree, waiting.
 
+use std::sync::Arc;
+
 use taskrun::error::ControllerError;
 use taskrun::event::Event;
 use taskrun::ids::RunId;
 use taskrun::list::{ListFilter, PAGE_DEFAULT};
-use taskrun::ports::planner::PlannerError;
+use taskrun::ports::call::CallScope;
+use taskrun::ports::planner::{Decision, PlanInput};
 use taskrun::run::RunView;
 use taskrun::status::{BlockedOn, Status};
 use taskrun::wait::Answer;
 
-use super::common::{Gates, beneath, following, named, task_tools};
-use crate::native::{ClosurePlanner, Native, Op, World, answer};
+use super::common::{Gates, named, run_in, spawning, waiting_for, words_so_far};
+use crate::native::{ClosurePlanner, Native, World, answer, clarification, decided, failed};
 
 /// A world of gated agents with so many slots.
-fn gated(slots: usize) -> (World, std::sync::Arc<Gates>) {
+fn gated(slots: usize) -> (World, Arc<Gates>) {
     let mut world = World::new();
     world.settings.slots = slots;
     let gates = Gates::new();
@@ -87,114 +90,128 @@ async fn ws_05_a_list_is_sixteen_long_the_most_recent_first() {
     assert!(page.next.is_some());
 }
 
+/// An agent that starts a run of another one, and says what came of it.
+fn starting(agent: &'static str) -> ClosurePlanner {
+    ClosurePlanner::new(move |_, scope: Arc<CallScope>| async move {
+        match scope.ask_controller(spawning(agent, "play")).await {
+            Err(error) => answer(&error.to_string()),
+            started @ Ok(_) => answer(&run_in(started).id),
+        }
+    })
+}
+
 #[tokio::test]
 async fn ws_07_a_run_started_by_another_one_names_it_and_is_found_by_it() {
     let mut world = World::new();
-    let handle = task_tools(&mut world);
     world.agent("b", ClosurePlanner::new(|_, _| async { answer("from b") }));
-    world.agent("a", following(vec![vec![("c", "spawn/f", "\"b 2\"")]]));
+    world.agent("a", starting("b"));
     let host = world.start().await;
-    handle.set(&host);
     host.spawn(&named("1", "a")).await;
-    host.end("1").await;
-    let child = host.end("2").await;
+    let id = host.end("1").await.state.reply.result().expect("the id of the child");
+    let child = host.end(&id).await;
     assert_eq!(child.spec.parent_run_id.as_ref().map(RunId::as_str), Some("1"));
     assert_eq!((child.spec.root_run_id.as_str(), child.spec.depth), ("1", 1));
     let parent = Some(RunId::new("1").expect("an id"));
     let filter = ListFilter { parent_run_id: parent, ..ListFilter::default() };
     let page = host.controller.list(&host.scope, &filter, None, 16).await.expect("listed");
     let ids: Vec<_> = page.runs.iter().map(|run| run.id().as_str()).collect();
-    assert_eq!(ids, ["2"]);
+    assert_eq!(ids, [id]);
 }
 
 /// What an agent with these members is told when it starts a run of `writer`, and how many runs
 /// there are then.
 async fn delegates(members: &[&str]) -> (String, usize) {
     let mut world = World::new();
-    let handle = task_tools(&mut world);
     world.agent("writer", ClosurePlanner::new(|_, _| async { answer("written") }));
-    let caller = following(vec![vec![("c", "spawn/f", "\"writer 2\"")]]);
-    world.agent_with("caller", caller, |agent| {
+    world.agent_with("caller", starting("writer"), |agent| {
         agent.members = members.iter().map(|name| (*name).to_owned()).collect();
     });
     let host = world.start().await;
-    handle.set(&host);
     host.spawn(&named("1", "caller")).await;
     let run = host.end("1").await;
     let filter = ListFilter::default();
     let page = host.controller.list(&host.scope, &filter, None, 16).await.expect("listed");
-    (run.state.reply.result().expect("the tool's words"), page.runs.len())
+    (run.state.reply.result().expect("what it was told"), page.runs.len())
 }
 
 #[tokio::test]
 async fn ws_08_an_agent_outside_of_the_members_is_refused_by_name_and_nothing_is_created() {
     let (said, runs) = delegates(&["researcher", "coder"]).await;
-    assert_eq!(said, "forbidden: agent writer is not among the members of agent caller");
+    assert!(said.ends_with("agent writer is not among the members of agent caller"), "{said}");
     assert_eq!(runs, 1);
-    assert_eq!(delegates(&["writer"]).await, ("\"2\"".to_owned(), 2));
+    assert_eq!(delegates(&["writer"]).await.1, 2);
 }
 
 #[tokio::test]
 async fn ws_10_an_agent_without_members_cannot_delegate() {
     let (said, runs) = delegates(&[]).await;
-    assert!(said.starts_with("forbidden: agent writer"), "{said}");
+    assert!(said.ends_with("agent writer is not among the members of agent caller"), "{said}");
     assert_eq!(runs, 1);
 }
 
 #[tokio::test]
 async fn ws_19_a_wait_gives_the_results_in_the_order_asked_whoever_ends_first() {
     let mut world = World::new();
-    let handle = task_tools(&mut world);
     let gates = Gates::new();
     world.agent("good", gates.planner());
-    let passed = std::sync::Arc::clone(&gates);
+    let passed = Arc::clone(&gates);
     world.agent(
         "bad",
         ClosurePlanner::new(move |input, _| {
-            let gates = std::sync::Arc::clone(&passed);
+            let gates = Arc::clone(&passed);
             async move {
                 let _inside = gates.pass(&input.run.run_id).await;
-                Ok(Err(PlannerError {
-                    code: None,
-                    message: "it broke".to_owned(),
-                    causes: Vec::new(),
-                }))
+                failed(None, "it broke")
             }
         }),
     );
-    world.agent("parent", following(vec![vec![("c", "await/f", "\"all - 2 3\"")]]));
+    let parent = ClosurePlanner::new(|input: PlanInput, scope: Arc<CallScope>| async move {
+        if input.resume.is_some() {
+            return answer(&words_so_far(&input));
+        }
+        let mut runs = Vec::new();
+        for agent in ["bad", "good"] {
+            runs.push(run_in(scope.ask_controller(spawning(agent, "play")).await).id);
+        }
+        waiting_for(runs)
+    });
+    world.agent("parent", parent);
     let host = world.start().await;
-    handle.set(&host);
-    world.store.hold(Op::Claim);
     host.spawn(&named("1", "parent")).await;
-    host.spawn(&beneath("1", "2", "bad")).await;
-    host.spawn(&beneath("1", "3", "good")).await;
-    world.store.release();
     let blocked = host.reach("1", Status::Blocked).await;
     assert_eq!(RunView::from(&blocked).blocked_on, Some(BlockedOn::Children));
-    gates.open("3");
-    host.end("3").await;
+    let beneath = host.controller.tree(&host.scope, "1").await.expect("there").beneath;
+    let of = |agent: &str| {
+        let found = beneath.iter().find(|run| run.spec.agent_name == agent);
+        found.expect("it was started").id().to_string()
+    };
+    let (bad, good) = (of("bad"), of("good"));
+    gates.open(&good);
+    host.end(&good).await;
     assert_eq!(host.get("1").await.status(), Status::Blocked);
-    gates.open("2");
+    gates.open(&bad);
     let run = host.end("1").await;
-    assert_eq!(
-        run.state.reply.result().as_deref(),
-        Some(
-            "[{\"error\":\"it broke\",\"run_id\":\"2\",\"status\":\"failed\"},\
-             {\"result\":\"done 3\",\"run_id\":\"3\",\"status\":\"completed\"}]"
-        )
+    let expected = format!(
+        "[{{\"error\":\"it broke\",\"run_id\":\"{bad}\",\"status\":\"failed\"}},\
+         {{\"result\":\"done {good}\",\"run_id\":\"{good}\",\"status\":\"completed\"}}]"
     );
+    assert_eq!(run.state.reply.result(), Some(expected));
 }
 
 #[tokio::test]
 async fn ws_20_a_wait_for_nothing_or_nobody_is_refused_and_blocks_nobody() {
-    for (wanted, told) in [
-        ("\"all -\"", "invalid: no task IDs provided"),
-        ("\"all - 99\"", "invalid: task 99 not found"),
-    ] {
+    for (wanted, told) in
+        [(None, "invalid: no task IDs provided"), (Some("99"), "not-found: run not found: 99")]
+    {
         let mut world = World::new();
-        task_tools(&mut world);
-        world.agent("a", following(vec![vec![("c", "await/f", wanted)]]));
+        let planner = ClosurePlanner::new(move |input: PlanInput, _| {
+            let planned = match input.resume {
+                None => waiting_for(wanted.iter().map(|id| (*id).to_owned()).collect()),
+                Some(_) => answer(&words_so_far(&input)),
+            };
+            async move { planned }
+        });
+        world.agent("a", planner);
         let host = world.start().await;
         host.spawn(&named("1", "a")).await;
         let run = host.end("1").await;
@@ -212,36 +229,40 @@ async fn ws_20_a_wait_for_nothing_or_nobody_is_refused_and_blocks_nobody() {
 async fn ws_22_with_one_slot_a_parent_that_waits_lets_its_queued_child_run() {
     let mut world = World::new();
     world.settings.slots = 1;
-    let handle = task_tools(&mut world);
     world.agent("child", ClosurePlanner::new(|_, _| async { answer("from the child") }));
-    let turns =
-        vec![vec![("c1", "spawn/f", "\"child 2\"")], vec![("c2", "await/f", "\"all - 2\"")]];
-    world.agent("parent", following(turns));
+    let parent = ClosurePlanner::new(|input: PlanInput, scope: Arc<CallScope>| async move {
+        match input.resume {
+            Some(_) => answer(&words_so_far(&input)),
+            None => {
+                let child = run_in(scope.ask_controller(spawning("child", "play")).await);
+                assert_eq!(child.status, Status::Queued, "its parent has the slot");
+                waiting_for(vec![child.id])
+            }
+        }
+    });
+    world.agent("parent", parent);
     let host = world.start().await;
-    handle.set(&host);
     host.spawn(&named("1", "parent")).await;
     let run = host.end("1").await;
     assert_eq!(run.status(), Status::Completed);
     assert!(run.state.reply.result().expect("a result").contains("from the child"));
-    assert_eq!(host.get("2").await.status(), Status::Completed);
 }
 
 #[tokio::test]
 async fn ws_23_an_approved_run_waits_for_the_slot_and_goes_before_new_work() {
     let (mut world, gates) = gated(1);
-    task_tools(&mut world);
-    let inside = std::sync::Arc::clone(&gates);
-    let turns = vec![vec![("c", "ask/f", "\"may I?\"")]];
+    let inside = Arc::clone(&gates);
     world.agent(
         "asking",
-        ClosurePlanner::new(move |input, _| {
-            let (gates, planned) =
-                (std::sync::Arc::clone(&inside), super::common::follow(&turns, &input));
+        ClosurePlanner::new(move |input: PlanInput, _| {
+            let gates = Arc::clone(&inside);
             async move {
-                if input.resume.is_some() {
-                    let _inside = gates.pass("a again").await;
+                if input.resume.is_none() {
+                    let asked = clarification("q");
+                    return decided(Decision::Await(vec![asked.into()]));
                 }
-                planned
+                let _inside = gates.pass("a again").await;
+                answer("approved")
             }
         }),
     );

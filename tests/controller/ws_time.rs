@@ -6,16 +6,18 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::StreamExt;
 use taskrun::message::{Message, Role, Usage};
+use taskrun::ports::call::CallScope;
 use taskrun::ports::model::{
     Chunk, CompletionRequest, CompletionStop, Model, ModelError, ModelStream,
 };
+use taskrun::ports::planner::{Decision, PlanInput};
 use taskrun::run::RunView;
 use taskrun::status::{Status, StopReason};
 use taskrun::wait::Answer;
 use tokio::sync::Barrier;
 
-use super::common::{Gates, follow, named, task_tools};
-use crate::native::{ClosurePlanner, World, answer, request};
+use super::common::{Gates, named};
+use crate::native::{ClosurePlanner, World, answer, clarification, decided, request};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -50,17 +52,15 @@ async fn ws_25_at_its_time_out_a_run_fails_is_really_stopped_and_the_next_one_be
 /// second. Gives the end.
 async fn works_asks_works(before: Duration, after: Duration) -> RunView {
     let mut world = World::new();
-    task_tools(&mut world);
-    let turns = vec![vec![("c", "ask/f", "\"which?\"")]];
     world.agent(
         "a",
-        ClosurePlanner::new(move |input, scope| {
-            let planned = follow(&turns, &input);
-            let work = if input.resume.is_none() { before } else { after };
-            async move {
-                scope.sleep(work).await;
-                planned
+        ClosurePlanner::new(move |input: PlanInput, scope: Arc<CallScope>| async move {
+            if input.resume.is_some() {
+                scope.sleep(after).await;
+                return answer("done");
             }
+            scope.sleep(before).await;
+            decided(Decision::Await(vec![clarification("q").into()]))
         }),
     );
     let host = world.start().await;

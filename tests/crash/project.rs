@@ -35,7 +35,7 @@ members = ["worker"]
 component = "components/scripted.wasm"
 tools = ["ledger/*"]
 allow = ["workspace-write: ledger.txt", "workspace-write: put/**"]
-budget = { turns = 2 }
+budget = { turns = 3, reserve = { turns = 1 } }
 
 [agent.closer]
 component = "components/finalizer.wasm"

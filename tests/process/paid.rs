@@ -49,7 +49,7 @@ limits = {{ call = "60s" }}
 component = "components/chat.wasm"
 model = "default"
 tools = ["scripted/lookup"]
-budget = {{ turns = 1 }}
+budget = {{ turns = 2, reserve = {{ turns = 1 }} }}
 "#,
         provider.base_url()
     );

@@ -93,6 +93,7 @@ fn wish(limit: usize, now: u64) -> Claim {
         host: HostId::new("h"),
         policy_digest: "0123456789abcdef0123456789abcdef".to_owned(),
         limit,
+        finalizers: 0,
         tree_slots: u32::MAX,
         now: Timestamp(now),
     }

@@ -265,7 +265,8 @@ fn count_step_usage(state: &mut RunState, event: &Event) {
         | Event::PlanDecided { .. }
         | Event::StepFailed { .. }
         | Event::TurnSkipped { .. } => state.step_usage = Usage::default(),
-        Event::Finalizing { .. } => {
+        // A step that was overtaken by a limit after its host died does not run again.
+        Event::FinalizeRequested { .. } | Event::Finalizing { .. } => {
             let usage = std::mem::take(&mut state.step_usage);
             state.progress.add(usage);
         }
@@ -299,7 +300,6 @@ fn count_step_usage(state: &mut RunState, event: &Event) {
         | Event::PolicyDecision { .. }
         | Event::ToolAuthorization { .. }
         | Event::Log { .. }
-        | Event::FinalizeRequested { .. }
         | Event::Blocked { .. }
         | Event::Unblocked
         | Event::PauseRequested { .. }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use taskrun::controller::FINALIZERS_MAX;
 use taskrun::event::{Recorded, Seq};
 use taskrun::ids::{HostId, RunId};
 use taskrun::list::{Cursor, ListFilter, Page, Scope};
@@ -13,6 +14,7 @@ use taskrun::ports::store::{
     Store, StoreError, Until,
 };
 use taskrun::run::Run;
+use taskrun::status::Status;
 use taskrun::time::Timestamp;
 use taskrun_store::MemoryStore;
 use tokio::sync::watch;
@@ -101,10 +103,18 @@ impl Process {
     /// Holds what a claim took against what it should have taken.
     fn check(&self, claim: &Claim, taken: &[Run], mut all: Vec<(usize, Run)>) {
         let mut wrong = Vec::new();
+        let (mut ordinary, mut finalizers) = (0, 0);
         for run in taken {
-            let best = queue::wanted(&all, claim.now, claim.tree_slots).into_iter().min();
+            let best = match ordinary < claim.limit {
+                true => queue::wanted(&all, claim.now, claim.tree_slots).into_iter().min(),
+                false => None,
+            };
+            let finalizer = queue::finalizer(&all, claim.now);
             match best {
-                Some(Wanted { id, .. }) if id == *run.id() => {}
+                Some(Wanted { id, .. }) if id == *run.id() => ordinary += 1,
+                None if finalizers < claim.finalizers && finalizer.as_ref() == Some(run.id()) => {
+                    finalizers += 1;
+                }
                 other => wrong.push(format!("{} was claimed before {other:?}", run.id())),
             }
             if let Some((_, place)) = all.iter_mut().find(|(_, one)| one.id() == run.id()) {
@@ -112,12 +122,14 @@ impl Process {
             }
         }
         let held = all.iter().filter(|(_, run)| run.state.hold.host() == Some(&claim.host));
-        let held = held.count();
-        if held > self.slots {
+        let held: Vec<_> = held.map(|(_, run)| run.status()).collect();
+        let working = held.iter().filter(|status| **status != Status::Finalizing).count();
+        let held = held.len();
+        if working > self.slots || held > self.slots + FINALIZERS_MAX {
             wrong.push(format!("{} holds {held} runs with {} slots", claim.host, self.slots));
         }
         let left = queue::wanted(&all, claim.now, claim.tree_slots);
-        if taken.len() < claim.limit && !left.is_empty() {
+        if ordinary < claim.limit && !left.is_empty() {
             wrong.push(format!("a claim of {} left {left:?}", claim.limit));
         }
         lock(&self.shared.broken).extend(wrong);

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 
 use taskrun::ids::RunId;
 use taskrun::run::{Hold, Lane, Run, WaitMode};
+use taskrun::status::Status;
 use taskrun::time::Timestamp;
 
 /// A run that may be taken; the least of them is to be taken first.
@@ -28,6 +29,15 @@ pub(super) fn wanted(all: &[(usize, Run)], now: Timestamp, tree_slots: u32) -> V
         found.push(Wanted { lane, priority, number: *number, id });
     }
     found
+}
+
+/// The run that waits for its finalizer alone and may be taken next, whatever is held.
+pub(super) fn finalizer(all: &[(usize, Run)], now: Timestamp) -> Option<RunId> {
+    let wanted = all
+        .iter()
+        .filter(|(_, run)| run.status() == Status::Finalizing && lane(all, run, now).is_some());
+    let first = wanted.min_by_key(|(number, run)| (Reverse(run.spec.priority), *number));
+    first.map(|(_, run)| run.id().clone())
 }
 
 /// Runs of a tree that have a slot.

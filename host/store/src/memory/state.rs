@@ -13,6 +13,7 @@ use taskrun::ports::store::{
     NewRun, SessionKey,
 };
 use taskrun::run::{Hold, Lane, Lifecycle, Run, RunSpec};
+use taskrun::status::Status;
 use taskrun::time::Timestamp;
 
 use super::artifacts::Artifacts;
@@ -43,6 +44,8 @@ pub(super) struct State {
     pub(super) timelines: Timelines,
     pub(super) artifacts: Artifacts,
     pub(super) facts: Facts,
+    /// Wanted runs that wait for their finalizer alone, in the order in which they are taken.
+    finalizers: BTreeMap<(Reverse<i32>, u64), RunId>,
     /// Ended runs, then in the order of acceptance.
     pub(super) ended: BTreeMap<(Timestamp, u64), RunId>,
     /// There may be a run more to claim than when this was last set to false.
@@ -252,9 +255,22 @@ impl State {
     pub(super) fn claim(&mut self, claim: &Claim) -> Vec<Run> {
         self.set_now(claim.now);
         let mut runs = Vec::new();
-        while runs.len() < claim.limit {
-            let first = self.queue.first(&claim.policy_digest, claim.tree_slots);
-            let Some(entry) = first.and_then(|(_, id)| self.runs.get(id)) else { break };
+        let mut finalizers = 0;
+        loop {
+            let first = match runs.len() < claim.limit {
+                true => self.queue.first(&claim.policy_digest, claim.tree_slots),
+                false => None,
+            };
+            let id = match first {
+                Some((_, id)) => id,
+                None if finalizers < claim.finalizers => {
+                    let Some(id) = self.first_finalizer(&claim.policy_digest) else { break };
+                    finalizers += 1;
+                    id
+                }
+                None => break,
+            };
+            let Some(entry) = self.runs.get(id) else { break };
             let claimed = door::claimed(entry.run.clone(), &claim.host, claim.now);
             let Ok(Some((run, recorded))) = claimed else {
                 unreachable!("a wanted run can be claimed: {claimed:?}")
@@ -263,6 +279,12 @@ impl State {
             self.replace(run, [recorded].into());
         }
         runs
+    }
+
+    fn first_finalizer(&self, policy: &str) -> Option<&RunId> {
+        self.finalizers.values().find(|id| {
+            self.runs.get(*id).is_some_and(|entry| entry.run.spec.policy_digest == policy)
+        })
     }
 
     /// Replaces a record that is there.
@@ -336,6 +358,12 @@ impl State {
         });
         let time = wanted.map(|(_, time)| time).filter(|time| time.0 > 0);
         let standing = Standing { wanted: wanted.is_some(), rank, time };
+        let place = (Reverse(spec.priority), entry.number);
+        if rank.is_some() && entry.run.status() == Status::Finalizing {
+            self.finalizers.insert(place, id.clone());
+        } else {
+            self.finalizers.remove(&place);
+        }
         self.stirred |= self.queue.settle(spec, entry.standing, standing);
         entry.standing = standing;
     }

@@ -336,17 +336,31 @@ pub(crate) fn claim(db: &Connection, claim: &Claim) -> Result<Told<Vec<Run>>, Fa
     let queue = Queue::new(db);
     queue.look(&claim.policy_digest, claim.tree_slots, claim.now)?;
     let (mut runs, mut damaged, mut place) = (Vec::new(), Vec::new(), 0);
-    while runs.len() < claim.limit {
-        let (policy, slots) = (&claim.policy_digest, claim.tree_slots);
-        let Some(first) = queue.first(policy, slots, claim.now, &damaged)? else { break };
-        match claim_one(&queue, claim, first.no) {
+    let (policy, slots) = (&claim.policy_digest, claim.tree_slots);
+    let mut finalizers = 0;
+    loop {
+        let first = match runs.len() < claim.limit {
+            true => queue.first(policy, slots, claim.now, &damaged)?.map(|first| first.no),
+            false => None,
+        };
+        let no = match first {
+            Some(no) => no,
+            None if finalizers < claim.finalizers => {
+                let first = queue.first_finalizer(policy, claim.now, &damaged)?;
+                let Some(no) = first else { break };
+                finalizers += 1;
+                no
+            }
+            None => break,
+        };
+        match claim_one(&queue, claim, no) {
             Ok((run, last)) => {
                 runs.push(run);
                 place = last;
             }
             Err(Fault::Damaged(detail)) => {
                 tracing::error!(detail, "a wanted run cannot be taken");
-                damaged.push(first.no);
+                damaged.push(no);
             }
             Err(fault @ Fault::Sqlite(_)) => return Err(fault),
         }

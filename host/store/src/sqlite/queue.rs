@@ -23,7 +23,7 @@ use taskrun::time::Timestamp;
 
 use super::attached::Canceled;
 use super::fault::Fault;
-use super::schema::{int, time};
+use super::schema::{FINALIZING, int, time};
 
 const READY: i64 = 0;
 const PARKED: i64 = 2;
@@ -323,6 +323,33 @@ impl<'a> Queue<'a> {
                 return Ok(Some(first));
             }
         }
+    }
+
+    /// The run that waits for its finalizer alone and is to be taken first under a policy, wherever it
+    /// stands among those whose time has come, passing over some. There are few runs in that status.
+    pub(crate) fn first_finalizer(
+        &self,
+        policy: &str,
+        now: Timestamp,
+        passed_over: &[i64],
+    ) -> Result<Option<i64>, Fault> {
+        let mut sql = self.db.prepare_cached(
+            "SELECT no FROM runs INDEXED BY runs_by_tenant
+             WHERE status = ?1 AND policy_digest = ?2 AND queue IN (?3, ?4)
+               AND (due IS NULL OR due <= ?5)
+             ORDER BY priority DESC, no LIMIT ?6",
+        )?;
+        let (limit, resumes) = (int(passed_over.len() as u64 + 1), lane_code(Lane::Resume));
+        let places = (READY + resumes, PARKED + resumes);
+        let given = params![FINALIZING, policy, places.0, places.1, time(now), limit];
+        let mut rows = sql.query(given)?;
+        while let Some(row) = rows.next()? {
+            let no = row.get(0)?;
+            if !passed_over.contains(&no) {
+                return Ok(Some(no));
+            }
+        }
+        Ok(None)
     }
 
     /// Puts a run off whose time had come by another clock.

@@ -183,7 +183,7 @@ pub(crate) fn status_code(status: Status) -> i64 {
         Status::Running => 1,
         Status::Blocked => 2,
         Status::Canceling => CANCELING,
-        Status::Finalizing => 4,
+        Status::Finalizing => FINALIZING,
         Status::Completed => TERMINAL,
         Status::Failed => 6,
         Status::Canceled => 7,
@@ -194,6 +194,8 @@ pub(crate) fn status_code(status: Status) -> i64 {
 pub(crate) const QUEUED: i64 = 0;
 /// Code of [`Status::Canceling`]: from here on a run starts no others.
 pub(crate) const CANCELING: i64 = 3;
+/// Code of [`Status::Finalizing`].
+pub(crate) const FINALIZING: i64 = 4;
 /// The first code of a run that ended.
 pub(crate) const TERMINAL: i64 = 5;
 

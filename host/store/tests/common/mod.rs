@@ -274,6 +274,7 @@ pub(crate) fn wish(host: &str, limit: usize, now: u64) -> Claim {
         host: host_id(host),
         policy_digest: POLICY.to_owned(),
         limit,
+        finalizers: 0,
         tree_slots: u32::MAX,
         now: Timestamp(now),
     }

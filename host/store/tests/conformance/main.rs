@@ -114,6 +114,7 @@ promises!(
     a_run_that_may_not_wait_needs_a_slot_of_a_living_host,
     the_first_obstacle_is_told;
     trees:
+    a_finalizer_needs_no_slot_of_its_tree_nor_an_ordinary_one,
     no_tree_gets_more_slots_than_allowed,
     a_full_tree_is_passed_over,
     a_free_slot_goes_to_the_best_of_the_tree,

@@ -25,6 +25,35 @@ async fn tree(f: &Fixture, root: &str, children: usize) -> Run {
     run
 }
 
+/// A run that was cancelled before it began and whose finalizer is to be heard.
+async fn waits_for_its_finalizer(f: &Fixture, spec: RunSpec) {
+    let run = create(&*f.store, RunSpec { finalizer: true, ..spec }).await;
+    let canceled = decide::cancel(&run, StopReason::CanceledByParent, None);
+    append(&*f.store, next(&run, 600, 2_000, canceled)).await;
+}
+
+pub(crate) async fn a_finalizer_needs_no_slot_of_its_tree_nor_an_ordinary_one(f: &Fixture) {
+    let root = tree(f, "t", 2).await;
+    waits_for_its_finalizer(f, child("low", &root.spec)).await;
+    waits_for_its_finalizer(f, RunSpec { priority: 3, ..child("high", &root.spec) }).await;
+    waits_for_its_finalizer(f, child("last", &root.spec)).await;
+    let finalizers = |limit, finalizers| Claim { finalizers, ..wish_slots("h", limit, 1) };
+    assert_eq!(claimed(f, wish_slots("h", 9, 1)).await, [], "the tree has no slot left");
+    let theirs = Claim { policy_digest: "other".to_owned(), ..finalizers(0, 9) };
+    assert_eq!(claimed(f, theirs).await, []);
+    let taken = claimed(f, finalizers(0, 1)).await;
+    assert_eq!((ids(&taken), taken[0].status()), (vec!["high"], Status::Finalizing));
+    assert_eq!(ids(&claimed(f, finalizers(9, 1)).await), ["low"], "nobody has it twice");
+    // With a slot left it is one like any other that resumes.
+    assert_eq!(ids(&claimed(f, wish_slots("h", 2, 9)).await), ["last", "t-0"]);
+    assert_eq!(claimed(f, finalizers(0, 9)).await, []);
+    let lost = |run: &Run| decide::lose(run, Timestamp(3_000), None);
+    append(&*f.store, next(&taken[0], 700, 3_000, lost(&taken[0]))).await;
+    assert_eq!(claimed(f, finalizers(0, 9)).await, [], "its time has not come");
+    let later = Claim { now: Timestamp(9_000), ..finalizers(0, 9) };
+    assert_eq!(ids(&claimed(f, later).await), ["high"]);
+}
+
 pub(crate) async fn no_tree_gets_more_slots_than_allowed(f: &Fixture) {
     let root = tree(f, "t", 5).await;
     assert_eq!(ids(&claimed(f, wish_slots("h", 9, 3)).await), ["t-0", "t-1"]);

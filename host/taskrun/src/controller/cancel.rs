@@ -11,7 +11,7 @@ use crate::machine::decide;
 use crate::ports::call::{StopCause, cut};
 use crate::ports::store::StoreError;
 use crate::run::Run;
-use crate::status::StopReason;
+use crate::status::{Status, StopReason};
 
 /// Most bytes of the reason that comes with a cancellation; a longer one is cut.
 pub const REASON_BYTES_MAX: usize = 4 << 10;
@@ -140,6 +140,10 @@ impl Controller {
                     let live = self.live().get(&id).cloned();
                     if let Some(live) = live.filter(|_| changed) {
                         live.request(StopCause::Canceled);
+                    }
+                    if journal.run().status() == Status::Finalizing {
+                        // Whoever holds the last slot may wait for it.
+                        self.0.finalizing.notify_one();
                     }
                     return Ok((journal.run().clone(), changed));
                 }

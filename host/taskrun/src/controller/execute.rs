@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use tokio::runtime::Handle;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::context::TokioContext;
 
 use super::Controller;
@@ -27,6 +27,23 @@ use crate::time::millis;
 const CLAIM_MAX: usize = 64;
 /// Pause after the store refused a claim.
 const CLAIM_RETRY: Duration = Duration::from_secs(1);
+/// How often a host without a free slot looks for runs that wait for their finalizer alone and that
+/// no call of its own brought there. Real time: it only trades latency against reads.
+const FINALIZERS_LOOK: Duration = Duration::from_secs(1);
+
+/// Where runs may be executed.
+struct Places {
+    /// For any run.
+    slots: Vec<OwnedSemaphorePermit>,
+    /// For runs that wait for their finalizer alone.
+    finalizers: Vec<OwnedSemaphorePermit>,
+}
+
+/// The permits that are to be had now, at most so many.
+fn free(of: &Arc<Semaphore>, most: usize) -> Vec<OwnedSemaphorePermit> {
+    let next = || Arc::clone(of).try_acquire_owned().ok();
+    std::iter::from_fn(next).take(most).collect()
+}
 
 /// Takes a run out of the list of those under way when its driver is gone, however it went. A run
 /// that waited and was taken up again meanwhile is in the list anew, and stays.
@@ -52,23 +69,12 @@ impl Controller {
         let inner = Arc::clone(&self.0);
         let lease = Arc::clone(&inner.lease);
         loop {
-            let slots = Arc::clone(&inner.slots);
-            let first = tokio::select! {
-                biased;
-                () = inner.closing.cancelled() => return,
-                permit = slots.acquire_owned() => permit,
-            };
-            let Ok(first) = first else { return };
-            let mut permits = vec![first];
-            while permits.len() < CLAIM_MAX
-                && let Ok(permit) = Arc::clone(&inner.slots).try_acquire_owned()
-            {
-                permits.push(permit);
-            }
+            let Some(places) = self.places().await else { return };
             let claim = Claim {
                 host: inner.host.clone(),
                 policy_digest: inner.parts.agents.policy_digest.clone(),
-                limit: permits.len(),
+                limit: places.slots.len(),
+                finalizers: places.finalizers.len(),
                 tree_slots: inner.parts.settings.tree_slots,
                 now: inner.parts.clock.now(),
             };
@@ -78,7 +84,7 @@ impl Controller {
             }
             if !lease.may_begin() {
                 drop(claiming);
-                drop(permits);
+                drop(places);
                 // Nothing begins here while the host stands still.
                 tokio::select! {
                     biased;
@@ -90,22 +96,29 @@ impl Controller {
             match inner.parts.store.claim(claim).await {
                 Ok(runs) if runs.is_empty() => {
                     drop(claiming);
-                    drop(permits);
+                    let has_slots = !places.slots.is_empty();
+                    drop(places);
+                    if !has_slots {
+                        continue;
+                    }
                     tokio::select! {
                         biased;
                         () = inner.closing.cancelled() => return,
+                        () = inner.finalizing.notified() => {}
                         () = inner.parts.store.work() => {}
                     }
                 }
                 Ok(runs) => {
-                    for (run, permit) in runs.into_iter().zip(permits) {
+                    // Those without a slot are the last.
+                    let places = places.slots.into_iter().chain(places.finalizers);
+                    for (run, permit) in runs.into_iter().zip(places) {
                         self.begin(run, permit);
                     }
                 }
                 Err(error) => {
                     lease.note(&error);
                     drop(claiming);
-                    drop(permits);
+                    drop(places);
                     tracing::warn!(%error, "no work can be claimed");
                     tokio::select! {
                         biased;
@@ -115,6 +128,23 @@ impl Controller {
                 }
             }
         }
+    }
+
+    /// The places that are free, once there is a slot, or a reason to look for finalizers without
+    /// one; `None` when this controller is closed.
+    async fn places(&self) -> Option<Places> {
+        let inner = &self.0;
+        let mut slots = free(&inner.slots, CLAIM_MAX);
+        if slots.is_empty() {
+            tokio::select! {
+                biased;
+                () = inner.closing.cancelled() => return None,
+                permit = Arc::clone(&inner.slots).acquire_owned() => slots.extend(permit),
+                () = inner.finalizing.notified() => {}
+                () = tokio::time::sleep(FINALIZERS_LOOK) => {}
+            }
+        }
+        Some(Places { slots, finalizers: free(&inner.finalizers, super::FINALIZERS_MAX) })
     }
 
     fn begin(&self, run: Run, permit: OwnedSemaphorePermit) {

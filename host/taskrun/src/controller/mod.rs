@@ -27,7 +27,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -112,6 +112,11 @@ impl Default for Settings {
     }
 }
 
+/// Finalizers that one process hears beside its slots: those of runs that were cancelled, or lost
+/// their host, and for which nothing else is left to do. Whoever holds a slot may wait for the end
+/// of such a run, so they need none.
+pub const FINALIZERS_MAX: usize = 8;
+
 /// Handle of a controller; clones are the same one.
 #[derive(Clone)]
 pub struct Controller(Arc<Inner>);
@@ -123,6 +128,10 @@ struct Inner {
     host: HostId,
     lease: Arc<Lease>,
     slots: Arc<Semaphore>,
+    /// Places of runs whose finalizer alone is to be heard, and which have no slot.
+    finalizers: Arc<Semaphore>,
+    /// Told when such a run may be there.
+    finalizing: Notify,
     live: Mutex<HashMap<RunId, Arc<Live>>>,
     /// When the last execution ended, or this controller was made, on the monotonic clock.
     worked_ms: AtomicU64,
@@ -161,6 +170,8 @@ impl Controller {
             host,
             lease: Arc::new(lease),
             slots,
+            finalizers: Arc::new(Semaphore::new(FINALIZERS_MAX)),
+            finalizing: Notify::new(),
             live: Mutex::default(),
             worked_ms,
             started: AtomicBool::new(false),

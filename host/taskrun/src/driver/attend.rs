@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::lease::Standstill;
+use super::time_up::TimeUp;
 use super::{Driver, Halt};
 use crate::ports::call::{CallFailure, Durable, StopCause};
 use crate::ports::store::Until;
@@ -17,10 +18,12 @@ const LISTEN_AFTER: Duration = Duration::from_millis(20);
 
 impl Driver {
     /// Waits for a call while writing down what it reports, listening for others who write to
-    /// the journal, and keeping the time. While the host stands still, so does the call: it is not
-    /// executed, and only others are listened for.
+    /// the journal, and keeping the time; `time_up` stops what is under way when that is up. While
+    /// the host stands still, so does the call: it is not executed, and only others are listened
+    /// for.
     pub(super) async fn attend<T>(
         &mut self,
+        time_up: &mut TimeUp,
         call: impl Future<Output = T> + Send,
     ) -> Result<T, Halt> {
         self.check_time();
@@ -58,7 +61,8 @@ impl Driver {
                 tokio::time::sleep(LISTEN_AFTER).await;
                 store.changed(&id, Until::Beyond(head)).await;
             };
-            tokio::pin!(flush, others);
+            let moment = time_up.moment();
+            tokio::pin!(flush, others, moment);
             loop {
                 let stands = standstill.holds();
                 tokio::select! {
@@ -75,6 +79,12 @@ impl Driver {
                     () = &mut stopping, if !forced => {
                         forced = true;
                         live.force();
+                    }
+                    () = &mut moment, if !stands => {
+                        // What was paid for until now is on record before anybody hears of it.
+                        self.flush().await?;
+                        time_up.stop();
+                        break;
                     }
                     () = urgent.notified(), if !stands => {
                         self.flush().await?;
@@ -108,7 +118,8 @@ impl Driver {
         // The same holds for what it does on hearing that its time is up: should the host die now,
         // it would run again and hear nothing. Only a cancellation is on record already.
         let canceled = CallFailure::Stopped { cause: StopCause::Canceled };
-        if self.stopped().is_some_and(|failure| failure != canceled) {
+        let cut_short = self.scopes.iter().any(|scope| scope.is_cut_short());
+        if cut_short || self.stopped().is_some_and(|failure| failure != canceled) {
             return Ok(());
         }
         let (mut events, mut waiting) = (Vec::new(), Durable::default());
@@ -126,26 +137,28 @@ impl Driver {
     pub(super) async fn pause(&mut self, pause: Duration) -> Result<Option<CallFailure>, Halt> {
         let (clock, live) = (Arc::clone(&self.env.clock), Arc::clone(&self.live));
         let halted = Arc::clone(&self.halted);
-        self.attend(async move {
+        let waits = async move {
             tokio::select! {
                 biased;
                 () = live.asked() => {}
                 () = halted.notified() => {}
                 () = clock.sleep(pause) => {}
             }
-        })
-        .await?;
+        };
+        let mut time_up = TimeUp::never(Arc::clone(&self.env.clock));
+        self.attend(&mut time_up, waits).await?;
         Ok(self.stopped())
     }
 
     /// Waits for what is left of a pause that the end of another host cut short; never for longer
-    /// than that pause, whatever was done to the time of day meanwhile.
+    /// than that pause, whatever was done to the time of day meanwhile, nor than the run has time.
     pub(super) async fn rest_of_pause(&mut self) -> Result<Option<CallFailure>, Halt> {
         let failed = self.journal.run().state.failed_attempts > 0;
         let Some((over_at, pause)) = self.cut_pause.take().filter(|_| failed) else {
             return Ok(None);
         };
         let left = over_at.since(self.env.clock.now()).min(pause);
+        let left = self.time_for_work().map_or(left, |time| left.min(time));
         if left.is_zero() { Ok(None) } else { self.pause(left).await }
     }
 

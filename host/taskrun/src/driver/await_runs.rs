@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::plan::{CALLS_PER_TURN_MAX, NAME_BYTES_MAX, call_id};
-use super::settle::{failure, result};
+use super::settle::{NO_RUNS, failure, result};
 use super::{Driver, Halt, find_beneath};
 use crate::event::{Event, Parked, Refusal};
 use crate::ids::RunId;
@@ -31,6 +31,8 @@ impl Driver {
             });
             let outcome = failure("denied", &denied.for_guest);
             pending.push(result(&call, outcome, Some(Refusal::Denied)));
+        } else if wait.runs.is_empty() {
+            pending.push(result(&call, failure("invalid", NO_RUNS), None));
         } else {
             let until = wait.timeout.map(|timeout| self.env.clock.now().plus(timeout));
             pending.push(match self.all_beneath(&wait.runs).await? {
@@ -52,10 +54,10 @@ impl Driver {
         self.write(pending).await
     }
 
-    /// The runs, or the first that is not beneath this one.
+    /// The runs, each once, or the first that is not beneath this one.
     async fn all_beneath(&self, ids: &[String]) -> Result<Result<Vec<RunId>, String>, Halt> {
-        let mut runs = Vec::with_capacity(ids.len());
-        for id in ids {
+        let (mut runs, mut seen) = (Vec::with_capacity(ids.len()), BTreeSet::new());
+        for id in ids.iter().filter(|id| seen.insert(id.as_str())) {
             let Ok(run_id) = RunId::new(id) else { return Ok(Err(id.clone())) };
             let above = &self.journal.run().spec;
             let found = find_beneath(&*self.env.store, above, &run_id).await;
@@ -68,18 +70,13 @@ impl Driver {
     }
 }
 
-/// Checks which runs a planner waits for, and gives the wait its call.
+/// Checks the call of a planner that waits for runs, and gives the wait one where it has none.
 pub(super) fn check(wait: &mut RunsWait, run: &str, step: (u32, u32)) -> Result<(), String> {
     let wanted = wait.runs.len();
-    if wanted == 0 || wanted > CALLS_PER_TURN_MAX {
+    if wanted > CALLS_PER_TURN_MAX {
         return Err(format!(
-            "the planner waits for {wanted} runs; it is at least one and at most \
-             {CALLS_PER_TURN_MAX}"
+            "the planner waits for {wanted} runs; {CALLS_PER_TURN_MAX} is the most"
         ));
-    }
-    let mut seen = BTreeSet::new();
-    if wait.runs.iter().any(|id| !seen.insert(id)) {
-        return Err("the planner waits for a run twice".to_owned());
     }
     let call = wait.call.get_or_insert_with(|| ToolRequest {
         name: CALL_NAME.to_owned(),

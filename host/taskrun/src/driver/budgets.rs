@@ -83,14 +83,16 @@ impl Driver {
     /// The limit that forbids another ordinary step.
     pub(super) async fn cap_before_step(&self) -> Result<Option<TerminationReason>, Halt> {
         let run = &self.journal.run().state;
-        // The first step always happens: there is nothing that a last word could be about.
+        // No budget but that of time keeps a run from its first step: without it there is nothing
+        // that could be told of.
         if run.turns == 0 {
             return Ok(None);
         }
         if self.is_out_of_time() {
             return Ok(Some(TerminationReason::TimeBudget));
         }
-        if self.agent.budget.turns.is_some_and(|turns| run.turns >= turns) {
+        let kept = self.agent.budget.reserve.turns;
+        if self.agent.budget.turns.is_some_and(|turns| run.turns >= turns.saturating_sub(kept)) {
             return Ok(Some(TerminationReason::TurnCap));
         }
         if let Some(reason) = self.left(Usage::default(), false).await?.met() {
@@ -127,8 +129,9 @@ impl Driver {
     /// What is left for a step.
     pub(super) async fn remaining(&self, turn: u32, last: bool) -> Result<Remaining, Halt> {
         let left = self.left(Usage::default(), last).await?;
+        let kept = if last { 0 } else { self.agent.budget.reserve.turns };
         Ok(Remaining {
-            turns: self.agent.budget.turns.map(|cap| cap.saturating_sub(turn)),
+            turns: self.agent.budget.turns.map(|cap| cap.saturating_sub(turn + kept)),
             tool_calls: self.tool_calls_left(),
             tokens: left.tokens,
             cost_microusd: left.cost_microusd,
@@ -184,7 +187,7 @@ mod tests {
     fn m_50_the_least_of_all_budgets_is_left_and_a_reserve_is_not() {
         let budget = |tokens, cost_microusd| Budget { tokens, cost_microusd, ..Budget::default() };
         let used = Usage { total_tokens: 30, cost_microusd: 7, ..Usage::default() };
-        let kept = Reserve { tokens: 10, cost_microusd: 1 };
+        let kept = Reserve { turns: 0, tokens: 10, cost_microusd: 1 };
         let left = Left::of(&budget(Some(100), Some(10)), used, kept);
         assert_eq!(left, Left { tokens: Some(60), cost_microusd: Some(2) });
         let other = Left::of(&budget(Some(40), None), used, kept);

@@ -130,7 +130,7 @@ impl Driver {
                 });
             }
             let next = next_of(&mut running, &mut family);
-            let events = match self.attend(time_up.during(next)).await? {
+            let events = match self.attend(&mut time_up, next).await? {
                 Next::Call(first) => self.gather(*first, &mut running).await,
                 Next::Child(request, run) => {
                     let ended = self.result_of_child(&request, &run).await?;

@@ -39,6 +39,11 @@ pub struct Conversation {
     reminders: Reminders,
     /// Whether it begins with what was said in earlier runs.
     told: bool,
+    /// The place of the task among the messages.
+    task: usize,
+    /// Whether a step came to its end, or the planner was asked for its last word: until then the
+    /// task is the last message.
+    begun: bool,
 }
 
 /// Something that a run was told.
@@ -64,6 +69,7 @@ impl Conversation {
     #[must_use]
     pub fn new(spec: &RunSpec) -> Self {
         let mut messages = spec.context_messages.clone();
+        let task = messages.len();
         messages.push(Message::text(Role::User, spec.task.clone()));
         Self {
             messages: Arc::new(messages),
@@ -72,6 +78,8 @@ impl Conversation {
             state: BTreeMap::new(),
             reminders: Reminders::default(),
             told: false,
+            task,
+            begun: false,
         }
     }
 
@@ -103,13 +111,17 @@ impl Conversation {
             // Said before anything of this run.
             Event::HistoryCarried { messages, .. } => {
                 self.told = true;
+                self.task += messages.len();
                 Arc::make_mut(&mut self.messages).splice(0..0, messages.iter().cloned());
             }
             Event::TurnSkipped { .. } => {
+                self.begun = true;
                 let message = Message::text(Role::User, CONTINUATION);
                 Arc::make_mut(&mut self.messages).push(message);
             }
+            Event::FinalizeRequested { .. } => self.begun = true,
             Event::PlanDecided { turn, state, reminders, .. } => {
+                self.begun = true;
                 self.reminders.decided(*turn, reminders);
                 for (key, value) in state {
                     match value {
@@ -148,7 +160,6 @@ impl Conversation {
             | Event::PolicyDecision { .. }
             | Event::ToolAuthorization { .. }
             | Event::Log { .. }
-            | Event::FinalizeRequested { .. }
             | Event::Blocked { .. }
             | Event::Unblocked
             | Event::PauseRequested { .. }
@@ -163,9 +174,10 @@ impl Conversation {
     }
 
     /// Takes into account what the run was told: messages of the user, and under one heading what
-    /// came to the inbox.
+    /// came to the inbox. What it was told before its first step stands before its task, which is
+    /// what an agent takes the last message for.
     pub(super) fn told(&mut self, told: &[Told]) {
-        let messages = Arc::make_mut(&mut self.messages);
+        let mut said = Vec::new();
         for group in told.chunk_by(|one, next| one.is_injected() && next.is_injected()) {
             let mut text = String::new();
             for one in group {
@@ -177,7 +189,15 @@ impl Conversation {
                     }
                 }
             }
-            messages.push(Message::text(Role::User, text));
+            said.push(Message::text(Role::User, text));
+        }
+        let messages = Arc::make_mut(&mut self.messages);
+        if self.begun {
+            messages.extend(said);
+        } else {
+            let task = self.task;
+            self.task += said.len();
+            messages.splice(task..task, said);
         }
     }
 
@@ -393,6 +413,8 @@ mod tests {
             state: BTreeMap::new(),
             reminders: Reminders::default(),
             told: false,
+            task: 0,
+            begun: false,
         };
         events.iter().for_each(|event| conversation.push(event));
         conversation

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::time_up::TimeUp;
 use super::{Driver, Halt};
 use crate::event::Event;
 use crate::guard::Said;
@@ -63,7 +64,8 @@ impl Driver {
             requested,
             labels: self.work.labels.clone(),
         };
-        self.attend(async move { agent.guard.decide(&*clock, &input).await }).await
+        let mut time_up = TimeUp::never(Arc::clone(&clock));
+        self.attend(&mut time_up, async move { agent.guard.decide(&*clock, &input).await }).await
     }
 
     /// The tools that a plan step is shown.

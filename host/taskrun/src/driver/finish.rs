@@ -5,15 +5,42 @@ use super::{Driver, End, Halt};
 use crate::event::Event;
 use crate::machine::decide::Outcome;
 use crate::message::LogLevel;
+use crate::policy::Reserve;
 use crate::ports::call::Tape;
 use crate::ports::planner::{Decision, Termination, TerminationReason};
 
 impl Driver {
-    /// Asks the planner for its last word, as a limit forbids any other step.
-    pub(super) async fn finalize(&mut self, reason: TerminationReason) -> Result<End, Halt> {
-        let message = demand(reason).to_owned();
-        self.write(vec![Event::FinalizeRequested { reason, message }]).await?;
-        self.last_word(reason, None).await
+    /// Ends the work at a limit that forbids any other step: with the planner's last word, or, where
+    /// nothing is kept for one, with what there is. `pending` is what of the work is still to be
+    /// written.
+    pub(super) async fn finalize(
+        &mut self,
+        mut pending: Vec<Event>,
+        reason: TerminationReason,
+    ) -> Result<End, Halt> {
+        let has_last_word = self.has_last_word(reason);
+        if has_last_word {
+            let message = demand(reason).to_owned();
+            pending.push(Event::FinalizeRequested { reason, message });
+        }
+        self.write(pending).await?;
+        if has_last_word {
+            return self.last_word(reason, None).await;
+        }
+        Ok(End::done(Vec::new(), self.something_or_nothing(reason)))
+    }
+
+    /// Whether the planner is asked once more at this limit. Where turns, tokens or money are used
+    /// up a last word is only asked for if some of them are kept to pay for it.
+    fn has_last_word(&self, reason: TerminationReason) -> bool {
+        match reason {
+            TerminationReason::TimeBudget
+            | TerminationReason::ToolCap
+            | TerminationReason::FailureCap => true,
+            TerminationReason::TurnCap
+            | TerminationReason::TokenCap
+            | TerminationReason::CostCap => self.agent.budget.reserve != Reserve::default(),
+        }
     }
 
     /// The same for a limit that is on record; the step may have been begun by another host.

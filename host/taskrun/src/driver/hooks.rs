@@ -6,6 +6,7 @@ use futures::future::join_all;
 
 use super::calls::refused;
 use super::gate::Gate;
+use super::time_up::TimeUp;
 use super::{Driver, Halt};
 use crate::event::{Event, Refusal};
 use crate::message::ToolError;
@@ -38,7 +39,8 @@ impl Driver {
                 env.hooks.ask(&*env.clock, &moment).await
             }
         });
-        self.attend(join_all(asked)).await
+        let mut time_up = TimeUp::never(Arc::clone(&env.clock));
+        self.attend(&mut time_up, join_all(asked)).await
     }
 }
 

@@ -304,12 +304,13 @@ impl Driver {
             }
 
             if let Some(reason) = self.cap_before_step().await? {
-                return self.finalize(reason).await;
+                return self.finalize(Vec::new(), reason).await;
             }
             let step = self.step_with_retries(None, tape.take()).await?;
             let mut pending = step.pending;
             let plan = match step.outcome {
                 Ok(plan) => plan,
+                Err(Outcome::Exhausted(reason)) => return self.finalize(pending, reason).await,
                 Err(outcome) => match self.skip_or_end(pending, outcome).await? {
                     Some(end) => return Ok(end),
                     None => continue,
@@ -337,8 +338,7 @@ impl Driver {
                 Decision::ToolCalls(requests) => {
                     if let Some(reason) = self.cap_before_calls(&pending, &requests).await? {
                         calls::refuse_all(&mut pending, &requests);
-                        self.write(pending).await?;
-                        return self.finalize(reason).await;
+                        return self.finalize(pending, reason).await;
                     }
                     self.note_children(&mut pending, &requests, plan.expected_children);
                     self.execute(pending, requests).await?;

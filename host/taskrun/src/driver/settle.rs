@@ -22,6 +22,8 @@ use crate::wait::{Answer, Item};
 
 /// Begins the id of the question whether a call may be repeated.
 const REPEAT: &str = "repeat:";
+/// What whoever waits for no run at all is told.
+pub(super) const NO_RUNS: &str = "no task IDs provided";
 /// What is known of a call that was cut off.
 const CUT_OFF: &str = "the host died while this call was under way; whether it took effect is not \
                        known";
@@ -323,7 +325,7 @@ impl Driver {
             Err(ToolFailure { error, retry_hint: None })
         };
         if runs.is_empty() {
-            return refuse("no task IDs provided".to_owned());
+            return refuse(NO_RUNS.to_owned());
         }
         let spec = &self.journal.run().spec;
         for id in runs {

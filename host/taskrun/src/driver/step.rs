@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::plan::check;
 use super::random::StepRandom;
+use super::time_up::TimeUp;
 use super::{Driver, Halt, PLAN_INPUT_BYTES_MAX};
 use crate::agents::Then;
 use crate::event::{DecisionKind, Event};
@@ -17,7 +18,7 @@ use crate::ports::call::{
 };
 use crate::ports::planner::{
     Decision, FinalToolResult, PlanInput, PlanResult, PlannerError, Resume, Termination,
-    ToolRequest,
+    TerminationReason, ToolRequest,
 };
 use crate::ports::tool::ToolOutcome;
 use crate::status::StopReason;
@@ -73,6 +74,10 @@ impl Driver {
             if self.env.draining.is_cancelled() || self.is_paused() {
                 return Err(Halt::Lease);
             }
+            if finalize.is_none() && self.is_out_of_time() {
+                let outcome = Err(Outcome::Exhausted(TerminationReason::TimeBudget));
+                return Ok(Step { pending: Vec::new(), outcome });
+            }
             if tape.as_ref().is_none_or(Tape::is_empty) {
                 self.show_inbox().await?;
             }
@@ -84,7 +89,9 @@ impl Driver {
             let Some(error) = passing(&step.outcome) else { return Ok(step) };
             let attempt = self.journal.run().state.failed_attempts + 1;
             let retry = self.agent.retry;
-            if attempt >= retry.attempts {
+            // A last word that comes when no time is left is not waited for.
+            let is_last = finalize.is_some() && self.is_out_of_time();
+            if attempt >= retry.attempts || is_last {
                 let tells = attempt > 1 || retry.then != Then::Abort;
                 if let (true, Err(outcome)) = (tells, &mut step.outcome) {
                     let skipped = self.journal.run().state.skipped;
@@ -94,6 +101,7 @@ impl Driver {
             }
             let pause =
                 jittered(retry.pause.saturating_mul(1 << (attempt - 1).min(16)), &*self.env.random);
+            let pause = self.time_for_work().map_or(pause, |time| pause.min(time));
             let turn = self.journal.run().state.turns + 1;
             let retry_after_ms = millis(pause);
             step.pending.push(Event::StepFailed { turn, attempt, error, retry_after_ms });
@@ -132,14 +140,19 @@ impl Driver {
         let planner = Arc::clone(&self.agent.planner);
         let (stop, entered) = live.enter(planner.hears_cancellation());
         let remaining = self.remaining_of_step(turn, finalize.is_some()).await?;
+        // The last word has the time of a step.
+        let time = if finalize.is_some() { None } else { self.time_for_work() };
+        let mut time_up = TimeUp::new(Arc::clone(&self.env.clock), time, self.agent.limits.grace);
+        time_up.enter(&stop, planner.hears_cancellation());
         let scope = Arc::new(self.step_scope(remaining, stop, tape));
         let resume = (turn > 1 || finalize.is_some()).then_some(Resume { tool_outputs, finalize });
         let input = PlanInput { messages, run: scope.context().clone(), reminders, resume };
         self.scopes = vec![Arc::clone(&scope)];
-        let answer = self.attend(planner.plan(input, Arc::clone(&scope))).await;
+        let answer = self.attend(&mut time_up, planner.plan(input, Arc::clone(&scope))).await;
         self.scopes.clear();
         drop(entered);
-        Ok(self.conclude(turn, scope.finish(), answer?))
+        let cut_short = scope.is_cut_short() && self.stopped().is_none();
+        Ok(self.conclude(turn, scope.finish(), answer?, cut_short))
     }
 
     fn step_scope(&self, remaining: Remaining, stop: StopSignal, tape: Option<Tape>) -> CallScope {
@@ -169,18 +182,22 @@ impl Driver {
         })
     }
 
+    /// A step that was `cut_short` was asked to stop, as the run's time is up: a plan that it came to
+    /// all the same is followed, as far as that needs no time.
     fn conclude(
         &mut self,
         turn: u32,
         end: ScopeEnd,
         answer: Result<Result<PlanResult, PlannerError>, CallFailure>,
+        cut_short: bool,
     ) -> Step {
         let mut pending = end.events;
         pending.extend(dropped_note(end.dropped));
         let usage = end.usage;
         pending.extend(metrics_event(end.metrics));
         // Who is asked to stop may well do something else than before.
-        if let Some((recorded, found)) = end.divergence.filter(|_| self.stopped().is_none()) {
+        let asked_to_stop = cut_short || self.stopped().is_some();
+        if let Some((recorded, found)) = end.divergence.filter(|_| !asked_to_stop) {
             let cut = |text: String| cut(&text, DIVERGENCE_BYTES_MAX).to_owned();
             let (recorded, found) = (cut(recorded), cut(found));
             pending = vec![Event::ReplayDiverged { turn, recorded, found }];
@@ -220,6 +237,9 @@ impl Driver {
                     }
                     Err(detail) => Outcome::Refused(detail),
                 }
+            }
+            Ok(Err(_)) | Err(CallFailure::Stopped { .. }) if cut_short => {
+                Outcome::Exhausted(TerminationReason::TimeBudget)
             }
             Ok(Err(error)) => match self.stopped() {
                 // Whoever cancels may be told that something else went wrong; whoever set a limit

@@ -1,4 +1,4 @@
-//! The end of a run's budget of time while calls are under way.
+//! The end of a run's budget of time while a plan step or calls are under way.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::ports::call::{StopCause, StopSignal};
 use crate::time::Clock;
 
-/// Stops the calls of a batch when the run's time is up: those that can hear it are asked and have
-/// the grace, the others are interrupted. The run itself goes on to its last word.
+/// Stops a plan step, or the calls of a batch, when the run's time is up: those that can hear it are
+/// asked and have the grace, the others are interrupted. The run itself goes on to its last word.
 pub(super) struct TimeUp {
     clock: Arc<dyn Clock>,
     grace: Duration,
@@ -32,35 +32,33 @@ impl TimeUp {
         Self { clock, grace, calls: Vec::new(), next: at.map_or(Next::Nothing, Next::Ask) }
     }
 
+    /// A bound on what is not the run's work: it never comes.
+    pub(super) fn never(clock: Arc<dyn Clock>) -> Self {
+        Self::new(clock, None, Duration::ZERO)
+    }
+
     /// A call begins.
     pub(super) fn enter(&mut self, signal: &StopSignal, hears: bool) {
         self.calls.push((signal.clone(), hears));
     }
 
-    /// Waits for something while looking at the time.
-    pub(super) async fn during<T>(&mut self, happens: impl Future<Output = T>) -> T {
-        tokio::pin!(happens);
-        loop {
-            let at = match self.next {
-                Next::Nothing => None,
-                Next::Ask(at) | Next::Force(at) => Some(at),
-            };
-            let clock = Arc::clone(&self.clock);
-            let moment = async move {
-                match at {
-                    Some(at) => clock.sleep(at.saturating_sub(clock.monotonic())).await,
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                biased;
-                happened = &mut happens => return happened,
-                () = moment => self.stop(),
+    /// Returns at the moment of the next [`Self::stop`]; never, if there is none.
+    pub(super) fn moment(&self) -> impl Future<Output = ()> + Send + use<> {
+        let at = match self.next {
+            Next::Nothing => None,
+            Next::Ask(at) | Next::Force(at) => Some(at),
+        };
+        let clock = Arc::clone(&self.clock);
+        async move {
+            match at {
+                Some(at) => clock.sleep(at.saturating_sub(clock.monotonic())).await,
+                None => std::future::pending().await,
             }
         }
     }
 
-    fn stop(&mut self) {
+    /// Asks those under way to stop, or interrupts those that did not when they were asked.
+    pub(super) fn stop(&mut self) {
         let force = match self.next {
             Next::Nothing => return,
             Next::Ask(_) => false,

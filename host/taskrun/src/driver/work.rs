@@ -139,7 +139,7 @@ impl Work {
                 }
             }
             Event::FinalizeRequested { reason, .. } => {
-                self.tape = Tape::default();
+                self.end_step();
                 self.finalize = Some(*reason);
             }
             Event::StepFailed { .. } => self.end_step(),

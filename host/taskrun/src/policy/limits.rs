@@ -220,13 +220,16 @@ pub struct Budget {
     pub cost_microusd: Option<u64>,
     /// From its start to its end; see [`WALL_DEFAULT`].
     pub wall: Option<Duration>,
-    /// What of `tokens` and `cost_microusd` is kept for its last word.
+    /// What of `turns`, `tokens` and `cost_microusd` is kept for its last word.
     pub reserve: Reserve,
 }
 
-/// What of a budget is kept for a run's last word. Each is less than what it is a part of.
+/// What of a budget is kept for a run's last word. Each is less than what it is a part of. A run
+/// whose agent keeps nothing has no last word when its turns, tokens or money are used up.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Reserve {
+    /// Turns: one, or none, which makes the last word a turn more than the budget has.
+    pub turns: u32,
     /// Tokens.
     pub tokens: u64,
     /// Money, in millionths of a US dollar.

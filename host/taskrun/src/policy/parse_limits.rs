@@ -70,13 +70,17 @@ pub(super) fn read_budget(section: &Section<'_, '_>) -> Budget {
         table.duration("wall", Duration::from_millis(1)..=limits::WALL_MAX).or(budget.wall);
     budget.cost_microusd = table.usd("usd", 1);
     if let Some(reserve) = table.section("reserve") {
-        reserve.expect_keys(&["tokens", "usd"]);
+        reserve.expect_keys(&["turns", "tokens", "usd"]);
+        // There is one last word.
+        let turns = reserve.count("turns", 1..=1);
         let tokens = reserve.number("tokens", 1..=limits::TOKENS_MAX);
         let money = reserve.usd("usd", 1);
         budget.reserve = Reserve {
+            turns: turns.unwrap_or_default(),
             tokens: tokens.unwrap_or_default(),
             cost_microusd: money.unwrap_or_default(),
         };
+        check_reserve(&reserve, "turns", turns.map(u64::from), budget.turns.map(u64::from));
         check_reserve(&reserve, "tokens", tokens, budget.tokens);
         check_reserve(&reserve, "usd", money, budget.cost_microusd);
     }

@@ -14,6 +14,7 @@ mod stop;
 mod tape;
 #[cfg(test)]
 mod tests;
+mod unfinished;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -31,6 +32,7 @@ pub use stop::{CallFailure, Interrupt, StopCause, StopSignal};
 pub use tape::Tape;
 
 use self::tape::Played;
+use self::unfinished::Unfinished;
 use super::model::{Model, ModelError};
 use super::runs::RunsAccess;
 use super::tool::ToolSpec;
@@ -200,6 +202,7 @@ pub struct CallScope {
     started: Duration,
     open: Mutex<Open>,
     dropped: AtomicU32,
+    unfinished: Unfinished,
 }
 
 #[derive(Default)]
@@ -276,7 +279,9 @@ impl CallScope {
             tape: parts.tape.take(),
             ..Open::default()
         };
-        Self { parts, started, open: Mutex::new(open), dropped: AtomicU32::new(0) }
+        let open = Mutex::new(open);
+        let unfinished = Unfinished::default();
+        Self { parts, started, open, dropped: AtomicU32::new(0), unfinished }
     }
 
     fn open(&self) -> MutexGuard<'_, Open> {
@@ -499,6 +504,12 @@ impl CallScope {
         self.parts.journal.is_some()
     }
 
+    /// Whether the call is one that is done again after a crash, and was asked to stop as the time
+    /// of its run is up. What it does on hearing that it would not do again.
+    pub(crate) fn is_cut_short(&self) -> bool {
+        self.is_journalled() && self.parts.stop.cause() == Some(StopCause::RunTimeout)
+    }
+
     /// Puts an event of the host into the journal and returns when it is durable, or when nobody
     /// is there to make it so.
     async fn record_durably(&self, event: Event) {
@@ -531,6 +542,10 @@ impl CallScope {
     /// Ends the scope: what is left in it for the journal.
     #[must_use]
     pub fn finish(&self) -> ScopeEnd {
+        let unfinished = self.unfinished.take();
+        if unfinished != Usage::default() {
+            self.add_usage(unfinished);
+        }
         let mut open = self.open();
         ScopeEnd {
             events: std::mem::take(&mut open.events),

@@ -77,6 +77,9 @@ pub trait Store: Send + Sync {
     /// that resume before those that never began, then highest priority first, then in the order
     /// of acceptance. No run is given to two hosts, and no tree gets more slots than allowed.
     ///
+    /// After them it takes runs that wait for their finalizer alone, whatever is held of their
+    /// tree, the highest priority first, then in the order of acceptance.
+    ///
     /// # Errors
     /// [`StoreError`]; runs may then be claimed only after [`StoreError::Unknown`].
     async fn claim(&self, claim: Claim) -> Result<Vec<Run>, StoreError>;
@@ -405,6 +408,8 @@ pub struct Claim {
     pub policy_digest: String,
     /// Most runs to take.
     pub limit: usize,
+    /// Most runs to take beyond that of those that are [`crate::status::Status::Finalizing`].
+    pub finalizers: usize,
     /// Most runs of one tree that are held at once, by whichever hosts.
     pub tree_slots: u32,
     /// The time to be recorded.

@@ -8,7 +8,7 @@ use crate::ports::planner::{PlannerError, TerminationReason};
 use crate::run::EndStatus;
 
 #[test]
-fn the_outcome_is_decided_from_facts() {
+fn ts_20_the_outcome_is_decided_from_facts() {
     let running = run([started()]);
     let canceling = run([started(), cancel_requested()]);
     let error = |text: &str| {

@@ -15,15 +15,18 @@ fn a_budget_in_dollars_is_read_to_the_millionth() {
 
 #[test]
 fn a_reserve_is_a_part_of_what_it_is_kept_of() {
-    let text = "budget = { tokens = 100, usd = 1.0, reserve = { tokens = 10, usd = 0.25 } }";
-    let kept = Reserve { tokens: 10, cost_microusd: 250_000 };
+    let text = "budget = { tokens = 100, usd = 1.0, \
+                reserve = { turns = 1, tokens = 10, usd = 0.25 } }";
+    let kept = Reserve { turns: 1, tokens: 10, cost_microusd: 250_000 };
     assert_eq!(agent(text).budget.reserve, kept);
     for wrong in [
         "{ tokens = 100, reserve = { tokens = 100 } }",
         "{ reserve = { tokens = 1 } }",
         "{ tokens = 100, reserve = { usd = 0.1 } }",
         "{ usd = 0.1, reserve = { usd = 0.2 } }",
-        "{ usd = 0.1, reserve = { turns = 1 } }",
+        "{ turns = 1, reserve = { turns = 1 } }",
+        "{ turns = 9, reserve = { turns = 2 } }",
+        "{ usd = 0.1, reserve = { calls = 1 } }",
     ] {
         assert!(parse(&with_agent(&format!("budget = {wrong}"))).is_err(), "{wrong}");
     }

@@ -8,10 +8,13 @@ use futures::{FutureExt, StreamExt};
 use super::super::model::{
     Chunk, Collected, Completion, CompletionRequest, ModelError, ModelStream,
 };
+use super::super::tool::ToolSpec;
 use super::digest::digest;
 use super::tape::{Answered, Found, Tape};
+use super::unfinished::Billed;
 use super::{CallScope, StopCause};
 use crate::event::{Event, ModelAnswer};
+use crate::message::Message;
 use crate::money::Price;
 
 /// A model's answer on its way to a guest. Dropping it cancels the provider's request.
@@ -249,14 +252,22 @@ impl CallScope {
             self.keep_answer(call, digest, ModelAnswer::Error(error.clone())).await?;
             return Err(error);
         }
+        if self.parts.stop.is_asked() {
+            return Err(ModelError::Canceled);
+        }
+        let mut bill = self.unfinished.bill(question_bytes(&request), price);
         let opened = tokio::select! {
             biased;
             () = self.parts.stop.asked() => return Err(ModelError::Canceled),
             stream = model.stream(request) => stream,
         };
         match opened {
-            Ok(stream) => Ok((call, digest, Opened::Live(priced(stream, price)))),
+            Ok(stream) => {
+                let billed = Billed { stream: priced(stream, price), bill };
+                Ok((call, digest, Opened::Live(billed.boxed())))
+            }
             Err(error) => {
+                bill.close();
                 self.keep_answer(call, digest, ModelAnswer::Error(error.clone())).await?;
                 Err(error)
             }
@@ -358,4 +369,11 @@ fn priced(stream: ModelStream, price: Option<Price>) -> ModelStream {
 
 fn is_only_usage(batches: &[Vec<Chunk>]) -> bool {
     batches.iter().flatten().all(|chunk| matches!(chunk, Chunk::Usage(_)))
+}
+
+/// Bytes of what a model is to read.
+fn question_bytes(request: &CompletionRequest) -> usize {
+    let tool = |tool: &ToolSpec| tool.name.len() + tool.description.len() + tool.input_schema.len();
+    request.messages.iter().map(Message::bytes).sum::<usize>()
+        + request.tools.iter().map(tool).sum::<usize>()
 }

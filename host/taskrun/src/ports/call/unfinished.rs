@@ -1,0 +1,101 @@
+//! Tokens of models' answers that are given up before they are told: cancelled, overtaken by a
+//! limit, or not read to their end. The provider counts them all the same.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use futures::{Stream, StreamExt};
+
+use super::super::model::{Chunk, ModelError, ModelStream};
+use crate::message::Usage;
+use crate::money::Price;
+
+/// Bytes that make a token where nobody counts: about right for English text.
+const BYTES_PER_TOKEN: u64 = 4;
+
+/// The sum over all unfinished answers of a call. Clones are the same one.
+#[derive(Clone, Default)]
+pub(super) struct Unfinished(Arc<Mutex<Usage>>);
+
+impl Unfinished {
+    /// The estimated tokens so far, which are taken out.
+    pub(super) fn take(&self) -> Usage {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Opens the bill of a question of so many bytes.
+    pub(super) fn bill(&self, question_bytes: usize, price: Option<Price>) -> Bill {
+        let sum = self.clone();
+        Bill { sum, price, read_bytes: question_bytes as u64, said_bytes: 0, is_open: true }
+    }
+}
+
+/// Bytes that went to a model and came back and of which no count was told. Dropped while it is
+/// open, they count as an estimate of tokens.
+pub(super) struct Bill {
+    sum: Unfinished,
+    price: Option<Price>,
+    read_bytes: u64,
+    said_bytes: u64,
+    is_open: bool,
+}
+
+impl Bill {
+    /// Nothing more comes of the question, and what it took was told.
+    pub(super) fn close(&mut self) {
+        self.is_open = false;
+    }
+
+    fn count(&mut self, next: Option<&Result<Chunk, ModelError>>) {
+        match next {
+            Some(Ok(Chunk::Usage(_))) => (self.read_bytes, self.said_bytes) = (0, 0),
+            Some(Ok(Chunk::Text(text))) => self.said_bytes += text.len() as u64,
+            Some(Ok(Chunk::Thinking(block))) => self.said_bytes += block.bytes() as u64,
+            Some(Ok(Chunk::ToolCallDelta { delta, .. })) => self.said_bytes += delta.len() as u64,
+            Some(Ok(Chunk::ToolCall(_))) => {}
+            Some(Ok(Chunk::Stop { .. }) | Err(_)) | None => self.close(),
+        }
+    }
+}
+
+impl Drop for Bill {
+    fn drop(&mut self) {
+        if !self.is_open {
+            return;
+        }
+        let prompt_tokens = self.read_bytes.div_ceil(BYTES_PER_TOKEN);
+        let completion_tokens = self.said_bytes.div_ceil(BYTES_PER_TOKEN);
+        let total_tokens = prompt_tokens.saturating_add(completion_tokens);
+        if total_tokens == 0 {
+            return;
+        }
+        let usage = Usage {
+            prompt_tokens,
+            completion_tokens,
+            total_tokens,
+            estimated: true,
+            ..Usage::default()
+        };
+        let usage = self.price.map_or(usage, |price| price.applied(usage));
+        let mut sum = self.sum.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *sum = sum.plus(usage);
+    }
+}
+
+/// An answer with its bill.
+pub(super) struct Billed {
+    pub(super) stream: ModelStream,
+    pub(super) bill: Bill,
+}
+
+impl Stream for Billed {
+    type Item = Result<Chunk, ModelError>;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = self.get_mut();
+        let next = ready!(this.stream.poll_next_unpin(context));
+        this.bill.count(next.as_ref());
+        Poll::Ready(next)
+    }
+}
