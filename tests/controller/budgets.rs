@@ -388,3 +388,39 @@ async fn m_50_an_agent_that_is_called_works_no_longer_than_its_caller_has_left()
     assert_eq!(run.ending().map(|e| e.stop_reason), Some(StopReason::FinalResponse));
     assert_eq!(said(&run), "\"[partial result: wallclock]\\nTimeBudget\"");
 }
+
+#[tokio::test]
+async fn m_50_tokens_that_a_run_says_it_used_elsewhere_end_no_other_run() {
+    let (mut world, _) = family(&["1", "2"], |agent| agent.budget.tokens = Some(61));
+    let boaster = ClosurePlanner::new(|_, scope: Arc<CallScope>| async move {
+        let much = Usage { total_tokens: u64::MAX, prompt_tokens: u64::MAX, ..Usage::default() };
+        let said = ask(&scope).await;
+        scope.add_usage(much);
+        answer(&said)
+    });
+    let counted: Arc<dyn Model> = Arc::new(Metered::default());
+    world.agent_asking("child", boaster, Some(counted), |agent| {
+        priced(agent, Some(PRICE));
+        agent.budget.tokens = Some(1_000);
+    });
+    let (host, run) = ended(&mut world).await;
+    // Of the 61, what the host counted: 30 for each answer of a model.
+    assert_eq!(said(&run), "None: \"asked\"; \"asked\"");
+    assert_eq!(run.ending().map(|e| e.stop_reason), Some(StopReason::FinalResponse));
+    let tree = host.controller.tree(&host.scope, "1").await.expect("there");
+    assert_eq!(tree.usage.counted().total_tokens, 60, "what it says hides nothing");
+}
+
+#[tokio::test]
+async fn m_50_tokens_that_a_run_says_it_used_count_against_its_own_budget() {
+    let mut world = World::new();
+    let tool = ClosureTool::new("f", ToolHints::default(), |_, _| async { value("1") });
+    world.tool("t", Interrupted::Fail, tool);
+    let planner = ClosurePlanner::new(|_, scope: Arc<CallScope>| async move {
+        scope.add_usage(Usage { total_tokens: 60, ..Usage::default() });
+        call_of(&[("c", "t/f", "{}")])
+    });
+    world.agent_with("a", planner, |agent| agent.budget.tokens = Some(60));
+    let (_, run) = ended(&mut world).await;
+    assert_eq!(run.ending().map(|e| e.stop_reason), Some(StopReason::MaxTokens));
+}

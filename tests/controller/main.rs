@@ -18,6 +18,7 @@ mod heartbeat;
 mod heartbeat_crash;
 mod history;
 mod interrupted;
+mod journal_size;
 mod l_024;
 mod l_025;
 mod l_030;

@@ -10,6 +10,7 @@ fn usage(prompt: u64, completion: u64) -> Usage {
         prompt_tokens: prompt,
         completion_tokens: completion,
         total_tokens: prompt + completion,
+        reported_tokens: prompt + completion,
         ..Usage::default()
     }
 }

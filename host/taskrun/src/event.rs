@@ -4,6 +4,7 @@
 
 mod names;
 mod parts;
+mod size;
 
 use serde::{Deserialize, Serialize};
 

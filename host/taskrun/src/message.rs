@@ -178,6 +178,9 @@ pub struct Usage {
     /// Whether any of it is the host's estimate, as a provider did not count.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub estimated: bool,
+    /// Of the total, the tokens that a component says it consumed elsewhere, which nobody checked.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub reported_tokens: u64,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the serialiser wants a reference")]
@@ -195,7 +198,16 @@ impl Usage {
             total_tokens: self.total_tokens.saturating_add(other.total_tokens),
             cost_microusd: self.cost_microusd.saturating_add(other.cost_microusd),
             estimated: self.estimated || other.estimated,
+            reported_tokens: self.reported_tokens.saturating_add(other.reported_tokens),
         }
+    }
+
+    /// The part that the host counted. No other one counts against the budget of anybody but the
+    /// run that speaks of itself.
+    #[must_use]
+    pub fn counted(self) -> Self {
+        let total_tokens = self.total_tokens.saturating_sub(self.reported_tokens);
+        Self { total_tokens, reported_tokens: 0, ..self }
     }
 }
 

@@ -29,6 +29,9 @@ pub struct Progress {
     /// Whether some of the tokens are estimated, as a provider did not count.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub usage_estimated: bool,
+    /// Of all tokens, those that a component says it consumed elsewhere.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub reported_tokens: u64,
     /// When the last event was recorded; RFC 3339 in JSON.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "time_text")]
     pub last_event_at: Option<Timestamp>,
@@ -178,6 +181,7 @@ impl Progress {
             total_tokens: self.total_tokens,
             cost_microusd: self.cost_microusd,
             estimated: self.usage_estimated,
+            reported_tokens: self.reported_tokens,
         }
     }
 
@@ -187,6 +191,7 @@ impl Progress {
         self.total_tokens = self.total_tokens.saturating_add(usage.total_tokens);
         self.cost_microusd = self.cost_microusd.saturating_add(usage.cost_microusd);
         self.usage_estimated |= usage.estimated;
+        self.reported_tokens = self.reported_tokens.saturating_add(usage.reported_tokens);
     }
 }
 

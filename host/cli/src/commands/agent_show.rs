@@ -244,6 +244,7 @@ fn limits(limits: &Limits) -> BTreeMap<&'static str, String> {
     ]);
     if let Some(calls) = limits.tool_calls {
         all.insert("tool_calls", calls.to_string());
+        all.insert("journal", human::bytes(limits.journal_bytes));
     }
     all
 }
@@ -259,6 +260,8 @@ fn budget(agent: &AgentPolicy) -> BTreeMap<&'static str, String> {
     all.extend(
         kept(reserve.tokens, reserve.tokens.to_string()).map(|kept| ("reserve tokens", kept)),
     );
+    let turns = kept(reserve.turns.into(), reserve.turns.to_string());
+    all.extend(turns.map(|kept| ("reserve turns", kept)));
     let money = kept(reserve.cost_microusd, ShowUsd(reserve.cost_microusd).to_string());
     all.extend(money.map(|kept| ("reserve usd", kept)));
     all.extend(budget.wall.map(|wall| ("wall", human::duration(wall))));

@@ -35,7 +35,7 @@ impl Runs for Nobody {
         Err(RunsError::Forbidden { reason: "nobody is a member".to_owned() })
     }
 
-    async fn result(&self, _: &Caller, _: &str) -> Result<Option<Arc<[u8]>>, RunsError> {
+    async fn result(&self, _: &Caller, _: &str, _: u64) -> Result<Option<Arc<[u8]>>, RunsError> {
         Ok(None)
     }
 }

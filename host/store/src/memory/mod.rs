@@ -28,6 +28,7 @@ use taskrun::run::{Run, RunSpec};
 use taskrun::time::Timestamp;
 
 use self::attached::Canceled;
+use self::sessions::PageBytes;
 use self::state::State;
 use crate::door;
 use crate::wake::Wakes;
@@ -190,7 +191,9 @@ impl Store for MemoryStore {
     ) -> Result<Vec<Recorded>, StoreError> {
         let chunks = self.lock().runs.get(id).map(|entry| entry.chunks_after(after, limit));
         let events = chunks.iter().flatten().flat_map(|chunk| chunk.iter());
-        Ok(events.filter(|recorded| recorded.seq > after).take(limit).cloned().collect())
+        let wanted = events.filter(|recorded| recorded.seq > after).take(limit);
+        let mut page = PageBytes::default();
+        Ok(wanted.take_while(|recorded| page.takes(recorded)).cloned().collect())
     }
 
     async fn artifact(&self, id: &RunId, hash: &str) -> Result<Option<Arc<[u8]>>, StoreError> {

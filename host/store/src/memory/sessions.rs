@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use taskrun::event::Recorded;
 use taskrun::ids::RunId;
-use taskrun::ports::store::{Session, SessionEvent, SessionKey};
+use taskrun::ports::store::{PAGE_BYTES_MAX, Session, SessionEvent, SessionKey};
 use taskrun::time::Timestamp;
 
 /// What a run brought in one append.
@@ -112,6 +112,19 @@ impl Timelines {
     }
 }
 
+/// The bytes of a page of events, which is full when it has [`PAGE_BYTES_MAX`] of them.
+#[derive(Default)]
+pub(super) struct PageBytes(u64);
+
+impl PageBytes {
+    /// Whether the page takes one more event. It takes a first one.
+    pub(super) fn takes(&mut self, recorded: &Recorded) -> bool {
+        let is_first = self.0 == 0;
+        self.0 = self.0.saturating_add(recorded.event.journal_bytes());
+        is_first || self.0 <= PAGE_BYTES_MAX as u64
+    }
+}
+
 /// The events of some chunks after a place.
 pub(super) fn events_after(
     chunks: &[(RunId, Chunk)],
@@ -122,7 +135,9 @@ pub(super) fn events_after(
         let places = chunk.place..;
         places.zip(chunk.events.iter()).map(move |(place, recorded)| (run, place, recorded))
     });
+    let mut page = PageBytes::default();
     let wanted = events.filter(|(_, place, _)| *place > after).take(limit);
+    let wanted = wanted.take_while(|(_, _, recorded)| page.takes(recorded));
     let event = |(run, place, recorded): (&RunId, u64, &Recorded)| SessionEvent {
         place,
         run: run.clone(),

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use taskrun::event::{Event, Recorded, Seq};
 use taskrun::ids::{HostId, RunId};
+use taskrun::ports::store::PAGE_BYTES_MAX;
 use taskrun::run::{Hold, Run, RunSpec, RunState};
 use taskrun::time::Timestamp;
 
@@ -217,7 +218,11 @@ pub(crate) fn events(
     let mut rows = sql.query(params![no, int(after), int(limit as u64)])?;
     let mut events: Vec<Recorded> = Vec::new();
     let missing = |seq| Fault::Damaged(format!("run {id}, position {seq}: the event is missing"));
+    let mut page = PageBytes::default();
     while let Some(row) = rows.next()? {
+        if !page.takes(row)? {
+            return Ok(Some(events));
+        }
         let recorded = recorded(id.as_str(), row)?;
         let expected = events.last().map_or(after, |last| last.seq) + 1;
         if recorded.seq != expected {
@@ -230,6 +235,20 @@ pub(crate) fn events(
         return Err(missing(last + 1));
     }
     Ok(Some(events))
+}
+
+/// The bytes of a page of events, which is full when it has [`PAGE_BYTES_MAX`] of them.
+#[derive(Default)]
+pub(crate) struct PageBytes(usize);
+
+impl PageBytes {
+    /// Whether the page takes one more event, from `seq, id, at, sum, body`. It takes a first one.
+    pub(crate) fn takes(&mut self, row: &Row<'_>) -> Result<bool, Fault> {
+        let bytes = row.get_ref(4)?.as_str().map_err(rusqlite::Error::from)?.len();
+        let is_first = self.0 == 0;
+        self.0 = self.0.saturating_add(bytes);
+        Ok(is_first || self.0 <= PAGE_BYTES_MAX)
+    }
 }
 
 /// An event of a run from `seq, id, at, sum, body`.

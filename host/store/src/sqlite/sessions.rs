@@ -9,7 +9,7 @@ use taskrun::ports::store::{Session, SessionEvent, SessionKey};
 use taskrun::time::Timestamp;
 
 use super::fault::Fault;
-use super::row::recorded;
+use super::row::{PageBytes, recorded};
 use super::schema::{By, bits, int, unbits};
 
 /// So many events of the whole store are looked through for those of one session: whoever
@@ -92,8 +92,11 @@ fn picked(
     )?;
     let hash = By::Session.key(&key.tenant, &key.id);
     let mut rows = sql.query(params![int(after), hash, key.tenant, key.id, int(limit as u64)])?;
-    let mut events = Vec::new();
+    let (mut events, mut page) = (Vec::new(), PageBytes::default());
     while let Some(row) = rows.next()? {
+        if !page.takes(row)? {
+            break;
+        }
         let id: String = row.get(6)?;
         events.push(event(&id, row)?);
     }
@@ -130,12 +133,15 @@ fn merged(
     }
     let mut sql =
         db.prepare_cached("SELECT seq, id, at, sum, body, pos FROM events WHERE pos = ?1")?;
-    let mut events = Vec::new();
+    let (mut events, mut page) = (Vec::new(), PageBytes::default());
     while events.len() < limit {
         let Some(Reverse((place, seq, index))) = ahead.pop() else { break };
         let journal = &journals[index];
         let mut rows = sql.query([place])?;
         let row = rows.next()?.ok_or_else(|| missing(journal, seq))?;
+        if !page.takes(row)? {
+            break;
+        }
         events.push(event(&journal.id, row)?);
         if seq < journal.head {
             ahead.push(Reverse((place_of(db, journal, seq + 1)?, seq + 1, index)));

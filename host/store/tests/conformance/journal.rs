@@ -193,3 +193,35 @@ pub(crate) async fn a_journal_is_read_in_pages(f: &Fixture) {
     assert_eq!(f.store.read(run.id(), 3, 0).await.expect("reads"), []);
     assert_eq!(f.store.read(run.id(), 99, 10).await.expect("reads"), []);
 }
+
+/// A line with so many bytes.
+fn large(bytes: usize) -> Event {
+    note(&"x".repeat(bytes))
+}
+
+pub(crate) async fn a_page_of_events_is_bounded_in_bytes(f: &Fixture) {
+    create(&*f.store, spec("r")).await;
+    let run = claim_one(&*f.store, "h").await;
+    let third = PAGE_BYTES_MAX / 3;
+    let notes = [third, third, third, PAGE_BYTES_MAX + 1, 10, 10].map(large).to_vec();
+    let run = append(&*f.store, next(&run, 100, 2_100, notes)).await;
+    // Two events came before. Three thirds, with what else is in an event, are more than a page.
+    let (mut after, mut pages) = (2, Vec::new());
+    loop {
+        let page = f.store.read(run.id(), after, 100).await.expect("reads");
+        let Some(last) = page.last() else { break };
+        after = last.seq;
+        pages.push(page.len());
+    }
+    assert_eq!(pages, [2, 1, 1, 2], "a page of one event may be larger");
+    let (mut after, mut pages) = (0, Vec::new());
+    loop {
+        let key =
+            SessionKey { tenant: run.spec.tenant.clone(), id: run.spec.parent_session_id.clone() };
+        let page = f.store.read_session(&key, after, 100).await.expect("reads");
+        let Some(last) = page.last() else { break };
+        after = last.place;
+        pages.push(page.len());
+    }
+    assert_eq!(pages, [4, 1, 1, 2]);
+}

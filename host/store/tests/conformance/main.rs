@@ -26,8 +26,8 @@ use taskrun::event::{Event, Recorded};
 use taskrun::list::{Cursor, ListFilter, Scope};
 use taskrun::machine;
 use taskrun::ports::store::{
-    Admission, Append, Appended, Batched, Claim, Created, Full, Host, LEASE, NewRun, Removal,
-    Removed, Session, SessionEvent, SessionKey, Until,
+    Admission, Append, Appended, Batched, Claim, Created, Full, Host, LEASE, NewRun,
+    PAGE_BYTES_MAX, Removal, Removed, Session, SessionEvent, SessionKey, Until,
 };
 use taskrun::run::{Ending, Run, RunSpec, Wait, WaitMode};
 use taskrun::status::{Status, StopReason};
@@ -68,7 +68,8 @@ promises!(
     a_refused_append_changes_nothing,
     an_append_without_events_is_refused_like_any_other,
     all_kinds_of_states_read_back_as_they_were_written,
-    a_journal_is_read_in_pages;
+    a_journal_is_read_in_pages,
+    a_page_of_events_is_bounded_in_bytes;
     queue:
     claims_take_the_highest_priority_and_then_the_oldest,
     a_claim_records_what_the_state_machine_decides,

@@ -28,7 +28,7 @@ async fn tree(f: &Fixture, root: &str, children: usize) -> Run {
 /// A run that was cancelled before it began and whose finalizer is to be heard.
 async fn waits_for_its_finalizer(f: &Fixture, spec: RunSpec) {
     let run = create(&*f.store, RunSpec { finalizer: true, ..spec }).await;
-    let canceled = decide::cancel(&run, StopReason::CanceledByParent, None);
+    let canceled = machine::decide::cancel(&run, StopReason::CanceledByParent, None);
     append(&*f.store, next(&run, 600, 2_000, canceled)).await;
 }
 
@@ -47,7 +47,7 @@ pub(crate) async fn a_finalizer_needs_no_slot_of_its_tree_nor_an_ordinary_one(f:
     // With a slot left it is one like any other that resumes.
     assert_eq!(ids(&claimed(f, wish_slots("h", 2, 9)).await), ["last", "t-0"]);
     assert_eq!(claimed(f, finalizers(0, 9)).await, []);
-    let lost = |run: &Run| decide::lose(run, Timestamp(3_000), None);
+    let lost = |run: &Run| machine::decide::lose(run, Timestamp(3_000), None);
     append(&*f.store, next(&taken[0], 700, 3_000, lost(&taken[0]))).await;
     assert_eq!(claimed(f, finalizers(0, 9)).await, [], "its time has not come");
     let later = Claim { now: Timestamp(9_000), ..finalizers(0, 9) };

@@ -6,7 +6,7 @@ use super::Controller;
 use super::observe::READ_PAGE;
 use crate::artifact::digest;
 use crate::error::ControllerError;
-use crate::event::Event;
+use crate::event::{Event, Recorded, Seq};
 use crate::ids::RunId;
 use crate::list::Scope;
 use crate::ports::store::StoreError;
@@ -37,25 +37,39 @@ impl Controller {
         bytes.ok_or_else(no_artifact)
     }
 
-    /// The result of a tool call of a run by its name. The journal has it; it is kept nowhere else.
-    pub(super) async fn tool_result(
+    /// The result of a tool call of a run by its name, which stands at this position of its journal.
+    pub(super) async fn tool_result_at(
         &self,
         id: &RunId,
         hash: &str,
+        place: Seq,
     ) -> Result<Option<Arc<[u8]>>, StoreError> {
+        let found = self.0.parts.store.read(id, place.saturating_sub(1), 1).await?;
+        Ok(found.iter().find_map(|recorded| result_named(recorded, hash)))
+    }
+
+    /// The same wherever it stands. The journal has it; it is kept nowhere else.
+    async fn tool_result(&self, id: &RunId, hash: &str) -> Result<Option<Arc<[u8]>>, StoreError> {
         let mut after = 0;
         loop {
             let page = self.0.parts.store.read(id, after, READ_PAGE).await?;
             let Some(last) = page.last() else { return Ok(None) };
             after = last.seq;
-            for recorded in &page {
-                if let Event::ToolResult { output, .. } = &recorded.event
-                    && let ToolOutcome::Value(value) = &output.outcome
-                    && digest(value.as_bytes()) == hash
-                {
-                    return Ok(Some(value.as_bytes().into()));
-                }
+            let found = page.iter().find_map(|recorded| result_named(recorded, hash));
+            if found.is_some() {
+                return Ok(found);
             }
         }
+    }
+}
+
+/// The bytes of a tool's result, if that is what this is and they have this digest.
+fn result_named(recorded: &Recorded, hash: &str) -> Option<Arc<[u8]>> {
+    let Event::ToolResult { output, .. } = &recorded.event else { return None };
+    match &output.outcome {
+        ToolOutcome::Value(value) if digest(value.as_bytes()) == hash => {
+            Some(value.as_bytes().into())
+        }
+        ToolOutcome::Value(_) | ToolOutcome::Failure(_) => None,
     }
 }

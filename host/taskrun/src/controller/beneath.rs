@@ -39,9 +39,14 @@ impl Runs for Door {
         Ok(Controller(inner).ask_beneath(caller, request, longest).await?)
     }
 
-    async fn result(&self, caller: &Caller, hash: &str) -> Result<Option<Arc<[u8]>>, RunsError> {
+    async fn result(
+        &self,
+        caller: &Caller,
+        hash: &str,
+        place: Seq,
+    ) -> Result<Option<Arc<[u8]>>, RunsError> {
         let inner = self.0.upgrade().ok_or(RunsError::Closed)?;
-        let found = Controller(inner).tool_result(&caller.spec.id, hash).await;
+        let found = Controller(inner).tool_result_at(&caller.spec.id, hash, place).await;
         found.map_err(|error| ControllerError::from(error).into())
     }
 }

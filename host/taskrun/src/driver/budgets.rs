@@ -71,11 +71,13 @@ impl Driver {
             return Ok(Left::of(own, used, kept));
         }
         let tree = Subtree::read(&*self.env.store, &run.spec).await.map_err(Halt::Read)?;
-        // What the step under way is on record with is counted by the step itself.
-        let with_own = |id| tree.usage_but(id, run.id()).plus(used);
-        let mut left = Left::of(own, with_own(run.id()), kept);
+        // What the step under way is on record with is counted by the step itself. What a run says
+        // of itself counts against its own budget alone.
+        let of_others = |id| tree.usage_but(id, run.id()).counted();
+        let mut left = Left::of(own, of_others(run.id()).plus(used), kept);
         for (id, budget) in tree.above(run.id()).into_iter().zip(self.above.iter().rev()) {
-            left = left.least(Left::of(budget, with_own(id), budget.reserve));
+            let used = of_others(id).plus(used.counted());
+            left = left.least(Left::of(budget, used, budget.reserve));
         }
         Ok(left)
     }

@@ -197,6 +197,12 @@ impl Driver {
             let late = line.give_up();
             return self.write(late.iter().map(out_of_time).collect()).await;
         }
+        if self.is_journal_full() {
+            // The results of those under way are the last of the run.
+            let mut refused = Vec::new();
+            refuse_all(&mut refused, &line.give_up());
+            return self.write(refused).await;
+        }
         let begins = line.place(running);
         self.write(if stopped { Vec::new() } else { begins }).await?;
         if !stopped && self.is_paused() {

@@ -114,16 +114,26 @@ impl Driver {
         let mut before = child.state.head;
         while before > 0 {
             let after = before.saturating_sub(TAIL as u64);
-            let page = self.env.store.read(child.id(), after, TAIL).await.map_err(Halt::Read)?;
-            for recorded in page.into_iter().rev().filter(|recorded| recorded.seq <= before) {
-                if let Event::FinalToolResult { result } = recorded.event {
+            let (mut read, mut decided, mut own) = (after, false, None);
+            while read < before {
+                let most = usize::try_from(before - read).unwrap_or(TAIL);
+                let page = self.env.store.read(child.id(), read, most).await.map_err(Halt::Read)?;
+                let Some(end) = page.last() else { break };
+                read = end.seq;
+                for recorded in page {
+                    if let Event::FinalToolResult { result } = recorded.event {
+                        (decided, own) = (true, Some(*result));
+                    } else if let Event::PlanDecided { .. } = recorded.event {
+                        (decided, own) = (true, None);
+                    }
+                }
+            }
+            if decided {
+                let fits = |result: &FinalToolResult| {
                     let failed = matches!(result.outcome, ToolOutcome::Failure(_));
-                    let fits = failed == (ending.status == EndStatus::Failed);
-                    return Ok(fits.then_some(*result));
-                }
-                if let Event::PlanDecided { .. } = recorded.event {
-                    return Ok(None);
-                }
+                    failed == (ending.status == EndStatus::Failed)
+                };
+                return Ok(own.filter(fits));
             }
             before = after;
         }

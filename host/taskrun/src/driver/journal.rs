@@ -195,7 +195,7 @@ impl Journal {
         loop {
             let head = self.run.state.head;
             let page = self.store.read(self.run.id(), head, CATCH_UP_PAGE).await?;
-            let last = page.len() < CATCH_UP_PAGE;
+            let last = page.is_empty();
             for recorded in &page {
                 self.run.state = machine::apply(self.run.state.clone(), recorded)
                     .map_err(|error| Halt::Inconsistent(error.to_string()))?;

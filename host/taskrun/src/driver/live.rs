@@ -142,7 +142,10 @@ impl Live {
 fn is_the_hosts(cause: StopCause) -> bool {
     match cause {
         StopCause::Shutdown | StopCause::HandOver | StopCause::LeaseLost => true,
-        StopCause::Canceled | StopCause::RunTimeout | StopCause::Diverged => false,
+        StopCause::Canceled
+        | StopCause::RunTimeout
+        | StopCause::Diverged
+        | StopCause::JournalFull => false,
     }
 }
 

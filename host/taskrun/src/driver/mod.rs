@@ -303,6 +303,9 @@ impl Driver {
                 return Ok(End::Released);
             }
 
+            if self.is_journal_full() {
+                return Ok(End::failed(self.journal_limit()));
+            }
             if let Some(reason) = self.cap_before_step().await? {
                 return self.finalize(Vec::new(), reason).await;
             }
@@ -350,6 +353,17 @@ impl Driver {
         }
     }
 
+    /// Whether the journal has as many bytes as it may. What is under way then comes to its end, and
+    /// nothing more begins.
+    fn is_journal_full(&self) -> bool {
+        self.work.journal_bytes >= self.agent.limits.journal_bytes
+    }
+
+    fn journal_limit(&self) -> CallFailure {
+        let limit = self.agent.limits.journal_bytes;
+        CallFailure::Limit { what: "bytes of the run's journal".to_owned(), limit }
+    }
+
     fn tool_calls_left(&self) -> Option<u32> {
         let used = self.journal.run().state.tool_calls;
         self.agent.limits.tool_calls.map(|cap| cap.saturating_sub(used))
@@ -380,7 +394,7 @@ impl Driver {
         // What others wrote before it comes first.
         let meanwhile = self.journal.read_meanwhile();
         for recorded in meanwhile.iter().chain(written) {
-            self.work.push(&recorded.event);
+            self.work.push_recorded(recorded);
         }
         if self.journal.is_canceling() {
             self.live.request(StopCause::Canceled);
@@ -402,7 +416,7 @@ impl Driver {
             };
             after = last.seq;
             for recorded in page.iter().filter(|recorded| recorded.seq <= head) {
-                self.work.push(&recorded.event);
+                self.work.push_recorded(recorded);
                 if let Event::StepFailed { retry_after_ms, .. } = recorded.event {
                     let pause = Duration::from_millis(retry_after_ms);
                     self.cut_pause = Some((recorded.at.plus(pause), pause));

@@ -13,8 +13,8 @@ use crate::machine::decide::Outcome;
 use crate::message::{Labels, LogLevel, Message, Part, Role, ToolUse};
 use crate::metrics::Metrics;
 use crate::ports::call::{
-    CallFailure, CallScope, CallScopeParts, Remaining, ScopeEnd, ScopeLimits, Services, StopCause,
-    StopSignal, Tape, cut,
+    CallFailure, CallScope, CallScopeParts, JournalRoom, Remaining, ScopeEnd, ScopeLimits,
+    Services, StopCause, StopSignal, Tape, cut,
 };
 use crate::ports::planner::{
     Decision, FinalToolResult, PlanInput, PlanResult, PlannerError, Resume, Termination,
@@ -151,8 +151,24 @@ impl Driver {
         let answer = self.attend(&mut time_up, planner.plan(input, Arc::clone(&scope))).await;
         self.scopes.clear();
         drop(entered);
-        let cut_short = scope.is_cut_short() && self.stopped().is_none();
-        Ok(self.conclude(turn, scope.finish(), answer?, cut_short))
+        let overtaken = self.overtaken(&scope);
+        Ok(self.conclude(turn, scope.finish(), answer?, overtaken))
+    }
+
+    /// The limit of the run for which a step was asked to stop.
+    fn overtaken(&self, scope: &CallScope) -> Option<Outcome> {
+        if self.stopped().is_some() {
+            return None;
+        }
+        match scope.stop().cause()? {
+            StopCause::RunTimeout => Some(Outcome::Exhausted(TerminationReason::TimeBudget)),
+            StopCause::JournalFull => Some(Outcome::Failed(self.journal_limit())),
+            StopCause::Canceled
+            | StopCause::Shutdown
+            | StopCause::Diverged
+            | StopCause::HandOver
+            | StopCause::LeaseLost => None,
+        }
     }
 
     fn step_scope(&self, remaining: Remaining, stop: StopSignal, tape: Option<Tape>) -> CallScope {
@@ -173,30 +189,34 @@ impl Driver {
                 reminders: self.work.conversation.reminders().clone(),
                 prompts: Arc::clone(&agent.prompts),
                 memory: Some(self.memory_access(None)),
+                results: Arc::clone(&self.work.results),
             },
             remaining,
             limits: ScopeLimits { events: agent.limits.events, bytes: agent.limits.log_bytes },
             wake: Arc::clone(&self.wake),
-            journal: Some(Arc::clone(&self.urgent)),
+            journal: Some(JournalRoom {
+                urgent: Arc::clone(&self.urgent),
+                bytes: agent.limits.journal_bytes.saturating_sub(self.work.journal_bytes),
+            }),
             tape,
         })
     }
 
-    /// A step that was `cut_short` was asked to stop, as the run's time is up: a plan that it came to
-    /// all the same is followed, as far as that needs no time.
+    /// A plan to which a step came all the same that was `overtaken` is followed, as far as what is
+    /// left of the run allows.
     fn conclude(
         &mut self,
         turn: u32,
         end: ScopeEnd,
         answer: Result<Result<PlanResult, PlannerError>, CallFailure>,
-        cut_short: bool,
+        overtaken: Option<Outcome>,
     ) -> Step {
         let mut pending = end.events;
         pending.extend(dropped_note(end.dropped));
         let usage = end.usage;
         pending.extend(metrics_event(end.metrics));
         // Who is asked to stop may well do something else than before.
-        let asked_to_stop = cut_short || self.stopped().is_some();
+        let asked_to_stop = overtaken.is_some() || self.stopped().is_some();
         if let Some((recorded, found)) = end.divergence.filter(|_| !asked_to_stop) {
             let cut = |text: String| cut(&text, DIVERGENCE_BYTES_MAX).to_owned();
             let (recorded, found) = (cut(recorded), cut(found));
@@ -204,8 +224,8 @@ impl Driver {
             let failure = CallFailure::Stopped { cause: StopCause::Diverged };
             return Step { pending, outcome: Err(Outcome::Failed(failure)) };
         }
-        let outcome = match answer {
-            Ok(Ok(mut plan)) => {
+        let outcome = match (answer, overtaken) {
+            (Ok(Ok(mut plan)), _) => {
                 let attempt = self.journal.run().state.failed_attempts + 1;
                 match check(&mut plan, self.journal.run().id().as_str(), (turn, attempt)) {
                     Ok(()) => {
@@ -238,10 +258,8 @@ impl Driver {
                     Err(detail) => Outcome::Refused(detail),
                 }
             }
-            Ok(Err(_)) | Err(CallFailure::Stopped { .. }) if cut_short => {
-                Outcome::Exhausted(TerminationReason::TimeBudget)
-            }
-            Ok(Err(error)) => match self.stopped() {
+            (Ok(Err(_)) | Err(CallFailure::Stopped { .. }), Some(overtaken)) => overtaken,
+            (Ok(Err(error)), None) => match self.stopped() {
                 // Whoever cancels may be told that something else went wrong; whoever set a limit
                 // is told that it was met.
                 Some(CallFailure::Stopped { cause: StopCause::Canceled })
@@ -252,10 +270,10 @@ impl Driver {
                 Some(failure) => Outcome::Failed(failure),
                 None => Outcome::Error(error),
             },
-            Err(CallFailure::Stopped { cause }) => {
+            (Err(CallFailure::Stopped { cause }), None) => {
                 Outcome::Failed(self.stopped().unwrap_or(CallFailure::Stopped { cause }))
             }
-            Err(failure) => Outcome::Failed(failure),
+            (Err(failure), _) => Outcome::Failed(failure),
         };
         pending.extend(usage.map(|usage| Event::Usage { usage }));
         Step { pending, outcome: Err(outcome) }

@@ -5,8 +5,10 @@
 mod tests;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use crate::event::{DecisionKind, Event, Parked};
+use crate::artifact::digest;
+use crate::event::{DecisionKind, Event, Parked, Recorded, Seq};
 use crate::guard::relabel;
 use crate::message::{Labels, RetryHint};
 use crate::ports::call::Tape;
@@ -41,6 +43,10 @@ pub(super) struct Work {
     pub(super) decided: ToolsDecided,
     /// Labels of all their decisions.
     pub(super) labels: Labels,
+    /// Bytes of the journal, as far as it was read or written here.
+    pub(super) journal_bytes: u64,
+    /// The positions of the results of tools, by the digests of their bytes.
+    pub(super) results: Arc<BTreeMap<String, Seq>>,
     /// Functions that somebody decided about for the whole run: whether they may be called, and
     /// who said so.
     standing: BTreeMap<String, (bool, String)>,
@@ -81,8 +87,22 @@ impl Work {
             children: ChildTracker::default(),
             decided: ToolsDecided::everything(Phase::Plan),
             labels: Labels::new(),
+            journal_bytes: 0,
+            results: Arc::default(),
             standing: BTreeMap::new(),
         }
+    }
+
+    /// Takes what stands in the journal into account.
+    pub(super) fn push_recorded(&mut self, recorded: &Recorded) {
+        self.journal_bytes = self.journal_bytes.saturating_add(recorded.event.journal_bytes());
+        if let Event::ToolResult { output, .. } = &recorded.event
+            && let ToolOutcome::Value(value) = &output.outcome
+        {
+            let hash = digest(value.as_bytes());
+            Arc::make_mut(&mut self.results).entry(hash).or_insert(recorded.seq);
+        }
+        self.push(&recorded.event);
     }
 
     /// Takes one event into account.

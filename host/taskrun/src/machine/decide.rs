@@ -327,6 +327,9 @@ fn failed(run: &Run, failure: CallFailure) -> Ending {
                 StopReason::ContractViolation,
                 format!("agent {agent}: a plan step {failure}"),
             ),
+            StopCause::JournalFull => {
+                Ending::failed(StopReason::AgentTrap, format!("agent {agent}: {failure}"))
+            }
             StopCause::HandOver | StopCause::LeaseLost => Ending::failed(
                 StopReason::LeaseLost,
                 "the host could not say for too long that it lives",

@@ -68,6 +68,13 @@ pub const EVENTS_DEFAULT: u32 = 10_000;
 /// Most events of one call: each is a row that every watcher of the run gets.
 pub const EVENTS_MAX: u32 = 100_000;
 
+/// Bytes of a run's journal unless the policy says otherwise: a thousand turns of long answers.
+pub const JOURNAL_BYTES_DEFAULT: u64 = 256 * MIB;
+/// Most bytes of a journal: whoever takes the run up after its host died reads all of it.
+pub const JOURNAL_BYTES_MAX: u64 = 4_096 * MIB;
+/// Least bytes of a journal: a task with what stands before it, and some turns.
+pub const JOURNAL_BYTES_MIN: u64 = MIB;
+
 /// Shortest time from one tick of a heartbeat to the next: each looks into the store.
 pub const HEARTBEAT_INTERVAL_MIN: Duration = Duration::from_secs(1);
 /// Longest one, a week: whoever waits longer for an entry has forgotten it.
@@ -129,6 +136,9 @@ pub struct Limits {
     pub host_call_bytes: u64,
     /// Events that one call may emit. `events`; see [`EVENTS_DEFAULT`].
     pub events: u32,
+    /// The journal of a run, with what the host records of answers and results; beyond it the run
+    /// ends. `journal`; see [`JOURNAL_BYTES_DEFAULT`]. Of no meaning for a tool.
+    pub journal_bytes: u64,
 }
 
 /// The limits of an agent whose policy names none.
@@ -155,6 +165,7 @@ pub struct LimitSettings {
     pub host_calls: Option<u32>,
     pub host_call_bytes: Option<u64>,
     pub events: Option<u32>,
+    pub journal_bytes: Option<u64>,
 }
 
 impl LimitSettings {
@@ -183,6 +194,7 @@ impl LimitSettings {
             host_calls: least(self.host_calls, other.host_calls),
             host_call_bytes: least(self.host_call_bytes, other.host_call_bytes),
             events: least(self.events, other.events),
+            journal_bytes: least(self.journal_bytes, other.journal_bytes),
         }
     }
 
@@ -203,6 +215,7 @@ impl LimitSettings {
             host_calls: self.host_calls.unwrap_or(HOST_CALLS_DEFAULT),
             host_call_bytes: self.host_call_bytes.unwrap_or(HOST_CALL_BYTES_DEFAULT),
             events: self.events.unwrap_or(EVENTS_DEFAULT),
+            journal_bytes: self.journal_bytes.unwrap_or(JOURNAL_BYTES_DEFAULT),
         }
     }
 }

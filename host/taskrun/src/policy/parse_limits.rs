@@ -17,8 +17,8 @@ use crate::agents::{Heartbeat, Retry, SKIPS_DEFAULT, Then};
 use crate::history::History;
 use crate::money::Price;
 
-/// The last four are for agents only.
-pub(super) const AGENT_LIMIT_KEYS: [&str; 13] = [
+/// The last five are for agents only.
+pub(super) const AGENT_LIMIT_KEYS: [&str; 14] = [
     "memory",
     "call",
     "grace",
@@ -32,6 +32,7 @@ pub(super) const AGENT_LIMIT_KEYS: [&str; 13] = [
     "tool_calls",
     "tool_failures",
     "turn_calls",
+    "journal",
 ];
 pub(super) const TOOL_LIMIT_KEYS: &[&str] = AGENT_LIMIT_KEYS.split_at(9).0;
 
@@ -55,6 +56,7 @@ pub(super) fn read_limits(section: &Section<'_, '_>, known: &[&str]) -> LimitSet
         host_calls: table.count("host_calls", 0..=HOST_CALLS_MAX),
         host_call_bytes: table.size("host_call_bytes", 1..=HOST_CALL_BYTES_MAX),
         events: table.count("events", 0..=EVENTS_MAX),
+        journal_bytes: table.size("journal", limits::JOURNAL_BYTES_MIN..=limits::JOURNAL_BYTES_MAX),
     }
 }
 

@@ -40,7 +40,7 @@ use crate::event::Event;
 use crate::message::{Labels, LogLevel, Message, Usage};
 use crate::metrics::{Measure, Metrics};
 use crate::money::Price;
-use crate::policy::{CallRules, Chain, Grants};
+use crate::policy::{CallRules, Chain, Grants, TOKENS_MAX};
 use crate::reminders::{ReminderChange, Reminders};
 use crate::time::{Clock, Random, Timestamp};
 
@@ -158,6 +158,22 @@ impl Remaining {
     }
 }
 
+/// The journal of a run, for a call whose answers are kept there.
+#[derive(Clone, Debug)]
+pub struct JournalRoom {
+    /// Woken when there are events that a guest waits for to be durable.
+    pub urgent: Arc<Notify>,
+    /// Bytes of recorded answers after which the call is stopped.
+    pub bytes: u64,
+}
+
+/// Without a bound.
+impl Default for JournalRoom {
+    fn default() -> Self {
+        Self { urgent: Arc::default(), bytes: u64::MAX }
+    }
+}
+
 /// Everything a [`CallScope`] is made of.
 pub struct CallScopeParts {
     /// The run.
@@ -189,9 +205,8 @@ pub struct CallScopeParts {
     pub limits: ScopeLimits,
     /// Woken when there are events to be journalled.
     pub wake: Arc<Notify>,
-    /// Woken when there are events that a guest waits for to be durable. `None` for calls that are
-    /// not done again: then nothing that they are given is recorded.
-    pub journal: Option<Arc<Notify>>,
+    /// `None` for calls that are not done again: then nothing that they are given is recorded.
+    pub journal: Option<JournalRoom>,
     /// What was recorded of the call when it was made before.
     pub tape: Option<Tape>,
 }
@@ -235,6 +250,8 @@ struct Open {
     result: Option<(String, Arc<[u8]>)>,
     results: u32,
     metrics: Metrics,
+    /// Bytes of answers that were recorded.
+    journal_bytes: u64,
     /// Times that were told and are not recorded, each with how often in a row.
     readings: Vec<(Timestamp, u32)>,
     /// Different times among all of those that were recorded.
@@ -452,8 +469,25 @@ impl CallScope {
         self.open().metrics.record(source, name, labels, measure);
     }
 
-    /// Adds tokens that the guest says it consumed elsewhere.
+    /// Adds tokens that the guest says it consumed elsewhere; all that one call says of itself
+    /// counts for at most [`TOKENS_MAX`], so that sums stay exact.
     pub fn add_usage(&self, usage: Usage) {
+        let mut open = self.open();
+        let said = open.usage.unwrap_or_default().reported_tokens;
+        let room = TOKENS_MAX.saturating_sub(said);
+        let total_tokens = usage.total_tokens.min(room);
+        let usage = Usage {
+            prompt_tokens: usage.prompt_tokens.min(room),
+            completion_tokens: usage.completion_tokens.min(room),
+            total_tokens,
+            reported_tokens: total_tokens,
+            ..usage
+        };
+        open.usage = Some(open.usage.unwrap_or_default().plus(usage));
+    }
+
+    /// Adds tokens that the host knows of.
+    fn spend(&self, usage: Usage) {
         let mut open = self.open();
         open.usage = Some(open.usage.unwrap_or_default().plus(usage));
     }
@@ -513,16 +547,26 @@ impl CallScope {
     /// Puts an event of the host into the journal and returns when it is durable, or when nobody
     /// is there to make it so.
     async fn record_durably(&self, event: Event) {
-        let Some(urgent) = &self.parts.journal else { return };
+        let Some(journal) = &self.parts.journal else { return };
         let (sender, durable) = oneshot::channel();
-        {
-            let mut open = self.open();
-            open.events.push(event);
-            open.waiting.push(sender);
-        }
-        urgent.notify_one();
+        self.keep(event).waiting.push(sender);
+        journal.urgent.notify_one();
         // An error means that the driver is gone or lost the run: then nothing waits for anything.
         durable.await.ok();
+    }
+
+    /// Puts an answer that was given to the call among what is to be recorded. One that fills the
+    /// journal is kept, as it was paid for, and the call is stopped.
+    fn keep(&self, event: Event) -> MutexGuard<'_, Open> {
+        let bytes = event.journal_bytes();
+        let mut open = self.open();
+        open.journal_bytes = open.journal_bytes.saturating_add(bytes);
+        open.events.push(event);
+        let room = self.parts.journal.as_ref().map_or(u64::MAX, |journal| journal.bytes);
+        if open.journal_bytes >= room {
+            self.parts.stop.force(StopCause::JournalFull);
+        }
+        open
     }
 
     /// Takes the events recorded since the last time, in order, after the times that the call was
@@ -544,7 +588,7 @@ impl CallScope {
     pub fn finish(&self) -> ScopeEnd {
         let unfinished = self.unfinished.take();
         if unfinished != Usage::default() {
-            self.add_usage(unfinished);
+            self.spend(unfinished);
         }
         let mut open = self.open();
         ScopeEnd {

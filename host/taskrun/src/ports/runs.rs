@@ -47,14 +47,20 @@ pub trait Runs: Send + Sync {
         longest: Duration,
     ) -> Result<RunsAnswer, RunsError>;
 
-    /// The result of a tool call of the caller's own run, by the digest of its bytes.
+    /// The result of a tool call of the caller's own run, by the digest of its bytes and its position
+    /// in the journal; `None` if that is not there.
     ///
     /// # Errors
     /// [`RunsError::Storage`], and [`RunsError::Closed`] as above.
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing.
-    async fn result(&self, caller: &Caller, hash: &str) -> Result<Option<Arc<[u8]>>, RunsError>;
+    async fn result(
+        &self,
+        caller: &Caller,
+        hash: &str,
+        place: Seq,
+    ) -> Result<Option<Arc<[u8]>>, RunsError>;
 }
 
 /// Who asks: a call in a run. Set by the host.

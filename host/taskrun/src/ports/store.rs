@@ -102,8 +102,9 @@ pub trait Store: Send + Sync {
         limit: usize,
     ) -> Result<Page, StoreError>;
 
-    /// Events of a journal after position `after`, in order, at most `limit`. Empty for an
-    /// unknown run.
+    /// Events of a journal after position `after`, in order, at most `limit`, and of as many bytes
+    /// together as [`PAGE_BYTES_MAX`]; one that has more comes alone. Empty at the end of the
+    /// journal, and for an unknown run.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -166,7 +167,7 @@ pub trait Sessions: Send + Sync {
     async fn session(&self, key: &SessionKey) -> Result<Option<Session>, StoreError>;
 
     /// Events of all runs of a session after a place, in the order in which they became durable,
-    /// at most `limit`. Place 0 is the beginning.
+    /// in pages like those of [`Store::read`]. Place 0 is the beginning.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -241,6 +242,10 @@ pub trait Hosts: Send + Sync {
     /// A host whose answer comes near its lease may be taken for dead: it begins nothing more.
     fn silence(&self, host: &HostId) -> Option<Duration>;
 }
+
+/// Most bytes of the events of one page, as JSON, unless a single one has more: few enough that
+/// every reader of a process may hold a page, and more than most journals have.
+pub const PAGE_BYTES_MAX: usize = 4 << 20;
 
 /// After what silence a host counts as dead, unless it says otherwise of itself.
 pub const LEASE: Duration = Duration::from_secs(30);

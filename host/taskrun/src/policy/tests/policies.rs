@@ -203,7 +203,8 @@ fn every_limit_can_be_stated() {
     let agent = agent(
         "[agent.a.limits]\nmemory = \"1MiB\"\ncall = \"1ms\"\nstep = \"1h\"\ngrace = \"0s\"\ntool_calls = 0\n\
          tool_failures = 1\nturn_calls = 3\n\
-         result = \"2KiB\"\nlog = \"3B\"\ntable_elements = 0x10\nhost_calls = 1_000\nhost_call_bytes = \"4MiB\"\nevents = 7",
+         result = \"2KiB\"\nlog = \"3B\"\ntable_elements = 0x10\nhost_calls = 1_000\nhost_call_bytes = \"4MiB\"\nevents = 7\n\
+         journal = \"1GiB\"",
     );
     let expected = Limits {
         memory_bytes: 1 << 20,
@@ -219,6 +220,7 @@ fn every_limit_can_be_stated() {
         host_calls: 1_000,
         host_call_bytes: 4 << 20,
         events: 7,
+        journal_bytes: 1 << 30,
     };
     assert_eq!(agent.limits, expected);
 }

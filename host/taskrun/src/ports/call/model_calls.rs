@@ -225,7 +225,7 @@ impl CallScope {
         }
         let Answering { call, request, batches, .. } = answer;
         let answer = ModelAnswer::Parts(batches);
-        self.open().events.push(Event::ModelAnswered { call, request, answer });
+        drop(self.keep(Event::ModelAnswered { call, request, answer }));
     }
 
     /// Checks a question, and finds who answers it.
@@ -322,7 +322,7 @@ impl CallScope {
 
     fn account(&self, chunk: &Chunk) {
         match chunk {
-            Chunk::Usage(usage) => self.add_usage(*usage),
+            Chunk::Usage(usage) => self.spend(*usage),
             Chunk::Stop { model, .. } => self.open().model = Some(model.clone()),
             Chunk::Text(_)
             | Chunk::Thinking(_)
@@ -332,7 +332,7 @@ impl CallScope {
     }
 
     fn account_whole(&self, completion: &Completion) {
-        self.add_usage(completion.usage);
+        self.spend(completion.usage);
         let mut open = self.open();
         open.model = Some(completion.model.clone());
         open.answer = Some(completion.message.clone());

@@ -6,7 +6,7 @@ use super::CallScope;
 
 /// Most bytes that are read at once: as many as a result may have unless the policy says otherwise.
 pub const RESULT_PART_BYTES_MAX: usize = 1 << 20;
-/// Most different results that one call looks for: each is a search through the run's journal.
+/// Most different results that one call reads: each is read from the run's journal as a whole.
 pub const RESULTS_READ_MAX: u32 = 64;
 
 impl CallScope {
@@ -33,13 +33,14 @@ impl CallScope {
         if let Some(known) = self.known_result(hash)? {
             return Ok(known);
         }
+        let none = "no result of this run has that hash";
+        let place = *self.parts.services.results.get(hash).ok_or(none)?;
         let found = tokio::select! {
             biased;
             () = self.parts.stop.asked() => return Err("the run is being stopped".to_owned()),
-            found = access.runs.result(&access.caller, hash) => found,
+            found = access.runs.result(&access.caller, hash, place) => found,
         };
-        let bytes = found.map_err(|error| error.to_string())?;
-        let bytes = bytes.ok_or("no result of this run has that hash")?;
+        let bytes = found.map_err(|error| error.to_string())?.ok_or(none)?;
         self.open().result = Some((hash.to_owned(), Arc::clone(&bytes)));
         Ok(bytes)
     }

@@ -1,9 +1,10 @@
 //! What the host has for a call beside models and tools.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::CallScope;
-use crate::event::Event;
+use crate::event::{Event, Seq};
 use crate::ports::memory::MemoryAccess;
 use crate::prompts::{PromptError, Prompts};
 use crate::reminders::{Reminder, ReminderChange, Reminders};
@@ -17,6 +18,9 @@ pub struct Services {
     pub prompts: Arc<Prompts>,
     /// Facts of the session and the tenant.
     pub memory: Option<MemoryAccess>,
+    /// The positions of the results of the run's tool calls in its journal, by the digests of their
+    /// bytes.
+    pub results: Arc<BTreeMap<String, Seq>>,
 }
 
 impl CallScope {

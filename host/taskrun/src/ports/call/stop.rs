@@ -18,6 +18,8 @@ pub enum StopCause {
     Shutdown,
     /// A plan step did something else than when it ran before.
     Diverged,
+    /// The run's journal has as many bytes as it may.
+    JournalFull,
     /// The host gives the run back, to be taken up by another one.
     HandOver,
     /// The host could not renew its lease, and another one has the run.
@@ -30,6 +32,7 @@ impl fmt::Display for StopCause {
             Self::Canceled => "the run was canceled",
             Self::RunTimeout => "the run's time-out passed",
             Self::Shutdown => "the host is shutting down",
+            Self::JournalFull => "the run's journal is full",
             Self::Diverged => "it did something else than when it ran before",
             Self::HandOver => "the host gives the run to another one",
             Self::LeaseLost => "the host lost its lease",

@@ -7,7 +7,7 @@ use super::super::super::runs::{
 };
 use super::super::*;
 use super::parts;
-use crate::event::ControllerAnswer;
+use crate::event::{ControllerAnswer, Seq};
 
 /// Answers with so many bytes of events, and counts.
 struct Talking {
@@ -33,7 +33,7 @@ impl Runs for Talking {
         Ok(RunsAnswer::Events { events: vec![event], next_after: 1, ended: false })
     }
 
-    async fn result(&self, _: &Caller, _: &str) -> Result<Option<Arc<[u8]>>, RunsError> {
+    async fn result(&self, _: &Caller, _: &str, _: Seq) -> Result<Option<Arc<[u8]>>, RunsError> {
         Ok(None)
     }
 }
@@ -46,7 +46,7 @@ fn scope(runs: &Arc<Talking>, tape: Option<Tape>) -> CallScope {
     let spec = crate::machine::tests::run(Vec::new()).spec;
     let caller = Caller { spec, session_id: "s".to_owned(), call: "turn 1".to_owned() };
     let runs: Arc<dyn Runs> = Arc::clone(runs) as _;
-    let journal = tape.is_some().then(Arc::default);
+    let journal = tape.is_some().then(JournalRoom::default);
     CallScope::new(CallScopeParts {
         runs: Some(RunsAccess { runs, caller }),
         journal,

@@ -114,7 +114,7 @@ impl Host {
                 grants,
             })),
             wake: Arc::clone(&wake),
-            journal: Some(Arc::clone(&urgent)),
+            journal: Some(JournalRoom { urgent: Arc::clone(&urgent), ..JournalRoom::default() }),
             tape: (!journal.is_empty()).then_some(tape),
             ..parts(1_000, 1 << 20)
         }));

@@ -213,7 +213,7 @@ async fn a_tool_is_told_the_time_and_nothing_of_it_is_recorded() {
 #[tokio::test]
 async fn a_step_measures_the_same_time_again_and_never_backwards() {
     let clock = Arc::new(SimulatedClock::new(Timestamp(1_000)));
-    let journal = Some(Arc::default());
+    let journal = Some(JournalRoom::default());
     let live = CallScope::new(CallScopeParts {
         clock: Arc::clone(&clock) as Arc<dyn Clock>,
         journal: journal.clone(),
@@ -273,7 +273,7 @@ fn prompted(template: &str, tape: Option<Tape>) -> CallScope {
     let services = Services { prompts: Arc::new(prompts), ..Services::default() };
     CallScope::new(CallScopeParts {
         services,
-        journal: Some(Arc::default()),
+        journal: Some(JournalRoom::default()),
         tape,
         ..parts(10, 1_000)
     })
