@@ -50,7 +50,7 @@ use self::options::{Asked, Options};
 use self::process::Program;
 use self::project::Project;
 use self::round::{Bench, Broken, Outcome, Round, report};
-use self::table::Table;
+use self::table::{Table, Verdict};
 
 /// The name of this test.
 const NAME: &str = "crash";
@@ -65,6 +65,9 @@ const RANDOM_MS: (u64, u64) = (50, 1_800);
 const GAP_MS_MAX: u64 = 300;
 /// With as many kills, each point is tried several times.
 const KILLS_ENOUGH: usize = 300;
+/// One kill of so many at least comes where it was to. By chance a point is met too late, or not at
+/// all, where the runs of a round are at another place.
+const HITS_MIN_OF: usize = 3;
 /// Instances of the engine that only loads components.
 const INSTANCES: u32 = 4;
 /// Lease of a host that is alone: it dies, and is never silent.
@@ -128,14 +131,19 @@ async fn run(options: &Options) -> Result<bool, Broken> {
     if !never.is_empty() {
         println!("never hit: {}", never.join(", "));
     }
-    let (passed, mut failed) = table.verdict();
+    let Verdict { passed, missed, mut failed } = table.verdict();
     // With so many, chance is no excuse: the load does not come to that point any more.
     if options.kills >= KILLS_ENOUGH {
         failed += u32::try_from(never.len())?;
     }
     println!("seed {}", options.seed);
-    println!("{passed} passed, {failed} failed");
-    Ok(failed == 0)
+    println!("{passed} passed, {missed} missed, {failed} failed");
+    // Fewer, and it is not the hosts' deaths that were tried.
+    let hits_min = u32::try_from(options.kills / HITS_MIN_OF)?;
+    if passed < hits_min {
+        println!("only {passed} kills came where they were to; {hits_min} is the least");
+    }
+    Ok(failed == 0 && passed >= hits_min)
 }
 
 /// Programs of other makers that open the store, read a row and close it all the time.

@@ -63,6 +63,14 @@ pub(crate) struct Table {
     runs: [u32; 4],
 }
 
+/// What came of all deaths together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    pub(crate) passed: u32,
+    pub(crate) missed: u32,
+    pub(crate) failed: u32,
+}
+
 /// A death in a round, or a stop that others take for one.
 #[derive(Clone, Debug)]
 pub(crate) struct Death {
@@ -142,11 +150,14 @@ impl Table {
         never.map(|(name, _)| name.as_str()).collect()
     }
 
-    /// Deaths after which all was well, and the others.
-    pub(crate) fn verdict(&self) -> (u32, u32) {
-        let failed = self.rows.values().map(|row| row.failed).sum();
-        let times: u32 = self.rows.values().map(|row| row.times).sum();
-        (times - failed, failed)
+    /// Deaths where they were to be after which all was well; those that came to nothing; and those
+    /// after which something was wrong.
+    pub(crate) fn verdict(&self) -> Verdict {
+        let sum = |of: fn(&Row) -> u32| self.rows.values().map(of).sum();
+        let (times, failed): (u32, u32) = (sum(|row| row.times), sum(|row| row.failed));
+        // One that came to nothing may have failed all the same.
+        let missed = sum(|row| row.missed).min(times - failed);
+        Verdict { passed: times - failed - missed, missed, failed }
     }
 
     /// Prints it.
