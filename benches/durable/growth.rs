@@ -141,6 +141,7 @@ async fn changes(filled: &mut Filled) -> Round {
             host: HostId::new("host-bench"),
             policy_digest: POLICY_DIGEST.to_owned(),
             limit: AT_ONCE as usize,
+            finalizers: 0,
             tree_slots: 4,
             now: Timestamp(BASE_MS + first),
         };

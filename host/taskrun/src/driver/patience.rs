@@ -221,8 +221,13 @@ impl Runs for PatientRuns {
         self.patience.ask(RunsError::is_passing, ask).await
     }
 
-    async fn result(&self, caller: &Caller, hash: &str) -> Result<Option<Arc<[u8]>>, RunsError> {
-        self.patience.ask(RunsError::is_passing, || self.inner.result(caller, hash)).await
+    async fn result(
+        &self,
+        caller: &Caller,
+        hash: &str,
+        place: Seq,
+    ) -> Result<Option<Arc<[u8]>>, RunsError> {
+        self.patience.ask(RunsError::is_passing, || self.inner.result(caller, hash, place)).await
     }
 }
 
