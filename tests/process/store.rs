@@ -108,9 +108,9 @@ fn completes(project: &Project, id: &str) {
 }
 
 impl Runs {
-    /// Starts hosts and runs, and returns when a call is under way.
-    fn start() -> Self {
-        let (lease, count) = if is_night() { (30_000, 60) } else { (2_000, 8) };
+    /// Starts so many hosts.
+    fn under(count: usize) -> Self {
+        let lease = if is_night() { 30_000 } else { 2_000 };
         let project = Project::new();
         let start = || {
             // A write beyond what a process may write is an error only where the signal is ignored.
@@ -123,25 +123,37 @@ impl Runs {
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
             command.spawn().expect("starts")
         };
-        let hosts = vec![start(), start()];
+        let hosts: Vec<_> = std::iter::repeat_with(start).take(count).collect();
         let clock = SystemClock::new();
         while project.hosts().len() < hosts.len() {
-            assert!(clock.monotonic() < Duration::from_secs(60), "both hosts begin");
+            assert!(clock.monotonic() < Duration::from_secs(60), "all hosts begin");
         }
+        Self { project, hosts, ids: Vec::new(), lease: Duration::from_millis(lease) }
+    }
+
+    /// Starts two hosts and runs, and returns when a call is under way.
+    fn start() -> Self {
+        let count = if is_night() { 60 } else { 8 };
+        let mut runs = Self::under(2);
         let turn = json!([{ "call": {
             "name": "scripted/change", "args": { "sleep_ms": 700, "result": "changed" },
         }}]);
         let mut steps = vec![turn; TURNS];
         steps.push(json!([{ "reply": "done" }]));
         let task = json!({ "steps": steps }).to_string();
-        let ids = (0..count).map(|_| project.run(&["run", "worker", &task, "-d"]).id()).collect();
-        let runs = Self { project, hosts, ids, lease: Duration::from_millis(lease) };
+        let spawn = |_| runs.project.run(&["run", "worker", &task, "-d"]).id();
+        runs.ids = (0..count).map(spawn).collect();
         runs.project.sees(&runs.ids[count - 1], "tool_call_scheduled");
         runs
     }
 
-    fn pids(&self) -> impl Iterator<Item = rustix::process::Pid> {
-        self.hosts.iter().map(rustix::process::Pid::from_child)
+    /// Lets every process that writes be refused each byte, as on a full disk, or none any more.
+    fn fill_disk(&self, full: bool) {
+        let limit = getrlimit(Resource::Fsize);
+        let current = if full { Some(0) } else { limit.maximum };
+        for pid in self.hosts.iter().map(rustix::process::Pid::from_child) {
+            prlimit(Some(pid), Resource::Fsize, Rlimit { current, ..limit }).expect("limited");
+        }
     }
 
     /// Reads for so long, which needs nobody who writes.
@@ -191,20 +203,51 @@ fn a_program_that_locks_the_store_for_some_leases_costs_the_runs_under_way_nothi
     }
 }
 
-/// Every process that writes is refused each byte, as on a full disk.
 #[test]
 fn a_disk_that_is_full_for_some_leases_costs_the_runs_under_way_nothing_but_time() {
     let runs = Runs::start();
-    let limit = |current: Option<u64>| {
-        for pid in runs.pids() {
-            let limit = getrlimit(Resource::Fsize);
-            prlimit(Some(pid), Resource::Fsize, Rlimit { current, ..limit }).expect("limited");
-        }
-    };
-    limit(Some(0));
+    runs.fill_disk(true);
     runs.read_for(if is_night() { Duration::from_secs(10) } else { runs.lease * 3 });
-    limit(getrlimit(Resource::Fsize).maximum);
+    runs.fill_disk(false);
     runs.all_complete();
+}
+
+/// Ticks of a processor that a process has used.
+fn ticks(child: &Child) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).expect("it is there");
+    let after_name = stat.rsplit(')').next().expect("a name in parentheses");
+    let fields: Vec<u64> = after_name.split(' ').map(|field| field.parse().unwrap_or(0)).collect();
+    // In user mode; the first field here is the space after the name.
+    fields[12]
+}
+
+/// A guest that computes for itself, on whatever thread, stands still with its host and goes on with it.
+#[test]
+fn a_guest_that_spins_stands_still_while_its_host_cannot_write() {
+    let mut runs = Runs::under(1);
+    let spin = runs.project.run(&["run", "spinner", "spin", "-d"]).id();
+    runs.project.reach(&spin, "running");
+    runs.ids.push(spin.clone());
+    runs.fill_disk(true);
+    // Between two looks a spinning guest uses some tens of ticks; a host that waits next to none.
+    let used = |runs: &Runs| {
+        let before = ticks(&runs.hosts[0]);
+        runs.read_for(Duration::from_secs(1));
+        ticks(&runs.hosts[0]) - before
+    };
+    let clock = SystemClock::new();
+    while used(&runs) > 5 {
+        assert!(clock.monotonic() < Duration::from_secs(60), "it never stands still");
+    }
+    runs.fill_disk(false);
+    while used(&runs) <= 5 {
+        assert!(clock.monotonic() < Duration::from_secs(120), "it never goes on");
+    }
+    assert_eq!(runs.project.get(&spin)["status"], "running");
+    for host in &mut runs.hosts {
+        host.kill().expect("killed");
+        host.wait().expect("gone");
+    }
 }
 
 /// The programs do what the tests above use them for.

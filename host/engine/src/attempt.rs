@@ -142,6 +142,10 @@ fn poll<R>(
     if stop.is_forced() {
         return Poll::Ready(Turn::Stopped);
     }
+    // Nor while its host stands still.
+    if stop.is_held(context) {
+        return Poll::Pending;
+    }
     let _ticking = engine.ticker().guest();
     course.begin();
     match future.as_mut().poll(context) {

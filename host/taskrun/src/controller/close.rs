@@ -79,7 +79,7 @@ impl Controller {
         }
     }
 
-    fn each_live(&self, act: impl Fn(&Live)) {
+    pub(super) fn each_live(&self, act: impl Fn(&Live)) {
         let live: Vec<Arc<Live>> = self.live().values().cloned().collect();
         live.iter().for_each(|live| act(live));
     }

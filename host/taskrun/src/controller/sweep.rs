@@ -193,7 +193,9 @@ impl Controller {
             let stood = before.elapsed() >= lease.nearly_over();
             if !lease.is_fresh() {
                 let runs = self.executing();
-                if lease.stand() && runs > 0 {
+                let begins = lease.stand();
+                self.each_live(|live| live.hold(true));
+                if begins && runs > 0 {
                     tracing::error!(runs, "no heartbeat was written; all stand still");
                 }
                 continue;
@@ -204,6 +206,7 @@ impl Controller {
             match self.end_lost().await {
                 Ok(lost) => {
                     lease.go_on();
+                    self.each_live(|live| live.hold(false));
                     let runs = self.executing();
                     tracing::warn!(runs, lost, "heard again; what is still this host's goes on");
                 }

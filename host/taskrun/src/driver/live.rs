@@ -19,6 +19,8 @@ pub(crate) struct Live {
 #[derive(Default)]
 struct Inner {
     cause: Option<StopCause>,
+    /// Whether the calls stand still with their host.
+    held: bool,
     next: u64,
     calls: Vec<Call>,
     /// The finalizer under way; a cancellation of the run is none of it.
@@ -59,6 +61,9 @@ impl Live {
         let key = inner.next;
         inner.next += 1;
         inner.calls.push(Call { key, signal: signal.clone(), hears });
+        if inner.held {
+            signal.hold(true);
+        }
         let cause = inner.cause;
         drop(inner);
         if let Some(cause) = cause {
@@ -93,12 +98,24 @@ impl Live {
         }
         if is_the_hosts(cause) {
             self.given_back.cancel();
+            self.hold(false);
         }
         let cause = first;
         for (signal, hears) in calls {
             stop(&signal, hears, cause);
         }
         self.asked.cancel();
+    }
+
+    /// Lets the calls stand still, or go on. Those of a run that the host gives up do not stand still:
+    /// they are to come to their end.
+    pub(crate) fn hold(&self, held: bool) {
+        let mut inner = self.lock();
+        inner.held = held && !self.is_given_back();
+        // Under the lock, so that the last word counts for each of them.
+        for signal in inner.calls.iter().map(|call| &call.signal).chain(&inner.finalizer) {
+            signal.hold(inner.held);
+        }
     }
 
     /// Forces every call that was asked.

@@ -1,8 +1,11 @@
 //! How a call is stopped, and why it may have no answer.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::task::Context;
 
+use futures::task::AtomicWaker;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
@@ -48,6 +51,9 @@ struct StopInner {
     asked: CancellationToken,
     forced: CancellationToken,
     cause: OnceLock<StopCause>,
+    held: AtomicBool,
+    /// Whoever would poll the call, were it not held.
+    poller: AtomicWaker,
     /// Makes running guests look at their signal now instead of at the next tick.
     interrupt: Interrupt,
 }
@@ -73,6 +79,8 @@ impl StopSignal {
             asked: CancellationToken::new(),
             forced: CancellationToken::new(),
             cause: OnceLock::new(),
+            held: AtomicBool::new(false),
+            poller: AtomicWaker::new(),
             interrupt,
         }))
     }
@@ -94,7 +102,29 @@ impl StopSignal {
     pub fn force(&self, cause: StopCause) {
         self.ask(cause);
         self.0.forced.cancel();
+        self.0.poller.wake();
         (self.0.interrupt)();
+    }
+
+    /// Lets the call stand still, or go on. One that stands still is not resumed once it has yielded,
+    /// wherever it is polled; its stop can be forced all the same.
+    pub fn hold(&self, held: bool) {
+        self.0.held.store(held, Ordering::SeqCst);
+        match held {
+            true => (self.0.interrupt)(),
+            false => self.0.poller.wake(),
+        }
+    }
+
+    /// Whether the call stands still. Whoever asks in order to poll it is woken when it may go on; one
+    /// call has one who polls it.
+    #[must_use]
+    pub fn is_held(&self, context: &Context<'_>) -> bool {
+        if !self.0.held.load(Ordering::SeqCst) {
+            return false;
+        }
+        self.0.poller.register(context.waker());
+        self.0.held.load(Ordering::SeqCst)
     }
 
     /// Why, if anybody asked.
