@@ -93,3 +93,21 @@ async fn case_57_a_component_of_the_other_world_is_refused_in_words() {
     assert!(error.contains("must export taskrun:plugin/tools"), "{error}");
     assert!(error.contains("exports taskrun:plugin/planner"), "{error}");
 }
+
+#[tokio::test]
+async fn case_58_parts_that_cost_too_much_are_refused_by_their_count() {
+    let of = |inside: String| format!("(component (core module {inside}))");
+    let depth = 40_000;
+    let blocks = format!("(func {}{})", "block ".repeat(depth), "end ".repeat(depth));
+    let locals = format!("(func (local {}))", "i32 ".repeat(10_000));
+    let table: [(String, &str); 3] = [
+        (of("(func)".repeat(900_000)), "functions"),
+        (of(locals), "locals of a function"),
+        (of(blocks), "blocks within blocks"),
+    ];
+    for (text, word) in table {
+        let bytes = wat::parse_str(text).expect("valid text");
+        let error = refused(&bytes).await;
+        assert!(matches!(error, LoadError::Shape { what, .. } if what == word), "{error}");
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZero;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use taskrun::agents::{Agent, Agents};
@@ -10,10 +10,13 @@ use taskrun::policy::{AgentPolicy, Policy, ToolPolicy};
 use taskrun::ports::model::Model;
 use taskrun::ports::tool::Tool;
 use taskrun::time::{Clock, Random, SystemClock, SystemRandom};
-use taskrun_engine::{AgentGrants, Cache, CompileWorker, Engine, EngineOptions, Loaded};
+use taskrun_engine::{
+    AgentGrants, Cache, CompileWorker, Engine, EngineOptions, Examined, digest_file,
+};
 
+use crate::context::Context;
 use crate::failure::{Failure, Outcome, agent_failure, load_failure};
-use crate::place::DATA_DIR;
+use crate::place::{DATA_DIR, cache_folder};
 
 /// Folder of native code in a data directory.
 pub(crate) const CACHE_DIR: &str = "native";
@@ -40,12 +43,37 @@ pub(crate) enum EngineUse {
     Executing,
 }
 
+/// Largest file of a policy that is read to tell whether it is the same.
+const FILE_BYTES_MAX: u64 = 1 << 30;
+
+/// An engine for looking at the components of the policy at hand. Native code is kept in the data
+/// directory; where there is none yet, in the user's cache folder, as nobody asked for a data
+/// directory.
+///
+/// # Errors
+/// If the engine cannot be set up, or nothing says where the data directory would be.
+pub(crate) fn engine_for_looking(context: &Context) -> Outcome<Arc<Engine>> {
+    let data_dir = context.data_dir()?;
+    match data_dir.is_dir() {
+        true => engine(Some(&data_dir), EngineUse::Looking),
+        false => make_engine(None, cache_folder(), EngineUse::Looking),
+    }
+}
+
 /// An engine that keeps its native code in a data directory, or nowhere.
 ///
 /// # Errors
 /// If the engine cannot be set up.
 pub(crate) fn engine(data_dir: Option<&Path>, usage: EngineUse) -> Outcome<Arc<Engine>> {
-    let cache = data_dir.and_then(|dir| match Cache::open(&dir.join(CACHE_DIR)) {
+    make_engine(data_dir, data_dir.map(|dir| dir.join(CACHE_DIR)), usage)
+}
+
+fn make_engine(
+    data_dir: Option<&Path>,
+    cache: Option<PathBuf>,
+    usage: EngineUse,
+) -> Outcome<Arc<Engine>> {
+    let cache = cache.and_then(|dir| match Cache::open(&dir) {
         Ok(cache) => Some(cache),
         Err(error) => {
             let error: &dyn std::error::Error = &error;
@@ -92,7 +120,9 @@ impl House {
         engine.protect_policy(&policy);
         // Also where nobody has made one yet: whoever makes it decides what is in it.
         engine.protect(policy.path.parent().map(|folder| folder.join(DATA_DIR)));
-        let digest = execution_digest(&policy)?;
+        let (digest, files) = digests(&policy)?;
+        // What was looked at here is what runs, whoever replaces a file from now on.
+        files.into_iter().for_each(|(path, digest)| engine.pin(path, digest));
         let models = open_models(&policy)?;
         Ok(Self { engine, policy, digest, models })
     }
@@ -134,21 +164,17 @@ impl House {
         tool: &ToolPolicy,
     ) -> Outcome<Arc<dyn Tool>> {
         let what = format!("tool {} of agent {}", tool.name, agent.name);
-        let loaded = self.component(&tool.component, &what).await?;
-        let tool_port = self
-            .engine
-            .tool(&loaded, AgentGrants::of_tool(agent, tool))
-            .await
-            .map_err(|error| load_failure(&error, &what, &tool.component))?;
-        Ok(tool_port)
+        let loaded =
+            self.engine.load_tool(&tool.component, AgentGrants::of_tool(agent, tool)).await;
+        loaded.map_err(|error| load_failure(&error, &what, &tool.component))
     }
 
-    /// Compiles a component, or takes its native code from the cache.
+    /// Looks at a component; nothing is compiled.
     ///
     /// # Errors
     /// Why it cannot be.
-    pub(crate) async fn component(&self, path: &Path, what: &str) -> Outcome<Loaded> {
-        self.engine.load_file(path).await.map_err(|error| load_failure(&error, what, path))
+    pub(crate) async fn component(&self, path: &Path, what: &str) -> Outcome<Examined> {
+        self.engine.examine_file(path).await.map_err(|error| load_failure(&error, what, path))
     }
 
     /// The named agents as a controller wants them.
@@ -233,6 +259,12 @@ pub(crate) fn nearest<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> O
 /// # Errors
 /// If one of those files cannot be read.
 pub(crate) fn execution_digest(policy: &Policy) -> Outcome<String> {
+    digests(policy).map(|(digest, _)| digest)
+}
+
+/// The same, and the digest of each of the files.
+fn digests(policy: &Policy) -> Outcome<(String, BTreeMap<PathBuf, blake3::Hash>)> {
+    let mut files = BTreeMap::new();
     let mut hasher = blake3::Hasher::new();
     let mut add = |bytes: &[u8]| {
         hasher.update(&(bytes.len() as u64).to_le_bytes());
@@ -242,17 +274,15 @@ pub(crate) fn execution_digest(policy: &Policy) -> Outcome<String> {
     add(policy.path.as_os_str().as_encoded_bytes());
     add(policy.digest.as_bytes());
     for path in files_of(policy) {
-        let mut file = blake3::Hasher::new();
-        let read =
-            std::fs::File::open(path).and_then(|opened| file.update_reader(opened).map(|_| ()));
-        read.map_err(|error| {
+        let digest = digest_file(path, FILE_BYTES_MAX).map_err(|error| {
             Failure::usage("file-unreadable", format!("cannot read {}", path.display()))
                 .because(&error)
                 .hint("correct its path in the policy, or make it readable")
         })?;
-        add(file.finalize().as_bytes());
+        add(digest.as_bytes());
+        files.insert(path.to_owned(), digest);
     }
-    Ok(hasher.finalize().to_hex().to_string())
+    Ok((hasher.finalize().to_hex().to_string(), files))
 }
 
 fn files_of(policy: &Policy) -> Vec<&Path> {

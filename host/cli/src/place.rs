@@ -4,10 +4,12 @@ use std::path::{Path, PathBuf};
 
 use crate::args::Globals;
 use crate::failure::{Failure, Outcome};
-use crate::trust::Trust;
+use crate::trust::{Trust, surrounding};
 
 /// Name of a policy file.
 pub(crate) const POLICY_FILE: &str = "taskrun.toml";
+/// Folder of native code in the user's cache folder.
+const CACHE_FOLDER: &str = "taskrun/native";
 /// Name of a data directory.
 pub(crate) const DATA_DIR: &str = ".taskrun";
 
@@ -88,6 +90,16 @@ pub(crate) fn data_dir(
     let dir = folder.join(DATA_DIR);
     trust.check(&folder, &dir)?;
     Ok(dir)
+}
+
+/// Folder of native code of the user, for projects without a data directory: in `XDG_CACHE_HOME`, or
+/// in `.cache` of the home directory, as the XDG base directory specification says.
+#[must_use]
+pub(crate) fn cache_folder() -> Option<PathBuf> {
+    let absolute = |name| surrounding(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let home = || absolute("HOME").map(|home| home.join(".cache"));
+    let folder = absolute("XDG_CACHE_HOME").or_else(home);
+    folder.map(|folder| folder.join(CACHE_FOLDER))
 }
 
 fn here() -> Outcome<PathBuf> {

@@ -79,7 +79,7 @@ fn others_may_write(meta: &Metadata) -> bool {
     clippy::disallowed_methods,
     reason = "a variable that is always set, such as HOME, would pass for an argument with the parser"
 )]
-fn surrounding(name: &str) -> Option<OsString> {
+pub(crate) fn surrounding(name: &str) -> Option<OsString> {
     std::env::var_os(name)
 }
 

@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use crate::config::ENGINE_VERSION;
 
-/// First bytes of a file; the digit is the version of the format.
-const MAGIC: &[u8; 8] = b"trnativ1";
-const HEADER_BYTES: usize = MAGIC.len() + blake3::OUT_LEN;
+const HEADER_BYTES: usize = 8 + blake3::OUT_LEN;
 /// Largest file that is read. Native code is three to ten times the component.
 const FILE_BYTES_MAX: u64 = 1 << 30;
+/// Largest refusal that is read: a kind, a time and a text that is cut before.
+const REFUSAL_BYTES_MAX: u64 = 64 << 10;
 const KEY_FILE: &str = "key";
 
 /// A folder of native code that only this host can have written. Clones are the same cache.
@@ -66,6 +66,32 @@ pub(crate) struct Entry {
     pub(crate) compatibility: blake3::Hash,
 }
 
+/// What a file of the cache holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Content {
+    /// Native code.
+    Native,
+    /// Why there is none.
+    Refusal,
+}
+
+impl Content {
+    /// First bytes of a file; the digit is the version of the format.
+    fn magic(self) -> &'static [u8; 8] {
+        match self {
+            Self::Native => b"trnativ1",
+            Self::Refusal => b"trrefus1",
+        }
+    }
+
+    fn extension(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::Refusal => "refused",
+        }
+    }
+}
+
 impl Cache {
     /// Opens a folder, which is made with mode 0700 if it does not exist; its key, 32 random
     /// bytes, is a file of mode 0600 in it.
@@ -94,16 +120,15 @@ impl Cache {
         &self.dir
     }
 
-    fn path(&self, entry: Entry) -> PathBuf {
-        let name =
-            format!("{}-{}.native", entry.component.to_hex(), &entry.compatibility.to_hex()[..16]);
-        self.dir.join(name)
+    fn path(&self, content: Content, entry: Entry) -> PathBuf {
+        let (component, fits) = (entry.component.to_hex(), entry.compatibility.to_hex());
+        self.dir.join(format!("{component}-{}.{}", &fits[..16], content.extension()))
     }
 
-    fn mac(&self, entry: Entry, code: &[u8]) -> blake3::Hash {
+    fn mac(&self, content: Content, entry: Entry, code: &[u8]) -> blake3::Hash {
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
         // All parts but the last have a fixed length.
-        hasher.update(MAGIC);
+        hasher.update(content.magic());
         hasher.update(blake3::hash(ENGINE_VERSION.as_bytes()).as_bytes());
         hasher.update(entry.compatibility.as_bytes());
         hasher.update(entry.component.as_bytes());
@@ -113,45 +138,64 @@ impl Cache {
 
     /// The native code for `entry`, if it is there and was written with this key for exactly it.
     pub(crate) fn get(&self, entry: Entry) -> Option<Verified> {
-        let path = self.path(entry);
-        let bytes = match read_bounded(&path, FILE_BYTES_MAX) {
+        self.read(Content::Native, entry, FILE_BYTES_MAX)
+    }
+
+    /// Keeps native code. A failure is logged and changes nothing.
+    pub(crate) fn put(&self, entry: Entry, code: &[u8]) {
+        self.keep(Content::Native, entry, code);
+    }
+
+    /// Why there is no native code for `entry`, if that was found out before.
+    pub(crate) fn refusal(&self, entry: Entry) -> Option<Verified> {
+        self.read(Content::Refusal, entry, REFUSAL_BYTES_MAX)
+    }
+
+    /// Remembers why there is no native code. A failure is logged and changes nothing.
+    pub(crate) fn put_refusal(&self, entry: Entry, refusal: &[u8]) {
+        self.keep(Content::Refusal, entry, refusal);
+    }
+
+    fn read(&self, content: Content, entry: Entry, max: u64) -> Option<Verified> {
+        let path = self.path(content, entry);
+        let bytes = match read_bounded(&path, max) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
             Err(error) => {
-                tracing::warn!(path = %path.display(), %error, "cannot read native code");
+                tracing::warn!(path = %path.display(), %error, "cannot read what is kept");
                 return None;
             }
         };
-        match self.verify(entry, bytes) {
+        match self.verify(content, entry, bytes) {
             Some(verified) => Some(verified),
             None => {
-                tracing::warn!(path = %path.display(), "native code is not what was written; compiling anew");
+                tracing::warn!(path = %path.display(), "not what was written; compiling anew");
                 None
             }
         }
     }
 
-    fn verify(&self, entry: Entry, bytes: Vec<u8>) -> Option<Verified> {
+    fn verify(&self, content: Content, entry: Entry, bytes: Vec<u8>) -> Option<Verified> {
         let (magic, rest) = bytes.split_first_chunk::<8>()?;
         let (mac, code) = rest.split_first_chunk::<32>()?;
         // `blake3::Hash` compares in constant time.
-        let fits = magic == MAGIC && blake3::Hash::from_bytes(*mac) == self.mac(entry, code);
+        let wanted = self.mac(content, entry, code);
+        let fits = magic == content.magic() && blake3::Hash::from_bytes(*mac) == wanted;
         fits.then_some(Verified(bytes))
     }
 
-    /// Keeps native code. A failure is logged and changes nothing.
-    pub(crate) fn put(&self, entry: Entry, code: &[u8]) {
-        let path = self.path(entry);
-        if let Err(error) = self.write(&path, entry, code) {
-            tracing::warn!(path = %path.display(), %error, "cannot keep native code");
+    fn keep(&self, content: Content, entry: Entry, code: &[u8]) {
+        let path = self.path(content, entry);
+        if let Err(error) = self.write(content, &path, entry, code) {
+            tracing::warn!(path = %path.display(), %error, "cannot be kept");
         }
     }
 
-    fn write(&self, path: &Path, entry: Entry, code: &[u8]) -> io::Result<()> {
+    fn write(&self, content: Content, path: &Path, entry: Entry, code: &[u8]) -> io::Result<()> {
         let (mut file, temporary) = private_file(&self.dir)?;
         let written = file
-            .write_all(MAGIC)
-            .and_then(|()| file.write_all(self.mac(entry, code).as_bytes()))
+            .write_all(content.magic())
+            .and_then(|()| file.write_all(self.mac(content, entry, code).as_bytes()))
             .and_then(|()| file.write_all(code))
             .and_then(|()| fs::rename(&temporary, path));
         if written.is_err() {
@@ -167,7 +211,7 @@ impl Cache {
 pub(crate) struct Verified(Vec<u8>);
 
 impl Verified {
-    /// The native code.
+    /// The native code, or the refusal.
     pub(crate) fn code(&self) -> &[u8] {
         &self.0[HEADER_BYTES..]
     }
@@ -282,7 +326,7 @@ mod tests {
         let (_dir, cache) = cache();
         let entry = entry(b"a", b"x");
         cache.put(entry, b"code");
-        let path = cache.path(entry);
+        let path = cache.path(Content::Native, entry);
         let good = fs::read(&path).unwrap();
         for index in 0..good.len() {
             let mut bad = good.clone();
@@ -302,13 +346,26 @@ mod tests {
         let (a, b, stale) = (entry(b"a", b"x"), entry(b"b", b"x"), entry(b"a", b"y"));
         cache.put(a, b"code of a");
         cache.put(b, b"code of b");
-        fs::copy(cache.path(a), cache.path(stale)).unwrap();
-        let bytes = fs::read(cache.path(a)).unwrap();
-        fs::copy(cache.path(b), cache.path(a)).unwrap();
-        fs::write(cache.path(b), bytes).unwrap();
+        fs::copy(cache.path(Content::Native, a), cache.path(Content::Native, stale)).unwrap();
+        let bytes = fs::read(cache.path(Content::Native, a)).unwrap();
+        fs::copy(cache.path(Content::Native, b), cache.path(Content::Native, a)).unwrap();
+        fs::write(cache.path(Content::Native, b), bytes).unwrap();
         for entry in [a, b, stale] {
             assert!(cache.get(entry).is_none());
         }
+    }
+
+    #[test]
+    fn a_refusal_is_no_native_code_and_the_other_way_round() {
+        let (_dir, cache) = cache();
+        let (a, b) = (entry(b"a", b"x"), entry(b"b", b"x"));
+        cache.put(a, b"code");
+        cache.put_refusal(b, b"why");
+        assert!(cache.refusal(a).is_none() && cache.get(b).is_none());
+        assert_eq!(cache.refusal(b).unwrap().code(), b"why");
+        fs::copy(cache.path(Content::Refusal, b), cache.path(Content::Native, b)).unwrap();
+        fs::copy(cache.path(Content::Native, a), cache.path(Content::Refusal, a)).unwrap();
+        assert!(cache.refusal(a).is_none() && cache.get(b).is_none());
     }
 
     #[test]

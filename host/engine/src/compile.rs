@@ -1,23 +1,29 @@
 //! From a component's bytes to native code.
 
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::process::Stdio;
-use std::sync::Arc;
+use std::process::{ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use taskrun::time::{Clock, SystemClock};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
 use wasmtime::component::Component;
 
 use crate::cache::{Cache, Entry};
 use crate::error::LoadError;
-use crate::worker::{INVALID, OK};
+use crate::refusal::{self, Refusal};
+use crate::worker::{INVALID, OK, THREADS_MAX};
 
-/// Longest compilation, as a clock on the wall sees it.
+/// Longest compilation, as a clock on the wall sees it: its processor time is bounded, and it stands
+/// behind everything else on the machine.
 const WALL_MAX: Duration = Duration::from_secs(300);
 /// Most native code of one component.
 const CODE_BYTES_MAX: u64 = 1 << 30;
+/// Compilations at once in one process. A slow one keeps one other place free.
+const AT_ONCE_MAX: usize = 2;
 
 /// A program that compiles in a process of its own: the host's binary with a subcommand that
 /// calls [`compile_worker_main`](crate::compile_worker_main).
@@ -30,14 +36,21 @@ pub struct CompileWorker {
 }
 
 /// Compiles, or takes what was compiled before.
-#[derive(Debug)]
 pub(crate) struct Compiler {
     engine: wasmtime::Engine,
     compatibility: blake3::Hash,
     cache: Option<Cache>,
     worker: Option<CompileWorker>,
-    /// One at a time: a compilation takes every core it can get.
-    turn: tokio::sync::Semaphore,
+    turns: tokio::sync::Semaphore,
+    /// One lock for each component that is being compiled, so that nobody compiles it beside.
+    flights: Mutex<HashMap<blake3::Hash, Weak<tokio::sync::Mutex<()>>>>,
+    clock: Arc<dyn Clock>,
+}
+
+impl std::fmt::Debug for Compiler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Compiler").field("worker", &self.worker).finish_non_exhaustive()
+    }
 }
 
 impl Compiler {
@@ -51,11 +64,25 @@ impl Compiler {
             compatibility: crate::config::compatibility(engine),
             cache,
             worker,
-            turn: tokio::sync::Semaphore::new(1),
+            turns: tokio::sync::Semaphore::new(AT_ONCE_MAX),
+            flights: Mutex::default(),
+            clock: Arc::new(SystemClock::new()),
         }
     }
 
-    /// Native code for a component whose hash is `digest`.
+    /// A lock to be held while the component is looked for and compiled.
+    pub(crate) fn flight(&self, digest: blake3::Hash) -> Arc<tokio::sync::Mutex<()>> {
+        let mut flights = self.flights.lock().unwrap_or_else(PoisonError::into_inner);
+        flights.retain(|_, flight| flight.strong_count() > 0);
+        if let Some(flight) = flights.get(&digest).and_then(Weak::upgrade) {
+            return flight;
+        }
+        let flight = Arc::default();
+        flights.insert(digest, Arc::downgrade(&flight));
+        flight
+    }
+
+    /// Native code for a component whose hash is `digest`. Held under its [`Self::flight`].
     ///
     /// # Cancel safety
     /// Dropping the future ends the worker; without one, a compilation that began goes on to its
@@ -69,14 +96,27 @@ impl Compiler {
         if let Some(component) = self.cached(entry).await? {
             return Ok(component);
         }
-        let _turn = self.turn.acquire().await.map_err(|_| LoadError::internal("closed"))?;
-        // Whoever had the turn before may have compiled the same.
+        if let Some(refusal) = self.refused(entry).await? {
+            return Err(refusal.into());
+        }
+        let _turn = self.turns.acquire().await.map_err(|_| LoadError::internal("closed"))?;
+        // Another process may have compiled the same meanwhile.
         if let Some(component) = self.cached(entry).await? {
             return Ok(component);
         }
         match &self.worker {
             Some(worker) => {
-                let code = run_worker(worker, &bytes).await?;
+                let code = match run_worker(worker, &bytes).await? {
+                    Answer::Native(code) => code,
+                    Answer::Invalid(text) => {
+                        return Err(self.refuse(entry, Refusal::Invalid(text)).await);
+                    }
+                    Answer::OverLimit => {
+                        let until = self.clock.now().plus(refusal::KEPT);
+                        self.refuse(entry, Refusal::OverLimit { until }).await;
+                        return Err(LoadError::CompileLimit);
+                    }
+                };
                 let (engine, cache) = (self.engine.clone(), self.cache.clone());
                 blocking(move || {
                     let component =
@@ -104,6 +144,33 @@ impl Compiler {
                 .await
             }
         }
+    }
+
+    /// Why the component was refused before, if it was and that still counts.
+    async fn refused(&self, entry: Entry) -> Result<Option<Refusal>, LoadError> {
+        let Some(cache) = self.cache.clone() else { return Ok(None) };
+        let now = self.clock.now();
+        blocking(move || {
+            let kept = cache.refusal(refusal::entry(entry));
+            let refusal = kept.and_then(|kept| Refusal::decode(kept.code()));
+            Ok(refusal.filter(|refusal| refusal.counts(now)))
+        })
+        .await
+    }
+
+    /// Remembers a refusal, and gives it as an error.
+    async fn refuse(&self, entry: Entry, refusal: Refusal) -> LoadError {
+        if let Some(cache) = self.cache.clone() {
+            let bytes = refusal.encode();
+            let keep = move || {
+                cache.put_refusal(refusal::entry(entry), &bytes);
+                Ok(())
+            };
+            if let Err(error) = blocking(keep).await {
+                return error;
+            }
+        }
+        refusal.into()
     }
 
     async fn cached(&self, entry: Entry) -> Result<Option<Component>, LoadError> {
@@ -145,10 +212,20 @@ async fn blocking<R: Send + 'static>(
     }
 }
 
-async fn run_worker(worker: &CompileWorker, component: &[u8]) -> Result<Vec<u8>, LoadError> {
+/// What a worker made of a component.
+enum Answer {
+    Native(Vec<u8>),
+    /// The component is not valid, and why.
+    Invalid(String),
+    /// It took more than it may, and always will.
+    OverLimit,
+}
+
+async fn run_worker(worker: &CompileWorker, component: &[u8]) -> Result<Answer, LoadError> {
     let mut child = Command::new(&worker.program)
         .args(&worker.args)
         .env_clear()
+        .env("RAYON_NUM_THREADS", threads().to_string())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -160,8 +237,9 @@ async fn run_worker(worker: &CompileWorker, component: &[u8]) -> Result<Vec<u8>,
     };
     let feed = async {
         // A worker that ends early closes the pipe; its status says why.
+        stdin.write_all(&(component.len() as u64).to_le_bytes()).await.ok();
         stdin.write_all(component).await.ok();
-        drop(stdin);
+        stdin.flush().await.ok();
     };
     let mut answer = Vec::new();
     let mut stdout = stdout.take(CODE_BYTES_MAX);
@@ -172,20 +250,44 @@ async fn run_worker(worker: &CompileWorker, component: &[u8]) -> Result<Vec<u8>,
     };
     let status = match tokio::time::timeout(WALL_MAX, exchange).await {
         Ok(status) => status.map_err(|source| LoadError::Worker { source })?,
+        // The machine may have been busy; it is not remembered.
         Err(_) => return Err(LoadError::CompileLimit),
     };
+    // Closed only here: its end tells the worker that its host is gone.
+    drop(stdin);
     match answer.split_first() {
         Some((&OK, _)) if status.success() => {
             answer.remove(0);
-            Ok(answer)
+            Ok(Answer::Native(answer))
         }
         Some((&INVALID, text)) if status.success() => {
-            Err(LoadError::from_compiler_text(&String::from_utf8_lossy(text)))
+            Ok(Answer::Invalid(String::from_utf8_lossy(text).into_owned()))
         }
-        // Ended by a signal, or by an allocation that failed: it met a limit.
         _ => {
             tracing::warn!(%status, "the compile worker gave no answer");
-            Err(LoadError::CompileLimit)
+            if met_limit(status) { Ok(Answer::OverLimit) } else { Err(LoadError::CompileLimit) }
         }
     }
+}
+
+/// Half of the machine: guests are served meanwhile, and another compilation may be under way.
+fn threads() -> usize {
+    let all = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
+    (all / 2).clamp(1, THREADS_MAX)
+}
+
+/// Whether a worker met a limit of its own, as it would each time: of processor time, of memory or
+/// of its stack. One that somebody else killed, such as the system when memory was short, did not.
+#[cfg(unix)]
+fn met_limit(status: ExitStatus) -> bool {
+    use rustix::process::Signal;
+    use std::os::unix::process::ExitStatusExt;
+
+    let of_limits = [Signal::XCPU, Signal::ABORT, Signal::SEGV, Signal::BUS];
+    status.signal().is_some_and(|signal| of_limits.iter().any(|one| one.as_raw() == signal))
+}
+
+#[cfg(not(unix))]
+fn met_limit(_: ExitStatus) -> bool {
+    false
 }

@@ -7,9 +7,10 @@ use wasmtime::{
 
 use taskrun::policy::{MEMORY_BYTES_MAX, TABLE_ELEMENTS_MAX};
 
-/// Memories of one component. Multi-memory guests and components made of several programs are
-/// refused: no toolchain that we accept makes them.
-pub(crate) const MEMORIES_MAX: u32 = 1;
+/// Memories of one component. JavaScript on QuickJS has three, a component composed of several
+/// programs one for each; together they have what one may have. Each slot reserves 4 GiB of
+/// address space, of which there are 128 TiB: a thousand instances take 16.
+pub(crate) const MEMORIES_MAX: u32 = 4;
 /// Tables of one component: a guest built for WASI has two, Python a few more.
 pub(crate) const TABLES_MAX: u32 = 8;
 /// Core instances of one component: a guest built for WASI has three, Python, which is linked at

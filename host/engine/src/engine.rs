@@ -11,7 +11,7 @@ use crate::compile::Compiler;
 use crate::config;
 use crate::egress::Egress;
 use crate::files::Protected;
-use crate::load::Recent;
+use crate::load::{Pins, Recent};
 use crate::options::EngineOptions;
 use crate::threads::GuestThreads;
 use crate::ticker::Ticker;
@@ -25,6 +25,7 @@ pub struct Engine {
     egress: Egress,
     blocking: Arc<tokio::sync::Semaphore>,
     recent: Recent,
+    pins: Pins,
     protected: Protected,
     options: EngineOptions,
     threads: Option<GuestThreads>,
@@ -79,6 +80,7 @@ impl Engine {
             egress: Egress::new(),
             blocking: Arc::new(tokio::sync::Semaphore::new(BLOCKING_MAX)),
             recent: Recent::default(),
+            pins: Pins::default(),
             protected,
             options,
             threads,
@@ -166,6 +168,10 @@ impl Engine {
 
     pub(crate) fn recent(&self) -> &Recent {
         &self.recent
+    }
+
+    pub(crate) fn pins(&self) -> &Pins {
+        &self.pins
     }
 
     pub(crate) fn options(&self) -> &EngineOptions {

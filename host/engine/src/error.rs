@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use taskrun::policy::Capability;
 use taskrun::ports::call::CallFailure;
+use taskrun::time::Timestamp;
 
 use crate::inspect::HOST_VERSION;
 
@@ -61,6 +62,39 @@ pub enum LoadError {
     /// Compiling it took more time or memory than it may.
     #[error("compiling the component took more time or memory than it may")]
     CompileLimit,
+    /// Compiling it took too much before, and is not tried again yet.
+    #[error(
+        "compiling the component took more time or memory than it may; it is not tried again before {after}"
+    )]
+    CompileRefused {
+        /// When it is tried again.
+        after: Timestamp,
+    },
+    /// It has more of something than is compiled: so many parts, or so large ones, cost time and
+    /// memory out of all proportion.
+    #[error(
+        "the component is refused before it is compiled: it has {found} {what}, at most {limit} are compiled"
+    )]
+    Shape {
+        /// The parts.
+        what: &'static str,
+        /// How many there are, as far as they were counted.
+        found: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// The path leads to no regular file.
+    #[error("{path} is no regular file", path = .path.display())]
+    NotAFile {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The file is another one than when its digest was taken.
+    #[error("{path} changed meanwhile", path = .path.display())]
+    Changed {
+        /// The file.
+        path: PathBuf,
+    },
     /// The program that compiles does not start.
     #[error("cannot run the compile worker")]
     Worker {
@@ -191,20 +225,26 @@ impl MissingGrant {
         }
     }
 
-    /// The line that grants it, to be narrowed by who adds it to the agent's table.
+    /// A rule that grants it, to be narrowed by who adds it.
     #[must_use]
-    pub fn suggestion(&self) -> Option<&'static str> {
+    pub fn rule(&self) -> Option<&'static str> {
         self.capability().map(|capability| match capability {
-            Capability::Model => r#"allow = ["model: *"]"#,
-            Capability::WorkspaceRead => r#"allow = ["workspace-read: docs/**"]"#,
-            Capability::WorkspaceWrite => r#"allow = ["workspace-write: notes/**"]"#,
-            Capability::Http => r#"allow = ["http: GET https://api.example.com/**"]"#,
-            Capability::Prompts => r#"allow = ["prompts: *"]"#,
-            Capability::Controller => r#"allow = ["controller: *"]"#,
-            Capability::Memory => r#"allow = ["memory: session"]"#,
-            Capability::MemoryWrite => r#"allow = ["memory-write: session"]"#,
-            Capability::Metrics => r#"allow = ["metrics: *"]"#,
+            Capability::Model => "model: *",
+            Capability::WorkspaceRead => "workspace-read: docs/**",
+            Capability::WorkspaceWrite => "workspace-write: notes/**",
+            Capability::Http => "http: GET https://api.example.com/**",
+            Capability::Prompts => "prompts: *",
+            Capability::Controller => "controller: *",
+            Capability::Memory => "memory: session",
+            Capability::MemoryWrite => "memory-write: session",
+            Capability::Metrics => "metrics: *",
         })
+    }
+
+    /// The line that grants it, for the agent's table.
+    #[must_use]
+    pub fn suggestion(&self) -> Option<String> {
+        self.rule().map(|rule| format!("allow = [{rule:?}]"))
     }
 }
 

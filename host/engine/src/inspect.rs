@@ -1,11 +1,13 @@
-//! What a component asks for and offers, read from its type.
+//! What a component asks for and offers, read from its type, before anything is compiled.
 
 use std::fmt;
 
 use taskrun::policy::Capability;
-use wasmtime::Engine;
-use wasmtime::component::Component;
-use wasmtime::component::types::{ComponentInstance, ComponentItem};
+use wasmparser::component_types::{
+    ComponentAnyTypeId, ComponentEntityType, ComponentInstanceTypeId,
+};
+use wasmparser::types::Types;
+use wasmparser::{BinaryReaderError, Parser, Payload, ValidPayload, Validator, WasmFeatures};
 
 use crate::error::LoadError;
 
@@ -150,34 +152,36 @@ impl Inspection {
     }
 }
 
-/// Reads a compiled component's type.
+/// Reads a component's type from its bytes. Everything but the code of functions is validated;
+/// that is the compiler's business.
 ///
 /// # Errors
+/// - [`LoadError::Invalid`], [`LoadError::Truncated`], [`LoadError::Async`].
 /// - [`LoadError::Name`] if it names anything otherwise than WIT does.
 /// - [`LoadError::Version`] if it uses our interfaces in a version that this host does not speak.
-pub(crate) fn inspect(
-    engine: &Engine,
-    component: &Component,
-    digest: String,
-    size: u64,
-) -> Result<Inspection, LoadError> {
+pub(crate) fn inspect(bytes: &[u8], digest: String) -> Result<Inspection, LoadError> {
+    let outline = outline(bytes)?;
     // What counts is the outer list: a component inside this one gets what this one hands on,
     // and that is made of the outer imports.
-    let ty = component.component_type();
-    let mut imports: Vec<ImportInfo> = ty
-        .imports(engine)
-        .map(|(name, item)| {
-            let (functions, is_empty) = contents(engine, &item.ty);
-            let class = if is_empty { ImportClass::Types } else { classify(name) };
-            ImportInfo { interface: name.to_owned(), functions, class }
+    let mut imports: Vec<ImportInfo> = outline
+        .imports
+        .into_iter()
+        .map(|name| {
+            let item = outline.types.as_ref().component_item_for_import(&name);
+            let (functions, is_empty) =
+                item.map_or((Vec::new(), false), |item| contents(&outline.types, &item.ty));
+            let class = if is_empty { ImportClass::Types } else { classify(&name) };
+            ImportInfo { interface: name, functions, class }
         })
         .collect();
     imports.sort_by(|one, other| one.interface.cmp(&other.interface));
-    let mut exports: Vec<ExportInfo> = ty
-        .exports(engine)
-        .map(|(name, item)| {
-            let (functions, _) = contents(engine, &item.ty);
-            ExportInfo { interface: name.to_owned(), functions }
+    let mut exports: Vec<ExportInfo> = outline
+        .exports
+        .into_iter()
+        .map(|name| {
+            let item = outline.types.as_ref().component_item_for_export(&name);
+            let functions = item.map_or(Vec::new(), |item| contents(&outline.types, &item.ty).0);
+            ExportInfo { interface: name, functions }
         })
         .collect();
     exports.sort_by(|one, other| one.interface.cmp(&other.interface));
@@ -186,6 +190,7 @@ pub(crate) fn inspect(
     let functions = functions.chain(exports.iter().flat_map(|export| &export.functions));
     check_names(names.clone().chain(functions))?;
     check_versions(names)?;
+    let size = bytes.len() as u64;
     let mut inspection = Inspection { digest, size, kind: Kind::Other, imports, exports };
     inspection.kind = match (inspection.exports(PLANNER), inspection.exports(TOOLS)) {
         (true, false) => Kind::Agent,
@@ -195,6 +200,44 @@ pub(crate) fn inspect(
         (false, false) => Kind::Other,
     };
     Ok(inspection)
+}
+
+/// Names of the outer imports and exports, and the types to look them up in.
+struct Outline {
+    imports: Vec<String>,
+    exports: Vec<String>,
+    types: Types,
+}
+
+fn outline(bytes: &[u8]) -> Result<Outline, LoadError> {
+    let invalid = |error: BinaryReaderError| LoadError::from_compiler_text(&error.to_string());
+    // Everything: that of it which this host does not run is refused where it is compiled.
+    let mut validator = Validator::new_with_features(WasmFeatures::all());
+    let (mut imports, mut exports) = (Vec::new(), Vec::new());
+    let (mut depth, mut types) = (0_usize, None);
+    for payload in Parser::new(0).parse_all(bytes) {
+        let payload = payload.map_err(invalid)?;
+        if depth == 1 {
+            if let Payload::ComponentImportSection(section) = &payload {
+                for import in section.clone() {
+                    imports.push(import.map_err(invalid)?.name.name.to_owned());
+                }
+            } else if let Payload::ComponentExportSection(section) = &payload {
+                for export in section.clone() {
+                    exports.push(export.map_err(invalid)?.name.name.to_owned());
+                }
+            }
+        }
+        if matches!(payload, Payload::Version { .. }) {
+            depth += 1;
+        }
+        if let ValidPayload::End(known) = validator.payload(&payload).map_err(invalid)? {
+            depth = depth.saturating_sub(1);
+            types = Some(known);
+        }
+    }
+    let types = types.ok_or_else(|| LoadError::from_compiler_text("unexpected end"))?;
+    Ok(Outline { imports, exports, types })
 }
 
 /// What a component asks for is read by people, who decide by that. Besides WIT's own names the format
@@ -228,33 +271,35 @@ fn check_versions<'a>(names: impl Iterator<Item = &'a String>) -> Result<(), Loa
 }
 
 /// Functions of an item, and whether there is nothing to be had from it.
-fn contents(engine: &Engine, item: &ComponentItem) -> (Vec<String>, bool) {
+fn contents(types: &Types, item: &ComponentEntityType) -> (Vec<String>, bool) {
     match item {
-        ComponentItem::ComponentInstance(instance) => of_instance(engine, instance),
-        ComponentItem::Type(_) => (Vec::new(), true),
-        ComponentItem::ComponentFunc(_)
-        | ComponentItem::CoreFunc(_)
-        | ComponentItem::Module(_)
-        | ComponentItem::Component(_)
-        | ComponentItem::Resource(_) => (Vec::new(), false),
+        ComponentEntityType::Instance(instance) => of_instance(types, *instance),
+        ComponentEntityType::Type { referenced, .. } => (Vec::new(), !is_resource(referenced)),
+        ComponentEntityType::Func(_)
+        | ComponentEntityType::Module(_)
+        | ComponentEntityType::Component(_)
+        | ComponentEntityType::Value(_) => (Vec::new(), false),
     }
 }
 
-fn of_instance(engine: &Engine, instance: &ComponentInstance) -> (Vec<String>, bool) {
+fn is_resource(id: &ComponentAnyTypeId) -> bool {
+    matches!(id, ComponentAnyTypeId::Resource(_))
+}
+
+fn of_instance(types: &Types, instance: ComponentInstanceTypeId) -> (Vec<String>, bool) {
     let mut functions = Vec::new();
     let mut is_empty = true;
-    for (name, item) in instance.exports(engine) {
-        match item.ty {
-            ComponentItem::Type(_) => {}
-            ComponentItem::ComponentFunc(_) => {
-                functions.push(name.to_owned());
+    for (name, item) in &types[instance].exports {
+        match &item.ty {
+            ComponentEntityType::Type { referenced, .. } => is_empty &= !is_resource(referenced),
+            ComponentEntityType::Func(_) => {
+                functions.push(name.clone());
                 is_empty = false;
             }
-            ComponentItem::CoreFunc(_)
-            | ComponentItem::Module(_)
-            | ComponentItem::Component(_)
-            | ComponentItem::ComponentInstance(_)
-            | ComponentItem::Resource(_) => is_empty = false,
+            ComponentEntityType::Module(_)
+            | ComponentEntityType::Component(_)
+            | ComponentEntityType::Instance(_)
+            | ComponentEntityType::Value(_) => is_empty = false,
         }
     }
     functions.sort();

@@ -27,7 +27,8 @@
 //!
 //! | what | where |
 //! | --- | --- |
-//! | size of a component, time and memory of compiling it | `load`, `compile` |
+//! | size of a component and of its parts | `load`, `shape` |
+//! | time and memory of compiling it | `compile`, `worker` |
 //! | native code is ours and unchanged | `cache` |
 //! | imports against grants, one world per role, versions | `grants` |
 //! | calls at once | `admission` |
@@ -76,7 +77,9 @@ mod measure;
 mod options;
 mod planner;
 mod policy;
+mod refusal;
 mod roster;
+mod shape;
 mod spec;
 mod state;
 mod threads;
@@ -91,10 +94,10 @@ pub use engine::{Engine, EngineError};
 pub use error::{LoadError, MissingGrant, Need};
 pub use guest::AgentGrants;
 pub use inspect::{ExportInfo, ImportClass, ImportInfo, Inspection, Kind};
-pub use load::Loaded;
+pub use load::{Examined, Loaded, digest_file};
 pub use options::{
     COMPONENT_BYTES_DEFAULT, DESCRIBE_DEADLINE_DEFAULT, EngineOptions, INSTANCES_DEFAULT,
-    SLICE_DEFAULT,
+    SLICE_DEFAULT, instances_for,
 };
 pub use roster::AgentError;
 pub use worker::compile_worker_main;

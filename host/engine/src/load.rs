@@ -10,6 +10,7 @@ use wasmtime::component::Component;
 use crate::engine::Engine;
 use crate::error::LoadError;
 use crate::inspect::{Inspection, inspect};
+use crate::shape;
 
 /// A compiled component, checked against no grants. Cheap to clone.
 #[derive(Clone)]
@@ -70,7 +71,109 @@ impl Recent {
     }
 }
 
+/// A component that was read and looked at, and not compiled. Cheap to clone.
+#[derive(Clone)]
+pub struct Examined {
+    bytes: Arc<Vec<u8>>,
+    digest: blake3::Hash,
+    inspection: Arc<Inspection>,
+}
+
+impl std::fmt::Debug for Examined {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Examined").field(&self.inspection.digest).finish()
+    }
+}
+
+impl Examined {
+    /// What it is, asks for and offers.
+    #[must_use]
+    pub fn inspect(&self) -> &Inspection {
+        &self.inspection
+    }
+}
+
+/// Files and the digests that they must have where they are read.
+#[derive(Debug, Default)]
+pub(crate) struct Pins(Mutex<HashMap<PathBuf, blake3::Hash>>);
+
+impl Pins {
+    fn lock(&self) -> MutexGuard<'_, HashMap<PathBuf, blake3::Hash>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl Engine {
+    /// Reads of this file from now on only what has this digest: the bytes that were decided about
+    /// are those that run, also where somebody replaces the file in between.
+    pub fn pin(&self, path: PathBuf, digest: blake3::Hash) {
+        self.pins().lock().insert(path, digest);
+    }
+
+    /// Reads a component and looks at it: its size, its parts, what it asks for and offers. Nothing
+    /// is compiled.
+    ///
+    /// # Errors
+    /// Every case of [`LoadError`] that is about files, bytes, parts and versions.
+    pub async fn examine_file(&self, path: &Path) -> Result<Examined, LoadError> {
+        let (file, limit) = (path.to_owned(), self.options().component_bytes_max);
+        let bytes = tokio::task::spawn_blocking(move || read(&file, limit)).await;
+        let bytes = bytes.map_err(|_| LoadError::internal("reading the component panicked"))??;
+        let examined = self.examine(bytes).await?;
+        match self.pins().lock().get(path) {
+            Some(pinned) if *pinned != examined.digest => {
+                Err(LoadError::Changed { path: path.to_owned() })
+            }
+            Some(_) | None => Ok(examined),
+        }
+    }
+
+    /// Looks at a component's bytes. Nothing is compiled.
+    ///
+    /// # Errors
+    /// As [`Engine::examine_file`].
+    pub async fn examine(&self, bytes: Vec<u8>) -> Result<Examined, LoadError> {
+        let (size, limit) = (bytes.len() as u64, self.options().component_bytes_max);
+        if size > limit {
+            return Err(LoadError::TooLarge { bytes: size, limit });
+        }
+        let examine = move || {
+            check_beginning(&bytes)?;
+            shape::check(&bytes)?;
+            let digest = blake3::hash(&bytes);
+            let inspection = inspect(&bytes, format!("blake3:{}", digest.to_hex()))?;
+            Ok(Examined { bytes: Arc::new(bytes), digest, inspection: Arc::new(inspection) })
+        };
+        let examined = tokio::task::spawn_blocking(examine).await;
+        examined.map_err(|_| LoadError::internal("looking at the component panicked"))?
+    }
+
+    /// Compiles a component, or takes its native code from the cache.
+    ///
+    /// # Errors
+    /// Every case of [`LoadError`] that is about compiling.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the compile worker, if there is one; a compilation in this
+    /// process goes on to its end.
+    pub async fn compile(&self, examined: &Examined) -> Result<Loaded, LoadError> {
+        let digest = examined.digest;
+        if let Some(loaded) = self.recent().get(&digest) {
+            return Ok(loaded);
+        }
+        let flight = self.compiler().flight(digest);
+        let _alone = flight.lock().await;
+        // Whoever was here before may have compiled the same.
+        if let Some(loaded) = self.recent().get(&digest) {
+            return Ok(loaded);
+        }
+        let component = self.compiler().native(Arc::clone(&examined.bytes), digest).await?;
+        let inspection = Inspection::clone(&examined.inspection);
+        let loaded = Loaded(Arc::new(LoadedInner { component, inspection }));
+        self.recent().put(digest, &loaded);
+        Ok(loaded)
+    }
+
     /// Reads and compiles a component. What is compiled is what was read: a file that changes
     /// afterwards changes nothing.
     ///
@@ -78,12 +181,10 @@ impl Engine {
     /// Every case of [`LoadError`] that is not about grants, roles or descriptions.
     ///
     /// # Cancel safety
-    /// As [`Engine::load`].
+    /// As [`Engine::compile`].
     pub async fn load_file(&self, path: &Path) -> Result<Loaded, LoadError> {
-        let (path, limit) = (path.to_owned(), self.options().component_bytes_max);
-        let bytes = tokio::task::spawn_blocking(move || read(path, limit)).await;
-        let bytes = bytes.map_err(|_| LoadError::internal("reading the component panicked"))??;
-        self.load(bytes).await
+        let examined = self.examine_file(path).await?;
+        self.compile(&examined).await
     }
 
     /// Compiles a component, or takes its native code from the cache.
@@ -92,48 +193,55 @@ impl Engine {
     /// As [`Engine::load_file`].
     ///
     /// # Cancel safety
-    /// Dropping the future ends the compile worker, if there is one; a compilation in this
-    /// process goes on to its end.
+    /// As [`Engine::compile`].
     pub async fn load(&self, bytes: Vec<u8>) -> Result<Loaded, LoadError> {
-        let (size, limit) = (bytes.len() as u64, self.options().component_bytes_max);
-        if size > limit {
-            return Err(LoadError::TooLarge { bytes: size, limit });
-        }
-        check_beginning(&bytes)?;
-        let bytes = Arc::new(bytes);
-        let hashed = Arc::clone(&bytes);
-        let digest = tokio::task::spawn_blocking(move || blake3::hash(&hashed)).await;
-        let digest = digest.map_err(|_| LoadError::internal("hashing the component panicked"))?;
-        if let Some(loaded) = self.recent().get(&digest) {
-            return Ok(loaded);
-        }
-        let component = self.compiler().native(bytes, digest).await?;
-        let name = format!("blake3:{}", digest.to_hex());
-        let engine = self.wasmtime().clone();
-        let inspected = tokio::task::spawn_blocking(move || {
-            let inspection = inspect(&engine, &component, name, size)?;
-            Ok::<_, LoadError>(LoadedInner { component, inspection })
-        });
-        let inspected = inspected.await;
-        let inner =
-            inspected.map_err(|_| LoadError::internal("inspecting the component panicked"))?;
-        let loaded = Loaded(Arc::new(inner?));
-        self.recent().put(digest, &loaded);
-        Ok(loaded)
+        let examined = self.examine(bytes).await?;
+        self.compile(&examined).await
     }
 }
 
-fn read(path: PathBuf, limit: u64) -> Result<Vec<u8>, LoadError> {
-    let failed = |source| LoadError::Read { path: path.clone(), source };
-    let file = std::fs::File::open(&path).map_err(failed)?;
-    let metadata = file.metadata().map_err(failed)?;
-    if metadata.len() > limit {
-        return Err(LoadError::TooLarge { bytes: metadata.len(), limit });
-    }
+/// The digest of a file's bytes, for [`Engine::pin`].
+///
+/// # Errors
+/// [`LoadError::Read`], [`LoadError::NotAFile`], and [`LoadError::TooLarge`] beyond `limit` bytes.
+pub fn digest_file(path: &Path, limit: u64) -> Result<blake3::Hash, LoadError> {
+    let file = open_regular(path, limit)?;
+    let mut hasher = blake3::Hasher::new();
+    let read = hasher.update_reader(file.take(limit));
+    read.map_err(|source| LoadError::Read { path: path.to_owned(), source })?;
+    Ok(hasher.finalize())
+}
+
+fn read(path: &Path, limit: u64) -> Result<Vec<u8>, LoadError> {
     let mut bytes = Vec::new();
     // One byte more than allowed, so that a file that grows meanwhile is seen to be too large.
-    file.take(limit.saturating_add(1)).read_to_end(&mut bytes).map_err(failed)?;
+    open_regular(path, limit)?
+        .take(limit.saturating_add(1))
+        .read_to_end(&mut bytes)
+        .map_err(|source| LoadError::Read { path: path.to_owned(), source })?;
     Ok(bytes)
+}
+
+/// Opens a regular file without waiting: a pipe would have its reader wait for a writer.
+fn open_regular(path: &Path, limit: u64) -> Result<std::fs::File, LoadError> {
+    let failed = |source| LoadError::Read { path: path.to_owned(), source };
+    let mut options = std::fs::OpenOptions::new();
+    options.read(true);
+    #[cfg(unix)]
+    {
+        let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY;
+        let flags = flags.bits().cast_signed();
+        std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, flags);
+    }
+    let file = options.open(path).map_err(failed)?;
+    let metadata = file.metadata().map_err(failed)?;
+    if !metadata.is_file() {
+        return Err(LoadError::NotAFile { path: path.to_owned() });
+    }
+    match metadata.len() > limit {
+        true => Err(LoadError::TooLarge { bytes: metadata.len(), limit }),
+        false => Ok(file),
+    }
 }
 
 /// After its beginning a component is a row of sections, each a kind, a length and as many bytes;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::cache::Cache;
 use crate::compile::CompileWorker;
+use crate::config::MEMORIES_MAX;
 
 /// Largest component unless set otherwise. A Python tool is 18 MB, a JavaScript one 12 MB.
 pub const COMPONENT_BYTES_DEFAULT: u64 = 64 << 20;
@@ -15,13 +16,13 @@ pub const DESCRIBE_DEADLINE_DEFAULT: Duration = Duration::from_secs(2);
 /// takes a twentieth of it.
 pub const SLICE_DEFAULT: Duration = Duration::from_millis(1);
 /// Most instances at once unless set otherwise. Each may take 64 MiB, and each reserves 4 GiB of
-/// address space.
+/// address space for each memory that it may have.
 pub const INSTANCES_DEFAULT: u32 = 1_000;
 
 /// Memory mappings that the rest of the process may need.
 const MAPPINGS_FOR_OTHERS: u32 = 5_000;
-/// Memory mappings of one instance.
-const MAPPINGS_PER_INSTANCE: u32 = 7;
+/// Memory mappings of one instance: seven with one memory, and three for each further one.
+const MAPPINGS_PER_INSTANCE: u32 = 7 + 3 * (MEMORIES_MAX - 1);
 
 /// Settings of an [`Engine`](crate::Engine).
 #[derive(Debug, Clone)]
@@ -81,7 +82,9 @@ impl EngineOptions {
     }
 }
 
-fn instances_for(max_map_count: u32) -> u32 {
+/// Instances at once that the operating system's `vm.max_map_count` allows.
+#[must_use]
+pub fn instances_for(max_map_count: u32) -> u32 {
     (max_map_count.saturating_sub(MAPPINGS_FOR_OTHERS) / MAPPINGS_PER_INSTANCE).max(1)
 }
 
@@ -95,7 +98,7 @@ mod tests {
 
     #[test]
     fn the_pool_leaves_mappings_for_others() {
-        assert_eq!(instances_for(65_530), 8_647);
+        assert_eq!(instances_for(65_530), 3_783);
         assert_eq!(instances_for(1_000), 1);
     }
 }

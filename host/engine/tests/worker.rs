@@ -1,34 +1,58 @@
-//! Compiling in a process of its own: this program is both the host and the worker.
+//! Compiling in a process of its own: this program is the host, the worker, and a host to be killed.
 
 #![expect(clippy::unwrap_used, reason = "a test that finds nothing to unwrap has failed")]
 
 use std::ffi::OsString;
-use std::path::PathBuf;
-use std::process::ExitCode;
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
 use std::sync::Arc;
 
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::{FileType, Mode};
+use rustix::process::{Pid, PidfdFlags, Signal};
 use taskrun_engine::{Cache, CompileWorker, Engine, EngineOptions, LoadError, compile_worker_main};
+
+/// Longest wait for something that happens at once; far shorter than [`slow`] takes to compile.
+const DEADLINE_SECONDS: i64 = 30;
 
 fn main() -> ExitCode {
     let mut args = std::env::args();
     let program = PathBuf::from(args.next().unwrap());
     match args.next().as_deref() {
         Some("worker") => return compile_worker_main(),
+        Some("noted-worker") => {
+            note_self(Path::new(&args.next().unwrap()));
+            return compile_worker_main();
+        }
         Some("silent") => return ExitCode::FAILURE,
+        Some("starved") => std::process::abort(),
+        Some("host") => return host(program, args.next().unwrap()),
         Some("--list") => return ExitCode::SUCCESS,
         Some(_) | None => {}
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(compiles_elsewhere(program.clone()));
-    runtime.block_on(a_worker_that_fails_fails_the_load(program));
+    runtime.block_on(a_worker_that_fails_fails_the_load(program.clone()));
+    runtime.block_on(a_failure_is_told_again_at_once(program.clone()));
+    runtime.block_on(what_costs_too_much_starts_no_worker());
+    a_worker_ends_with_its_host(&program);
     println!("test result: ok");
     ExitCode::SUCCESS
 }
 
-fn engine(program: PathBuf, arg: &str, cache: Option<Cache>) -> Arc<Engine> {
-    let compile_worker = Some(CompileWorker { program, args: vec![OsString::from(arg)] });
+fn engine(program: PathBuf, args: &[&str], cache: Option<Cache>) -> Arc<Engine> {
+    let args = args.iter().map(OsString::from).collect();
+    let compile_worker = Some(CompileWorker { program, args });
     let options = EngineOptions { compile_worker, cache, instances: Some(2), ..Default::default() };
     Engine::new(options).unwrap()
+}
+
+/// An engine whose worker cannot be started.
+fn engine_without_worker(cache: Option<Cache>) -> Arc<Engine> {
+    engine("/does/not/exist".into(), &[], cache)
 }
 
 fn component() -> Vec<u8> {
@@ -36,14 +60,35 @@ fn component() -> Vec<u8> {
         .unwrap()
 }
 
+/// What is read well and does not compile.
+fn ill_typed() -> Vec<u8> {
+    wat::parse_str("(component (core module (func (result i32) i64.const 0)))").unwrap()
+}
+
+/// As much as is compiled at all; longer than anybody here waits.
+fn slow() -> Vec<u8> {
+    let locals = "i32 ".repeat(3_000);
+    let mut body = String::new();
+    for at in 0..1_000 {
+        body.push_str("loop ");
+        for step in 0..3 {
+            let local = (at * 31 + step) % 3_000;
+            body.push_str(&format!("local.get {local} i32.const 1 i32.add local.set {local} "));
+        }
+        body.push_str("local.get 0 br_if 0 end ");
+    }
+    let function = format!("(func (local {locals}) {body})");
+    wat::parse_str(format!("(component (core module {}))", function.repeat(12))).unwrap()
+}
+
 async fn compiles_elsewhere(program: PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let native = dir.path().join("native");
     let cache = || Some(Cache::open(&native).unwrap());
-    let here = engine(program.clone(), "worker", cache());
+    let here = engine(program, &["worker"], cache());
     here.load(component()).await.unwrap();
-    // What the worker made is kept: a worker that does nothing is not asked.
-    engine(program.clone(), "silent", cache()).load(component()).await.unwrap();
+    // What the worker made is kept, and taken without one.
+    engine_without_worker(cache()).load(component()).await.unwrap();
 
     let error = here.load(b"\0asm\x0d\0\x01\0\xff\xff".to_vec()).await.unwrap_err();
     assert!(matches!(error, LoadError::Invalid { .. } | LoadError::Truncated { .. }), "{error}");
@@ -56,9 +101,82 @@ async fn compiles_elsewhere(program: PathBuf) {
 }
 
 async fn a_worker_that_fails_fails_the_load(program: PathBuf) {
-    let error = engine(program, "silent", None).load(component()).await.unwrap_err();
+    let error = engine(program, &["silent"], None).load(component()).await.unwrap_err();
     assert!(matches!(error, LoadError::CompileLimit), "{error}");
-    let error =
-        engine("/does/not/exist".into(), "worker", None).load(component()).await.unwrap_err();
+    let error = engine_without_worker(None).load(component()).await.unwrap_err();
     assert!(matches!(error, LoadError::Worker { .. }), "{error}");
+}
+
+async fn a_failure_is_told_again_at_once(program: PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let native = dir.path().join("native");
+    let cache = || Some(Cache::open(&native).unwrap());
+    let first = engine(program.clone(), &["worker"], cache()).load(ill_typed()).await;
+    let first = first.unwrap_err();
+    assert!(matches!(first, LoadError::Invalid { .. }), "{first}");
+    let again = engine_without_worker(cache()).load(ill_typed()).await.unwrap_err();
+    assert_eq!(again.to_string(), first.to_string());
+
+    let starved = engine(program.clone(), &["starved"], cache()).load(component()).await;
+    assert!(matches!(starved, Err(LoadError::CompileLimit)), "{starved:?}");
+    let again = engine_without_worker(cache()).load(component()).await;
+    assert!(matches!(again, Err(LoadError::CompileRefused { .. })), "{again:?}");
+    // One that somebody else ended is tried again.
+    let other = wat::parse_str("(component (core module (memory 2)))").unwrap();
+    engine(program.clone(), &["silent"], cache()).load(other.clone()).await.unwrap_err();
+    engine(program, &["worker"], cache()).load(other).await.unwrap();
+}
+
+async fn what_costs_too_much_starts_no_worker() {
+    let functions = format!("(component (core module {}))", "(func)".repeat(900_000));
+    let locals = "i32 ".repeat(10_000);
+    let locals = format!("(component (core module (func (local {locals}))))");
+    for (text, word) in [(functions, "functions"), (locals, "locals of a function")] {
+        let bytes = wat::parse_str(text).unwrap();
+        let error = engine_without_worker(None).load(bytes).await.unwrap_err();
+        assert!(matches!(error, LoadError::Shape { what, .. } if what == word), "{error}");
+    }
+}
+
+/// Writes this process's number into a pipe with a name.
+fn note_self(pipe: &Path) {
+    std::fs::write(pipe, format!("{}\n", std::process::id())).unwrap();
+}
+
+/// A host that compiles something slow; its worker notes itself in `pipe`.
+fn host(program: PathBuf, pipe: String) -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let engine = engine(program, &["noted-worker", &pipe], None);
+    let loaded = runtime.block_on(engine.load(slow()));
+    println!("{loaded:?}");
+    ExitCode::FAILURE
+}
+
+fn a_worker_ends_with_its_host(program: &Path) {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("worker");
+    let mode = Mode::from_raw_mode(0o600);
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, FileType::Fifo, mode, 0).unwrap();
+    // Open at both ends, so that it has no end while nobody writes.
+    let mut noted = File::options().read(true).write(true).open(&pipe).unwrap();
+    let mut host = Command::new(program).arg("host").arg(&pipe).spawn().unwrap();
+    assert!(comes(&noted), "no worker was started");
+    let mut line = [0; 16];
+    let length = noted.read(&mut line).unwrap();
+    let worker = std::str::from_utf8(&line[..length]).unwrap().trim().parse().unwrap();
+    let worker = Pid::from_raw(worker).unwrap();
+    let watched = rustix::process::pidfd_open(worker, PidfdFlags::empty()).unwrap();
+    host.kill().unwrap();
+    host.wait().unwrap();
+    let ended = comes(&watched);
+    if !ended {
+        rustix::process::kill_process(worker, Signal::KILL).ok();
+    }
+    assert!(ended, "the worker went on without its host");
+}
+
+/// Whether something comes of it within the deadline: bytes of a pipe, the end of a process.
+fn comes(from: &impl AsFd) -> bool {
+    let timeout = Timespec { tv_sec: DEADLINE_SECONDS, tv_nsec: 0 };
+    rustix::event::poll(&mut [PollFd::new(from, PollFlags::IN)], Some(&timeout)).unwrap() == 1
 }

@@ -8,7 +8,7 @@ use crate::args::OutputFormat;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
-use crate::house::{EngineUse, House, engine};
+use crate::house::{House, engine_for_looking};
 use crate::output::paint::{BAD, GOOD, with};
 use crate::output::{table, versioned};
 use crate::place::shown;
@@ -83,9 +83,7 @@ pub(super) fn ls(context: &Context) -> Outcome {
 
 pub(super) async fn check(context: &Context, names: &[String]) -> Outcome {
     let policy = context.policy()?;
-    let data_dir = context.data_dir()?;
-    let cache = data_dir.is_dir().then_some(data_dir);
-    let house = House::new(engine(cache.as_deref(), EngineUse::Looking)?, policy)?;
+    let house = House::new(engine_for_looking(context)?, policy)?;
     let all = || house.policy.agents.keys().cloned().collect();
     let names: Vec<String> = if names.is_empty() { all() } else { names.to_vec() };
     let mut checked = Vec::new();

@@ -9,14 +9,14 @@ use taskrun::money::ShowUsd;
 use taskrun::policy::{
     AgentPolicy, Capability, EnginePolicy, Limits, Standing, ToolSelector, Verdict,
 };
-use taskrun_engine::{ImportClass, Loaded};
+use taskrun_engine::{Examined, ImportClass};
 
 use super::inspect::import_lines;
 use crate::args::OutputFormat;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Outcome;
-use crate::house::{EngineUse, House, engine, tool_of};
+use crate::house::{House, engine_for_looking, tool_of};
 use crate::output::escape::escaped_line;
 use crate::output::{human, pairs, table, versioned};
 use crate::place::{shown, shown_in};
@@ -99,9 +99,7 @@ struct Given {
 
 pub(super) async fn show(context: &Context, name: &str) -> Outcome {
     let policy = context.policy()?;
-    let data_dir = context.data_dir()?;
-    let cache = data_dir.is_dir().then_some(data_dir);
-    let house = House::new(engine(cache.as_deref(), EngineUse::Looking)?, policy)?;
+    let house = House::new(engine_for_looking(context)?, policy)?;
     let agent = house.agent_policy(name)?;
     let shown = gather(&house, agent).await?;
     match context.printer.format() {
@@ -161,7 +159,7 @@ async fn gather(house: &House, agent: &AgentPolicy) -> Outcome<Shown> {
     })
 }
 
-fn part(name: &str, path: &str, loaded: &Loaded) -> Part {
+fn part(name: &str, path: &str, loaded: &Examined) -> Part {
     let inspection = loaded.inspect();
     let asks = inspection.imports.iter().filter_map(|import| match import.class {
         ImportClass::Capability(capability) => Some(capability),

@@ -19,10 +19,6 @@ use crate::output::paint::{BAD, GOOD, NOTE, with};
 use crate::output::{human, versioned};
 use crate::place::shown;
 
-/// Memory mappings that the program itself may need, and those of one instance; as the engine
-/// counts them.
-const MAPPINGS_FOR_OTHERS: u32 = 5_000;
-const MAPPINGS_PER_INSTANCE: u32 = 7;
 /// Fewer instances than that are worth a word: a host executes 64 runs at once, each with a few
 /// tool calls.
 const INSTANCES_ENOUGH: u32 = 256;
@@ -143,7 +139,7 @@ fn mappings() -> Check {
     let Some(count) = text.ok().and_then(|text| text.trim().parse::<u32>().ok()) else {
         return Check::new("mappings", Health::Note, "vm.max_map_count cannot be read here");
     };
-    let instances = count.saturating_sub(MAPPINGS_FOR_OTHERS) / MAPPINGS_PER_INSTANCE;
+    let instances = taskrun_engine::instances_for(count);
     let detail = format!("vm.max_map_count = {count} allows {instances} instances at once");
     if instances >= INSTANCES_ENOUGH {
         Check::new("mappings", Health::Good, detail)

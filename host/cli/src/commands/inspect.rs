@@ -35,8 +35,8 @@ struct Interface {
 pub(super) async fn inspect(context: &Context, args: &InspectArgs) -> Outcome {
     let engine = engine(None, EngineUse::Looking)?;
     let path = &args.component;
-    let loaded = engine.load_file(path).await;
-    let loaded = loaded.map_err(|error| {
+    let examined = engine.examine_file(path).await;
+    let examined = examined.map_err(|error| {
         let mut failure = load_failure(&error, "the component", path);
         failure.message = format!("{} is no component that this host can load", path.display());
         // It would say to inspect it.
@@ -45,7 +45,7 @@ pub(super) async fn inspect(context: &Context, args: &InspectArgs) -> Outcome {
         }
         failure
     })?;
-    let inspection = loaded.inspect();
+    let inspection = examined.inspect();
     let printer = &context.printer;
     match printer.format() {
         OutputFormat::Table => printer.line(text(&path.display().to_string(), inspection)),

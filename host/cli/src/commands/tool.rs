@@ -11,7 +11,7 @@ use crate::args::OutputFormat;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
-use crate::house::{EngineUse, House, agent_of, engine, tool_of};
+use crate::house::{House, agent_of, engine_for_looking, tool_of};
 use crate::output::escape::{escaped_block, escaped_line};
 use crate::output::paint::{BOLD, with};
 use crate::output::{compact, human, pairs, table, versioned};
@@ -93,15 +93,13 @@ pub(super) async fn show(context: &Context, name: &str, agent: Option<&str>) -> 
                 ))
         })?,
     };
-    let data_dir = context.data_dir()?;
-    let cache = data_dir.is_dir().then_some(data_dir);
-    let house = House::new(engine(cache.as_deref(), EngineUse::Looking)?, policy)?;
+    let house = House::new(engine_for_looking(context)?, policy)?;
     let loaded = house.component(&tool.component, &format!("tool {name}")).await?;
     let port = house.tool(&agent, &tool).await?;
     let shown = Shown {
         name,
         component: shown(&tool.component),
-        digest: loaded.digest(),
+        digest: &loaded.inspect().digest,
         imports: import_lines(loaded.inspect()),
         functions: port.specs().iter().map(function).collect(),
     };

@@ -22,7 +22,7 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::follow::refusal;
-use crate::house::{EngineUse, House, agent_of, engine, tool_of};
+use crate::house::{House, agent_of, engine_for_looking, tool_of};
 use crate::output::escape::{escaped_line, excerpt};
 use crate::output::paint::{DIM, with};
 use crate::output::{compact, versioned};
@@ -51,9 +51,7 @@ pub(super) async fn call(context: &Context, args: &ToolCallArgs) -> Outcome {
     let tool = tool_of(&policy, tool_name)?.clone();
     let agent = agent_for(&policy, args.agent.as_deref(), tool_name, function)?.clone();
     let payload = text(&args.arguments, "arguments", ARGUMENTS_BYTES_MAX)?;
-    let data_dir = context.data_dir()?;
-    let cache = data_dir.is_dir().then_some(data_dir);
-    let house = House::new(engine(cache.as_deref(), EngineUse::Looking)?, policy)?;
+    let house = House::new(engine_for_looking(context)?, policy)?;
     let limits = agent.call_limits(&tool);
     let loaded = LoadedTool {
         name: tool_name.to_owned(),

@@ -31,10 +31,16 @@ pub fn load_failure(error: &LoadError, what: &str, path: &Path) -> Box<Failure> 
              `--target wasm32-wasip2`"
                 .to_owned(),
         ),
-        LoadError::TooLarge { .. }
-        | LoadError::TooMuch { .. }
-        | LoadError::CompileLimit
-        | LoadError::Async { .. } => {
+        LoadError::NotAFile { .. } => {
+            ("component-unreadable", "correct its path in the policy".to_owned())
+        }
+        LoadError::Changed { .. } => {
+            ("component-changed", "do the same again, with the component as it is now".to_owned())
+        }
+        LoadError::Shape { .. } | LoadError::CompileRefused { .. } | LoadError::CompileLimit => {
+            ("component-refused", "build it smaller, or without what it does not use".to_owned())
+        }
+        LoadError::TooLarge { .. } | LoadError::TooMuch { .. } | LoadError::Async { .. } => {
             ("component-refused", format!("see what it is with `taskrun inspect {place}`"))
         }
         LoadError::Name { .. } => (
@@ -82,19 +88,40 @@ fn denied(missing: &[MissingGrant], what: &str, path: &Path) -> Box<Failure> {
         path.display()
     );
     let mut failure = Failure::new(Exit::Denied, "denied", message);
-    failure.causes = missing.iter().map(ToString::to_string).collect();
-    let rules: BTreeSet<String> = missing.iter().filter_map(rules).collect();
-    failure.hint(if rules.is_empty() {
-        format!("see what it asks for with `taskrun inspect {}`", path.display())
-    } else {
-        let rules: Vec<String> = rules.into_iter().collect();
-        format!("add to the policy: {}", rules.join("; "))
+    failure.causes = missing.iter().take(MISSING_SHOWN_MAX).map(cause).collect();
+    if let Some(more) = missing.len().checked_sub(MISSING_SHOWN_MAX).filter(|more| *more > 0) {
+        failure.causes.push(format!("and {more} more"));
+    }
+    let allow: BTreeSet<&str> = missing.iter().filter_map(MissingGrant::rule).collect();
+    let deny: BTreeSet<String> = missing.iter().filter_map(denial).collect();
+    failure.hint(match missing.first().filter(|_| !allow.is_empty()) {
+        None => format!("see what it asks for with `taskrun inspect {}`", path.display()),
+        Some(MissingGrant { agent, .. }) => format!(
+            "add to [agent.{agent}], narrowed: allow = [{}], or to refuse each use: deny = [{}]",
+            listed(allow.into_iter()),
+            listed(deny.iter().map(String::as_str))
+        ),
     })
 }
 
-/// The lines that make an import load: one that gives, to be narrowed, and one that refuses.
-fn rules(missing: &MissingGrant) -> Option<String> {
-    let (capability, allow) = (missing.capability()?, missing.suggestion()?);
+/// Most imports that a refusal names; a component may have thousands.
+const MISSING_SHOWN_MAX: usize = 8;
+
+/// What is missing, without the line that grants it: that stands in the hint, once for all.
+fn cause(missing: &MissingGrant) -> String {
+    match missing.capability() {
+        Some(capability) => format!("{} needs a rule for {capability}", missing.import),
+        None => missing.to_string(),
+    }
+}
+
+fn listed<'a>(rules: impl Iterator<Item = &'a str>) -> String {
+    rules.map(|rule| format!("{rule:?}")).collect::<Vec<_>>().join(", ")
+}
+
+/// The rule under which an import loads and each use of it is refused.
+fn denial(missing: &MissingGrant) -> Option<String> {
+    let capability = missing.capability()?;
     let everything = match capability {
         Capability::Model
         | Capability::Http
@@ -105,10 +132,7 @@ fn rules(missing: &MissingGrant) -> Option<String> {
         | Capability::Metrics => "*",
         Capability::WorkspaceRead | Capability::WorkspaceWrite => "**",
     };
-    Some(format!(
-        "[agent.{}] {allow} to give it, or deny = [\"{capability}: {everything}\"] to refuse each use",
-        missing.agent
-    ))
+    Some(format!("{capability}: {everything}"))
 }
 
 /// An agent that does not load.

@@ -10,6 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::join_all;
 use taskrun::agents::Agents;
 use taskrun::controller::{Controller, DRAIN_DEFAULT, Settings};
 use taskrun::ports::store::Store;
@@ -115,8 +116,11 @@ fn tell_begin(context: &Context, args: &HostArgs, policy: &Path, controller: &Co
 async fn load_all(house: &House) -> Outcome<Agents> {
     let mut by_name = BTreeMap::new();
     let mut first = None;
-    for name in house.policy.agents.keys() {
-        match house.agent(name).await {
+    let names = house.policy.agents.keys();
+    // Side by side: one whose components take long to compile is not in the way of the others.
+    let loads = names.map(|name| async move { (name, house.agent(name).await) });
+    for (name, loaded) in join_all(loads).await {
+        match loaded {
             Ok(agent) => {
                 by_name.insert(name.clone(), Arc::new(agent));
             }

@@ -100,7 +100,7 @@ async fn without_a_rule_it_does_not_load() {
     let Some(LoadError::Denied(missing)) = error else { panic!("{error:?}") };
     assert_eq!(missing.len(), 1);
     assert_eq!(missing[0].need, Need::Rule(Capability::Controller));
-    assert_eq!(missing[0].suggestion(), Some(r#"allow = ["controller: *"]"#));
+    assert_eq!(missing[0].suggestion().as_deref(), Some(r#"allow = ["controller: *"]"#));
 }
 
 #[tokio::test]

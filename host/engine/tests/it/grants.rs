@@ -45,7 +45,7 @@ async fn all_missing_grants_are_listed_at_once() {
 async fn suggested_lines_are_lines_of_a_policy() {
     for grant in denied(tool_bytes(WANTS, OK), "").await {
         if let Some(line) = grant.suggestion() {
-            assert_eq!(grants(line).grants.rules().len(), 1, "{line}");
+            assert_eq!(grants(&line).grants.rules().len(), 1, "{line}");
         }
     }
 }

@@ -149,7 +149,10 @@ async fn async_features_are_named() {
 
 #[tokio::test]
 async fn what_an_instance_cannot_have_is_refused() {
-    let memories = "(component (core module $m (memory 1)) (core instance (instantiate $m)) (core instance (instantiate $m)))";
+    let memories = format!(
+        "(component (core module $m (memory 1)) {})",
+        "(core instance (instantiate $m))".repeat(5)
+    );
     let large = "(component (core module $m (memory 2000)) (core instance (instantiate $m)))";
     let table =
         "(component (core module $m (table 10000000 funcref)) (core instance (instantiate $m)))";
@@ -157,9 +160,60 @@ async fn what_an_instance_cannot_have_is_refused() {
         "(component (core module $m) {})",
         "(core instance (instantiate $m))".repeat(10_000)
     );
-    for text in [memories, large, table, &many] {
+    for text in [&memories, large, table, &many] {
         let error = error_of(wat::parse_str(text).unwrap()).await;
         let refused = matches!(error, LoadError::TooMuch { .. } | LoadError::Invalid { .. });
         assert!(refused, "{error}");
     }
+}
+
+#[tokio::test]
+async fn a_pipe_and_a_folder_are_no_components_and_nobody_waits_for_them() {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("tool.wasm");
+    mknodat(CWD, &pipe, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+    for path in [&*pipe, folder.path(), "/dev/zero".as_ref()] {
+        let error = engine().load_file(path).await.unwrap_err();
+        assert!(matches!(error, LoadError::NotAFile { .. }), "{error}");
+        let digest = taskrun_engine::digest_file(path, 1_000);
+        assert!(matches!(digest, Err(LoadError::NotAFile { .. })), "{digest:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_was_decided_about_is_what_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tool.wasm");
+    std::fs::write(&path, tool_bytes("", OK)).unwrap();
+    let engine = engine();
+    engine.pin(path.clone(), taskrun_engine::digest_file(&path, 1 << 20).unwrap());
+    engine.load_file(&path).await.unwrap();
+    std::fs::write(&path, tool_bytes("", "unreachable")).unwrap();
+    let error = engine.load_file(&path).await.unwrap_err();
+    assert!(matches!(error, LoadError::Changed { .. }), "{error}");
+}
+
+/// A component as toolchains link several programs: each has a memory of its own.
+fn with_memories(count: usize, pages: u32) -> Vec<u8> {
+    let module = format!(r#"(core module $m (memory (export "m") {pages}) (func (export "f")))"#);
+    let mut text = format!("(component {module}");
+    for at in 0..count {
+        text.push_str(&format!("(core instance $i{at} (instantiate $m))"));
+    }
+    text.push_str(
+        r#"(func $f (canon lift (core func $i0 "f")))
+        (instance $tools (export "describe" (func $f)))
+        (export "taskrun:plugin/tools@0.1.0" (instance $tools)))"#,
+    );
+    wat::parse_str(text).unwrap()
+}
+
+#[tokio::test]
+async fn a_component_may_have_several_memories_and_no_more_than_four() {
+    let engine = engine();
+    engine.load(with_memories(4, 1)).await.unwrap();
+    let error = engine.load(with_memories(5, 1)).await.unwrap_err();
+    assert!(matches!(error, LoadError::TooMuch { .. }), "{error}");
 }

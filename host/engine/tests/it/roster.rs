@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use taskrun::agents::{Interrupted, Retry};
 use taskrun::policy::Policy;
+use taskrun_engine::{AgentError, AgentGrants, Cache, CompileWorker, EngineOptions, LoadError};
 use taskrun_examples as examples;
 
 use crate::support::*;
@@ -45,4 +46,24 @@ async fn an_agent_is_loaded_with_what_its_policy_says_of_members_crashes_and_fai
     let coder = &agents["coder"];
     assert!(coder.members.is_empty() && coder.durable);
     assert_eq!(coder.retry, Retry::default());
+}
+
+#[tokio::test]
+async fn what_an_agent_lacks_is_told_before_anything_is_compiled() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("tool.wasm"), examples::WORKSPACE.bytes).unwrap();
+    std::fs::write(dir.path().join("agent.wasm"), examples::SCRIPTED.bytes).unwrap();
+    let text = POLICY.replace(r#"allow     = ["workspace-read: **", "workspace-write: **"]"#, "");
+    let policy = Policy::parse(&text, &dir.path().join("taskrun.toml")).unwrap();
+    // Who compiled would learn that this worker does not start.
+    let worker = CompileWorker { program: "/does/not/exist".into(), args: Vec::new() };
+    let cache = Some(Cache::open(&dir.path().join("native")).unwrap());
+    let options = EngineOptions { compile_worker: Some(worker), cache, ..Default::default() };
+    let engine = engine_with(options);
+    let error = engine.load_agent(&policy, &Default::default(), &policy.agents["lead"]).await;
+    let Err(AgentError::Component { source, .. }) = error else { panic!("it loads") };
+    assert!(matches!(*source, LoadError::Denied(_)), "{source}");
+    let with = AgentGrants::of_tool(&policy.agents["lead"], &policy.tools["files"]);
+    let error = engine.load_tool(&policy.tools["files"].component, with).await.err().unwrap();
+    assert!(matches!(error, LoadError::Denied(_)), "{error}");
 }

@@ -1,0 +1,109 @@
+//! Why a component was not compiled, kept beside the native code of others: who asks again is told
+//! at once.
+
+use std::time::Duration;
+
+use taskrun::time::Timestamp;
+
+use crate::cache::Entry;
+use crate::error::LoadError;
+use crate::worker::{ADDRESS_SPACE_BYTES_MAX, CPU_SECONDS_MAX};
+
+/// How long it is remembered that a component took too much: it may have met a limit of the
+/// machine, such as that of a container, which somebody raises.
+pub(crate) const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
+/// Most bytes of a compiler's error; it may quote the component.
+const TEXT_BYTES_MAX: usize = 4 << 10;
+
+/// Why a component was not compiled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// The compiler does not accept it. This version of it never will.
+    Invalid(String),
+    /// It took more time or memory than it may.
+    OverLimit {
+        /// When it is tried again.
+        until: Timestamp,
+    },
+}
+
+impl Refusal {
+    /// Whether it still counts.
+    pub(crate) fn counts(&self, now: Timestamp) -> bool {
+        match self {
+            Self::Invalid(_) => true,
+            // A time further away than it is ever set is that of a clock which was wrong.
+            Self::OverLimit { until } => now < *until && *until <= now.plus(KEPT),
+        }
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Invalid(text) => {
+                let text = taskrun::ports::call::cut(text, TEXT_BYTES_MAX);
+                [b"i", text.as_bytes()].concat()
+            }
+            Self::OverLimit { until } => [&b"l"[..], &until.0.to_le_bytes()].concat(),
+        }
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        match bytes.split_first()? {
+            (b'i', text) => Some(Self::Invalid(String::from_utf8(text.to_vec()).ok()?)),
+            (b'l', until) => {
+                let until = Timestamp(u64::from_le_bytes(until.try_into().ok()?));
+                Some(Self::OverLimit { until })
+            }
+            _ => None,
+        }
+    }
+}
+
+impl From<Refusal> for LoadError {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Invalid(text) => Self::from_compiler_text(&text),
+            Refusal::OverLimit { until } => Self::CompileRefused { after: until },
+        }
+    }
+}
+
+/// The entry for a refusal: under other limits it may be compiled.
+pub(crate) fn entry(native: Entry) -> Entry {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(native.compatibility.as_bytes());
+    hasher.update(&CPU_SECONDS_MAX.to_le_bytes());
+    hasher.update(&ADDRESS_SPACE_BYTES_MAX.to_le_bytes());
+    Entry { component: native.component, compatibility: hasher.finalize() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_read_as_it_was_written() {
+        let now = Timestamp(1_000);
+        let invalid = Refusal::Invalid("type mismatch".to_owned());
+        let over = Refusal::OverLimit { until: now.plus(KEPT) };
+        for refusal in [invalid, over] {
+            assert!(refusal.counts(now));
+            assert_eq!(Refusal::decode(&refusal.encode()), Some(refusal));
+        }
+        for bytes in [&b""[..], b"x", b"l", b"l1234567", b"i\xff"] {
+            assert_eq!(Refusal::decode(bytes), None, "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn what_took_too_much_is_tried_again_some_day() {
+        let over = Refusal::OverLimit { until: Timestamp(1_000) };
+        assert!(over.counts(Timestamp(999)));
+        assert!(!over.counts(Timestamp(1_000)));
+        let of_a_wrong_clock = Refusal::OverLimit { until: Timestamp(u64::MAX) };
+        assert!(!of_a_wrong_clock.counts(Timestamp(999)));
+        let long = Refusal::Invalid("\u{e4}".repeat(TEXT_BYTES_MAX));
+        assert!(long.encode().len() <= TEXT_BYTES_MAX + 1);
+        assert!(Refusal::decode(&long.encode()).is_some());
+    }
+}
