@@ -134,14 +134,13 @@ async fn a_caller_on_the_threads_of_guests_hands_nothing_over_unless_the_call_is
 #[tokio::test]
 async fn a_call_that_is_behind_meets_its_deadline() {
     let engine = threaded(1);
-    for code in [FOR_EVER, "(call $sleep (i64.const 3600000) (i32.const 5120)) unreachable"] {
-        let tool = tool_of(&engine, &format!("{LONG} {NOW} {code}")).await;
-        let clock = Places::new();
-        // It counts from the slot on, and the loop before takes a while in a debug build as well.
-        let scope = scope_on(clock.clone(), Duration::from_secs(3), StopSignal::never());
+    let sleeps = "(call $sleep (i64.const 3600000) (i32.const 5120)) unreachable";
+    for code in [FOR_EVER.to_owned(), format!("{LONG} {sleeps}")] {
+        let tool = tool_of(&engine, &code).await;
+        // Many slices, also where other programs leave a thread of low priority little.
+        let scope = scope(Duration::from_secs(3), StopSignal::never());
         let failure = tool.call(call(), scope).await.unwrap_err();
         assert_eq!(failure, CallFailure::Deadline { limit_ms: 3_000 });
-        assert_eq!(clock.seen(), [BEHIND]);
         next_call_is_served(&engine).await;
     }
 }
