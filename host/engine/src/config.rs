@@ -22,6 +22,11 @@ const WASM_STACK_BYTES: usize = 512 << 10;
 /// Stack of a call: the guest's and that of the host functions it calls.
 const FIBER_STACK_BYTES: usize = 1 << 20;
 
+/// Slots of the pool that are kept warm while nobody has them, and what each keeps of a memory: as
+/// much as a call of a small tool writes to. Together they are what is left of a crowd.
+const WARM_SLOTS_MAX: u32 = 128;
+const KEEP_RESIDENT_BYTES: usize = 128 << 10;
+
 /// What both the engine and the compile worker set.
 pub(crate) fn base() -> Config {
     let mut config = Config::new();
@@ -55,11 +60,12 @@ pub fn pooled(instances: u32) -> Config {
         .max_core_instances_per_component(CORE_INSTANCES_MAX)
         .max_memory_size(usize::try_from(MEMORY_BYTES_MAX).unwrap_or(usize::MAX))
         .table_elements(TABLE_ELEMENTS_MAX as usize)
-        .max_unused_warm_slots(256.min(instances))
-        .linear_memory_keep_resident(1 << 20)
+        .max_unused_warm_slots(WARM_SLOTS_MAX.min(instances))
+        .linear_memory_keep_resident(KEEP_RESIDENT_BYTES)
         .table_keep_resident(4096)
         .pagemap_scan(Enabled::Auto)
-        .decommit_batch_size(16);
+        // What waits for others to be given back together is a whole memory for each that waits.
+        .decommit_batch_size(1);
     let mut config = base();
     config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
     config

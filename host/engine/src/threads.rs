@@ -87,15 +87,24 @@ pub(crate) fn is_first() -> bool {
     IS_FIRST.get()
 }
 
-/// CPU time that this thread has used, in nanoseconds.
-fn cpu_ns() -> u64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
+/// Nanoseconds of a clock.
+fn ns(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
     let (sec, nsec) = (time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs());
     sec.saturating_mul(1_000_000_000).saturating_add(nsec)
 }
 
+/// CPU time that this thread has used. Never 0, and a call of the system, which takes longer than
+/// many a host function.
+fn cpu_ns() -> u64 {
+    ns(ClockId::ThreadCPUTime).max(1)
+}
+
 /// Where a call stands with its slice. Shared by whoever polls it and its epoch callback, which
 /// run on one thread at a time, and by its owner, who may end it from another.
+///
+/// A call that is over before its slice could be needs no look at what it used. So the slice is
+/// counted from the first look that comes a slice of real time after the beginning.
 #[derive(Debug, Clone)]
 pub(crate) struct Course(Arc<CourseInner>);
 
@@ -104,9 +113,13 @@ struct CourseInner {
     slice_ns: u64,
     /// Whether it is where a slice counts.
     counts: AtomicBool,
-    /// CPU time before this poll, and of the thread when this poll began.
-    used_ns: AtomicU64,
+    /// Real time before this poll, and when that began.
+    passed_ns: AtomicU64,
     began_ns: AtomicU64,
+    /// CPU time that was counted before this poll, and of the thread when its counting began; 0 if
+    /// it did not yet.
+    used_ns: AtomicU64,
+    counted_from_ns: AtomicU64,
     /// Whether the owner does not want it any more.
     over: AtomicBool,
 }
@@ -117,8 +130,10 @@ impl Course {
         Self(Arc::new(CourseInner {
             slice_ns: u64::try_from(slice.as_nanos()).unwrap_or(u64::MAX),
             counts: AtomicBool::new(false),
-            used_ns: AtomicU64::new(0),
+            passed_ns: AtomicU64::new(0),
             began_ns: AtomicU64::new(0),
+            used_ns: AtomicU64::new(0),
+            counted_from_ns: AtomicU64::new(0),
             over: AtomicBool::new(false),
         }))
     }
@@ -130,19 +145,25 @@ impl Course {
 
     /// A poll begins.
     pub(crate) fn begin(&self) {
-        if self.0.counts.load(Ordering::Relaxed) {
-            self.0.began_ns.store(cpu_ns(), Ordering::Relaxed);
+        let inner = &*self.0;
+        if !inner.counts.load(Ordering::Relaxed) {
+            return;
         }
+        inner.began_ns.store(ns(ClockId::Monotonic), Ordering::Relaxed);
+        let is_short = inner.passed_ns.load(Ordering::Relaxed) < inner.slice_ns;
+        inner.counted_from_ns.store(if is_short { 0 } else { cpu_ns() }, Ordering::Relaxed);
     }
 
     /// A poll came to its end and not the call; gives whether the slice is used up.
     pub(crate) fn pause(&self) -> bool {
-        if !self.0.counts.load(Ordering::Relaxed) {
+        let inner = &*self.0;
+        if !inner.counts.load(Ordering::Relaxed) {
             return false;
         }
         let used = self.used_ns();
-        self.0.used_ns.store(used, Ordering::Relaxed);
-        used >= self.0.slice_ns
+        inner.passed_ns.store(self.passed_ns(), Ordering::Relaxed);
+        inner.used_ns.store(used, Ordering::Relaxed);
+        used >= inner.slice_ns
     }
 
     /// What is left of the slice is given up: with its next pause the call goes behind others.
@@ -152,16 +173,32 @@ impl Course {
 
     /// What the guest does at a tick of the epoch.
     pub(crate) fn at_tick(&self) -> AtTick {
-        let counts = self.0.counts.load(Ordering::Relaxed);
-        match counts && self.used_ns() < self.0.slice_ns {
+        let inner = &*self.0;
+        if !inner.counts.load(Ordering::Relaxed) {
+            return AtTick::Yield;
+        }
+        if inner.counted_from_ns.load(Ordering::Relaxed) == 0 && self.passed_ns() >= inner.slice_ns
+        {
+            inner.counted_from_ns.store(cpu_ns(), Ordering::Relaxed);
+        }
+        match self.used_ns() < inner.slice_ns {
             true => AtTick::GoOn,
             false => AtTick::Yield,
         }
     }
 
+    fn passed_ns(&self) -> u64 {
+        let began = self.0.began_ns.load(Ordering::Relaxed);
+        let now = ns(ClockId::Monotonic).saturating_sub(began);
+        self.0.passed_ns.load(Ordering::Relaxed).saturating_add(now)
+    }
+
     fn used_ns(&self) -> u64 {
-        let now = cpu_ns().saturating_sub(self.0.began_ns.load(Ordering::Relaxed));
-        self.0.used_ns.load(Ordering::Relaxed).saturating_add(now)
+        let used = self.0.used_ns.load(Ordering::Relaxed);
+        match self.0.counted_from_ns.load(Ordering::Relaxed) {
+            0 => used,
+            from => used.saturating_add(cpu_ns().saturating_sub(from)),
+        }
     }
 
     /// Nobody waits for the call any more: no host function begins from now on.
@@ -198,17 +235,24 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_counts_the_time_on_the_processor_over_all_polls() {
+    fn a_slice_is_time_on_the_processor_over_all_polls() {
         let course = Course::new(SLICE);
         course.counts(true);
+        // However long it was kept from the processor meanwhile.
         for _ in 0..3 {
             course.begin();
             assert_eq!(course.at_tick(), AtTick::GoOn);
             spin(SLICE / 4);
             assert!(!course.pause());
         }
+        // What was used before the first look that finds a slice of real time gone is not counted.
+        for _ in 0..4 {
+            course.begin();
+            course.at_tick();
+            spin(SLICE / 2);
+            course.pause();
+        }
         course.begin();
-        spin(SLICE / 2);
         assert_eq!(course.at_tick(), AtTick::Yield);
         assert!(course.pause());
     }
