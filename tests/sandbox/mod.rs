@@ -3,6 +3,7 @@
 
 mod bytes;
 mod delegation;
+mod disk;
 mod files;
 mod imports;
 mod limits;

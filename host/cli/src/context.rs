@@ -24,6 +24,8 @@ use crate::trust::Trust;
 
 /// Tenant unless another is named.
 const TENANT_DEFAULT: &str = "default";
+/// Most bytes of a store unless set otherwise: some five million small runs.
+const STORE_BYTES_DEFAULT: u64 = 16 << 30;
 /// Keeps a data directory out of version control.
 const GITIGNORE: &str = "*\n";
 
@@ -145,7 +147,7 @@ impl Context {
     /// Those of opening it.
     pub(crate) fn existing_books(&self) -> Outcome<Books> {
         let dir = self.data_dir()?;
-        if dir.is_dir() { open(&dir) } else { Ok(Books::of(MemoryStore::new())) }
+        if dir.is_dir() { self.open(&dir) } else { Ok(Books::of(MemoryStore::new())) }
     }
 
     /// The store, made if it is not there.
@@ -154,7 +156,12 @@ impl Context {
     /// Those of opening it.
     pub(crate) fn books(&self, dir: &Path) -> Outcome<Books> {
         make_data_dir(dir)?;
-        open(dir)
+        self.open(dir)
+    }
+
+    fn open(&self, dir: &Path) -> Outcome<Books> {
+        let bytes_max = Some(self.globals.store_max.unwrap_or(STORE_BYTES_DEFAULT));
+        Ok(Books::of(SqliteStore::open(dir, SqliteOptions { bytes_max, ..Default::default() })?))
     }
 
     /// A controller that executes nothing, over the agents that can be spawned here.
@@ -200,10 +207,6 @@ impl Context {
         controller.start().await?;
         Ok((books, controller))
     }
-}
-
-fn open(dir: &Path) -> Outcome<Books> {
-    Ok(Books::of(SqliteStore::open(dir, SqliteOptions::default())?))
 }
 
 /// Makes a data directory that only its owner reads and that version control ignores.

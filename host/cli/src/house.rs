@@ -103,6 +103,7 @@ fn make_engine(
         cache,
         compile_worker,
         guest_threads,
+        keep_free: data_dir.map(Path::to_owned).into_iter().collect(),
         protected,
         ..EngineOptions::default()
     };

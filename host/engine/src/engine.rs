@@ -9,6 +9,7 @@ use taskrun::ports::call::Interrupt;
 use crate::admission::Admission;
 use crate::compile::Compiler;
 use crate::config;
+use crate::disk::Disk;
 use crate::egress::Egress;
 use crate::files::Protected;
 use crate::load::{Pins, Recent};
@@ -24,6 +25,7 @@ pub struct Engine {
     admission: Admission,
     egress: Egress,
     blocking: Arc<tokio::sync::Semaphore>,
+    disk: Arc<Disk>,
     recent: Recent,
     pins: Pins,
     protected: Protected,
@@ -79,6 +81,7 @@ impl Engine {
             admission: Admission::new(instances),
             egress: Egress::new(),
             blocking: Arc::new(tokio::sync::Semaphore::new(BLOCKING_MAX)),
+            disk: Arc::new(Disk::new(options.keep_free.clone())),
             recent: Recent::default(),
             pins: Pins::default(),
             protected,
@@ -164,6 +167,11 @@ impl Engine {
 
     pub(crate) fn ticker(&self) -> &Ticker {
         &self.ticker
+    }
+
+    /// What guests write to the disk.
+    pub(crate) fn disk(&self) -> &Arc<Disk> {
+        &self.disk
     }
 
     pub(crate) fn recent(&self) -> &Recent {

@@ -9,6 +9,7 @@
 mod list;
 mod path;
 mod protected;
+mod used;
 mod write;
 
 use std::io::{self, Read, Seek, SeekFrom};
@@ -23,6 +24,7 @@ use cap_std::fs::{Dir, File, Metadata, OpenOptions};
 pub(crate) use list::Wanted;
 pub(crate) use path::RelativePath;
 pub(crate) use protected::{OWN_FILES, Protected};
+pub(crate) use used::Used;
 
 use protected::Guard;
 
@@ -37,6 +39,7 @@ type Result<T> = std::result::Result<T, FileError>;
 #[derive(Debug, Clone)]
 pub(crate) struct Workspace {
     root: Arc<Dir>,
+    path: Arc<Path>,
     protected: Protected,
 }
 
@@ -87,7 +90,14 @@ pub(crate) async fn blocking<T: Send + 'static>(
 impl Workspace {
     /// Opens the folder; here, and only here, links are followed.
     pub(crate) fn open(root: &Path, protected: Protected) -> io::Result<Self> {
-        Ok(Self { root: Arc::new(Dir::open_ambient_dir(root, ambient_authority())?), protected })
+        let path = root.canonicalize()?;
+        let root = Dir::open_ambient_dir(&path, ambient_authority())?;
+        Ok(Self { root: Arc::new(root), path: path.into(), protected })
+    }
+
+    /// Where it was when it was opened, without links.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Opens a directory below and gives a path by which whatever takes only paths can open

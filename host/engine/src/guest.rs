@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use taskrun::policy::{AgentPolicy, Grants, Limits, Preopen, ToolPolicy};
+use taskrun::policy::{AgentPolicy, Grants, Limits, Preopen, ToolPolicy, WorkspaceLimits};
 
+use crate::disk::Bounds;
 use crate::engine::Engine;
 use crate::files::Workspace;
 
@@ -21,6 +22,8 @@ pub struct AgentGrants {
     pub limits: Limits,
     /// Folder that rules about files start at.
     pub workspace: PathBuf,
+    /// What that folder may hold.
+    pub workspace_limits: WorkspaceLimits,
 }
 
 impl AgentGrants {
@@ -33,6 +36,7 @@ impl AgentGrants {
             grants: agent.grants.clone(),
             limits: agent.limits.clone(),
             workspace: agent.workspace.clone(),
+            workspace_limits: agent.workspace_limits,
         }
     }
 
@@ -60,6 +64,8 @@ pub(crate) struct Guest {
     pub(crate) limits: Limits,
     /// Open if the component may use files.
     pub(crate) workspace: Option<Workspace>,
+    /// What it may add to the workspace, if that is open.
+    pub(crate) bounds: Option<Arc<Bounds>>,
     /// Folders for WASI's file system.
     pub(crate) preopens: Vec<Preopen>,
     pub(crate) hears_cancellation: bool,

@@ -38,12 +38,13 @@
 //! | bytes that cross in one call or one result | `call`, `measure` |
 //! | number of host calls | `state` |
 //! | paths, links, special files, the host's own files | `files`, `link` |
+//! | what is written to files | `disk` |
 //! | addresses, redirects, bodies | `egress` |
 //!
 //! # What is not
 //!
 //! Without a compile worker, time and memory of compiling are bounded by the component's size
-//! only. How much a guest writes to the disk is bounded per call of a host function, not in all.
+//! only.
 //! WASI's file system follows links inside a folder that the rules grant, never out of it; a
 //! wait by WASI's clock takes real time, whatever the scope's clock says. Folders are granted to
 //! WASI on Linux only. The cache of native code is never cleaned.
@@ -60,6 +61,7 @@ mod call;
 mod compile;
 mod config;
 mod convert;
+mod disk;
 mod egress;
 mod engine;
 mod error;

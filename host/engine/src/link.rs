@@ -57,6 +57,11 @@ pub(crate) fn link(
         true => Some(open_workspace(engine, &with.workspace, &preopens)?),
         false => None,
     };
+    let bounds = workspace.as_ref().map(|workspace| {
+        let folders = with.grants.writable_folders();
+        let bounds = engine.disk().bounds(workspace, folders, with.workspace_limits, &with.limits);
+        Arc::new(bounds)
+    });
     let mut linker = Linker::new(engine.wasmtime());
     for import in &inspection.imports {
         add(&mut linker, import).map_err(|error| LoadError::Internal(format!("{error:#}")))?;
@@ -71,6 +76,7 @@ pub(crate) fn link(
         grants: with.grants,
         limits: with.limits,
         workspace,
+        bounds,
         preopens,
         hears_cancellation: inspection.imports("taskrun:plugin/cancellation"),
     };

@@ -50,6 +50,10 @@ pub struct EngineOptions {
     /// cache and the compile worker are among them without being named; see also
     /// [`Engine::protect`](crate::Engine::protect).
     pub protected: Vec<PathBuf>,
+    /// Folders whose disk must have free what a workspace's `reserve` names before a guest
+    /// writes to a file: where the host keeps its store. Default none; the workspace's own disk
+    /// must in any case.
+    pub keep_free: Vec<PathBuf>,
 }
 
 impl Default for EngineOptions {
@@ -63,6 +67,7 @@ impl Default for EngineOptions {
             guest_threads: None,
             slice: SLICE_DEFAULT,
             protected: Vec::new(),
+            keep_free: Vec::new(),
         }
     }
 }

@@ -8,6 +8,7 @@ use taskrun::ports::call::{CallScope, StopCause};
 use tokio::time::Instant;
 use wasmtime::component::ResourceTable;
 
+use crate::disk::Writes;
 use crate::failure::{HANDLES_MAX, Violation};
 use crate::guest::Guest;
 use crate::host::wasi::WasiState;
@@ -44,6 +45,8 @@ pub(crate) struct CallState {
     pub(crate) open_streams: u32,
     /// Directories that are read through WASI.
     pub(crate) open_directories: u32,
+    /// What the call has written to files; made when it first writes.
+    writes: Option<Arc<Writes>>,
     /// Whether it is in the journal that a metric was refused.
     pub(crate) metrics_denied: bool,
     host_calls: u32,
@@ -70,6 +73,7 @@ impl CallState {
             wasi: None,
             open_streams: 0,
             open_directories: 0,
+            writes: None,
             metrics_denied: false,
             host_calls: 0,
             pending: None,
@@ -143,6 +147,14 @@ impl CallState {
             let limit_ms = taskrun::time::millis(self.scope.deadline());
             Violation::Deadline { limit_ms }
         })
+    }
+
+    /// What the call may still add to its workspace, if it has one.
+    pub(crate) fn writes(&mut self) -> Option<Arc<Writes>> {
+        if self.writes.is_none() {
+            self.writes = self.guest.bounds.as_ref().map(|bounds| Arc::new(bounds.for_call()));
+        }
+        self.writes.clone()
     }
 
     /// The rules for everything that the guest does in this call.

@@ -1,5 +1,6 @@
 //! A tool whose functions each do one evil thing.
 
+mod fill;
 mod paths;
 
 use serde::Deserialize;
@@ -40,6 +41,18 @@ const CALLS: &str = r#"{
   "additionalProperties": false
 }"#;
 
+const FILL: &str = r#"{
+  "type": "object",
+  "properties": {
+    "folder": {"type": "string"},
+    "files": {"type": "integer", "minimum": 1, "maximum": 1000000},
+    "bytes": {"type": "integer", "minimum": 0, "maximum": 8000000},
+    "how": {"enum": ["create", "append", "replace", "folders"]}
+  },
+  "required": ["folder", "files", "bytes", "how"],
+  "additionalProperties": false
+}"#;
+
 taskrun_guest::tool! {
     /// Computes for ever.
     fn spin(NOTHING) => spin;
@@ -63,6 +76,9 @@ taskrun_guest::tool! {
     fn escape_paths(PATHS) => paths::escape_paths;
     /// Tries to write, make and remove each path, and tells what came of it.
     fn write_paths(PATHS) => paths::write_paths;
+    /// Writes that many files, or that often to the same one, until it is refused, and tells how
+    /// often it was not.
+    fn fill(FILL) => fill::fill;
     /// Panics.
     fn panic(NOTHING) => panic_on_request;
     /// Answers what is not JSON.

@@ -90,6 +90,10 @@ pub struct Globals {
     /// Where runs are kept [default: .taskrun beside the policy file]
     #[arg(long, global = true, env = "TASKRUN_DATA_DIR", value_name = "DIR", hide_env = true)]
     pub data_dir: Option<PathBuf>,
+    /// Most bytes of the file in which runs are kept, as in 4GiB [default: 16GiB]
+    #[arg(long, global = true, env = "TASKRUN_STORE_MAX", value_name = "SIZE", hide_env = true,
+        value_parser = taskrun::policy::size)]
+    pub store_max: Option<u64>,
     /// Tenant whose runs are meant [default: default]
     #[arg(long, global = true, env = "TASKRUN_TENANT", value_name = "NAME", hide_env = true)]
     pub tenant: Option<String>,

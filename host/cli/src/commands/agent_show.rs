@@ -239,6 +239,8 @@ fn limits(limits: &Limits) -> BTreeMap<&'static str, String> {
         ("host_calls", limits.host_calls.to_string()),
         ("host_call_bytes", human::bytes(limits.host_call_bytes)),
         ("events", limits.events.to_string()),
+        ("write", human::bytes(limits.write_bytes)),
+        ("new_files", limits.new_files.to_string()),
     ]);
     if let Some(calls) = limits.tool_calls {
         all.insert("tool_calls", calls.to_string());

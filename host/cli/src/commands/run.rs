@@ -71,7 +71,13 @@ pub(super) async fn run(context: &Context, args: &RunArgs) -> Outcome {
         context.printer.talk(with(DIM, &format!("{id} was there before and is used again")));
     }
     let hosts = Arc::clone(&books.hosts);
-    let mut attendant = Attendant::new(house.policy.path.clone(), data_dir, house.digest(), hosts);
+    let mut attendant = Attendant::new(
+        house.policy.path.clone(),
+        data_dir,
+        context.globals.store_max,
+        house.digest(),
+        hosts,
+    );
     // The engine has done its work here; a host has one of its own.
     drop(house);
     if !run.status().is_terminal() {

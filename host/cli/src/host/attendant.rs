@@ -23,6 +23,7 @@ const STARTS_MAX: u32 = 5;
 pub(crate) struct Attendant {
     policy: PathBuf,
     data_dir: PathBuf,
+    store_max: Option<u64>,
     digest: String,
     hosts: Arc<dyn Hosts>,
     child: Option<Child>,
@@ -36,11 +37,12 @@ impl Attendant {
     pub(crate) fn new(
         policy: PathBuf,
         data_dir: PathBuf,
+        store_max: Option<u64>,
         digest: &str,
         hosts: Arc<dyn Hosts>,
     ) -> Self {
         let digest = digest.to_owned();
-        Self { policy, data_dir, digest, hosts, child: None, log_begins: 0, starts: 0 }
+        Self { policy, data_dir, store_max, digest, hosts, child: None, log_begins: 0, starts: 0 }
     }
 
     /// For the policy at hand, if there is one and it can be used.
@@ -49,7 +51,8 @@ impl Attendant {
         let file = context.policy_file().ok()??;
         let digest = execution_digest(&context.read_policy(&file).ok()?).ok()?;
         let data_dir = context.data_dir().ok()?;
-        Some(Self::new(file, data_dir, &digest, Arc::clone(&books.hosts)))
+        let store_max = context.globals.store_max;
+        Some(Self::new(file, data_dir, store_max, &digest, Arc::clone(&books.hosts)))
     }
 
     /// Digest of the policy whose runs it cares for.
@@ -101,6 +104,7 @@ impl Attendant {
             .arg(&self.policy)
             .arg("--data-dir")
             .arg(&self.data_dir)
+            .args(self.store_max.map(|bytes| format!("--store-max={bytes}B")))
             .args(["host", "--background"])
             // It must not keep a folder busy that somebody wants to remove.
             .current_dir(&self.data_dir)

@@ -153,6 +153,7 @@ mod tests {
     use super::*;
     use crate::bindings::interfaces::workspace_read::FileError;
     use crate::bindings::interfaces::workspace_write::WriteMode;
+    use crate::disk::Writes;
 
     fn path(text: &str) -> RelativePath<'_> {
         RelativePath::new(text).unwrap()
@@ -181,26 +182,32 @@ mod tests {
     #[test]
     fn nothing_is_done_to_them_under_any_name() {
         let (dir, workspace) = fixture();
-        let there = Abandoned::default();
+        let (writes, there) = (Writes::of(&workspace), Abandoned::default());
         let names = ["sub/data", "sub/data/native/key", "policy.toml", "sub/again.toml", "absent"];
         for name in names {
             assert_refused(workspace.stat(path(name)));
             assert_refused(workspace.read(path(name), 0, 10));
             for mode in [WriteMode::Replace, WriteMode::Append] {
-                assert_refused(workspace.write(path(name), b"x", mode, &there));
+                assert_refused(workspace.write(path(name), b"x", mode, &writes, &there));
             }
-            assert_refused(workspace.remove(path(name), &there));
+            assert_refused(workspace.remove(path(name), &writes, &there));
         }
         for new in ["sub/data/new", "absent", "absent/new", "policy.toml"] {
-            assert_refused(workspace.write(path(new), b"x", WriteMode::CreateNew, &there));
-            assert_refused(workspace.create_directory(path(new), &|_| Ok(()), &there));
+            assert_refused(workspace.write(path(new), b"x", WriteMode::CreateNew, &writes, &there));
+            assert_refused(workspace.create_directory(path(new), &|_| Ok(()), &writes, &there));
         }
         assert_eq!(fs::read(dir.path().join("policy.toml")).unwrap(), b"policy");
         assert_eq!(fs::read(dir.path().join("sub/data/native/key")).unwrap(), b"key");
         assert!(!dir.path().join("absent").exists());
         // Whoever makes the folder does not get to what would be in it.
-        workspace.create_directory(path("none"), &|_| Ok(()), &there).unwrap();
-        assert_refused(workspace.write(path("none/absent"), b"x", WriteMode::CreateNew, &there));
+        workspace.create_directory(path("none"), &|_| Ok(()), &writes, &there).unwrap();
+        assert_refused(workspace.write(
+            path("none/absent"),
+            b"x",
+            WriteMode::CreateNew,
+            &writes,
+            &there,
+        ));
     }
 
     #[test]

@@ -5,12 +5,14 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 
 use super::*;
 use crate::bindings::interfaces::workspace_write::WriteMode;
+use crate::disk::Writes;
 
 struct Fixture {
     _dir: tempfile::TempDir,
     root: std::path::PathBuf,
     outside: std::path::PathBuf,
     workspace: Workspace,
+    writes: Writes,
 }
 
 fn fixture() -> Fixture {
@@ -24,7 +26,8 @@ fn fixture() -> Fixture {
     symlink(outside.join("secret.txt"), root.join("docs/out.txt")).unwrap();
     symlink("a.txt", root.join("docs/in.txt")).unwrap();
     let workspace = Workspace::open(&root, Protected::default()).unwrap();
-    Fixture { _dir: dir, root, outside, workspace }
+    let writes = Writes::of(&workspace);
+    Fixture { _dir: dir, root, outside, workspace, writes }
 }
 
 fn path(text: &str) -> RelativePath<'_> {
@@ -52,19 +55,35 @@ fn no_link_is_followed() {
         let read = f.workspace.read(path(link), 0, 10);
         assert!(matches!(read, Err(FileError::InvalidPath(_))), "read {link}: {read:?}");
         for mode in [WriteMode::Replace, WriteMode::Append] {
-            let written = f.workspace.write(path(link), b"x", mode, &Abandoned::default());
+            let written =
+                f.workspace.write(path(link), b"x", mode, &f.writes, &Abandoned::default());
             assert!(matches!(written, Err(FileError::InvalidPath(_))), "write {link}: {written:?}");
         }
-        let removed = f.workspace.remove(path(link), &Abandoned::default());
+        let removed = f.workspace.remove(path(link), &f.writes, &Abandoned::default());
         assert!(matches!(removed, Err(FileError::InvalidPath(_))), "remove {link}: {removed:?}");
     }
-    let new =
-        f.workspace.write(path("docs/out/n"), b"x", WriteMode::CreateNew, &Abandoned::default());
+    let new = f.workspace.write(
+        path("docs/out/n"),
+        b"x",
+        WriteMode::CreateNew,
+        &f.writes,
+        &Abandoned::default(),
+    );
     assert!(matches!(new, Err(FileError::InvalidPath(_))), "{new:?}");
-    let new =
-        f.workspace.write(path("docs/in.txt"), b"x", WriteMode::CreateNew, &Abandoned::default());
+    let new = f.workspace.write(
+        path("docs/in.txt"),
+        b"x",
+        WriteMode::CreateNew,
+        &f.writes,
+        &Abandoned::default(),
+    );
     assert!(matches!(new, Err(FileError::AlreadyExists)), "{new:?}");
-    let made = f.workspace.create_directory(path("docs/out/n"), &|_| Ok(()), &Abandoned::default());
+    let made = f.workspace.create_directory(
+        path("docs/out/n"),
+        &|_| Ok(()),
+        &f.writes,
+        &Abandoned::default(),
+    );
     assert!(matches!(made, Err(FileError::InvalidPath(_))), "{made:?}");
     let listed = f.workspace.directory(path("docs/out"), &Guard::default());
     assert!(matches!(listed, Err(FileError::InvalidPath(_))));
@@ -110,6 +129,7 @@ fn a_directory_swapped_for_a_link_leads_nowhere() {
             path("docs/inner/new"),
             b"x",
             WriteMode::Replace,
+            &f.writes,
             &Abandoned::default(),
         ) {
             assert!(!f.outside.join("new").exists());
@@ -129,13 +149,14 @@ fn pipes_and_directories_are_no_files() {
         let read = f.workspace.read(path(name), 0, 10);
         assert!(matches!(read, Err(FileError::NotAFile)), "{name}: {read:?}");
         for mode in [WriteMode::Replace, WriteMode::Append] {
-            let written = f.workspace.write(path(name), b"x", mode, &Abandoned::default());
+            let written =
+                f.workspace.write(path(name), b"x", mode, &f.writes, &Abandoned::default());
             assert!(matches!(written, Err(FileError::NotAFile)), "{name}: {written:?}");
         }
     }
     assert!(matches!(f.workspace.read(path(""), 0, 10), Err(FileError::NotAFile)));
     assert!(matches!(
-        f.workspace.remove(path("fifo"), &Abandoned::default()),
+        f.workspace.remove(path("fifo"), &f.writes, &Abandoned::default()),
         Err(FileError::NotAFile)
     ));
 }
@@ -191,12 +212,16 @@ fn a_listing_nobody_waits_for_ends() {
     drop(AbandonOnDrop(abandoned.clone()));
     let wanted = Wanted { recursive: true, limit: 10 };
     assert!(f.workspace.list(path(""), wanted, &everything, &abandoned).is_err());
-    let written = f.workspace.write(path("docs/a.txt"), b"x", WriteMode::Replace, &abandoned);
+    let written =
+        f.workspace.write(path("docs/a.txt"), b"x", WriteMode::Replace, &f.writes, &abandoned);
     assert!(written.is_err());
-    let written = f.workspace.write(path("docs/new"), b"x", WriteMode::Append, &abandoned);
+    let written =
+        f.workspace.write(path("docs/new"), b"x", WriteMode::Append, &f.writes, &abandoned);
     assert!(written.is_err());
-    assert!(f.workspace.remove(path("docs/a.txt"), &abandoned).is_err());
-    assert!(f.workspace.create_directory(path("docs/new"), &|_| Ok(()), &abandoned).is_err());
+    assert!(f.workspace.remove(path("docs/a.txt"), &f.writes, &abandoned).is_err());
+    assert!(
+        f.workspace.create_directory(path("docs/new"), &|_| Ok(()), &f.writes, &abandoned).is_err()
+    );
     assert_eq!(fs::read(f.root.join("docs/a.txt")).unwrap(), b"0123456789");
     assert_eq!(fs::read_dir(f.root.join("docs")).unwrap().count(), 5, "no temporary file is left");
 }
@@ -205,7 +230,7 @@ fn a_listing_nobody_waits_for_ends() {
 fn files_are_created_replaced_and_appended_to() {
     let f = fixture();
     let write = |name, bytes: &[u8], mode| {
-        f.workspace.write(path(name), bytes, mode, &Abandoned::default())
+        f.workspace.write(path(name), bytes, mode, &f.writes, &Abandoned::default())
     };
     write("docs/n", b"1", WriteMode::CreateNew).unwrap();
     assert!(matches!(write("docs/n", b"2", WriteMode::CreateNew), Err(FileError::AlreadyExists)));
@@ -224,28 +249,36 @@ fn files_are_created_replaced_and_appended_to() {
 #[test]
 fn directories_are_made_as_far_as_allowed_and_removed_when_empty() {
     let f = fixture();
-    f.workspace.create_directory(path("x/y/z"), &|_| Ok(()), &Abandoned::default()).unwrap();
     f.workspace
-        .create_directory(path("x/y/z"), &|_| panic!("it exists"), &Abandoned::default())
+        .create_directory(path("x/y/z"), &|_| Ok(()), &f.writes, &Abandoned::default())
+        .unwrap();
+    f.workspace
+        .create_directory(path("x/y/z"), &|_| panic!("it exists"), &f.writes, &Abandoned::default())
         .unwrap();
     let refuse = |prefix: &str| match prefix {
         "p" => Ok(()),
         _ => Err(FileError::Denied(prefix.to_owned())),
     };
-    let made = f.workspace.create_directory(path("p/q/r"), &refuse, &Abandoned::default());
+    let made =
+        f.workspace.create_directory(path("p/q/r"), &refuse, &f.writes, &Abandoned::default());
     assert!(matches!(made, Err(FileError::Denied(prefix)) if prefix == "p/q"));
     assert!(matches!(
-        f.workspace.remove(path("x/y"), &Abandoned::default()),
+        f.workspace.remove(path("x/y"), &f.writes, &Abandoned::default()),
         Err(FileError::Other(_))
     ));
-    f.workspace.remove(path("x/y/z"), &Abandoned::default()).unwrap();
+    f.workspace.remove(path("x/y/z"), &f.writes, &Abandoned::default()).unwrap();
     assert!(!f.root.join("x/y/z").exists());
     assert!(matches!(
-        f.workspace.remove(path(""), &Abandoned::default()),
+        f.workspace.remove(path(""), &f.writes, &Abandoned::default()),
         Err(FileError::InvalidPath(_))
     ));
     assert!(matches!(
-        f.workspace.create_directory(path("docs/a.txt/b"), &|_| Ok(()), &Abandoned::default()),
+        f.workspace.create_directory(
+            path("docs/a.txt/b"),
+            &|_| Ok(()),
+            &f.writes,
+            &Abandoned::default()
+        ),
         Err(FileError::NotADirectory)
     ));
 }

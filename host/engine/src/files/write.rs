@@ -3,16 +3,17 @@
 use std::io::{self, Write};
 
 use cap_fs_ext::DirExt;
-use cap_std::fs::{Dir, OpenOptions, Permissions};
+use cap_std::fs::{Dir, Metadata, OpenOptions, Permissions};
 
 use super::path::TEMPORARY;
 use super::protected::Guard;
 use super::{
-    Abandoned, RelativePath, Result, Workspace, check_regular, from_io, not_opened, open_regular,
-    through_link,
+    Abandoned, RelativePath, Result, Used, Workspace, check_regular, from_io, not_opened,
+    open_regular, through_link,
 };
 use crate::bindings::interfaces::workspace_read::FileError;
 use crate::bindings::interfaces::workspace_write::WriteMode;
+use crate::disk::{Growth, Writes};
 
 impl Workspace {
     /// Writes a file. What is put in the place of another appears there at once, by renaming; a
@@ -22,21 +23,15 @@ impl Workspace {
         path: RelativePath<'_>,
         contents: &[u8],
         mode: WriteMode,
+        writes: &Writes,
         abandoned: &Abandoned,
     ) -> Result<()> {
         let guard = self.protected.now();
         let (dir, name) = self.parent(path, &guard)?.ok_or(FileError::NotAFile)?;
         match mode {
-            WriteMode::CreateNew => create_new(&dir, name, contents, abandoned),
-            WriteMode::Replace => replace(&dir, name, contents, abandoned, &guard),
-            WriteMode::Append => {
-                abandoned.check()?;
-                let options = &mut OpenOptions::new();
-                let options = options.append(true).create(true);
-                let mut file = open_regular(&dir, name, options, &guard)?;
-                abandoned.check()?;
-                file.write_all(contents).map_err(from_io)
-            }
+            WriteMode::CreateNew => create_new(&dir, name, contents, writes, abandoned),
+            WriteMode::Replace => replace(&dir, name, contents, (writes, abandoned), &guard),
+            WriteMode::Append => append(&dir, name, contents, (writes, abandoned), &guard),
         }
     }
 
@@ -46,6 +41,7 @@ impl Workspace {
         &self,
         path: RelativePath<'_>,
         may_make: &dyn Fn(&str) -> Result<()>,
+        writes: &Writes,
         abandoned: &Abandoned,
     ) -> Result<()> {
         let guard = self.protected.now();
@@ -56,10 +52,11 @@ impl Workspace {
             let opened = match dir.open_dir_nofollow(name) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     may_make(prefix)?;
+                    let grant = writes.grant(&dir, Growth { files: 1, ..Growth::default() })?;
                     match dir.create_dir(name) {
                         // Somebody else made it meanwhile.
                         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                        made => made.map_err(from_io)?,
+                        made => made.map_err(from_io).map(|()| grant.keep())?,
                     }
                     dir.open_dir_nofollow(name)
                 }
@@ -72,7 +69,12 @@ impl Workspace {
     }
 
     /// Removes a file or an empty directory.
-    pub(crate) fn remove(&self, path: RelativePath<'_>, abandoned: &Abandoned) -> Result<()> {
+    pub(crate) fn remove(
+        &self,
+        path: RelativePath<'_>,
+        writes: &Writes,
+        abandoned: &Abandoned,
+    ) -> Result<()> {
         let guard = self.protected.now();
         let Some((dir, name)) = self.parent(path, &guard)? else {
             return Err(FileError::InvalidPath("the workspace itself stays".to_owned()));
@@ -84,41 +86,95 @@ impl Workspace {
         }
         abandoned.check()?;
         if metadata.is_dir() {
-            return dir.remove_dir(name).map_err(from_io);
+            dir.remove_dir(name).map_err(from_io)?;
+        } else {
+            check_regular(name, &metadata)?;
+            dir.remove_file(name).map_err(from_io)?;
         }
-        check_regular(name, &metadata)?;
-        dir.remove_file(name).map_err(from_io)
+        writes.give_back(Used { bytes: freed_with(&metadata), files: 1 });
+        Ok(())
     }
 }
 
-fn create_new(dir: &Dir, name: &str, contents: &[u8], abandoned: &Abandoned) -> Result<()> {
+/// Bytes that are gone with one name of a file: none while it has another.
+#[cfg(unix)]
+pub(super) fn freed_with(metadata: &Metadata) -> u64 {
+    use cap_std::fs::MetadataExt;
+
+    if metadata.is_file() && metadata.nlink() == 1 { metadata.len() } else { 0 }
+}
+
+#[cfg(not(unix))]
+pub(super) fn freed_with(metadata: &Metadata) -> u64 {
+    if metadata.is_file() { metadata.len() } else { 0 }
+}
+
+fn create_new(
+    dir: &Dir,
+    name: &str,
+    contents: &[u8],
+    writes: &Writes,
+    abandoned: &Abandoned,
+) -> Result<()> {
     abandoned.check()?;
+    let bytes = contents.len() as u64;
+    let grant = writes.grant(dir, Growth { written: bytes, longer: bytes, files: 1 })?;
     // A link in this place exists, wherever it leads.
     let mut file =
         dir.open_with(name, OpenOptions::new().write(true).create_new(true)).map_err(from_io)?;
-    file.write_all(contents).map_err(|error| {
+    let written = file.write_all(contents).map_err(|error| {
         // A part of a file is not a file.
         dir.remove_file(name).ok();
         from_io(error)
-    })
+    });
+    written.map(|()| grant.keep())
+}
+
+fn append(
+    dir: &Dir,
+    name: &str,
+    contents: &[u8],
+    (writes, abandoned): (&Writes, &Abandoned),
+    guard: &Guard,
+) -> Result<()> {
+    let bytes = contents.len() as u64;
+    let files = u64::from(existing(dir, name, guard)?.is_none());
+    let grant = writes.grant(dir, Growth { written: bytes, longer: bytes, files })?;
+    abandoned.check()?;
+    let mut file = open_regular(dir, name, OpenOptions::new().append(true).create(true), guard)?;
+    abandoned.check()?;
+    let written = file.write_all(contents).map_err(from_io);
+    // A part may be there.
+    grant.keep();
+    written
+}
+
+/// What a name stands for, if for anything: a regular file, and none of the host's own.
+fn existing(dir: &Dir, name: &str, guard: &Guard) -> Result<Option<Metadata>> {
+    match dir.symlink_metadata(name) {
+        Ok(metadata) => {
+            guard.check(&metadata)?;
+            check_regular(name, &metadata)?;
+            Ok(Some(metadata))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(from_io(error)),
+    }
 }
 
 fn replace(
     dir: &Dir,
     name: &str,
     contents: &[u8],
-    abandoned: &Abandoned,
+    (writes, abandoned): (&Writes, &Abandoned),
     guard: &Guard,
 ) -> Result<()> {
-    let before = match dir.symlink_metadata(name) {
-        Ok(metadata) => {
-            guard.check(&metadata)?;
-            check_regular(name, &metadata)?;
-            Some(metadata)
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(error) => return Err(from_io(error)),
-    };
+    let before = existing(dir, name, guard)?;
+    let bytes = contents.len() as u64;
+    let freed = before.as_ref().map_or(0, freed_with);
+    let files = u64::from(before.is_none());
+    let growth = Growth { written: bytes, longer: bytes.saturating_sub(freed), files };
+    let grant = writes.grant(dir, growth)?;
     let mut random = [0; 8];
     getrandom::fill(&mut random).map_err(|_| FileError::Other("the host failed".to_owned()))?;
     let temporary = format!("{TEMPORARY}{:016x}", u64::from_le_bytes(random));
@@ -137,8 +193,11 @@ fn replace(
         .and_then(|()| dir.rename(&temporary, dir, name).map_err(from_io));
     if written.is_err() {
         dir.remove_file(&temporary).ok();
+        return written;
     }
-    written
+    grant.keep();
+    writes.give_back(Used { bytes: freed.saturating_sub(bytes), files: 0 });
+    Ok(())
 }
 
 /// A program that runs as its owner was somebody's; what a guest writes in its place is not.

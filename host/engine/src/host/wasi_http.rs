@@ -232,6 +232,7 @@ mod tests {
             grants: policy.agents["a"].grants.clone(),
             limits: Limits::default(),
             workspace: None,
+            bounds: None,
             preopens: Vec::new(),
             hears_cancellation: false,
         })

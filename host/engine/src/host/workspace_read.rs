@@ -34,15 +34,21 @@ impl CallState {
         self.decide_path(READ, path)
     }
 
-    /// Records that an operation met one of the host's own files, if it did.
-    pub(super) fn note_own_file<T>(
-        &self,
+    /// Records that an operation met one of the host's own files, or for the first time in the
+    /// call a bound, if it did.
+    pub(super) fn note_refusal<T>(
+        &mut self,
         capability: Capability,
         path: &str,
         result: Result<T, FileError>,
     ) -> Result<T, FileError> {
         if matches!(&result, Err(FileError::Denied(reason)) if reason == OWN_FILES) {
             self.record_denial(capability, path, OWN_FILES.to_owned());
+        }
+        if let Err(FileError::Limit(bound)) = &result
+            && self.writes().is_some_and(|writes| writes.is_first_refusal())
+        {
+            self.record_denial(capability, path, bound.clone());
         }
         result
     }
@@ -79,7 +85,7 @@ impl Host for CallState {
             workspace.list(RelativePath::new(&path)?, wanted, &shows, abandoned)
         });
         let listing = listing.await;
-        Ok(self.note_own_file(READ, &subject, listing))
+        Ok(self.note_refusal(READ, &subject, listing))
     }
 
     async fn stat(&mut self, path: String) -> wasmtime::Result<Result<Entry, FileError>> {
@@ -95,7 +101,7 @@ impl Host for CallState {
         // A rule may allow what is below a path; that something else stands there is then not
         // the guest's to know.
         let entry = entry.await;
-        let entry = self.note_own_file(READ, &wanted, entry).and_then(|entry| {
+        let entry = self.note_refusal(READ, &wanted, entry).and_then(|entry| {
             match shows(self.rules(), &wanted, entry.kind) {
                 true => Ok(entry),
                 false => self.decide_path(READ, &wanted).and(Ok(entry)),
@@ -120,6 +126,6 @@ impl Host for CallState {
             workspace.read(RelativePath::new(&path)?, offset, max_bytes)
         });
         let bytes = bytes.await;
-        Ok(self.note_own_file(READ, &subject, bytes))
+        Ok(self.note_refusal(READ, &subject, bytes))
     }
 }

@@ -5,10 +5,20 @@ use std::sync::Arc;
 use taskrun::policy::Capability;
 
 use crate::bindings::interfaces::workspace_write::{FileError, Host, WriteMode};
-use crate::files::{self, RelativePath};
+use crate::disk::Writes;
+use crate::files::{self, RelativePath, Workspace};
 use crate::state::{CallState, record_denial};
 
 const WRITE: Capability = Capability::WorkspaceWrite;
+
+impl CallState {
+    /// The workspace and what the call may add to it, if a rule allows the path.
+    fn decide_write(&mut self, path: &str) -> Result<(Workspace, Arc<Writes>), FileError> {
+        let workspace = self.decide_path(WRITE, path)?;
+        let none = || FileError::Other("there is no workspace".to_owned());
+        Ok((workspace, self.writes().ok_or_else(none)?))
+    }
+}
 
 impl Host for CallState {
     async fn write(
@@ -18,22 +28,22 @@ impl Host for CallState {
         mode: WriteMode,
     ) -> wasmtime::Result<Result<(), FileError>> {
         self.enter_capability("workspace-write")?;
-        let workspace = match self.decide_path(WRITE, &path) {
-            Ok(workspace) => workspace,
+        let (workspace, writes) = match self.decide_write(&path) {
+            Ok(decided) => decided,
             Err(error) => return Ok(Err(error)),
         };
         let subject = path.clone();
         let written = files::blocking(self.guest.engine.blocking(), move |abandoned| {
-            workspace.write(RelativePath::new(&path)?, &contents, mode, abandoned)
+            workspace.write(RelativePath::new(&path)?, &contents, mode, &writes, abandoned)
         });
         let written = written.await;
-        Ok(self.note_own_file(WRITE, &subject, written))
+        Ok(self.note_refusal(WRITE, &subject, written))
     }
 
     async fn create_directory(&mut self, path: String) -> wasmtime::Result<Result<(), FileError>> {
         self.enter_capability("workspace-write")?;
-        let workspace = match self.decide_path(WRITE, &path) {
-            Ok(workspace) => workspace,
+        let (workspace, writes) = match self.decide_write(&path) {
+            Ok(decided) => decided,
             Err(error) => return Ok(Err(error)),
         };
         let (guest, scope) = (Arc::clone(&self.guest), Arc::clone(&self.scope));
@@ -46,23 +56,23 @@ impl Host for CallState {
                     FileError::Denied(denied.for_guest)
                 })
             };
-            workspace.create_directory(RelativePath::new(&path)?, &may_make, abandoned)
+            workspace.create_directory(RelativePath::new(&path)?, &may_make, &writes, abandoned)
         });
         let made = made.await;
-        Ok(self.note_own_file(WRITE, &subject, made))
+        Ok(self.note_refusal(WRITE, &subject, made))
     }
 
     async fn remove(&mut self, path: String) -> wasmtime::Result<Result<(), FileError>> {
         self.enter_capability("workspace-write")?;
-        let workspace = match self.decide_path(WRITE, &path) {
-            Ok(workspace) => workspace,
+        let (workspace, writes) = match self.decide_write(&path) {
+            Ok(decided) => decided,
             Err(error) => return Ok(Err(error)),
         };
         let subject = path.clone();
         let removed = files::blocking(self.guest.engine.blocking(), move |abandoned| {
-            workspace.remove(RelativePath::new(&path)?, abandoned)
+            workspace.remove(RelativePath::new(&path)?, &writes, abandoned)
         });
         let removed = removed.await;
-        Ok(self.note_own_file(WRITE, &subject, removed))
+        Ok(self.note_refusal(WRITE, &subject, removed))
     }
 }

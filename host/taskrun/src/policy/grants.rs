@@ -249,6 +249,14 @@ impl Grants {
         Ok(widest(folders))
     }
 
+    /// The folders in which the rules let somebody write at least something, none inside another,
+    /// in the order of their names. Deny rules make none of them smaller.
+    pub fn writable_folders(&self) -> Vec<String> {
+        let allowed = self.globs(Capability::WorkspaceWrite, Verdict::Allow);
+        let folders = allowed.map(|(glob, _)| Preopen { dir: glob.base(), writable: true });
+        widest(folders.collect()).into_iter().map(|folder| folder.dir).collect()
+    }
+
     /// The folders in `dir`, or `dir` itself, that the rules grant with all that is below them.
     /// What can be said of `dir` only in other words than folders is not granted.
     pub(super) fn folders_within(&self, capability: Capability, dir: &str) -> Vec<String> {

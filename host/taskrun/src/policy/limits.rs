@@ -74,6 +74,15 @@ pub const JOURNAL_BYTES_DEFAULT: u64 = 256 * MIB;
 pub const JOURNAL_BYTES_MAX: u64 = 4_096 * MIB;
 /// Least bytes of a journal: a task with what stands before it, and some turns.
 pub const JOURNAL_BYTES_MIN: u64 = MIB;
+/// Bytes that one call may write to files unless the policy says otherwise.
+pub const WRITE_BYTES_DEFAULT: u64 = 64 * MIB;
+/// Most bytes that a policy can let one call write: the disk of a small machine.
+pub const WRITE_BYTES_MAX: u64 = 16 << 30;
+
+/// Files and folders that one call may make unless the policy says otherwise.
+pub const NEW_FILES_DEFAULT: u32 = 1_000;
+/// Most files and folders that a policy can let one call make.
+pub const NEW_FILES_MAX: u32 = 100_000;
 
 /// Shortest time from one tick of a heartbeat to the next: each looks into the store.
 pub const HEARTBEAT_INTERVAL_MIN: Duration = Duration::from_secs(1);
@@ -139,6 +148,11 @@ pub struct Limits {
     /// The journal of a run, with what the host records of answers and results; beyond it the run
     /// ends. `journal`; see [`JOURNAL_BYTES_DEFAULT`]. Of no meaning for a tool.
     pub journal_bytes: u64,
+    /// Bytes that one call may write to files, or lengthen them by, in whatever way. `write`; see
+    /// [`WRITE_BYTES_DEFAULT`].
+    pub write_bytes: u64,
+    /// Files, folders and links that one call may make. `new_files`; see [`NEW_FILES_DEFAULT`].
+    pub new_files: u32,
 }
 
 /// The limits of an agent whose policy names none.
@@ -166,6 +180,8 @@ pub struct LimitSettings {
     pub host_call_bytes: Option<u64>,
     pub events: Option<u32>,
     pub journal_bytes: Option<u64>,
+    pub write_bytes: Option<u64>,
+    pub new_files: Option<u32>,
 }
 
 impl LimitSettings {
@@ -195,6 +211,8 @@ impl LimitSettings {
             host_call_bytes: least(self.host_call_bytes, other.host_call_bytes),
             events: least(self.events, other.events),
             journal_bytes: least(self.journal_bytes, other.journal_bytes),
+            write_bytes: least(self.write_bytes, other.write_bytes),
+            new_files: least(self.new_files, other.new_files),
         }
     }
 
@@ -216,6 +234,8 @@ impl LimitSettings {
             host_call_bytes: self.host_call_bytes.unwrap_or(HOST_CALL_BYTES_DEFAULT),
             events: self.events.unwrap_or(EVENTS_DEFAULT),
             journal_bytes: self.journal_bytes.unwrap_or(JOURNAL_BYTES_DEFAULT),
+            write_bytes: self.write_bytes.unwrap_or(WRITE_BYTES_DEFAULT),
+            new_files: self.new_files.unwrap_or(NEW_FILES_DEFAULT),
         }
     }
 }

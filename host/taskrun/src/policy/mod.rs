@@ -73,6 +73,7 @@ mod rule;
 mod tests;
 mod timeouts;
 mod tool_lists;
+mod workspace;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -98,6 +99,7 @@ pub use parse_guard::{ENGINE_TIMEOUT_MAX, EnginePolicy};
 pub use path_glob::{GLOB_SEGMENTS_MAX, PATH_BYTES_MAX, PathGlob};
 pub use prompts::{PROMPT_OVERRIDES_MAX, PromptOverridePolicy, PromptPolicy, PromptTemplate};
 pub(crate) use quantity::ShowDuration;
+pub use quantity::size;
 pub use rule::{
     Capability, Declared, ModelSelector, OperationSelector, PromptSelector, Rule, Selector,
     Verdict, parse_denial,
@@ -105,6 +107,7 @@ pub use rule::{
 pub(crate) use timeouts::is_about;
 pub use timeouts::{CallTimeouts, TIMEOUTS_MAX};
 pub use tool_lists::ToolLists;
+pub use workspace::*;
 
 /// Largest policy file, in bytes: far beyond what a person can review.
 pub const POLICY_BYTES_MAX: usize = 1 << 20;
@@ -184,6 +187,8 @@ pub struct AgentPolicy {
     pub model: Option<String>,
     /// The folder that its rules about files start at, resolved. Default the workspace's root.
     pub workspace: PathBuf,
+    /// What that folder may hold: those of the policy's `[workspace]`.
+    pub workspace_limits: WorkspaceLimits,
     /// What it and the tools that it calls may do.
     pub grants: Grants,
     /// Limits of its plan steps and of its run. For a tool call see [`AgentPolicy::call_limits`].

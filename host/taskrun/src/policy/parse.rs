@@ -11,8 +11,10 @@ use super::files::{FileUse, NamedFile};
 use super::location::Source;
 use super::parse_limits::{TOOL_LIMIT_KEYS, read_limits};
 use super::read::{Section, Text};
+use super::workspace::read_workspace_limits;
 use super::{
     ASK_TIMEOUT_MAX, Interrupted, ModelPolicy, POLICY_BYTES_MAX, Policy, Provider, ToolPolicy,
+    WorkspaceLimits,
 };
 use crate::delegate::AGENTS;
 
@@ -22,6 +24,7 @@ const ROOT_KEYS: [&str; 6] = ["defaults", "workspace", "model", "prompt", "tool"
 pub(super) struct Reading<'t> {
     pub(super) folder: &'t Path,
     pub(super) root: PathBuf,
+    pub(super) workspace_limits: WorkspaceLimits,
     pub(super) models: Vec<&'t str>,
     pub(super) prompts: Vec<&'t str>,
     pub(super) tools: Vec<&'t str>,
@@ -60,7 +63,7 @@ fn read_policy(file: &Section<'_, '_>, source: &Source) -> Policy {
     let ask_timeout = read_defaults(file);
     let folder = source.file.parent().unwrap_or(Path::new(""));
     let mut files = Vec::new();
-    let root = read_workspace_root(file, folder, &mut files);
+    let (root, workspace_limits) = read_workspace(file, folder, &mut files);
     let model_sections = file.named("model", "a model");
     let prompt_sections = file.named("prompt", "a prompt");
     let tool_sections = file.named("tool", "a tool");
@@ -73,6 +76,7 @@ fn read_policy(file: &Section<'_, '_>, source: &Source) -> Policy {
     let mut reading = Reading {
         folder,
         root: root.clone(),
+        workspace_limits,
         models: model_names.iter().map(String::as_str).collect(),
         prompts: prompt_names.iter().map(String::as_str).collect(),
         tools: tool_names.iter().map(String::as_str).collect(),
@@ -144,23 +148,25 @@ fn read_defaults(file: &Section<'_, '_>) -> Option<Duration> {
     defaults.duration("ask_timeout", Duration::from_secs(1)..=ASK_TIMEOUT_MAX)
 }
 
-fn read_workspace_root(
+/// Gives the root of all workspaces, and what each may hold.
+fn read_workspace(
     file: &Section<'_, '_>,
     folder: &Path,
     files: &mut Vec<NamedFile>,
-) -> PathBuf {
+) -> (PathBuf, WorkspaceLimits) {
     let here = resolve(folder, ".");
     let Some(workspace) = file.section("workspace") else {
-        return here;
+        return (here, WorkspaceLimits::default());
     };
-    workspace.expect_keys(&["root"]);
+    workspace.expect_keys(&["root", "limits"]);
+    let limits = read_workspace_limits(&workspace);
     let Some(root) = workspace.string("root").filter(|text| is_path(&workspace, text, "folder"))
     else {
-        return here;
+        return (here, limits);
     };
     let path = resolve(folder, root.value);
     files.push(NamedFile { path: path.clone(), span: root.span, usage: FileUse::Workspace });
-    path
+    (path, limits)
 }
 
 impl Reading<'_> {

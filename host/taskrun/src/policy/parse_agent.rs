@@ -73,6 +73,7 @@ impl Reading<'_> {
             members,
             model,
             workspace,
+            workspace_limits: self.workspace_limits,
             location: grants.location.clone(),
             grants,
             limits: stated_limits.over_defaults(Some(TOOL_CALLS_DEFAULT)),

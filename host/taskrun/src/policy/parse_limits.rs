@@ -10,15 +10,15 @@ use super::limits::{HEARTBEAT_INTERVAL_MAX, HEARTBEAT_INTERVAL_MIN, HEARTBEAT_PR
 use super::limits::{
     LOG_BYTES_MAX, MEMORY_BYTES_MAX, MEMORY_BYTES_MIN, RESULT_BYTES_MAX, STEP_MAX,
 };
+use super::limits::{NEW_FILES_MAX, TABLE_ELEMENTS_MAX, TOOL_CALLS_MAX, WRITE_BYTES_MAX};
 use super::limits::{RETRY_ATTEMPTS_MAX, RETRY_PAUSE_MAX, RETRY_SKIPS_MAX};
-use super::limits::{TABLE_ELEMENTS_MAX, TOOL_CALLS_MAX};
 use super::read::Section;
 use crate::agents::{Heartbeat, Retry, SKIPS_DEFAULT, Then};
 use crate::history::History;
 use crate::money::Price;
 
 /// The last five are for agents only.
-pub(super) const AGENT_LIMIT_KEYS: [&str; 14] = [
+pub(super) const AGENT_LIMIT_KEYS: [&str; 16] = [
     "memory",
     "call",
     "grace",
@@ -28,13 +28,15 @@ pub(super) const AGENT_LIMIT_KEYS: [&str; 14] = [
     "host_calls",
     "host_call_bytes",
     "events",
+    "write",
+    "new_files",
     "step",
     "tool_calls",
     "tool_failures",
     "turn_calls",
     "journal",
 ];
-pub(super) const TOOL_LIMIT_KEYS: &[&str] = AGENT_LIMIT_KEYS.split_at(9).0;
+pub(super) const TOOL_LIMIT_KEYS: &[&str] = AGENT_LIMIT_KEYS.split_at(11).0;
 
 pub(super) fn read_limits(section: &Section<'_, '_>, known: &[&str]) -> LimitSettings {
     const INSTANT: Duration = Duration::from_millis(1);
@@ -57,6 +59,8 @@ pub(super) fn read_limits(section: &Section<'_, '_>, known: &[&str]) -> LimitSet
         host_call_bytes: table.size("host_call_bytes", 1..=HOST_CALL_BYTES_MAX),
         events: table.count("events", 0..=EVENTS_MAX),
         journal_bytes: table.size("journal", limits::JOURNAL_BYTES_MIN..=limits::JOURNAL_BYTES_MAX),
+        write_bytes: table.size("write", 0..=WRITE_BYTES_MAX),
+        new_files: table.count("new_files", 0..=NEW_FILES_MAX),
     }
 }
 

@@ -102,6 +102,17 @@ impl PathGlob {
         Some(names.collect::<Option<Vec<_>>>()?.join("/"))
     }
 
+    /// The folder that everything it matches lies in: its plain names up to the first segment
+    /// that is none, without that of a file.
+    pub(super) fn base(&self) -> String {
+        let names = self.segments.iter().map_while(|segment| match segment {
+            Segment::Literal(name) => Some(name.as_str()),
+            Segment::AnyDepth | Segment::Pattern { .. } => None,
+        });
+        let folders = self.segments.len() - 1;
+        names.take(folders).collect::<Vec<_>>().join("/")
+    }
+
     /// Whether the pattern matches the path of these segments.
     pub(super) fn matches(&self, path: &[&str]) -> bool {
         self.states_after(path) & self.accepting() != 0

@@ -22,6 +22,15 @@ pub(super) fn parse_size(text: &str) -> Result<u64, BadQuantity> {
     parse(text, &SIZE_UNITS, "64MiB")
 }
 
+/// Bytes of a size as policies write them, such as `64MiB`, for other places where people write
+/// sizes.
+///
+/// # Errors
+/// What is wrong with it, and what to write instead.
+pub fn size(text: &str) -> Result<u64, String> {
+    parse_size(text).map_err(|bad| format!("{}; {}", bad.reason, bad.help))
+}
+
 /// A duration such as `10s`, whole milliseconds.
 pub(super) fn parse_duration(text: &str) -> Result<Duration, BadQuantity> {
     parse(text, &DURATION_UNITS, "10s").map(Duration::from_millis)

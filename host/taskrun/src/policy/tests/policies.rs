@@ -4,7 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::super::{Budget, HEARTBEAT_PROMPT_BYTES_MAX, LimitSettings, Limits, Policy, Provider};
+use super::super::{
+    Budget, HEARTBEAT_PROMPT_BYTES_MAX, LimitSettings, Limits, Policy, Provider, WorkspaceLimits,
+};
 use super::{agent, parse, with_agent};
 use crate::agents::{Heartbeat, Interrupted, MissingFields, Retry, SKIPS_DEFAULT, Then};
 use crate::history::History;
@@ -204,7 +206,7 @@ fn every_limit_can_be_stated() {
         "[agent.a.limits]\nmemory = \"1MiB\"\ncall = \"1ms\"\nstep = \"1h\"\ngrace = \"0s\"\ntool_calls = 0\n\
          tool_failures = 1\nturn_calls = 3\n\
          result = \"2KiB\"\nlog = \"3B\"\ntable_elements = 0x10\nhost_calls = 1_000\nhost_call_bytes = \"4MiB\"\nevents = 7\n\
-         journal = \"1GiB\"",
+         journal = \"1GiB\"\nwrite = \"5MiB\"\nnew_files = 6",
     );
     let expected = Limits {
         memory_bytes: 1 << 20,
@@ -221,6 +223,8 @@ fn every_limit_can_be_stated() {
         host_call_bytes: 4 << 20,
         events: 7,
         journal_bytes: 1 << 30,
+        write_bytes: 5 << 20,
+        new_files: 6,
     };
     assert_eq!(agent.limits, expected);
 }
@@ -240,6 +244,37 @@ fn a_call_gets_the_narrower_of_what_agent_and_tool_state() {
     // Stated by the tool alone, more than the default; stated by nobody.
     assert_eq!(limits.result_bytes, 4 << 20);
     assert_eq!(limits.log_bytes, 1 << 20);
+}
+
+#[test]
+fn a_workspace_has_limits_and_every_agent_is_told_them() {
+    let limits = |text: &str| {
+        let policy = parse(&format!("{text}\n{}", with_agent(""))).unwrap();
+        policy.agents["a"].workspace_limits
+    };
+    assert_eq!(limits(""), WorkspaceLimits::default());
+    assert_eq!(limits("[workspace]\nroot = \"w\""), WorkspaceLimits::default());
+    let stated = limits("[workspace]\nlimits = { bytes = \"1MiB\", files = 2, reserve = \"0B\" }");
+    assert_eq!(stated, WorkspaceLimits { bytes: 1 << 20, files: 2, reserve_bytes: 0 });
+    let refused =
+        parse("[workspace]\nlimits = { byte = \"1MiB\", files = 2_000_000 }").unwrap_err();
+    let text = refused.to_string();
+    assert!(text.contains("did you mean `bytes`") && text.contains("1000000"), "{text}");
+}
+
+#[test]
+fn folders_to_write_in_are_the_plain_beginnings_of_patterns() {
+    let folders = |rules: &[&str]| {
+        let rules = rules.iter().map(|rule| format!("\"workspace-write: {rule}\""));
+        let rules = rules.collect::<Vec<_>>().join(", ");
+        agent(&format!("allow = [{rules}]")).grants.writable_folders()
+    };
+    assert_eq!(folders(&[]), [""; 0]);
+    assert_eq!(folders(&["notes/**"]), ["notes"]);
+    assert_eq!(folders(&["notes/a.md"]), ["notes"]);
+    assert_eq!(folders(&["a.md"]), [""]);
+    assert_eq!(folders(&["notes/deep/**", "notes/*.md", "other/x/*/y"]), ["notes", "other/x"]);
+    assert_eq!(folders(&["notes/**", "**/z"]), [""]);
 }
 
 #[test]

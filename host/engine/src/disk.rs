@@ -1,0 +1,291 @@
+//! What guests add to the disk, held to three bounds: what one call may write, what a workspace
+//! may hold, and how much of the disk stays free for the host.
+//!
+//! A workspace is counted when a guest of this process first writes there, by a walk through the
+//! folders that rules let guests write in, and from then on by what each operation adds and
+//! removes. What people and other processes do meanwhile is seen when the workspace seems full:
+//! then it is counted again, as often as [`PAUSE`] lets it.
+
+use std::collections::HashMap;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use taskrun::policy::{Limits, WorkspaceLimits};
+use tokio::time::Instant;
+
+use crate::bindings::interfaces::workspace_read::FileError;
+use crate::files::{Used, Workspace};
+
+/// How many times as long as a count took nobody counts the same workspace again: a guest that
+/// is refused again and again does not keep the disk busy.
+const PAUSE: u32 = 20;
+
+/// Free entries of a file system that guests leave alone, where it has a fixed number of them.
+const FREE_FILES_MIN: u64 = 1_000;
+
+/// What one operation adds.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Growth {
+    /// Bytes that are written.
+    pub(crate) written: u64,
+    /// Bytes by which files get longer.
+    pub(crate) longer: u64,
+    /// Files, folders and links that are made.
+    pub(crate) files: u64,
+}
+
+/// Which bound an operation would break. Guests are told this text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum DiskFull {
+    /// `write` of the call's limits.
+    #[error("the call may write {0} bytes (limits: write)")]
+    CallBytes(u64),
+    /// `new_files` of the call's limits.
+    #[error("the call may make {0} files and folders (limits: new_files)")]
+    CallFiles(u64),
+    /// `bytes` of the workspace's limits.
+    #[error("the workspace may hold {0} bytes ([workspace] limits: bytes)")]
+    WorkspaceBytes(u64),
+    /// `files` of the workspace's limits.
+    #[error("the workspace may hold {0} files and folders ([workspace] limits: files)")]
+    WorkspaceFiles(u64),
+    /// `reserve` of the workspace's limits.
+    #[error("{0} bytes of the disk are kept free ([workspace] limits: reserve)")]
+    Reserve(u64),
+}
+
+impl From<DiskFull> for FileError {
+    fn from(full: DiskFull) -> Self {
+        Self::Limit(full.to_string())
+    }
+}
+
+/// The workspaces of a process, and the disks that the host needs.
+#[derive(Debug, Default)]
+pub(crate) struct Disk {
+    ledgers: Mutex<HashMap<PathBuf, Arc<Ledger>>>,
+    /// Folders of the host whose disk needs the reserve as well.
+    keep_free: Vec<PathBuf>,
+    /// Bytes that are being written at this moment, which no disk says are gone.
+    under_way: AtomicU64,
+    /// Held while a workspace is counted.
+    counting: Mutex<()>,
+}
+
+/// One workspace.
+#[derive(Debug, Default)]
+struct Ledger(Mutex<Account>);
+
+#[derive(Debug, Default)]
+struct Account {
+    used: Used,
+    /// Part of `used` that was granted and may not be on the disk yet.
+    granted: Used,
+    /// The folders that `used` is about.
+    counted: Vec<String>,
+    /// When they may be counted again.
+    again_at: Option<Instant>,
+}
+
+/// What the guests of one component may add to their workspace.
+#[derive(Debug)]
+pub(crate) struct Bounds {
+    disk: Arc<Disk>,
+    ledger: Arc<Ledger>,
+    workspace: Workspace,
+    folders: Vec<String>,
+    limits: WorkspaceLimits,
+    call_bytes: u64,
+    call_files: u64,
+}
+
+/// What one call has added so far, and may add.
+#[derive(Debug)]
+pub(crate) struct Writes {
+    bounds: Arc<Bounds>,
+    bytes: AtomicU64,
+    files: AtomicU64,
+    refused: AtomicBool,
+}
+
+impl Disk {
+    pub(crate) fn new(keep_free: Vec<PathBuf>) -> Self {
+        Self { keep_free, ..Self::default() }
+    }
+
+    /// The bounds for a component that may write in these folders of a workspace.
+    pub(crate) fn bounds(
+        self: &Arc<Self>,
+        workspace: &Workspace,
+        folders: Vec<String>,
+        workspace_limits: WorkspaceLimits,
+        limits: &Limits,
+    ) -> Bounds {
+        let mut ledgers = self.ledgers.lock().unwrap_or_else(PoisonError::into_inner);
+        // Not by its number: a folder that is made anew may get that of one that is gone.
+        let ledger = Arc::clone(ledgers.entry(workspace.path().to_owned()).or_default());
+        Bounds {
+            disk: Arc::clone(self),
+            ledger,
+            workspace: workspace.clone(),
+            folders,
+            limits: workspace_limits,
+            call_bytes: limits.write_bytes,
+            call_files: limits.new_files.into(),
+        }
+    }
+
+    /// Counts one workspace at a time: each keeps as many folders open as it is deep.
+    fn used(&self, bounds: &Bounds, folders: &[String]) -> Used {
+        let _turn = self.counting.lock().unwrap_or_else(PoisonError::into_inner);
+        bounds.workspace.used(folders, bounds.limits.files)
+    }
+
+    /// Whether so much can be written where `place` is and `reserve` bytes stay free, there and
+    /// where the host keeps its own. A file system that does not know its size has room.
+    fn has_room(&self, place: impl AsFd, bytes: u64, reserve: u64) -> bool {
+        let under_way = self.under_way.load(Ordering::Relaxed);
+        let needed = reserve.saturating_add(under_way).saturating_add(bytes);
+        let here = rustix::fs::fstatvfs(place).ok();
+        let others = self.keep_free.iter().filter_map(|dir| rustix::fs::statvfs(dir).ok());
+        here.into_iter().chain(others).all(|disk| {
+            let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+            (disk.f_blocks == 0 || free >= needed)
+                && (reserve == 0 || disk.f_files == 0 || disk.f_favail >= FREE_FILES_MIN)
+        })
+    }
+}
+
+impl Ledger {
+    fn open(&self) -> MutexGuard<'_, Account> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Bounds {
+    /// The bounds for one call.
+    pub(crate) fn for_call(self: &Arc<Self>) -> Writes {
+        let (bytes, files) = (AtomicU64::new(0), AtomicU64::new(0));
+        Writes { bounds: Arc::clone(self), bytes, files, refused: AtomicBool::new(false) }
+    }
+
+    fn refusal(&self, account: &Account, growth: Growth) -> Option<DiskFull> {
+        let WorkspaceLimits { bytes, files, .. } = self.limits;
+        if growth.longer > 0 && account.used.bytes.saturating_add(growth.longer) > bytes {
+            return Some(DiskFull::WorkspaceBytes(bytes));
+        }
+        let files = u64::from(files);
+        (growth.files > 0 && account.used.files.saturating_add(growth.files) > files)
+            .then_some(DiskFull::WorkspaceFiles(files))
+    }
+
+    /// Counts what is not counted yet, and everything again if that is long ago.
+    fn count(&self, account: &mut Account, seems_full: bool) {
+        let is_new = |folder: &&String| !account.counted.contains(folder);
+        let new: Vec<String> = self.folders.iter().filter(is_new).cloned().collect();
+        let began = Instant::now();
+        let may_recount = account.again_at.is_none_or(|at| began >= at);
+        if new.is_empty() && !(seems_full && may_recount) {
+            return;
+        }
+        account.counted.extend(new);
+        let found = self.disk.used(self, &account.counted);
+        account.again_at = Some(Instant::now() + began.elapsed().saturating_mul(PAUSE));
+        // What was granted may be found already; it is gone from here when it is settled.
+        account.used = Used {
+            bytes: found.bytes.saturating_add(account.granted.bytes),
+            files: found.files.saturating_add(account.granted.files),
+        };
+    }
+}
+
+impl Writes {
+    /// Under the default bounds, for tests of what is written.
+    #[cfg(test)]
+    pub(crate) fn of(workspace: &Workspace) -> Self {
+        let (disk, root) = (Arc::new(Disk::default()), vec![String::new()]);
+        let reserve = WorkspaceLimits { reserve_bytes: 0, ..WorkspaceLimits::default() };
+        Arc::new(disk.bounds(workspace, root, reserve, &Limits::default())).for_call()
+    }
+
+    /// Grants what an operation is about to add where `place` is, until the grant is dropped;
+    /// [`Grant::keep`] says that it was added.
+    ///
+    /// # Errors
+    /// The bound that it would break. Then nothing may be added.
+    pub(crate) fn grant(&self, place: impl AsFd, growth: Growth) -> Result<Grant<'_>, DiskFull> {
+        let Bounds { disk, ledger, limits, call_bytes, call_files, .. } = &*self.bounds;
+        let bytes = growth.written.max(growth.longer);
+        spend(&self.bytes, bytes, *call_bytes).map_err(DiskFull::CallBytes)?;
+        spend(&self.files, growth.files, *call_files).map_err(DiskFull::CallFiles)?;
+        let reserve = limits.reserve_bytes;
+        if !disk.has_room(place, growth.written, reserve) {
+            return Err(DiskFull::Reserve(reserve));
+        }
+        let mut account = ledger.open();
+        self.bounds.count(&mut account, false);
+        if self.bounds.refusal(&account, growth).is_some() {
+            self.bounds.count(&mut account, true);
+        }
+        if let Some(full) = self.bounds.refusal(&account, growth) {
+            return Err(full);
+        }
+        let added = Used { bytes: growth.longer, files: growth.files };
+        account.used.add(added);
+        account.granted.add(added);
+        disk.under_way.fetch_add(growth.written, Ordering::Relaxed);
+        Ok(Grant { writes: self, added, written: growth.written, kept: false })
+    }
+
+    /// Whether this is the first refusal of the call, which alone is recorded.
+    pub(crate) fn is_first_refusal(&self) -> bool {
+        !self.refused.swap(true, Ordering::Relaxed)
+    }
+
+    /// Gives back what an operation removed.
+    pub(crate) fn give_back(&self, removed: Used) {
+        self.bounds.ledger.open().used.subtract(removed);
+    }
+}
+
+/// Counts against a bound of the call. What is refused is not counted.
+fn spend(spent: &AtomicU64, amount: u64, limit: u64) -> Result<(), u64> {
+    let fits = |spent: u64| spent.checked_add(amount).filter(|sum| *sum <= limit);
+    match amount {
+        0 => Ok(()),
+        _ => spent
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits)
+            .map_or(Err(limit), |_| Ok(())),
+    }
+}
+
+/// Room for one operation. Dropped without [`Grant::keep`], the workspace has it again.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Grant<'w> {
+    writes: &'w Writes,
+    added: Used,
+    written: u64,
+    kept: bool,
+}
+
+impl Grant<'_> {
+    /// What was granted is in the workspace.
+    pub(crate) fn keep(mut self) {
+        self.kept = true;
+    }
+}
+
+impl Drop for Grant<'_> {
+    fn drop(&mut self) {
+        let Bounds { disk, ledger, .. } = &*self.writes.bounds;
+        disk.under_way.fetch_sub(self.written, Ordering::Relaxed);
+        let mut account = ledger.open();
+        account.granted.subtract(self.added);
+        if !self.kept {
+            account.used.subtract(self.added);
+        }
+    }
+}
