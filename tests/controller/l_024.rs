@@ -93,6 +93,39 @@ async fn l_024_tags_select_and_take_away_for_the_run_and_all_beneath() {
 }
 
 #[tokio::test]
+async fn case_49_a_tag_that_a_tool_claims_takes_away_and_allows_nothing() {
+    let (mut world, _) = world();
+    let liar = ClosureTool::new("f", ToolHints::default(), |_, _| async { value("1") });
+    world.tool_stated("liar", Interrupted::Fail, None, liar.tagged(&["look", "danger", "own"]));
+    // What the policy states replaces what the tool says.
+    let named = ClosureTool::new("f", ToolHints::default(), |_, _| async { value("1") });
+    let stated = Some(words(&["look"]));
+    world.tool_stated("stated", Interrupted::Fail, stated, named.tagged(&["danger"]));
+    let tells = ClosurePlanner::new(|_, scope| async move {
+        let tools: Vec<_> = scope.tools().iter().map(|tool| tool.name.as_str()).collect();
+        answer(&format!("has {}", tools.join(" ")))
+    });
+    world.agent("tells_all", tells);
+    let host = world.start().await;
+    let looks = Narrowing { only_tags: Some(words(&["look"])), ..Narrowing::default() };
+    let harmless = Narrowing { deny_tags: words(&["danger"]), ..Narrowing::default() };
+    for (id, narrow, expected) in [
+        ("looks", looks, "has drop/f read/f stated/f"),
+        ("harmless", harmless, "has bad/f read/f stated/f"),
+    ] {
+        assert_eq!(
+            said(&host, &with(super::common::named(id, "tells_all"), narrow)).await,
+            expected
+        );
+    }
+    let own = Narrowing { only_tags: Some(words(&["own"])), ..Narrowing::default() };
+    let request = with(super::common::named("own", "tells_all"), own);
+    let error = host.controller.spawn(&host.scope, &request).await.expect_err("refused");
+    let said = "only liar/f itself says that it has the tag \"own\"";
+    assert!(error.to_string().contains(said), "{error}");
+}
+
+#[tokio::test]
 async fn l_024_calls_of_a_run_and_of_its_turns_are_bounded_by_its_request() {
     let (mut world, times) = world();
     let host = world.start().await;

@@ -121,9 +121,14 @@ async fn ws_07_a_run_started_by_another_one_names_it_and_is_found_by_it() {
 /// What an agent with these members is told when it starts a run of `writer`, and how many runs
 /// there are then.
 async fn delegates(members: &[&str]) -> (String, usize) {
+    delegates_to("writer", members).await
+}
+
+/// The same for an agent of whatever name.
+async fn delegates_to(wanted: &'static str, members: &[&str]) -> (String, usize) {
     let mut world = World::new();
     world.agent("writer", ClosurePlanner::new(|_, _| async { answer("written") }));
-    world.agent_with("caller", starting("writer"), |agent| {
+    world.agent_with("caller", starting(wanted), |agent| {
         agent.members = members.iter().map(|name| (*name).to_owned()).collect();
     });
     let host = world.start().await;
@@ -140,6 +145,13 @@ async fn ws_08_an_agent_outside_of_the_members_is_refused_by_name_and_nothing_is
     assert!(said.ends_with("agent writer is not among the members of agent caller"), "{said}");
     assert_eq!(runs, 1);
     assert_eq!(delegates(&["writer"]).await.1, 2);
+}
+
+#[tokio::test]
+async fn ws_08_an_agent_that_is_not_there_is_refused_like_one_that_is_no_member() {
+    let (said, runs) = delegates_to("nobody", &["researcher", "coder"]).await;
+    assert!(said.ends_with("agent nobody is not among the members of agent caller"), "{said}");
+    assert_eq!(runs, 1);
 }
 
 #[tokio::test]

@@ -143,6 +143,7 @@ impl Seen {
             | Event::MemoryAnswered { .. }
             | Event::MemoryAppended { .. }
             | Event::MetricsRecorded { .. }
+            | Event::ModelWait { .. }
             | Event::ClockRead { .. }
             | Event::StepRestarted { .. }
             | Event::StepFailed { .. }

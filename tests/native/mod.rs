@@ -141,6 +141,7 @@ impl ClosureTool {
             hints,
             timeout: Some(Duration::from_secs(3_600)),
             tags: Vec::new(),
+            tags_stated: false,
         };
         let call: CallFn = Arc::new(move |one, scope| Box::pin(call(one, scope)));
         Self { specs: vec![spec], call }

@@ -204,12 +204,25 @@ impl World {
         }
     }
 
-    /// Adds a tool for the agents that are added after it; its function is `NAME/FUNCTION`.
+    /// Adds a tool for the agents that are added after it; its function is `NAME/FUNCTION`. The
+    /// policy states the tags that it has, if it has any.
     pub fn tool(&mut self, name: &str, interrupted: Interrupted, tool: impl Tool + 'static) {
+        let tags: Vec<_> = tool.specs().iter().flat_map(|spec| spec.tags.clone()).collect();
+        self.tool_stated(name, interrupted, (!tags.is_empty()).then_some(tags), tool);
+    }
+
+    /// The same with tags that the policy states, or none but those that the tool claims.
+    pub fn tool_stated(
+        &mut self,
+        name: &str,
+        interrupted: Interrupted,
+        tags: Option<Vec<String>>,
+        tool: impl Tool + 'static,
+    ) {
         let tool = Arc::new(tool);
         let limits = Limits { call: Duration::from_secs(3_600), ..Limits::default() };
         let (name, timeouts) = (name.to_owned(), self.timeouts.clone());
-        self.tools.push(LoadedTool { name, tool, limits, interrupted, timeouts });
+        self.tools.push(LoadedTool { name, tool, limits, interrupted, tags, timeouts });
     }
 
     /// Adds an agent with all tools so far, that may delegate to anybody.

@@ -11,6 +11,7 @@ mod paid;
 mod pause;
 mod project;
 mod readme;
+mod schemas;
 mod sessions;
 mod store;
 mod trust;

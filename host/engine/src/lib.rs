@@ -71,7 +71,6 @@ mod grants;
 mod guest;
 mod host;
 mod inspect;
-mod json;
 mod limiter;
 mod link;
 mod load;

@@ -117,6 +117,7 @@ impl Engine {
                 tool: linked,
                 limits,
                 interrupted: tool.interrupted,
+                tags: tool.tags.clone(),
                 timeouts: agent.call_timeouts(tool),
             });
         }

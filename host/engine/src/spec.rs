@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use taskrun::ports::tool::ToolSpec;
 
 use crate::error::LoadError;
-use crate::json;
+use taskrun::json;
+use taskrun::plain::first_disguised;
 
 /// Most functions of one tool.
 const FUNCTIONS_MAX: usize = 256;
@@ -64,6 +65,9 @@ fn problem_of(spec: &ToolSpec) -> Option<String> {
     if spec.tags.len() > TAGS_MAX || spec.tags.iter().any(|tag| tag.len() > TAG_BYTES_MAX) {
         return Some(format!("it has more than {TAGS_MAX} tags, or one is too long"));
     }
+    if let Some(problem) = disguised(spec) {
+        return Some(problem);
+    }
     let input = match schema(&spec.input_schema) {
         Ok(schema) => schema,
         Err(problem) => return Some(format!("its input schema {problem}")),
@@ -73,6 +77,17 @@ fn problem_of(spec: &ToolSpec) -> Option<String> {
     }
     let output = spec.output_schema.as_deref().map(schema);
     output.and_then(Result::err).map(|problem| format!("its output schema {problem}"))
+}
+
+/// A text of a function that people or models would see otherwise than it is.
+fn disguised(spec: &ToolSpec) -> Option<String> {
+    let title = ("title", spec.title.as_deref().unwrap_or_default(), false);
+    let texts = [title, ("description", &*spec.description, true)].into_iter();
+    let tags = spec.tags.iter().map(|tag| ("tag", &**tag, false));
+    texts.chain(tags).find_map(|(what, text, lines)| {
+        let one = u32::from(first_disguised(text, lines)?);
+        Some(format!("its {what} has the control character U+{one:04X}"))
+    })
 }
 
 fn schema(text: &str) -> Result<serde_json::Map<String, serde_json::Value>, String> {
@@ -102,6 +117,7 @@ mod tests {
             hints: Default::default(),
             timeout: None,
             tags: Vec::new(),
+            tags_stated: false,
         }
     }
 
@@ -119,6 +135,24 @@ mod tests {
         for name in ["", "A", "a/b", "ä", "a b", &"x".repeat(65), &"x".repeat(1 << 20)] {
             let problem = first_problem(&[spec(name)]).unwrap();
             assert!(problem.len() < 200, "{problem}");
+        }
+    }
+
+    #[test]
+    fn case_49_texts_that_look_like_others_do_not_load() {
+        let title = |text: &str| ToolSpec { title: Some(text.to_owned()), ..spec("a") };
+        let described = |text: &str| ToolSpec { description: text.to_owned(), ..spec("a") };
+        let tagged = |text: &str| ToolSpec { tags: vec![text.to_owned()], ..spec("a") };
+        assert_eq!(first_problem(&[described("First line.\n\n- second\tline")]), None);
+        assert_eq!(first_problem(&[title("Größe")]), None);
+        for (spec, said) in [
+            (title("a\u{202e}b"), "a: its title has the control character U+202E"),
+            (title("two\nlines"), "a: its title has the control character U+000A"),
+            (described("\u{1b}[2K"), "a: its description has the control character U+001B"),
+            (described("a\u{e0041}"), "a: its description has the control character U+E0041"),
+            (tagged("safe\u{200b}"), "a: its tag has the control character U+200B"),
+        ] {
+            assert_eq!(first_problem(&[spec]).as_deref(), Some(said));
         }
     }
 

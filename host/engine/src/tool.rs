@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use taskrun::json;
 use taskrun::ports::call::{CallFailure, CallScope, RunContext};
 use taskrun::ports::tool::{Tool, ToolCall, ToolFailure, ToolReply, ToolSpec, ToolValue};
 
@@ -16,7 +17,7 @@ use crate::guest::{AgentGrants, Guest};
 use crate::link::link;
 use crate::load::Loaded;
 use crate::state::{CallState, Mode};
-use crate::{apart, json, measure, spec};
+use crate::{apart, measure, spec};
 
 struct ToolComponent {
     pre: ToolPre<CallState>,
@@ -107,8 +108,9 @@ impl Tool for ToolComponent {
                     }
                     Err(failure) => {
                         let failure = ToolFailure::from(failure);
-                        measure::check(measure::tool_failure(&failure), limit)
-                            .map(|()| Err(failure))
+                        let bytes = measure::tool_failure(&failure);
+                        store.data().before_work(bytes).await;
+                        checked_failure(failure, bytes, limit).map(Err)
                     }
                 })
             })
@@ -121,10 +123,30 @@ impl Tool for ToolComponent {
 fn checked(value: ToolValue, bytes: usize, limit: u64) -> Result<ToolValue, CallFailure> {
     measure::check(bytes, limit)?;
     check_json("its result", &value.value)?;
-    if let Some(data) = &value.server_data {
-        check_json("its server data", data)?;
+    let bounds = value.bounds.as_ref().and_then(|bounds| bounds.continuation.as_ref());
+    let extra = value.telemetry.as_ref().and_then(|telemetry| telemetry.extra.as_ref());
+    for (what, text) in [
+        ("its server data", value.server_data.as_ref()),
+        ("what continues its result", bounds),
+        ("its telemetry", extra),
+    ] {
+        text.map_or(Ok(()), |text| check_json(what, text))?;
     }
     Ok(value)
+}
+
+/// The same for a failure.
+fn checked_failure(
+    failure: ToolFailure,
+    bytes: usize,
+    limit: u64,
+) -> Result<ToolFailure, CallFailure> {
+    measure::check(bytes, limit)?;
+    if let Some(hint) = &failure.retry_hint {
+        let mut inputs = [&hint.example_input, &hint.prior_input].into_iter().flatten();
+        inputs.try_for_each(|input| check_json("an input in its hint", input))?;
+    }
+    Ok(failure)
 }
 
 fn check_json(what: &str, text: &str) -> Result<(), CallFailure> {

@@ -96,6 +96,8 @@ pub mod evil {
         TOOL = Tool "evil-tool";
         /// Spins in `describe`.
         DESCRIBE = Tool "evil-describe";
+        /// Has schemas that cost more than they look, one for each function.
+        SCHEMA = Tool "evil-schema";
         /// One evil thing for each task.
         AGENT = Agent "evil-agent";
         /// Tries to leave its preopened folders: function `attempt`.

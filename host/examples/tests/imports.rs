@@ -59,6 +59,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("cautious", &["log"]),
     ("evil-tool", &["clock", "log", "workspace-read", "workspace-write"]),
     ("evil-describe", &["log"]),
+    ("evil-schema", &["log"]),
     ("evil-agent", &["clock", "log"]),
     ("evil-wasi", &["log", "wasi:filesystem/preopens@0.2.6", "wasi:filesystem/types@0.2.6"]),
 ];

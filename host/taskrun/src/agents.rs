@@ -4,26 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::arguments::{Arguments, TurnSteps};
 use crate::delegate::{AGENTS, Delegate};
-use crate::example::example;
 use crate::guard::Guard;
 use crate::history::History;
-use crate::message::{RetryHint, RetryReason, ToolError};
 use crate::policy::{AgentRules, Budget, CallTimeouts, Limits, ToolSelector};
 use crate::ports::call::Models;
 use crate::ports::planner::Planner;
 use crate::ports::tool::{Tool, ToolFailure, ToolSpec};
 use crate::prompts::Prompts;
-
-/// Most fields that the question of a retry hint names.
-const FIELDS_NAMED_MAX: usize = 3;
-/// Most mistakes in a call's arguments that are told; the arguments are a guest's, and could be
-/// wrong in a million places.
-const ISSUES_MAX: usize = 8;
-/// Most bytes that are told of one mistake.
-const ISSUE_BYTES_MAX: usize = 200;
-/// Most bytes of refused arguments that are handed back with the refusal.
-const PRIOR_INPUT_BYTES_MAX: usize = 4 << 10;
+use crate::schema::Allowance;
 
 /// A named agent, ready to plan.
 #[derive(Clone)]
@@ -163,9 +153,7 @@ pub struct AgentTool {
     pub limits: Limits,
     /// What becomes of a call that was cut off.
     pub interrupted: Interrupted,
-    input: jsonschema::Validator,
-    /// Arguments that are accepted, as JSON.
-    example: Option<String>,
+    arguments: Arc<Arguments>,
 }
 
 /// Why an agent's tools do not fit.
@@ -201,6 +189,8 @@ pub struct LoadedTool {
     pub limits: Limits,
     /// What becomes of a call that was cut off.
     pub interrupted: Interrupted,
+    /// Tags of all its functions, where the policy states them; they replace what the tool says.
+    pub tags: Option<Vec<String>>,
     /// Time-outs of calls of single functions, by their qualified names, instead of `call` of the
     /// limits.
     pub timeouts: CallTimeouts,
@@ -240,9 +230,10 @@ impl AgentTools {
                     });
                 }
             }
+            let mut allowance = Allowance::default();
             for spec in loaded.tool.specs() {
                 if selectors.iter().any(|s| s.matches(&loaded.name, &spec.name)) {
-                    let tool = AgentTool::new(loaded, spec)?;
+                    let tool = AgentTool::new(loaded, spec, &mut allowance)?;
                     by_name.insert(tool.spec.name.clone(), Arc::new(tool));
                 }
             }
@@ -265,9 +256,10 @@ impl AgentTools {
                 tool: Arc::new(delegate),
                 limits: limits.clone(),
                 interrupted: Interrupted::default(),
+                tags: Some(vec![AGENTS.to_owned()]),
             };
             for spec in loaded.tool.specs() {
-                let tool = AgentTool::new(&loaded, spec)?;
+                let tool = AgentTool::new(&loaded, spec, &mut Allowance::default())?;
                 by_name.insert(tool.spec.name.clone(), Arc::new(tool));
             }
         }
@@ -314,116 +306,40 @@ impl AgentTools {
 }
 
 impl AgentTool {
-    fn new(loaded: &LoadedTool, spec: &ToolSpec) -> Result<Self, ToolsError> {
+    fn new(
+        loaded: &LoadedTool,
+        spec: &ToolSpec,
+        allowance: &mut Allowance,
+    ) -> Result<Self, ToolsError> {
         let name = format!("{}/{}", loaded.name, spec.name);
-        let schema_error = |detail: String| ToolsError::Schema { name: name.clone(), detail };
-        let schema = serde_json::from_str(&spec.input_schema)
-            .map_err(|error| schema_error(error.to_string()))?;
-        let input =
-            jsonschema::validator_for(&schema).map_err(|error| schema_error(error.to_string()))?;
+        let arguments = Arguments::new(&name, &spec.input_schema, allowance)
+            .map_err(|detail| ToolsError::Schema { name: name.clone(), detail })?;
         let allowed = loaded.timeouts.of(&name).unwrap_or(loaded.limits.call);
         Ok(Self {
             function: spec.name.clone(),
-            spec: ToolSpec { name, ..spec.clone() },
+            spec: ToolSpec {
+                name,
+                tags_stated: loaded.tags.is_some(),
+                tags: loaded.tags.clone().unwrap_or_else(|| spec.tags.clone()),
+                ..spec.clone()
+            },
             tool: Arc::clone(&loaded.tool),
             deadline: spec.timeout.map_or(allowed, |own| own.min(allowed)),
             limits: loaded.limits.clone(),
             interrupted: loaded.interrupted,
-            example: example(&schema, &input),
-            input,
+            arguments: Arc::new(arguments),
         })
     }
 
-    /// Checks a call's arguments against the schema.
+    /// Holds a call's arguments to the schema. `steps` are those that the calls of its turn may
+    /// take together where they are large.
     ///
     /// # Errors
     /// The failure to be given to the caller, with a hint how to try again.
-    pub fn check(&self, payload: &str) -> Result<(), ToolFailure> {
-        let name = &self.spec.name;
-        let value: serde_json::Value = match serde_json::from_str(payload) {
-            Ok(value) => value,
-            Err(error) => {
-                let mut hint = RetryHint::new(RetryReason::MissingFields, name);
-                hint.missing_fields = vec!["$payload".to_owned()];
-                hint.clarifying_question =
-                    Some(format!("What are the arguments of {name}, as a JSON object?"));
-                hint.prior_input = prior_input(payload);
-                hint.example_input.clone_from(&self.example);
-                let text = format!("the arguments of {name} are not JSON: {error}");
-                let error = ToolError::coded("invalid-arguments", text);
-                return Err(ToolFailure { error, retry_hint: Some(Box::new(hint)) });
-            }
-        };
-        let issues: Vec<_> = self.input.iter_errors(&value).take(ISSUES_MAX).collect();
-        if issues.is_empty() { Ok(()) } else { Err(self.refusal(&issues, payload)) }
-    }
-
-    fn refusal(&self, issues: &[jsonschema::ValidationError<'_>], payload: &str) -> ToolFailure {
-        use jsonschema::error::ValidationErrorKind;
-        let name = &self.spec.name;
-        let mut missing = Vec::new();
-        let mut texts = Vec::new();
-        let mut fields = Vec::new();
-        for issue in issues {
-            let at = issue.instance_path().to_string();
-            if let ValidationErrorKind::Required { property } = issue.kind() {
-                let field = property.as_str().map_or_else(|| property.to_string(), str::to_owned);
-                fields.push(field.clone());
-                missing.push(format!("{at}/{field}").trim_start_matches('/').to_owned());
-                texts.push(format!("{field} is required"));
-            } else {
-                let field = at.trim_start_matches('/').to_owned();
-                let (text, field) = if let ValidationErrorKind::Enum { options } = issue.kind() {
-                    let options = listed(options);
-                    let text = format!("{field} must be one of: {options}");
-                    (text, format!("{field} (one of: {options})"))
-                } else if field.is_empty() {
-                    (issue.to_string(), field)
-                } else {
-                    (format!("{field}: {issue}"), field)
-                };
-                texts.push(text);
-                fields.push(field);
-            }
-        }
-        for text in texts.iter_mut().chain(&mut missing).chain(&mut fields) {
-            text.truncate(text.floor_char_boundary(ISSUE_BYTES_MAX));
-        }
-        let reason = if missing.is_empty() {
-            RetryReason::InvalidArguments
-        } else {
-            RetryReason::MissingFields
-        };
-        let mut hint = RetryHint::new(reason, name);
-        hint.missing_fields = missing;
-        fields.retain(|field| !field.is_empty());
-        fields.truncate(FIELDS_NAMED_MAX);
-        hint.clarifying_question = Some(match fields.as_slice() {
-            [] => format!("What are the arguments of {name}?"),
-            some => format!("What should {name} be given as {}?", some.join(", ")),
-        });
-        hint.prior_input = prior_input(payload);
-        hint.example_input.clone_from(&self.example);
-        hint.message = Some(texts.join("; "));
-        let text = format!("the arguments of {name} do not fit: {}", texts.join("; "));
-        ToolFailure {
-            error: ToolError::coded("invalid-arguments", text),
-            retry_hint: Some(Box::new(hint)),
-        }
-    }
-}
-
-fn prior_input(payload: &str) -> Option<String> {
-    (payload.len() <= PRIOR_INPUT_BYTES_MAX).then(|| payload.to_owned())
-}
-
-fn listed(options: &serde_json::Value) -> String {
-    match options.as_array() {
-        Some(all) => all
-            .iter()
-            .map(|one| one.as_str().map_or_else(|| one.to_string(), str::to_owned))
-            .collect::<Vec<_>>()
-            .join(", "),
-        None => options.to_string(),
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the look at once.
+    pub async fn check(&self, payload: &str, steps: &TurnSteps) -> Result<(), ToolFailure> {
+        self.arguments.check(payload, steps).await
     }
 }

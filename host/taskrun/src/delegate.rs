@@ -65,6 +65,7 @@ impl Delegate {
             hints: ToolHints { idempotent: true, ..ToolHints::default() },
             timeout: None,
             tags: vec![AGENTS.to_owned()],
+            tags_stated: true,
         };
         Self { agent: agent.to_owned(), specs: [spec] }
     }
@@ -155,18 +156,21 @@ impl Tool for Delegate {
 #[cfg(test)]
 mod tests {
     use crate::agents::{AgentTools, Callee};
+    use crate::arguments::TurnSteps;
     use crate::policy::Limits;
 
-    #[test]
-    fn l_048_what_does_not_fit_is_refused_before_any_run_is_started() {
+    #[tokio::test]
+    async fn l_048_what_does_not_fit_is_refused_before_any_run_is_started() {
         let callee = Callee { name: "researcher".to_owned(), description: None };
         let tools = AgentTools::none().with_agents(&[callee], &Limits::default());
         let tools = tools.expect("the host's own schema is one");
         let tool = tools.get("agent/researcher").expect("it is there");
-        assert!(tool.check(r#"{"task":"look"}"#).is_ok());
-        assert!(tool.check(r#"{"task":"look","context":"at this"}"#).is_ok());
+        let steps = TurnSteps::default();
+        for payload in [r#"{"task":"look"}"#, r#"{"task":"look","context":"at this"}"#] {
+            assert!(tool.check(payload, &steps).await.is_ok(), "{payload}");
+        }
         for payload in ["{}", r#"{"task":""}"#, r#"{"task":1}"#, r#"{"task":"a","more":1}"#, "no"] {
-            let failure = tool.check(payload).expect_err(payload);
+            let failure = tool.check(payload, &steps).await.expect_err(payload);
             assert_eq!(failure.error.code.as_deref(), Some("invalid-arguments"), "{payload}");
         }
     }

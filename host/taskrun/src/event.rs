@@ -209,6 +209,16 @@ pub enum Event {
         /// The answer.
         answer: ModelAnswer,
     },
+    /// A plan step waits for a model, and has done so for a while; or it has, as the first part of
+    /// the answer is there. Whoever looks for the cause of a host's death does not find it in a run
+    /// that waits.
+    ModelWait {
+        /// Number of the question in its step, from 0; those to others count too.
+        call: u32,
+        /// Whether the wait is over. The end of a wait for a whole answer is that answer.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        over: bool,
+    },
     /// The controller answered within a plan step. Should the step run again, it is given this.
     ControllerAnswered {
         /// Number of the question in its step, from 0; those to models count too.

@@ -6,6 +6,7 @@
 //! stands behind the traits of [`ports`].
 
 pub mod agents;
+pub mod arguments;
 pub mod artifact;
 pub mod batch;
 pub mod controller;
@@ -17,6 +18,7 @@ mod example;
 pub mod guard;
 pub mod history;
 pub mod ids;
+pub mod json;
 pub mod list;
 pub mod machine;
 pub mod memory;
@@ -25,12 +27,14 @@ pub mod metrics;
 pub mod money;
 pub mod name;
 pub mod narrow;
+pub mod plain;
 pub mod policy;
 pub mod ports;
 pub mod progress;
 pub mod prompts;
 pub mod reminders;
 pub mod run;
+mod schema;
 pub mod spawn;
 pub mod status;
 pub mod time;

@@ -12,7 +12,8 @@ use crate::event::{Event, Recorded};
 use crate::message::Usage;
 use crate::progress::{Progress, Reply, first_chars};
 use crate::run::{
-    Await, Hold, Inbox, Lane, Lifecycle, Run, RunClass, RunState, SUMMARY_CHARS_MAX, Uncounted,
+    Await, HeldWait, Hold, Inbox, Lane, Lifecycle, Run, RunClass, RunState, SUMMARY_CHARS_MAX,
+    Uncounted,
 };
 use crate::status::Status;
 use crate::time::Timestamp;
@@ -62,6 +63,7 @@ pub fn begin(recorded: &Recorded) -> Result<Run, IllegalBeginning> {
             ran_ms: 0,
             uncounted: None,
             crashes: (0, 0),
+            held_wait: HeldWait::default(),
             failed_attempts: 0,
             skipped: 0,
             awaits: Vec::new(),
@@ -114,9 +116,13 @@ fn count(state: &mut RunState, recorded: &Recorded) -> bool {
     state.failures.push(&recorded.event);
     count_step_usage(state, &recorded.event);
     count_running_time(state, recorded);
+    let waited = state.held_wait;
+    state.held_wait = held_wait(waited, recorded);
     match &recorded.event {
         Event::Started { epoch, .. } | Event::Resumed { epoch, .. } | Event::Lost { epoch, .. } => {
-            if let Event::Lost { crashed: true, .. } = recorded.event {
+            if let Event::Lost { crashed: true, .. } = recorded.event
+                && !waited.lasts(recorded.at)
+            {
                 state.crashes.0 += 1;
                 state.crashes.1 += 1;
             }
@@ -179,6 +185,7 @@ fn count(state: &mut RunState, recorded: &Recorded) -> bool {
         | Event::ControllerAnswered { .. }
         | Event::MemoryAnswered { .. }
         | Event::MemoryAppended { .. }
+        | Event::ModelWait { .. }
         | Event::ClockRead { .. }
         | Event::StepRestarted { .. }
         | Event::ReplayDiverged { .. }
@@ -193,6 +200,66 @@ fn count(state: &mut RunState, recorded: &Recorded) -> bool {
         | Event::FinalizerStarted => {}
     }
     true
+}
+
+/// What the run waits for after an event. What others write meanwhile, and what says what happened
+/// before the wait, ends none.
+fn held_wait(before: HeldWait, recorded: &Recorded) -> HeldWait {
+    match &recorded.event {
+        Event::ModelWait { over: false, .. } => HeldWait::Model,
+        Event::StepFailed { retry_after_ms, .. } => {
+            HeldWait::Until(recorded.at.plus(std::time::Duration::from_millis(*retry_after_ms)))
+        }
+        Event::Injected { .. }
+        | Event::PauseRequested { .. }
+        | Event::PauseEnded { .. }
+        | Event::CancelRequested { .. }
+        | Event::ToolCallUpdated { .. }
+        | Event::Answered { .. } => before,
+        // Whoever takes the run up waits for what is left of the time, and asks the model again.
+        Event::Lost { .. } | Event::Resumed { .. } => match before {
+            HeldWait::Until(until) => HeldWait::Until(until),
+            HeldWait::Model | HeldWait::Nothing => HeldWait::Nothing,
+        },
+        Event::ModelWait { over: true, .. }
+        | Event::Queued { .. }
+        | Event::Started { .. }
+        | Event::HistoryCarried { .. }
+        | Event::AssistantChunk { .. }
+        | Event::AssistantMessage { .. }
+        | Event::ToolCallArgsDelta { .. }
+        | Event::ThinkingBlock { .. }
+        | Event::PlannerNote { .. }
+        | Event::PromptRendered { .. }
+        | Event::Usage { .. }
+        | Event::ToolCallScheduled { .. }
+        | Event::ToolResult { .. }
+        | Event::ToolCallRepeated { .. }
+        | Event::ToolCallParked { .. }
+        | Event::ChildRunLinked { .. }
+        | Event::FinalToolResult { .. }
+        | Event::ModelAnswered { .. }
+        | Event::ControllerAnswered { .. }
+        | Event::MemoryAnswered { .. }
+        | Event::MemoryAppended { .. }
+        | Event::MetricsRecorded { .. }
+        | Event::ClockRead { .. }
+        | Event::StepRestarted { .. }
+        | Event::ReplayDiverged { .. }
+        | Event::TurnSkipped { .. }
+        | Event::Asked { .. }
+        | Event::PolicyDecision { .. }
+        | Event::ToolAuthorization { .. }
+        | Event::Log { .. }
+        | Event::PlanDecided { .. }
+        | Event::FinalizeRequested { .. }
+        | Event::Blocked { .. }
+        | Event::Unblocked
+        | Event::InboxShown { .. }
+        | Event::Finalizing { .. }
+        | Event::FinalizerStarted
+        | Event::Finished { .. } => HeldWait::Nothing,
+    }
 }
 
 /// Keeps account of how long the run has been running, and since when nobody has said so.
@@ -227,6 +294,7 @@ fn count_running_time(state: &mut RunState, recorded: &Recorded) {
         | Event::MemoryAnswered { .. }
         | Event::MemoryAppended { .. }
         | Event::MetricsRecorded { .. }
+        | Event::ModelWait { .. }
         | Event::ClockRead { .. }
         | Event::StepRestarted { .. }
         | Event::ReplayDiverged { .. }
@@ -292,6 +360,7 @@ fn count_step_usage(state: &mut RunState, event: &Event) {
         | Event::MemoryAnswered { .. }
         | Event::MemoryAppended { .. }
         | Event::MetricsRecorded { .. }
+        | Event::ModelWait { .. }
         | Event::ClockRead { .. }
         | Event::StepRestarted { .. }
         | Event::ReplayDiverged { .. }

@@ -110,6 +110,15 @@ pub enum Part {
 }
 
 impl Part {
+    /// The text of one that is JSON.
+    #[must_use]
+    pub fn as_json(&self) -> Option<&str> {
+        match self {
+            Self::Json(text) => Some(text),
+            Self::Text(_) | Self::Thinking(_) | Self::ToolUse(_) | Self::ToolAnswer(_) => None,
+        }
+    }
+
     /// Bytes of everything in it that somebody outside wrote.
     #[must_use]
     pub fn bytes(&self) -> usize {
@@ -260,7 +269,8 @@ pub struct RetryHint {
     /// Whether only this tool should be offered in the next turn.
     #[serde(default)]
     pub restrict_to_tool: bool,
-    /// Names of the absent fields.
+    /// Names of the absent fields, or of those whose values are refused if the arguments are
+    /// invalid; as JSON pointers without the leading slash.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing_fields: Vec<String>,
     /// Arguments that would have been accepted, as JSON.

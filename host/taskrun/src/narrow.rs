@@ -37,7 +37,7 @@ pub struct Narrowing {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub deny: Vec<String>,
     /// The only tags of functions that the run and all beneath it may call: a function needs one of
-    /// them. `None` is all functions, an empty list none.
+    /// them, as the policy states it of its tool. `None` is all functions, an empty list none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub only_tags: Option<Vec<String>>,
     /// Tags of functions that the run and all beneath it may not call.
@@ -90,10 +90,9 @@ impl Narrowing {
     /// Whether it leaves a function, which is described under its qualified name.
     fn leaves(&self, function: &ToolSpec) -> bool {
         let tools = self.tools.as_ref();
-        let tagged = |tags: &Vec<String>| function.tags.iter().any(|tag| tags.contains(tag));
         tools.is_none_or(|tools| tools.iter().any(|selector| selects(selector, &function.name)))
-            && self.only_tags.as_ref().is_none_or(tagged)
-            && !tagged(&self.deny_tags)
+            && self.only_tags.as_ref().is_none_or(|tags| function.is_stated_as(tags))
+            && !function.is_tagged(&self.deny_tags)
     }
 
     fn takes_tools(&self) -> bool {
@@ -254,8 +253,16 @@ pub(crate) fn check(spec: &RunSpec, agent: &Agent) -> Result<(), ControllerError
 /// may be one that only agents beneath know.
 fn check_tags_and_times(narrow: &Narrowing, left: &[&ToolSpec]) -> Result<(), ControllerError> {
     for tag in narrow.only_tags.iter().flatten() {
-        if !left.iter().any(|tool| tool.tags.contains(tag)) {
-            let reason = format!("{tag:?} is no tag of a function that the run may call");
+        let named = std::slice::from_ref(tag);
+        if !left.iter().any(|tool| tool.is_stated_as(named)) {
+            let reason = match left.iter().find(|tool| tool.is_tagged(named)) {
+                Some(tool) => format!(
+                    "only {} itself says that it has the tag {tag:?}; state it under `tags` of its \
+                     tool in the policy",
+                    tool.name
+                ),
+                None => format!("{tag:?} is no tag of a function that the run may call"),
+            };
             return Err(invalid("narrow.only_tags", reason));
         }
     }

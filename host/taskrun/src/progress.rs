@@ -145,6 +145,7 @@ impl Progress {
             | Event::MemoryAnswered { .. }
             | Event::MemoryAppended { .. }
             | Event::MetricsRecorded { .. }
+            | Event::ModelWait { .. }
             | Event::ClockRead { .. }
             | Event::StepRestarted { .. }
             | Event::ReplayDiverged { .. }
@@ -295,6 +296,7 @@ fn said(event: &Event) -> Said<'_> {
         | Event::MemoryAnswered { .. }
         | Event::MemoryAppended { .. }
         | Event::MetricsRecorded { .. }
+        | Event::ModelWait { .. }
         | Event::ClockRead { .. }
         | Event::StepRestarted { .. }
         | Event::ReplayDiverged { .. }

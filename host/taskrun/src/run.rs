@@ -344,6 +344,36 @@ impl Ending {
     }
 }
 
+/// What a run waits for while a host holds it, as far as its journal says. The death of that host is
+/// not put down to it then.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HeldWait {
+    /// For nothing: a step or a call is under way, or is about to be.
+    #[default]
+    Nothing,
+    /// For a model.
+    Model,
+    /// For a time, before it tries a plan step again.
+    Until(Timestamp),
+}
+
+impl HeldWait {
+    fn is_none(&self) -> bool {
+        *self == Self::Nothing
+    }
+
+    /// Whether it still waits at a time.
+    #[must_use]
+    pub fn lasts(self, now: Timestamp) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Model => true,
+            Self::Until(until) => now < until,
+        }
+    }
+}
+
 /// A stretch of running time of which no event has said yet how long it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Uncounted {
@@ -377,9 +407,13 @@ pub struct RunState {
     /// Running time that `ran_ms` does not have yet; `None` while nobody executes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uncounted: Option<Uncounted>,
-    /// Hosts that died with it since its last decided plan step, and in all.
+    /// Hosts that died with it since its last decided plan step, and in all. One that died while
+    /// the run only waited is not counted.
     #[serde(default)]
     pub crashes: (u32, u32),
+    /// What the run waits for while a host holds it.
+    #[serde(default, skip_serializing_if = "HeldWait::is_none")]
+    pub held_wait: HeldWait,
     /// Attempts at the present plan step that failed.
     #[serde(default)]
     pub failed_attempts: u32,

@@ -135,10 +135,8 @@ impl Item {
 /// A result from outside is held to what one from inside is.
 fn given_values_are_json(results: &BTreeMap<String, ToolOutcome>) -> Result<(), String> {
     results.iter().try_for_each(|(id, outcome)| match outcome {
-        ToolOutcome::Value(value) => match serde_json::from_str::<serde::de::IgnoredAny>(value) {
-            Ok(_) => Ok(()),
-            Err(error) => Err(format!("the result of {id} is not JSON: {error}")),
-        },
+        ToolOutcome::Value(value) => crate::json::check(value)
+            .map_err(|problem| format!("the result of {id} is not JSON: {problem}")),
         ToolOutcome::Failure(_) => Ok(()),
     })
 }

@@ -15,8 +15,9 @@ use super::known::{End, Kind, Known, State, answered, end};
 const CRASH_PAUSE_MS: (u64, u64) = (500, 60_000);
 /// How long a guest may take that hears that it is to stop: the default.
 const GRACE_MS: u64 = 5_000;
-/// How long a finalizer may take.
+/// How long a finalizer may take, and how long one of a run that was canceled.
 const FINALIZER_MS: u64 = 60_000;
+const FINALIZER_CANCELED_MS: u64 = 5_000;
 
 /// Waits for the end of its pause and nothing else.
 const PAUSED: State = State::Blocked { on: BlockedOn::Pause, until: None, answered: false };
@@ -310,7 +311,7 @@ impl Model {
                 State::Canceling { by, since, .. } if now - since >= GRACE_MS => {
                     self.finish(&id, end(Status::Canceled, by));
                 }
-                State::InFinalizer { end, since, .. } if now - since >= FINALIZER_MS => {
+                State::InFinalizer { end, since, .. } if now - since >= finalizer_ms(&end) => {
                     self.conclude(&id, end);
                 }
                 State::Canceling { .. }
@@ -434,4 +435,8 @@ impl Model {
 /// An answer that is told by other runs.
 fn answered_somehow() -> End {
     end(Status::Completed, StopReason::FinalResponse)
+}
+
+fn finalizer_ms(end: &End) -> u64 {
+    if end.status == Status::Canceled { FINALIZER_CANCELED_MS } else { FINALIZER_MS }
 }

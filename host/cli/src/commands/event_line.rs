@@ -81,6 +81,7 @@ pub(super) fn detail(event: &Event) -> String {
             None => format!("{} {key}: forgotten", scope.as_str()),
         },
         Event::MetricsRecorded { metrics } => human::count(metrics.series.len() as u64, "series"),
+        Event::ModelWait { over, .. } => (if *over { "over" } else { "begins" }).to_owned(),
         Event::ClockRead { readings } => {
             let told: u64 = readings.iter().map(|(_, times)| u64::from(*times)).sum();
             human::count(told, "time")

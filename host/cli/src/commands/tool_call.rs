@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use taskrun::agents::{AgentTool, AgentTools, LoadedTool};
+use taskrun::arguments::TurnSteps;
 use taskrun::event::Event;
 use taskrun::ids::RunId;
 use taskrun::message::Labels;
@@ -58,6 +59,7 @@ pub(super) async fn call(context: &Context, args: &ToolCallArgs) -> Outcome {
         tool: house.tool(&agent, &tool).await?,
         limits,
         interrupted: tool.interrupted,
+        tags: tool.tags.clone(),
         timeouts: agent.call_timeouts(&tool),
     };
     let tools = AgentTools::select(&agent.tools, &[loaded]);
@@ -73,7 +75,8 @@ pub(super) async fn call(context: &Context, args: &ToolCallArgs) -> Outcome {
         return Err(Failure::usage("unknown-function", message)
             .hint(format!("see `taskrun tool show {tool_name} --agent {}`", agent.name)));
     };
-    function.check(&payload).map_err(|failure| {
+    let checked = function.check(&payload, &TurnSteps::default()).await;
+    checked.map_err(|failure| {
         failed(&failure, Exit::Usage, name)
             .hint(format!("see its arguments with `taskrun tool show {tool_name}`"))
     })?;

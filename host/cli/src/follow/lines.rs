@@ -185,6 +185,7 @@ impl Lines {
             | Event::MemoryAnswered { .. }
             | Event::MemoryAppended { .. }
             | Event::MetricsRecorded { .. }
+            | Event::ModelWait { .. }
             | Event::ClockRead { .. }
             | Event::StepRestarted { .. }
             | Event::Log { .. }
@@ -247,6 +248,7 @@ impl Lines {
             | Event::MemoryAnswered { .. }
             | Event::MemoryAppended { .. }
             | Event::MetricsRecorded { .. }
+            | Event::ModelWait { .. }
             | Event::ClockRead { .. }
             | Event::StepRestarted { .. }
             | Event::ReplayDiverged { .. }

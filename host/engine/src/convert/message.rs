@@ -280,6 +280,7 @@ impl From<guest::ToolSpec> for taskrun::ports::tool::ToolSpec {
             },
             timeout: spec.timeout.map(std::time::Duration::from_millis),
             tags: spec.tags,
+            tags_stated: false,
         }
     }
 }

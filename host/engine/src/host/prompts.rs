@@ -4,8 +4,8 @@ use taskrun::policy::Capability;
 use taskrun::prompts as domain;
 
 use crate::bindings::interfaces::prompts::{Host, PromptError};
-use crate::json;
 use crate::state::CallState;
+use taskrun::json;
 
 /// Templates often go through their data more than once, and through lists in it in a square.
 const STEPS_PER_BYTE: usize = 16;

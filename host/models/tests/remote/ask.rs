@@ -78,6 +78,7 @@ pub(crate) fn tool(name: &str) -> ToolSpec {
         hints: ToolHints::default(),
         timeout: None,
         tags: Vec::new(),
+        tags_stated: false,
     }
 }
 

@@ -111,6 +111,7 @@ pub(super) fn shown(recorded: &Recorded) -> Option<ShownEvent> {
         | Event::MetricsRecorded { .. }
         | Event::PromptRendered { .. }
         | Event::HistoryCarried { .. }
+        | Event::ModelWait { .. }
         | Event::ClockRead { .. }
         | Event::StepRestarted { .. }
         | Event::ReplayDiverged { .. }

@@ -9,10 +9,11 @@ use crate::ids::RunId;
 use crate::list::Scope;
 use crate::machine;
 use crate::narrow::{self, Ancestor};
+use crate::ports::call::cut;
 use crate::ports::hook::Moment;
 use crate::ports::store::{Admission, Created, Full, Idempotency, NewRun, StoreError};
 use crate::run::{Run, RunSpec};
-use crate::spawn::{SpawnRequest, WhenFull, accept, fingerprint, task_key};
+use crate::spawn::{KEY_BYTES_MAX, SpawnRequest, WhenFull, accept, fingerprint, task_key};
 use crate::time::{Timestamp, millis, random_u64};
 
 /// What became of a request.
@@ -67,7 +68,16 @@ impl Controller {
             return Err(ControllerError::Closed);
         }
         let now = inner.parts.clock.now();
-        let mut spec = self.accept(scope, request, now)?;
+        let mut spec = match (self.accept(scope, request, now), &request.parent_run_id) {
+            // A run knows of the members of its own agent: whether there are others, and how they
+            // are called, is not told.
+            (Err(error @ ControllerError::Invalid { field: "agent_name", .. }), Some(parent)) => {
+                let parent = self.get(scope, parent.trim()).await?;
+                self.check_member(&parent, request.agent_name.trim())?;
+                return Err(error);
+            }
+            (accepted, _) => accepted?,
+        };
         if let Some(parent) = &request.parent_run_id {
             self.put_beneath(scope, parent, &mut spec).await?;
         }
@@ -157,6 +167,19 @@ impl Controller {
         ControllerError::Limit { kind, cap }
     }
 
+    /// Whether a run may start one of an agent.
+    fn check_member(&self, parent: &Run, wanted: &str) -> Result<(), ControllerError> {
+        let agents = &self.0.parts.agents.by_name;
+        let agent = &parent.spec.agent_name;
+        let members = agents.get(agent).map(|agent| agent.members.as_slice());
+        if members.unwrap_or_default().iter().any(|name| name == wanted || name == "*") {
+            return Ok(());
+        }
+        let wanted = cut(wanted, KEY_BYTES_MAX);
+        let reason = format!("agent {wanted} is not among the members of agent {agent}");
+        Err(ControllerError::Forbidden { reason })
+    }
+
     /// Makes a run the child of another one.
     async fn put_beneath(
         &self,
@@ -170,14 +193,7 @@ impl Controller {
             let reason = "a run belongs to the owner of the run that starts it".to_owned();
             return Err(ControllerError::Forbidden { reason });
         }
-        let agents = &self.0.parts.agents.by_name;
-        let members = agents.get(&above.agent_name).map(|agent| agent.members.as_slice());
-        let may = |name: &String| *name == spec.agent_name || name == "*";
-        if !members.unwrap_or_default().iter().any(may) {
-            let (agent, wanted) = (&above.agent_name, &spec.agent_name);
-            let reason = format!("agent {wanted} is not among the members of agent {agent}");
-            return Err(ControllerError::Forbidden { reason });
-        }
+        self.check_member(&parent, &spec.agent_name)?;
         let depth_max = self.0.parts.settings.depth_max;
         if above.depth >= depth_max {
             return Err(ControllerError::Limit { kind: "depth", cap: u64::from(depth_max) });

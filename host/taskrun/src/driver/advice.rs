@@ -1,7 +1,7 @@
 //! What the host says to results of tools, for whoever reads the conversation: how to go on where a
 //! result is only a part, and how to try again where a call failed.
 
-use crate::message::{Bounds, RetryHint};
+use crate::message::{Bounds, RetryHint, RetryReason};
 use crate::ports::call::cut;
 use crate::ports::tool::{ToolOutcome, ToolOutput};
 
@@ -52,7 +52,15 @@ fn part_of(name: &str, bounds: &Bounds) -> Option<String> {
 fn again(hint: &RetryHint) -> Option<String> {
     let mut line = String::new();
     if !hint.missing_fields.is_empty() {
-        line.push_str(&format!(" Missing: {}.", hint.missing_fields.join(", ")));
+        let what = match hint.reason {
+            RetryReason::MissingFields => "Missing",
+            RetryReason::InvalidArguments
+            | RetryReason::MalformedResponse
+            | RetryReason::Timeout
+            | RetryReason::RateLimited
+            | RetryReason::ToolUnavailable => "Refused",
+        };
+        line.push_str(&format!(" {what}: {}.", hint.missing_fields.join(", ")));
     }
     if let Some(example) = &hint.example_input {
         line.push_str(&format!(" Arguments such as {example} are accepted."));

@@ -90,9 +90,7 @@ pub(super) fn check(wait: &mut RunsWait, run: &str, step: (u32, u32)) -> Result<
             "the planner used a tool's name or call id of more than {NAME_BYTES_MAX} bytes"
         ));
     }
-    if let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(&call.payload) {
-        return Err(format!("the call that the planner's wait answers has no JSON: {error}"));
-    }
+    super::plan::json("what the call is given that the planner's wait answers", &call.payload)?;
     let id = call.tool_call_id.take().filter(|id| !id.is_empty());
     call.tool_call_id = Some(id.unwrap_or_else(|| call_id(run, step, &call.name, 0)));
     Ok(())

@@ -72,7 +72,8 @@ impl Driver {
         let turn = self.journal.run().state.turns + 1;
         let decided = self.decide_calls(turn, &requests, &mut pending).await?;
         let decided = vec![self.work.decided.clone(), decided];
-        let mut gate = Gate::new(&agent, self.tool_calls_left(), decided);
+        let misfits = self.misfits(&requests).await?;
+        let mut gate = Gate::new(&agent, self.tool_calls_left(), decided, misfits);
         if self.is_paused() {
             // Those that pass are open calls that have not begun, for whoever goes on with the run.
             // What was decided about this turn is decided now, as nobody asks again.
@@ -393,8 +394,8 @@ pub(super) fn check_bounds(bounds: &Bounds) -> Result<(), String> {
 
 /// Holds a result to what its tool promised.
 fn check_value(tool: &AgentTool, value: &ToolValue) -> Result<(), String> {
-    if let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(&value.value) {
-        return Err(format!("its result is not JSON: {error}"));
+    if let Err(problem) = crate::json::check(&value.value) {
+        return Err(format!("its result is not JSON: {problem}"));
     }
     let Some(bounds) = &value.bounds else {
         return match tool.spec.hints.bounded {

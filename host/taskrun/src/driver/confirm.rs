@@ -1,5 +1,7 @@
 //! Tool calls that need the consent of a person: asked for before they begin.
 
+use std::borrow::Cow;
+
 use super::Driver;
 use super::settle::result;
 use super::work::{Call, Work};
@@ -13,8 +15,12 @@ use crate::ports::tool::{ToolFailure, ToolOutcome};
 use crate::time::Timestamp;
 use crate::wait::{Answer, CONFIRM, Item};
 
-/// Most bytes of a call's arguments in the question; the whole stands beside it.
+/// Most bytes of a call's arguments in the question; the whole stands beside it. Of longer ones it
+/// has the beginning and the end, and says how long they are, so that nothing hides in the middle
+/// from whoever reads the question alone.
 const ARGUMENTS_BYTES_MAX: usize = 200;
+/// Bytes of these that are the end.
+const ENDING_BYTES: usize = 60;
 
 /// What is known of the consent to a call.
 pub(super) enum Consent {
@@ -52,7 +58,7 @@ impl Consents<'_> {
         if let Some((approved, by)) = self.work.standing(&request.name) {
             return settled(request, *approved, by, true);
         }
-        let (name, payload) = (&request.name, cut(&request.payload, ARGUMENTS_BYTES_MAX));
+        let (name, payload) = (&request.name, shown(&request.payload));
         let call = request.tool_call_id.clone().unwrap_or_default();
         let what = AwaitItem::Confirmation {
             id: item_id(self.turn, &call),
@@ -87,6 +93,16 @@ impl Consents<'_> {
     }
 }
 
+/// Arguments, or both ends of long ones.
+fn shown(payload: &str) -> Cow<'_, str> {
+    if payload.len() <= ARGUMENTS_BYTES_MAX {
+        return Cow::Borrowed(payload);
+    }
+    let head = cut(payload, ARGUMENTS_BYTES_MAX - ENDING_BYTES);
+    let tail = &payload[payload.ceil_char_boundary(payload.len() - ENDING_BYTES)..];
+    Cow::Owned(format!("{head} ... {tail} ({} bytes in all)", payload.len()))
+}
+
 fn item_id(turn: u32, call: &str) -> String {
     format!("{CONFIRM}{turn}:{call}")
 }
@@ -106,4 +122,18 @@ fn settled(request: &ToolRequest, approved: bool, by: &str, for_run: bool) -> Co
     let error = ToolError::coded("denied", format!("denied: {name} was declined by {by}"));
     let outcome = ToolOutcome::Failure(ToolFailure { error, retry_hint: None });
     Consent::Refused(vec![authorization, result(request, outcome, Some(Refusal::Declined))])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shown;
+
+    #[test]
+    fn case_50_a_question_shows_both_ends_of_long_arguments_and_how_long_they_are() {
+        assert_eq!(shown("{}"), "{}");
+        let long = format!("{{\"to\":\"a\",\"x\":\"{}\",\"bcc\":\"b\"}}", "ä".repeat(500));
+        let shown = shown(&long);
+        assert!(shown.starts_with("{\"to\":\"a\","), "{shown}");
+        assert!(shown.ends_with("\"bcc\":\"b\"} (1027 bytes in all)"), "{shown}");
+    }
 }

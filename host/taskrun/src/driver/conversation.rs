@@ -151,6 +151,7 @@ impl Conversation {
             | Event::MemoryAnswered { .. }
             | Event::MemoryAppended { .. }
             | Event::MetricsRecorded { .. }
+            | Event::ModelWait { .. }
             | Event::ClockRead { .. }
             | Event::StepRestarted { .. }
             | Event::ReplayDiverged { .. }

@@ -1,5 +1,6 @@
 //! What the tool calls of a turn have to pass before they begin.
 
+use super::arguments::{Misfits, id};
 use crate::agents::{Agent, AgentTool};
 use crate::event::Refusal;
 use crate::message::{RetryHint, RetryReason, ToolError};
@@ -15,6 +16,8 @@ pub(super) struct Gate<'a> {
     agent: &'a Agent,
     /// What the policy engines decided.
     decided: Vec<ToolsDecided>,
+    /// Calls whose arguments do not fit.
+    misfits: Misfits,
     /// Calls that the run may still make.
     left: u32,
     /// Calls that the turn may still make.
@@ -23,23 +26,28 @@ pub(super) struct Gate<'a> {
 
 impl<'a> Gate<'a> {
     /// For calls of a turn about which this was decided.
-    pub(super) fn new(agent: &'a Agent, left: Option<u32>, decided: Vec<ToolsDecided>) -> Self {
+    pub(super) fn new(
+        agent: &'a Agent,
+        left: Option<u32>,
+        decided: Vec<ToolsDecided>,
+        misfits: Misfits,
+    ) -> Self {
         let caps = decided.iter().filter_map(|one| one.tool_calls);
         let left_in_turn = caps.chain(agent.limits.turn_calls).min().unwrap_or(u32::MAX);
-        Self { agent, decided, left: left.unwrap_or(u32::MAX), left_in_turn }
+        Self { agent, decided, misfits, left: left.unwrap_or(u32::MAX), left_in_turn }
     }
 
     /// For calls that have passed and did not begin: they are not counted in the turn again.
-    pub(super) fn passed(agent: &'a Agent, left: Option<u32>) -> Self {
+    pub(super) fn passed(agent: &'a Agent, left: Option<u32>, misfits: Misfits) -> Self {
         let (left, left_in_turn) = (left.unwrap_or(u32::MAX), u32::MAX);
-        Self { agent, decided: Vec::new(), left, left_in_turn }
+        Self { agent, decided: Vec::new(), misfits, left, left_in_turn }
     }
 
     /// Whether a call may be made, if there are calls left: the tool is one of the agent's, the
     /// policy leaves it in this turn, and the arguments fit.
     pub(super) fn fits(&self, request: &ToolRequest) -> Result<&'a AgentTool, Refused> {
         let tool = self.tool(request)?;
-        check_arguments(tool, request)?;
+        self.check_arguments(request)?;
         Ok(tool)
     }
 
@@ -52,7 +60,7 @@ impl<'a> Gate<'a> {
         if self.left == 0 {
             return Err(no_call_left("this run"));
         }
-        check_arguments(tool, request)?;
+        self.check_arguments(request)?;
         self.left -= 1;
         self.left_in_turn -= 1;
         Ok(tool)
@@ -71,10 +79,13 @@ impl<'a> Gate<'a> {
         }
         Ok(tool)
     }
-}
 
-fn check_arguments(tool: &AgentTool, request: &ToolRequest) -> Result<(), Refused> {
-    tool.check(&request.payload).map_err(|failure| (Refusal::Arguments, failure))
+    fn check_arguments(&self, request: &ToolRequest) -> Result<(), Refused> {
+        match self.misfits.get(&id(request)) {
+            Some(failure) => Err((Refusal::Arguments, failure.clone())),
+            None => Ok(()),
+        }
+    }
 }
 
 fn denied(text: String) -> Refused {

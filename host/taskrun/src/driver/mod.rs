@@ -2,6 +2,7 @@
 //! terminal decision, a limit, something to wait for, or somebody who stops it.
 
 mod advice;
+mod arguments;
 mod attend;
 mod await_runs;
 mod beneath;

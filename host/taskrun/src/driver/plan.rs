@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::message::Part;
 use crate::ports::planner::{Ask, AwaitItem, Decision, PlanResult};
 use crate::ports::tool::ToolOutcome;
 use crate::time::Timestamp;
@@ -52,15 +53,22 @@ pub(super) fn check(plan: &mut PlanResult, run: &str, step: (u32, u32)) -> Resul
             Err("the planner decided to wait and named nothing to wait for".to_owned())
         }
         Decision::FinalToolResult(result) => match &result.outcome {
-            ToolOutcome::Value(value) => serde_json::from_str::<serde::de::IgnoredAny>(value)
-                .map(|_| ())
-                .map_err(|error| format!("the planner's final tool result is not JSON: {error}")),
+            ToolOutcome::Value(value) => json("the planner's final tool result", value),
             ToolOutcome::Failure(_) => Ok(()),
         },
         Decision::Await(items) => check_items(items),
         Decision::AwaitRuns(wait) => super::await_runs::check(wait, run, step),
-        Decision::FinalResponse(_) => Ok(()),
+        Decision::FinalResponse(message) => message
+            .parts
+            .iter()
+            .filter_map(Part::as_json)
+            .try_for_each(|text| json("a part of the planner's answer", text)),
     }
+}
+
+/// Checks a text that the planner says is JSON.
+pub(super) fn json(what: &str, text: &str) -> Result<(), String> {
+    crate::json::check(text).map_err(|problem| format!("{what} is not JSON: {problem}"))
 }
 
 /// Checks what a planner wants to ask.
@@ -100,12 +108,14 @@ fn check_item(item: &AwaitItem) -> Result<(), String> {
             Err("the planner waits for tools outside and names none".to_owned())
         }
         AwaitItem::ExternalTools { items, .. } => {
-            names("the id of a call outside", items.iter().map(|item| &item.tool_call_id))
+            names("the id of a call outside", items.iter().map(|item| &item.tool_call_id))?;
+            items.iter().try_for_each(|item| json("what a call outside is given", &item.payload))
         }
         AwaitItem::Questions { questions, .. } if questions.is_empty() => {
             Err("the planner shows a form without questions".to_owned())
         }
-        AwaitItem::Questions { questions, .. } => {
+        AwaitItem::Questions { questions, payload, .. } => {
+            json("what the tool of a form was given", payload)?;
             names("the id of a question", questions.iter().map(|question| &question.id))?;
             questions.iter().try_for_each(|question| {
                 names("the id of an option", question.options.iter().map(|(id, _)| id))

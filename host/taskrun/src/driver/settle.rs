@@ -94,7 +94,8 @@ impl Driver {
             // Results stand in the journal as they came to be, not as they were asked for.
             ended.sort_by_key(|(at, _)| *at);
             events.extend(ended.into_iter().map(|(_, event)| event));
-            let mut gate = Gate::passed(&agent, self.tool_calls_left());
+            let misfits = self.misfits(&fresh).await?;
+            let mut gate = Gate::passed(&agent, self.tool_calls_left(), misfits);
             let turn = self.journal.run().state.turns;
             let mut vetoes = self.ask_hooks(turn, &fresh, &gate).await?.into_iter();
             let consents = self.consents(&agent.guard.ask, turn);

@@ -214,6 +214,7 @@ impl Work {
             | Event::HistoryCarried { .. }
             | Event::MemoryAppended { .. }
             | Event::MetricsRecorded { .. }
+            | Event::ModelWait { .. }
             | Event::Usage { .. }
             | Event::ChildRunLinked { .. }
             | Event::FinalToolResult { .. }

@@ -31,6 +31,7 @@ impl Event {
             Self::MemoryAnswered { .. } => "memory_answered",
             Self::MemoryAppended { .. } => "memory_appended",
             Self::MetricsRecorded { .. } => "metrics_recorded",
+            Self::ModelWait { .. } => "model_wait",
             Self::ClockRead { .. } => "clock_read",
             Self::StepRestarted { .. } => "step_restarted",
             Self::ReplayDiverged { .. } => "replay_diverged",
@@ -82,6 +83,7 @@ impl Event {
         "memory_answered",
         "memory_appended",
         "metrics_recorded",
+        "model_wait",
         "clock_read",
         "step_restarted",
         "replay_diverged",
@@ -144,6 +146,7 @@ impl Event {
             | Self::MemoryAnswered { .. }
             | Self::MemoryAppended { .. }
             | Self::MetricsRecorded { .. }
+            | Self::ModelWait { .. }
             | Self::ClockRead { .. }
             | Self::StepRestarted { .. }
             | Self::ReplayDiverged { .. }

@@ -106,6 +106,8 @@ fn ended(run: &Run, events: Vec<Event>, ending: Ending) -> Vec<Event> {
 pub fn lose(run: &Run, now: Timestamp, heard: Option<Timestamp>) -> Vec<Event> {
     let Hold::Host { host } = &run.state.hold else { return Vec::new() };
     let (in_a_row, total) = run.state.crashes;
+    // The fold counts no death while a run only waited; what it had before stands.
+    let counts = u32::from(!run.state.held_wait.lasts(now));
     let pause = CRASH_PAUSE.0.saturating_mul(1 << in_a_row.min(16)).min(CRASH_PAUSE.1);
     let lost = |pause: Duration| Event::Lost {
         host: host.clone(),
@@ -120,7 +122,7 @@ pub fn lose(run: &Run, now: Timestamp, heard: Option<Timestamp>) -> Vec<Event> {
         }
         // The host that has just died counts.
         Lifecycle::Running { .. }
-            if in_a_row + 1 >= CRASHES_IN_A_ROW_MAX || total + 1 >= CRASHES_MAX =>
+            if in_a_row + counts >= CRASHES_IN_A_ROW_MAX || total + counts >= CRASHES_MAX =>
         {
             let times = total + 1;
             let mut ending = interrupted();

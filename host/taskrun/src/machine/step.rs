@@ -70,6 +70,7 @@ fn meaning(event: &Event) -> Meaning<'_> {
         | Event::MemoryAnswered { .. }
         | Event::MemoryAppended { .. }
         | Event::MetricsRecorded { .. }
+        | Event::ModelWait { .. }
         | Event::ClockRead { .. }
         | Event::StepRestarted { .. }
         | Event::ReplayDiverged { .. }

@@ -73,7 +73,7 @@ impl Asked {
                 .name
                 .split_once('/')
                 .is_some_and(|(tool, function)| selector.matches(tool, function)),
-            Self::Tag(tag) => function.tags.contains(tag),
+            Self::Tag(tag) => function.is_tagged(std::slice::from_ref(tag)),
         }
     }
 }

@@ -160,6 +160,9 @@ pub struct ToolPolicy {
     /// What becomes of a call that the death of its host cut off. Default [`Interrupted::Fail`].
     /// Of no meaning for functions that are idempotent or read-only: those are called again.
     pub interrupted: Interrupted,
+    /// Tags of all its functions, instead of those that the tool itself says; at most 256. Tags that
+    /// allow something have to stand here.
+    pub tags: Option<Vec<String>>,
     /// Of its table's header.
     pub location: Location,
 }

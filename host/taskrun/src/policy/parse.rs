@@ -171,7 +171,7 @@ fn read_workspace(
 
 impl Reading<'_> {
     fn tool(&mut self, name: &str, section: &Section<'_, '_>) -> Option<ToolPolicy> {
-        section.expect_keys(&["component", "limits", "interrupted"]);
+        section.expect_keys(&["component", "limits", "interrupted", "tags"]);
         if name == AGENTS {
             let reason = format!("`{AGENTS}/NAME` is an agent that is called as a tool");
             let kind =
@@ -180,6 +180,7 @@ impl Reading<'_> {
         }
         let stated_limits = read_limits(section, TOOL_LIMIT_KEYS);
         let interrupted = read_interrupted(section);
+        let tags = section.has("tags").then(|| super::parse_guard::tags(section, "tags"));
         let component =
             self.file(section, "component", "components/tool.wasm", FileUse::Component)?;
         Some(ToolPolicy {
@@ -188,6 +189,7 @@ impl Reading<'_> {
             limits: stated_limits.over_defaults(None),
             stated_limits,
             interrupted,
+            tags,
             location: section.problems.source.locate(section.span.start),
         })
     }

@@ -169,7 +169,8 @@ fn overlap(one: &ToolSelector, other: &ToolSelector) -> bool {
         && (one.function.is_none() || other.function.is_none() || one.function == other.function)
 }
 
-fn tags(table: &Section<'_, '_>, key: &'static str) -> Vec<String> {
+/// Tags of a list.
+pub(super) fn tags(table: &Section<'_, '_>, key: &'static str) -> Vec<String> {
     let texts = table.strings(key);
     if let Some(text) = texts.get(TAGS_MAX) {
         let kind = PolicyErrorKind::OutOfRange {

@@ -20,7 +20,8 @@ pub struct ToolLists {
     /// Tools that are allowed; together with [`Self::allow_tags`] all that are. `None` in both
     /// allows every tool.
     pub allow: Option<Vec<ToolSelector>>,
-    /// Tags whose tools are allowed.
+    /// Tags whose tools are allowed, where the policy states them of the tool: what a tool says of
+    /// itself allows nothing.
     pub allow_tags: Option<Vec<String>>,
     /// Tools that are refused, whatever allows them.
     pub block: Vec<ToolSelector>,
@@ -35,14 +36,14 @@ pub struct ToolLists {
 impl ToolLists {
     fn allows(&self, tool: &ToolSpec) -> bool {
         let listed = |list: &[ToolSelector]| list.iter().any(|one| selects(one, &tool.name));
-        let tagged = |tags: &[String]| tool.tags.iter().any(|tag| tags.contains(tag));
-        if listed(&self.block) || tagged(&self.block_tags) {
+        if listed(&self.block) || tool.is_tagged(&self.block_tags) {
             return false;
         }
         match (&self.allow, &self.allow_tags) {
             (None, None) => true,
             (names, tags) => {
-                names.as_deref().is_some_and(listed) || tags.as_deref().is_some_and(tagged)
+                names.as_deref().is_some_and(listed)
+                    || tags.as_deref().is_some_and(|tags| tool.is_stated_as(tags))
             }
         }
     }
@@ -79,5 +80,36 @@ impl PolicyEngine for ToolLists {
             }
         }
         Ok(PolicyDecision { allowed_tools: Some(left), tool_calls, ..PolicyDecision::default() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ports::tool::ToolHints;
+
+    fn function(tags: &[&str], tags_stated: bool) -> ToolSpec {
+        ToolSpec {
+            name: "t/f".to_owned(),
+            title: None,
+            description: String::new(),
+            input_schema: "{}".to_owned(),
+            output_schema: None,
+            hints: ToolHints::default(),
+            timeout: None,
+            tags: tags.iter().map(|tag| (*tag).to_owned()).collect(),
+            tags_stated,
+        }
+    }
+
+    #[test]
+    fn case_49_a_tag_that_a_tool_claims_takes_away_and_allows_nothing() {
+        let look = || vec!["look".to_owned()];
+        let allowing = ToolLists { allow_tags: Some(look()), ..ToolLists::default() };
+        let blocking = ToolLists { block_tags: look(), ..ToolLists::default() };
+        for (lists, claimed, stated) in [(allowing, false, true), (blocking, false, false)] {
+            assert_eq!(lists.allows(&function(&["look"], false)), claimed);
+            assert_eq!(lists.allows(&function(&["look"], true)), stated);
+        }
     }
 }

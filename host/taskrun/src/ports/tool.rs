@@ -117,6 +117,24 @@ pub struct ToolSpec {
     /// Words that policies select by.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
+    /// Whether the policy states the tags. Otherwise they are a claim of the tool, which may take a
+    /// call away or have somebody asked about it, and allows nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub tags_stated: bool,
+}
+
+impl ToolSpec {
+    /// Whether it has one of these tags, by whosever word: for what takes away.
+    #[must_use]
+    pub fn is_tagged(&self, tags: &[String]) -> bool {
+        self.tags.iter().any(|tag| tags.contains(tag))
+    }
+
+    /// Whether the policy says that it has one of these tags: for what allows.
+    #[must_use]
+    pub fn is_stated_as(&self, tags: &[String]) -> bool {
+        self.tags_stated && self.is_tagged(tags)
+    }
 }
 
 /// A call as the tool sees it.

@@ -338,7 +338,8 @@ pub mod taskrun {
                 pub tool: _rt::String,
                 /// Whether only this tool should be offered in the next turn.
                 pub restrict_to_tool: bool,
-                /// Names of the absent fields, as JSON pointers without the leading slash.
+                /// Names of the absent fields, or with the reason `invalid-arguments` of those whose values
+                /// are refused, as JSON pointers without the leading slash.
                 pub missing_fields: _rt::Vec<_rt::String>,
                 /// Arguments that would have been accepted, as JSON.
                 pub example_input: Option<_rt::String>,
@@ -418,7 +419,7 @@ pub mod taskrun {
                 }
             }
             /// Promises a tool makes about a function. The host acts on them (see each), so a wrong one
-            /// does harm.
+            /// does harm. None of them makes the host allow anything.
             #[repr(C)]
             #[derive(Clone, Copy, PartialEq)]
             pub struct ToolHints {
@@ -456,16 +457,24 @@ pub mod taskrun {
                 pub name: _rt::String,
                 /// A few words for people.
                 pub title: Option<_rt::String>,
-                /// What it does, for a model: at most 4,096 bytes.
+                /// What it does, for a model: at most 4,096 bytes, without control characters but line
+                /// breaks and tabs.
                 pub description: _rt::String,
-                /// JSON schema of the arguments, of type `object`.
+                /// JSON schema of the arguments, of type `object`, in one of the dialects from draft 4 to
+                /// 2020-12. References stay within it (`#/...`), patterns have neither look-around nor
+                /// references to what was matched, and `unevaluated*`, `$dynamicRef` and `$recursiveRef`
+                /// are not understood. `format` and `content*` are descriptions. A schema that one value
+                /// meets in more than 10,000 ways keeps the tool from loading, and arguments that take too
+                /// long to be held to it are refused.
                 pub input_schema: _rt::String,
                 /// JSON schema of the result.
                 pub output_schema: Option<_rt::String>,
                 pub hints: ToolHints,
                 /// How long a call may take. The policy's limit applies where it is shorter.
                 pub timeout: Option<DurationMs>,
-                /// Words that policies select by, such as `search`.
+                /// Words that policies select by, such as `search`. From `describe` they are a claim: they
+                /// may take a call away or have somebody asked about it; only those that the policy states
+                /// of the tool allow anything. A few words each, without control characters, like `title`.
                 pub tags: _rt::Vec<_rt::String>,
             }
             impl ::core::fmt::Debug for ToolSpec {

@@ -98,6 +98,7 @@ pub(super) fn every_event(epoch: u64) -> Vec<Event> {
         },
         Event::MemoryAppended { scope: MemoryScope::Tenant, key: id(), bytes: Some(1) },
         Event::MetricsRecorded { metrics: Metrics { series: Vec::new(), dropped: 1 } },
+        Event::ModelWait { call: 1, over: false },
         Event::ClockRead { readings: vec![(Timestamp(1), 1)] },
         Event::StepRestarted { turn: 1, kept: (0, 0) },
         Event::ReplayDiverged { turn: 1, recorded: text(), found: text() },

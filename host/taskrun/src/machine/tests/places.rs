@@ -13,7 +13,7 @@ pub(super) struct Place {
     pub(super) legal: Vec<(&'static str, Status, &'static str)>,
 }
 
-pub(super) const WORK: [&str; 29] = [
+pub(super) const WORK: [&str; 30] = [
     "metrics_recorded",
     "memory_answered",
     "memory_appended",
@@ -31,6 +31,7 @@ pub(super) const WORK: [&str; 29] = [
     "tool_call_updated",
     "model_answered",
     "controller_answered",
+    "model_wait",
     "clock_read",
     "step_restarted",
     "replay_diverged",

@@ -117,7 +117,10 @@ impl CallScope {
         let asked = self.ask(request).await;
         let (call, request, opened) = asked?;
         let (source, error) = match opened {
-            Opened::Live(stream) => (Source::Live(stream), None),
+            Opened::Live(stream) => {
+                self.wait_ends(call).await;
+                (Source::Live(stream), None)
+            }
             Opened::Recorded(ModelAnswer::Parts(batches)) => {
                 (Source::Recorded(batches.into()), None)
             }
@@ -152,7 +155,15 @@ impl CallScope {
             Source::Recorded(batches) => batches.pop_front().unwrap_or_default(),
             Source::Live(_) if answer.error.is_some() => Vec::new(),
             Source::Live(stream) => {
+                // Of an answer that comes in parts the first is waited for.
+                let first = answer.batches.is_empty();
+                if first {
+                    self.wait_begins(answer.call);
+                }
                 let (batch, error) = self.batch(stream, max.max(1)).await;
+                if first && !batch.is_empty() {
+                    self.wait_ends(answer.call).await;
+                }
                 answer.error = error;
                 batch
             }
@@ -256,6 +267,7 @@ impl CallScope {
             return Err(ModelError::Canceled);
         }
         let mut bill = self.unfinished.bill(question_bytes(&request), price);
+        self.wait_begins(call);
         let opened = tokio::select! {
             biased;
             () = self.parts.stop.asked() => return Err(ModelError::Canceled),
@@ -272,6 +284,37 @@ impl CallScope {
                 Err(error)
             }
         }
+    }
+
+    /// Takes note that the step waits for a model. It goes into the journal with whatever is written
+    /// next, and not at all if the answer is there before.
+    fn wait_begins(&self, call: u32) {
+        if self.is_journalled() {
+            self.open().events.push(Event::ModelWait { call, over: false });
+            self.parts.wake.notify_one();
+        }
+    }
+
+    /// Takes note that the guest goes on, and returns when that is durable: a run that ends its host
+    /// then is not to be found waiting.
+    async fn wait_ends(&self, call: u32) {
+        if self.is_journalled() && !self.forget_wait(call) {
+            let over = self.record_durably(Event::ModelWait { call, over: true });
+            tokio::select! {
+                biased;
+                () = self.parts.stop.asked() => {}
+                () = over => {}
+            }
+        }
+    }
+
+    /// Takes back that the step waits, where that is not written yet; says whether it was not.
+    fn forget_wait(&self, call: u32) -> bool {
+        let wait = Event::ModelWait { call, over: false };
+        let mut open = self.open();
+        let before = open.events.len();
+        open.events.retain(|event| *event != wait);
+        open.events.len() < before
     }
 
     /// The number of the next question, and its recorded answer. Where there is none, the step was
@@ -312,6 +355,7 @@ impl CallScope {
         if canceled || !self.is_journalled() {
             return Ok(());
         }
+        self.forget_wait(call);
         let durable = self.record_durably(Event::ModelAnswered { call, request, answer });
         tokio::select! {
             biased;

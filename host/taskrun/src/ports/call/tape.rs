@@ -92,6 +92,7 @@ impl Tape {
             | Event::ToolResult { .. }
             | Event::MemoryAppended { .. }
             | Event::MetricsRecorded { .. }
+            | Event::ModelWait { .. }
             | Event::ToolCallRepeated { .. }
             | Event::ToolCallParked { .. }
             | Event::ChildRunLinked { .. }
