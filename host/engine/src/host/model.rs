@@ -161,6 +161,7 @@ mod tests {
             hints: ToolHints::default(),
             timeout: None,
             tags: Vec::new(),
+            tags_stated: false,
         }
     }
 
