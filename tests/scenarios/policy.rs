@@ -10,6 +10,7 @@ use taskrun_tests::{Builder, House, Script, Storage};
 const POLICY: &str = r#"
 [tool.lookup]
 component = "components/scripted-tool.wasm"
+tags = ["test"]
 
 [tool.workspace]
 component = "components/workspace.wasm"
@@ -68,7 +69,7 @@ async fn l_032_lists_and_hints_of_the_policy_hold_for_components() {
         assert_eq!(codes, expected, "{storage:?}");
         let decided = house.journal(&id).await.into_iter().filter_map(|recorded| {
             let Event::PolicyDecision { rule, decided, .. } = recorded.event else { return None };
-            assert!(rule.contains("taskrun.toml:13:10"), "{rule}");
+            assert!(rule.contains("taskrun.toml:14:10"), "{rule}");
             Some(decided?.to_string())
         });
         let all = "only lookup/finish, lookup/lookup, workspace/read";
@@ -118,7 +119,7 @@ async fn decisions(house: &House, id: &str) -> Vec<String> {
     let decided = house.journal(id).await.into_iter().filter_map(|recorded| {
         let Event::PolicyDecision { rule, decided, .. } = recorded.event else { return None };
         assert!(
-            rule.contains("policy component (") && rule.contains("taskrun.toml:19:10"),
+            rule.contains("policy component (") && rule.contains("taskrun.toml:20:10"),
             "{rule}"
         );
         Some(decided?.to_string())
