@@ -51,7 +51,7 @@ pub struct Agent {
 }
 
 /// What follows from a tool call that failed as fields are missing
-/// ([`RetryReason::MissingFields`]), whether the host or the tool says so.
+/// ([`RetryReason::MissingFields`](crate::message::RetryReason::MissingFields)), whether the host or the tool says so.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MissingFields {
     /// The planner sees the failure, and decides.

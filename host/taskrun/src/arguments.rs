@@ -1,7 +1,7 @@
 //! Arguments of tool calls, held to the schema of their function before the call begins.
 //!
 //! Schema and arguments are written by others, so the look at them is counted in steps
-//! ([`crate::schema`]). Most calls need some hundred and are looked at in place. What needs more is
+//! (`schema`). Most calls need some hundred and are looked at in place. What needs more is
 //! looked at by a thread of its own, one at a time in the whole process, so that the threads that
 //! everybody needs are never held; it has a bound, too, and is given up when the run is stopped.
 
