@@ -61,7 +61,7 @@ const TURNS_PER_RUN: usize = 10;
 const HOSTILE_CALLS: usize = 10_000;
 const HOSTILE_RUNS: usize = 4;
 const HOSTILE_PER_TURN: usize = 50;
-/// How long guests spin before the first turn counts: then none of them is on its first slice.
+/// Time that guests spin before the first turn counts: then none of them is on its first slice.
 const SETTLE: Duration = Duration::from_millis(50);
 
 fn main() -> ExitCode {
@@ -235,7 +235,7 @@ impl Host {
         })
     }
 
-    /// What stays resident after [`HOSTILE_CALLS`].
+    /// Resident memory after [`HOSTILE_CALLS`].
     async fn hostile(&self) -> Value {
         const MIB: f64 = (1 << 20) as f64;
         self.turns().await;

@@ -244,7 +244,7 @@ fn unreadable(message: &str, item: &Item) -> Box<Failure> {
     })
 }
 
-/// What is asked, in full. Whatever a guest says of it stands to the right of what the program says.
+/// The whole question. Whatever a guest says of it stands to the right of what the program says.
 fn asked_text(item: &Item) -> String {
     let line = |text: &str| escaped_line(text).into_owned();
     let prompt = indented(&item.what.prompt(), "    ");

@@ -13,7 +13,7 @@ use taskrun::wait::{ANSWER_BYTES_MAX, Answer, Item};
 use super::text::text;
 use crate::output::escape::{escaped_line, indented};
 
-/// What stands before the further lines of a text that a guest wrote.
+/// The indent of the further lines of a text that a guest wrote.
 const FURTHER: &str = "  ";
 
 /// Somebody who fills in a form.

@@ -30,7 +30,7 @@ use crate::resolve::resolve;
 pub(super) const OWNER_DEFAULT: &str = "local";
 /// Session unless another is named.
 const SESSION_DEFAULT: &str = "cli";
-/// How long a run is read that has not ended in time: longer than a store that is locked by another
+/// Time for reading a run that has not ended in time: longer than a store that is locked by another
 /// program is waited for.
 const SNAPSHOT_WITHIN: Duration = Duration::from_secs(15);
 

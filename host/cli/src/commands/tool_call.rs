@@ -190,7 +190,7 @@ async fn execute(
     }
 }
 
-/// Whether the host refused something that the call wanted to do.
+/// True if the host refused something that the call wanted to do.
 fn is_refusal(event: &Event) -> bool {
     matches!(event, Event::PolicyDecision { decided: None, .. })
 }
