@@ -3,36 +3,44 @@
 //!
 //! A name is resolved once for a connection, by our resolver; if any of its addresses is not a
 //! public one, the name is refused, and only what was checked is connected to. Redirects are
-//! answers like any other, no proxy is used, nothing is decompressed.
+//! answers like any other, no proxy is used, nothing is decompressed. Tenants share nothing: each
+//! has connections and looked-up names of its own.
 
 mod address;
+mod connection;
+mod name_servers;
 mod request;
 mod resolve;
+mod tenants;
 
-use std::error::Error as _;
+use std::error::Error;
+use std::io;
 use std::pin::pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::Body;
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Full};
 use taskrun::policy::{CallRules, HttpTarget};
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio_util::task::AbortOnDropHandle;
 
 pub(crate) use request::{Outgoing, is_reserved, parse_headers};
 
-use resolve::{AddressRefused, Guarded, Lookup, SystemLookup};
+use resolve::ResolveError;
+use tenants::Tenants;
 
 /// Time for a whole exchange unless the guest asks for less.
 const TIMEOUT_MAX: Duration = Duration::from_secs(60);
-/// Time for making a connection.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Most bytes of a request's or an answer's body.
 pub(crate) const BODY_BYTES_MAX: usize = 4 << 20;
 /// Most bytes of an answer's headers.
 const ANSWER_HEADER_BYTES_MAX: usize = 64 << 10;
-/// Connections kept for the next request, per host.
-const IDLE_MAX: usize = 4;
+/// Most interim answers (100 to 199) before the answer.
+const INTERIM_ANSWERS_MAX: usize = 8;
 
 /// An answer.
 #[derive(Debug)]
@@ -69,9 +77,7 @@ pub(crate) enum Refusal {
 /// Sends requests of guests. Clones share their connections.
 #[derive(Clone)]
 pub(crate) struct Egress {
-    lookup: Arc<dyn Lookup>,
-    /// Made at the first request: reading the system's certificates takes a while.
-    client: Arc<OnceLock<Option<reqwest::Client>>>,
+    tenants: Arc<Tenants>,
 }
 
 impl std::fmt::Debug for Egress {
@@ -82,37 +88,25 @@ impl std::fmt::Debug for Egress {
 
 impl Egress {
     pub(crate) fn new() -> Self {
-        Self::with_lookup(Arc::new(SystemLookup::new()))
+        Self::with_tenants(Tenants::default())
     }
 
-    fn with_lookup(lookup: Arc<dyn Lookup>) -> Self {
-        Self { lookup, client: Arc::default() }
+    #[cfg(test)]
+    fn with_lookup(lookup: Arc<dyn resolve::Lookup>) -> Self {
+        Self::with_tenants(Tenants::with_lookup(move || Arc::clone(&lookup)))
     }
 
-    /// Made on a thread for such work: it reads files, and takes more stack than a guest has.
-    async fn client(&self) -> Result<reqwest::Client, Refusal> {
-        let none = || Refusal::Other("the host has no HTTP client".to_owned());
-        if let Some(client) = self.client.get() {
-            return client.clone().ok_or_else(none);
-        }
-        let this = self.clone();
-        let made = tokio::task::spawn_blocking(move || {
-            let client = this.client.get_or_init(|| {
-                build_client(Arc::clone(&this.lookup))
-                    .inspect_err(|error| tracing::error!(?error, "cannot set up the HTTP client"))
-                    .ok()
-            });
-            client.clone()
-        });
-        made.await.ok().flatten().ok_or_else(none)
+    fn with_tenants(tenants: Tenants) -> Self {
+        Self { tenants: Arc::new(tenants) }
     }
 
-    /// Decides about a request, sends it and reads the whole answer.
+    /// Decides about a request of a tenant, sends it and reads the whole answer.
     ///
     /// # Cancel safety
     /// Dropping the future closes the connection.
     pub(crate) async fn send(
         &self,
+        tenant: &str,
         rules: CallRules<'_>,
         out: Outgoing,
     ) -> Result<Answer, Refusal> {
@@ -133,27 +127,73 @@ impl Egress {
             });
         }
         let timeout = out.timeout().unwrap_or(TIMEOUT_MAX).min(TIMEOUT_MAX);
-        match tokio::time::timeout(timeout, self.exchange(out)).await {
-            Ok(answer) => answer,
-            Err(_) => Err(Refusal::Timeout),
+        // The work that a server makes is not done on the caller's thread, which may be one that
+        // guests run on: the current runtime is that of its timers and connections.
+        let exchange = exchange(Arc::clone(&self.tenants), tenant.to_owned(), out);
+        let exchange = tokio::time::timeout(timeout, exchange);
+        match AbortOnDropHandle::new(Handle::current().spawn(exchange)).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) => Err(Refusal::Timeout),
+            Err(error) => {
+                tracing::error!(?error, "an exchange did not come to its end");
+                Err(Refusal::Other("the exchange failed".to_owned()))
+            }
         }
     }
+}
 
-    async fn exchange(&self, out: Outgoing) -> Result<Answer, Refusal> {
-        let (subject, host) = (out.subject(), out.host());
-        let (method, url, headers, body) = out.into_parts();
-        let request = self.client().await?.request(method, url).headers(headers).body(body);
-        let failed = |error: reqwest::Error| explain(&error, subject.clone(), &host);
-        let answer = request.send().await.map_err(failed)?;
-        let (parts, body) = http::Response::from(answer).into_parts();
-        let headers = own_headers(&parts.headers)?;
-        let body = read_body(body, BODY_BYTES_MAX).await.map_err(|error| match error {
-            Unread::Failed(error) => explain(&error, subject.clone(), &host),
-            Unread::TooLong => {
-                Refusal::Limit(format!("the answer is longer than {BODY_BYTES_MAX} bytes"))
-            }
-        })?;
-        Ok(Answer { status: parts.status, headers, body })
+async fn exchange(tenants: Arc<Tenants>, tenant: String, out: Outgoing) -> Result<Answer, Refusal> {
+    let client = tenants.client(&tenant).await?;
+    let (subject, host) = (out.subject(), out.host());
+    let failed = |error: &(dyn Error + 'static)| explain(error, subject.clone(), &host);
+    let mut request = sent(out)?;
+    let flood = Arc::new(Flood::default());
+    let counted = Arc::clone(&flood);
+    hyper::ext::on_informational(&mut request, move |_| counted.count());
+    let answer = tokio::select! {
+        biased;
+        () = flood.is_too_much.notified() => {
+            let limit = format!("more than {INTERIM_ANSWERS_MAX} interim answers");
+            return Err(Refusal::Limit(limit));
+        }
+        answer = client.request(request) => answer.map_err(|error| failed(&error))?,
+    };
+    let (parts, body) = answer.into_parts();
+    let headers = own_headers(&parts.headers)?;
+    let body = read_body(body, BODY_BYTES_MAX).await.map_err(|error| match error {
+        Unread::Failed(error) => failed(&error),
+        Unread::TooLong => {
+            Refusal::Limit(format!("the answer is longer than {BODY_BYTES_MAX} bytes"))
+        }
+    })?;
+    Ok(Answer { status: parts.status, headers, body })
+}
+
+/// The request as it goes out.
+fn sent(out: Outgoing) -> Result<http::Request<Full<Bytes>>, Refusal> {
+    let (method, url, headers, body) = out.into_parts();
+    let mut request = http::Request::new(Full::new(body));
+    let uri = http::Uri::try_from(url.as_str());
+    *request.uri_mut() = uri.map_err(|_| Refusal::Invalid("the URL is not a valid one".into()))?;
+    *request.method_mut() = method;
+    *request.headers_mut() = headers;
+    let any = http::HeaderValue::from_static("*/*");
+    request.headers_mut().entry(http::header::ACCEPT).or_insert(any);
+    Ok(request)
+}
+
+/// Counts the interim answers of an exchange.
+#[derive(Default)]
+struct Flood {
+    interim: AtomicUsize,
+    is_too_much: Notify,
+}
+
+impl Flood {
+    fn count(&self) {
+        if self.interim.fetch_add(1, Ordering::Relaxed) == INTERIM_ANSWERS_MAX {
+            self.is_too_much.notify_one();
+        }
     }
 }
 
@@ -200,41 +240,47 @@ fn own_headers(headers: &http::HeaderMap) -> Result<http::HeaderMap, Refusal> {
     Ok(own)
 }
 
-fn build_client(lookup: Arc<dyn Lookup>) -> reqwest::Result<reqwest::Client> {
-    // The process has one provider; whoever installed it first has it.
-    rustls::crypto::ring::default_provider().install_default().ok();
-    reqwest::Client::builder()
-        .dns_resolver(Arc::new(Guarded(lookup)))
-        .redirect(reqwest::redirect::Policy::none())
-        .retry(reqwest::retry::never())
-        .referer(false)
-        .no_proxy()
-        .connect_timeout(CONNECT_TIMEOUT)
-        .pool_max_idle_per_host(IDLE_MAX)
-        .build()
-}
-
-/// What the guest and the operator are told of a failed exchange.
-fn explain(error: &reqwest::Error, subject: String, host: &str) -> Refusal {
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        if let Some(refused) = inner.downcast_ref::<AddressRefused>() {
-            return Refusal::Denied {
-                subject,
-                reason: format!("{host} does not lead to a public address"),
-                operator: refused.to_string(),
-            };
-        }
-        cause = inner.source();
+/// The guest's and the operator's text for a failed exchange.
+fn explain(error: &(dyn Error + 'static), subject: String, host: &str) -> Refusal {
+    if let Some(refused) = find::<ResolveError>(error)
+        && let ResolveError::NotPublic { .. } = refused
+    {
+        return Refusal::Denied {
+            subject,
+            reason: format!("{host} does not lead to a public address"),
+            operator: refused.to_string(),
+        };
     }
     tracing::debug!(?error, "a guest's HTTP request failed");
-    if error.is_timeout() {
+    let is_timeout = |error: &io::Error| error.kind() == io::ErrorKind::TimedOut;
+    if find::<io::Error>(error).is_some_and(is_timeout) {
         Refusal::Timeout
-    } else if error.is_connect() {
+    } else if find::<hyper::Error>(error).is_some_and(hyper::Error::is_parse_too_large) {
+        Refusal::Limit(format!(
+            "the answer's headers are longer than {ANSWER_HEADER_BYTES_MAX} bytes"
+        ))
+    } else if find::<hyper_util::client::legacy::Error>(error).is_some_and(|one| one.is_connect()) {
         Refusal::Unreachable(format!("{host} cannot be reached"))
     } else {
         Refusal::Other("the exchange failed".to_owned())
     }
+}
+
+/// The first error of a type among an error and its causes.
+fn find<'e, E: Error + 'static>(error: &'e (dyn Error + 'static)) -> Option<&'e E> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
+        }
+        // The source of an error in an `io::Error` is that error's source.
+        let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        next = match inner {
+            Some(inner) => Some(inner),
+            None => error.source(),
+        };
+    }
+    None
 }
 
 #[cfg(test)]

@@ -217,6 +217,7 @@ fn scope(
     let run = RunContext {
         run_id: id.to_owned(),
         root_run_id: id.to_owned(),
+        tenant: context.scope().tenant,
         session_id: id.to_owned(),
         parent_session_id: "cli".to_owned(),
         owner_user_id: context.globals.owner.clone().unwrap_or_else(|| "local".to_owned()),

@@ -215,4 +215,30 @@ mod tests {
         assert_eq!(excerpt("abcdef", 4), "abc…");
         assert_eq!(excerpt(&"long word ".repeat(10_000), 12), "long word l…");
     }
+
+    /// Text of everything that could upset a terminal, and of what is made of it.
+    #[test]
+    fn fuzz_nothing_that_is_shown_commands_a_terminal() {
+        bolero::check!().with_type::<Vec<(u8, char)>>().for_each(|picks| {
+            let piece = |(pick, character): &(u8, char)| match pick % 8 {
+                0 => "\u{1b}[2J".to_owned(),
+                1 => "\u{1b}]52;c;YQ==\u{7}".to_owned(),
+                2 => "\u{9b}1m\r".to_owned(),
+                3 => "\n".to_owned(),
+                4 => char::from_u32(0x2000 + u32::from(*pick)).unwrap_or('a').to_string(),
+                5 => char::from_u32(0xe0000 + u32::from(*pick)).unwrap_or('a').to_string(),
+                _ => character.to_string(),
+            };
+            let text: String = picks.iter().map(piece).collect();
+            assert!(!escaped_line(&text).contains(is_hostile), "{text:?}");
+            for block in [escaped_block(&text).into_owned(), quoted(&text), fenced(&text, "x")] {
+                assert!(!block.contains(|c| c != '\n' && is_hostile(c)), "{text:?}");
+            }
+            assert!(quoted(&text).lines().all(|line| line.starts_with('>')), "{text:?}");
+            let json = serde_json::to_string(&text).expect("text is JSON");
+            let escaped = escaped_json(&json);
+            assert!(!escaped.contains(is_hostile), "{text:?}");
+            assert_eq!(serde_json::from_str::<String>(&escaped).ok(), Some(text));
+        });
+    }
 }

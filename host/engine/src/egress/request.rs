@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
-use reqwest::Url;
+use url::Url;
 
 use super::{BODY_BYTES_MAX, Refusal};
 
@@ -108,12 +108,14 @@ fn check_headers(headers: &HeaderMap) -> Result<(), Refusal> {
     }
 }
 
-/// Headers that say where a request goes, how long it is, or something to the next hop only.
+/// Headers that say where a request goes, how long it is, or something to the next hop only; or
+/// that have another method or path than the decided one taken for the request's. Servers that hand
+/// headers on as variables take `_` for `-`.
 pub(crate) fn is_reserved(name: &HeaderName) -> bool {
-    let name = name.as_str();
+    let name = name.as_str().replace('_', "-");
     name.starts_with("proxy-")
         || matches!(
-            name,
+            name.as_str(),
             "host"
                 | "content-length"
                 | "connection"
@@ -124,6 +126,18 @@ pub(crate) fn is_reserved(name: &HeaderName) -> bool {
                 | "upgrade"
                 | "http2-settings"
                 | "expect"
+                | "x-http-method"
+                | "x-http-method-override"
+                | "x-method-override"
+                | "x-original-method"
+                | "x-original-uri"
+                | "x-original-url"
+                | "x-rewrite-uri"
+                | "x-rewrite-url"
+                | "x-forwarded-host"
+                | "x-forwarded-method"
+                | "x-forwarded-prefix"
+                | "x-forwarded-uri"
         )
 }
 
@@ -177,7 +191,37 @@ fn parse_url(text: &str) -> Result<Url, Refusal> {
         }
     }
     url.set_fragment(None);
+    let path = normal_path(url.path());
+    url.set_path(&path);
     Ok(url)
+}
+
+/// The path with escapes only where they are needed (RFC 3986, 6.2.2): what is decided and what is
+/// sent must not differ in a spelling that servers read alike.
+fn normal_path(path: &str) -> String {
+    let mut normal = String::with_capacity(path.len());
+    let mut rest = path;
+    while let Some(at) = rest.find('%') {
+        normal.push_str(&rest[..at]);
+        let escape =
+            rest.get(at + 1..at + 3).filter(|hex| hex.bytes().all(|b| b.is_ascii_hexdigit()));
+        match escape.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
+            Some(byte) if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) => {
+                normal.push(char::from(byte));
+                rest = &rest[at + 3..];
+            }
+            Some(byte) => {
+                normal.push_str(&format!("%{byte:02X}"));
+                rest = &rest[at + 3..];
+            }
+            None => {
+                normal.push('%');
+                rest = &rest[at + 1..];
+            }
+        }
+    }
+    normal.push_str(rest);
+    normal
 }
 
 #[cfg(test)]
@@ -203,6 +247,21 @@ mod tests {
         }
         assert_eq!(parsed("http://[0:0::1]:80/"), "http://[::1]/");
         assert_eq!(parsed("https://a.example/x#y"), "https://a.example/x");
+    }
+
+    #[test]
+    fn a_path_has_escapes_only_where_they_are_needed() {
+        for (text, normal) in [
+            ("https://a.example/%76%31/x", "https://a.example/v1/x"),
+            ("https://a.example/%7euser/a%2fb%c3%A4", "https://a.example/~user/a%2Fb%C3%A4"),
+            ("https://a.example/a%2Eb", "https://a.example/a.b"),
+            ("https://a.example/%2e%2E/%252e/a%", "https://a.example/%252e/a%"),
+            ("https://a.example/%zz%4", "https://a.example/%zz%4"),
+            ("https://a.example/a?%76=%31", "https://a.example/a?%76=%31"),
+        ] {
+            assert_eq!(parsed(text), normal);
+            assert_eq!(parsed(normal), normal);
+        }
     }
 
     #[test]
@@ -243,9 +302,20 @@ mod tests {
                 .and_then(|headers| check_headers(&headers))
         };
         assert_eq!(with("X-Key", "v"), Ok(()));
-        for name in
-            ["Host", "content-length", "TE", "Transfer-Encoding", "Proxy-Authorization", "Upgrade"]
-        {
+        for name in [
+            "Host",
+            "content-length",
+            "TE",
+            "Transfer-Encoding",
+            "Proxy-Authorization",
+            "Upgrade",
+            "transfer_encoding",
+            "X-HTTP-Method-Override",
+            "x_http_method_override",
+            "X-Original-URL",
+            "x_rewrite_url",
+            "proxy_authorization",
+        ] {
             assert!(matches!(with(name, "v"), Err(Refusal::Invalid(_))), "{name}");
         }
         for value in ["a\r\nb: c", "a\nb", "a\0b"] {

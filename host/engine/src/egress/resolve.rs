@@ -1,128 +1,139 @@
 //! From names to addresses that may be connected to.
 
-use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
-use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use futures::FutureExt;
+use futures::future::{BoxFuture, Shared, WeakShared};
 use tokio::sync::Semaphore;
 
 use super::address::not_public;
 
-/// The system's resolver, or a table in its place.
+/// Time for looking a name up, its turn not included.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
+/// Names of one tenant that are looked up at once; the others wait their turn.
+const LOOKUPS_MAX: usize = 8;
+
+/// Name servers, or a table in their place.
 #[async_trait]
 pub(super) trait Lookup: Send + Sync {
     /// All addresses of a name.
-    async fn lookup(&self, name: &str) -> io::Result<Vec<IpAddr>>;
+    ///
+    /// # Errors
+    /// A text for the host's log.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the look-up.
+    async fn lookup(&self, name: &str) -> Result<Vec<IpAddr>, String>;
 }
 
-/// Names looked up at once. The system's resolver cannot be interrupted: each takes a thread as
-/// long as it likes, also when nobody waits for the answer any more.
-const LOOKUPS_MAX: usize = 16;
+/// Why a name leads nowhere.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(super) enum ResolveError {
+    /// An address of the name is not public.
+    #[error("{name} leads to {address}, which is {reason}")]
+    NotPublic {
+        /// The name.
+        name: String,
+        /// The first such address.
+        address: IpAddr,
+        /// Its kind.
+        reason: &'static str,
+    },
+    /// The name servers know no address of the name, or do not answer.
+    #[error("{0}")]
+    Failed(Arc<str>),
+}
 
-/// What the operating system says.
-pub(super) struct SystemLookup(Arc<Semaphore>);
+/// The checked addresses of a name.
+type Answer = Result<Arc<[IpAddr]>, ResolveError>;
 
-impl SystemLookup {
-    pub(super) fn new() -> Self {
-        Self(Arc::new(Semaphore::new(LOOKUPS_MAX)))
+/// Look-ups of one tenant. A name is asked for once however many wait for it, and no longer than
+/// anybody does.
+pub(super) struct Names {
+    lookup: Arc<dyn Lookup>,
+    turns: Arc<Semaphore>,
+    under_way: Mutex<HashMap<String, WeakShared<BoxFuture<'static, Answer>>>>,
+}
+
+impl Names {
+    pub(super) fn new(lookup: Arc<dyn Lookup>) -> Self {
+        let turns = Arc::new(Semaphore::new(LOOKUPS_MAX));
+        Self { lookup, turns, under_way: Mutex::default() }
     }
-}
 
-#[async_trait]
-impl Lookup for SystemLookup {
-    async fn lookup(&self, name: &str) -> io::Result<Vec<IpAddr>> {
-        let name = name.to_owned();
-        let ask = move || {
-            let found = (name.as_str(), 0).to_socket_addrs()?;
-            Ok(found.map(|address| address.ip()).collect())
+    /// The addresses of a name, if all of them are public.
+    pub(super) async fn resolve(&self, name: &str) -> Answer {
+        // Not asked of anybody: it means this machine, and a rule named it.
+        if name.eq_ignore_ascii_case("localhost") {
+            return Ok(Arc::new([Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]));
+        }
+        self.asked(name).await
+    }
+
+    fn asked(&self, name: &str) -> Shared<BoxFuture<'static, Answer>> {
+        let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
+        // A look-up that everybody gave up is gone.
+        under_way.retain(|_, asked| asked.upgrade().is_some_and(|asked| asked.peek().is_none()));
+        if let Some(asked) = under_way.get(name).and_then(WeakShared::upgrade) {
+            return asked;
+        }
+        let (lookup, turns) = (Arc::clone(&self.lookup), Arc::clone(&self.turns));
+        let owned = name.to_owned();
+        let asked = async move {
+            let _turn = turns.acquire_owned().await;
+            let answer = tokio::time::timeout(LOOKUP_TIMEOUT, lookup.lookup(&owned)).await;
+            let failed = |text: String| ResolveError::Failed(text.into());
+            let addresses = answer.map_err(|_| failed("no name server answers in time".into()))?;
+            checked(owned, addresses.map_err(failed)?)
         };
-        in_turn(&self.0, ask).await
+        let asked = asked.boxed().shared();
+        under_way.extend(asked.downgrade().map(|weak| (name.to_owned(), weak)));
+        asked
     }
 }
 
-/// Runs what blocks on a thread for such, when it is its turn; the turn ends with the work.
-async fn in_turn<T: Send + 'static>(
-    turns: &Arc<Semaphore>,
-    work: impl FnOnce() -> io::Result<T> + Send + 'static,
-) -> io::Result<T> {
-    let turn = Arc::clone(turns).acquire_owned().await.map_err(io::Error::other)?;
-    let task = tokio::task::spawn_blocking(move || {
-        let _turn = turn;
-        work()
-    });
-    task.await.map_err(io::Error::other)?
-}
-
-/// A name that leads to an address which is not public.
-#[derive(Debug, thiserror::Error)]
-#[error("{name} leads to {address}, which is {reason}")]
-pub(super) struct AddressRefused {
-    name: String,
-    address: IpAddr,
-    reason: &'static str,
-}
-
-/// Gives reqwest the addresses of a name, all of them checked. It connects to these and no
-/// others. Literal addresses do not come here: they are the policy's to decide.
-pub(super) struct Guarded(pub(super) Arc<dyn Lookup>);
-
-impl Resolve for Guarded {
-    fn resolve(&self, name: Name) -> Resolving {
-        let lookup = Arc::clone(&self.0);
-        Box::pin(async move {
-            let addresses = resolve(&*lookup, name.as_str()).await?;
-            let addresses = addresses.into_iter().map(|address| SocketAddr::new(address, 0));
-            Ok(Box::new(addresses) as Addrs)
-        })
-    }
-}
-
-type Failure = Box<dyn std::error::Error + Send + Sync>;
-
-async fn resolve(lookup: &dyn Lookup, name: &str) -> Result<Vec<IpAddr>, Failure> {
-    // Not asked of anybody: it means this machine, and a rule named it.
-    if name.eq_ignore_ascii_case("localhost") {
-        return Ok(vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]);
-    }
-    let addresses = lookup.lookup(name).await?;
+fn checked(name: String, addresses: Vec<IpAddr>) -> Answer {
     if addresses.is_empty() {
-        return Err("the name has no address".into());
+        return Err(ResolveError::Failed("the name has no address".into()));
     }
     for address in &addresses {
         if let Some(reason) = not_public(*address) {
-            let (name, address) = (name.to_owned(), *address);
-            return Err(Box::new(AddressRefused { name, address, reason }));
+            return Err(ResolveError::NotPublic { name, address: *address, reason });
         }
     }
-    Ok(addresses)
+    Ok(addresses.into())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
 
     struct Fixed(Vec<IpAddr>);
 
     #[async_trait]
     impl Lookup for Fixed {
-        async fn lookup(&self, _: &str) -> io::Result<Vec<IpAddr>> {
+        async fn lookup(&self, _: &str) -> Result<Vec<IpAddr>, String> {
             Ok(self.0.clone())
         }
     }
 
-    async fn resolved(name: &str, addresses: &[&str]) -> Result<Vec<IpAddr>, Failure> {
+    async fn resolved(name: &str, addresses: &[&str]) -> Answer {
         let addresses = addresses.iter().map(|text| text.parse().unwrap()).collect();
-        resolve(&Fixed(addresses), name).await
+        Names::new(Arc::new(Fixed(addresses))).resolve(name).await
     }
 
     #[tokio::test]
     async fn one_address_that_is_not_public_spoils_all() {
         assert_eq!(resolved("a.example", &["1.1.1.1", "8.8.8.8"]).await.unwrap().len(), 2);
         for bad in ["127.0.0.1", "169.254.169.254", "::ffff:10.0.0.1"] {
-            let error = resolved("a.example", &["1.1.1.1", bad]).await.unwrap_err();
-            assert!(error.downcast_ref::<AddressRefused>().is_some(), "{bad}");
+            let answer = resolved("a.example", &["1.1.1.1", bad]).await;
+            assert!(matches!(answer, Err(ResolveError::NotPublic { .. })), "{bad}");
         }
         assert!(resolved("a.example", &[]).await.is_err());
     }
@@ -134,22 +145,53 @@ mod tests {
         assert!(resolved("a.localhost", &["127.0.0.1"]).await.is_err());
     }
 
-    #[tokio::test]
-    async fn a_lookup_nobody_waits_for_keeps_its_turn() {
-        let turns = Arc::new(Semaphore::new(1));
-        let (go, wait) = std::sync::mpsc::channel::<()>();
-        let (began, begins) = tokio::sync::oneshot::channel();
-        let slow = in_turn(&turns, move || {
-            began.send(()).ok();
-            wait.recv().map_err(io::Error::other)
-        });
-        tokio::select! {
-            _ = slow => panic!("it waits"),
-            begun = begins => begun.unwrap(),
+    /// Never answers; counts who asks and who still does.
+    #[derive(Default)]
+    struct Silent {
+        asked: AtomicUsize,
+        asking: Arc<AtomicUsize>,
+    }
+
+    struct Asking(Arc<AtomicUsize>);
+
+    impl Drop for Asking {
+        fn drop(&mut self) {
+            self.0.fetch_sub(1, Ordering::SeqCst);
         }
-        // The future is gone, the thread is not.
-        assert_eq!(turns.available_permits(), 0);
-        go.send(()).unwrap();
-        in_turn(&turns, || Ok(())).await.unwrap();
+    }
+
+    #[async_trait]
+    impl Lookup for Silent {
+        async fn lookup(&self, _: &str) -> Result<Vec<IpAddr>, String> {
+            self.asked.fetch_add(1, Ordering::SeqCst);
+            self.asking.fetch_add(1, Ordering::SeqCst);
+            let _asking = Asking(Arc::clone(&self.asking));
+            std::future::pending().await
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn names_of_a_dead_server_hold_nothing_longer_than_somebody_waits() {
+        let silent = Arc::new(Silent::default());
+        let names = Arc::new(Names::new(Arc::clone(&silent) as Arc<dyn Lookup>));
+        let mut waiting = tokio::task::JoinSet::new();
+        for n in 0..100 {
+            let names = Arc::clone(&names);
+            // Ten wait for each name.
+            waiting.spawn(async move { names.resolve(&format!("n{}.example", n % 10)).await });
+        }
+        tokio::task::yield_now().await;
+        assert_eq!(silent.asking.load(Ordering::SeqCst), LOOKUPS_MAX);
+        while let Some(answer) = waiting.join_next().await {
+            assert!(matches!(answer.unwrap(), Err(ResolveError::Failed(_))));
+        }
+        assert_eq!(silent.asked.load(Ordering::SeqCst), 10, "one for each name");
+        // Whoever gives up takes the look-up along, and its turn.
+        for n in 0..LOOKUPS_MAX + 1 {
+            let name = format!("given-up-{n}.example");
+            let asked = names.resolve(&name);
+            assert!(tokio::time::timeout(Duration::from_millis(1), asked).await.is_err());
+            assert_eq!(silent.asking.load(Ordering::SeqCst), 0);
+        }
     }
 }

@@ -10,6 +10,7 @@ use taskrun::policy::{Grants, Policy};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
+use super::resolve::Lookup;
 use super::*;
 
 /// Answers every request with the same bytes, and keeps what it was sent.
@@ -61,7 +62,7 @@ async fn an_address_that_a_rule_names_is_reached() {
     for host in ["127.0.0.1", "localhost"] {
         let url = format!("http://{host}:{}/a", server.port);
         let rules = grants(&format!("allow = [\"http: GET {url}\"]"));
-        let answer = Egress::new().send(alone(&rules), get(&url)).await.unwrap();
+        let answer = Egress::new().send("t", alone(&rules), get(&url)).await.unwrap();
         assert_eq!(answer.status, 200);
         assert_eq!(answer.headers["x-key"], "v");
         assert_eq!(answer.body, b"hello");
@@ -88,7 +89,7 @@ async fn without_a_rule_nothing_is_sent() {
         "http://169.254.169.254/latest/meta-data/".to_owned(),
     ];
     for url in urls {
-        let result = Egress::new().send(alone(&rules), get(&url)).await;
+        let result = Egress::new().send("t", alone(&rules), get(&url)).await;
         assert!(is_denied(&result), "{url}: {result:?}");
     }
     assert!(server.seen.lock().unwrap().is_empty());
@@ -107,7 +108,7 @@ async fn a_redirect_is_an_answer() {
         "allow = [\"http: {url}**\", \"http: http://127.0.0.1:{}/**\"]",
         there.port
     ));
-    let answer = Egress::new().send(alone(&rules), get(&url)).await.unwrap();
+    let answer = Egress::new().send("t", alone(&rules), get(&url)).await.unwrap();
     assert_eq!(answer.status, 302);
     assert!(there.seen.lock().unwrap().is_empty());
 }
@@ -120,7 +121,7 @@ struct Rebinding {
 
 #[async_trait]
 impl Lookup for Rebinding {
-    async fn lookup(&self, _: &str) -> std::io::Result<Vec<IpAddr>> {
+    async fn lookup(&self, _: &str) -> Result<Vec<IpAddr>, String> {
         let index = self.asked.fetch_add(1, Ordering::Relaxed) as usize;
         Ok(vec![self.answers[index.min(self.answers.len() - 1)].parse().unwrap()])
     }
@@ -132,7 +133,7 @@ async fn a_name_is_resolved_once_and_what_was_checked_is_connected_to() {
     let url = format!("http://rebind.example:{}/", server.port);
     let rules = grants(&format!("allow = [\"http: {url}**\"]"));
     let refused = Arc::new(Rebinding { answers: vec!["127.0.0.1"], asked: AtomicU32::new(0) });
-    let result = Egress::with_lookup(refused.clone()).send(alone(&rules), get(&url)).await;
+    let result = Egress::with_lookup(refused.clone()).send("t", alone(&rules), get(&url)).await;
     match result {
         Err(Refusal::Denied { reason, operator, .. }) => {
             assert!(!reason.contains("127.0.0.1"), "the guest is not told: {reason}");
@@ -154,7 +155,7 @@ async fn a_name_is_resolved_once_and_what_was_checked_is_connected_to() {
         Some(Duration::from_millis(300)),
     )
     .unwrap();
-    assert!(egress.send(alone(&rules), request).await.is_err());
+    assert!(egress.send("t", alone(&rules), request).await.is_err());
     assert_eq!(rebinding.asked.load(Ordering::Relaxed), 1);
     assert!(server.seen.lock().unwrap().is_empty());
 }
@@ -170,7 +171,7 @@ async fn bodies_and_time_are_bounded() {
     let long = server(Vec::leak(text)).await;
     let url = format!("http://127.0.0.1:{}/", long.port);
     let rules = grants(&format!("allow = [\"http: {url}**\"]"));
-    let result = Egress::new().send(alone(&rules), get(&url)).await;
+    let result = Egress::new().send("t", alone(&rules), get(&url)).await;
     assert!(matches!(result, Err(Refusal::Limit(_))), "{:?}", result.map(|answer| answer.status));
 
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -183,10 +184,10 @@ async fn bodies_and_time_are_bounded() {
         bytes::Bytes::new(),
         Some(Duration::from_millis(50)),
     );
-    let result = Egress::new().send(alone(&rules), request.unwrap()).await;
+    let result = Egress::new().send("t", alone(&rules), request.unwrap()).await;
     assert!(matches!(result, Err(Refusal::Timeout)), "{result:?}");
     drop(silent);
-    let result = Egress::new().send(alone(&rules), get(&url)).await;
+    let result = Egress::new().send("t", alone(&rules), get(&url)).await;
     assert!(matches!(result, Err(Refusal::Unreachable(_))), "{result:?}");
 }
 
@@ -217,4 +218,90 @@ fn headers_of_answers_are_bounded_and_in_memory_of_their_own() {
     assert_eq!(own["a"], "xxxxxxxx");
     assert_ne!(own["a"].as_bytes().as_ptr(), buffer.as_ptr());
     assert!(matches!(own_headers(&with(buffer.len())), Err(Refusal::Limit(_))));
+}
+
+/// Answers `100 Continue` until the other side is gone, and counts.
+async fn flood() -> (u16, Arc<AtomicU32>, tokio::sync::oneshot::Receiver<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let sent = Arc::new(AtomicU32::new(0));
+    let (gone, is_gone) = tokio::sync::oneshot::channel();
+    let count = Arc::clone(&sent);
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let many = b"HTTP/1.1 100 Continue\r\n\r\n".repeat(4_000);
+        while stream.write_all(&many).await.is_ok() {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        gone.send(()).ok();
+    });
+    (port, sent, is_gone)
+}
+
+/// One thread for server, exchange and a neighbour, as on a busy host.
+#[tokio::test]
+async fn case_41_an_endless_interim_answer_is_cut_and_holds_nobody() {
+    let (port, _, is_gone) = flood().await;
+    let url = format!("http://127.0.0.1:{port}/");
+    let rules = grants(&format!("allow = [\"http: {url}**\"]"));
+    let result = Egress::new().send("t", alone(&rules), get(&url)).await;
+    assert!(
+        matches!(&result, Err(Refusal::Limit(limit)) if limit.contains("interim")),
+        "{result:?}"
+    );
+    is_gone.await.unwrap();
+}
+
+/// What a connection reads without end takes turns with others, whatever it is.
+#[tokio::test]
+async fn case_41_a_flood_of_bytes_lets_others_go_first() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        stream.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").await.ok();
+        let chunks = b"20\r\nxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\r\n".repeat(4_000);
+        while stream.write_all(&chunks).await.is_ok() {}
+    });
+    let rules = grants(&format!("allow = [\"http: {url}**\"]"));
+    let turns = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&turns);
+    let neighbour = tokio::spawn(async move {
+        loop {
+            counted.fetch_add(1, Ordering::Relaxed);
+            tokio::task::yield_now().await;
+        }
+    });
+    let result = Egress::new().send("t", alone(&rules), get(&url)).await;
+    neighbour.abort();
+    assert!(matches!(result, Err(Refusal::Limit(_))), "{result:?}");
+    // The neighbour had at least half as many turns as there were reads.
+    let reads = u32::try_from(BODY_BYTES_MAX / (16 << 10)).unwrap();
+    assert!(turns.load(Ordering::Relaxed) >= reads / 2, "{turns:?} of {reads}");
+}
+
+#[tokio::test]
+async fn tenants_share_no_connection() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let connections = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&connections);
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            count.fetch_add(1, Ordering::Relaxed);
+            tokio::spawn(async move {
+                let mut request = [0; 4096];
+                while stream.read(&mut request).await.is_ok_and(|len| len > 0) {
+                    let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi";
+                    stream.write_all(answer).await.ok();
+                }
+            });
+        }
+    });
+    let rules = grants(&format!("allow = [\"http: {url}**\"]"));
+    let egress = Egress::new();
+    for (tenant, expected) in [("a", 1), ("a", 1), ("b", 2), ("a", 2), ("b", 2)] {
+        egress.send(tenant, alone(&rules), get(&url)).await.unwrap();
+        assert_eq!(connections.load(Ordering::Relaxed), expected, "{tenant}");
+    }
 }

@@ -15,7 +15,8 @@ impl Host for CallState {
             Ok(outgoing) => outgoing,
             Err(refusal) => return Ok(Err(self.no_response(refusal))),
         };
-        let exchange = self.guest.engine.egress().send(self.rules(), outgoing);
+        let tenant = &self.scope.context().tenant;
+        let exchange = self.guest.engine.egress().send(tenant, self.rules(), outgoing);
         let answer = tokio::select! {
             biased;
             () = self.scope.stop().asked() => return Ok(Err(HttpError::Canceled)),

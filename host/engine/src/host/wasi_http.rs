@@ -78,7 +78,8 @@ impl WasiHttpHooks for Hooks {
                 return Err(Error::HttpRequestDenied);
             }
             let outgoing = outgoing(request, options).await?;
-            let exchange = guest.engine.egress().send(scope.rules(&guest.grants), outgoing);
+            let (tenant, rules) = (&scope.context().tenant, scope.rules(&guest.grants));
+            let exchange = guest.engine.egress().send(tenant, rules, outgoing);
             let answer = tokio::select! {
                 biased;
                 () = scope.stop().asked() => return Err(Error::ConnectionTerminated),

@@ -5,7 +5,7 @@ pub(crate) mod draft;
 pub(crate) mod failure;
 mod http;
 pub(crate) mod names;
-mod sse;
+pub(crate) mod sse;
 
 use std::sync::Arc;
 use std::time::Duration;

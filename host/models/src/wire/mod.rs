@@ -4,6 +4,8 @@
 
 pub(crate) mod anthropic;
 mod anthropic_answer;
+#[cfg(test)]
+mod fuzz;
 pub(crate) mod gemini;
 mod gemini_answer;
 pub(crate) mod openai;

@@ -456,6 +456,7 @@ impl Driver {
             run_id: spec.id.to_string(),
             parent_run_id: spec.parent_run_id.as_ref().map(ToString::to_string),
             root_run_id: spec.root_run_id.to_string(),
+            tenant: spec.tenant.clone(),
             session_id: run.execution().map_or_else(String::new, |e| e.child_session_id.clone()),
             parent_session_id: spec.parent_session_id.clone(),
             owner_user_id: spec.owner_user_id.clone(),

@@ -5,6 +5,7 @@ mod endings;
 mod entries;
 mod events;
 mod folds;
+mod fuzz;
 mod pauses;
 mod places;
 

@@ -64,6 +64,8 @@ pub struct RunContext {
     pub parent_run_id: Option<String>,
     /// First run of the tree.
     pub root_run_id: String,
+    /// Tenant of the run; guests are not told.
+    pub tenant: String,
     /// Session of this run.
     pub session_id: String,
     /// Session that asked for the run.

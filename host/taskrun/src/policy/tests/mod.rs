@@ -4,6 +4,7 @@ mod callees;
 mod chain;
 mod decisions;
 mod errors;
+mod fuzz;
 mod globs;
 mod models;
 mod money;

@@ -1,0 +1,158 @@
+//! Policies and rules made of pieces at random.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::super::{AgentRules, CallRules, Capability, Chain, HttpTarget, Policy};
+use super::{parse, with_agent};
+
+/// Pieces of policies: whole lines, halves of them, and what upsets a parser.
+const PIECES: [&str; 48] = [
+    "[tool.t]\n",
+    "[agent.b]\n",
+    "[agent.a.limits]\n",
+    "[model.m]\n",
+    "[defaults]\n",
+    "[prompt.p]\n",
+    "[workspace]\n",
+    "component = \"x.wasm\"\n",
+    "provider = \"echo\"\n",
+    "provider = \"openai\"\n",
+    "model = \"fast\"\n",
+    "tools = [\"workspace/*\"]\n",
+    "tools = [\"agent/*\", \"t/f\"]\n",
+    "members = [\"*\"]\n",
+    "allow = [\"workspace-read: docs/**\"]\n",
+    "allow = [",
+    "]\n",
+    "deny = [",
+    "\"workspace-write: **\", ",
+    "\"http: GET https://a.example/v1/**\", ",
+    "\"model: fast\", ",
+    "\"controller: *\", ",
+    "\"memory: tenant\", ",
+    "ask = [\"tag: danger\"]\n",
+    "limits = { ",
+    "budget = { ",
+    "tokens = 5_000, ",
+    "usd = 0.05, ",
+    "call = \"5s\", ",
+    "memory = \"1MiB\"",
+    " }\n",
+    "retry = { attempts = 3, pause = \"1s\" }\n",
+    "timeouts = { \"*\" = \"10s\" }\n",
+    "policy = { block = [\"t/*\"] }\n",
+    "root = \"..\"\n",
+    "template = \"{{ a }}\"\n",
+    "= ",
+    "\"",
+    "'''",
+    "[[",
+    "{",
+    "\u{202e}",
+    "\0",
+    "#",
+    "\\u0000",
+    "99999999999999999999",
+    "-1",
+    "\n",
+];
+
+fn text_of(picks: &[(u8, Option<char>)]) -> String {
+    let piece = |(pick, other): &(u8, Option<char>)| match other {
+        Some(character) if *pick >= 240 => character.to_string(),
+        Some(_) | None => PIECES[usize::from(*pick) % PIECES.len()].to_owned(),
+    };
+    picks.iter().map(piece).collect()
+}
+
+#[test]
+fn fuzz_a_policy_is_read_or_every_mistake_has_its_place() {
+    bolero::check!().with_type::<Vec<(u8, Option<char>)>>().for_each(|picks| {
+        let text = with_agent(&text_of(picks));
+        match parse(&text) {
+            Ok(policy) => {
+                let again = parse(&text).expect("it was read before");
+                assert_eq!(policy.digest, again.digest);
+            }
+            Err(errors) => {
+                let said = errors.to_string();
+                assert!(said.contains("taskrun.toml:"), "{said}");
+            }
+        }
+    });
+}
+
+const SEGMENTS: [&str; 10] = ["a", "b", "docs", "A", ".env", "*", "**", "a*", "x.md", "é"];
+
+/// A path, or a pattern where `wild` allows it, of up to four segments.
+fn path_of(picks: [u8; 4], wild: bool) -> String {
+    let known = SEGMENTS.iter().filter(|segment| wild || !segment.contains('*'));
+    let known: Vec<&str> = known.copied().collect();
+    let chosen = picks.iter().take_while(|pick| **pick < 200);
+    let chosen: Vec<&str> = chosen.map(|pick| known[usize::from(*pick) % known.len()]).collect();
+    chosen.join("/")
+}
+
+/// A rule, for files if `pick` is even and for HTTP if not.
+fn rule_of((pick, path): (u8, [u8; 4])) -> String {
+    let path = path_of(path, true);
+    match pick % 4 {
+        0 => format!("workspace-read: {path}"),
+        2 => format!("workspace-write: {path}"),
+        1 => format!("http: GET https://a.example/{path}"),
+        _ => format!("http: https://a.example/{path}"),
+    }
+}
+
+type Rules = (Vec<(u8, [u8; 4])>, Vec<(u8, [u8; 4])>);
+
+/// The policy of an agent with these rules, if it loads.
+fn policy_of((allow, deny): &Rules) -> Option<Policy> {
+    let list = |rules: &[(u8, [u8; 4])]| {
+        let texts = rules.iter().take(6).map(|rule| format!("{:?}", rule_of(*rule)));
+        texts.collect::<Vec<_>>().join(", ")
+    };
+    let body = format!("allow = [{}]\ndeny = [{}]", list(allow), list(deny));
+    parse(&with_agent(&body)).ok()
+}
+
+/// Everything that both say of a path, as a file and as the path of a URL.
+fn allowed(rules: CallRules<'_>, path: &str) -> [bool; 3] {
+    let path_of_url = format!("/{path}");
+    let target = HttpTarget { scheme: "https", host: "a.example", port: 443, path: &path_of_url };
+    [
+        rules.allows_path(Capability::WorkspaceRead, path),
+        rules.allows_path(Capability::WorkspaceWrite, path),
+        rules.decide_http("GET", &target).is_ok(),
+    ]
+}
+
+#[test]
+fn fuzz_whoever_is_narrower_never_allows_more() {
+    bolero::check!().with_type::<(Rules, Rules, (u8, [u8; 4]), [u8; 4])>().for_each(
+        |(own, above, denial, path)| {
+            let (Some(policy), Some(above)) = (policy_of(own), policy_of(above)) else { return };
+            let path = path_of(*path, false);
+            let alone = allowed(CallRules::new(&policy.agents["a"].grants, None), &path);
+            let over = allowed(CallRules::new(&above.agents["a"].grants, None), &path);
+            let mut chain = Chain::new(Path::new("/w"));
+            let rules = AgentRules::of(&above.agents["a"]);
+            chain.push_agent(
+                "above",
+                Some(Arc::new(AgentRules { workspace: "/w".into(), ..rules })),
+            );
+            let both = allowed(CallRules::new(&policy.agents["a"].grants, Some(&chain)), &path);
+            for index in 0..both.len() {
+                assert_eq!(both[index], alone[index] && over[index], "{path} {index}");
+            }
+            let mut stricter = own.clone();
+            stricter.1.insert(0, *denial);
+            let Some(stricter) = policy_of(&stricter) else { return };
+            let left = allowed(CallRules::new(&stricter.agents["a"].grants, None), &path);
+            for index in 0..left.len() {
+                assert!(!left[index] || alone[index], "{path} {index}: {}", rule_of(*denial));
+            }
+        },
+    );
+}
