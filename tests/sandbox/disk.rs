@@ -29,6 +29,13 @@ tools = ["evil/*"]
 allow = ["workspace-read: notes/**", "workspace-write: notes/**"]
 limits = { call = "10m", write = "100KiB", new_files = 5 }
 
+[agent.terse]
+component = "components/scripted.wasm"
+tools = ["evil/*"]
+allow = ["workspace-read: notes/**"]
+deny = ["workspace-write: **"]
+limits = { call = "10m", host_call_bytes = "64KiB" }
+
 [agent.victim]
 component = "components/scripted.wasm"
 tools = ["honest/*"]
@@ -101,6 +108,30 @@ async fn case_33_a_workspace_gets_no_more_files_than_it_may_have() {
     assert_eq!(done, 59, "one was there: {refused}");
     assert!(refused.contains("limits: files"), "{refused}");
     assert_eq!(held(&house).1, 60);
+}
+
+#[tokio::test]
+async fn case_23_listings_of_many_long_names_are_bounded_in_bytes_and_share_a_pool() {
+    let house = house().await;
+    for number in 0..10_000 {
+        let name = format!("notes/{number:05}-{}", "x".repeat(200));
+        std::fs::write(house.path().join(name), "").expect("a file");
+    }
+    let list = |agent| {
+        let house = &house;
+        async move {
+            let args = json!({ "folder": "notes" });
+            value(&call_by(house, agent, "evil/list_all", args).await)
+        }
+    };
+    let terse = list("terse").await;
+    let entries = terse["entries"].as_u64().expect("a number");
+    assert!((100..300).contains(&entries) && terse["truncated"] == json!(true), "{terse}");
+    // More at once than the pool has room for at the most that each can come to.
+    let all = futures::future::join_all((0..24).map(|_| list("patient"))).await;
+    for listed in all {
+        assert_eq!(listed, json!({ "entries": 10_000, "truncated": true }));
+    }
 }
 
 #[tokio::test]

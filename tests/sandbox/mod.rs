@@ -8,6 +8,7 @@ mod files;
 mod imports;
 mod limits;
 mod neighbours;
+mod wasi_disk;
 mod wasi_files;
 
 use serde_json::{Value, json};

@@ -11,7 +11,7 @@ use taskrun::ports::model::Model;
 use taskrun::ports::tool::Tool;
 use taskrun::time::{Clock, Random, SystemClock, SystemRandom};
 use taskrun_engine::{
-    AgentGrants, Cache, CompileWorker, Engine, EngineOptions, Examined, digest_file,
+    AgentGrants, Cache, CompileWorker, Engine, EngineError, EngineOptions, Examined, digest_file,
 };
 
 use crate::context::Context;
@@ -108,7 +108,12 @@ fn make_engine(
         ..EngineOptions::default()
     };
     Engine::new(options).map_err(|error| {
-        Failure::unexpected("the WebAssembly engine does not start").because(&error)
+        let failure = Failure::unexpected("the WebAssembly engine does not start").because(&error);
+        match error {
+            EngineError::Descriptors { needed, .. } => failure
+                .hint(format!("raise the hard limit of open files: `ulimit -n {needed}`, or more")),
+            EngineError::Wasmtime(_) | EngineError::Threads(_) | EngineError::Ticker(_) => failure,
+        }
     })
 }
 

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use wasmtime::{Store, UpdateDeadline};
 
 use crate::attempt::Attempt;
-use crate::failure::{HANDLES_MAX, classify};
+use crate::failure::{RESOURCES_MAX, classify};
 use crate::guest::Guest;
 use crate::state::{CallState, Mode};
 use crate::threads::{AtTick, Course};
@@ -99,7 +99,7 @@ fn store(state: CallState) -> Store<CallState> {
     // they are read. Lists count with the size of their items here, so that a guest cannot make
     // much out of little by pointing at the same bytes many times.
     store.set_hostcall_fuel(usize::try_from(guest.limits.host_call_bytes).unwrap_or(usize::MAX));
-    store.set_max_component_handles(HANDLES_MAX);
+    store.set_max_component_handles(RESOURCES_MAX);
     store.epoch_deadline_callback(|store| {
         if let Some(violation) = store.data().must_end() {
             return Err(violation.into());

@@ -7,11 +7,13 @@ use taskrun::policy::Policy;
 use taskrun::ports::call::Interrupt;
 
 use crate::admission::Admission;
+use crate::buffers::Buffers;
 use crate::compile::Compiler;
 use crate::config;
 use crate::disk::Disk;
 use crate::egress::Egress;
 use crate::files::Protected;
+use crate::handles::{DESCRIPTORS_MIN, Handles, raise_descriptors};
 use crate::load::{Pins, Recent};
 use crate::options::EngineOptions;
 use crate::threads::GuestThreads;
@@ -26,6 +28,8 @@ pub struct Engine {
     egress: Egress,
     blocking: Arc<tokio::sync::Semaphore>,
     disk: Arc<Disk>,
+    handles: Handles,
+    buffers: Buffers,
     recent: Recent,
     pins: Pins,
     protected: Protected,
@@ -40,6 +44,14 @@ pub enum EngineError {
     /// wasmtime does not accept the settings, or cannot reserve what they ask for.
     #[error("cannot set up the WebAssembly engine: {0}")]
     Wasmtime(String),
+    /// The process may not have enough files open.
+    #[error("the process may have {found} files open; executing guests needs {needed}")]
+    Descriptors {
+        /// The most that it may have.
+        found: u64,
+        /// The fewest that are enough.
+        needed: u64,
+    },
     /// The thread that interrupts guests does not start.
     #[error("cannot start the epoch thread")]
     Ticker(#[source] std::io::Error),
@@ -58,11 +70,16 @@ impl std::fmt::Debug for Engine {
 }
 
 impl Engine {
-    /// Reserves the pool of instances and starts the thread that interrupts them.
+    /// Raises the number of files that the process may have open to what it may raise it to,
+    /// reserves the pool of instances and starts the thread that interrupts them.
     ///
     /// # Errors
     /// [`EngineError`].
     pub fn new(options: EngineOptions) -> Result<Arc<Self>, EngineError> {
+        let descriptors = raise_descriptors();
+        if descriptors < DESCRIPTORS_MIN {
+            return Err(EngineError::Descriptors { found: descriptors, needed: DESCRIPTORS_MIN });
+        }
         let instances = options.instances();
         let wasmtime = wasmtime::Engine::new(&config::pooled(instances))
             .map_err(|error| EngineError::Wasmtime(format!("{error:#}")))?;
@@ -81,6 +98,8 @@ impl Engine {
             admission: Admission::new(instances),
             egress: Egress::new(),
             blocking: Arc::new(tokio::sync::Semaphore::new(BLOCKING_MAX)),
+            handles: Handles::new(descriptors),
+            buffers: Buffers::new(),
             disk: Arc::new(Disk::new(options.keep_free.clone())),
             recent: Recent::default(),
             pins: Pins::default(),
@@ -172,6 +191,16 @@ impl Engine {
     /// What guests write to the disk.
     pub(crate) fn disk(&self) -> &Arc<Disk> {
         &self.disk
+    }
+
+    /// Memory of the host for what guests ask for.
+    pub(crate) fn buffers(&self) -> &Buffers {
+        &self.buffers
+    }
+
+    /// Descriptors for guests.
+    pub(crate) fn handles(&self) -> &Handles {
+        &self.handles
     }
 
     pub(crate) fn recent(&self) -> &Recent {

@@ -50,8 +50,9 @@ impl From<Violation> for CallFailure {
     }
 }
 
-/// Handles of resources that a store may hold at once.
-pub(crate) const HANDLES_MAX: usize = 1_000;
+/// Handles of resources that a store may hold at once. Those of open files are far fewer; see
+/// [`crate::handles`].
+pub(crate) const RESOURCES_MAX: usize = 1_000;
 
 /// The reason for the caller. Details, such as the guest's stack, stay in the host's log.
 pub(crate) fn classify(error: &wasmtime::Error, guest: &Guest) -> CallFailure {
@@ -66,7 +67,7 @@ pub(crate) fn classify(error: &wasmtime::Error, guest: &Guest) -> CallFailure {
     }
     if let Some(full) = error.downcast_ref::<ResourceTableError>() {
         return match full {
-            ResourceTableError::Full => limit("resource handles", HANDLES_MAX as u64),
+            ResourceTableError::Full => limit("resource handles", RESOURCES_MAX as u64),
             ResourceTableError::NotPresent
             | ResourceTableError::WrongType
             | ResourceTableError::HasChildren => {
@@ -122,7 +123,7 @@ fn from_text(error: &wasmtime::Error, guest: &Guest) -> CallFailure {
         return limit(what, bound);
     }
     if text.contains("handle limit exceeded") {
-        return limit("resource handles", HANDLES_MAX as u64);
+        return limit("resource handles", RESOURCES_MAX as u64);
     }
     if text.contains("instance count too high") {
         return limit("core instances", crate::config::CORE_INSTANCES_MAX.into());

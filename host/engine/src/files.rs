@@ -6,8 +6,10 @@
 //! directory is never opened for its contents; opening does not wait for the other end of a pipe.
 //! The host's own files are refused at every step, by name and by inode.
 
+pub(crate) mod by_place;
 mod list;
 mod path;
+mod place;
 mod protected;
 mod used;
 mod write;
@@ -21,17 +23,17 @@ use cap_fs_ext::{DirExt, FollowSymlinks, OpenOptionsFollowExt, OpenOptionsSyncEx
 use cap_std::ambient_authority;
 use cap_std::fs::{Dir, File, Metadata, OpenOptions};
 
+pub(crate) use by_place::{How, Opened};
 pub(crate) use list::Wanted;
 pub(crate) use path::RelativePath;
-pub(crate) use protected::{OWN_FILES, Protected};
+pub(crate) use place::{Fault, Place};
+pub(crate) use protected::{Guard, OWN_FILES, Protected};
 pub(crate) use used::Used;
-
-use protected::Guard;
 
 use crate::bindings::interfaces::workspace_read::{Entry, EntryKind, FileError};
 
 /// Most bytes that one `read` gives.
-const READ_BYTES_MAX: u32 = 4 << 20;
+pub(crate) const READ_BYTES_MAX: u32 = 4 << 20;
 
 type Result<T> = std::result::Result<T, FileError>;
 
@@ -100,14 +102,21 @@ impl Workspace {
         &self.path
     }
 
-    /// Opens a directory below and gives a path by which whatever takes only paths can open
-    /// that very directory, as long as it is open here.
-    pub(crate) fn open_path(&self, path: &str) -> io::Result<(PathBuf, Dir)> {
+    /// Opens a directory below.
+    pub(crate) fn open_folder(&self, path: &str) -> io::Result<Dir> {
         let refused = |error: FileError| io::Error::other(error.to_string());
-        let dir = RelativePath::new(path)
-            .and_then(|path| self.directory(path, &self.protected.now()))
-            .map_err(refused)?;
-        Ok((path_of(&dir)?, dir))
+        let path = RelativePath::new(path).map_err(refused)?;
+        self.directory(path, &self.protected.now()).map_err(refused)
+    }
+
+    /// A file of the host that is in a directory below, or one that the directory is in.
+    pub(crate) fn exposed_in(&self, path: &str) -> Option<PathBuf> {
+        self.protected.overlapping(&self.path.join(path))
+    }
+
+    /// The host's own files as they are now.
+    pub(crate) fn guard(&self) -> Guard {
+        self.protected.now()
     }
 
     /// Opens a directory below.
@@ -147,19 +156,6 @@ impl Workspace {
         file.take(max.min(READ_BYTES_MAX).into()).read_to_end(&mut bytes).map_err(from_io)?;
         Ok(bytes)
     }
-}
-
-#[cfg(target_os = "linux")]
-fn path_of(dir: &Dir) -> io::Result<PathBuf> {
-    use std::os::fd::AsRawFd;
-
-    Ok(PathBuf::from(format!("/proc/self/fd/{}", dir.as_raw_fd())))
-}
-
-/// Elsewhere an open directory has no name that cannot be changed under it.
-#[cfg(not(target_os = "linux"))]
-fn path_of(_: &Dir) -> io::Result<PathBuf> {
-    Err(io::ErrorKind::Unsupported.into())
 }
 
 fn walk(root: &Dir, path: RelativePath<'_>, guard: &Guard) -> Result<Dir> {

@@ -39,6 +39,8 @@
 //! | number of host calls | `state` |
 //! | paths, links, special files, the host's own files | `files`, `link` |
 //! | what is written to files | `disk` |
+//! | descriptors | `handles` |
+//! | memory of the host for answers | `buffers` |
 //! | addresses, redirects, bodies | `egress` |
 //!
 //! # What is not
@@ -56,6 +58,7 @@ mod admission;
 mod apart;
 mod attempt;
 mod bindings;
+mod buffers;
 mod cache;
 mod call;
 mod compile;
@@ -69,6 +72,7 @@ mod failure;
 mod files;
 mod grants;
 mod guest;
+mod handles;
 mod host;
 mod inspect;
 mod limiter;

@@ -9,9 +9,10 @@ use tokio::time::Instant;
 use wasmtime::component::ResourceTable;
 
 use crate::disk::Writes;
-use crate::failure::{HANDLES_MAX, Violation};
+use crate::failure::{RESOURCES_MAX, Violation};
 use crate::guest::Guest;
 use crate::host::wasi::WasiState;
+use crate::host::wasi_files::WasiFiles;
 use crate::limiter::Limiter;
 use crate::threads::Course;
 
@@ -43,6 +44,8 @@ pub(crate) struct CallState {
     pub(crate) wasi: Option<Box<WasiState>>,
     /// Answers of models that are not dropped yet.
     pub(crate) open_streams: u32,
+    /// Files and folders that are open through WASI.
+    pub(crate) files: WasiFiles,
     /// Directories that are read through WASI.
     pub(crate) open_directories: u32,
     /// What the call has written to files; made when it first writes.
@@ -61,7 +64,7 @@ impl CallState {
         (deadline, course): (Instant, Course),
     ) -> Self {
         let mut table = ResourceTable::new();
-        table.set_max_capacity(HANDLES_MAX);
+        table.set_max_capacity(RESOURCES_MAX);
         Self {
             limiter: Limiter::new(&guest.limits),
             guest,
@@ -72,6 +75,7 @@ impl CallState {
             course,
             wasi: None,
             open_streams: 0,
+            files: WasiFiles::default(),
             open_directories: 0,
             writes: None,
             metrics_denied: false,

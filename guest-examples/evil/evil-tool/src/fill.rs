@@ -48,3 +48,21 @@ pub(crate) fn fill(call: &ToolCall) -> Result<ToolResult, Failure> {
     }
     ToolResult::json(&Filled { done, refused })
 }
+
+#[derive(Deserialize)]
+struct Folder {
+    folder: String,
+}
+
+#[derive(Serialize)]
+struct Listed {
+    entries: usize,
+    truncated: bool,
+}
+
+pub(crate) fn list_all(call: &ToolCall) -> Result<ToolResult, Failure> {
+    let args: Folder = call.args()?;
+    let listing = workspace::list(&args.folder, true, u32::MAX)
+        .map_err(|error| Failure::new(error.to_string()))?;
+    ToolResult::json(&Listed { entries: listing.entries.len(), truncated: listing.truncated })
+}

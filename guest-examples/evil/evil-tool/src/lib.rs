@@ -41,6 +41,12 @@ const CALLS: &str = r#"{
   "additionalProperties": false
 }"#;
 
+const FOLDER: &str = r#"{
+  "type": "object",
+  "properties": {"folder": {"type": "string"}},
+  "required": ["folder"],
+  "additionalProperties": false
+}"#;
 const FILL: &str = r#"{
   "type": "object",
   "properties": {
@@ -79,6 +85,8 @@ taskrun_guest::tool! {
     /// Writes that many files, or that often to the same one, until it is refused, and tells how
     /// often it was not.
     fn fill(FILL) => fill::fill;
+    /// Lists a folder as far as the host does, and tells how far that is.
+    fn list_all(FOLDER) => fill::list_all;
     /// Panics.
     fn panic(NOTHING) => panic_on_request;
     /// Answers what is not JSON.

@@ -13,9 +13,10 @@ const ATTEMPTS: &str = r#"{
     "attempts": {"type": "array", "items": {
       "type": "object",
       "properties": {
-        "op": {"enum": ["read", "list", "stat", "write", "append", "truncate", "create-directory", "remove", "remove-directory", "rename", "hard-link", "copy", "read-link", "set-read-only", "environment", "arguments", "current-directory", "print", "exit"]},
+        "op": {"enum": ["read", "list", "stat", "write", "append", "truncate", "create-directory", "remove", "remove-directory", "rename", "hard-link", "copy", "read-link", "set-read-only", "environment", "arguments", "current-directory", "print", "exit", "symbolic-link", "set-size", "write-at", "open-many", "open-many-and-stay"]},
         "path": {"type": "string"},
-        "to": {"type": "string"}
+        "to": {"type": "string"},
+        "count": {"type": "integer", "minimum": 0}
       },
       "required": ["op"],
       "additionalProperties": false
@@ -42,6 +43,8 @@ struct Attempt {
     path: String,
     #[serde(default)]
     to: String,
+    #[serde(default)]
+    count: u64,
 }
 
 #[derive(Clone, Copy, Deserialize, Serialize)]
@@ -66,6 +69,11 @@ enum Op {
     CurrentDirectory,
     Print,
     Exit,
+    SymbolicLink,
+    SetSize,
+    WriteAt,
+    OpenMany,
+    OpenManyAndStay,
 }
 
 /// Exactly one of `ok` and `error` is there.
@@ -142,5 +150,34 @@ fn perform(attempt: &Attempt) -> io::Result<String> {
             Ok(done(()))
         }
         Op::Exit => std::process::exit(3),
+        Op::SymbolicLink => symbolic_link(path, to).map(done),
+        Op::SetSize => created(path)?.set_len(attempt.count).map(done),
+        Op::WriteAt => {
+            let mut file = created(path)?;
+            io::Seek::seek(&mut file, io::SeekFrom::Start(attempt.count))?;
+            io::Write::write_all(&mut file, CONTENTS).map(done)
+        }
+        Op::OpenMany => open_many(path, attempt.count).map(|files| files.len().to_string()),
+        Op::OpenManyAndStay => {
+            let _open: Vec<fs::File> =
+                (0..attempt.count).map_while(|_| fs::File::open(path).ok()).collect();
+            loop {
+                std::thread::sleep(std::time::Duration::from_secs(1));
+            }
+        }
     }
+}
+
+fn created(path: &str) -> io::Result<fs::File> {
+    OpenOptions::new().write(true).create(true).truncate(false).open(path)
+}
+
+#[expect(deprecated, reason = "WASI's own is not stable")]
+fn symbolic_link(target: &str, link: &str) -> io::Result<()> {
+    fs::soft_link(target, link)
+}
+
+/// Opens a file so often, all at the same time.
+fn open_many(path: &str, count: u64) -> io::Result<Vec<fs::File>> {
+    (0..count).map(|_| fs::File::open(path)).collect()
 }

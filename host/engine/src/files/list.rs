@@ -23,6 +23,25 @@ pub(crate) struct Wanted {
     pub(crate) recursive: bool,
     /// Most entries.
     pub(crate) limit: u32,
+    /// Most bytes of the entries with their paths.
+    pub(crate) bytes: u64,
+}
+
+impl Wanted {
+    /// Entries that are kept: one more than are shown, to know that there are more.
+    fn kept(self) -> usize {
+        self.limit.min(ENTRIES_MAX) as usize + 1
+    }
+
+    /// Most bytes that the listing takes while it is put together.
+    pub(crate) fn bytes_at_once(self) -> u64 {
+        let largest = (size_of::<Entry>() + PATH_BYTES_MAX) as u64;
+        2 * self.bytes.min(self.kept() as u64 * largest) + largest
+    }
+}
+
+fn bytes_of(entry: &Entry) -> u64 {
+    (size_of::<Entry>() + entry.path.len()) as u64
 }
 
 struct Walk<'a> {
@@ -34,6 +53,10 @@ struct Walk<'a> {
     /// Most entries that are of use: one more than are shown, to know that there are more.
     kept: usize,
     found: Vec<Entry>,
+    /// Of those that were found and are kept.
+    found_bytes: u64,
+    /// Whether some were left out because of their bytes.
+    cut: bool,
 }
 
 impl Workspace {
@@ -48,15 +71,15 @@ impl Workspace {
     ) -> Result<Listing> {
         let guard = &self.protected.now();
         let dir = self.directory(path, guard)?;
-        let limit = wanted.limit.min(ENTRIES_MAX) as usize;
-        let kept = limit + 1;
-        let (visited, found) = (0, Vec::new());
-        let mut walk = Walk { wanted, shows, abandoned, guard, visited, kept, found };
+        let kept = wanted.kept();
+        let (visited, found, found_bytes, cut) = (0, Vec::new(), 0, false);
+        let mut walk =
+            Walk { wanted, shows, abandoned, guard, visited, kept, found, found_bytes, cut };
         walk.enter(&dir, path.as_str(), 0)?;
         walk.forget();
         let mut entries = walk.found;
-        let truncated = entries.len() > limit;
-        entries.truncate(limit);
+        let truncated = walk.cut || entries.len() >= kept;
+        entries.truncate(kept - 1);
         Ok(Listing { entries, truncated })
     }
 }
@@ -66,11 +89,22 @@ impl Walk<'_> {
     fn forget(&mut self) {
         self.found.sort_unstable_by(|one, other| one.path.cmp(&other.path));
         self.found.truncate(self.kept);
+        self.found_bytes = 0;
+        for (index, entry) in self.found.iter().enumerate() {
+            let bytes = self.found_bytes + bytes_of(entry);
+            if bytes > self.wanted.bytes {
+                self.found.truncate(index);
+                self.cut = true;
+                break;
+            }
+            self.found_bytes = bytes;
+        }
     }
 
     fn keep(&mut self, entry: Entry) {
+        self.found_bytes += bytes_of(&entry);
         self.found.push(entry);
-        if self.found.len() >= 2 * self.kept {
+        if self.found.len() >= 2 * self.kept || self.found_bytes > 2 * self.wanted.bytes {
             self.forget();
         }
     }

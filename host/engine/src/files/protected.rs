@@ -19,7 +19,7 @@ use crate::bindings::interfaces::workspace_read::FileError;
 pub(crate) const OWN_FILES: &str = "the host's own files";
 
 /// Device and inode.
-type Id = (u64, u64);
+pub(super) type Id = (u64, u64);
 
 /// Paths of the host's own files and folders. Clones are the same set.
 #[derive(Debug, Clone, Default)]
@@ -104,7 +104,7 @@ fn id(_: &Metadata) -> Option<Id> {
 
 /// The host's own files during one operation.
 #[derive(Debug, Default)]
-pub(super) struct Guard {
+pub(crate) struct Guard {
     ids: Vec<Id>,
     /// A folder, and a name in it.
     names: Vec<(Id, OsString)>,
@@ -127,6 +127,14 @@ impl Guard {
     /// Refuses a file or directory by what it is.
     pub(super) fn check(&self, metadata: &Metadata) -> Result<()> {
         match id(metadata).is_some_and(|id| self.ids.contains(&id)) {
+            true => Err(refused()),
+            false => Ok(()),
+        }
+    }
+
+    /// The same, by its number.
+    pub(super) fn check_id(&self, id: Id) -> Result<()> {
+        match self.ids.contains(&id) {
             true => Err(refused()),
             false => Ok(()),
         }
@@ -213,14 +221,14 @@ mod tests {
     #[test]
     fn listings_do_not_show_them() {
         let (_dir, workspace) = fixture();
-        let wanted = Wanted { recursive: true, limit: 100 };
+        let wanted = Wanted { recursive: true, limit: 100, bytes: 1 << 20 };
         let there = Abandoned::default();
         let listing = workspace.list(path(""), wanted, &|_, _| true, &there).unwrap();
         let paths: Vec<&str> = listing.entries.iter().map(|entry| entry.path.as_str()).collect();
         assert_eq!(paths, ["sub"]);
         assert_refused(workspace.list(path("sub/data"), wanted, &|_, _| true, &there));
-        assert!(workspace.open_path("sub/data/native").is_err());
-        assert!(workspace.open_path("sub").is_ok());
+        assert!(workspace.open_folder("sub/data/native").is_err());
+        assert!(workspace.open_folder("sub").is_ok());
     }
 
     #[test]

@@ -168,7 +168,7 @@ fn listings_are_sorted_bounded_and_filtered() {
     fs::write(f.root.join("docs/inner/x"), "").unwrap();
     fs::write(f.root.join("docs/inner-x"), "").unwrap();
     let list = |recursive, limit, shows: &dyn Fn(&str, EntryKind) -> bool| {
-        let wanted = Wanted { recursive, limit };
+        let wanted = Wanted { recursive, limit, bytes: 1 << 20 };
         let listing = f.workspace.list(path("docs"), wanted, shows, &Abandoned::default()).unwrap();
         let paths: Vec<String> = listing.entries.into_iter().map(|entry| entry.path).collect();
         (paths, listing.truncated)
@@ -194,7 +194,7 @@ fn a_listing_keeps_the_first_whatever_the_order_on_disk() {
         fs::write(f.root.join(format!("docs/inner/{n:03}")), "").unwrap();
     }
     for limit in [0, 1, 7, 199, 200, 201] {
-        let wanted = Wanted { recursive: false, limit };
+        let wanted = Wanted { recursive: false, limit, bytes: 1 << 20 };
         let at = path("docs/inner");
         let listing = f.workspace.list(at, wanted, &everything, &Abandoned::default()).unwrap();
         let names: Vec<String> = listing.entries.into_iter().map(|entry| entry.path).collect();
@@ -210,7 +210,7 @@ fn a_listing_nobody_waits_for_ends() {
     let f = fixture();
     let abandoned = Abandoned::default();
     drop(AbandonOnDrop(abandoned.clone()));
-    let wanted = Wanted { recursive: true, limit: 10 };
+    let wanted = Wanted { recursive: true, limit: 10, bytes: 1 << 20 };
     assert!(f.workspace.list(path(""), wanted, &everything, &abandoned).is_err());
     let written =
         f.workspace.write(path("docs/a.txt"), b"x", WriteMode::Replace, &f.writes, &abandoned);

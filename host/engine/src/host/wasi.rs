@@ -7,22 +7,19 @@
 
 use std::sync::Arc;
 
-use taskrun::policy::Preopen;
 use taskrun::ports::call::{CallScope, RANDOM_BYTES_MAX};
 use wasmtime::component::{HasData, HasSelf, Linker, ResourceTable};
 use wasmtime_wasi::cli::{WasiCli, WasiCliView};
 use wasmtime_wasi::clocks::{HostMonotonicClock, WasiClocks, WasiClocksView};
-use wasmtime_wasi::filesystem::{WasiFilesystem, WasiFilesystemView};
 use wasmtime_wasi::p2::bindings::{cli, clocks, filesystem, io, random};
-use wasmtime_wasi::{FsPerms, WasiCtx, WasiCtxView, WasiView};
+use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 use wasmtime_wasi_http::p2::bindings::http;
 use wasmtime_wasi_http::{WasiHttp, WasiHttpCtx, WasiHttpView};
 
-use super::wasi_files;
+use super::wasi_entries;
 use super::wasi_http::Hooks;
 use super::wasi_output::Output;
 use crate::failure::Violation;
-use crate::files::Workspace;
 use crate::guest::Guest;
 use crate::state::{CallState, Mode};
 
@@ -44,32 +41,10 @@ impl WasiState {
             .stdout(Output::new(guest, scope, "stdout"))
             .stderr(Output::new(guest, scope, "stderr"))
             .monotonic_clock(Monotonic(Arc::clone(scope)));
-        if let (Mode::Call, Some(workspace)) = (mode, &guest.workspace) {
-            for preopen in scope.rules(&guest.grants).preopens(&guest.preopens).iter() {
-                add_preopen(&mut builder, workspace, preopen);
-            }
-        }
         let mut http = WasiHttpCtx::new();
         http.set_field_size_limit(FIELD_BYTES_MAX);
         let hooks = Hooks::new(Arc::clone(guest), Arc::clone(scope), mode);
         Self { ctx: builder.build(), http, hooks }
-    }
-}
-
-/// Opens a folder without following links, and hands WASI that very folder. One that is not
-/// there is left out.
-fn add_preopen(
-    builder: &mut wasmtime_wasi::WasiCtxBuilder,
-    workspace: &Workspace,
-    preopen: &Preopen,
-) {
-    let perms = if preopen.writable { FsPerms::ReadWrite } else { FsPerms::ReadOnly };
-    let name = format!("/{}", preopen.dir);
-    let added = workspace.open_path(&preopen.dir).and_then(|(path, _open)| {
-        builder.preopened_dir(path, name, perms).map(|_| ()).map_err(std::io::Error::other)
-    });
-    if let Err(error) = added {
-        tracing::warn!(dir = %preopen.dir, %error, "a folder of the workspace cannot be opened");
     }
 }
 
@@ -118,7 +93,7 @@ pub(crate) fn add_inert(linker: &mut Linker<CallState>, name: &str) -> wasmtime:
         "wasi:cli/terminal-stderr" => cli::terminal_stderr::add_to_linker::<T, WasiCli>(l, T::cli),
         "wasi:io/error" => {
             io::error::add_to_linker::<T, HasTable>(l, table)?;
-            wasi_files::add_error(l)
+            wasi_entries::add_error(l)
         }
         "wasi:io/poll" => io::poll::add_to_linker::<T, HasTable>(l, table),
         "wasi:io/streams" => io::streams::add_to_linker::<T, HasTable>(l, table),
@@ -132,11 +107,11 @@ pub(crate) fn add_inert(linker: &mut Linker<CallState>, name: &str) -> wasmtime:
             random::insecure_seed::add_to_linker::<T, Own>(l, |state| state)
         }
         "wasi:filesystem/preopens" => {
-            filesystem::preopens::add_to_linker::<T, WasiFilesystem>(l, T::filesystem)
+            filesystem::preopens::add_to_linker::<T, Own>(l, |state| state)
         }
         "wasi:filesystem/types" => {
-            filesystem::types::add_to_linker::<T, WasiFilesystem>(l, T::filesystem)?;
-            wasi_files::add_files(l)
+            filesystem::types::add_to_linker::<T, Own>(l, |state| state)?;
+            wasi_entries::add_files(l)
         }
         // Fails to link, which says its name.
         _ => Ok(()),

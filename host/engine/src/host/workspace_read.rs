@@ -5,7 +5,7 @@ use std::sync::Arc;
 use taskrun::policy::{CallRules, Capability};
 
 use crate::bindings::interfaces::workspace_read::{Entry, EntryKind, FileError, Host, Listing};
-use crate::files::{self, OWN_FILES, RelativePath, Wanted, Workspace};
+use crate::files::{self, OWN_FILES, READ_BYTES_MAX, RelativePath, Wanted, Workspace};
 use crate::state::CallState;
 
 const READ: Capability = Capability::WorkspaceRead;
@@ -78,13 +78,16 @@ impl Host for CallState {
         };
         let (guest, scope) = (Arc::clone(&self.guest), Arc::clone(&self.scope));
         let subject = path.clone();
+        let wanted = Wanted { recursive, limit, bytes: self.guest.limits.host_call_bytes };
+        let buffer = self.guest.engine.buffers().take(wanted.bytes_at_once()).await;
         let listing = files::blocking(self.guest.engine.blocking(), move |abandoned| {
-            let wanted = Wanted { recursive, limit };
+            // Until the thread is back, and until the guest is given the listing.
+            let buffer = buffer;
             let rules = scope.rules(&guest.grants);
             let shows = |path: &str, kind| shows(rules, path, kind);
-            workspace.list(RelativePath::new(&path)?, wanted, &shows, abandoned)
+            Ok((workspace.list(RelativePath::new(&path)?, wanted, &shows, abandoned)?, buffer))
         });
-        let listing = listing.await;
+        let listing = listing.await.map(|(listing, _)| listing);
         Ok(self.note_refusal(READ, &subject, listing))
     }
 
@@ -122,10 +125,14 @@ impl Host for CallState {
             Err(error) => return Ok(Err(error)),
         };
         let subject = path.clone();
+        let most = max_bytes.min(READ_BYTES_MAX);
+        let buffer = self.guest.engine.buffers().take(most.into()).await;
         let bytes = files::blocking(self.guest.engine.blocking(), move |_| {
-            workspace.read(RelativePath::new(&path)?, offset, max_bytes)
+            // Until the thread is back, and until the guest is given the bytes.
+            let buffer = buffer;
+            Ok((workspace.read(RelativePath::new(&path)?, offset, most)?, buffer))
         });
-        let bytes = bytes.await;
+        let bytes = bytes.await.map(|(bytes, _)| bytes);
         Ok(self.note_refusal(READ, &subject, bytes))
     }
 }

@@ -1,0 +1,230 @@
+//! The operations of `wasi:filesystem` that take a path, held to what the own interfaces are held
+//! to: nothing but files and folders is opened, none of the host's own, and what is added is
+//! counted.
+
+use std::fs::File;
+use std::io;
+
+use cap_fs_ext::{DirExt, FollowSymlinks, OpenOptionsFollowExt, OpenOptionsSyncExt};
+use cap_std::fs::{Dir, OpenOptions, OpenOptionsExt};
+use rustix::fs::{AtFlags, FileType, Stat, Timestamps, linkat, renameat, unlinkat, utimensat};
+use rustix::io::Errno;
+
+use super::Used;
+use super::place::{Fault, Place};
+use super::protected::Guard;
+use crate::disk::{Growth, Writes};
+
+/// How something is opened.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct How {
+    pub(crate) read: bool,
+    pub(crate) write: bool,
+    pub(crate) create: bool,
+    pub(crate) exclusive: bool,
+    pub(crate) truncate: bool,
+    pub(crate) folder: bool,
+}
+
+/// What was opened.
+#[derive(Debug)]
+pub(crate) enum Opened {
+    File(File),
+    Folder(File),
+}
+
+fn kind(stat: &Stat) -> FileType {
+    FileType::from_raw_mode(stat.st_mode)
+}
+
+/// What is gone with one name of a file.
+fn freed(stat: &Stat) -> Used {
+    let is_last = kind(stat) == FileType::RegularFile && stat.st_nlink == 1;
+    let bytes = if is_last { u64::try_from(stat.st_size).unwrap_or(0) } else { 0 };
+    Used { bytes, files: 1 }
+}
+
+const ONE_FILE: Growth = Growth { written: 0, longer: 0, files: 1 };
+
+/// Opens a file or a folder. A pipe, a device or a link is refused without waiting for anything.
+pub(crate) fn open(
+    place: Place,
+    how: How,
+    guard: &Guard,
+    writes: Option<&Writes>,
+) -> Result<Opened, Fault> {
+    let found = place.stat_if_any(guard)?;
+    let must_be_folder = how.folder || place.is_folder;
+    let (dir, name) = match (place.name, found.as_ref().map(kind)) {
+        (_, Some(_)) if how.create && how.exclusive => return Err(Errno::EXIST.into()),
+        (None, _) | (Some(_), Some(FileType::Directory))
+            if how.create || how.write || how.truncate =>
+        {
+            return Err(Errno::ISDIR.into());
+        }
+        (None, _) => return Ok(Opened::Folder(place.dir.into_std_file())),
+        (Some(name), Some(FileType::Directory)) => {
+            let opened = place.dir.open_dir_nofollow(&name)?;
+            guard.check_dir(&opened)?;
+            return Ok(Opened::Folder(opened.into_std_file()));
+        }
+        (Some(_), Some(_)) if must_be_folder => return Err(Errno::NOTDIR.into()),
+        (Some(_), Some(FileType::Symlink)) => return Err(Errno::LOOP.into()),
+        (Some(name), Some(FileType::RegularFile)) => (place.dir, name),
+        (Some(_), Some(_)) => return Err(Errno::PERM.into()),
+        (Some(_), None) if must_be_folder || !how.create => return Err(Errno::NOENT.into()),
+        (Some(name), None) => (place.dir, name),
+    };
+    open_file(&dir, &name, how, found.is_none(), (guard, writes)).map(Opened::File)
+}
+
+fn open_file(
+    dir: &Dir,
+    name: &str,
+    how: How,
+    is_new: bool,
+    (guard, writes): (&Guard, Option<&Writes>),
+) -> Result<File, Fault> {
+    let grant = match (is_new, writes) {
+        (true, Some(writes)) => Some(writes.grant(dir, ONE_FILE)?),
+        (true, None) => return Err(Errno::PERM.into()),
+        (false, _) => None,
+    };
+    let mut options = OpenOptions::new();
+    // A file is emptied when it is known what it is.
+    options.read(how.read || !how.write).write(how.write || how.create || how.truncate);
+    options.create(how.create && !how.exclusive).create_new(how.create && how.exclusive);
+    options.follow(FollowSymlinks::No).nonblock(true);
+    options.custom_flags(rustix::fs::OFlags::NOCTTY.bits().cast_signed());
+    let file = dir.open_with(name, &options)?.into_std();
+    let stat = rustix::fs::fstat(&file)?;
+    guard.check_id(super::place::id_of(&stat))?;
+    if kind(&stat) != FileType::RegularFile {
+        return Err(Errno::PERM.into());
+    }
+    if let Some(grant) = grant {
+        grant.keep();
+    }
+    if how.truncate && stat.st_size > 0 {
+        set_size(&file, 0, writes)?;
+    }
+    Ok(file)
+}
+
+/// Makes a file longer or shorter.
+pub(crate) fn set_size(file: &File, size: u64, writes: Option<&Writes>) -> Result<(), Fault> {
+    let writes = writes.ok_or(Errno::PERM)?;
+    let before = file.metadata()?.len();
+    let longer = size.saturating_sub(before);
+    let grant = writes.grant(file, Growth { written: 0, longer, files: 0 })?;
+    file.set_len(size)?;
+    grant.keep();
+    writes.give_back(Used { bytes: before.saturating_sub(size), files: 0 });
+    Ok(())
+}
+
+pub(crate) fn create_folder(place: Place, guard: &Guard, writes: &Writes) -> Result<(), Fault> {
+    if place.stat_if_any(guard)?.is_some() {
+        return Err(Errno::EXIST.into());
+    }
+    let (dir, name) = place.named()?;
+    let grant = writes.grant(&dir, ONE_FILE)?;
+    dir.create_dir(name)?;
+    grant.keep();
+    Ok(())
+}
+
+/// Gives a file a second name.
+pub(crate) fn link(from: Place, to: Place, guard: &Guard, writes: &Writes) -> Result<(), Fault> {
+    // Also what is no file: a link to a link is one more way to what is not known here.
+    if kind(&from.stat(guard)?) != FileType::RegularFile {
+        return Err(Errno::PERM.into());
+    }
+    if to.stat_if_any(guard)?.is_some() {
+        return Err(Errno::EXIST.into());
+    }
+    let ((old_dir, old), (dir, name)) = (from.named()?, to.named()?);
+    let grant = writes.grant(&dir, ONE_FILE)?;
+    linkat(&old_dir, old.as_str(), &dir, name.as_str(), AtFlags::empty())?;
+    grant.keep();
+    Ok(())
+}
+
+pub(crate) fn rename(from: Place, to: Place, guard: &Guard, writes: &Writes) -> Result<(), Fault> {
+    let old = from.stat(guard)?;
+    let replaced = to.stat_if_any(guard)?;
+    let ((old_dir, name), (dir, to)) = (from.named()?, to.named()?);
+    renameat(&old_dir, name.as_str(), &dir, to.as_str())?;
+    // Two names of one file both stay.
+    if let Some(replaced) = replaced.filter(|replaced| replaced.st_ino != old.st_ino) {
+        writes.give_back(freed(&replaced));
+    }
+    Ok(())
+}
+
+/// Removes a file, or an empty folder.
+pub(crate) fn remove(
+    place: Place,
+    folder: bool,
+    guard: &Guard,
+    writes: &Writes,
+) -> Result<(), Fault> {
+    let stat = place.stat(guard)?;
+    match (folder, kind(&stat)) {
+        (true, FileType::Directory) | (false, FileType::RegularFile | FileType::Symlink) => {}
+        (true, _) => return Err(Errno::NOTDIR.into()),
+        (false, FileType::Directory) => return Err(Errno::ISDIR.into()),
+        (false, _) => return Err(Errno::PERM.into()),
+    }
+    let (dir, name) = place.named()?;
+    unlinkat(&dir, name.as_str(), if folder { AtFlags::REMOVEDIR } else { AtFlags::empty() })?;
+    writes.give_back(freed(&stat));
+    Ok(())
+}
+
+pub(crate) fn read_link(place: Place, guard: &Guard) -> Result<String, Fault> {
+    place.stat(guard)?;
+    let (dir, name) = place.named()?;
+    let target = dir.read_link_contents(name)?;
+    if target.is_absolute() {
+        return Err(Errno::PERM.into());
+    }
+    target.into_os_string().into_string().map_err(|_| Errno::ILSEQ.into())
+}
+
+pub(crate) fn set_times(place: Place, times: &Timestamps, guard: &Guard) -> Result<(), Fault> {
+    place.stat(guard)?;
+    match &place.name {
+        Some(name) => {
+            utimensat(&place.dir, name.as_str(), times, AtFlags::SYMLINK_NOFOLLOW)?;
+        }
+        None => rustix::fs::futimens(&place.dir, times)?,
+    }
+    Ok(())
+}
+
+/// The names in a folder and what they stand for, the host's own left out.
+pub(crate) fn entries(
+    folder: &Dir,
+    max: usize,
+    guard: &Guard,
+) -> Result<Vec<(String, FileType)>, Fault> {
+    let mut entries = Vec::new();
+    for (index, entry) in folder.entries()?.enumerate() {
+        if index >= max {
+            return Err(Errno::OVERFLOW.into());
+        }
+        let Ok(name) = entry?.file_name().into_string() else {
+            return Err(io::Error::from(Errno::ILSEQ).into());
+        };
+        let Ok(stat) = rustix::fs::statat(folder, name.as_str(), AtFlags::SYMLINK_NOFOLLOW) else {
+            continue;
+        };
+        let is_own = guard.check_id(super::place::id_of(&stat)).is_err()
+            || guard.check_name(folder, &name).is_err();
+        if !is_own {
+            entries.push((name, kind(&stat)));
+        }
+    }
+    Ok(entries)
+}

@@ -1,0 +1,123 @@
+//! Descriptors that guests keep open: a small share for each instance, and a pool for all.
+//!
+//! The pool is what the process may have open, less what the host needs itself. Half of it is for
+//! the first few descriptors of each instance, so that whoever opens many leaves others theirs.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Most files and folders that one instance has open: programs that read and write some files at
+/// a time live with far fewer.
+pub(crate) const HANDLES_MAX: u32 = 64;
+/// Descriptors of an instance that come from its own half of the pool.
+const FIRST: u32 = 8;
+
+/// Fewest descriptors that a process may be allowed if it is to execute guests.
+pub(crate) const DESCRIPTORS_MIN: u64 = 1_024;
+/// Descriptors that are left to the host: store, locks, logs, connections to models and servers,
+/// and those that file operations have open while they last.
+const FOR_THE_HOST: u64 = 768;
+/// Most descriptors of all guests together, however many the process is allowed.
+const POOL_MAX: u64 = 64_000;
+
+/// The pool. Clones are the same one.
+#[derive(Debug, Clone)]
+pub(crate) struct Handles {
+    first: Arc<Semaphore>,
+    further: Arc<Semaphore>,
+}
+
+/// One descriptor of a guest, for as long as anything of the guest's uses it.
+#[derive(Debug)]
+pub(crate) struct Handle {
+    _permit: OwnedSemaphorePermit,
+    share: Arc<AtomicU32>,
+}
+
+/// Why a guest gets no more descriptors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NoHandle {
+    /// It has its share.
+    Share,
+    /// All guests together have theirs.
+    Pool,
+}
+
+impl Handles {
+    /// The pool of a process that may have so many descriptors.
+    pub(crate) fn new(descriptors: u64) -> Self {
+        let pool = descriptors.saturating_sub(FOR_THE_HOST).min(POOL_MAX);
+        let half = usize::try_from(pool / 2).unwrap_or(usize::MAX);
+        Self { first: Arc::new(Semaphore::new(half)), further: Arc::new(Semaphore::new(half)) }
+    }
+
+    /// One more descriptor for the instance that counts them in `share`.
+    pub(crate) fn take(&self, share: &Arc<AtomicU32>) -> Result<Handle, NoHandle> {
+        let one_more = |held: u32| (held < HANDLES_MAX).then_some(held + 1);
+        let held = share
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more)
+            .map_err(|_| NoHandle::Share)?;
+        let pool = if held < FIRST { &self.first } else { &self.further };
+        match Arc::clone(pool).try_acquire_owned() {
+            Ok(permit) => Ok(Handle { _permit: permit, share: Arc::clone(share) }),
+            Err(_) => {
+                share.fetch_sub(1, Ordering::Relaxed);
+                Err(NoHandle::Pool)
+            }
+        }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.share.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Raises the number of descriptors that the process may have to what it may raise it to, and
+/// gives that number.
+pub(crate) fn raise_descriptors() -> u64 {
+    let limit = getrlimit(Resource::Nofile);
+    let (current, maximum) = (limit.current.unwrap_or(u64::MAX), limit.maximum);
+    let raised = Rlimit { current: maximum, maximum };
+    match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => maximum.unwrap_or(u64::MAX),
+        Err(error) => {
+            tracing::warn!(%error, current, "the limit of open files cannot be raised");
+            current
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_instance_has_its_share_and_gives_it_back() {
+        let (handles, share) = (Handles::new(1 << 20), Arc::default());
+        let held: Vec<Handle> = std::iter::from_fn(|| handles.take(&share).ok()).collect();
+        assert_eq!(held.len(), HANDLES_MAX as usize);
+        assert_eq!(handles.take(&share).unwrap_err(), NoHandle::Share);
+        drop(held);
+        assert!(handles.take(&share).is_ok());
+    }
+
+    #[test]
+    fn whoever_opens_many_leaves_others_their_first_ones() {
+        let handles = Handles::new(DESCRIPTORS_MIN);
+        let greedy: Vec<Arc<AtomicU32>> = (0..8).map(|_| Arc::default()).collect();
+        let mut held = Vec::new();
+        for share in &greedy {
+            held.extend(std::iter::from_fn(|| handles.take(share).ok()));
+        }
+        assert_eq!(held.len() as u64, 64 + (DESCRIPTORS_MIN - FOR_THE_HOST) / 2);
+        assert_eq!(handles.take(&greedy[7]).unwrap_err(), NoHandle::Pool);
+        let honest = Arc::default();
+        let few: Vec<Handle> = std::iter::from_fn(|| handles.take(&honest).ok()).collect();
+        assert_eq!(few.len(), FIRST as usize);
+    }
+}

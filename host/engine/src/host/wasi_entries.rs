@@ -1,0 +1,126 @@
+//! Reading a folder through WASI, and texts of errors: functions of ours in the place of those
+//! that the bindings would have.
+//!
+//! A folder is read as a whole into the host's memory, so its entries and the folders that are
+//! read at once are bounded, and the host's own files are left out. The text of an error shows the
+//! host's stack where backtraces are on, unless it is cut to what it says.
+
+use std::sync::Arc;
+
+use cap_std::fs::Dir as OpenDir;
+use wasmtime::StoreContextMut;
+use wasmtime::component::{Linker, Resource, ResourceType};
+use wasmtime_wasi::filesystem::Descriptor;
+use wasmtime_wasi::p2::FsError;
+use wasmtime_wasi::p2::bindings::filesystem::types::{DirectoryEntry, ErrorCode};
+
+use super::wasi_files::{kind_of, on_thread};
+use crate::buffers::Buffer;
+use crate::failure::Violation;
+use crate::files::by_place;
+use crate::state::CallState;
+
+/// Most entries of a directory that is read through WASI.
+const ENTRIES_MAX: usize = 10_000;
+/// Most directories that one call reads at the same time.
+const OPEN_MAX: u32 = 8;
+
+/// The instances as wasmtime's bindings name them.
+const FILES: &str = "wasi:filesystem/types@0.2.12";
+const ERROR: &str = "wasi:io/error@0.2.12";
+
+type Store<'a> = StoreContextMut<'a, CallState>;
+type Answer<T> = (Result<T, ErrorCode>,);
+
+/// Most bytes of such entries, with the longest names that file systems take.
+const ENTRIES_BYTES_MAX: usize = ENTRIES_MAX * (size_of::<DirectoryEntry>() + 255);
+
+/// The entries of a folder that a guest has not taken yet.
+struct Entries {
+    left: std::vec::IntoIter<DirectoryEntry>,
+    _buffer: Buffer,
+}
+
+/// Puts our functions of `wasi:filesystem/types` in place of those that were added before.
+pub(super) fn add_files(linker: &mut Linker<CallState>) -> wasmtime::Result<()> {
+    linker.allow_shadowing(true);
+    let mut files = linker.instance(FILES)?;
+    files.resource(
+        "directory-entry-stream",
+        ResourceType::host::<Entries>(),
+        |mut store, rep| {
+            let state = store.data_mut();
+            state.open_directories = state.open_directories.saturating_sub(1);
+            state.table.delete(Resource::<Entries>::new_own(rep))?;
+            Ok(())
+        },
+    )?;
+    files.func_wrap_async("[method]descriptor.read-directory", |store, (dir,)| {
+        Box::new(async move { answer(read_directory(store, dir).await) })
+    })?;
+    files.func_wrap(
+        "[method]directory-entry-stream.read-directory-entry",
+        |mut store: Store<'_>, (stream,): (Resource<Entries>,)| {
+            let state = store.data_mut();
+            state.enter()?;
+            let next = state.table.get_mut(&stream)?.left.next();
+            Ok((Ok::<_, ErrorCode>(next),))
+        },
+    )?;
+    linker.allow_shadowing(false);
+    Ok(())
+}
+
+/// The same for `wasi:io/error`.
+pub(super) fn add_error(linker: &mut Linker<CallState>) -> wasmtime::Result<()> {
+    linker.allow_shadowing(true);
+    linker.instance(ERROR)?.func_wrap(
+        "[method]error.to-debug-string",
+        |mut store: Store<'_>, (error,): (Resource<wasmtime::Error>,)| {
+            let (_, table) = store.data_mut().wasi();
+            Ok((table.get(&error)?.to_string(),))
+        },
+    )?;
+    linker.allow_shadowing(false);
+    Ok(())
+}
+
+fn answer<T>(result: Result<T, FsError>) -> wasmtime::Result<Answer<T>> {
+    match result {
+        Ok(value) => Ok((Ok(value),)),
+        Err(error) => Ok((Err(error.downcast()?),)),
+    }
+}
+
+async fn read_directory(
+    mut store: Store<'_>,
+    dir: Resource<Descriptor>,
+) -> Result<Resource<Entries>, FsError> {
+    let state = store.data_mut();
+    state.enter().map_err(FsError::trap)?;
+    if state.open_directories >= OPEN_MAX {
+        let violation = Violation::Limit { what: "open directories", limit: OPEN_MAX.into() };
+        return Err(FsError::trap(violation));
+    }
+    let open = match state.table.get(&dir)? {
+        Descriptor::Dir(dir) => Arc::clone(&dir.dir),
+        Descriptor::File(_) => return Err(ErrorCode::NotDirectory.into()),
+    };
+    let buffer = state.guest.engine.buffers().try_take(ENTRIES_BYTES_MAX as u64);
+    let buffer = buffer.ok_or(ErrorCode::Busy)?;
+    let turns = Arc::clone(state.guest.engine.blocking());
+    let workspace = state.guest.workspace.clone().ok_or(ErrorCode::NotPermitted)?;
+    let read = on_thread(turns, move || {
+        let folder = OpenDir::from_std_file(open.try_clone()?);
+        by_place::entries(&folder, ENTRIES_MAX, &workspace.guard())
+    });
+    let entries = read.await.map_err(|fault| store.data_mut().refusal(fault, ""))?;
+    let entries: Vec<DirectoryEntry> = entries
+        .into_iter()
+        .map(|(name, kind)| DirectoryEntry { type_: kind_of(kind), name })
+        .collect();
+    let state = store.data_mut();
+    let stream = state.table.push(Entries { left: entries.into_iter(), _buffer: buffer })?;
+    state.open_directories += 1;
+    Ok(stream)
+}
