@@ -2,6 +2,7 @@
 
 mod asks;
 mod demo;
+mod descriptors;
 mod durable;
 mod escapes;
 mod heartbeat;

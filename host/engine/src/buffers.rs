@@ -2,26 +2,34 @@
 //!
 //! Whatever a host function puts together for a guest, at a size that the guest chose, takes its
 //! bytes from here first and gives them back when the guest has the answer. Who finds too few
-//! waits, in the order of coming, or is refused where waiting could be for oneself. Each operation
-//! takes all that it can come to at once, so that nobody holds some and waits for more.
+//! waits, in the order of coming. Each operation takes all that it can come to at once, so that
+//! nobody holds some and waits for more. What a guest keeps from call to call comes from a part of
+//! its own, where nobody waits, as it could be for oneself: whoever keeps much makes nobody wait.
 
 use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Bytes of the pool: about what four guests have as their own.
-pub(crate) const BUFFER_BYTES: u32 = 256 << 20;
+const BUFFER_BYTES: u32 = 256 << 20;
+/// Bytes of it for what guests keep.
+const KEPT_BYTES: u32 = 64 << 20;
+const PASSING_BYTES: u32 = BUFFER_BYTES - KEPT_BYTES;
 
 /// The pool. Clones are the same one.
 #[derive(Debug, Clone)]
-pub(crate) struct Buffers(Arc<Semaphore>);
+pub(crate) struct Buffers {
+    passing: Arc<Semaphore>,
+    kept: Arc<Semaphore>,
+}
 
 /// Bytes of the pool, until they are dropped.
 pub(crate) type Buffer = OwnedSemaphorePermit;
 
 impl Buffers {
     pub(crate) fn new() -> Self {
-        Self(Arc::new(Semaphore::new(BUFFER_BYTES as usize)))
+        let pool = |bytes: u32| Arc::new(Semaphore::new(bytes as usize));
+        Self { passing: pool(PASSING_BYTES), kept: pool(KEPT_BYTES) }
     }
 
     /// So many bytes, at most all there are, as soon as they are free. `None` if the host ends.
@@ -29,15 +37,32 @@ impl Buffers {
     /// # Cancel safety
     /// Dropping the future gives up the place in the queue.
     pub(crate) async fn take(&self, bytes: u64) -> Option<Buffer> {
-        Arc::clone(&self.0).acquire_many_owned(within(bytes)).await.ok()
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX).min(PASSING_BYTES);
+        Arc::clone(&self.passing).acquire_many_owned(bytes).await.ok()
     }
 
     /// So many bytes, if they are free now: for what a guest keeps from call to call.
-    pub(crate) fn try_take(&self, bytes: u64) -> Option<Buffer> {
-        Arc::clone(&self.0).try_acquire_many_owned(within(bytes)).ok()
+    pub(crate) fn try_keep(&self, bytes: u64) -> Option<Buffer> {
+        let bytes = u32::try_from(bytes).ok()?;
+        Arc::clone(&self.kept).try_acquire_many_owned(bytes).ok()
     }
 }
 
-fn within(bytes: u64) -> u32 {
-    u32::try_from(bytes).unwrap_or(BUFFER_BYTES).min(BUFFER_BYTES)
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+
+    #[test]
+    fn whoever_keeps_much_makes_nobody_wait() {
+        let buffers = Buffers::new();
+        let kept: Vec<Buffer> = std::iter::from_fn(|| buffers.try_keep(1 << 20)).collect();
+        assert_eq!(kept.len(), 64);
+        let all = buffers.take(u64::MAX).now_or_never().flatten().expect("all that pass is free");
+        assert!(buffers.take(1).now_or_never().is_none(), "the next one waits");
+        drop((kept, all));
+        assert!(buffers.take(1).now_or_never().flatten().is_some());
+        assert!(buffers.try_keep(u64::from(KEPT_BYTES) + 1).is_none());
+    }
 }

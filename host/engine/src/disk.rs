@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use taskrun::policy::{Limits, WorkspaceLimits};
 use tokio::time::Instant;
@@ -76,7 +76,12 @@ pub(crate) struct Disk {
 
 /// One workspace.
 #[derive(Debug, Default)]
-struct Ledger(Mutex<Account>);
+struct Ledger {
+    account: Mutex<Account>,
+    /// Shared by what relies on the length or the names of a file while it adds to it, and held
+    /// alone by what takes away.
+    steady: RwLock<()>,
+}
 
 #[derive(Debug, Default)]
 struct Account {
@@ -160,7 +165,7 @@ impl Disk {
 
 impl Ledger {
     fn open(&self) -> MutexGuard<'_, Account> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.account.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -202,12 +207,19 @@ impl Bounds {
 }
 
 impl Writes {
-    /// Under the default bounds, for tests of what is written.
+    /// What the workspace is taken to hold.
+    #[cfg(test)]
+    pub(crate) fn used(&self) -> Used {
+        self.bounds.ledger.open().used
+    }
+
+    /// Under the default bounds of a workspace and none of a call, for tests of what is written.
     #[cfg(test)]
     pub(crate) fn of(workspace: &Workspace) -> Self {
+        let limits = Limits { write_bytes: u64::MAX, new_files: u32::MAX, ..Limits::default() };
         let (disk, root) = (Arc::new(Disk::default()), vec![String::new()]);
         let reserve = WorkspaceLimits { reserve_bytes: 0, ..WorkspaceLimits::default() };
-        Arc::new(disk.bounds(workspace, root, reserve, &Limits::default())).for_call()
+        Arc::new(disk.bounds(workspace, root, reserve, &limits)).for_call()
     }
 
     /// Grants what an operation is about to add where `place` is, until the grant is dropped;
@@ -244,9 +256,39 @@ impl Writes {
         !self.refused.swap(true, Ordering::Relaxed)
     }
 
-    /// Gives back what an operation removed.
-    pub(crate) fn give_back(&self, removed: Used) {
-        self.bounds.ledger.open().used.subtract(removed);
+    /// For operations that add as much as the length or the names of a file say: until this is
+    /// dropped, no guest of this process takes any of the workspace away.
+    pub(crate) fn steady(&self) -> RwLockReadGuard<'_, ()> {
+        self.bounds.ledger.steady.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// For operations that take away: until this is dropped, nobody else does, nor adds as much as
+    /// something says that is about to change.
+    pub(crate) fn alone(&self) -> Alone<'_> {
+        let ledger = &*self.bounds.ledger;
+        let alone = ledger.steady.write().unwrap_or_else(PoisonError::into_inner);
+        Alone { ledger, _alone: alone }
+    }
+}
+
+/// What takes away from a workspace.
+#[derive(Debug)]
+pub(crate) struct Alone<'w> {
+    ledger: &'w Ledger,
+    _alone: RwLockWriteGuard<'w, ()>,
+}
+
+impl Alone<'_> {
+    /// Takes away, and gives back what the work says that it took. The workspace is not counted
+    /// in between: what is not found any more would be given back a second time.
+    ///
+    /// # Errors
+    /// Those of the work. Then nothing is given back.
+    pub(crate) fn take_away<E>(&self, work: impl FnOnce() -> Result<Used, E>) -> Result<(), E> {
+        let mut account = self.ledger.open();
+        let removed = work()?;
+        account.used.subtract(removed);
+        Ok(())
     }
 }
 

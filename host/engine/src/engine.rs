@@ -27,6 +27,7 @@ pub struct Engine {
     admission: Admission,
     egress: Egress,
     blocking: Arc<tokio::sync::Semaphore>,
+    walks: Arc<tokio::sync::Semaphore>,
     disk: Arc<Disk>,
     handles: Handles,
     buffers: Buffers,
@@ -62,6 +63,9 @@ pub enum EngineError {
 
 /// File operations of guests at once; each takes a thread while it lasts.
 const BLOCKING_MAX: usize = 64;
+/// Listings of guests at once that go into the folders below: each has two descriptors open for
+/// every folder on its way, of which there may be 65.
+const WALKS_MAX: usize = 2;
 
 impl std::fmt::Debug for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -98,6 +102,7 @@ impl Engine {
             admission: Admission::new(instances),
             egress: Egress::new(),
             blocking: Arc::new(tokio::sync::Semaphore::new(BLOCKING_MAX)),
+            walks: Arc::new(tokio::sync::Semaphore::new(WALKS_MAX)),
             handles: Handles::new(descriptors),
             buffers: Buffers::new(),
             disk: Arc::new(Disk::new(options.keep_free.clone())),
@@ -178,6 +183,11 @@ impl Engine {
 
     pub(crate) fn blocking(&self) -> &Arc<tokio::sync::Semaphore> {
         &self.blocking
+    }
+
+    /// Listings that go into the folders below.
+    pub(crate) fn walks(&self) -> &Arc<tokio::sync::Semaphore> {
+        &self.walks
     }
 
     pub(crate) fn threads(&self) -> Option<&GuestThreads> {

@@ -119,6 +119,11 @@ impl Workspace {
         self.protected.now()
     }
 
+    /// The folders on the way to the host's own files as they are now.
+    pub(crate) fn ways(&self) -> Guard {
+        self.protected.ways()
+    }
+
     /// Opens a directory below.
     fn directory(&self, path: RelativePath<'_>, guard: &Guard) -> Result<Dir> {
         walk(&self.root, path, guard)

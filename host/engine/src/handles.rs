@@ -18,7 +18,8 @@ const FIRST: u32 = 8;
 /// Fewest descriptors that a process may be allowed if it is to execute guests.
 pub(crate) const DESCRIPTORS_MIN: u64 = 1_024;
 /// Descriptors that are left to the host: store, locks, logs, connections to models and servers,
-/// and those that file operations have open while they last.
+/// and those that file operations have open while they last, which are at most 600: three for each
+/// of 64, and two for every folder on the way of two listings and of a workspace's count.
 const FOR_THE_HOST: u64 = 768;
 /// Most descriptors of all guests together, however many the process is allowed.
 const POOL_MAX: u64 = 64_000;

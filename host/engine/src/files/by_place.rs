@@ -4,6 +4,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
 
 use cap_fs_ext::{DirExt, FollowSymlinks, OpenOptionsFollowExt, OpenOptionsSyncExt};
 use cap_std::fs::{Dir, OpenOptions, OpenOptionsExt};
@@ -11,7 +12,8 @@ use rustix::fs::{AtFlags, FileType, Stat, Timestamps, linkat, renameat, unlinkat
 use rustix::io::Errno;
 
 use super::Used;
-use super::place::{Fault, Place};
+use super::path::TEMPORARY;
+use super::place::{Fault, Place, id_of};
 use super::protected::Guard;
 use crate::disk::{Growth, Writes};
 
@@ -93,12 +95,13 @@ fn open_file(
     let mut options = OpenOptions::new();
     // A file is emptied when it is known what it is.
     options.read(how.read || !how.write).write(how.write || how.create || how.truncate);
-    options.create(how.create && !how.exclusive).create_new(how.create && how.exclusive);
+    // What was there is not made anew if it is gone since: it would not be counted.
+    options.create(is_new && !how.exclusive).create_new(is_new && how.exclusive);
     options.follow(FollowSymlinks::No).nonblock(true);
     options.custom_flags(rustix::fs::OFlags::NOCTTY.bits().cast_signed());
     let file = dir.open_with(name, &options)?.into_std();
     let stat = rustix::fs::fstat(&file)?;
-    guard.check_id(super::place::id_of(&stat))?;
+    guard.check_id(id_of(&stat))?;
     if kind(&stat) != FileType::RegularFile {
         return Err(Errno::PERM.into());
     }
@@ -114,13 +117,60 @@ fn open_file(
 /// Makes a file longer or shorter.
 pub(crate) fn set_size(file: &File, size: u64, writes: Option<&Writes>) -> Result<(), Fault> {
     let writes = writes.ok_or(Errno::PERM)?;
-    let before = file.metadata()?.len();
-    let longer = size.saturating_sub(before);
-    let grant = writes.grant(file, Growth { written: 0, longer, files: 0 })?;
-    file.set_len(size)?;
+    let alone = writes.alone();
+    let stat = rustix::fs::fstat(file)?;
+    let before = u64::try_from(stat.st_size).unwrap_or(0);
+    if size > before {
+        let growth = Growth { written: 0, longer: size - before, files: 0 };
+        let grant = writes.grant(file, growth)?;
+        file.set_len(size)?;
+        grant.keep();
+        return Ok(());
+    }
+    alone.take_away(|| {
+        file.set_len(size)?;
+        // What has no name any more was given back with it.
+        Ok(Used { bytes: if stat.st_nlink == 0 { 0 } else { before - size }, files: 0 })
+    })
+}
+
+/// Writes all of a piece, at a place or at the end.
+pub(crate) fn write(
+    file: &File,
+    piece: &[u8],
+    position: Option<u64>,
+    writes: &Writes,
+) -> Result<(), Fault> {
+    let _steady = writes.steady();
+    let (bytes, length) = (piece.len() as u64, file.metadata()?.len());
+    let end = position.unwrap_or(length).saturating_add(bytes);
+    let growth = Growth { written: bytes, longer: end.saturating_sub(length), files: 0 };
+    let grant = writes.grant(file, growth)?;
+    let written = match position {
+        Some(position) => file.write_all_at(piece, position),
+        None => append(file, piece),
+    };
+    // A part may be there.
     grant.keep();
-    writes.give_back(Used { bytes: before.saturating_sub(size), files: 0 });
+    Ok(written?)
+}
+
+/// Adds to the end in one step each, so that who else appends loses nothing.
+#[cfg(target_os = "linux")]
+fn append(file: &File, mut piece: &[u8]) -> io::Result<()> {
+    use rustix::io::{ReadWriteFlags, pwritev2};
+
+    while !piece.is_empty() {
+        let written = pwritev2(file, &[io::IoSlice::new(piece)], 0, ReadWriteFlags::APPEND)?;
+        piece = piece.get(written..).unwrap_or_default();
+    }
     Ok(())
+}
+
+/// Elsewhere no file can be opened twice with one descriptor, once for its end.
+#[cfg(not(target_os = "linux"))]
+fn append(_: &File, _: &[u8]) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 pub(crate) fn create_folder(place: Place, guard: &Guard, writes: &Writes) -> Result<(), Fault> {
@@ -136,6 +186,7 @@ pub(crate) fn create_folder(place: Place, guard: &Guard, writes: &Writes) -> Res
 
 /// Gives a file a second name.
 pub(crate) fn link(from: Place, to: Place, guard: &Guard, writes: &Writes) -> Result<(), Fault> {
+    let _steady = writes.steady();
     // Also what is no file: a link to a link is one more way to what is not known here.
     if kind(&from.stat(guard)?) != FileType::RegularFile {
         return Err(Errno::PERM.into());
@@ -150,16 +201,29 @@ pub(crate) fn link(from: Place, to: Place, guard: &Guard, writes: &Writes) -> Re
     Ok(())
 }
 
-pub(crate) fn rename(from: Place, to: Place, guard: &Guard, writes: &Writes) -> Result<(), Fault> {
+/// Moves a file or a folder. `ways` are the folders on the way to the host's own files: moved, they
+/// would take those with them, and what is put in their place would be taken for the host's.
+pub(crate) fn rename(
+    from: Place,
+    to: Place,
+    (guard, ways): (&Guard, &Guard),
+    writes: &Writes,
+) -> Result<(), Fault> {
+    let alone = writes.alone();
     let old = from.stat(guard)?;
     let replaced = to.stat_if_any(guard)?;
-    let ((old_dir, name), (dir, to)) = (from.named()?, to.named()?);
-    renameat(&old_dir, name.as_str(), &dir, to.as_str())?;
-    // Two names of one file both stay.
-    if let Some(replaced) = replaced.filter(|replaced| replaced.st_ino != old.st_ino) {
-        writes.give_back(freed(&replaced));
+    for stat in std::iter::once(&old).chain(&replaced) {
+        ways.check_id(id_of(stat))?;
     }
-    Ok(())
+    let ((old_dir, name), (dir, to)) = (from.named()?, to.named()?);
+    ways.check_name(&old_dir, &name)?;
+    ways.check_name(&dir, &to)?;
+    alone.take_away(|| {
+        renameat(&old_dir, name.as_str(), &dir, to.as_str())?;
+        // Two names of one file both stay.
+        let replaced = replaced.filter(|replaced| id_of(replaced) != id_of(&old));
+        Ok(replaced.as_ref().map_or(Used::default(), freed))
+    })
 }
 
 /// Removes a file, or an empty folder.
@@ -169,6 +233,7 @@ pub(crate) fn remove(
     guard: &Guard,
     writes: &Writes,
 ) -> Result<(), Fault> {
+    let alone = writes.alone();
     let stat = place.stat(guard)?;
     match (folder, kind(&stat)) {
         (true, FileType::Directory) | (false, FileType::RegularFile | FileType::Symlink) => {}
@@ -177,9 +242,11 @@ pub(crate) fn remove(
         (false, _) => return Err(Errno::PERM.into()),
     }
     let (dir, name) = place.named()?;
-    unlinkat(&dir, name.as_str(), if folder { AtFlags::REMOVEDIR } else { AtFlags::empty() })?;
-    writes.give_back(freed(&stat));
-    Ok(())
+    let flags = if folder { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+    alone.take_away(|| {
+        unlinkat(&dir, name.as_str(), flags)?;
+        Ok(freed(&stat))
+    })
 }
 
 pub(crate) fn read_link(place: Place, guard: &Guard) -> Result<String, Fault> {
@@ -220,7 +287,8 @@ pub(crate) fn entries(
         let Ok(stat) = rustix::fs::statat(folder, name.as_str(), AtFlags::SYMLINK_NOFOLLOW) else {
             continue;
         };
-        let is_own = guard.check_id(super::place::id_of(&stat)).is_err()
+        let is_own = name.starts_with(TEMPORARY)
+            || guard.check_id(id_of(&stat)).is_err()
             || guard.check_name(folder, &name).is_err();
         if !is_own {
             entries.push((name, kind(&stat)));
@@ -228,3 +296,6 @@ pub(crate) fn entries(
     }
     Ok(entries)
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,7 +8,9 @@ use cap_fs_ext::DirExt;
 use cap_std::fs::Dir;
 use rustix::fs::{AtFlags, Stat, statat};
 use rustix::io::Errno;
+use taskrun::policy::PATH_BYTES_MAX;
 
+use super::path::TEMPORARY;
 use super::protected::{Guard, Id};
 use super::{FileError, OWN_FILES};
 use crate::disk::DiskFull;
@@ -90,6 +92,9 @@ impl Place {
         if path.is_empty() {
             return Err(Errno::NOENT.into());
         }
+        if path.len() > PATH_BYTES_MAX {
+            return Err(Errno::NAMETOOLONG.into());
+        }
         if path.starts_with('/') {
             return Err(Errno::PERM.into());
         }
@@ -104,6 +109,8 @@ impl Place {
                     walk.leave()?;
                     continue;
                 }
+                // What is being written, and not there yet.
+                _ if name.starts_with(TEMPORARY) => return Err(Errno::PERM.into()),
                 _ => {}
             }
             guard.check_name(&walk.dir, &name)?;

@@ -38,14 +38,16 @@ impl Protected {
 
     /// The files as they are now.
     pub(super) fn now(&self) -> Guard {
-        let mut guard = Guard::default();
-        for path in self.paths() {
-            guard.ids.extend(id_at(&path));
-            if let (Some(parent), Some(name)) = (path.parent().and_then(id_at), path.file_name()) {
-                guard.names.push((parent, name.to_owned()));
-            }
-        }
-        guard
+        Guard::of(self.paths())
+    }
+
+    /// The folders that they are in, and those that these are in, as they are now, by the way that
+    /// each path says and by the one without links.
+    pub(super) fn ways(&self) -> Guard {
+        let paths = self.paths();
+        let without_links = paths.iter().map(|path| canonical(path));
+        let paths: Vec<PathBuf> = without_links.chain(paths.iter().cloned()).collect();
+        Guard::of(paths.iter().flat_map(|path| path.ancestors().skip(1)).collect::<BTreeSet<_>>())
     }
 
     /// One of them that is `dir`, contains it, or is in it.
@@ -111,6 +113,18 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
+    fn of<P: AsRef<Path>>(paths: impl IntoIterator<Item = P>) -> Self {
+        let mut guard = Self::default();
+        for path in paths {
+            let path = path.as_ref();
+            guard.ids.extend(id_at(path));
+            if let (Some(parent), Some(name)) = (path.parent().and_then(id_at), path.file_name()) {
+                guard.names.push((parent, name.to_owned()));
+            }
+        }
+        guard
+    }
+
     /// Refuses a name in a directory, whether or not anything is there.
     pub(super) fn check_name(&self, dir: &Dir, name: &str) -> Result<()> {
         let mut places = self.names.iter().filter(|(_, own)| own == name).peekable();

@@ -79,20 +79,22 @@ impl Workspace {
         let Some((dir, name)) = self.parent(path, &guard)? else {
             return Err(FileError::InvalidPath("the workspace itself stays".to_owned()));
         };
+        let alone = writes.alone();
         let metadata = dir.symlink_metadata(name).map_err(from_io)?;
         guard.check(&metadata)?;
         if metadata.is_symlink() {
             return Err(through_link(name));
         }
         abandoned.check()?;
-        if metadata.is_dir() {
-            dir.remove_dir(name).map_err(from_io)?;
-        } else {
-            check_regular(name, &metadata)?;
-            dir.remove_file(name).map_err(from_io)?;
-        }
-        writes.give_back(Used { bytes: freed_with(&metadata), files: 1 });
-        Ok(())
+        alone.take_away(|| {
+            if metadata.is_dir() {
+                dir.remove_dir(name).map_err(from_io)?;
+            } else {
+                check_regular(name, &metadata)?;
+                dir.remove_file(name).map_err(from_io)?;
+            }
+            Ok(Used { bytes: freed_with(&metadata), files: 1 })
+        })
     }
 }
 
@@ -141,7 +143,9 @@ fn append(
     let files = u64::from(existing(dir, name, guard)?.is_none());
     let grant = writes.grant(dir, Growth { written: bytes, longer: bytes, files })?;
     abandoned.check()?;
-    let mut file = open_regular(dir, name, OpenOptions::new().append(true).create(true), guard)?;
+    let mut options = OpenOptions::new();
+    // What was there is not made anew if it is gone since: it would not be counted.
+    let mut file = open_regular(dir, name, options.append(true).create(files == 1), guard)?;
     abandoned.check()?;
     let written = file.write_all(contents).map_err(from_io);
     // A part may be there.
@@ -171,9 +175,12 @@ fn replace(
 ) -> Result<()> {
     let before = existing(dir, name, guard)?;
     let bytes = contents.len() as u64;
-    let freed = before.as_ref().map_or(0, freed_with);
-    let files = u64::from(before.is_none());
-    let growth = Growth { written: bytes, longer: bytes.saturating_sub(freed), files };
+    let room = before.as_ref().map_or(0, freed_with);
+    let growth = Growth {
+        written: bytes,
+        longer: bytes.saturating_sub(room),
+        files: u64::from(before.is_none()),
+    };
     let grant = writes.grant(dir, growth)?;
     let mut random = [0; 8];
     getrandom::fill(&mut random).map_err(|_| FileError::Other("the host failed".to_owned()))?;
@@ -183,21 +190,40 @@ fn replace(
         .map_err(from_io)?;
     let written = file
         .write_all(contents)
-        .and_then(|()| match before {
+        .and_then(|()| match &before {
             Some(metadata) => file.set_permissions(plain(metadata.permissions())),
             None => Ok(()),
         })
         .map_err(from_io)
         .and_then(|()| abandoned.check())
-        // Renaming replaces a link that somebody put there meanwhile, and does not follow it.
-        .and_then(|()| dir.rename(&temporary, dir, name).map_err(from_io));
-    if written.is_err() {
-        dir.remove_file(&temporary).ok();
-        return written;
+        .and_then(|()| {
+            let alone = writes.alone();
+            // What is there may be something else by now, and less.
+            let replaced = existing(dir, name, guard)?;
+            let freed = replaced.as_ref().map_or(0, freed_with);
+            let missing = Growth {
+                written: 0,
+                longer: room.saturating_sub(freed),
+                files: u64::from(before.is_some() && replaced.is_none()),
+            };
+            let more = writes.grant(dir, missing)?;
+            alone.take_away(|| -> Result<Used> {
+                // Replaces a link that somebody puts there just then, and does not follow it.
+                dir.rename(&temporary, dir, name).map_err(from_io)?;
+                let longer = growth.longer + missing.longer + freed;
+                let files = growth.files + missing.files - u64::from(replaced.is_none());
+                Ok(Used { bytes: longer.saturating_sub(bytes), files })
+            })?;
+            more.keep();
+            Ok(())
+        });
+    match written {
+        Ok(()) => grant.keep(),
+        Err(_) => {
+            dir.remove_file(&temporary).ok();
+        }
     }
-    grant.keep();
-    writes.give_back(Used { bytes: freed.saturating_sub(bytes), files: 0 });
-    Ok(())
+    written
 }
 
 /// A program that runs as its owner was somebody's; what a guest writes in its place is not.

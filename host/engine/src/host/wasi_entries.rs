@@ -35,10 +35,14 @@ type Answer<T> = (Result<T, ErrorCode>,);
 /// Most bytes of such entries, with the longest names that file systems take.
 const ENTRIES_BYTES_MAX: usize = ENTRIES_MAX * (size_of::<DirectoryEntry>() + 255);
 
+/// Most bytes of the entries of one folder that need nothing of the pool: whoever keeps it empty
+/// does not keep others from folders of some hundred entries.
+const SMALL_BYTES_MAX: u64 = 16 << 10;
+
 /// The entries of a folder that a guest has not taken yet.
 struct Entries {
     left: std::vec::IntoIter<DirectoryEntry>,
-    _buffer: Buffer,
+    _kept: Option<Buffer>,
 }
 
 /// Puts our functions of `wasi:filesystem/types` in place of those that were added before.
@@ -106,21 +110,29 @@ async fn read_directory(
         Descriptor::Dir(dir) => Arc::clone(&dir.dir),
         Descriptor::File(_) => return Err(ErrorCode::NotDirectory.into()),
     };
-    let buffer = state.guest.engine.buffers().try_take(ENTRIES_BYTES_MAX as u64);
-    let buffer = buffer.ok_or(ErrorCode::Busy)?;
+    let buffers = state.guest.engine.buffers().clone();
     let turns = Arc::clone(state.guest.engine.blocking());
     let workspace = state.guest.workspace.clone().ok_or(ErrorCode::NotPermitted)?;
+    let passing = buffers.take(ENTRIES_BYTES_MAX as u64).await;
     let read = on_thread(turns, move || {
         let folder = OpenDir::from_std_file(open.try_clone()?);
-        by_place::entries(&folder, ENTRIES_MAX, &workspace.guard())
+        let entries = by_place::entries(&folder, ENTRIES_MAX, &workspace.guard())?;
+        // Until the thread is back, and until what is kept is counted.
+        Ok((entries, passing))
     });
-    let entries = read.await.map_err(|fault| store.data_mut().refusal(fault, ""))?;
+    let (entries, _passing) = read.await.map_err(|fault| store.data_mut().refusal(fault, ""))?;
+    let names: usize = entries.iter().map(|(name, _)| name.len()).sum();
+    let bytes = (names + entries.len() * size_of::<DirectoryEntry>()) as u64;
+    let kept = match bytes > SMALL_BYTES_MAX {
+        true => Some(buffers.try_keep(bytes).ok_or(ErrorCode::Busy)?),
+        false => None,
+    };
     let entries: Vec<DirectoryEntry> = entries
         .into_iter()
         .map(|(name, kind)| DirectoryEntry { type_: kind_of(kind), name })
         .collect();
     let state = store.data_mut();
-    let stream = state.table.push(Entries { left: entries.into_iter(), _buffer: buffer })?;
+    let stream = state.table.push(Entries { left: entries.into_iter(), _kept: kept })?;
     state.open_directories += 1;
     Ok(stream)
 }

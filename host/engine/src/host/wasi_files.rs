@@ -6,36 +6,39 @@
 //! that is opened takes one of the instance's descriptors; what is written is counted with what
 //! `workspace-write` writes.
 
+mod granted;
+mod reach;
+mod values;
+
 use std::collections::HashMap;
-use std::fs::File as StdFile;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use cap_std::fs::Dir as OpenDir;
-use rustix::fs::{FileType, Stat, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
-use rustix::io::Errno;
 use taskrun::policy::Capability;
-use tokio::sync::Semaphore;
 use wasmtime::component::Resource;
+use wasmtime_wasi::OpenMode;
 use wasmtime_wasi::filesystem::{Descriptor, Dir, File, WasiFilesystemView};
-use wasmtime_wasi::p2::bindings::clocks::wall_clock::Datetime;
-use wasmtime_wasi::p2::bindings::filesystem::preopens;
 use wasmtime_wasi::p2::bindings::filesystem::types::{
     Advice, DescriptorFlags, DescriptorStat, DescriptorType, DirectoryEntry, DirectoryEntryStream,
     ErrorCode, Host, HostDescriptor, HostDirectoryEntryStream, MetadataHashValue, NewTimestamp,
     OpenFlags, PathFlags,
 };
 use wasmtime_wasi::p2::{DynInputStream, DynOutputStream, FsError, FsResult};
-use wasmtime_wasi::{FsPerms, OpenMode};
 
-use super::wasi_streams::{Counted, OpenFile, PIECE_BYTES_MAX, Reader, Writer};
-use crate::disk::{DiskFull, Writes};
-use crate::failure::Violation;
-use crate::files::{Fault, Guard, How, OWN_FILES, Opened, Place, by_place};
-use crate::handles::{Handle, NoHandle};
-use crate::state::{CallState, Mode};
+use self::granted::Granted;
+pub(super) use self::reach::on_thread;
+pub(super) use self::values::kind_of;
+use self::values::{code, described, hash, times};
+use super::wasi_streams::{PIECE_BYTES_MAX, Reader};
+use crate::files::{Guard, How, Opened, Place, by_place};
+use crate::handles::{HANDLES_MAX, Handle};
+use crate::state::CallState;
+
+/// Most streams of files that one instance has: one to read and one to write for each file that it
+/// may have open. Each may hold a piece of its file.
+const STREAMS_MAX: u32 = 2 * HANDLES_MAX;
 
 type Fd = Resource<Descriptor>;
 
@@ -46,313 +49,10 @@ pub(crate) struct WasiFiles {
     share: Arc<AtomicU32>,
     /// What keeps each counted, by its number in the table of resources.
     handles: HashMap<u32, Arc<Handle>>,
+    /// Counts the streams: each has a clone.
+    streams: Arc<()>,
     /// The granted folders, opened when the guest first asks for them.
     granted: Option<Vec<Granted>>,
-}
-
-struct Granted {
-    dir: Dir,
-    name: String,
-    _handle: Handle,
-}
-
-/// Works on a thread for file operations, as soon as one may be used.
-///
-/// # Cancel safety
-/// Dropping the future loses the result. The turn is given back when the thread is back.
-pub(super) async fn on_thread<T: Send + 'static>(
-    turns: Arc<Semaphore>,
-    work: impl FnOnce() -> Result<T, Fault> + Send + 'static,
-) -> Result<T, Fault> {
-    let turn = turns.acquire_owned().await.map_err(|_| Errno::IO)?;
-    let task = tokio::task::spawn_blocking(move || {
-        let _turn = turn;
-        work()
-    });
-    task.await.unwrap_or_else(|error| {
-        tracing::error!(%error, "a file operation of WASI panicked");
-        Err(Errno::IO.into())
-    })
-}
-
-fn kind(stat: &Stat) -> DescriptorType {
-    kind_of(FileType::from_raw_mode(stat.st_mode))
-}
-
-pub(super) fn kind_of(kind: FileType) -> DescriptorType {
-    match kind {
-        FileType::RegularFile => DescriptorType::RegularFile,
-        FileType::Directory => DescriptorType::Directory,
-        FileType::Symlink => DescriptorType::SymbolicLink,
-        FileType::Fifo => DescriptorType::Fifo,
-        FileType::Socket => DescriptorType::Socket,
-        FileType::CharacterDevice => DescriptorType::CharacterDevice,
-        FileType::BlockDevice => DescriptorType::BlockDevice,
-        FileType::Unknown => DescriptorType::Unknown,
-    }
-}
-
-fn described(stat: &Stat) -> DescriptorStat {
-    let time = |seconds: i64, nanoseconds: u64| {
-        let (seconds, nanoseconds) = (seconds.try_into().ok()?, nanoseconds.try_into().ok()?);
-        Some(Datetime { seconds, nanoseconds })
-    };
-    #[expect(
-        clippy::useless_conversion,
-        reason = "the type of a number of links differs from system to system"
-    )]
-    let link_count = stat.st_nlink.into();
-    DescriptorStat {
-        type_: kind(stat),
-        link_count,
-        size: stat.st_size.try_into().unwrap_or(0),
-        data_access_timestamp: time(stat.st_atime, stat.st_atime_nsec),
-        data_modification_timestamp: time(stat.st_mtime, stat.st_mtime_nsec),
-        status_change_timestamp: time(stat.st_ctime, stat.st_ctime_nsec),
-    }
-}
-
-/// A name for what was looked at that tells nothing of its numbers.
-fn hash(stat: &Stat) -> MetadataHashValue {
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(&stat.st_dev.to_le_bytes()).update(&stat.st_ino.to_le_bytes());
-    let mut halves = hasher
-        .finalize()
-        .as_bytes()
-        .chunks_exact(8)
-        .map(|half| half.iter().fold(0_u64, |value, byte| (value << 8) | u64::from(*byte)))
-        .collect::<Vec<_>>()
-        .into_iter();
-    let (lower, upper) = (halves.next().unwrap_or(0), halves.next().unwrap_or(0));
-    MetadataHashValue { lower, upper }
-}
-
-fn times(access: NewTimestamp, modification: NewTimestamp) -> Result<Timestamps, ErrorCode> {
-    let time = |time| {
-        Ok(match time {
-            NewTimestamp::NoChange => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
-            NewTimestamp::Now => Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },
-            NewTimestamp::Timestamp(at) if at.nanoseconds < 1_000_000_000 => Timespec {
-                tv_sec: at.seconds.try_into().map_err(|_| ErrorCode::Overflow)?,
-                tv_nsec: at.nanoseconds.into(),
-            },
-            NewTimestamp::Timestamp(_) => return Err(ErrorCode::Invalid),
-        })
-    };
-    Ok(Timestamps { last_access: time(access)?, last_modification: time(modification)? })
-}
-
-fn code(error: io::Error) -> ErrorCode {
-    match error.raw_os_error() {
-        Some(raw) if raw == Errno::DQUOT.raw_os_error() => ErrorCode::Quota,
-        Some(_) | None => error.into(),
-    }
-}
-
-impl CallState {
-    fn begin(&mut self) -> FsResult<()> {
-        self.enter().map_err(FsError::trap)
-    }
-
-    /// What a fault is for the guest. What a rule or a bound refused is recorded.
-    pub(super) fn refusal(&mut self, fault: Fault, path: &str) -> FsError {
-        match fault {
-            Fault::Io(error) => code(error).into(),
-            Fault::Own => {
-                self.record_denial(Capability::WorkspaceRead, path, OWN_FILES.to_owned());
-                ErrorCode::NotPermitted.into()
-            }
-            Fault::Full(full) => {
-                if self.writes().is_some_and(|writes| writes.is_first_refusal()) {
-                    self.record_denial(Capability::WorkspaceWrite, path, full.to_string());
-                }
-                match full {
-                    DiskFull::Reserve(_) => ErrorCode::InsufficientSpace.into(),
-                    DiskFull::CallBytes(_)
-                    | DiskFull::CallFiles(_)
-                    | DiskFull::WorkspaceBytes(_)
-                    | DiskFull::WorkspaceFiles(_) => ErrorCode::Quota.into(),
-                }
-            }
-        }
-    }
-
-    fn turns(&self) -> Arc<Semaphore> {
-        Arc::clone(self.guest.engine.blocking())
-    }
-
-    fn guarded(&self) -> FsResult<crate::files::Workspace> {
-        self.guest.workspace.clone().ok_or_else(|| ErrorCode::NotPermitted.into())
-    }
-
-    /// An open file or folder, for looking at it.
-    fn any(&self, fd: &Fd) -> FsResult<Arc<StdFile>> {
-        Ok(match self.table.get(fd)? {
-            Descriptor::File(file) => Arc::clone(&file.file),
-            Descriptor::Dir(dir) => Arc::clone(&dir.dir),
-        })
-    }
-
-    fn file(&self, fd: &Fd) -> FsResult<File> {
-        match self.table.get(fd)? {
-            Descriptor::File(file) => Ok(file.clone()),
-            Descriptor::Dir(_) => Err(ErrorCode::BadDescriptor.into()),
-        }
-    }
-
-    fn writable_file(&self, fd: &Fd) -> FsResult<File> {
-        let file = self.file(fd)?;
-        match file.perms.write_not_permitted() {
-            true => Err(ErrorCode::NotPermitted.into()),
-            false => Ok(file),
-        }
-    }
-
-    fn folder(&self, fd: &Fd) -> FsResult<Dir> {
-        match self.table.get(fd)? {
-            Descriptor::Dir(dir) => Ok(dir.clone()),
-            Descriptor::File(_) => Err(ErrorCode::NotDirectory.into()),
-        }
-    }
-
-    fn writable_folder(&self, fd: &Fd) -> FsResult<Dir> {
-        let folder = self.folder(fd)?;
-        match folder.perms.write_not_permitted() {
-            true => Err(ErrorCode::NotPermitted.into()),
-            false => Ok(folder),
-        }
-    }
-
-    fn counted(&mut self) -> FsResult<Arc<Writes>> {
-        self.writes().ok_or_else(|| ErrorCode::NotPermitted.into())
-    }
-
-    /// Works on what an open file or folder is.
-    async fn on_open<T: Send + 'static>(
-        &mut self,
-        open: Arc<StdFile>,
-        work: impl FnOnce(&StdFile) -> Result<T, Fault> + Send + 'static,
-    ) -> FsResult<T> {
-        let turns = self.turns();
-        let done = on_thread(turns, move || work(&open)).await;
-        done.map_err(|fault| self.refusal(fault, ""))
-    }
-
-    /// Works on the place that a path leads to.
-    async fn on_place<T: Send + 'static>(
-        &mut self,
-        folder: Dir,
-        (path, follow): (String, bool),
-        work: impl FnOnce(Place, &Guard) -> Result<T, Fault> + Send + 'static,
-    ) -> FsResult<T> {
-        let (workspace, turns, subject) = (self.guarded()?, self.turns(), path.clone());
-        let done = on_thread(turns, move || {
-            let guard = workspace.guard();
-            let root = OpenDir::from_std_file(folder.dir.try_clone()?);
-            work(Place::find(&root, &path, follow, &guard)?, &guard)
-        });
-        let done = done.await;
-        done.map_err(|fault| self.refusal(fault, &subject))
-    }
-
-    /// Works on two places at once.
-    async fn on_places<T: Send + 'static>(
-        &mut self,
-        (from, from_path): (Dir, String),
-        (to, to_path): (Dir, String),
-        work: impl FnOnce(Place, Place, &Guard) -> Result<T, Fault> + Send + 'static,
-    ) -> FsResult<T> {
-        let (workspace, turns) = (self.guarded()?, self.turns());
-        let subject = format!("{from_path} -> {to_path}");
-        let done = on_thread(turns, move || {
-            let guard = workspace.guard();
-            let find = |dir: &Dir, path: &str| {
-                let root = OpenDir::from_std_file(dir.dir.try_clone()?);
-                Place::find(&root, path, false, &guard)
-            };
-            work(find(&from, &from_path)?, find(&to, &to_path)?, &guard)
-        });
-        let done = done.await;
-        done.map_err(|fault| self.refusal(fault, &subject))
-    }
-
-    /// One more descriptor of the instance.
-    fn handle(&self) -> FsResult<Handle> {
-        let taken = self.guest.engine.handles().take(&self.files.share);
-        taken.map_err(|none| match none {
-            NoHandle::Share => ErrorCode::Quota.into(),
-            NoHandle::Pool => ErrorCode::Busy.into(),
-        })
-    }
-
-    fn open_file(&self, fd: &Fd, file: &File) -> OpenFile {
-        let handle = self.files.handles.get(&fd.rep()).cloned();
-        OpenFile { file: Arc::clone(&file.file), handle, turns: self.turns() }
-    }
-
-    fn writer(&mut self, fd: &Fd, position: Option<u64>) -> FsResult<Resource<DynOutputStream>> {
-        self.begin()?;
-        let file = self.writable_file(fd)?;
-        let counted = Counted { writes: self.counted()?, scope: Arc::clone(&self.scope) };
-        let writer = Writer::new(self.open_file(fd, &file), position, counted);
-        Ok(self.table.push(Box::new(writer) as DynOutputStream)?)
-    }
-
-    /// Opens the folders that the rules grant to this call. One that is not there is left out, and
-    /// so is one in which the host has put a file of its own since the component was loaded.
-    fn grant_folders(&self) -> Result<Vec<Granted>, Violation> {
-        let mut granted = Vec::new();
-        let (Mode::Call, Some(workspace)) = (self.mode, &self.guest.workspace) else {
-            return Ok(granted);
-        };
-        let share = Arc::default();
-        for preopen in self.rules().preopens(&self.guest.preopens).iter() {
-            let subject = &preopen.dir;
-            if let Some(file) = workspace.exposed_in(subject) {
-                tracing::warn!(dir = %subject, file = %file.display(), "a granted folder holds a file of the host");
-                self.record_denial(Capability::WorkspaceRead, subject, OWN_FILES.to_owned());
-                continue;
-            }
-            let handle = match self.guest.engine.handles().take(&share) {
-                Ok(handle) => handle,
-                Err(NoHandle::Share | NoHandle::Pool) => {
-                    let limit = u64::from(crate::handles::HANDLES_MAX);
-                    return Err(Violation::Limit { what: "open folders", limit });
-                }
-            };
-            let folder = match workspace.open_folder(subject) {
-                Ok(folder) => folder.into_std_file(),
-                Err(error) => {
-                    tracing::warn!(dir = %subject, %error, "a folder of the workspace cannot be opened");
-                    continue;
-                }
-            };
-            let (perms, mode) = match preopen.writable {
-                true => (FsPerms::ReadWrite, OpenMode::READ | OpenMode::WRITE),
-                false => (FsPerms::ReadOnly, OpenMode::READ),
-            };
-            let dir = Dir::new(folder, perms, mode, false);
-            granted.push(Granted { dir, name: format!("/{subject}"), _handle: handle });
-        }
-        Ok(granted)
-    }
-}
-
-impl preopens::Host for CallState {
-    fn get_directories(&mut self) -> wasmtime::Result<Vec<(Fd, String)>> {
-        self.enter()?;
-        if self.files.granted.is_none() {
-            self.files.granted = Some(self.grant_folders()?);
-        }
-        let granted = self.files.granted.iter().flatten();
-        let folders: Vec<_> =
-            granted.map(|granted| (granted.dir.clone(), granted.name.clone())).collect();
-        let mut opened = Vec::new();
-        for (dir, name) in folders {
-            opened.push((self.table.push(Descriptor::Dir(dir))?, name));
-        }
-        Ok(opened)
-    }
 }
 
 impl Host for CallState {
@@ -366,10 +66,7 @@ impl Host for CallState {
     ) -> wasmtime::Result<Option<ErrorCode>> {
         self.enter()?;
         let error = self.table.get(&error)?.downcast_ref::<io::Error>();
-        Ok(error.map(|error| match error.raw_os_error() {
-            Some(raw) if raw == Errno::DQUOT.raw_os_error() => ErrorCode::Quota,
-            Some(_) | None => error.into(),
-        }))
+        Ok(error.map(code))
     }
 }
 
@@ -456,9 +153,10 @@ impl HostDescriptor for CallState {
     async fn write(&mut self, fd: Fd, bytes: Vec<u8>, offset: u64) -> FsResult<u64> {
         self.begin()?;
         let (file, writes) = (self.writable_file(&fd)?, self.counted()?);
-        let counted = Counted { writes, scope: Arc::clone(&self.scope) };
-        let written = self
-            .on_open(file.file, move |file| Ok(counted.write(file, &bytes, Some(offset))? as u64));
+        let written = self.on_open(file.file, move |file| {
+            by_place::write(file, &bytes, Some(offset), &writes)?;
+            Ok(bytes.len() as u64)
+        });
         written.await
     }
 
@@ -605,9 +303,10 @@ impl HostDescriptor for CallState {
     async fn rename_at(&mut self, fd: Fd, path: String, to: Fd, to_path: String) -> FsResult<()> {
         self.begin()?;
         let (from, to) = (self.writable_folder(&fd)?, self.writable_folder(&to)?);
-        let writes = self.counted()?;
-        let rename =
-            move |from: Place, to: Place, guard: &Guard| by_place::rename(from, to, guard, &writes);
+        let (writes, workspace) = (self.counted()?, self.guarded()?);
+        let rename = move |from: Place, to: Place, guard: &Guard| {
+            by_place::rename(from, to, (guard, &workspace.ways()), &writes)
+        };
         self.on_places((from, path), (to, to_path), rename).await
     }
 
@@ -635,7 +334,7 @@ impl HostDescriptor for CallState {
             Descriptor::File(file) => file.clone(),
             Descriptor::Dir(_) => return Err(ErrorCode::IsDirectory.into()),
         };
-        let reader = Reader::new(self.open_file(&fd, &file), offset);
+        let reader = Reader::new(self.open_file(&fd, &file)?, offset);
         Ok(self.table.push(Box::new(reader) as DynInputStream)?)
     }
 

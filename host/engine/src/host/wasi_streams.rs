@@ -15,7 +15,8 @@ use wasmtime_wasi::async_trait;
 use wasmtime_wasi::p2::{InputStream, OutputStream, Pollable, StreamError, StreamResult};
 use wasmtime_wasi::runtime::{AbortOnDropJoinHandle, spawn, spawn_blocking};
 
-use crate::disk::{DiskFull, Growth, Writes};
+use crate::disk::{DiskFull, Writes};
+use crate::files::{Fault, by_place};
 use crate::handles::Handle;
 use crate::state::record_denial;
 
@@ -24,11 +25,12 @@ pub(super) const PIECE_BYTES_MAX: usize = 64 << 10;
 /// Bytes of a piece that is read before anybody says how many are wanted.
 const PIECE_BYTES: usize = 4 << 10;
 
-/// A file that a guest has open, and what keeps it counted.
-#[derive(Clone)]
+/// A file that a guest reads or writes through a stream, and what keeps both counted.
 pub(super) struct OpenFile {
     pub(super) file: Arc<File>,
     pub(super) handle: Option<Arc<Handle>>,
+    /// Counts the stream, as long as it is there.
+    pub(super) _stream: Arc<()>,
     pub(super) turns: Arc<Semaphore>,
 }
 
@@ -41,7 +43,8 @@ impl OpenFile {
         &self,
         work: impl FnOnce(&File) -> io::Result<T> + Send + 'static,
     ) -> Job<T> {
-        let Self { file, handle, turns } = self.clone();
+        let (file, handle) = (Arc::clone(&self.file), self.handle.clone());
+        let turns = Arc::clone(&self.turns);
         spawn(async move {
             let turn = turns.acquire_owned().await.map_err(io::Error::other)?;
             let work = spawn_blocking(move || {
@@ -54,7 +57,7 @@ impl OpenFile {
 }
 
 /// What a bound is for who writes to a stream.
-pub(super) fn as_io(full: DiskFull) -> io::Error {
+fn as_io(full: DiskFull) -> io::Error {
     match full {
         DiskFull::Reserve(_) => Errno::NOSPC.into(),
         DiskFull::CallBytes(_)
@@ -179,47 +182,20 @@ enum Writing {
 
 impl Counted {
     /// Writes all of a piece, at a place or at the end.
-    pub(super) fn write(
-        &self,
-        file: &File,
-        piece: &[u8],
-        position: Option<u64>,
-    ) -> io::Result<usize> {
-        let (bytes, length) = (piece.len() as u64, file.metadata()?.len());
-        let end = position.map_or(length.saturating_add(bytes), |at| at.saturating_add(bytes));
-        let growth = Growth { written: bytes, longer: end.saturating_sub(length), files: 0 };
-        let grant = self.writes.grant(file, growth).map_err(|full| {
-            if self.writes.is_first_refusal() {
-                let bound = full.to_string();
-                record_denial(&self.scope, Capability::WorkspaceWrite, "", bound);
+    fn write(&self, file: &File, piece: &[u8], position: Option<u64>) -> io::Result<usize> {
+        let written = by_place::write(file, piece, position, &self.writes);
+        written.map(|()| piece.len()).map_err(|fault| match fault {
+            Fault::Io(error) => error,
+            Fault::Own => Errno::PERM.into(),
+            Fault::Full(full) => {
+                if self.writes.is_first_refusal() {
+                    let bound = full.to_string();
+                    record_denial(&self.scope, Capability::WorkspaceWrite, "", bound);
+                }
+                as_io(full)
             }
-            as_io(full)
-        })?;
-        match position {
-            Some(position) => file.write_all_at(piece, position)?,
-            None => append(file, piece)?,
-        }
-        grant.keep();
-        Ok(piece.len())
+        })
     }
-}
-
-/// Adds to the end in one step each, so that who else appends loses nothing.
-#[cfg(target_os = "linux")]
-fn append(file: &File, mut piece: &[u8]) -> io::Result<()> {
-    use rustix::io::{ReadWriteFlags, pwritev2};
-
-    while !piece.is_empty() {
-        let written = pwritev2(file, &[io::IoSlice::new(piece)], 0, ReadWriteFlags::APPEND)?;
-        piece = piece.get(written..).unwrap_or_default();
-    }
-    Ok(())
-}
-
-/// Elsewhere no folders are granted to WASI.
-#[cfg(not(target_os = "linux"))]
-fn append(_: &File, _: &[u8]) -> io::Result<()> {
-    Err(io::ErrorKind::Unsupported.into())
 }
 
 impl Writer {

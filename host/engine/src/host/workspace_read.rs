@@ -79,10 +79,14 @@ impl Host for CallState {
         let (guest, scope) = (Arc::clone(&self.guest), Arc::clone(&self.scope));
         let subject = path.clone();
         let wanted = Wanted { recursive, limit, bytes: self.guest.limits.host_call_bytes };
+        let walk = match recursive {
+            true => Arc::clone(self.guest.engine.walks()).acquire_owned().await.ok(),
+            false => None,
+        };
         let buffer = self.guest.engine.buffers().take(wanted.bytes_at_once()).await;
         let listing = files::blocking(self.guest.engine.blocking(), move |abandoned| {
             // Until the thread is back, and until the guest is given the listing.
-            let buffer = buffer;
+            let (buffer, _walk) = (buffer, walk);
             let rules = scope.rules(&guest.grants);
             let shows = |path: &str, kind| shows(rules, path, kind);
             Ok((workspace.list(RelativePath::new(&path)?, wanted, &shows, abandoned)?, buffer))

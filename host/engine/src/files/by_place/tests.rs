@@ -1,0 +1,185 @@
+//! The host's own files, and what is counted when names and lengths change.
+
+use std::fs;
+use std::path::PathBuf;
+
+use cap_std::ambient_authority;
+
+use super::*;
+use crate::bindings::interfaces::workspace_write::WriteMode;
+use crate::files::{Abandoned, Protected, RelativePath, Workspace};
+
+struct Fixture {
+    folder: tempfile::TempDir,
+    root: Dir,
+    workspace: Workspace,
+    writes: Writes,
+}
+
+impl Fixture {
+    fn new(own: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let protected = Protected::default();
+        protected.add(own.iter().map(|name| folder.path().join(name)));
+        let root = Dir::open_ambient_dir(folder.path(), ambient_authority()).unwrap();
+        let workspace = Workspace::open(folder.path(), protected).unwrap();
+        let writes = Writes::of(&workspace);
+        Self { folder, root, workspace, writes }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn place(&self, path: &str) -> Result<Place, Fault> {
+        Place::find(&self.root, path, false, &self.workspace.guard())
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<(), Fault> {
+        let (guard, ways) = (self.workspace.guard(), self.workspace.ways());
+        rename(self.place(from)?, self.place(to)?, (&guard, &ways), &self.writes)
+    }
+
+    fn open(&self, path: &str) -> Result<File, Fault> {
+        let how = How { read: true, write: true, create: true, ..How::default() };
+        match open(self.place(path)?, how, &self.workspace.guard(), Some(&self.writes))? {
+            Opened::File(file) => Ok(file),
+            Opened::Folder(folder) => panic!("{folder:?}"),
+        }
+    }
+
+    fn remove(&self, path: &str) -> Result<(), Fault> {
+        remove(self.place(path)?, false, &self.workspace.guard(), &self.writes)
+    }
+
+    /// What is there, each file once for each of its names.
+    fn held(&self) -> Used {
+        let mut held = Used::default();
+        let mut folders = vec![self.folder.path().to_owned()];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).unwrap() {
+                let entry = entry.unwrap();
+                let metadata = fs::symlink_metadata(entry.path()).unwrap();
+                held.files += 1;
+                match metadata.is_dir() {
+                    true => folders.push(entry.path()),
+                    false => held.bytes += metadata.len(),
+                }
+            }
+        }
+        held
+    }
+}
+
+#[track_caller]
+fn assert_own<T: std::fmt::Debug>(done: Result<T, Fault>) {
+    assert!(matches!(done, Err(Fault::Own)), "{done:?}");
+}
+
+#[test]
+fn no_folder_on_the_way_to_a_file_of_the_host_is_moved() {
+    let f = Fixture::new(&["sub/data/key", "link/deep/later"]);
+    fs::create_dir_all(f.path("sub/data")).unwrap();
+    fs::write(f.path("sub/data/key"), "key").unwrap();
+    fs::create_dir_all(f.path("real/deep")).unwrap();
+    fs::create_dir(f.path("other")).unwrap();
+    std::os::unix::fs::symlink("real", f.path("link")).unwrap();
+    for way in ["sub", "sub/data", "real", "real/deep", "link"] {
+        assert_own(f.rename(way, "other/taken"));
+        assert!(f.path(way).exists(), "{way}");
+    }
+    // Nor is an empty one replaced, as then the host would find what somebody else made.
+    fs::create_dir(f.path("prepared")).unwrap();
+    assert_own(f.rename("prepared", "real/deep"));
+    f.rename("other", "another").unwrap();
+    assert!(f.path("another").exists());
+}
+
+#[test]
+fn nothing_is_put_where_a_folder_of_the_host_will_be() {
+    let f = Fixture::new(&["later/data/key"]);
+    fs::create_dir_all(f.path("prepared/data")).unwrap();
+    fs::write(f.path("prepared/data/key"), "mine").unwrap();
+    assert_own(f.rename("prepared", "later"));
+    fs::create_dir(f.path("later")).unwrap();
+    assert_own(f.rename("prepared/data", "later/data"));
+    assert!(!f.path("later/data").exists());
+}
+
+#[test]
+fn what_is_taken_away_is_given_back_once() {
+    let f = Fixture::new(&[]);
+    let keep = f.open("keep").unwrap();
+    write(&keep, &[1; 5_000], Some(0), &f.writes).unwrap();
+    let file = f.open("gone").unwrap();
+    write(&file, &[1; 3_000], None, &f.writes).unwrap();
+    assert_eq!(f.writes.used(), Used { bytes: 8_000, files: 2 });
+    f.remove("gone").unwrap();
+    set_size(&file, 0, Some(&f.writes)).unwrap();
+    assert_eq!(f.writes.used(), Used { bytes: 5_000, files: 1 });
+    let replaced = f.open("replaced").unwrap();
+    set_size(&replaced, 4_000, Some(&f.writes)).unwrap();
+    f.rename("keep", "replaced").unwrap();
+    set_size(&replaced, 0, Some(&f.writes)).unwrap();
+    assert_eq!(f.writes.used(), f.held());
+}
+
+#[test]
+fn paths_are_bounded_and_what_is_being_written_is_not_there() {
+    let f = Fixture::new(&[]);
+    fs::write(f.path(".taskrun-tmp-1"), "half").unwrap();
+    fs::write(f.path("whole"), "").unwrap();
+    assert!(f.open(".taskrun-tmp-1").is_err());
+    let entries = entries(&f.root, 10, &f.workspace.guard()).unwrap();
+    assert_eq!(entries.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["whole"]);
+    let long = "./".repeat(2_048) + "whole";
+    let Err(Fault::Io(error)) = f.place(&long) else { panic!("a path of {} bytes", long.len()) };
+    assert_eq!(error.raw_os_error(), Some(Errno::NAMETOOLONG.raw_os_error()));
+}
+
+/// Lets four calls do the same kind of steps at the same time, and gives what the workspace is then
+/// taken to hold. Steps that come too late fail.
+fn race(f: &Fixture, step: impl Fn(&Fixture, u64) + Sync) -> Used {
+    std::thread::scope(|threads| {
+        for seed in 1..5_u64 {
+            let step = &step;
+            threads.spawn(move || {
+                let mut random = seed;
+                for _ in 0..3_000 {
+                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    step(f, random >> 33);
+                }
+            });
+        }
+    });
+    f.writes.used()
+}
+
+#[test]
+fn calls_that_make_a_file_shorter_at_once_make_no_room_that_is_not_there() {
+    let f = Fixture::new(&[]);
+    let file = f.open("one").unwrap();
+    let counted = race(&f, |f, random| match random % 3 {
+        0 => write(&file, &[1; 3_000], None, &f.writes).unwrap(),
+        _ => set_size(&file, random / 3 % 4 * 1_000, Some(&f.writes)).unwrap(),
+    });
+    assert_eq!(counted, f.held());
+}
+
+#[test]
+fn calls_that_replace_and_remove_a_file_at_once_make_no_room_that_is_not_there() {
+    let f = Fixture::new(&[]);
+    let counted = race(&f, |f, random| {
+        let (path, there) = (RelativePath::new("one").unwrap(), Abandoned::default());
+        let contents = vec![1; usize::try_from(random / 4 % 4 * 1_000).unwrap()];
+        match random % 4 {
+            0 => drop(f.workspace.remove(path, &f.writes, &there)),
+            1 => drop(f.remove("one")),
+            _ => {
+                let replace = WriteMode::Replace;
+                f.workspace.write(path, &contents, replace, &f.writes, &there).unwrap();
+            }
+        }
+    });
+    assert_eq!(counted, f.held());
+}

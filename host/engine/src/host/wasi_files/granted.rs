@@ -1,0 +1,79 @@
+//! The folders that rules grant to a call, as WASI's preopens.
+
+use std::sync::Arc;
+
+use taskrun::policy::Capability;
+use wasmtime_wasi::filesystem::{Descriptor, Dir};
+use wasmtime_wasi::p2::bindings::filesystem::preopens;
+use wasmtime_wasi::{FsPerms, OpenMode};
+
+use super::Fd;
+use crate::failure::Violation;
+use crate::files::OWN_FILES;
+use crate::handles::{HANDLES_MAX, Handle, NoHandle};
+use crate::state::{CallState, Mode};
+
+/// An open folder, and what the guest is told that it is called.
+pub(super) struct Granted {
+    dir: Dir,
+    name: String,
+    _handle: Handle,
+}
+
+impl CallState {
+    /// Opens the folders that the rules grant to this call. One that is not there is left out, and
+    /// so is one in which the host has put a file of its own since the component was loaded.
+    fn grant_folders(&self) -> Result<Vec<Granted>, Violation> {
+        let mut granted = Vec::new();
+        let (Mode::Call, Some(workspace)) = (self.mode, &self.guest.workspace) else {
+            return Ok(granted);
+        };
+        let share: Arc<_> = Arc::default();
+        for preopen in self.rules().preopens(&self.guest.preopens).iter() {
+            let subject = &preopen.dir;
+            if let Some(file) = workspace.exposed_in(subject) {
+                tracing::warn!(dir = %subject, file = %file.display(), "a granted folder holds a file of the host");
+                self.record_denial(Capability::WorkspaceRead, subject, OWN_FILES.to_owned());
+                continue;
+            }
+            let handle = match self.guest.engine.handles().take(&share) {
+                Ok(handle) => handle,
+                Err(NoHandle::Share | NoHandle::Pool) => {
+                    let limit = u64::from(HANDLES_MAX);
+                    return Err(Violation::Limit { what: "open folders", limit });
+                }
+            };
+            let folder = match workspace.open_folder(subject) {
+                Ok(folder) => folder.into_std_file(),
+                Err(error) => {
+                    tracing::warn!(dir = %subject, %error, "a folder of the workspace cannot be opened");
+                    continue;
+                }
+            };
+            let (perms, mode) = match preopen.writable {
+                true => (FsPerms::ReadWrite, OpenMode::READ | OpenMode::WRITE),
+                false => (FsPerms::ReadOnly, OpenMode::READ),
+            };
+            let dir = Dir::new(folder, perms, mode, false);
+            granted.push(Granted { dir, name: format!("/{subject}"), _handle: handle });
+        }
+        Ok(granted)
+    }
+}
+
+impl preopens::Host for CallState {
+    fn get_directories(&mut self) -> wasmtime::Result<Vec<(Fd, String)>> {
+        self.enter()?;
+        if self.files.granted.is_none() {
+            self.files.granted = Some(self.grant_folders()?);
+        }
+        let granted = self.files.granted.iter().flatten();
+        let folders: Vec<_> =
+            granted.map(|granted| (granted.dir.clone(), granted.name.clone())).collect();
+        let mut opened = Vec::new();
+        for (dir, name) in folders {
+            opened.push((self.table.push(Descriptor::Dir(dir))?, name));
+        }
+        Ok(opened)
+    }
+}

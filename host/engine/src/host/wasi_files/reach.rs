@@ -1,0 +1,201 @@
+//! What the operations of `wasi:filesystem` work on: open files and folders, and places that paths
+//! lead to. All work is done on threads for file operations.
+
+use std::fs::File as StdFile;
+use std::sync::Arc;
+
+use cap_std::fs::Dir as OpenDir;
+use rustix::io::Errno;
+use taskrun::policy::Capability;
+use tokio::sync::Semaphore;
+use wasmtime::component::Resource;
+use wasmtime_wasi::filesystem::{Descriptor, Dir, File};
+use wasmtime_wasi::p2::bindings::filesystem::types::ErrorCode;
+use wasmtime_wasi::p2::{DynOutputStream, FsError, FsResult};
+
+use super::super::wasi_streams::{Counted, OpenFile, Writer};
+use super::values::code;
+use super::{Fd, STREAMS_MAX};
+use crate::disk::{DiskFull, Writes};
+use crate::files::{Fault, Guard, OWN_FILES, Place, Workspace};
+use crate::handles::{Handle, NoHandle};
+use crate::state::CallState;
+
+/// Works on a thread for file operations, as soon as one may be used.
+///
+/// # Cancel safety
+/// Dropping the future loses the result. The turn is given back when the thread is back.
+pub(in crate::host) async fn on_thread<T: Send + 'static>(
+    turns: Arc<Semaphore>,
+    work: impl FnOnce() -> Result<T, Fault> + Send + 'static,
+) -> Result<T, Fault> {
+    let turn = turns.acquire_owned().await.map_err(|_| Errno::IO)?;
+    let task = tokio::task::spawn_blocking(move || {
+        let _turn = turn;
+        work()
+    });
+    task.await.unwrap_or_else(|error| {
+        tracing::error!(%error, "a file operation of WASI panicked");
+        Err(Errno::IO.into())
+    })
+}
+
+impl CallState {
+    pub(super) fn begin(&mut self) -> FsResult<()> {
+        self.enter().map_err(FsError::trap)
+    }
+
+    /// What a fault is for the guest. What a rule or a bound refused is recorded.
+    pub(in crate::host) fn refusal(&mut self, fault: Fault, path: &str) -> FsError {
+        match fault {
+            Fault::Io(error) => code(&error).into(),
+            Fault::Own => {
+                self.record_denial(Capability::WorkspaceRead, path, OWN_FILES.to_owned());
+                ErrorCode::NotPermitted.into()
+            }
+            Fault::Full(full) => {
+                if self.writes().is_some_and(|writes| writes.is_first_refusal()) {
+                    self.record_denial(Capability::WorkspaceWrite, path, full.to_string());
+                }
+                match full {
+                    DiskFull::Reserve(_) => ErrorCode::InsufficientSpace.into(),
+                    DiskFull::CallBytes(_)
+                    | DiskFull::CallFiles(_)
+                    | DiskFull::WorkspaceBytes(_)
+                    | DiskFull::WorkspaceFiles(_) => ErrorCode::Quota.into(),
+                }
+            }
+        }
+    }
+
+    fn turns(&self) -> Arc<Semaphore> {
+        Arc::clone(self.guest.engine.blocking())
+    }
+
+    pub(super) fn guarded(&self) -> FsResult<Workspace> {
+        self.guest.workspace.clone().ok_or_else(|| ErrorCode::NotPermitted.into())
+    }
+
+    /// An open file or folder, for looking at it.
+    pub(super) fn any(&self, fd: &Fd) -> FsResult<Arc<StdFile>> {
+        Ok(match self.table.get(fd)? {
+            Descriptor::File(file) => Arc::clone(&file.file),
+            Descriptor::Dir(dir) => Arc::clone(&dir.dir),
+        })
+    }
+
+    pub(super) fn file(&self, fd: &Fd) -> FsResult<File> {
+        match self.table.get(fd)? {
+            Descriptor::File(file) => Ok(file.clone()),
+            Descriptor::Dir(_) => Err(ErrorCode::BadDescriptor.into()),
+        }
+    }
+
+    pub(super) fn writable_file(&self, fd: &Fd) -> FsResult<File> {
+        let file = self.file(fd)?;
+        match file.perms.write_not_permitted() {
+            true => Err(ErrorCode::NotPermitted.into()),
+            false => Ok(file),
+        }
+    }
+
+    pub(super) fn folder(&self, fd: &Fd) -> FsResult<Dir> {
+        match self.table.get(fd)? {
+            Descriptor::Dir(dir) => Ok(dir.clone()),
+            Descriptor::File(_) => Err(ErrorCode::NotDirectory.into()),
+        }
+    }
+
+    pub(super) fn writable_folder(&self, fd: &Fd) -> FsResult<Dir> {
+        let folder = self.folder(fd)?;
+        match folder.perms.write_not_permitted() {
+            true => Err(ErrorCode::NotPermitted.into()),
+            false => Ok(folder),
+        }
+    }
+
+    pub(super) fn counted(&mut self) -> FsResult<Arc<Writes>> {
+        self.writes().ok_or_else(|| ErrorCode::NotPermitted.into())
+    }
+
+    /// Works on what an open file or folder is.
+    pub(super) async fn on_open<T: Send + 'static>(
+        &mut self,
+        open: Arc<StdFile>,
+        work: impl FnOnce(&StdFile) -> Result<T, Fault> + Send + 'static,
+    ) -> FsResult<T> {
+        let turns = self.turns();
+        let done = on_thread(turns, move || work(&open)).await;
+        done.map_err(|fault| self.refusal(fault, ""))
+    }
+
+    /// Works on the place that a path leads to.
+    pub(super) async fn on_place<T: Send + 'static>(
+        &mut self,
+        folder: Dir,
+        (path, follow): (String, bool),
+        work: impl FnOnce(Place, &Guard) -> Result<T, Fault> + Send + 'static,
+    ) -> FsResult<T> {
+        let (workspace, turns, subject) = (self.guarded()?, self.turns(), path.clone());
+        let done = on_thread(turns, move || {
+            let guard = workspace.guard();
+            let root = OpenDir::from_std_file(folder.dir.try_clone()?);
+            work(Place::find(&root, &path, follow, &guard)?, &guard)
+        });
+        let done = done.await;
+        done.map_err(|fault| self.refusal(fault, &subject))
+    }
+
+    /// Works on two places at once.
+    pub(super) async fn on_places<T: Send + 'static>(
+        &mut self,
+        (from, from_path): (Dir, String),
+        (to, to_path): (Dir, String),
+        work: impl FnOnce(Place, Place, &Guard) -> Result<T, Fault> + Send + 'static,
+    ) -> FsResult<T> {
+        let (workspace, turns) = (self.guarded()?, self.turns());
+        let subject = format!("{from_path} -> {to_path}");
+        let done = on_thread(turns, move || {
+            let guard = workspace.guard();
+            let find = |dir: &Dir, path: &str| {
+                let root = OpenDir::from_std_file(dir.dir.try_clone()?);
+                Place::find(&root, path, false, &guard)
+            };
+            work(find(&from, &from_path)?, find(&to, &to_path)?, &guard)
+        });
+        let done = done.await;
+        done.map_err(|fault| self.refusal(fault, &subject))
+    }
+
+    /// One more descriptor of the instance.
+    pub(super) fn handle(&self) -> FsResult<Handle> {
+        let taken = self.guest.engine.handles().take(&self.files.share);
+        taken.map_err(|none| match none {
+            NoHandle::Share => ErrorCode::Quota.into(),
+            NoHandle::Pool => ErrorCode::Busy.into(),
+        })
+    }
+
+    /// What one more stream of a file works with.
+    pub(super) fn open_file(&self, fd: &Fd, file: &File) -> FsResult<OpenFile> {
+        // The first is the instance's own.
+        if Arc::strong_count(&self.files.streams) > STREAMS_MAX as usize {
+            return Err(ErrorCode::Quota.into());
+        }
+        let handle = self.files.handles.get(&fd.rep()).cloned();
+        let stream = Arc::clone(&self.files.streams);
+        Ok(OpenFile { file: Arc::clone(&file.file), handle, _stream: stream, turns: self.turns() })
+    }
+
+    pub(super) fn writer(
+        &mut self,
+        fd: &Fd,
+        position: Option<u64>,
+    ) -> FsResult<Resource<DynOutputStream>> {
+        self.begin()?;
+        let file = self.writable_file(fd)?;
+        let counted = Counted { writes: self.counted()?, scope: Arc::clone(&self.scope) };
+        let writer = Writer::new(self.open_file(fd, &file)?, position, counted);
+        Ok(self.table.push(Box::new(writer) as DynOutputStream)?)
+    }
+}
