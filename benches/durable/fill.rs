@@ -93,7 +93,13 @@ fn begun(spec: RunSpec) -> NewRun {
     let event = Event::Queued { spec: Box::new(spec) };
     let first = Recorded { seq: 1, id: at.0, at, event };
     let run = machine::begin(&first).expect("a beginning");
-    NewRun { run, events: vec![first], idempotency: None, admission: Admission::UNBOUNDED }
+    NewRun {
+        run,
+        events: vec![first],
+        idempotency: None,
+        task: None,
+        admission: Admission::UNBOUNDED,
+    }
 }
 
 fn started(host: &str) -> Event {

@@ -128,11 +128,11 @@ async fn m_15_entries_of_different_owners_and_sessions_share_no_batch() {
     let app = Some("app-b".to_owned());
     host.spawn(&SpawnRequest { parent_app_name: app, ..entry("5", "coder") }).await;
     let other = taskrun::list::Scope::tenant("other");
-    host.controller.spawn(&other, &entry("6", "coder")).await.expect("accepted");
+    host.controller.spawn(&other, &entry("other:6", "coder")).await.expect("accepted");
     let mut made = host.controller.beat("coder").await.expect("it has a heart");
     made.sort_by_key(|batch| batch.spec.entries[0].clone());
     let entries: Vec<_> = made.iter().map(taken).collect();
-    assert_eq!(entries, [vec!["1", "2"], vec!["3"], vec!["4"], vec!["5"], vec!["6"]]);
+    assert_eq!(entries, [vec!["1", "2"], vec!["3"], vec!["4"], vec!["5"], vec!["other:6"]]);
     let whose = |at: usize| {
         let spec = &made[at].spec;
         let app = spec.parent_app_name.as_deref();

@@ -66,7 +66,11 @@ async fn m_63_a_run_is_told_what_was_said_before_in_its_session() {
     assert_eq!(carried, [(2, 4)]);
     let transcript = host.controller.transcript(&host.scope, third.id().as_str(), None, 9).await;
     let entries = transcript.expect("there").events;
-    assert_eq!(entries.len(), 2, "its own messages and no others: {entries:?}");
+    let said: Vec<_> = entries.iter().map(|one| (one.author.as_str(), one.role)).collect();
+    let own = [("user", "user"), ("session", "user"), ("a", "assistant")];
+    assert_eq!(said, own, "its own messages, and in one entry what was carried: {entries:?}");
+    let carried = "user: one\nassistant: one\nuser: two\nassistant: one|one|two";
+    assert_eq!(entries[1].content, carried);
 }
 
 #[tokio::test]

@@ -1,13 +1,18 @@
 //! Observers: one stream for each session, with a place to go on from (M-20, M-64).
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use taskrun::agents::Interrupted;
 use taskrun::ids::RunId;
-use taskrun::ports::store::SessionEvent;
+use taskrun::ports::store::{Session, SessionEvent, SessionKey, SessionPage, Sessions, StoreError};
 use taskrun::ports::tool::{ToolHints, ToolReply, ToolWait};
 use taskrun::run::WaitMode;
+use taskrun::spawn::SpawnRequest;
 use taskrun::status::Status;
+use taskrun::time::Timestamp;
+use taskrun_store::MemoryStore;
 
 use crate::native::{
     ClosurePlanner, ClosureTool, Gate, Native, OWNER, SESSION, World, answer, call_of, in_time,
@@ -52,10 +57,10 @@ async fn stream(host: &Native, mut after: u64, until: &str) -> Vec<SessionEvent>
     let mut seen: Vec<SessionEvent> = Vec::new();
     loop {
         let next = host.controller.next_session_events(&host.scope, SESSION, after, 3).await;
-        let (events, next) = next.expect("there");
-        assert!(next > after);
-        after = next;
-        seen.extend(events);
+        let page = next.expect("there");
+        assert!(page.next > after);
+        after = page.next;
+        seen.extend(page.events);
         let over = |event: &SessionEvent| {
             event.run.as_str() == until && event.recorded.event.kind() == "finished"
         };
@@ -106,20 +111,77 @@ async fn m_64_whoever_reads_on_waits_until_something_happens() {
     gate.reached_by(1).await;
     assert!(futures::poll!(&mut next).is_pending(), "another session is another stream");
     let id = host.spawn(&request("a", "x")).await;
-    let (events, _) = in_time(next).await.expect("there");
+    let events = in_time(next).await.expect("there").events;
     assert_eq!((events[0].run.as_str(), events[0].recorded.event.kind()), (id.as_str(), "queued"));
 
     // Of the runs of others an observer sees nothing, and is not held up by them either.
     gate.open();
     host.end(&id).await;
     let theirs = host.scope.clone().owner("user-b");
-    let (events, next) =
-        host.controller.session_events(&theirs, SESSION, 0, 100).await.expect("a page");
-    assert_eq!(events, []);
-    assert!(next > 0, "it has read beyond them");
+    let page = host.controller.session_events(&theirs, SESSION, 0, 100).await.expect("a page");
+    assert_eq!(page.events, []);
+    assert!(page.next > 0, "it has read beyond them");
     let mine = host.scope.clone().owner(OWNER);
-    let (events, _) = host.controller.session_events(&mine, SESSION, 0, 100).await.expect("a page");
-    assert_eq!(events.len(), host.journal(&id).await.len());
+    let page = host.controller.session_events(&mine, SESSION, 0, 100).await.expect("a page");
+    assert_eq!(page.events.len(), host.journal(&id).await.len());
+}
+
+/// Sessions of a store, with the places from which somebody read.
+struct Noting {
+    store: Arc<MemoryStore>,
+    read_from: Mutex<Vec<u64>>,
+}
+
+#[async_trait]
+impl Sessions for Noting {
+    async fn open_session(&self, session: Session) -> Result<Session, StoreError> {
+        self.store.open_session(session).await
+    }
+
+    async fn end_session(&self, key: &SessionKey, at: Timestamp) -> Result<Session, StoreError> {
+        self.store.end_session(key, at).await
+    }
+
+    async fn session(&self, key: &SessionKey) -> Result<Option<Session>, StoreError> {
+        self.store.session(key).await
+    }
+
+    async fn read_session(
+        &self,
+        key: &SessionKey,
+        after: u64,
+        limit: usize,
+    ) -> Result<SessionPage, StoreError> {
+        self.read_from.lock().expect("no panic").push(after);
+        self.store.read_session(key, after, limit).await
+    }
+
+    async fn session_changed(&self, key: &SessionKey, after: u64) {
+        self.store.session_changed(key, after).await;
+    }
+}
+
+#[tokio::test]
+async fn m_64_a_reader_looks_once_at_what_others_did() {
+    let store = Arc::new(MemoryStore::new());
+    let noting = Arc::new(Noting { store: Arc::clone(&store), read_from: Mutex::default() });
+    let mut world = World::over(store.clone(), store, noting.clone());
+    world.agent("a", ClosurePlanner::new(|_, _| async { answer("done") }));
+    let host = world.start().await;
+    let theirs = host.scope.clone().owner("user-b");
+    let next = host.controller.next_session_events(&theirs, SESSION, 0, 2);
+    tokio::pin!(next);
+    for _ in 0..3 {
+        let id = host.spawn(&request("a", "x")).await;
+        host.end(&id).await;
+        assert!(futures::poll!(&mut next).is_pending());
+    }
+    let own = SpawnRequest { owner_user_id: "user-b".into(), ..request("a", "x") };
+    let own = host.spawn(&own).await;
+    let page = in_time(next).await.expect("there");
+    assert_eq!((page.events[0].run.as_str(), page.events[0].recorded.seq), (own.as_str(), 1));
+    let read_from = noting.read_from.lock().expect("no panic").clone();
+    assert!(read_from.len() >= 4 && read_from.is_sorted_by(|a, b| a < b), "{read_from:?}");
 }
 
 #[tokio::test]

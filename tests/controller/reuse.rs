@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use taskrun::controller::Spawned;
 use taskrun::error::ControllerError;
+use taskrun::message::{Message, Role};
 use taskrun::spawn::{REUSE_DEFAULT, SpawnRequest};
 use taskrun::status::Status;
 
@@ -96,6 +97,40 @@ async fn m_58_only_what_was_completed_within_the_time_is_used_again() {
     assert_eq!((fresh.run.id(), fresh.reused), (late.run.id(), true), "the newer one counts");
     asked.reuse_within = None;
     assert!(!submit(&host, &asked).await.reused, "unless it is asked for");
+}
+
+#[tokio::test]
+async fn m_58_a_result_is_used_again_however_it_was_asked_for() {
+    let (mut world, gate) = (World::new(), Gate::new());
+    let steps = counting(&mut world, &gate);
+    let host = world.start().await;
+    let first = submit(&host, &request("a", "the same task")).await;
+    host.end(first.run.id().as_str()).await;
+    world.clock.advance(Duration::from_secs(1));
+    // What failed meanwhile, or is under way, takes nothing away from it.
+    let mut asked = request("a", "the same task");
+    asked.reuse_within = Some(REUSE_DEFAULT);
+    let again = submit(&host, &asked).await;
+    assert_eq!((again.run.id(), again.reused), (first.run.id(), true));
+    assert_eq!(steps.load(Ordering::SeqCst), 1);
+
+    // What the answer depends on is the same, or it is not used again.
+    type Change = fn(&mut SpawnRequest);
+    let changes: [Change; 6] = [
+        |asked| asked.injected_context_messages = vec![Message::text(Role::User, "in euros")],
+        |asked| asked.runtime_state = [("currency".to_owned(), "euro".to_owned())].into(),
+        |asked| asked.app_name = Some("mail".into()),
+        |asked| asked.parent_app_name = Some("mail".into()),
+        |asked| asked.owner_user_id = "user-b".into(),
+        |asked| asked.runtime_state_keys.run = Some("key".into()),
+    ];
+    for change in changes {
+        let mut other = asked.clone();
+        change(&mut other);
+        let other = submit(&host, &other).await;
+        assert!(!other.reused, "{:?}", other.run.spec);
+        host.end(other.run.id().as_str()).await;
+    }
 }
 
 #[tokio::test]

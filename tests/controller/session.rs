@@ -1,5 +1,6 @@
 //! Sessions, and two identities on their doors (M-63, M-24).
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use taskrun::controller::DELETE_WAIT;
@@ -27,7 +28,7 @@ async fn m_63_creating_a_session_again_gives_what_is_there() {
     world.clock.advance(Duration::from_secs(1));
     let second = host.controller.create_session(&mine, SESSION).await.expect("there");
     assert_eq!(first, second);
-    assert_eq!(first.owner_user_id.as_deref(), Some(OWNER));
+    assert_eq!(first.key.owner_user_id.as_deref(), Some(OWNER));
     assert_eq!(host.controller.session(&mine, SESSION).await.expect("there"), first);
     for id in ["", "  "] {
         assert_eq!(code(host.controller.create_session(&mine, id).await), Some("invalid"));
@@ -128,11 +129,12 @@ async fn m_24_a_session_of_somebody_else_is_not_found_on_any_door() {
     gate.reached_by(1).await;
     let controller = &host.controller;
     let other_session = mine.clone().session("parent-b");
+    assert_eq!(code(controller.session(&theirs, SESSION).await), Some("not-found"));
+    assert_eq!(code(controller.create_session(&other_session, SESSION).await), Some("not-found"));
+    assert_eq!(code(controller.session(&other_session, SESSION).await), Some("not-found"));
+    assert_eq!(code(controller.end_session(&other_session, SESSION).await), Some("not-found"));
+    assert_eq!(code(controller.delete_session(&other_session, SESSION).await), Some("not-found"));
     for scope in [&theirs, &other_session] {
-        assert_eq!(code(controller.create_session(scope, SESSION).await), Some("not-found"));
-        assert_eq!(code(controller.session(scope, SESSION).await), Some("not-found"));
-        assert_eq!(code(controller.end_session(scope, SESSION).await), Some("not-found"));
-        assert_eq!(code(controller.delete_session(scope, SESSION).await), Some("not-found"));
         assert_eq!(code(controller.get(scope, &id).await), Some("not-found"));
         assert_eq!(code(controller.cancel(scope, &id, None).await), Some("not-found"));
         assert_eq!(code(controller.events(scope, &id, 0, 9).await), Some("not-found"));
@@ -143,18 +145,135 @@ async fn m_24_a_session_of_somebody_else_is_not_found_on_any_door() {
         assert_eq!(listed.expect("a page").runs, []);
         assert_eq!(code(controller.spawn(scope, &request("a", "x")).await), Some("forbidden"));
     }
-    let (events, _) = controller.session_events(&theirs, SESSION, 0, 9).await.expect("a page");
-    assert_eq!(events, [], "nothing of what happens in it is told");
+    let page = controller.session_events(&theirs, SESSION, 0, 9).await.expect("a page");
+    assert_eq!(page.events, [], "nothing of what happens in it is told");
+    // A session of the same name that somebody else has is another one.
+    let other = controller.create_session(&theirs, SESSION).await.expect("created");
+    assert_eq!(other.key.owner_user_id, theirs.owner_user_id);
+    let deleted = controller.delete_session(&theirs, SESSION).await.expect("deleted");
+    assert_eq!((deleted.canceled.len(), deleted.removed.runs), (0, 0));
     assert_eq!(host.get(&id).await.status(), Status::Running);
     assert_eq!(controller.session(&mine, SESSION).await.expect("there").ended_at, None);
+    gate.open();
+    host.end(&id).await;
+    let all = taskrun::time::Timestamp(u64::MAX);
+    assert_eq!(controller.gc(&theirs, all, false).await.expect("done").runs, 0);
+    assert_eq!(controller.gc(&mine, all, true).await.expect("done").runs, 1);
+}
+
+#[tokio::test]
+async fn m_24_the_serial_runs_of_one_owner_keep_nobody_elses_waiting() {
+    let (mut world, gate) = (World::new(), Gate::new());
+    world.agent("a", gate.answering("done"));
+    world.agent("quick", ClosurePlanner::new(|_, _| async { answer("done") }));
+    let host = world.start().await;
+    let mut mine = request("a", "x");
+    mine.serial = true;
+    let id = host.spawn(&mine).await;
+    gate.reached_by(1).await;
+    let mut theirs = request("quick", "x");
+    (theirs.serial, theirs.owner_user_id) = (true, "user-b".into());
+    let other = host.spawn(&theirs).await;
+    assert_eq!(host.end(&other).await.status(), Status::Completed);
+    assert_eq!(host.get(&id).await.status(), Status::Running);
     gate.open();
 }
 
 #[tokio::test]
-async fn m_24_only_an_operator_ends_a_session_that_was_never_made_known() {
+async fn m_24_an_idempotency_key_of_one_owner_is_never_that_of_another() {
     let mut world = World::new();
+    world.agent("quick", ClosurePlanner::new(|_, _| async { answer("done") }));
     let host = world.start().await;
-    let (mine, _) = identities(&host);
-    assert_eq!(code(host.controller.end_session(&mine, "unknown").await), Some("not-found"));
-    host.controller.end_session(&host.scope, "unknown").await.expect("ended");
+    let keyed = |owner: &str, key: &str| {
+        let mut request = request("quick", "x");
+        (request.owner_user_id, request.idempotency_key) = (owner.into(), Some(key.into()));
+        request
+    };
+    let first = host.spawn(&keyed("a", "b\nc")).await;
+    let second = host.spawn(&keyed("a\nb", "c")).await;
+    assert_ne!(first, second);
+}
+
+#[tokio::test]
+async fn m_24_an_id_tells_nothing_about_other_tenants() {
+    let mut world = World::new();
+    world.agent("quick", ClosurePlanner::new(|_, _| async { answer("done") }));
+    let host = world.start().await;
+    let made = host.spawn(&request("quick", "x")).await;
+    let named = |id: &str| {
+        let mut request = request("quick", "x");
+        request.id = Some(id.into());
+        request
+    };
+    host.spawn(&named("mine")).await;
+    let zeta = Scope::tenant("zeta");
+    let said = async |scope: &Scope, id: &str| {
+        let refused = host.controller.spawn(scope, &named(id)).await.expect_err("refused");
+        refused.to_string().replace(id, "ID")
+    };
+    assert_eq!(said(&zeta, "mine").await, said(&zeta, "nobodys").await);
+    let nobodys = "01890000-0000-7000-8000-000000000000";
+    assert_eq!(said(&zeta, &made).await, said(&zeta, nobodys).await);
+    assert_eq!(said(&host.scope, "zeta:x").await, said(&host.scope, "other:x").await);
+    host.controller.spawn(&zeta, &named("zeta:mine")).await.expect("its own");
+    assert_eq!(said(&zeta, "zeta:mine").await, "run already exists: ID");
+    assert_eq!(said(&host.scope, &made).await, "run already exists: ID");
+}
+
+/// What is delegated belongs to the session of whoever delegates.
+#[tokio::test]
+async fn w_055_what_is_beneath_a_run_is_listed_told_and_removed_with_its_session() {
+    let (mut world, gate) = (World::new(), Gate::new());
+    world.agent("lead", gate.answering("done"));
+    world.agent("quick", ClosurePlanner::new(|_, _| async { answer("done") }));
+    let host = world.start().await;
+    let (mine, theirs) = identities(&host);
+    let root = host.spawn(&request("lead", "x")).await;
+    gate.reached_by(1).await;
+    // As a guest's child has it: the session of the run that starts it.
+    let session = host.get(&root).await.execution().expect("begun").child_session_id.clone();
+    let beneath = |parent: &str, session: &str, agent: &str| {
+        let mut asked = request(agent, "x");
+        (asked.parent_run_id, asked.parent_session_id) = (Some(parent.into()), session.into());
+        asked
+    };
+    let child = host.spawn(&beneath(&root, &session, "lead")).await;
+    gate.reached_by(2).await;
+    let below = host.spawn(&beneath(&child, "session of the child", "quick")).await;
+    host.end(&below).await;
+    host.controller.cancel_alone(&mine, &root, None).await.expect("there");
+    host.end(&root).await;
+
+    let controller = &host.controller;
+    let scope = mine.clone().session(SESSION);
+    let page = controller.list(&scope, &ListFilter::default(), None, 9).await.expect("lists");
+    let listed: BTreeSet<_> = page.runs.iter().map(|run| run.id().to_string()).collect();
+    let all = BTreeSet::from([root.clone(), child.clone(), below.clone()]);
+    assert_eq!(listed, all);
+    let events = controller.session_events(&mine, SESSION, 0, 100).await.expect("a page").events;
+    assert!(all.iter().all(|id| events.iter().any(|event| event.run.as_str() == id)));
+    let page = controller.session_events(&theirs, SESSION, 0, 100).await.expect("a page");
+    assert_eq!(page.events, []);
+    let deleted = controller.delete_session(&mine, SESSION).await.expect("deleted");
+    assert_eq!(deleted.canceled.iter().map(RunId::as_str).collect::<Vec<_>>(), [child.as_str()]);
+    assert_eq!((deleted.removed.runs, deleted.removed.kept), (3, 0));
+    for id in &all {
+        assert_eq!(code(controller.get(&host.scope, id).await), Some("not-found"));
+    }
+}
+
+#[tokio::test]
+async fn m_24_an_owner_ends_his_own_session_and_an_operator_those_of_all() {
+    let mut world = World::new();
+    world.agent("quick", ClosurePlanner::new(|_, _| async { answer("done") }));
+    let host = world.start().await;
+    let (mine, theirs) = identities(&host);
+    let mut asked = request("quick", "x");
+    host.controller.end_session(&mine, SESSION).await.expect("ended");
+    assert_eq!(code(host.controller.spawn(&host.scope, &asked).await), Some("session-ended"));
+    asked.owner_user_id = "user-b".into();
+    host.end(&host.spawn(&asked).await).await;
+    host.controller.end_session(&host.scope, SESSION).await.expect("ended");
+    assert_eq!(code(host.controller.spawn(&host.scope, &asked).await), Some("session-ended"));
+    assert_eq!(code(host.controller.create_session(&theirs, SESSION).await), Some("session-ended"));
 }

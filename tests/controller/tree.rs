@@ -26,12 +26,9 @@ async fn family(world: &mut World, gates: &Arc<Gates>) -> Native {
 
 /// The runs of the session in the order in which they had an event of a kind.
 async fn order(host: &Native, kind: &str) -> Vec<String> {
-    let (events, _) = host
-        .controller
-        .session_events(&host.scope, SESSION, 0, 1_000)
-        .await
-        .expect("the session can be read");
-    let wanted = events.iter().filter(|event| event.recorded.event.kind() == kind);
+    let page = host.controller.session_events(&host.scope, SESSION, 0, 1_000).await;
+    let page = page.expect("the session can be read");
+    let wanted = page.events.iter().filter(|event| event.recorded.event.kind() == kind);
     wanted.map(|event| event.run.to_string()).collect()
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use taskrun::event::Event;
 use taskrun::ids::HostId;
+use taskrun::list::Scope;
 use taskrun::ports::store::{Host, Hosts, Session, SessionKey, Sessions, StoreError};
 use taskrun::time::{Clock, SystemClock, Timestamp};
 use taskrun_cli::args::{CrashPoint, Persisted, Side};
@@ -206,8 +207,8 @@ impl Round<'_> {
 
     /// Whether the store can be written, or a stopped process holds its lock.
     async fn is_writable(&self) -> Result<bool, Broken> {
-        let key = SessionKey { tenant: "default".to_owned(), id: "probe".to_owned() };
-        let session = Session { key, owner_user_id: None, created_at: now(), ended_at: None };
+        let key = SessionKey::of(&Scope::tenant("default"), "probe");
+        let session = Session { key, created_at: now(), ended_at: None };
         match timeout(WRITE_MAX, self.client.store.open_session(session)).await {
             Ok(Err(StoreError::Locked { .. })) | Err(_) => Ok(false),
             Ok(written) => Ok(written.map(|_| true)?),

@@ -2,6 +2,7 @@
 //! ended.
 
 use taskrun::event::Event;
+use taskrun::list::Scope;
 use taskrun::ports::store::{SessionKey, Sessions, StoreError};
 
 use crate::book::Book;
@@ -17,14 +18,16 @@ const PAGE: usize = 500;
 /// # Errors
 /// Those of the store.
 pub(crate) async fn check(book: &mut Book, client: &Client) -> Result<(), StoreError> {
-    let key = SessionKey { tenant: "default".to_owned(), id: SERIAL_SESSION.to_owned() };
+    let key = SessionKey::of(&Scope::tenant("default"), SERIAL_SESSION);
     let mut events = Vec::new();
     let mut after = 0;
     loop {
         let page = client.store.read_session(&key, after, PAGE).await?;
-        let Some(last) = page.last() else { break };
-        after = last.place;
-        events.extend(page);
+        if page.events.is_empty() {
+            break;
+        }
+        after = page.next;
+        events.extend(page.events);
     }
     let steps =
         events.iter().filter_map(|one| Some((one.run.as_str(), step(&one.recorded.event)?)));

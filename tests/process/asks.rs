@@ -57,6 +57,10 @@ fn a_question_is_found_in_the_inbox_and_its_answer_starts_a_host_again() {
     let done = project.ends_by_itself(&id);
     assert_eq!((&done["status"], &done["result"]), (&json!("completed"), &json!("thanks")));
     assert_eq!(project.events(&id).iter().filter(|event| event["kind"] == "answered").count(), 1);
+    let transcript = project.run(&["transcript", &id]).stdout;
+    for said in ["Which quarter?", "the third one", "thanks"] {
+        assert!(transcript.contains(said), "{transcript}");
+    }
     let late = project.run(&["answer", &id, "which", "again"]);
     assert_eq!((late.code, &late.error()["code"]), (2, &json!("already-answered")), "{late:?}");
     let inbox = project.run(&["inbox", "-o", "json"]).json();

@@ -8,6 +8,7 @@ mod escapes;
 mod heartbeat;
 mod input;
 mod models;
+mod owners;
 mod paid;
 mod pause;
 mod project;

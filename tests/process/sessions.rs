@@ -110,14 +110,12 @@ fn results_are_used_again_and_what_cannot_begin_at_once_may_be_refused() {
     let project = Project::new();
     let first = project.run(&["run", "worker", "the same", "-d"]).id();
     assert_eq!(project.run(&["wait", &first]).code, 0);
-    let again = project.run(&["run", "worker", "the same", "-d", "--reuse", "-o", "json"]).json();
-    // It was not asked for under a key that stands for its result.
-    assert_ne!(again["id"], json!(first), "{again}");
-    let again = again["id"].as_str().expect("an id").to_owned();
-    assert_eq!(project.run(&["wait", &again]).code, 0);
-    let third = project.run(&["run", "worker", "The same", "-d", "--reuse=1m", "-o", "json"]);
-    assert_eq!(third.json()["id"], json!(again), "{third:?}");
-    assert_eq!(third.json()["reused"], true);
+    let again = project.run(&["run", "worker", "The same", "-d", "--reuse", "-o", "json"]);
+    assert_eq!(again.json()["id"], json!(first), "{again:?}");
+    assert_eq!(again.json()["reused"], true);
+    let third = project.run(&["run", "worker", "the same", "-d", "-o", "json"]);
+    assert_ne!(third.json()["id"], json!(first), "unless it is asked for");
+    assert_eq!(project.run(&["wait", third.json()["id"].as_str().expect("an id")]).code, 0);
 
     project.end_hosts();
     let mut host = project.start(&["host", "--slots", "1", "--idle-exit", "0"]);

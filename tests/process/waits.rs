@@ -43,7 +43,7 @@ fn ended_runs(project: &Project) -> Vec<String> {
             let run = machine::fold(&events).expect("a run");
             assert!(run.status().is_terminal(), "{}", run.status());
             let (events, admission) = (events.clone(), Admission::UNBOUNDED);
-            let new = NewRun { run, events, idempotency: None, admission };
+            let new = NewRun { run, events, idempotency: None, task: None, admission };
             assert!(matches!(store.create(new).await, Ok(Created::New)));
             ids.push(id);
         }

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use taskrun::agents::Agents;
 use taskrun::controller::{Controller, ControllerParts, Settings};
+use taskrun::ids::TENANT_DEFAULT;
 use taskrun::list::Scope;
 use taskrun::policy::Policy;
 use taskrun::ports::call::Interrupt;
@@ -22,8 +23,6 @@ use crate::output::Printer;
 use crate::place;
 use crate::trust::Trust;
 
-/// Tenant unless another is named.
-const TENANT_DEFAULT: &str = "default";
 /// Most bytes of a store unless set otherwise: some five million small runs.
 const STORE_BYTES_DEFAULT: u64 = 16 << 30;
 /// Keeps a data directory out of version control.

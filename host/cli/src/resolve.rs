@@ -196,6 +196,7 @@ mod tests {
             run: run.clone(),
             events: vec![first],
             idempotency: None,
+            task: None,
             admission: Admission::UNBOUNDED,
         };
         let created = store.create(new).await.expect("creates");

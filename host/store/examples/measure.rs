@@ -65,7 +65,13 @@ fn new_run(n: u64, at: u64) -> NewRun {
     let event = Event::Queued { spec: Box::new(spec) };
     let queued = Recorded { seq: 1, id: n, at: Timestamp(at), event };
     let run = machine::begin(&queued).expect("a beginning");
-    NewRun { run, events: vec![queued], idempotency: None, admission: Admission::UNBOUNDED }
+    NewRun {
+        run,
+        events: vec![queued],
+        idempotency: None,
+        task: None,
+        admission: Admission::UNBOUNDED,
+    }
 }
 
 fn next(run: &Run, at: u64, events: Vec<Event>) -> Append {

@@ -3,7 +3,9 @@
 use taskrun::event::{Recorded, Seq};
 use taskrun::ids::{HostId, RunId};
 use taskrun::machine;
-use taskrun::ports::store::{Append, Batched, Idempotency, NewBatch, NewRun, SessionKey};
+use taskrun::ports::store::{
+    Append, Batched, Idempotency, NewBatch, NewRun, Session, SessionKey, TaskKey,
+};
 use taskrun::run::{EndStatus, Hold, Lane, Lifecycle, Run, RunSpec, WaitMode};
 use taskrun::status::{Status, StopReason};
 use taskrun::time::Timestamp;
@@ -42,9 +44,52 @@ fn check_journal(head: Seq, events: &[Recorded], run: &Run) {
     );
 }
 
-/// The session that a run belongs to.
+/// The session from which a run was asked for.
 pub(crate) fn session_of(spec: &RunSpec) -> SessionKey {
-    SessionKey { tenant: spec.tenant.clone(), id: spec.parent_session_id.clone() }
+    SessionKey {
+        tenant: spec.tenant.clone(),
+        owner_user_id: Some(spec.owner_user_id.clone()),
+        parent_app_name: spec.parent_app_name.clone(),
+        id: spec.parent_session_id.clone(),
+    }
+}
+
+/// The key that covers all sessions of a name.
+pub(crate) fn widest(key: &SessionKey) -> SessionKey {
+    SessionKey { owner_user_id: None, parent_app_name: None, ..key.clone() }
+}
+
+/// Keys that cover all sessions of the names under which a run is found: those of the session
+/// from which it was asked for, and of that of its tree.
+pub(crate) fn widest_of(spec: &RunSpec) -> impl Iterator<Item = SessionKey> {
+    let ids = std::iter::once(&spec.parent_session_id).chain(&spec.root_session_id);
+    ids.map(|id| widest(&SessionKey { id: id.clone(), ..session_of(spec) }))
+}
+
+/// Those whose serial runs take turns: of a session as its owner has it, whichever applications
+/// ask from there.
+pub(crate) fn turn_of(spec: &RunSpec) -> SessionKey {
+    SessionKey { parent_app_name: None, ..session_of(spec) }
+}
+
+/// Whether what is said of one key holds for another one.
+pub(crate) fn covers(one: &SessionKey, other: &SessionKey) -> bool {
+    let fits = |one: &Option<String>, other| one.is_none() || one == other;
+    (&one.tenant, &one.id) == (&other.tenant, &other.id)
+        && fits(&one.owner_user_id, &other.owner_user_id)
+        && fits(&one.parent_app_name, &other.parent_app_name)
+}
+
+/// What is known of a session, given all that was said of keys that cover its own: of those that
+/// say most of it the one with the key that is nearest, ended with the first that has ended.
+pub(crate) fn known_session(key: &SessionKey, said: Vec<Session>) -> Option<Session> {
+    let ended_at = said.iter().filter_map(|session| session.ended_at).min();
+    let distance = |session: &Session| {
+        let SessionKey { owner_user_id, parent_app_name, .. } = &session.key;
+        (*owner_user_id != key.owner_user_id, *parent_app_name != key.parent_app_name)
+    };
+    let nearest = said.into_iter().min_by_key(distance)?;
+    Some(Session { ended_at, ..nearest })
 }
 
 /// Those among whom an open run has its name alone, and that name; `None` without one.
@@ -54,6 +99,20 @@ pub(crate) fn name_place(spec: &RunSpec) -> Option<[&str; 5]> {
         Some(parent) => ["run", &spec.tenant, parent.as_str(), "", name],
         None => ["session", &spec.tenant, &spec.owner_user_id, &spec.parent_session_id, name],
     })
+}
+
+/// A number for the task of a run, the same for runs of one owner that have the same key.
+pub(crate) fn task_hash(spec: &RunSpec, key: &TaskKey) -> u64 {
+    hash(&["task", &spec.tenant, &spec.owner_user_id, &key.digest])
+}
+
+/// Whether a run may stand for another one with the number of its task: numbers collide.
+pub(crate) fn is_same_task(one: &RunSpec, other: &RunSpec) -> bool {
+    let place = |spec: &RunSpec| {
+        let RunSpec { tenant, owner_user_id, parent_session_id, agent_name, .. } = spec.clone();
+        (tenant, owner_user_id, parent_session_id, agent_name, spec.task.to_lowercase())
+    };
+    place(one) == place(other)
 }
 
 /// Whether a run is to be cancelled when `parent` ends.

@@ -4,6 +4,7 @@ mod common;
 
 use common::*;
 use taskrun::artifact::digest;
+use taskrun::list::Scope;
 use taskrun::ports::store::{Removal, Store, StoreError};
 use taskrun::run::RunSpec;
 use taskrun::time::Timestamp;
@@ -47,8 +48,7 @@ async fn equal_bytes_are_kept_once_for_each_tenant() {
     ended_with(&store, RunSpec { tenant: "zeta".to_owned(), ..spec("c") }, BYTES).await;
     assert_eq!((rows(&dir, "blobs"), rows(&dir, "artifacts")), (2, 3));
     let removal = Removal {
-        tenant: Some("acme".to_owned()),
-        session: None,
+        scope: Some(Scope::tenant("acme")),
         before: Timestamp(9_000),
         limit: 1,
         dry_run: false,

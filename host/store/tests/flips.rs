@@ -169,8 +169,8 @@ async fn look(files: &Files, truth: &Truth, whole: &dyn Fn(&RunId) -> bool, plac
         Err(error) => refuse(error),
     }
     match store.read_session(&session_key(), 0, 1_000).await {
-        Ok(events) => {
-            for event in events {
+        Ok(page) => {
+            for event in page.events {
                 let known = truth.0[&event.run].journal.contains(&event.recorded);
                 assert!(known, "{place}: {event:?} was never acknowledged");
             }

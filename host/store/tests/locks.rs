@@ -14,7 +14,6 @@ use std::process::Command;
 use std::time::Duration;
 
 use common::*;
-use rusqlite::Connection;
 use rustix::fs::{FlockOperation, fcntl_lock};
 use taskrun::ports::store::{Host, Hosts, Store};
 use taskrun_store::SqliteStore;
@@ -141,20 +140,6 @@ async fn a_second_store_of_the_process_takes_no_locks_with_it() {
     drop(third);
     assert_held(&dir, "closing one that was opened by another name");
     read(&first).await;
-}
-
-#[tokio::test]
-async fn who_brings_a_store_to_this_version_holds_its_locks() {
-    for version in [include_str!("fixtures/v1.sql"), include_str!("fixtures/v2.sql")] {
-        let dir = tempfile::tempdir().expect("a folder");
-        let db = Connection::open(dir.path().join("taskrun.db")).expect("opens");
-        db.execute_batch(version).expect("fills");
-        drop(db);
-        let store = open(&dir);
-        assert_held(&dir, "a migration");
-        read(&store).await;
-        assert_held(&dir, "reading what was migrated");
-    }
 }
 
 /// Its maker died before it wrote.

@@ -52,7 +52,7 @@ async fn a_waiter_for_a_session_sleeps_while_others_move() {
     let store = MemoryStore::new();
     create(&store, spec("r")).await;
     let key = session_key();
-    let events = store.read_session(&key, 0, 9).await.expect("reads");
+    let events = store.read_session(&key, 0, 9).await.expect("reads").events;
     let place = events.last().expect("one event").place;
     let other = RunSpec { parent_session_id: "s-2".to_owned(), ..spec("other") };
     let mut context = Context::from_waker(Waker::noop());

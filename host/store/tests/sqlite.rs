@@ -358,14 +358,13 @@ async fn numbers_of_removed_runs_and_places_of_their_events_are_never_used_again
     let run = store.claim(wish("h", 1, 2_000)).await.expect("claims").remove(0);
     store.append(next(&run, 50, 3_000, end())).await.expect("appends");
     let last = |store: Vec<SessionEvent>| store.last().map(|event| event.place);
-    let before = last(store.read_session(&session_key(), 0, 99).await.expect("reads"));
-    let removal =
-        Removal { tenant: None, session: None, before: Timestamp(9_000), limit: 9, dry_run: false };
+    let before = last(store.read_session(&session_key(), 0, 99).await.expect("reads").events);
+    let removal = Removal { scope: None, before: Timestamp(9_000), limit: 9, dry_run: false };
     assert_eq!(store.remove(removal).await.expect("removes").runs, 1);
     drop(store);
     let store = open(&dir);
     create(&store, spec("new")).await;
-    let after = last(store.read_session(&session_key(), 0, 99).await.expect("reads"));
+    let after = last(store.read_session(&session_key(), 0, 99).await.expect("reads").events);
     assert!(after > before, "{after:?} comes after {before:?}");
     let number: i64 = stranger(&dir)
         .query_row("SELECT no FROM runs WHERE id = 'new'", [], |row| row.get(0))
@@ -395,8 +394,7 @@ async fn a_removal_gives_pages_back() {
     };
     let before = number("page_count");
     let removal = Removal {
-        tenant: Some("acme".to_owned()),
-        session: None,
+        scope: Some(Scope::tenant("acme")),
         before: Timestamp(9_000),
         limit: 9,
         dry_run: false,
@@ -498,7 +496,7 @@ async fn events_of_a_session_are_merged_in_the_order_of_the_store_far_from_its_e
     }
     let (mut after, mut all) = (0, Vec::new());
     loop {
-        let page = store.read_session(&session_key(), after, 97).await.expect("reads");
+        let page = store.read_session(&session_key(), after, 97).await.expect("reads").events;
         let Some(last) = page.last() else { break };
         after = last.place;
         all.extend(page);

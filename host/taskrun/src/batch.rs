@@ -4,6 +4,7 @@ use crate::agents::Heartbeat;
 use crate::ports::store::Idempotency;
 use crate::run::{Run, RunSpec};
 use crate::spawn::TASK_BYTES_MAX;
+use crate::spawn::digest_of_parts;
 
 /// What stands before the entries in the task of a batch, unless the policy says otherwise.
 pub const HEADING: &str = "Tasks that wait for you. Work on each of them:";
@@ -47,18 +48,18 @@ fn line(spec: &RunSpec) -> String {
 /// of an agent for an owner, session and application, and each tick makes one at most.
 #[must_use]
 pub fn beat_of(entry: &RunSpec, tick: &str) -> Idempotency {
+    let app = entry.parent_app_name.as_deref().unwrap_or_default();
     let parts = [
+        // Tells it from the keys of callers.
+        "heartbeat",
         &entry.policy_digest,
         &entry.agent_name,
         &entry.owner_user_id,
         &entry.parent_session_id,
-        entry.parent_app_name.as_ref().unwrap_or(&String::new()),
-    ]
-    .map(|part| format!("{}:{part}", part.len()));
-    let key = blake3::hash(parts.concat().as_bytes()).to_hex();
+        app,
+    ];
     Idempotency {
-        // No key of a caller begins so: an owner's name stands before the line break.
-        key: format!("\nheartbeat\n{key}"),
+        key: digest_of_parts(&parts),
         fingerprint: tick.to_owned(),
         completed_since: None,
     }

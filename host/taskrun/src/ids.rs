@@ -24,6 +24,29 @@ pub struct RunId(Arc<str>);
 )]
 pub struct InvalidRunId;
 
+/// The tenant of those who name none.
+pub const TENANT_DEFAULT: &str = "default";
+
+/// Checks that an id which a caller chose is one of its tenant: in any but [`TENANT_DEFAULT`] it
+/// begins with the name of the tenant and `:`, in that it has no `:`, and nowhere is it of the form
+/// of those which hosts make. So no two tenants can choose the same id, and a refusal tells none
+/// of them what another one has.
+///
+/// # Errors
+/// What is wrong, in words.
+pub fn check_own_id(id: &RunId, tenant: &str) -> Result<(), String> {
+    if uuid::Uuid::try_parse(id.as_str()).is_ok() {
+        return Err("ids of this form are made by hosts".to_owned());
+    }
+    if tenant == TENANT_DEFAULT {
+        let fits = !id.as_str().contains(':');
+        return fits.then_some(()).ok_or_else(|| "an id has a ':' after a tenant only".to_owned());
+    }
+    let own = id.as_str().strip_prefix(tenant).and_then(|rest| rest.strip_prefix(':'));
+    let fits = !tenant.contains(':') && own.is_some_and(|own| !own.is_empty());
+    fits.then_some(()).ok_or_else(|| format!("in this tenant an id begins with \"{tenant}:\""))
+}
+
 impl RunId {
     /// Checks a caller-given id.
     ///

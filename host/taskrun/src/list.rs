@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::ids::RunId;
 use crate::message::Labels;
-use crate::run::Run;
+use crate::run::{Run, RunSpec};
 use crate::status::Status;
 use crate::time::Timestamp;
 
@@ -21,7 +21,7 @@ pub struct Scope {
     pub tenant: String,
     /// Only runs of this owner.
     pub owner_user_id: Option<String>,
-    /// Only runs asked for from this session.
+    /// Only runs of this session: those asked for from it, and those of trees whose first run was.
     pub parent_session_id: Option<String>,
     /// Only runs asked for from this application.
     pub parent_app_name: Option<String>,
@@ -56,13 +56,19 @@ impl Scope {
     /// Whether a run can be seen.
     #[must_use]
     pub fn admits(&self, run: &Run) -> bool {
+        self.admits_spec(&run.spec)
+    }
+
+    /// The same, by what was asked for.
+    #[must_use]
+    pub fn admits_spec(&self, spec: &RunSpec) -> bool {
         let fits = |wanted: &Option<String>, has: Option<&str>| {
             wanted.as_deref().is_none_or(|wanted| has == Some(wanted))
         };
-        self.tenant == run.spec.tenant
-            && fits(&self.owner_user_id, Some(&run.spec.owner_user_id))
-            && fits(&self.parent_session_id, Some(&run.spec.parent_session_id))
-            && fits(&self.parent_app_name, run.spec.parent_app_name.as_deref())
+        self.tenant == spec.tenant
+            && fits(&self.owner_user_id, Some(&spec.owner_user_id))
+            && self.parent_session_id.as_deref().is_none_or(|id| spec.is_in_session(id))
+            && fits(&self.parent_app_name, spec.parent_app_name.as_deref())
     }
 }
 

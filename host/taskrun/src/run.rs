@@ -157,6 +157,12 @@ impl RunClass {
 }
 
 impl RunSpec {
+    /// Whether it was asked for from a session, or the first run of its tree was.
+    #[must_use]
+    pub fn is_in_session(&self, id: &str) -> bool {
+        self.parent_session_id == id || self.root_session_id.as_deref() == Some(id)
+    }
+
     /// Where the facts of a scope are for it: those of a session are those of its whole tree.
     #[must_use]
     pub fn fact_place(&self, scope: MemoryScope) -> FactPlace {

@@ -31,7 +31,8 @@ pub const KEY_BYTES_MAX: usize = 4 << 10;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SpawnRequest {
-    /// Id of the run; blank for one made by the host.
+    /// Id of the run, of the form that [`crate::ids::check_own_id`] wants; blank for one made by the
+    /// host.
     pub id: Option<String>,
     /// What people call the run, see [`crate::name`]. While it is open, no other run with the same
     /// parent run has this name; of runs without one, no other of the same owner and parent
@@ -372,19 +373,39 @@ fn check_sizes(request: &SpawnRequest) -> Result<(), ControllerError> {
     Ok(())
 }
 
-/// What tells a task from another one: the agent, in its present version, the words, and what the
-/// request and those above take away: who may less is not given what somebody found who may more.
+/// Digest of all that the answer to a task depends on and that is known when it is asked for: the
+/// agent in its present version and what its policy allows, the words, what stands before them, the
+/// state given to it, session and applications, and what the request and those above take away: who
+/// may less is not given what somebody found who may more.
 #[must_use]
-pub fn task_key(spec: &RunSpec) -> String {
+pub fn task_digest(spec: &RunSpec, request: &SpawnRequest) -> String {
+    // In the state that is kept the host's own keys name the run.
+    let given = (
+        &spec.context_messages,
+        &request.runtime_state,
+        &request.runtime_state_keys,
+        (&spec.parent_app_name, &spec.app_name),
+        (&spec.parent_run_id, &spec.root_session_id, &spec.history, &spec.class),
+        (&spec.narrow, &spec.above),
+    );
+    let given = serde_json::to_string(&given).expect("texts and numbers can be written as JSON");
+    digest_of_parts(&[
+        &spec.parent_session_id,
+        &spec.agent_name,
+        &spec.agent_digest,
+        &spec.policy_digest,
+        &spec.task.to_lowercase(),
+        &given,
+    ])
+}
+
+/// Digest of texts, each with its length, so that no others give the same.
+#[must_use]
+pub(crate) fn digest_of_parts(parts: &[&str]) -> String {
     let mut hasher = blake3::Hasher::new();
-    let task = spec.task.to_lowercase();
-    for part in [&spec.parent_session_id, &spec.agent_name, &spec.agent_digest, &task] {
+    for part in parts {
         hasher.update(&(part.len() as u64).to_le_bytes());
         hasher.update(part.as_bytes());
-    }
-    if !(spec.narrow.is_empty() && spec.above.is_empty()) {
-        let bounds = serde_json::to_vec(&(&spec.narrow, &spec.above));
-        hasher.update(&bounds.expect("texts and numbers can be written as JSON"));
     }
     hasher.finalize().to_hex().to_string()
 }

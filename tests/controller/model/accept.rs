@@ -51,6 +51,7 @@ impl Bench {
             depth: 0,
             owner,
             session: spawn.session,
+            root_session: spawn.session,
             key: spawn.key,
             serial: spawn.serial,
             timeout_ms: spawn.timeout_ms,
@@ -85,6 +86,7 @@ impl Bench {
     ) -> Result<(), String> {
         if let Some(above) = known.parent.as_ref().and_then(|id| self.model.runs.get(id)) {
             (known.root, known.depth) = (above.root.clone(), above.depth + 1);
+            known.root_session = above.root_session;
         }
         let holder =
             |one: &Known| one.key.is_some() && one.key == known.key && one.owner == known.owner;
@@ -169,7 +171,8 @@ impl Bench {
         let before =
             wanted.iter().any(|one| one.lane == Lane::Resume || one.priority.0 >= request.priority);
         let root = RunId::new(&known.root).expect("ids of the table are valid");
-        let open = |one: &Known| one.serial && one.session == known.session && one.is_open();
+        let turn = |one: &Known| (one.owner, one.session);
+        let open = |one: &Known| one.serial && turn(one) == turn(known) && one.is_open();
         let free = |worker| self.held(&all, worker) < settings.slots;
         let behind = before || (known.serial && self.model.runs.values().any(open));
         !behind

@@ -253,7 +253,8 @@ impl Bench {
             scope = scope.session(SESSIONS[session]);
         }
         let mine = |known: &Known| {
-            known.owner == owner && session.is_none_or(|session| known.session == session)
+            let of = |session| known.session == session || known.root_session == session;
+            known.owner == owner && session.is_none_or(of)
         };
         let seen = self.model.runs.get(&id).is_some_and(mine);
         let codes = if seen { Codes::new() } else { Codes::from(["not-found"]) };

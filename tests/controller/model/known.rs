@@ -113,6 +113,8 @@ pub(super) struct Known {
     pub(super) depth: u32,
     pub(super) owner: usize,
     pub(super) session: usize,
+    /// The session of the first run of its tree, to which all of the tree belongs.
+    pub(super) root_session: usize,
     pub(super) key: Option<u8>,
     pub(super) serial: bool,
     pub(super) timeout_ms: Option<u64>,

@@ -65,7 +65,8 @@ fn lane(all: &[(usize, Run)], run: &Run, now: Timestamp) -> Option<Lane> {
 }
 
 fn first_serial(all: &[(usize, Run)], number: usize, run: &Run) -> bool {
-    let same = |one: &Run| one.spec.parent_session_id == run.spec.parent_session_id;
+    let turn = |one: &Run| (one.spec.owner_user_id.clone(), one.spec.parent_session_id.clone());
+    let same = |one: &Run| turn(one) == turn(run);
     let before = |(other, one): &&(usize, Run)| {
         *other < number && one.spec.serial && same(one) && !one.status().is_terminal()
     };

@@ -36,7 +36,7 @@ impl<'a> From<&'a Session> for SessionView<'a> {
         Self {
             id: &session.key.id,
             tenant: &session.key.tenant,
-            owner_user_id: session.owner_user_id.as_deref(),
+            owner_user_id: session.key.owner_user_id.as_deref(),
             created_at: session.created_at,
             ended_at: session.ended_at,
         }
@@ -128,7 +128,7 @@ fn print(context: &Context, session: &Session) {
             let ago =
                 |time: Timestamp| format!("{time} ({} ago)", human::age(context.now().since(time)));
             let mut lines = vec![("session", escaped_line(&session.key.id).into_owned())];
-            if let Some(owner) = &session.owner_user_id {
+            if let Some(owner) = &session.key.owner_user_id {
                 lines.push(("owner", escaped_line(owner).into_owned()));
             }
             lines.push(("created", ago(session.created_at)));

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use taskrun::controller::Controller;
 use taskrun::list::{ListFilter, Scope};
-use taskrun::ports::store::SessionEvent;
+use taskrun::ports::store::{SessionEvent, SessionKey, SessionPage};
 use taskrun::status::Status;
 use taskrun::time::Timestamp;
 
@@ -85,9 +85,9 @@ pub(super) async fn session_events(
         loop {
             // Looked at before the events are: what ends it is the last of them.
             let is_over = !args.follow || is_over(controller, books, &scope, &id).await?;
-            let (events, next) = page(controller, &scope, &id, after).await?;
+            let SessionPage { events, next } = page(controller, &scope, &id, after).await?;
             events.iter().filter(|event| wanted(event)).for_each(|event| show(context, event));
-            let at_end = next == after;
+            let at_end = events.is_empty();
             after = next;
             if at_end && is_over {
                 return Ok(Exit::Completed);
@@ -116,7 +116,7 @@ async fn page(
     scope: &Scope,
     id: &str,
     after: u64,
-) -> Outcome<(Vec<SessionEvent>, u64)> {
+) -> Outcome<SessionPage> {
     let page = controller.session_events(scope, id, after, PAGE).await;
     page.map_err(|error| failure(error, id))
 }
@@ -129,19 +129,18 @@ async fn all_events(
 ) -> Outcome<(Vec<SessionEvent>, u64)> {
     let mut all = Vec::new();
     loop {
-        let (events, next) = page(controller, scope, id, after).await?;
-        all.extend(events);
-        if next == after {
+        let page = page(controller, scope, id, after).await?;
+        after = page.next;
+        if page.events.is_empty() {
             return Ok((all, after));
         }
-        after = next;
+        all.extend(page.events);
     }
 }
 
 /// Whether nothing more can happen in a session: it has ended, and so have its runs.
 async fn is_over(controller: &Controller, books: &Books, scope: &Scope, id: &str) -> Outcome<bool> {
-    let key = taskrun::ports::store::SessionKey { tenant: scope.tenant.clone(), id: id.to_owned() };
-    let session = books.sessions.session(&key).await?;
+    let session = books.sessions.session(&SessionKey::of(scope, id)).await?;
     if session.is_none_or(|session| session.ended_at.is_none()) {
         return Ok(false);
     }

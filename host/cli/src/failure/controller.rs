@@ -128,9 +128,7 @@ pub(super) fn store_failure(error: &StoreError) -> Box<Failure> {
             format!("see who has it open with `fuser {path}`, end that program, and try again")
         }
         StoreError::Version { .. } => {
-            "use the newer taskrun that wrote it, or another --data-dir; \
-             it was not changed"
-                .to_owned()
+            "use the taskrun that wrote it, or another --data-dir; it was not changed".to_owned()
         }
         StoreError::Corrupt { path, .. } => {
             format!("it was not changed; move {path} away, or give another --data-dir")

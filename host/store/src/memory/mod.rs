@@ -22,7 +22,7 @@ use taskrun::memory::{Fact, FactPlace};
 use taskrun::ports::memory::{FactChange, FactChanged, FactWriter, Memory};
 use taskrun::ports::store::{
     Append, Appended, Batched, Claim, Created, Host, Hosts, NewBatch, NewRun, Removal, Removed,
-    Session, SessionEvent, SessionKey, Sessions, Store, StoreError, Until,
+    Session, SessionKey, SessionPage, Sessions, Store, StoreError, Until,
 };
 use taskrun::run::{Run, RunSpec};
 use taskrun::time::Timestamp;
@@ -91,7 +91,7 @@ impl MemoryStore {
     fn tell(&self, spec: &RunSpec, head: Seq, open: bool, place: u64) {
         if self.wakes.anybody() {
             self.wakes.moved(&spec.id, head, open);
-            self.wakes.session_moved(&door::session_of(spec), place);
+            door::widest_of(spec).for_each(|key| self.wakes.session_moved(&key, place));
         }
     }
 }
@@ -246,7 +246,7 @@ impl Sessions for MemoryStore {
     }
 
     async fn session(&self, key: &SessionKey) -> Result<Option<Session>, StoreError> {
-        Ok(self.lock().timelines.get(key).cloned())
+        Ok(self.lock().timelines.get(key))
     }
 
     async fn read_session(
@@ -254,13 +254,16 @@ impl Sessions for MemoryStore {
         key: &SessionKey,
         after: u64,
         limit: usize,
-    ) -> Result<Vec<SessionEvent>, StoreError> {
-        let chunks = self.lock().timelines.after(key, after, limit);
-        Ok(sessions::events_after(&chunks, after, limit))
+    ) -> Result<SessionPage, StoreError> {
+        let (chunks, last) = {
+            let state = self.lock();
+            (state.timelines.after(key, after, limit), state.timelines.place())
+        };
+        Ok(sessions::page_after(&chunks, after, limit, last))
     }
 
     async fn session_changed(&self, key: &SessionKey, after: u64) {
-        let watch = self.wakes.watch_session(key);
+        let watch = self.wakes.watch_session(&door::widest(key));
         let last = self.lock().timelines.last(key);
         if last <= after {
             watch.beyond(after).await;

@@ -30,13 +30,8 @@ impl State {
                 break;
             }
             let Some(Entry { run, .. }) = self.runs.get(id) else { continue };
-            let fits = |wanted: &Option<String>, has: &str| {
-                wanted.as_deref().is_none_or(|wanted| wanted == has)
-            };
             let spec = &run.spec;
-            if !fits(&removal.tenant, &spec.tenant)
-                || !fits(&removal.session, &spec.parent_session_id)
-            {
+            if removal.scope.as_ref().is_some_and(|scope| !scope.admits(run)) {
                 continue;
             }
             let root = &spec.root_run_id;
@@ -68,7 +63,8 @@ impl State {
     fn remove_one(&mut self, id: &RunId) -> Option<Vec<Chunk>> {
         let entry = self.runs.remove(id)?;
         self.unindex(&entry.run, entry.number);
-        self.timelines.remove(&entry.session, &entry.journal);
+        self.forget_task(&entry);
+        self.timelines.remove(&entry.sessions, &entry.journal);
         self.facts.remove(id);
         for hash in &entry.artifacts {
             self.artifacts.release(&entry.run.spec.tenant, hash);

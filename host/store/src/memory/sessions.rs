@@ -4,31 +4,39 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use taskrun::event::Recorded;
-use taskrun::ids::RunId;
-use taskrun::ports::store::{PAGE_BYTES_MAX, Session, SessionEvent, SessionKey};
+use taskrun::ports::store::{PAGE_BYTES_MAX, Session, SessionEvent, SessionKey, SessionPage};
+use taskrun::run::RunSpec;
 use taskrun::time::Timestamp;
+
+use crate::door;
 
 /// What a run brought in one append.
 #[derive(Clone)]
 pub(super) struct Chunk {
     /// Place of the first event among all of the store; the others follow it.
     pub(super) place: u64,
+    /// The run.
+    spec: Arc<RunSpec>,
     /// Shared with the writer, so that no event is copied.
     pub(super) events: Arc<[Recorded]>,
+}
+
+impl Chunk {
+    /// Whether it is of a run that whoever has this key sees.
+    fn is_of(&self, key: &SessionKey) -> bool {
+        key.scope().admits_spec(&self.spec)
+    }
 }
 
 /// All sessions that are known or have events.
 #[derive(Default)]
 pub(super) struct Timelines {
-    sessions: HashMap<Arc<SessionKey>, Timeline>,
+    /// What was said of sessions, by the keys that cover all of a name.
+    known: HashMap<SessionKey, Vec<Session>>,
+    /// The events of all sessions of a name, by the same keys.
+    named: HashMap<Arc<SessionKey>, BTreeMap<u64, Chunk>>,
     /// Place of the last event of the store.
     place: u64,
-}
-
-#[derive(Default)]
-struct Timeline {
-    known: Option<Session>,
-    chunks: BTreeMap<u64, (RunId, Arc<[Recorded]>)>,
 }
 
 impl Timelines {
@@ -37,78 +45,99 @@ impl Timelines {
         self.place
     }
 
-    /// The one copy of a key, for the runs of the session.
-    pub(super) fn key(&mut self, key: SessionKey) -> Arc<SessionKey> {
-        if let Some((key, _)) = self.sessions.get_key_value(&key) {
-            return Arc::clone(key);
-        }
-        let key = Arc::new(key);
-        self.sessions.insert(Arc::clone(&key), Timeline::default());
-        key
+    /// The one copy of each of the keys under which a run's events stand.
+    pub(super) fn keys(&mut self, spec: &RunSpec) -> Vec<Arc<SessionKey>> {
+        let shared = |key: SessionKey| match self.named.get_key_value(&key) {
+            Some((key, _)) => Arc::clone(key),
+            None => {
+                let key = Arc::new(key);
+                self.named.insert(Arc::clone(&key), BTreeMap::new());
+                key
+            }
+        };
+        door::widest_of(spec).map(shared).collect()
     }
 
     /// Gives events their places, after all others.
     pub(super) fn push(
         &mut self,
-        key: &Arc<SessionKey>,
-        id: &RunId,
+        keys: &[Arc<SessionKey>],
+        spec: &Arc<RunSpec>,
         events: Arc<[Recorded]>,
     ) -> Chunk {
-        let place = self.place + 1;
-        self.place += events.len() as u64;
-        let timeline = self.sessions.entry(Arc::clone(key)).or_default();
-        timeline.chunks.insert(place, (id.clone(), Arc::clone(&events)));
-        Chunk { place, events }
+        let chunk = Chunk { place: self.place + 1, spec: Arc::clone(spec), events };
+        self.place += chunk.events.len() as u64;
+        for key in keys {
+            let named = self.named.entry(Arc::clone(key)).or_default();
+            named.insert(chunk.place, chunk.clone());
+        }
+        chunk
     }
 
     /// Forgets the events of a run.
-    pub(super) fn remove(&mut self, key: &SessionKey, chunks: &[Chunk]) {
-        let Some(timeline) = self.sessions.get_mut(key) else { return };
-        for chunk in chunks {
-            timeline.chunks.remove(&chunk.place);
-        }
-        if timeline.known.is_none() && timeline.chunks.is_empty() {
-            self.sessions.remove(key);
+    pub(super) fn remove(&mut self, keys: &[Arc<SessionKey>], chunks: &[Chunk]) {
+        for key in keys {
+            let Some(named) = self.named.get_mut(key) else { continue };
+            for chunk in chunks {
+                named.remove(&chunk.place);
+            }
+            if named.is_empty() {
+                self.named.remove(key);
+            }
         }
     }
 
     pub(super) fn open(&mut self, session: Session) -> Session {
-        let key = self.key(session.key.clone());
-        let timeline = self.sessions.entry(key).or_default();
-        timeline.known.get_or_insert(session).clone()
+        let key = session.key.clone();
+        self.say(&key, session, |_| {})
     }
 
     pub(super) fn end(&mut self, key: &SessionKey, at: Timestamp) -> Session {
-        let key = self.key(key.clone());
-        let unknown =
-            Session { key: (*key).clone(), owner_user_id: None, created_at: at, ended_at: None };
-        let timeline = self.sessions.entry(key).or_default();
-        let session = timeline.known.get_or_insert(unknown);
-        session.ended_at.get_or_insert(at);
-        session.clone()
+        let unknown = Session { key: key.clone(), created_at: at, ended_at: None };
+        self.say(key, unknown, |session| {
+            session.ended_at.get_or_insert(at);
+        })
     }
 
-    pub(super) fn get(&self, key: &SessionKey) -> Option<&Session> {
-        self.sessions.get(key).and_then(|timeline| timeline.known.as_ref())
+    /// Changes what was said of a session, and gives what is known of it then.
+    fn say(
+        &mut self,
+        key: &SessionKey,
+        unknown: Session,
+        change: impl FnOnce(&mut Session),
+    ) -> Session {
+        let said = self.known.entry(door::widest(key)).or_default();
+        let index = said.iter().position(|session| session.key == *key).unwrap_or_else(|| {
+            said.push(unknown);
+            said.len() - 1
+        });
+        change(&mut said[index]);
+        self.get(key).expect("it was just said")
+    }
+
+    /// What is known of a session.
+    pub(super) fn get(&self, key: &SessionKey) -> Option<Session> {
+        let said = self.known.get(&door::widest(key)).into_iter().flatten();
+        let said = said.filter(|session| door::covers(&session.key, key)).cloned().collect();
+        door::known_session(key, said)
     }
 
     /// Place of the last event of a session; 0 if there is none.
     pub(super) fn last(&self, key: &SessionKey) -> u64 {
-        let timeline = self.sessions.get(key);
-        let last = timeline.and_then(|timeline| timeline.chunks.last_key_value());
-        last.map_or(0, |(place, (_, events))| place + events.len() as u64 - 1)
+        let chunks = self.named.get(&door::widest(key)).into_iter().flat_map(BTreeMap::values);
+        let last = chunks.rev().find(|chunk| chunk.is_of(key));
+        last.map_or(0, |chunk| chunk.place + chunk.events.len() as u64 - 1)
     }
 
     /// The parts of a session that may hold `limit` events after a place.
-    pub(super) fn after(&self, key: &SessionKey, after: u64, limit: usize) -> Vec<(RunId, Chunk)> {
-        let Some(timeline) = self.sessions.get(key) else { return Vec::new() };
-        let earlier = timeline.chunks.range(..=after).next_back();
-        let later = timeline.chunks.range(after.saturating_add(1)..);
-        let chunk = |(place, (id, events)): (&u64, &(RunId, Arc<[Recorded]>))| {
-            (id.clone(), Chunk { place: *place, events: Arc::clone(events) })
-        };
+    pub(super) fn after(&self, key: &SessionKey, after: u64, limit: usize) -> Vec<Chunk> {
+        let Some(named) = self.named.get(&door::widest(key)) else { return Vec::new() };
+        let earlier = named.range(..=after).next_back();
+        let later = named.range(after.saturating_add(1)..);
         // The earlier one may end before the place.
-        earlier.into_iter().chain(later).take(limit.saturating_add(1)).map(chunk).collect()
+        let chunks = earlier.into_iter().chain(later).map(|(_, chunk)| chunk);
+        let own = chunks.filter(|chunk| chunk.is_of(key));
+        own.take(limit.saturating_add(1)).cloned().collect()
     }
 }
 
@@ -125,23 +154,24 @@ impl PageBytes {
     }
 }
 
-/// The events of some chunks after a place.
-pub(super) fn events_after(
-    chunks: &[(RunId, Chunk)],
-    after: u64,
-    limit: usize,
-) -> Vec<SessionEvent> {
-    let events = chunks.iter().flat_map(|(run, chunk)| {
+/// The events of some chunks after a place. The last event of the store has the place `last`.
+pub(super) fn page_after(chunks: &[Chunk], after: u64, limit: usize, last: u64) -> SessionPage {
+    let events = chunks.iter().flat_map(|chunk| {
         let places = chunk.place..;
-        places.zip(chunk.events.iter()).map(move |(place, recorded)| (run, place, recorded))
+        places.zip(chunk.events.iter()).map(|(place, recorded)| (&chunk.spec.id, place, recorded))
     });
-    let mut page = PageBytes::default();
-    let wanted = events.filter(|(_, place, _)| *place > after).take(limit);
-    let wanted = wanted.take_while(|(_, _, recorded)| page.takes(recorded));
-    let event = |(run, place, recorded): (&RunId, u64, &Recorded)| SessionEvent {
-        place,
-        run: run.clone(),
-        recorded: recorded.clone(),
-    };
-    wanted.map(event).collect()
+    let (mut bytes, mut page) = (PageBytes::default(), SessionPage::default());
+    page.next = after;
+    for (run, place, recorded) in events.filter(|(_, place, _)| *place > after) {
+        if page.events.len() >= limit || !bytes.takes(recorded) {
+            return page;
+        }
+        let (run, recorded) = (run.clone(), recorded.clone());
+        page.events.push(SessionEvent { place, run, recorded });
+        page.next = place;
+    }
+    if page.events.len() < limit {
+        page.next = page.next.max(last);
+    }
+    page
 }

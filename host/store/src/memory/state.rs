@@ -40,6 +40,8 @@ pub(super) struct State {
     pub(super) keys: HashMap<(String, String), (String, RunId)>,
     /// Open runs with a name.
     names: HashMap<[String; 5], RunId>,
+    /// Completed runs, by the number of their task.
+    tasks: HashMap<u64, BTreeMap<(Timestamp, u64), RunId>>,
     pub(super) hosts: BTreeMap<HostId, Host>,
     pub(super) timelines: Timelines,
     pub(super) artifacts: Artifacts,
@@ -59,9 +61,12 @@ pub(super) struct Entry {
     /// Order of acceptance.
     pub(super) number: u64,
     pub(super) journal: Vec<Chunk>,
-    pub(super) session: Arc<SessionKey>,
+    /// Where its events stand beside those of others.
+    pub(super) sessions: Vec<Arc<SessionKey>>,
     /// Its idempotency key, as long as that was not given to another run.
     pub(super) key: Option<String>,
+    /// The number of its task.
+    task: Option<u64>,
     /// Names of the artifacts that it refers to.
     pub(super) artifacts: BTreeSet<String>,
     standing: Standing,
@@ -85,12 +90,20 @@ impl Entry {
         chunks.map(|chunk| Arc::clone(&chunk.events)).collect()
     }
 
-    fn holds(&self, events: &[Recorded]) -> bool {
-        let Some(first) = events.first() else { return false };
+    /// The answer if exactly these events stand at their places, or others under their ids.
+    fn known(&self, events: &[Recorded]) -> Option<Appended> {
+        let first = events.first()?;
         let chunks = self.chunks_after(first.seq - 1, events.len());
         let kept = chunks.iter().flat_map(|chunk| chunk.iter()).filter(|r| r.seq >= first.seq);
-        let ids = |recorded: &Recorded| (recorded.seq, recorded.id);
-        kept.take(events.len()).map(ids).eq(events.iter().map(ids))
+        let mut known = 0;
+        for (kept, event) in kept.zip(events) {
+            if kept == event {
+                known += 1;
+            } else if kept.id == event.id {
+                return Some(Appended::Conflict);
+            }
+        }
+        (known == events.len()).then_some(Appended::Done)
     }
 }
 
@@ -105,8 +118,10 @@ impl State {
                 KnownKey::Given => {}
             }
         }
-        let session = door::session_of(&new.run.spec);
-        if let Some(refused) = self.refusal(&new.run, &session, &new.admission) {
+        if let Some(known) = self.completed(&new) {
+            return Created::Repeated(Box::new(known.clone()));
+        }
+        if let Some(refused) = self.refusal(&new.run, &new.admission) {
             return refused;
         }
         self.keep(new);
@@ -143,10 +158,18 @@ impl State {
         Some((fingerprint, self.runs.get(id)?))
     }
 
+    /// The run whose result may be used instead.
+    fn completed(&self, new: &NewRun) -> Option<&Run> {
+        let (task, spec) = (new.task.as_ref()?, &new.run.spec);
+        let runs = self.tasks.get(&door::task_hash(spec, task))?;
+        let young = runs.range((task.completed_since?, 0)..).rev();
+        let mut runs = young.filter_map(|(_, id)| self.runs.get(id)).map(|entry| &entry.run);
+        runs.find(|run| door::is_same_task(&run.spec, spec))
+    }
+
     fn keep(&mut self, new: NewRun) {
-        let NewRun { run, events, idempotency, admission: _ } = new;
+        let NewRun { run, events, idempotency, task, admission: _ } = new;
         let spec = Arc::clone(&run.spec);
-        let session = door::session_of(&spec);
         let key = idempotency.as_ref().map(|asked| (spec.tenant.clone(), asked.key.clone()));
         if let (Some(asked), Some(key)) = (idempotency, key.clone()) {
             let given = self.keys.insert(key, (asked.fingerprint, spec.id.clone()));
@@ -156,34 +179,31 @@ impl State {
         }
         let number = self.accepted;
         self.accepted += 1;
-        let session = self.timelines.key(session);
-        let journal = vec![self.timelines.push(&session, &spec.id, events.into())];
+        let sessions = self.timelines.keys(&spec);
+        let journal = vec![self.timelines.push(&sessions, &spec, events.into())];
         let (key, standing) = (key.map(|(_, key)| key), Standing::default());
         self.index(&run, number);
         if spec.serial && !run.status().is_terminal() {
-            self.queue.open_serial((*session).clone(), number, &spec.id);
+            self.queue.open_serial(door::turn_of(&spec), number, &spec.id);
         }
         if let Some(place) = door::name_place(&spec).filter(|_| !run.status().is_terminal()) {
             self.names.insert(place.map(str::to_owned), spec.id.clone());
         }
         let artifacts = BTreeSet::new();
-        let entry = Entry { run, number, journal, session, key, artifacts, standing };
+        let task = task.map(|task| door::task_hash(&spec, &task));
+        let entry = Entry { run, number, journal, sessions, key, task, artifacts, standing };
         self.runs.insert(spec.id.clone(), entry);
         self.begin_wait(&spec.id);
         self.settle(&spec.id);
     }
 
-    fn refusal(
-        &mut self,
-        run: &Run,
-        session: &SessionKey,
-        admission: &Admission,
-    ) -> Option<Created> {
+    fn refusal(&mut self, run: &Run, admission: &Admission) -> Option<Created> {
         let spec = &run.spec;
         if self.runs.contains_key(&spec.id) {
             return Some(Created::Taken(spec.id.clone()));
         }
-        if self.timelines.get(session).is_some_and(|session| session.ended_at.is_some()) {
+        let session = self.timelines.get(&door::session_of(spec));
+        if session.is_some_and(|session| session.ended_at.is_some()) {
             return Some(Created::SessionEnded);
         }
         if let Some(parent) = &spec.parent_run_id {
@@ -204,12 +224,11 @@ impl State {
         if spec.parent_run_id.is_some() && tree >= admission.tree_max {
             return Some(Created::Full(Full::Tree));
         }
-        let waits =
-            admission.at_once.is_some_and(|slots| !self.begins_at_once(run, session, slots));
+        let waits = admission.at_once.is_some_and(|slots| !self.begins_at_once(run, slots));
         waits.then_some(Created::Full(Full::Slots))
     }
 
-    fn begins_at_once(&mut self, run: &Run, session: &SessionKey, tree_slots: u32) -> bool {
+    fn begins_at_once(&mut self, run: &Run, tree_slots: u32) -> bool {
         let spec = &run.spec;
         self.set_now(run.state.updated_at);
         let rank = (Lane::Fresh, Reverse(spec.priority), self.accepted);
@@ -217,7 +236,7 @@ impl State {
         let hosts = self.hosts.values().filter(|host| host.policy_digest == spec.policy_digest);
         let held = |host: &Host| self.held.get(&host.id).map_or(0, |runs| runs.len() as u64);
         first.is_none_or(|(first, _)| rank < first)
-            && !(spec.serial && self.queue.first_serial(session).is_some())
+            && !(spec.serial && self.queue.first_serial(&door::turn_of(spec)).is_some())
             && self.queue.held(&spec.root_run_id) < tree_slots
             && door::slot_left(hosts.map(|host| (host.slots, held(host))))
     }
@@ -234,8 +253,8 @@ impl State {
             self.keep_artifacts(append.run.id(), &append.artifacts);
             self.replace(append.run, append.events);
             Appended::Done
-        } else if entry.holds(&append.events) {
-            Appended::Done
+        } else if let Some(known) = entry.known(&append.events) {
+            known
         } else if epoch != append.epoch {
             Appended::Fenced(epoch)
         } else {
@@ -292,9 +311,9 @@ impl State {
         let id = run.id().clone();
         let Some(entry) = self.runs.get_mut(&id) else { return };
         if !events.is_empty() {
-            entry.journal.push(self.timelines.push(&entry.session, &id, events));
+            entry.journal.push(self.timelines.push(&entry.sessions, &run.spec, events));
         }
-        let (number, session) = (entry.number, Arc::clone(&entry.session));
+        let number = entry.number;
         let old = std::mem::replace(&mut entry.run, run.clone());
         let same_hold = old.state.hold == run.state.hold;
         let same_status = old.status() == run.status();
@@ -309,13 +328,20 @@ impl State {
         }
         self.settle(&id);
         if run.status().is_terminal() && !old.status().is_terminal() {
-            self.after_end(&run.spec, &session, number);
+            self.after_end(&run, number);
             self.cancel_attached(&run);
         }
     }
 
     /// Those that waited for the end of a run move on.
-    fn after_end(&mut self, spec: &RunSpec, session: &SessionKey, number: u64) {
+    fn after_end(&mut self, run: &Run, number: u64) {
+        let spec = &run.spec;
+        if run.status() == Status::Completed
+            && let Some(task) = self.runs.get(&spec.id).and_then(|entry| entry.task)
+        {
+            let completed = self.tasks.entry(task).or_default();
+            completed.insert((run.state.updated_at, number), spec.id.clone());
+        }
         for waiter in self.waits.ended(&spec.id) {
             self.settle(&waiter);
         }
@@ -323,8 +349,9 @@ impl State {
             self.names.remove(&place.map(str::to_owned));
         }
         if spec.serial {
-            self.queue.end_serial(session, number);
-            if let Some(next) = self.queue.first_serial(session).cloned() {
+            let turn = door::turn_of(spec);
+            self.queue.end_serial(&turn, number);
+            if let Some(next) = self.queue.first_serial(&turn).cloned() {
                 self.settle(&next);
             }
         }
@@ -347,7 +374,7 @@ impl State {
         let Some(entry) = self.runs.get_mut(id) else { return };
         let spec = &entry.run.spec;
         let wanted = door::wanted(&entry.run.state.hold, waits);
-        let may_begin = !spec.serial || self.queue.first_serial(&entry.session) == Some(id);
+        let may_begin = !spec.serial || self.queue.first_serial(&door::turn_of(spec)) == Some(id);
         let rank = wanted.and_then(|(lane, time)| {
             let may = match lane {
                 Lane::Resume => true,
@@ -396,6 +423,17 @@ impl State {
         if let Some(host) = run.state.hold.host() {
             self.held.entry(host.clone()).or_default().insert(id.clone());
             self.queue.hold(&spec.root_run_id);
+        }
+    }
+
+    /// Forgets that a run's result may be used again.
+    pub(super) fn forget_task(&mut self, entry: &Entry) {
+        let Some(task) = entry.task else { return };
+        if let Some(completed) = self.tasks.get_mut(&task) {
+            completed.remove(&(entry.run.state.updated_at, entry.number));
+            if completed.is_empty() {
+                self.tasks.remove(&task);
+            }
         }
     }
 
@@ -471,10 +509,8 @@ fn is_queued(run: &Run) -> bool {
 
 fn list_keys(run: &Run) -> impl Iterator<Item = ListKey> {
     let spec = &run.spec;
-    let fixed = [
-        ListKey::Tenant(spec.tenant.clone()),
-        ListKey::Session(spec.tenant.clone(), spec.parent_session_id.clone()),
-        ListKey::Tree(spec.root_run_id.clone()),
-    ];
-    fixed.into_iter().chain(spec.parent_run_id.clone().map(ListKey::Parent))
+    let fixed = [ListKey::Tenant(spec.tenant.clone()), ListKey::Tree(spec.root_run_id.clone())];
+    let sessions = std::iter::once(&spec.parent_session_id).chain(&spec.root_session_id);
+    let sessions = sessions.map(|id| ListKey::Session(spec.tenant.clone(), id.clone()));
+    fixed.into_iter().chain(sessions).chain(spec.parent_run_id.clone().map(ListKey::Parent))
 }

@@ -10,7 +10,7 @@ use super::fault::Fault;
 use super::row::run_by_number;
 use super::schema::{int, unbits};
 
-/// What version 3 adds to the tables of version 2.
+/// The tables of artifacts.
 ///
 /// - `blobs` has the bytes. Their name is their checksum, so there is no other one.
 /// - `artifacts` says which run refers to which of them; bytes to which no run refers are removed

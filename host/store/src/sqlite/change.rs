@@ -140,8 +140,8 @@ impl AppendRow {
                 artifacts::keep(db, present.no, &spec.tenant, artifact)?;
             }
             Ok((Appended::Done, place))
-        } else if self.is_kept(db, present.no)? {
-            refused(Appended::Done)
+        } else if let Some(known) = self.known(db, present.no)? {
+            refused(known)
         } else if present.epoch != self.epoch {
             refused(Appended::Fenced(present.epoch))
         } else {
@@ -149,16 +149,23 @@ impl AppendRow {
         }
     }
 
-    /// Whether exactly these events stand at their places.
-    fn is_kept(&self, db: &Connection, no: i64) -> Result<bool, Fault> {
-        let mut sql = db.prepare_cached("SELECT id FROM events WHERE run = ?1 AND seq = ?2")?;
+    /// The answer if exactly these events stand at their places, or others under their ids.
+    fn known(&self, db: &Connection, no: i64) -> Result<Option<Appended>, Fault> {
+        let mut sql =
+            db.prepare_cached("SELECT id, sum FROM events WHERE run = ?1 AND seq = ?2")?;
+        let mut known = 0;
         for event in &self.events {
-            let id: Option<i64> = sql.query_row([no, event.seq], |row| row.get(0)).optional()?;
-            if id != Some(event.id) {
-                return Ok(false);
+            let found = sql.query_row([no, event.seq], |row| Ok((row.get(0)?, row.get(1)?)));
+            let found: Option<(i64, i64)> = found.optional()?;
+            match found {
+                // The sum is of everything that an event has.
+                Some((id, sum)) if id == event.id && sum == event.sum => known += 1,
+                Some((id, _)) if id == event.id => return Ok(Some(Appended::Conflict)),
+                Some(_) | None => {}
             }
         }
-        Ok(!self.events.is_empty())
+        let all = !self.events.is_empty() && known == self.events.len();
+        Ok(all.then_some(Appended::Done))
     }
 }
 

@@ -16,7 +16,8 @@ use super::locks::Locks;
 use super::names;
 use super::queue::{self, Member, Queue};
 use super::row::{EventRow, run_by_number};
-use super::schema::{By, CANCELING, QUEUED, int, label_key, serial_key, time, unbits};
+use super::schema::{By, CANCELING, QUEUED, bits, int, label_key, serial_key, time, unbits};
+use super::sessions;
 use super::waits;
 use crate::door::{self, KnownKey};
 
@@ -26,6 +27,8 @@ pub(crate) struct NewRow {
     mutable: Mutable,
     events: Vec<EventRow>,
     serial: Option<i64>,
+    /// Value of `runs.task`.
+    task: Option<i64>,
 }
 
 /// The tree that a new run would belong to.
@@ -42,7 +45,8 @@ impl NewRow {
         Self {
             mutable: Mutable::new(&new.run),
             events: new.events.iter().map(|event| EventRow::new(id, event)).collect(),
-            serial: spec.serial.then(|| serial_key(&spec.tenant, &spec.parent_session_id)),
+            serial: spec.serial.then(|| serial_key(spec)),
+            task: new.task.as_ref().map(|task| bits(door::task_hash(spec, task))),
             new,
         }
     }
@@ -64,6 +68,9 @@ impl NewRow {
         {
             return Ok((known, 0));
         }
+        if let Some(known) = self.completed(db)? {
+            return Ok((Created::Repeated(Box::new(known)), 0));
+        }
         if let Some(refused) = refusal(db, spec)? {
             return Ok((refused, 0));
         }
@@ -74,9 +81,27 @@ impl NewRow {
         Ok((Created::New, self.keep_all(queue, &tree)?))
     }
 
+    /// The run whose result may be used instead.
+    fn completed(&self, db: &Connection) -> Result<Option<Run>, Fault> {
+        let since = self.new.task.as_ref().and_then(|task| task.completed_since);
+        let (Some(since), Some(task)) = (since, self.task) else { return Ok(None) };
+        let mut sql = db.prepare_cached(
+            "SELECT no FROM runs INDEXED BY runs_by_task
+             WHERE task = ?1 AND status = 5 AND updated_at >= ?2 ORDER BY updated_at DESC, no DESC",
+        )?;
+        let mut rows = sql.query([task, time(since)])?;
+        while let Some(row) = rows.next()? {
+            let run = run_by_number(db, row.get(0)?)?;
+            if door::is_same_task(&run.spec, &self.new.run.spec) {
+                return Ok(Some(run));
+            }
+        }
+        Ok(None)
+    }
+
     /// Keeps all of it; returns the place of the last event.
     fn keep_all(&self, queue: &Queue<'_>, tree: &Tree) -> Result<u64, Fault> {
-        let no = self.keep(queue, tree, None)?;
+        let no = self.keep(queue, tree)?;
         let mut place = 0;
         for event in &self.events {
             place = event.insert(queue.db, no)?;
@@ -140,17 +165,8 @@ impl NewRow {
         Ok(door::slot_left(hosts))
     }
 
-    /// Keeps a run of an older file without its events, under the number that it had.
-    pub(crate) fn restore(&self, queue: &Queue<'_>, no: i64, last_pos: i64) -> Result<(), Fault> {
-        let tree = tree_of(queue.db, &self.new.run.spec)?;
-        self.keep(queue, &tree, Some(no))?;
-        let last = "UPDATE runs SET last_pos = ?2 WHERE no = ?1";
-        queue.db.prepare_cached(last)?.execute([no, last_pos])?;
-        Ok(())
-    }
-
-    /// Keeps all but the events, under the next number if none is given; returns that.
-    fn keep(&self, queue: &Queue<'_>, tree: &Tree, number: Option<i64>) -> Result<i64, Fault> {
+    /// Keeps all but the events; returns the number of the run.
+    fn keep(&self, queue: &Queue<'_>, tree: &Tree) -> Result<i64, Fault> {
         let (db, spec) = (queue.db, &self.new.run.spec);
         let tree = join_tree(db, spec, tree)?;
         let alone = tree.is_none() && self.serial.is_none();
@@ -162,7 +178,7 @@ impl NewRow {
             | Hold::Runs { .. }
             | Hold::Host { .. } => None,
         };
-        let no = self.insert_run(db, number, tree, place)?;
+        let no = self.insert_run(db, tree, place)?;
         let mut label = db.prepare_cached("INSERT INTO labels VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?;
         for (name, value) in &spec.labels {
             let key = label_key(&spec.tenant, name, value);
@@ -192,7 +208,6 @@ impl NewRow {
     fn insert_run(
         &self,
         db: &Connection,
-        number: Option<i64>,
         tree: Option<i64>,
         place: Option<i64>,
     ) -> Result<i64, Fault> {
@@ -200,16 +215,17 @@ impl NewRow {
         let tenant = spec.tenant.as_str();
         let app = &spec.parent_app_name;
         let parent = spec.parent_run_id.as_ref().map(RunId::as_str);
+        // A one-shot run is in no session, nor is what is beneath it.
+        let root = spec.root_session_id.as_deref().filter(|root| !root.is_empty());
         db.prepare_cached(
-            "INSERT INTO runs (no, id, tenant, owner, session, app, agent, parent, tenant_key,
+            "INSERT INTO runs (id, tenant, owner, session, app, agent, parent, tenant_key,
                 owner_key, session_key, app_key, agent_key, parent_key, policy_digest, priority,
                 created_at, tree, serial, status, updated_at, holder, queue, epoch, head, sum,
-                state, last_pos, name, name_key, named, attached)
+                state, last_pos, name, name_key, named, attached, root_session, root_key, task)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17,
-                ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, 0, ?28, ?29, ?30, ?31)",
+                ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, 0, ?27, ?28, ?29, ?30, ?31, ?32, ?33)",
         )?
         .execute(params![
-            number,
             spec.id.as_str(),
             tenant,
             spec.owner_user_id,
@@ -240,6 +256,9 @@ impl NewRow {
             spec.name.as_ref().map(|name| By::Name.key(tenant, name)),
             names::named_key(spec),
             attached::attached_key(spec),
+            root,
+            root.map(|root| By::Root.key(tenant, root)),
+            self.task,
         ])?;
         Ok(db.last_insert_rowid())
     }
@@ -269,10 +288,8 @@ fn refusal(db: &Connection, spec: &RunSpec) -> Result<Option<Created>, Fault> {
     if status(&spec.id)?.is_some() {
         return Ok(Some(Created::Taken(spec.id.clone())));
     }
-    let mut ended = db.prepare_cached(
-        "SELECT 1 FROM sessions WHERE tenant = ?1 AND id = ?2 AND ended_at IS NOT NULL",
-    )?;
-    if ended.exists([&spec.tenant, &spec.parent_session_id])? {
+    let session = sessions::get(db, &door::session_of(spec))?;
+    if session.is_some_and(|session| session.ended_at.is_some()) {
         return Ok(Some(Created::SessionEnded));
     }
     match &spec.parent_run_id {

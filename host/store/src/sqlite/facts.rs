@@ -13,7 +13,7 @@ use super::row::{fact_sum, json, parse};
 use super::schema::{bits, int, unbits};
 use crate::door;
 
-/// What version 3 adds to the tables of version 2.
+/// The tables of facts.
 ///
 /// - `facts` has those of a tenant (`owner` and `session` are empty) and those of a session as one
 ///   owner has it. `sum` is a checksum of all of it.

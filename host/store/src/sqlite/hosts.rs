@@ -39,14 +39,12 @@ pub(crate) fn heard(db: &Connection, host: &HostId) -> Result<Option<Timestamp>,
     let mut sql =
         db.prepare_cached("SELECT started_at, entered_ms, beat_ms FROM hosts WHERE id = ?1")?;
     let row = sql.query_row([host.as_str()], |row| {
-        let (started_at, entered_ms, beat_ms): (i64, Option<i64>, i64) =
+        let (started_at, entered_ms, beat_ms): (i64, i64, i64) =
             (row.get(0)?, row.get(1)?, row.get(2)?);
-        Ok(entered_ms.map(|entered_ms| {
-            let alive_ms = u64::try_from(beat_ms.saturating_sub(entered_ms)).unwrap_or(0);
-            Timestamp(unbits(started_at)).plus(Duration::from_millis(alive_ms))
-        }))
+        let alive_ms = u64::try_from(beat_ms.saturating_sub(entered_ms)).unwrap_or(0);
+        Ok(Timestamp(unbits(started_at)).plus(Duration::from_millis(alive_ms)))
     });
-    Ok(row.optional()?.flatten())
+    Ok(row.optional()?)
 }
 
 /// Takes a host out, unless it holds a run or one is wanted under its policy.

@@ -66,9 +66,12 @@ pub(crate) fn page(
             among_few(db, &source, value, &conditions, filter, wanted)?
         }
         None => {
-            let walk = walk(scope, filter, tree.as_ref());
-            let conditions = conditions(scope, filter, tree.as_ref(), after, walk.alias);
-            along(db, &walk, &conditions, filter, wanted)?
+            let mut found = Vec::new();
+            for walk in walks(scope, filter, tree.as_ref()) {
+                let conditions = conditions(scope, filter, tree.as_ref(), after, walk.alias);
+                found.extend(along(db, &walk, &conditions, filter, wanted)?);
+            }
+            found
         }
     };
     found.sort_unstable_by(|a, b| b.cmp(a));
@@ -133,32 +136,36 @@ fn words<'a>(scope: &'a Scope, filter: &'a ListFilter) -> Vec<(By, &'a str)> {
 }
 
 /// The most selective index. A tree comes after the run above and before the rest, a label after
-/// run, name, session and owner.
-fn walk(scope: &Scope, filter: &ListFilter, tree: Option<&Tree>) -> Walk {
+/// run, name, session and owner. A run is in the session from which it was asked for and in that of
+/// its tree, and is found by one of them.
+fn walks(scope: &Scope, filter: &ListFilter, tree: Option<&Tree>) -> Vec<Walk> {
     if let (Some(tree), None) = (tree, &filter.parent_run_id) {
         let (condition, key) = tree.condition();
         let index = match tree {
             Tree::Number(_) => "INDEXED BY runs_by_tree",
             Tree::Root(_) => "",
         };
-        return Walk { from: format!("runs r {index} WHERE {condition}"), key, alias: "r" };
+        let from = format!("runs r {index} WHERE {condition}");
+        return vec![Walk { from, key, alias: "r" }];
     }
     let words = words(scope, filter);
     let (by, word) = words.first().copied().unwrap_or((By::Tenant, scope.tenant.as_str()));
+    let along = |by: By| {
+        let (_, column, index) = by.names();
+        Walk {
+            from: format!("runs r INDEXED BY {index} WHERE r.{column} = ?"),
+            key: Value::Integer(by.key(&scope.tenant, word)),
+            alias: "r",
+        }
+    };
     match (by, filter.labels.first_key_value()) {
-        (By::Agent | By::App | By::Tenant, Some((name, value))) => Walk {
+        (By::Agent | By::App | By::Tenant, Some((name, value))) => vec![Walk {
             from: "labels f CROSS JOIN runs r ON r.no = f.run WHERE f.key = ?".to_owned(),
             key: Value::Integer(label_key(&scope.tenant, name, value)),
             alias: "f",
-        },
-        (By::Parent | By::Name | By::Session | By::Owner, Some(_)) | (_, None) => {
-            let (_, column, index) = by.names();
-            Walk {
-                from: format!("runs r INDEXED BY {index} WHERE r.{column} = ?"),
-                key: Value::Integer(by.key(&scope.tenant, word)),
-                alias: "r",
-            }
-        }
+        }],
+        (By::Session, _) => vec![along(By::Session), along(By::Root)],
+        (By::Parent | By::Name | By::Owner | By::Root, Some(_)) | (_, None) => vec![along(by)],
     }
 }
 
@@ -171,7 +178,14 @@ fn conditions(
 ) -> Conditions {
     let mut all = Conditions::default();
     for (by, word) in words(scope, filter) {
-        all.and(&format!("r.{} = ?", by.names().0), [text(word)]);
+        match by {
+            By::Session => {
+                all.and("(r.session = ? OR r.root_session = ?)", [text(word), text(word)]);
+            }
+            By::Tenant | By::Owner | By::App | By::Agent | By::Parent | By::Name | By::Root => {
+                all.and(&format!("r.{} = ?", by.names().0), [text(word)]);
+            }
+        }
     }
     for (name, value) in &filter.labels {
         let key = Value::Integer(label_key(&scope.tenant, name, value));

@@ -14,7 +14,6 @@ mod identity;
 mod judge;
 mod list;
 mod locks;
-mod migrate;
 mod names;
 mod open;
 mod queue;
@@ -42,7 +41,7 @@ use taskrun::memory::{Fact, FactPlace};
 use taskrun::ports::memory::{FactChange, FactChanged, FactWriter, Memory};
 use taskrun::ports::store::{
     Append, Appended, Batched, Claim, Created, Host, Hosts, NewBatch, NewRun, Removal, Removed,
-    Session, SessionEvent, SessionKey, Sessions, Store, StoreError, Until,
+    Session, SessionKey, SessionPage, Sessions, Store, StoreError, Until,
 };
 use taskrun::run::Run;
 use taskrun::time::Timestamp;
@@ -158,10 +157,10 @@ impl SqliteStore {
     /// owner only. Blocks while it does.
     ///
     /// # Errors
-    /// - [`StoreError::Locked`] if another process makes or migrates it for longer than
+    /// - [`StoreError::Locked`] if another process makes it for longer than
     ///   [`SqliteOptions::busy_timeout`]. A program that keeps it locked for writing keeps nobody from
     ///   opening and reading it.
-    /// - [`StoreError::Version`] if a newer program wrote it.
+    /// - [`StoreError::Version`] if a program of another version wrote it.
     /// - [`StoreError::Corrupt`] if it is damaged, or not a store; it is not touched.
     /// - [`StoreError::ReadOnly`] and [`StoreError::Full`] if it cannot be written where that is needed
     ///   to read: to make it or its log's index ([`StoreError::NoRoom`]).
@@ -369,12 +368,13 @@ fn tell<T>(wakes: &Wakes, told: &Told<T>, runs: &[Run], events: usize) {
         if wakes.anybody() {
             for run in runs {
                 wakes.moved(run.id(), run.state.head, !run.status().is_terminal());
-                wakes.session_moved(&door::session_of(&run.spec), told.place);
+                door::widest_of(&run.spec).for_each(|key| wakes.session_moved(&key, told.place));
             }
             for canceled in &told.canceled {
                 let run = &canceled.run;
                 wakes.moved(run.id(), run.state.head, !run.status().is_terminal());
-                wakes.session_moved(&door::session_of(&run.spec), canceled.place);
+                let sessions = door::widest_of(&run.spec);
+                sessions.for_each(|key| wakes.session_moved(&key, canceled.place));
             }
         }
         let last = told.canceled.iter().map(|canceled| canceled.place).fold(told.place, u64::max);
@@ -408,17 +408,17 @@ impl Sessions for SqliteStore {
         key: &SessionKey,
         after: u64,
         limit: usize,
-    ) -> Result<Vec<SessionEvent>, StoreError> {
+    ) -> Result<SessionPage, StoreError> {
         let key = key.clone();
         self.readers.read(move |db| sessions::events(db, &key, after, limit)).await
     }
 
     async fn session_changed(&self, key: &SessionKey, after: u64) {
-        let watch = self.wakes.watch_session(key);
+        let watch = self.wakes.watch_session(&door::widest(key));
         self.watcher.wake();
         let wanted = key.clone();
         match self.readers.read(move |db| sessions::events(db, &wanted, after, 1)).await {
-            Ok(events) if events.is_empty() => watch.beyond(after).await,
+            Ok(page) if page.events.is_empty() => watch.beyond(after).await,
             // The caller is to find out for himself.
             Ok(_) | Err(_) => {}
         }

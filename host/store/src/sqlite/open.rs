@@ -14,9 +14,7 @@ use taskrun::ports::store::StoreError;
 use super::artifacts::ARTIFACTS;
 use super::facts::FACTS;
 use super::fault::{Fault, io_error};
-use super::locks::Locks;
-use super::migrate::{self, Older};
-use super::schema::{APPLICATION_ID, NAMES, SCHEMA_VERSION, TABLES};
+use super::schema::{APPLICATION_ID, SCHEMA_VERSION, TABLES};
 use super::{Durability, SqliteOptions, room};
 
 /// Names of a store's files in its data directory: the database, its log, and the log's index.
@@ -83,7 +81,6 @@ pub(crate) fn open(dir: &Path, options: &SqliteOptions) -> Result<(Place, Connec
     }
     match kind(&place, &db).map_err(|error| room::explain(&place, error))? {
         Kind::Empty => make_tables(&db).map_err(|error| at(&place, error))?,
-        Kind::Older(version) => migrate(&place, &db, version)?,
         Kind::Ours => {}
     }
     set_up_writer(&db, options).map_err(|fault| fault.at(&place.shown))?;
@@ -223,15 +220,8 @@ fn check_identity(place: &Place, busy_timeout: Duration) -> Result<(), StoreErro
         return Err(StoreError::Corrupt { path: place.shown.clone(), detail });
     }
     let db = connect(place, busy_timeout, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-    let looked = match kind(place, &db) {
-        Ok(Kind::Older(version)) => {
-            migrate::check(&db, version).map_err(|fault| fault.at(&place.shown))
-        }
+    match kind(place, &db) {
         Ok(Kind::Empty | Kind::Ours) => Ok(()),
-        Err(error) => Err(error),
-    };
-    match looked {
-        Ok(()) => Ok(()),
         Err(error @ (StoreError::Corrupt { .. } | StoreError::Version { .. })) => Err(error),
         // A reader can be kept from reading by what a writer puts right, such as a journal of
         // somebody who died while he made the tables. The writer finds out.
@@ -253,20 +243,7 @@ fn check_identity(place: &Place, busy_timeout: Duration) -> Result<(), StoreErro
 enum Kind {
     /// No tables yet.
     Empty,
-    /// The tables of an older version.
-    Older(Older),
     Ours,
-}
-
-fn migrate(place: &Place, db: &Connection, version: Older) -> Result<(), StoreError> {
-    let failed = |fault: Fault| fault.at(&place.shown);
-    let locks = Locks::new(place.dir.join("hosts"));
-    if let Some(host) = migrate::host_that_lives(db, &locks).map_err(failed)? {
-        tracing::error!(%host, "a host of an older version uses the store; stop it first");
-        return Err(StoreError::Locked { path: place.shown.clone() });
-    }
-    tracing::info!(path = place.shown, "the store is brought to version {SCHEMA_VERSION}");
-    migrate::migrate(db, version).map_err(failed)
 }
 
 fn kind(place: &Place, db: &Connection) -> Result<Kind, StoreError> {
@@ -286,14 +263,11 @@ fn kind(place: &Place, db: &Connection) -> Result<Kind, StoreError> {
     match (application, version) {
         (0, 0) if tables == 0 => Ok(Kind::Empty),
         (APPLICATION_ID, SCHEMA_VERSION) => Ok(Kind::Ours),
-        (APPLICATION_ID, found) if found > known => Err(StoreError::Version { path, found, known }),
-        (_, found) => match Older::of(found).filter(|_| application == APPLICATION_ID) {
-            Some(version) => Ok(Kind::Older(version)),
-            None => {
-                let detail = format!("application {application:#x}, version {found}");
-                Err(StoreError::Corrupt { path, detail })
-            }
-        },
+        (APPLICATION_ID, found) if found > 0 => Err(StoreError::Version { path, found, known }),
+        (_, found) => {
+            let detail = format!("application {application:#x}, version {found}");
+            Err(StoreError::Corrupt { path, detail })
+        }
     }
 }
 
@@ -303,7 +277,7 @@ fn make_tables(db: &Connection) -> rusqlite::Result<()> {
     db.execute_batch(&format!(
         "PRAGMA page_size = {PAGE_BYTES}; PRAGMA auto_vacuum = INCREMENTAL;
          PRAGMA journal_mode = DELETE; PRAGMA synchronous = FULL;
-         BEGIN EXCLUSIVE; {TABLES} {NAMES} {ARTIFACTS} {FACTS}
+         BEGIN EXCLUSIVE; {TABLES} {ARTIFACTS} {FACTS}
          PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION};
          COMMIT"
     ))

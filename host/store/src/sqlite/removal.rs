@@ -42,7 +42,7 @@ pub(crate) fn remove(db: &Connection, removal: &Removal) -> Result<Removed, Faul
             removed.kept += 1;
             continue;
         }
-        match remove_one(db, candidate.order.1, removal.dry_run, &mut removed) {
+        match remove_one(db, candidate.order.1, removal, &mut removed) {
             Ok(()) => {}
             // It stays, and keeps no other one here.
             Err(Fault::Damaged(detail)) => {
@@ -66,14 +66,21 @@ type Walk = (&'static str, i64);
 
 fn walks(db: &Connection, removal: &Removal) -> Result<Vec<Walk>, Fault> {
     let by_tenant = "INDEXED BY runs_by_tenant WHERE tenant_key";
-    match (&removal.tenant, &removal.session) {
-        (Some(tenant), Some(session)) => {
-            let key = By::Session.key(tenant, session);
-            Ok(vec![("INDEXED BY runs_by_session WHERE session_key", key)])
+    let Some(scope) = &removal.scope else {
+        return Ok(tenants(db)?.into_iter().map(|key| (by_tenant, key)).collect());
+    };
+    let tenant = &scope.tenant;
+    Ok(match (&scope.parent_session_id, &scope.owner_user_id) {
+        // No run is found by both.
+        (Some(session), _) => vec![
+            ("INDEXED BY runs_by_session WHERE session_key", By::Session.key(tenant, session)),
+            ("INDEXED BY runs_by_root WHERE root_key", By::Root.key(tenant, session)),
+        ],
+        (None, Some(owner)) => {
+            vec![("INDEXED BY runs_by_owner WHERE owner_key", By::Owner.key(tenant, owner))]
         }
-        (Some(tenant), None) => Ok(vec![(by_tenant, By::Tenant.key(tenant, tenant))]),
-        (None, _) => Ok(tenants(db)?.into_iter().map(|key| (by_tenant, key)).collect()),
-    }
+        (None, None) => vec![(by_tenant, By::Tenant.key(tenant, tenant))],
+    })
 }
 
 /// Tenants with ended runs; a jump from one to the next in the index.
@@ -106,14 +113,22 @@ fn candidates_of(
         format!(
             "SELECT updated_at, no, tree, id FROM runs {index} = ?1 AND status = {status}
                AND updated_at < ?2 AND (?3 IS NULL OR tenant = ?3)
-               AND (?4 IS NULL OR session = ?4)"
+               AND (?4 IS NULL OR session = ?4 OR root_session = ?4)
+               AND (?5 IS NULL OR owner = ?5) AND (?6 IS NULL OR app = ?6)"
         )
     };
     let parts: Vec<String> = (TERMINAL..TERMINAL + 3).map(part).collect();
     let sql = format!("{} ORDER BY 1, 2", parts.join(" UNION ALL "));
     let mut sql = db.prepare_cached(&sql)?;
-    let (before, tenant, session) = (time(removal.before), &removal.tenant, &removal.session);
-    let mut rows = sql.query(params![key, before, tenant, session])?;
+    let scope = removal.scope.as_ref();
+    let mut rows = sql.query(params![
+        key,
+        time(removal.before),
+        scope.map(|scope| &scope.tenant),
+        scope.and_then(|scope| scope.parent_session_id.as_ref()),
+        scope.and_then(|scope| scope.owner_user_id.as_ref()),
+        scope.and_then(|scope| scope.parent_app_name.as_ref()),
+    ])?;
     let mut candidates = Vec::new();
     let mut removable = 0;
     while removable < removal.limit
@@ -176,8 +191,16 @@ fn above(db: &Connection, tree: i64) -> Result<HashSet<String>, Fault> {
     Ok(above)
 }
 
-fn remove_one(db: &Connection, no: i64, dry_run: bool, removed: &mut Removed) -> Result<(), Fault> {
+fn remove_one(
+    db: &Connection,
+    no: i64,
+    removal: &Removal,
+    removed: &mut Removed,
+) -> Result<(), Fault> {
     let run = run_by_number(db, no)?;
+    if removal.scope.as_ref().is_some_and(|scope| !scope.admits(&run)) {
+        return Err(Fault::Damaged(format!("run {}: its columns say something else", run.id())));
+    }
     let mut sql = db.prepare_cached(
         "SELECT count(*), coalesce(sum(octet_length(body)), 0) FROM events WHERE run = ?1",
     )?;
@@ -185,7 +208,7 @@ fn remove_one(db: &Connection, no: i64, dry_run: bool, removed: &mut Removed) ->
     removed.runs += 1;
     removed.events += unbits(events);
     removed.bytes += unbits(bytes);
-    if dry_run {
+    if removal.dry_run {
         return Ok(());
     }
     let (spec, state) = (&run.spec, &run.state);

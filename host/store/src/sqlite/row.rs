@@ -19,7 +19,7 @@ pub(crate) struct EventRow {
     pub(crate) seq: i64,
     pub(crate) id: i64,
     at: i64,
-    sum: i64,
+    pub(crate) sum: i64,
     body: String,
 }
 

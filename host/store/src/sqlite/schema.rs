@@ -1,16 +1,17 @@
 //! What the file looks like inside.
 
+use taskrun::run::RunSpec;
 use taskrun::status::Status;
 use taskrun::time::Timestamp;
 
 use crate::door;
 
 /// Version of the tables, kept as `user_version`.
-pub const SCHEMA_VERSION: i64 = 3;
+pub const SCHEMA_VERSION: i64 = 4;
 /// `application_id` of the file: "TASK".
 pub(crate) const APPLICATION_ID: i64 = 0x5441_534b;
 
-/// The tables of version 2; for what came later see `artifacts.rs` and `facts.rs`.
+/// The tables; those of artifacts and facts stand in `artifacts.rs` and `facts.rs`.
 ///
 /// - What a run was asked for is not repeated in `runs`: it is the body of its first event.
 /// - `no` is the order of acceptance, which is also the order of the queue. `pos` is the order in
@@ -26,14 +27,19 @@ pub(crate) const APPLICATION_ID: i64 = 0x5441_534b;
 /// - `id` and `at` of events are unsigned numbers of 64 bits, kept as the signed ones with the
 ///   same bits.
 /// - Every index for listing is (status, what, time): without a wish for a status the eight of
-///   them are merged, and so seven indexes do what fourteen would. The status comes first so that
+///   them are merged, and so nine indexes do what eighteen would. The status comes first so that
 ///   unfinished runs, which change, stand close together in few pages, and only the last change
 ///   of a run goes to one of the many pages of finished ones. `labels` is such an index too.
 /// - `tree` is set only in trees of more than one run, so that a run that starts none costs
 ///   nothing for it. `queue` and `due` are explained in `queue.rs`.
 /// - `last_pos` is the place of the last event; 0 while none was added to those that the run was
 ///   accepted with.
+/// - `root_session` is the session of the first run of the tree, where that is another one than
+///   `session` and there is one. `named` is a hash of the name and of those among whom an open run
+///   has it alone, `attached` one of the run above, `task` one of what the answer depends on.
+/// - `owner` and `app` of a session are empty where it stands for those of everybody.
 /// - `queues` counts runs that wait to begin, `trees` the runs of a tree.
+/// - `entered_ms` of a host is the first of its `beat_ms`, sent at its `started_at`.
 pub(crate) const TABLES: &str = "
 CREATE TABLE runs (
     no            INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -44,17 +50,24 @@ CREATE TABLE runs (
     app           TEXT,
     agent         TEXT NOT NULL,
     parent        TEXT,
+    root_session  TEXT,
+    name          TEXT,
     tenant_key    INTEGER NOT NULL,
     owner_key     INTEGER NOT NULL,
     session_key   INTEGER NOT NULL,
     app_key       INTEGER,
     agent_key     INTEGER NOT NULL,
     parent_key    INTEGER,
+    root_key      INTEGER,
+    name_key      INTEGER,
     policy_digest TEXT NOT NULL,
     priority      INTEGER NOT NULL,
     created_at    INTEGER NOT NULL,
     tree          INTEGER,
     serial        INTEGER,
+    named         INTEGER,
+    attached      INTEGER,
+    task          INTEGER,
     status        INTEGER NOT NULL,
     updated_at    INTEGER NOT NULL,
     holder        TEXT,
@@ -69,9 +82,11 @@ CREATE TABLE runs (
 CREATE INDEX runs_by_tenant  ON runs (status, tenant_key, updated_at);
 CREATE INDEX runs_by_owner   ON runs (status, owner_key, updated_at);
 CREATE INDEX runs_by_session ON runs (status, session_key, updated_at);
+CREATE INDEX runs_by_root    ON runs (status, root_key, updated_at) WHERE root_key IS NOT NULL;
 CREATE INDEX runs_by_app     ON runs (status, app_key, updated_at) WHERE app_key IS NOT NULL;
 CREATE INDEX runs_by_agent   ON runs (status, agent_key, updated_at);
 CREATE INDEX runs_by_parent  ON runs (status, parent_key, updated_at) WHERE parent_key IS NOT NULL;
+CREATE INDEX runs_by_name    ON runs (status, name_key, updated_at) WHERE name_key IS NOT NULL;
 CREATE INDEX runs_by_tree    ON runs (status, tree, updated_at) WHERE tree IS NOT NULL;
 CREATE INDEX runs_by_created ON runs (tenant_key, created_at);
 CREATE INDEX runs_held       ON runs (holder, no) WHERE holder IS NOT NULL;
@@ -81,6 +96,9 @@ CREATE INDEX runs_grouped    ON runs (tree, policy_digest, queue, priority DESC,
     WHERE tree IS NOT NULL AND queue IS NOT NULL;
 CREATE INDEX runs_due        ON runs (policy_digest, due) WHERE queue >= 5;
 CREATE INDEX runs_serial     ON runs (serial, no) WHERE serial IS NOT NULL AND status < 5;
+CREATE INDEX runs_named      ON runs (named) WHERE named IS NOT NULL AND status < 5;
+CREATE INDEX runs_by_task    ON runs (task, updated_at) WHERE task IS NOT NULL AND status = 5;
+CREATE INDEX runs_attached   ON runs (attached) WHERE attached IS NOT NULL AND status < 5;
 
 CREATE TABLE events (
     pos  INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -139,10 +157,11 @@ CREATE INDEX waits_waiter ON waits (waiter, run);
 CREATE TABLE sessions (
     tenant     TEXT NOT NULL,
     id         TEXT NOT NULL,
-    owner      TEXT,
+    owner      TEXT NOT NULL,
+    app        TEXT NOT NULL,
     created_at INTEGER NOT NULL,
     ended_at   INTEGER,
-    PRIMARY KEY (tenant, id)
+    PRIMARY KEY (tenant, id, owner, app)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE hosts (
@@ -152,27 +171,9 @@ CREATE TABLE hosts (
     started_at    INTEGER NOT NULL,
     slots         INTEGER NOT NULL,
     lease_ms      INTEGER NOT NULL,
-    beat_ms       INTEGER NOT NULL
+    beat_ms       INTEGER NOT NULL,
+    entered_ms    INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
-";
-
-/// What version 3 adds to the tables of version 2: names of runs, runs that end with the one
-/// that started them, and how long a host lived. In a new file and in one that is taken over the columns are the same.
-///
-/// `entered_ms` of a host is the first of its `beat_ms`, sent at its `started_at`; a host of an older
-/// version has none.
-///
-/// `named` is a hash of the name and of those among whom an open run has it alone, `attached` one
-/// of the run above.
-pub(crate) const NAMES: &str = "
-ALTER TABLE runs ADD COLUMN name     TEXT;
-ALTER TABLE runs ADD COLUMN name_key INTEGER;
-ALTER TABLE runs ADD COLUMN named    INTEGER;
-ALTER TABLE runs ADD COLUMN attached INTEGER;
-ALTER TABLE hosts ADD COLUMN entered_ms INTEGER;
-CREATE INDEX runs_by_name  ON runs (status, name_key, updated_at) WHERE name_key IS NOT NULL;
-CREATE INDEX runs_named    ON runs (named) WHERE named IS NOT NULL AND status < 5;
-CREATE INDEX runs_attached ON runs (attached) WHERE attached IS NOT NULL AND status < 5;
 ";
 
 /// The number that stands for a status in the file. Numbers are never given another meaning;
@@ -209,6 +210,8 @@ pub(crate) enum By {
     Agent,
     Parent,
     Name,
+    /// The session of the first run of its tree.
+    Root,
 }
 
 impl By {
@@ -222,6 +225,7 @@ impl By {
             Self::Agent => ("agent", "agent_key", "runs_by_agent"),
             Self::Parent => ("parent", "parent_key", "runs_by_parent"),
             Self::Name => ("name", "name_key", "runs_by_name"),
+            Self::Root => ("root_session", "root_key", "runs_by_root"),
         }
     }
 
@@ -232,8 +236,10 @@ impl By {
 }
 
 /// Value of `runs.serial`.
-pub(crate) fn serial_key(tenant: &str, session: &str) -> i64 {
-    bits(door::hash(&["serial", tenant, session]))
+pub(crate) fn serial_key(spec: &RunSpec) -> i64 {
+    let turn = door::turn_of(spec);
+    let owner = turn.owner_user_id.unwrap_or_default();
+    bits(door::hash(&["serial", &turn.tenant, &owner, &turn.id]))
 }
 
 /// Value of `labels.key`.

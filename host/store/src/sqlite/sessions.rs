@@ -5,12 +5,13 @@ use std::collections::BinaryHeap;
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use taskrun::ids::RunId;
-use taskrun::ports::store::{Session, SessionEvent, SessionKey};
+use taskrun::ports::store::{Session, SessionEvent, SessionKey, SessionPage};
 use taskrun::time::Timestamp;
 
 use super::fault::Fault;
 use super::row::{PageBytes, recorded};
 use super::schema::{By, bits, int, unbits};
+use crate::door;
 
 /// So many events of the whole store are looked through for those of one session: whoever
 /// follows a session is that near to the end.
@@ -18,25 +19,27 @@ const NEAR: u64 = 1_000;
 /// Statuses that there are.
 const STATUSES: std::ops::Range<i64> = 0..8;
 
+/// The columns of a key: empty where it covers everybody's.
+fn columns(key: &SessionKey) -> [&str; 4] {
+    let (owner, app) = (key.owner_user_id.as_deref(), key.parent_app_name.as_deref());
+    [&key.tenant, &key.id, owner.unwrap_or_default(), app.unwrap_or_default()]
+}
+
 pub(crate) fn open(db: &Connection, session: &Session) -> Result<Session, Fault> {
-    db.prepare_cached("INSERT OR IGNORE INTO sessions VALUES (?1, ?2, ?3, ?4, ?5)")?.execute(
-        params![
-            session.key.tenant,
-            session.key.id,
-            session.owner_user_id,
-            bits(session.created_at.0),
-            session.ended_at.map(|at| bits(at.0)),
-        ],
-    )?;
+    let [tenant, id, owner, app] = columns(&session.key);
+    let (at, ended_at) = (bits(session.created_at.0), session.ended_at.map(|at| bits(at.0)));
+    db.prepare_cached("INSERT OR IGNORE INTO sessions VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
+        .execute(params![tenant, id, owner, app, at, ended_at])?;
     known(db, &session.key)
 }
 
 pub(crate) fn end(db: &Connection, key: &SessionKey, at: Timestamp) -> Result<Session, Fault> {
+    let [tenant, id, owner, app] = columns(key);
     db.prepare_cached(
-        "INSERT INTO sessions VALUES (?1, ?2, NULL, ?3, ?3)
+        "INSERT INTO sessions VALUES (?1, ?2, ?3, ?4, ?5, ?5)
          ON CONFLICT DO UPDATE SET ended_at = coalesce(ended_at, excluded.ended_at)",
     )?
-    .execute(params![key.tenant, key.id, bits(at.0)])?;
+    .execute(params![tenant, id, owner, app, bits(at.0)])?;
     known(db, key)
 }
 
@@ -44,63 +47,76 @@ fn known(db: &Connection, key: &SessionKey) -> Result<Session, Fault> {
     get(db, key)?.ok_or_else(|| Fault::Damaged(format!("session {}: it is missing", key.id)))
 }
 
+/// What is known of a session.
 pub(crate) fn get(db: &Connection, key: &SessionKey) -> Result<Option<Session>, Fault> {
     let mut sql = db.prepare_cached(
-        "SELECT owner, created_at, ended_at FROM sessions WHERE tenant = ?1 AND id = ?2",
+        "SELECT owner, app, created_at, ended_at FROM sessions
+         WHERE tenant = ?1 AND id = ?2 AND owner IN ('', ?3) AND app IN ('', ?4)",
     )?;
-    let session = sql.query_row([&key.tenant, &key.id], |row| {
-        let ended_at: Option<i64> = row.get(2)?;
-        Ok(Session {
-            key: key.clone(),
-            owner_user_id: row.get(0)?,
-            created_at: Timestamp(unbits(row.get(1)?)),
-            ended_at: ended_at.map(|at| Timestamp(unbits(at))),
-        })
-    });
-    Ok(session.optional()?)
+    let said = sql.query_map(columns(key), |row| {
+        let text = |text: String| Some(text).filter(|text| !text.is_empty());
+        let key = SessionKey {
+            owner_user_id: text(row.get(0)?),
+            parent_app_name: text(row.get(1)?),
+            ..key.clone()
+        };
+        let ended_at: Option<i64> = row.get(3)?;
+        let ended_at = ended_at.map(|at| Timestamp(unbits(at)));
+        Ok(Session { key, created_at: Timestamp(unbits(row.get(2)?)), ended_at })
+    })?;
+    Ok(door::known_session(key, said.collect::<rusqlite::Result<_>>()?))
 }
 
 /// Events after a place. Near the end of the store they are picked from all events there; for
 /// all others the journals of the session's runs are merged.
+///
+/// The end of the store is looked up before the events are: what became durable in between has a
+/// later place.
 pub(crate) fn events(
     db: &Connection,
     key: &SessionKey,
     after: u64,
     limit: usize,
-) -> Result<Vec<SessionEvent>, Fault> {
+) -> Result<SessionPage, Fault> {
     let last: i64 = db
         .prepare_cached("SELECT coalesce(max(pos), 0) FROM events")?
         .query_row([], |r| r.get(0))?;
-    if unbits(last).saturating_sub(after) <= NEAR {
-        picked(db, key, after, limit)
+    let last = unbits(last);
+    let (events, is_full) = if last.saturating_sub(after) <= NEAR {
+        picked(db, key, after, limit)?
     } else {
-        merged(db, key, after, limit)
-    }
+        merged(db, key, after, limit)?
+    };
+    let read = events.last().map_or(after, |event| event.place);
+    Ok(SessionPage { events, next: if is_full { read } else { read.max(last) } })
 }
 
+/// Some events, and whether there may be more.
 fn picked(
     db: &Connection,
     key: &SessionKey,
     after: u64,
     limit: usize,
-) -> Result<Vec<SessionEvent>, Fault> {
+) -> Result<(Vec<SessionEvent>, bool), Fault> {
     let mut sql = db.prepare_cached(
         "SELECT e.seq, e.id, e.at, e.sum, e.body, e.pos, r.id
          FROM events e CROSS JOIN runs r ON r.no = e.run
-         WHERE e.pos > ?1 AND r.session_key = ?2 AND r.tenant = ?3 AND r.session = ?4
-         ORDER BY e.pos LIMIT ?5",
+         WHERE e.pos > ?1 AND r.tenant = ?2 AND (r.session = ?3 OR r.root_session = ?3)
+           AND (?4 = '' OR r.owner = ?4) AND (?5 = '' OR r.app = ?5)
+         ORDER BY e.pos LIMIT ?6",
     )?;
-    let hash = By::Session.key(&key.tenant, &key.id);
-    let mut rows = sql.query(params![int(after), hash, key.tenant, key.id, int(limit as u64)])?;
+    let [tenant, id, owner, app] = columns(key);
+    let mut rows = sql.query(params![int(after), tenant, id, owner, app, int(limit as u64)])?;
     let (mut events, mut page) = (Vec::new(), PageBytes::default());
     while let Some(row) = rows.next()? {
         if !page.takes(row)? {
-            break;
+            return Ok((events, true));
         }
         let id: String = row.get(6)?;
         events.push(event(&id, row)?);
     }
-    Ok(events)
+    let is_full = events.len() >= limit;
+    Ok((events, is_full))
 }
 
 /// From `seq, id, at, sum, body, pos`.
@@ -116,12 +132,13 @@ struct Journal {
     head: i64,
 }
 
+/// Like [`picked`].
 fn merged(
     db: &Connection,
     key: &SessionKey,
     after: u64,
     limit: usize,
-) -> Result<Vec<SessionEvent>, Fault> {
+) -> Result<(Vec<SessionEvent>, bool), Fault> {
     let after = int(after);
     let journals = journals(db, key, after)?;
     // Place, position, and whose: the smallest place comes first.
@@ -135,7 +152,7 @@ fn merged(
         db.prepare_cached("SELECT seq, id, at, sum, body, pos FROM events WHERE pos = ?1")?;
     let (mut events, mut page) = (Vec::new(), PageBytes::default());
     while events.len() < limit {
-        let Some(Reverse((place, seq, index))) = ahead.pop() else { break };
+        let Some(Reverse((place, seq, index))) = ahead.pop() else { return Ok((events, false)) };
         let journal = &journals[index];
         let mut rows = sql.query([place])?;
         let row = rows.next()?.ok_or_else(|| missing(journal, seq))?;
@@ -147,23 +164,30 @@ fn merged(
             ahead.push(Reverse((place_of(db, journal, seq + 1)?, seq + 1, index)));
         }
     }
-    Ok(events)
+    Ok((events, true))
 }
 
 /// Runs of a session that may have events after a place.
 fn journals(db: &Connection, key: &SessionKey, after: i64) -> Result<Vec<Journal>, Fault> {
-    let mut sql = db.prepare_cached(
-        "SELECT no, id, head FROM runs INDEXED BY runs_by_session
-         WHERE status = ?1 AND session_key = ?2 AND tenant = ?3 AND session = ?4
-           AND (last_pos > ?5 OR last_pos = 0)",
-    )?;
-    let hash = By::Session.key(&key.tenant, &key.id);
+    let [tenant, id, owner, app] = columns(key);
     let mut journals = Vec::new();
-    for status in STATUSES {
-        let rows = sql.query_map(params![status, hash, key.tenant, key.id, after], |row| {
-            Ok(Journal { no: row.get(0)?, id: row.get(1)?, head: row.get(2)? })
-        })?;
-        journals.extend(rows.collect::<rusqlite::Result<Vec<_>>>()?);
+    // No run is found by both.
+    for by in [By::Session, By::Root] {
+        let (word, hash, index) = by.names();
+        let mut sql = db.prepare_cached(&format!(
+            "SELECT no, id, head FROM runs INDEXED BY {index}
+             WHERE status = ?1 AND {hash} = ?2 AND tenant = ?3 AND {word} = ?4
+               AND (last_pos > ?5 OR last_pos = 0)
+               AND (?6 = '' OR owner = ?6) AND (?7 = '' OR app = ?7)"
+        ))?;
+        for status in STATUSES {
+            let key = by.key(tenant, id);
+            let rows = sql
+                .query_map(params![status, key, tenant, id, after, owner, app], |row| {
+                    Ok(Journal { no: row.get(0)?, id: row.get(1)?, head: row.get(2)? })
+                })?;
+            journals.extend(rows.collect::<rusqlite::Result<Vec<_>>>()?);
+        }
     }
     Ok(journals)
 }

@@ -154,20 +154,26 @@ impl Shared {
         let mut sql = db.prepare_cached(
             // By the places: the other index has the order of the groups, and would be walked from
             // its beginning to its end.
-            "SELECT r.id, r.tenant, r.session, max(e.seq), max(e.pos), r.status < 5 FROM events e NOT INDEXED
+            "SELECT r.id, max(e.seq), max(e.pos), r.status < 5, r.tenant, r.session, r.root_session
+             FROM events e NOT INDEXED
              CROSS JOIN runs r ON r.no = e.run WHERE e.pos > ?1 GROUP BY e.run",
         )?;
         let mut rows = sql.query([after])?;
         let mut last = after;
         while let Some(row) = rows.next()? {
             let id: String = row.get(0)?;
-            let key = SessionKey { tenant: row.get(1)?, id: row.get(2)? };
-            let (head, position): (i64, i64) = (row.get(3)?, row.get(4)?);
+            let (head, position): (i64, i64) = (row.get(1)?, row.get(2)?);
             last = last.max(position);
             if let Ok(id) = RunId::new(&id) {
-                self.wakes.moved(&id, unbits(head), row.get(5)?);
+                self.wakes.moved(&id, unbits(head), row.get(3)?);
             }
-            self.wakes.session_moved(&key, unbits(position));
+            let (tenant, own, root): (String, String, Option<String>) =
+                (row.get(4)?, row.get(5)?, row.get(6)?);
+            for id in [own].into_iter().chain(root) {
+                let tenant = tenant.clone();
+                let key = SessionKey { tenant, owner_user_id: None, parent_app_name: None, id };
+                self.wakes.session_moved(&key, unbits(position));
+            }
         }
         // Whatever was written may have made a run ready, if only by an end that others waited
         // for.

@@ -3,7 +3,9 @@
 use taskrun::ids::RunId;
 use taskrun::list::{Cursor, ListFilter, Scope};
 use taskrun::machine;
-use taskrun::ports::store::{Append, Batched, Created, Host, NewBatch, Session, SessionKey};
+use taskrun::ports::store::{
+    Append, Batched, Created, Host, NewBatch, Session, SessionKey, TaskKey,
+};
 use taskrun::run::{Run, RunSpec};
 use taskrun::time::Timestamp;
 
@@ -21,8 +23,9 @@ pub(crate) struct Told {
     pub(crate) claimed: Vec<RunId>,
 }
 
-fn key(session: u8) -> SessionKey {
-    SessionKey { id: format!("s-{session}"), ..session_key() }
+fn key(session: u8, owner: Option<u8>) -> SessionKey {
+    let owner_user_id = owner.map(|owner| format!("o-{owner}"));
+    SessionKey { id: format!("s-{session}"), owner_user_id, ..session_key() }
 }
 
 /// Does a step; `None` if it cannot be done.
@@ -79,20 +82,18 @@ pub(crate) async fn answer(
             format!("{:?}", store.artifact(&run, &artifact.reference().hash).await)
         }
         Step::Remove(removal) => format!("{:?}", store.remove(removal.clone()).await),
-        Step::OpenSession { session } => {
-            let session = Session {
-                key: key(*session),
-                owner_user_id: Some("ann".to_owned()),
-                created_at: Timestamp(now),
-                ended_at: None,
-            };
+        Step::OpenSession { session, owner } => {
+            let key = key(*session, *owner);
+            let session = Session { key, created_at: Timestamp(now), ended_at: None };
             let before = store.session(&session.key).await;
             format!("{before:?} {:?}", store.open_session(session).await)
         }
-        Step::EndSession { session } => {
-            format!("{:?}", store.end_session(&key(*session), Timestamp(now)).await)
+        Step::EndSession { session, owner } => {
+            format!("{:?}", store.end_session(&key(*session, *owner), Timestamp(now)).await)
         }
-        Step::ReadSession { session, limit } => whole_session(store, &key(*session), *limit).await,
+        Step::ReadSession { session, owner, limit } => {
+            whole_session(store, &key(*session, *owner), *limit).await
+        }
         Step::Register { host: h, policy: p, slots } => {
             let host = Host { slots: *slots, ..host_of(&host(*h), &policy(*p)) };
             format!("{:?}", store.register(host).await)
@@ -127,13 +128,23 @@ async fn created(store: &dyn Both, create: &Create, now: u64, told: &mut Told) -
     };
     if let Some(parent) = create.parent.and_then(|parent| one_of(&told.accepted, parent)) {
         let found = store.get(&parent).await.expect("gets");
-        let root = found.map(|run| run.spec.root_run_id.clone());
-        spec.root_run_id = root.unwrap_or_else(|| parent.clone());
+        if let Some(above) = found {
+            spec.root_run_id = above.spec.root_run_id.clone();
+            let root = above.spec.root_session_id.as_ref();
+            let root = root.unwrap_or(&above.spec.parent_session_id);
+            spec.root_session_id =
+                Some(root.clone()).filter(|root| *root != spec.parent_session_id);
+        } else {
+            spec.root_run_id = parent.clone();
+        }
         spec.parent_run_id = Some(parent);
         spec.attached = create.attached;
     }
     let mut new = new_run(spec);
     new.admission = create.admission.clone();
+    // Where the request has no key, its task is looked for.
+    let completed_since = create.completed_since.filter(|_| create.key.is_none()).map(Timestamp);
+    new.task = Some(TaskKey { digest: "the same".to_owned(), completed_since });
     if let Some((key, fingerprint)) = create.key {
         new = keyed(new, &key.to_string(), &fingerprint.to_string());
     }
@@ -199,7 +210,7 @@ async fn whole_session(store: &dyn Both, key: &SessionKey, limit: usize) -> Stri
     let mut said = String::new();
     let mut after = 0;
     loop {
-        let events = store.read_session(key, after, limit).await.expect("reads");
+        let events = store.read_session(key, after, limit).await.expect("reads").events;
         let Some(last) = events.last() else { return said };
         assert!(last.place > after, "{events:?}");
         after = last.place;

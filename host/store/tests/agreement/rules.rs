@@ -68,9 +68,12 @@ fn lane(run: &Run, claim: &Claim, by_id: &HashMap<&RunId, &Run>) -> Option<Lane>
     }
 }
 
-/// Whether no earlier serial run of its session is open, if it is one itself.
+/// Whether no earlier serial run of its owner's session is open, if it is one itself.
 fn is_its_turn(run: &Run, earlier: &[Run]) -> bool {
-    let session = |run: &Run| (run.spec.tenant.clone(), run.spec.parent_session_id.clone());
+    let session = |run: &Run| {
+        let spec = &run.spec;
+        (spec.tenant.clone(), spec.owner_user_id.clone(), spec.parent_session_id.clone())
+    };
     !run.spec.serial
         || !earlier.iter().any(|other| {
             other.spec.serial && !other.status().is_terminal() && session(other) == session(run)

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use taskrun::artifact::Artifact;
 use taskrun::event::{Event, Recorded};
 use taskrun::ids::{HostId, RunId};
+use taskrun::list::Scope;
 use taskrun::machine;
 use taskrun::ports::store::{Admission, Claim, Removal};
 use taskrun::run::{Run, RunClass, Wait, WaitMode};
@@ -50,12 +51,15 @@ pub(crate) enum Step {
     Remove(Removal),
     OpenSession {
         session: u8,
+        owner: Option<u8>,
     },
     EndSession {
         session: u8,
+        owner: Option<u8>,
     },
     ReadSession {
         session: u8,
+        owner: Option<u8>,
         limit: usize,
     },
     Register {
@@ -314,16 +318,17 @@ fn changes() -> impl Strategy<Value = Change> {
 
 fn removals() -> impl Strategy<Value = Removal> {
     let session = option::weighted(0.3, (0..2_u8).prop_map(|session| format!("s-{session}")));
-    let tenant = option::weighted(0.3, prop_oneof![Just("acme"), Just("nobody")]);
-    (tenant, session, 0..8_000_u64, 0..4_usize, any::<bool>()).prop_map(
-        |(tenant, session, before, limit, dry_run)| Removal {
-            tenant: tenant.map(str::to_owned),
-            session,
-            before: Timestamp(before),
-            limit,
-            dry_run,
-        },
-    )
+    let owner = option::weighted(0.3, (0..2_u8).prop_map(|owner| format!("o-{owner}")));
+    let tenant = prop_oneof![Just("acme"), Just("nobody")];
+    let scope = (tenant, owner, session).prop_map(|(tenant, owner, session)| Scope {
+        owner_user_id: owner,
+        parent_session_id: session,
+        ..Scope::tenant(tenant)
+    });
+    let scope = option::weighted(0.5, scope);
+    (scope, 0..8_000_u64, 0..4_usize, any::<bool>()).prop_map(|(scope, before, limit, dry_run)| {
+        Removal { scope, before: Timestamp(before), limit, dry_run }
+    })
 }
 
 /// Some steps, one after another.
@@ -365,11 +370,13 @@ pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => read.prop_map(|(id, after, limit)| Step::Read { id, after, limit }),
         3 => (any::<u8>(), 0..ARTIFACTS).prop_map(|(run, number)| Step::Artifact { run, number }),
         2 => removals().prop_map(Step::Remove),
-        1 => (0..2_u8).prop_map(|session| Step::OpenSession { session }),
+        1 => (0..2_u8, option::of(0..2_u8))
+            .prop_map(|(session, owner)| Step::OpenSession { session, owner }),
         // Rarely, as nothing is created after it.
-        1 => (0..40_u8).prop_map(|session| Step::EndSession { session }),
-        1 => (0..2_u8, 1..6_usize)
-            .prop_map(|(session, limit)| Step::ReadSession { session, limit }),
+        1 => (0..40_u8, option::of(0..2_u8))
+            .prop_map(|(session, owner)| Step::EndSession { session, owner }),
+        1 => (0..2_u8, option::of(0..2_u8), 1..6_usize)
+            .prop_map(|(session, owner, limit)| Step::ReadSession { session, owner, limit }),
         1 => (0..3_u8, 0..2_u8, 0..4_u32)
             .prop_map(|(host, policy, slots)| Step::Register { host, policy, slots }),
         1 => (0..3_u8).prop_map(|host| Step::Retire { host }),

@@ -14,7 +14,7 @@ use taskrun::machine;
 use taskrun::ports::memory::Memory;
 use taskrun::ports::store::{
     Admission, Append, Appended, Claim, Created, Host, Hosts, Idempotency, LEASE, NewBatch, NewRun,
-    SessionKey, Sessions, Store,
+    Removal, SessionKey, Sessions, Store,
 };
 use taskrun::run::{Ending, Run, RunClass, RunSpec, Wait, WaitMode};
 use taskrun::status::{BlockedOn, StopReason};
@@ -161,9 +161,19 @@ pub(crate) fn batch_of(id: &str, tick: &str, entries: &[&Run]) -> NewBatch {
     NewBatch { entries, run: keyed(new_run(batch), "beat", tick) }
 }
 
-/// The session of the runs of [`spec`].
+/// The session of the runs of [`spec`], as their owner has it.
 pub(crate) fn session_key() -> SessionKey {
-    SessionKey { tenant: "acme".to_owned(), id: "s-1".to_owned() }
+    SessionKey {
+        tenant: "acme".to_owned(),
+        owner_user_id: Some("ann".to_owned()),
+        parent_app_name: None,
+        id: "s-1".to_owned(),
+    }
+}
+
+/// Removes what ended before a time, of all tenants.
+pub(crate) fn all_before(before: u64) -> Removal {
+    Removal { scope: None, before: Timestamp(before), limit: 100, dry_run: false }
 }
 
 /// A new run of a spec.
@@ -171,7 +181,13 @@ pub(crate) fn new_run(spec: RunSpec) -> NewRun {
     let at = spec.created_at;
     let queued = Recorded { seq: 1, id: 1, at, event: Event::Queued { spec: Box::new(spec) } };
     let run = machine::begin(&queued).expect("a beginning");
-    NewRun { run, events: vec![queued], idempotency: None, admission: Admission::UNBOUNDED }
+    NewRun {
+        run,
+        events: vec![queued],
+        idempotency: None,
+        task: None,
+        admission: Admission::UNBOUNDED,
+    }
 }
 
 pub(crate) fn keyed(mut new: NewRun, key: &str, fingerprint: &str) -> NewRun {

@@ -59,6 +59,33 @@ pub(crate) async fn a_key_for_a_result_counts_from_completion_until_it_is_too_ol
     is_new(answer(f, since(new("r-4"), 0)).await);
 }
 
+pub(crate) async fn a_completed_task_is_used_again_however_it_was_asked_for(f: &Fixture) {
+    let task = |spec, since: Option<u64>| {
+        let digest = "the same".to_owned();
+        let task = Some(TaskKey { digest, completed_since: since.map(Timestamp) });
+        NewRun { task, ..new_run(spec) }
+    };
+    is_new(answer(f, task(spec("done"), None)).await);
+    run_to(f, "done", 3_000, end()).await;
+    is_new(answer(f, task(spec("open"), None)).await);
+    repeats(answer(f, task(spec("x"), Some(3_000))).await, "done");
+    is_new(answer(f, task(spec("late"), Some(3_001))).await);
+    run_to(f, "open", 4_000, end()).await;
+    repeats(answer(f, task(spec("x"), Some(0))).await, "open");
+    let run = f.store.get(&run_id("late")).await.expect("gets").expect("it is there");
+    append(&*f.store, next(&run, 50, 5_000, vec![cancel()])).await;
+    repeats(answer(f, task(spec("x"), Some(0))).await, "open");
+    // Neither another owner's, nor what only has its number, nor what is gone.
+    let theirs = RunSpec { owner_user_id: "bob".to_owned(), ..spec("b") };
+    is_new(answer(f, task(theirs, Some(0))).await);
+    let other = RunSpec { task: "something else".to_owned(), ..spec("o") };
+    is_new(answer(f, task(other, Some(0))).await);
+    f.store.remove(all_before(3_001)).await.expect("removes");
+    repeats(answer(f, task(spec("x"), Some(0))).await, "open");
+    f.store.remove(all_before(4_001)).await.expect("removes");
+    is_new(answer(f, task(spec("x"), Some(0))).await);
+}
+
 pub(crate) async fn a_refused_run_gets_no_key(f: &Fixture) {
     is_new(answer(f, keyed(new_run(spec("r-1")), "k", "same")).await);
     let none = Admission { queue_max: 0, ..Admission::UNBOUNDED };
@@ -222,7 +249,7 @@ pub(crate) async fn the_first_obstacle_is_told(f: &Fixture) {
     let created = answer(f, free(spec("r"))).await;
     assert!(matches!(created, Created::Taken(_)), "{created:?}");
     let under = child("a", &spec("nobody"));
-    let ended = SessionKey { tenant: "acme".to_owned(), id: "s-2".to_owned() };
+    let ended = SessionKey { id: "s-2".to_owned(), ..session_key() };
     f.store.end_session(&ended, Timestamp(1)).await.expect("ends");
     let elsewhere = RunSpec { parent_session_id: "s-2".to_owned(), ..under.clone() };
     let created = answer(f, free(elsewhere)).await;

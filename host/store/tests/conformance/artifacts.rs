@@ -22,7 +22,7 @@ async fn ended_with(f: &Fixture, spec: RunSpec, at: u64, bytes: &[u8]) -> Run {
 }
 
 fn until(before: u64) -> Removal {
-    Removal { tenant: None, session: None, before: Timestamp(before), limit: 9, dry_run: false }
+    Removal { scope: None, before: Timestamp(before), limit: 9, dry_run: false }
 }
 
 pub(crate) async fn an_artifact_is_kept_with_the_events_that_name_it(f: &Fixture) {

@@ -146,7 +146,7 @@ pub(crate) async fn whoever_waits_hears_of_runs_that_ended_with_their_parents(f:
     let told = tokio::spawn(async move {
         let mut after = 0;
         loop {
-            let events = store.read_session(&key, after, 9).await.expect("reads");
+            let events = store.read_session(&key, after, 9).await.expect("reads").events;
             after = events.last().map_or(after, |event| event.place);
             if events.iter().any(|one| matches!(one.recorded.event, Event::CancelRequested { .. }))
             {

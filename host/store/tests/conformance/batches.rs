@@ -203,13 +203,7 @@ pub(super) async fn a_batch_stays_while_one_of_its_entries_is_open(f: &Fixture) 
     claimed(f).await;
     ends(f, "b").await;
     claimed(f).await;
-    let all = |dry_run| Removal {
-        tenant: None,
-        session: None,
-        before: Timestamp(9_000),
-        limit: 99,
-        dry_run,
-    };
+    let all = |dry_run| Removal { scope: None, before: Timestamp(9_000), limit: 99, dry_run };
     let counts = |removed: Removed| (removed.runs, removed.kept);
     ends(f, "1").await;
     assert_eq!(counts(f.store.remove(all(true)).await.expect("looks")), (1, 1));

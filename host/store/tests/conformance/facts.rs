@@ -192,8 +192,7 @@ pub(crate) async fn a_change_of_a_run_is_made_once_as_long_as_that_is_known(f: &
     }
     let run = claim_one(&*f.store, "h").await;
     append(&*f.store, next(&run, 50, 3_000, end())).await;
-    let removal =
-        Removal { tenant: None, session: None, before: Timestamp(9_000), limit: 9, dry_run: false };
+    let removal = Removal { scope: None, before: Timestamp(9_000), limit: 9, dry_run: false };
     assert_eq!(f.store.remove(removal).await.expect("removes").runs, 1);
     assert_eq!(keys(f, &here()).await, ["k"], "what it wrote stays");
     assert_eq!(change("k", "first", "c-1").await, FactChanged::Done, "its calls are forgotten");

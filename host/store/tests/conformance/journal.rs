@@ -77,6 +77,26 @@ pub(crate) async fn the_same_append_is_done_even_after_others_wrote(f: &Fixture)
     assert_eq!(queued.state.head, 1);
 }
 
+pub(crate) async fn other_events_under_known_ids_are_a_conflict(f: &Fixture) {
+    create(&*f.store, spec("r")).await;
+    let run = claim_one(&*f.store, "h").await;
+    let told = append(&*f.store, next(&run, 50, 2_100, vec![note("a"), note("b")])).await;
+    let answered = async |append| f.store.append(append).await.expect("answers");
+    for events in [vec![note("a"), note("c")], vec![note("c"), note("b")], vec![note("c")]] {
+        let other = next(&run, 50, 2_100, events);
+        assert_eq!(answered(other.clone()).await, Appended::Conflict);
+        let late = Append { epoch: 0, ..other };
+        assert_eq!(answered(late).await, Appended::Conflict, "whoever writes");
+    }
+    let at_another_time = next(&run, 50, 2_101, vec![note("a"), note("b")]);
+    assert_eq!(answered(at_another_time).await, Appended::Conflict);
+    let mut one_more = next(&run, 50, 2_100, vec![note("a"), note("b"), note("c")]);
+    assert_eq!(answered(one_more.clone()).await, Appended::Moved(4));
+    one_more.epoch = 0;
+    assert_eq!(answered(one_more).await, Appended::Fenced(1));
+    journal_is(&*f.store, &told).await;
+}
+
 pub(crate) async fn an_append_at_another_end_is_told_where_the_journal_ends(f: &Fixture) {
     create(&*f.store, spec("r")).await;
     let run = claim_one(&*f.store, "h").await;
@@ -124,7 +144,8 @@ pub(crate) async fn a_refused_append_changes_nothing(f: &Fixture) {
         ..other
     };
     let run = append(&*f.store, first).await;
-    assert_eq!(f.store.append(other).await.expect("answers"), Appended::Moved(5));
+    // Its first event has the id of one that is there, and another time.
+    assert_eq!(f.store.append(other).await.expect("answers"), Appended::Conflict);
     journal_is(&*f.store, &run).await;
     let page = f.store.list(&Scope::tenant("acme"), &ListFilter::default(), None, 9).await;
     assert_eq!(page.expect("lists").runs, [run]);
@@ -216,9 +237,9 @@ pub(crate) async fn a_page_of_events_is_bounded_in_bytes(f: &Fixture) {
     assert_eq!(pages, [2, 1, 1, 2], "a page of one event may be larger");
     let (mut after, mut pages) = (0, Vec::new());
     loop {
-        let key =
-            SessionKey { tenant: run.spec.tenant.clone(), id: run.spec.parent_session_id.clone() };
-        let page = f.store.read_session(&key, after, 100).await.expect("reads");
+        let scope = Scope::tenant(&run.spec.tenant);
+        let key = SessionKey::of(&scope, &run.spec.parent_session_id);
+        let page = f.store.read_session(&key, after, 100).await.expect("reads").events;
         let Some(last) = page.last() else { break };
         after = last.place;
         pages.push(page.len());

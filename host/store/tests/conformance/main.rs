@@ -27,7 +27,8 @@ use taskrun::list::{Cursor, ListFilter, Scope};
 use taskrun::machine;
 use taskrun::ports::store::{
     Admission, Append, Appended, Batched, Claim, Created, Full, Host, LEASE, NewRun,
-    PAGE_BYTES_MAX, Removal, Removed, Session, SessionEvent, SessionKey, Until,
+    PAGE_BYTES_MAX, Removal, Removed, Session, SessionEvent, SessionKey, SessionPage, TaskKey,
+    Until,
 };
 use taskrun::run::{Ending, Run, RunSpec, Wait, WaitMode};
 use taskrun::status::{Status, StopReason};
@@ -62,6 +63,7 @@ promises!(
     an_append_replaces_the_record_and_extends_the_journal,
     the_same_append_again_is_done,
     the_same_append_is_done_even_after_others_wrote,
+    other_events_under_known_ids_are_a_conflict,
     an_append_at_another_end_is_told_where_the_journal_ends,
     an_append_under_another_epoch_is_fenced,
     an_append_to_an_unknown_run_is_missing,
@@ -105,6 +107,7 @@ promises!(
     the_silence_of_a_host_is_known_while_it_is_registered;
     admission:
     a_key_for_a_result_counts_from_completion_until_it_is_too_old,
+    a_completed_task_is_used_again_however_it_was_asked_for,
     a_refused_run_gets_no_key,
     an_ended_session_takes_no_run,
     a_run_is_started_only_by_one_that_goes_on,
@@ -173,16 +176,21 @@ promises!(
     a_session_is_opened_once,
     a_session_ends_once_and_for_good,
     a_session_that_was_never_mentioned_can_end,
+    a_session_is_one_of_its_owner_and_application,
+    serial_runs_of_one_owner_wait_for_none_of_another,
+    a_session_tells_of_its_owners_runs_and_of_what_is_beneath_them,
     runs_go_on_in_a_session_that_ended,
     the_events_of_a_session_are_read_in_the_order_of_their_durability,
     the_events_of_a_session_are_read_in_pages,
+    a_page_leads_beyond_what_its_reader_does_not_see,
     a_waiter_wakes_when_its_session_moves,
     a_waiter_for_the_past_of_a_session_does_not_wait;
     removal:
     a_removed_run_leaves_nothing_behind,
     only_what_ended_before_the_time_is_removed,
     the_oldest_are_removed_first,
-    removal_is_narrowed_to_tenant_and_session,
+    removal_is_narrowed_to_what_somebody_sees,
+    what_is_beneath_a_run_of_a_session_goes_with_it,
     a_dry_run_removes_nothing_and_says_what_would_be,
     a_run_above_an_open_one_stays,
     removed_runs_count_no_more_in_their_tree,

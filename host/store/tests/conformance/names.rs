@@ -68,8 +68,7 @@ pub(crate) async fn a_name_is_free_again_with_the_end_of_its_run(f: &Fixture) {
     let events = machine::decide::cancel(&b, StopReason::CanceledByOwner, None);
     append(&*f.store, next(&b, 70, 5_000, events)).await;
     assert_eq!(holder(f, called("c", "report")).await, None);
-    let removal =
-        Removal { tenant: None, session: None, before: Timestamp(9_000), limit: 9, dry_run: false };
+    let removal = Removal { scope: None, before: Timestamp(9_000), limit: 9, dry_run: false };
     assert_eq!(f.store.remove(removal).await.expect("removes").runs, 2);
     assert_eq!(holder(f, called("a", "report")).await, Some(run_id("c")));
 }

@@ -3,7 +3,7 @@
 use super::*;
 
 fn removal(before: u64) -> Removal {
-    Removal { tenant: None, session: None, before: Timestamp(before), limit: 100, dry_run: false }
+    all_before(before)
 }
 
 async fn remove(f: &Fixture, removal: Removal) -> Removed {
@@ -69,7 +69,7 @@ pub(crate) async fn a_removed_run_leaves_nothing_behind(f: &Fixture) {
     assert!(removed.bytes > 0);
     assert_eq!(f.store.get(run.id()).await.expect("gets"), None);
     assert_eq!(f.store.read(run.id(), 0, 100).await.expect("reads"), []);
-    let events = f.store.read_session(&session_key(), 0, 100).await.expect("reads");
+    let events = f.store.read_session(&session_key(), 0, 100).await.expect("reads").events;
     assert!(events.iter().all(|event| event.run.as_str() == "other"), "{events:?}");
     let late = next(&run, 70, 6_000, vec![]);
     assert_eq!(f.store.append(late).await.expect("answers"), Appended::Missing);
@@ -113,21 +113,53 @@ pub(crate) async fn the_oldest_are_removed_first(f: &Fixture) {
     assert_eq!(left(f).await, names([]));
 }
 
-pub(crate) async fn removal_is_narrowed_to_tenant_and_session(f: &Fixture) {
+pub(crate) async fn removal_is_narrowed_to_what_somebody_sees(f: &Fixture) {
     let session = |id, session: &str| RunSpec { parent_session_id: session.to_owned(), ..spec(id) };
     let foreign = |spec| RunSpec { tenant: "zeta".to_owned(), ..spec };
+    let of = |owner: &str, spec| RunSpec { owner_user_id: owner.to_owned(), ..spec };
     ended(f, session("a-1", "s-1"), 1_000).await;
     ended(f, session("a-2", "s-2"), 1_000).await;
+    ended(f, of("bob", session("b-1", "s-1")), 1_000).await;
+    let app = Some("mail".to_owned());
+    ended(f, RunSpec { parent_app_name: app.clone(), ..session("a-3", "s-1") }, 1_000).await;
     ended(f, foreign(session("z-1", "s-1")), 1_000).await;
     ended(f, foreign(session("z-2", "s-2")), 1_000).await;
-    let tenant = Some("zeta".to_owned());
-    let one = Removal { session: Some("s-1".to_owned()), tenant, ..removal(9_000) };
-    assert_eq!(counts(remove(f, one.clone()).await), (1, 0));
+    let only = |scope: Scope| Removal { scope: Some(scope), ..all_before(9_000) };
+    let zeta = Scope::tenant("zeta");
+    assert_eq!(counts(remove(f, only(zeta.clone().session("s-1"))).await), (1, 0));
+    assert_eq!(left(f).await, names(["a-1", "a-2", "a-3", "b-1", "z-2"]));
+    let acme = Scope::tenant("acme");
+    let bobs = acme.clone().owner("bob");
+    assert_eq!(counts(remove(f, only(bobs.clone().session("s-2"))).await), (0, 0));
+    assert_eq!(counts(remove(f, only(bobs.clone().session("s-1"))).await), (1, 0));
+    assert_eq!(counts(remove(f, only(bobs)).await), (0, 0));
+    let mail = Scope { parent_app_name: app, ..acme.clone() };
+    assert_eq!(counts(remove(f, only(mail)).await), (1, 0));
     assert_eq!(left(f).await, names(["a-1", "a-2", "z-2"]));
-    let session = Removal { session: Some("s-2".to_owned()), ..removal(9_000) };
-    assert_eq!(counts(remove(f, session).await), (2, 0));
-    assert_eq!(counts(remove(f, Removal { session: None, ..one }).await), (0, 0));
-    assert_eq!(left(f).await, names(["a-1"]));
+    assert_eq!(counts(remove(f, only(acme.owner("ann"))).await), (2, 0));
+    assert_eq!(counts(remove(f, only(zeta)).await), (1, 0));
+}
+
+pub(crate) async fn what_is_beneath_a_run_of_a_session_goes_with_it(f: &Fixture) {
+    let beneath = |id| RunSpec {
+        parent_session_id: "session of the root".to_owned(),
+        root_session_id: Some("s-1".to_owned()),
+        ..child(id, &spec("root"))
+    };
+    create(&*f.store, spec("root")).await;
+    for (id, at) in [("one", 1_000), ("two", 2_000)] {
+        ended(f, beneath(id), at).await;
+    }
+    let elsewhere = RunSpec { parent_session_id: "s-2".to_owned(), ..spec("elsewhere") };
+    ended(f, elsewhere, 1_000).await;
+    end_at(f, "root", 3_000).await;
+    let scope = Some(Scope::tenant("acme").session("s-1"));
+    let listed = f.store.list(scope.as_ref().expect("one"), &ListFilter::default(), None, 2).await;
+    let page = listed.expect("lists");
+    assert_eq!(ids(&page.runs), ["root", "two"], "also in pages, in the order of all pages");
+    assert!(page.next.is_some());
+    assert_eq!(counts(remove(f, Removal { scope, ..all_before(9_000) }).await), (3, 0));
+    assert_eq!(left(f).await, names(["elsewhere"]));
 }
 
 pub(crate) async fn a_dry_run_removes_nothing_and_says_what_would_be(f: &Fixture) {

@@ -183,6 +183,8 @@ impl Controller {
                 run,
                 events: vec![queued],
                 idempotency: Some(batch::beat_of(first, tick)),
+                // Its entries are others each time.
+                task: None,
                 admission: Admission::UNBOUNDED,
             },
         }))

@@ -10,7 +10,7 @@ use super::observe::READ_PAGE;
 use crate::error::ControllerError;
 use crate::ids::RunId;
 use crate::list::{ListFilter, PAGE_MAX, Scope};
-use crate::ports::store::{Removal, Removed, Session, SessionEvent, SessionKey};
+use crate::ports::store::{Removal, Removed, Session, SessionKey, SessionPage};
 use crate::run::Run;
 use crate::status::{Status, StopReason};
 
@@ -42,44 +42,31 @@ impl Controller {
         if scope.parent_session_id.as_deref().is_some_and(|own| own != id) {
             return Err(ControllerError::NotFound { id: id.to_owned() });
         }
-        Ok(SessionKey { tenant: scope.tenant.clone(), id: id.to_owned() })
+        Ok(SessionKey::of(scope, id))
     }
 
-    /// Makes a session known. Repeated, it changes nothing and gives what is there.
+    /// Makes a session of the caller known. Repeated, it changes nothing and gives what is there.
+    /// Of the sessions that others have under this name nothing is told, and none of them changes.
     ///
     /// # Errors
-    /// [`ControllerError::Invalid`] for an empty id, [`ControllerError::NotFound`] if the session
-    /// is known and not the caller's, [`ControllerError::SessionEnded`],
-    /// [`ControllerError::Storage`].
+    /// [`ControllerError::Invalid`] for an empty id, [`ControllerError::NotFound`] outside the
+    /// scope, [`ControllerError::SessionEnded`], [`ControllerError::Storage`].
     pub async fn create_session(
         &self,
         scope: &Scope,
         id: &str,
     ) -> Result<Session, ControllerError> {
         let key = Self::session_key(scope, id)?;
-        let session = Session {
-            key,
-            owner_user_id: scope.owner_user_id.clone(),
-            created_at: self.0.parts.clock.now(),
-            ended_at: None,
-        };
+        let session = Session { key, created_at: self.0.parts.clock.now(), ended_at: None };
         let session = self.0.parts.sessions.open_session(session).await?;
-        Self::own(scope, &session)?;
         match session.ended_at {
             Some(_) => Err(ControllerError::SessionEnded { id: session.key.id }),
             None => Ok(session),
         }
     }
 
-    fn own(scope: &Scope, session: &Session) -> Result<(), ControllerError> {
-        let owner = scope.owner_user_id.as_ref();
-        match owner.is_none_or(|owner| session.owner_user_id.as_ref() == Some(owner)) {
-            true => Ok(()),
-            false => Err(ControllerError::NotFound { id: session.key.id.clone() }),
-        }
-    }
-
-    /// What is known of a session.
+    /// What is known of a session of the caller. An operator who names no owner is told of what
+    /// operators said of it.
     ///
     /// # Errors
     /// [`ControllerError::NotFound`], also if it is not the caller's;
@@ -87,32 +74,24 @@ impl Controller {
     pub async fn session(&self, scope: &Scope, id: &str) -> Result<Session, ControllerError> {
         let key = Self::session_key(scope, id)?;
         let not_found = || ControllerError::NotFound { id: key.id.clone() };
-        let session = self.0.parts.sessions.session(&key).await?.ok_or_else(not_found)?;
-        Self::own(scope, &session)?;
-        Ok(session)
+        self.0.parts.sessions.session(&key).await?.ok_or_else(not_found)
     }
 
-    /// Ends a session: nothing is started in it any more. What runs goes on. Repeated, it changes
+    /// Ends a session of the caller, made known or not: nothing is started in it any more. What runs
+    /// goes on. An operator who names no owner ends those of all owners. Repeated, it changes
     /// nothing.
     ///
     /// # Errors
-    /// [`ControllerError::Invalid`] for an empty id, [`ControllerError::NotFound`] if the session
-    /// is not the caller's, [`ControllerError::Storage`].
+    /// [`ControllerError::Invalid`] for an empty id, [`ControllerError::NotFound`] outside the
+    /// scope, [`ControllerError::Storage`].
     pub async fn end_session(&self, scope: &Scope, id: &str) -> Result<Session, ControllerError> {
         let key = Self::session_key(scope, id)?;
-        match self.0.parts.sessions.session(&key).await? {
-            Some(session) => Self::own(scope, &session)?,
-            // Whose it is, only an operator can say of a session that was never made known.
-            None if scope.owner_user_id.is_some() => {
-                return Err(ControllerError::NotFound { id: key.id });
-            }
-            None => {}
-        }
         Ok(self.0.parts.sessions.end_session(&key, self.0.parts.clock.now()).await?)
     }
 
     /// Ends a session, cancels what is open in it, waits at most [`DELETE_WAIT`] for that to end,
-    /// removes its runs and forgets its facts: those of the caller, or of everybody.
+    /// removes its runs with all that was delegated in it, and forgets its facts: those of the
+    /// caller, or, for an operator who names no owner, of everybody.
     ///
     /// # Errors
     /// Those of [`Self::end_session`].
@@ -122,15 +101,15 @@ impl Controller {
         id: &str,
     ) -> Result<Deleted, ControllerError> {
         let session = self.end_session(scope, id).await?;
-        let in_session = Scope { parent_session_id: Some(session.key.id.clone()), ..scope.clone() };
+        let in_session = SessionKey::of(scope, &session.key.id).scope();
         let mut deleted = Deleted::default();
-        for run in self.open_runs(&in_session).await? {
+        let mut open = self.open_runs(&in_session).await?;
+        // A run beneath another one ends because of that.
+        open.sort_by_key(|run| run.spec.depth);
+        for run in open {
             let run_id = run.id().clone();
-            for below in self.beneath(&run).await?.into_iter().rev() {
-                self.cancel_run(below, StopReason::CanceledByParent, None).await?;
-            }
-            self.cancel_run(run, StopReason::CanceledByOwner, Some("the session was deleted"))
-                .await?;
+            let (by, reason) = (StopReason::CanceledByOwner, Some("the session was deleted"));
+            self.cancel_tree(run, by, reason).await?;
             deleted.canceled.push(run_id);
         }
         let waits: FuturesUnordered<_> = deleted
@@ -149,8 +128,7 @@ impl Controller {
         let (tenant, id) = (&session.key.tenant, &session.key.id);
         deleted.facts = memory.forget_session(tenant, owner, id).await?;
         let removal = Removal {
-            tenant: Some(session.key.tenant),
-            session: Some(session.key.id),
+            scope: Some(in_session),
             before: crate::time::Timestamp(u64::MAX),
             limit: REMOVE_PAGE,
             dry_run: false,
@@ -173,8 +151,8 @@ impl Controller {
         }
     }
 
-    /// Removes runs of the tenant that ended before a time, with all that belongs to them, and
-    /// says what it did. Runs under which another one is open stay. `dry_run` removes nothing.
+    /// Removes runs that the caller sees and that ended before a time, with all that belongs to
+    /// them, and says what it did. Runs under which another one is open stay. `dry_run` removes nothing.
     ///
     /// # Errors
     /// [`ControllerError::Storage`]; some runs may be removed then.
@@ -185,8 +163,7 @@ impl Controller {
         dry_run: bool,
     ) -> Result<Removed, ControllerError> {
         let removal = Removal {
-            tenant: Some(scope.tenant.clone()),
-            session: scope.parent_session_id.clone(),
+            scope: Some(scope.clone()),
             before,
             limit: if dry_run { usize::MAX } else { REMOVE_PAGE },
             dry_run,
@@ -209,8 +186,8 @@ impl Controller {
     }
 
     /// Events of the runs of a session after a place, in the order in which they became durable,
-    /// at most `limit`; of runs outside the scope none. Place 0 is the beginning. The second part
-    /// is the place to go on from.
+    /// at most `limit`; of runs outside the scope none. Place 0 is the beginning. There are no more
+    /// if the page has none.
     ///
     /// # Errors
     /// [`ControllerError::Invalid`] for an empty id, [`ControllerError::NotFound`],
@@ -221,28 +198,10 @@ impl Controller {
         id: &str,
         after: u64,
         limit: usize,
-    ) -> Result<(Vec<SessionEvent>, u64), ControllerError> {
+    ) -> Result<SessionPage, ControllerError> {
         let key = Self::session_key(scope, id)?;
         let limit = limit.clamp(1, READ_PAGE);
-        let page = self.0.parts.sessions.read_session(&key, after, limit).await?;
-        let next = page.last().map_or(after, |last| last.place);
-        let mut seen = std::collections::HashMap::new();
-        let mut visible = Vec::with_capacity(page.len());
-        for event in page {
-            let admitted = match seen.get(&event.run) {
-                Some(known) => *known,
-                None => {
-                    let run = self.0.parts.store.get(&event.run).await?;
-                    let admitted = run.is_some_and(|run| scope.admits(&run));
-                    seen.insert(event.run.clone(), admitted);
-                    admitted
-                }
-            };
-            if admitted {
-                visible.push(event);
-            }
-        }
-        Ok((visible, next))
+        Ok(self.0.parts.sessions.read_session(&key, after, limit).await?)
     }
 
     /// The same, waiting until there are some.
@@ -258,17 +217,15 @@ impl Controller {
         id: &str,
         mut after: u64,
         limit: usize,
-    ) -> Result<(Vec<SessionEvent>, u64), ControllerError> {
+    ) -> Result<SessionPage, ControllerError> {
         let key = Self::session_key(scope, id)?;
         loop {
-            let (events, next) = self.session_events(scope, id, after, limit).await?;
-            if !events.is_empty() {
-                return Ok((events, next));
+            let page = self.session_events(scope, id, after, limit).await?;
+            if !page.events.is_empty() {
+                return Ok(page);
             }
-            if next == after {
-                self.0.parts.sessions.session_changed(&key, after).await;
-            }
-            after = next;
+            after = page.next;
+            self.0.parts.sessions.session_changed(&key, after).await;
         }
     }
 }

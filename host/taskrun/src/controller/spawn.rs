@@ -5,15 +5,17 @@ use std::sync::atomic::Ordering;
 use super::Controller;
 use crate::error::ControllerError;
 use crate::event::{Event, Recorded};
-use crate::ids::RunId;
+use crate::ids::{RunId, check_own_id};
 use crate::list::Scope;
 use crate::machine;
 use crate::narrow::{self, Ancestor};
 use crate::ports::call::cut;
 use crate::ports::hook::Moment;
-use crate::ports::store::{Admission, Created, Full, Idempotency, NewRun, StoreError};
+use crate::ports::store::{Admission, Created, Full, Idempotency, NewRun, StoreError, TaskKey};
 use crate::run::{Run, RunSpec};
-use crate::spawn::{KEY_BYTES_MAX, SpawnRequest, WhenFull, accept, fingerprint, task_key};
+use crate::spawn::{
+    KEY_BYTES_MAX, SpawnRequest, WhenFull, accept, digest_of_parts, fingerprint, task_digest,
+};
 use crate::time::{Timestamp, millis, random_u64};
 
 /// What became of a request.
@@ -78,6 +80,9 @@ impl Controller {
             }
             (accepted, _) => accepted?,
         };
+        if request.id.as_deref().is_some_and(|id| !id.trim().is_empty()) {
+            self.check_id(&spec).await?;
+        }
         if let Some(parent) = &request.parent_run_id {
             self.put_beneath(scope, parent, &mut spec).await?;
         }
@@ -91,10 +96,10 @@ impl Controller {
         if let Some(veto) = inner.parts.hooks.ask(&*inner.parts.clock, &moment).await {
             return Err(ControllerError::Forbidden { reason: veto.to_string() });
         }
-        let idempotency = idempotency(request, &spec, now);
+        let (idempotency, task) = repetition(request, &spec, now);
         let (run, recorded) = self.begun(spec)?;
         let admission = self.admission(request);
-        let new = NewRun { run: run.clone(), events: vec![recorded], idempotency, admission };
+        let new = NewRun { run: run.clone(), events: vec![recorded], idempotency, task, admission };
         match inner.parts.store.create(new).await? {
             Created::New => Ok(Spawned { run, reused: false }),
             Created::Repeated(run) => Ok(Spawned { run: *run, reused: true }),
@@ -128,6 +133,16 @@ impl Controller {
         let mut spec = accept(request, scope, &parts.agents, fresh, now)?;
         spec.seed = seed.iter().map(|byte| format!("{byte:02x}")).collect();
         Ok(spec)
+    }
+
+    /// Refuses an id that some other tenant may have given to a run, whether or not one did.
+    async fn check_id(&self, spec: &RunSpec) -> Result<(), ControllerError> {
+        let Err(reason) = check_own_id(&spec.id, &spec.tenant) else { return Ok(()) };
+        let found = self.0.parts.store.get(&spec.id).await?;
+        Err(match found.filter(|run| run.spec.tenant == spec.tenant) {
+            Some(run) => ControllerError::AlreadyExists { id: run.spec.id.clone() },
+            None => ControllerError::Invalid { field: "id", reason },
+        })
     }
 
     /// A run at its beginning, and the event that says so.
@@ -211,18 +226,22 @@ impl Controller {
     }
 }
 
-/// What makes a repeated request harmless. One owner's keys are none of another's business.
-fn idempotency(request: &SpawnRequest, spec: &RunSpec, now: Timestamp) -> Option<Idempotency> {
+/// What makes a repeated request harmless, and what its result may be used again by. One owner's
+/// keys are none of another's business.
+fn repetition(
+    request: &SpawnRequest,
+    spec: &RunSpec,
+    now: Timestamp,
+) -> (Option<Idempotency>, Option<TaskKey>) {
     let given = request.idempotency_key.as_deref().map(str::trim).filter(|key| !key.is_empty());
-    let owner = &spec.owner_user_id;
     let since = request.reuse_within.map(|within| Timestamp(now.0.saturating_sub(millis(within))));
-    let (key, fingerprint) = match (given, since) {
-        (Some(key), _) => (format!("{owner}\n{key}"), fingerprint(request)),
-        (None, Some(_)) => {
-            let key = task_key(spec);
-            (format!("{owner}\ntask:{key}"), key)
-        }
-        (None, None) => return None,
-    };
-    Some(Idempotency { key, fingerprint, completed_since: since })
+    let idempotency = given.map(|key| Idempotency {
+        key: digest_of_parts(&["request", &spec.owner_user_id, key]),
+        fingerprint: fingerprint(request),
+        completed_since: since,
+    });
+    // A key of the caller's takes the place of the task.
+    let completed_since = since.filter(|_| idempotency.is_none());
+    let task = TaskKey { digest: task_digest(spec, request), completed_since };
+    (idempotency, Some(task))
 }

@@ -9,11 +9,13 @@ use super::observe::READ_PAGE;
 use crate::error::ControllerError;
 use crate::event::{Event, Recorded, Seq};
 use crate::list::Scope;
-use crate::message::{Role, ToolError, ToolUse};
+use crate::message::{Message, Role, ToolError, ToolUse};
+use crate::ports::planner::{AwaitItem, ExternalTool, Question};
 use crate::ports::tool::ToolOutcome;
 use crate::run::Run;
 use crate::status::Status;
 use crate::time::Timestamp;
+use crate::wait::Answer;
 
 /// Entries of a transcript unless another number is asked for.
 pub const TRANSCRIPT_DEFAULT: usize = 40;
@@ -106,6 +108,28 @@ impl TranscriptEntry {
                 entry.tool_calls = message.tool_uses().cloned().collect();
                 Some(entry)
             }
+            Event::HistoryCarried { messages, .. } => {
+                Some(entry("session", Role::User, carried(messages)))
+            }
+            Event::Asked { item } => {
+                let agent = &run.spec.agent_name;
+                let mut entry = entry(agent, Role::Assistant, question(&item.what));
+                entry.tool_id.clone_from(&item.tool_call_id);
+                entry.tool_calls = calls_outside(&item.what);
+                Some(entry)
+            }
+            Event::Answered { answer, by, by_default, .. } => {
+                let role = match answer {
+                    Answer::Results(_) => Role::Tool,
+                    Answer::Text(_)
+                    | Answer::Choices(_)
+                    | Answer::Confirmed(_)
+                    | Answer::ConfirmedForRun(_)
+                    | Answer::TimedOut => Role::User,
+                };
+                let by = if *by_default { "default" } else { by };
+                Some(entry(by, role, given(answer)))
+            }
             Event::ToolResult { output, duration_ms, refused } => {
                 let (content, error) = match &output.outcome {
                     ToolOutcome::Value(value) => (value.clone(), None),
@@ -127,7 +151,6 @@ impl TranscriptEntry {
             | Event::ThinkingBlock { .. }
             | Event::PlannerNote { .. }
             | Event::PromptRendered { .. }
-            | Event::HistoryCarried { .. }
             | Event::Usage { .. }
             | Event::ToolCallScheduled { .. }
             | Event::ToolCallRepeated { .. }
@@ -146,8 +169,6 @@ impl TranscriptEntry {
             | Event::ReplayDiverged { .. }
             | Event::StepFailed { .. }
             | Event::TurnSkipped { .. }
-            | Event::Asked { .. }
-            | Event::Answered { .. }
             | Event::PolicyDecision { .. }
             | Event::ToolAuthorization { .. }
             | Event::Log { .. }
@@ -169,6 +190,67 @@ impl TranscriptEntry {
 fn with_causes(error: &ToolError) -> String {
     let causes = error.causes.iter().map(|cause| format!("\ncaused by: {cause}"));
     std::iter::once(error.message.clone()).chain(causes).collect()
+}
+
+/// What was said in earlier runs: who, and the words.
+fn carried(messages: &[Message]) -> String {
+    let line = |message: &Message| format!("{}: {}", message.role.as_str(), message.joined_text());
+    messages.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// What is asked, with the fields of a form and what may be chosen.
+fn question(what: &AwaitItem) -> String {
+    let mut text = what.prompt();
+    match what {
+        AwaitItem::Clarification { .. } | AwaitItem::Confirmation { .. } => {}
+        // The calls have a place of their own.
+        AwaitItem::ExternalTools { .. } => text.clear(),
+        AwaitItem::Questions { questions, .. } => {
+            for Question { id, prompt, options, .. } in questions {
+                text.push_str(&format!("\n- {id}: {prompt}"));
+                let choices: Vec<_> =
+                    options.iter().map(|(id, label)| format!("{id} ({label})")).collect();
+                if !choices.is_empty() {
+                    text.push_str(&format!(" [{}]", choices.join(", ")));
+                }
+            }
+        }
+    }
+    text
+}
+
+/// The calls that somebody outside is to execute.
+fn calls_outside(what: &AwaitItem) -> Vec<ToolUse> {
+    let items = match what {
+        AwaitItem::ExternalTools { items, .. } => items.as_slice(),
+        AwaitItem::Clarification { .. }
+        | AwaitItem::Questions { .. }
+        | AwaitItem::Confirmation { .. } => &[],
+    };
+    let call = |item: &ExternalTool| ToolUse {
+        tool_call_id: item.tool_call_id.clone(),
+        name: item.name.clone(),
+        payload: item.payload.clone(),
+    };
+    items.iter().map(call).collect()
+}
+
+fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("texts can be written as JSON")
+}
+
+/// What somebody gave for an answer: the words of a text, JSON of choices and results.
+fn given(answer: &Answer) -> String {
+    match answer {
+        Answer::Text(text) => text.clone(),
+        Answer::Choices(choices) => json(choices),
+        Answer::Results(results) => json(results),
+        Answer::Confirmed(true) => "accepted".to_owned(),
+        Answer::ConfirmedForRun(true) => "accepted, for the run".to_owned(),
+        Answer::Confirmed(false) => "declined".to_owned(),
+        Answer::ConfirmedForRun(false) => "declined, for the run".to_owned(),
+        Answer::TimedOut => "nobody answered in time".to_owned(),
+    }
 }
 
 impl Controller {
@@ -211,5 +293,78 @@ impl Controller {
             truncated,
             before: first.filter(|_| truncated),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::RunId;
+    use crate::machine::tests::{run, started};
+    use crate::wait::Item;
+
+    fn entry(event: Event) -> TranscriptEntry {
+        let recorded = Recorded { seq: 3, id: 1, at: Timestamp(5), event };
+        TranscriptEntry::of(&run(vec![started()]), &recorded).expect("a part of the conversation")
+    }
+
+    fn asked(what: AwaitItem) -> TranscriptEntry {
+        let item = Item { what, tool_call_id: None, until: None, default: None };
+        entry(Event::Asked { item: Box::new(item) })
+    }
+
+    fn answered(answer: Answer) -> TranscriptEntry {
+        let (item, by) = ("which".to_owned(), "ann".to_owned());
+        entry(Event::Answered { item, answer, by, by_default: false })
+    }
+
+    #[test]
+    fn questions_of_all_kinds_and_what_people_gave_are_part_of_the_conversation() {
+        let question = asked(AwaitItem::Questions {
+            id: "form".to_owned(),
+            tool_name: "t".to_owned(),
+            tool_call_id: "c".to_owned(),
+            payload: "{}".to_owned(),
+            title: Some("Paint".to_owned()),
+            questions: vec![Question {
+                id: "colour".to_owned(),
+                prompt: "Which colour?".to_owned(),
+                options: vec![("r".to_owned(), "red".to_owned())],
+                allow_multiple: false,
+            }],
+        });
+        assert_eq!(question.content, "Paint\n- colour: Which colour? [r (red)]");
+        assert_eq!((question.role, question.object), ("assistant", "asked"));
+        let outside = ExternalTool {
+            name: "crm/find".to_owned(),
+            tool_call_id: "call-1".to_owned(),
+            payload: "{}".to_owned(),
+        };
+        let outside = asked(AwaitItem::ExternalTools { id: "x".to_owned(), items: vec![outside] });
+        assert_eq!(outside.tool_calls[0].name, "crm/find");
+
+        let text = answered(Answer::Text("the third".to_owned()));
+        assert_eq!(
+            (text.author.as_str(), text.role, text.content.as_str()),
+            ("ann", "user", "the third")
+        );
+        let choices = Answer::Choices([("colour".to_owned(), vec!["r".to_owned()])].into());
+        assert_eq!(answered(choices).content, r#"{"colour":["r"]}"#);
+        let value = ToolOutcome::Value("7".to_owned());
+        let results = answered(Answer::Results([("call-1".to_owned(), value)].into()));
+        assert_eq!(results.role, "tool");
+        assert!(results.content.contains("call-1"), "{}", results.content);
+        assert_eq!(answered(Answer::Confirmed(false)).content, "declined");
+        assert_eq!(answered(Answer::TimedOut).content, "nobody answered in time");
+    }
+
+    #[test]
+    fn what_was_carried_from_earlier_runs_is_part_of_the_conversation() {
+        let message = |role, text: &str| Message::text(role, text);
+        let messages =
+            vec![message(Role::User, "what is it?"), message(Role::Assistant, "a whale")];
+        let carried = entry(Event::HistoryCarried { runs: Vec::<RunId>::new(), messages });
+        assert_eq!(carried.content, "user: what is it?\nassistant: a whale");
+        assert_eq!(carried.author, "session");
     }
 }

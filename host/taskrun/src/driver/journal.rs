@@ -109,6 +109,10 @@ impl Journal {
                 Appended::Moved(_) => self.catch_up().await?,
                 Appended::Fenced(_) | Appended::Missing => return Err(Halt::Fenced),
                 Appended::Cycle => return Err(Halt::Cycle),
+                Appended::Conflict => {
+                    let detail = "its journal has other events under the ids of these";
+                    return Err(Halt::Inconsistent(detail.to_owned()));
+                }
             }
         }
     }

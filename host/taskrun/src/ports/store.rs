@@ -67,7 +67,9 @@ pub trait Store: Send + Sync {
     /// Adds events to a journal and replaces the record, in one step, if the journal still ends
     /// at `expected_head` and the run's epoch is still `epoch`.
     ///
-    /// Idempotent: the same append again is [`Appended::Done`].
+    /// Idempotent: the same append again is [`Appended::Done`]. Events are the same if all of them
+    /// are, with their times; other ones under the ids of those that are kept are
+    /// [`Appended::Conflict`].
     ///
     /// # Errors
     /// [`StoreError`]; the events may then be kept only after [`StoreError::Unknown`].
@@ -144,17 +146,22 @@ pub trait Store: Send + Sync {
 
 /// The sessions from which runs are started, and what happens in them.
 ///
-/// A session need not be created to be used; a name that was never mentioned is an open session.
+/// A session need not be created to be used; a name that was never mentioned is an open session. A
+/// run belongs to the session from which it was asked for and to that of the first run of its tree.
+///
+/// A key without an owner, or without an application, covers those with one: what is known of a
+/// session is also what was said of a key that covers its own. Nothing that was said of a session
+/// is known of a key that covers it.
 #[async_trait]
 pub trait Sessions: Send + Sync {
-    /// Makes a session known. Repeated, it changes nothing and gives what is there.
+    /// Makes a session known, unless it is. Gives what is known of it then.
     ///
     /// # Errors
     /// [`StoreError`].
     async fn open_session(&self, session: Session) -> Result<Session, StoreError>;
 
-    /// Ends a session, made known or not: no run is created in it any more. Repeated, it changes
-    /// nothing; the first end counts.
+    /// Ends a session, made known or not: no run is asked for from it any more, nor from those that
+    /// its key covers. Repeated, it changes nothing; the first end counts.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -176,7 +183,7 @@ pub trait Sessions: Send + Sync {
         key: &SessionKey,
         after: u64,
         limit: usize,
-    ) -> Result<Vec<SessionEvent>, StoreError>;
+    ) -> Result<SessionPage, StoreError>;
 
     /// Returns when there may be events of a session after a place. May return early; never later
     /// than a second after the fact.
@@ -278,6 +285,8 @@ pub struct NewRun {
     pub events: Vec<Recorded>,
     /// Makes a repeated request harmless.
     pub idempotency: Option<Idempotency>,
+    /// What its answer depends on, if that may be used again.
+    pub task: Option<TaskKey>,
     /// What has to hold for it to be kept; checked in the same transaction.
     pub admission: Admission,
 }
@@ -335,12 +344,22 @@ pub struct Idempotency {
     pub completed_since: Option<Timestamp>,
 }
 
+/// Names what the answer of a run depends on, among the runs of one owner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskKey {
+    /// Digest of all of it.
+    pub digest: String,
+    /// If set, no run is kept where one of the same key was completed at this time or later: the
+    /// answer is the last of those, whoever asked for it and why.
+    pub completed_since: Option<Timestamp>,
+}
+
 /// What became of a new run.
 #[derive(Clone, Debug)]
 pub enum Created {
     /// It is kept.
     New,
-    /// The same request was made before; this is its run.
+    /// The same request was made before, or the same task was completed; this is its run.
     Repeated(Box<Run>),
     /// The id, or the idempotency key with another request, belongs to this run.
     Taken(RunId),
@@ -385,6 +404,9 @@ pub struct Append {
 pub enum Appended {
     /// It is kept, now or since an earlier attempt.
     Done,
+    /// An event that is kept has the place and the id of one of these, and says something else.
+    /// Stop: the writer has lost count of what it wrote.
+    Conflict,
     /// Somebody else wrote since; the journal ends here now. Read on, decide again.
     Moved(Seq),
     /// Another host holds the run, under this epoch. Stop.
@@ -421,22 +443,50 @@ pub struct Claim {
     pub now: Timestamp,
 }
 
-/// Names a session.
+/// Names a session. The same name stands for as many sessions as there are owners who use it: none
+/// of them is told of another's, ends it or waits for it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionKey {
     /// Its tenant.
     pub tenant: String,
+    /// Whose it is; `None` for the sessions of this name of all owners, which only the operator of
+    /// the tenant may speak of.
+    pub owner_user_id: Option<String>,
+    /// The application it belongs to; `None` for those of all applications.
+    pub parent_app_name: Option<String>,
     /// Its id, as in [`crate::run::RunSpec::parent_session_id`].
     pub id: String,
+}
+
+impl SessionKey {
+    /// The session of this name as somebody sees it.
+    #[must_use]
+    pub fn of(scope: &Scope, id: &str) -> Self {
+        Self {
+            tenant: scope.tenant.clone(),
+            owner_user_id: scope.owner_user_id.clone(),
+            parent_app_name: scope.parent_app_name.clone(),
+            id: id.to_owned(),
+        }
+    }
+
+    /// The runs of the session.
+    #[must_use]
+    pub fn scope(&self) -> Scope {
+        Scope {
+            tenant: self.tenant.clone(),
+            owner_user_id: self.owner_user_id.clone(),
+            parent_session_id: Some(self.id.clone()),
+            parent_app_name: self.parent_app_name.clone(),
+        }
+    }
 }
 
 /// A session from which runs are started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Session {
-    /// Its name.
+    /// Its name, and whose it is.
     pub key: SessionKey,
-    /// Whose it is.
-    pub owner_user_id: Option<String>,
     /// When it was made known.
     pub created_at: Timestamp,
     /// When it ended.
@@ -454,13 +504,22 @@ pub struct SessionEvent {
     pub recorded: Recorded,
 }
 
+/// Part of the events of a session.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SessionPage {
+    /// The events, in the order in which they became durable.
+    pub events: Vec<SessionEvent>,
+    /// The place to go on from. Every event up to it was looked at: on the last page it is the
+    /// end of the whole store, so that nobody looks again at what others did. It tells that there
+    /// are others, and nothing else of them.
+    pub next: u64,
+}
+
 /// Which runs are to be removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Removal {
-    /// Only of this tenant.
-    pub tenant: Option<String>,
-    /// Only of this session.
-    pub session: Option<String>,
+    /// Only what this caller sees; `None` for the runs of all tenants.
+    pub scope: Option<Scope>,
     /// Only those that ended before.
     pub before: Timestamp,
     /// Most runs to remove.
@@ -491,16 +550,14 @@ pub enum StoreError {
         /// Its file.
         path: String,
     },
-    /// The store was written by a newer version.
-    #[error(
-        "unsupported store version {found} in {path}; this program knows versions up to {known}"
-    )]
+    /// The store was written by a program of another version.
+    #[error("unsupported store version {found} in {path}; this program knows version {known}")]
     Version {
         /// Its file.
         path: String,
         /// Version of the store.
         found: i64,
-        /// Newest version that is known.
+        /// The version that is known.
         known: i64,
     },
     /// The file is not a store, or is damaged.

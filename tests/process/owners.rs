@@ -1,0 +1,121 @@
+//! Two owners of one tenant, and every command: neither sees, ends or removes what is the other's.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use crate::project::{Project, Ran};
+
+fn asking() -> String {
+    let clarification = json!({ "clarification": { "id": "which", "question": "Which quarter?" } });
+    json!({ "steps": [[{ "plan": { "await": [clarification] } }], [{ "reply": "thanks" }]] })
+        .to_string()
+}
+
+/// What the program prints for one of the owners.
+fn by(project: &Project, owner: &str, args: &[&str]) -> Ran {
+    project.run(&[args, &["--owner", owner]].concat())
+}
+
+fn not_found(ran: &Ran) {
+    assert_eq!((ran.code, &ran.error()["code"]), (2, &json!("not-found")), "{ran:?}");
+}
+
+fn ids(list: &Value) -> BTreeSet<String> {
+    let runs = list["runs"].as_array().expect("runs");
+    runs.iter().map(|run| run["id"].as_str().expect("an id").to_owned()).collect()
+}
+
+/// The commands that the program has, as its help lists them.
+fn commands(project: &Project) -> BTreeSet<String> {
+    let help = project.run(&["--help"]).stdout;
+    let listed = help.lines().skip_while(|line| !line.starts_with("Commands:")).skip(1);
+    // Lines with more space go on with what was said of the command before.
+    let names =
+        listed.map_while(|line| line.strip_prefix("  ")).filter(|line| !line.starts_with(' '));
+    names.filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
+}
+
+/// Commands that are about no run and no session: of the policy, a component, this installation.
+const ABOUT_NO_RUN: [&str; 8] =
+    ["agent", "tool", "policy", "inspect", "demo", "doctor", "host", "completions"];
+
+#[test]
+fn neither_of_two_owners_sees_ends_or_removes_what_is_the_others_with_any_command() {
+    let project = Project::new();
+    let start = |owner: &str, task: &str| {
+        let args = ["run", "worker", task, "-d", "--session", "s", "--idempotency-key"];
+        let name = if task == "x" { "done" } else { "open" };
+        by(&project, owner, &[&args[..], &[name, "--name", name]].concat()).id()
+    };
+    let (open, done) = (start("ann", &asking()), start("ann", "x"));
+    let theirs = start("bob", "x");
+    assert_eq!(by(&project, "ann", &["wait", &done]).code, 0);
+    assert_eq!(by(&project, "bob", &["wait", &theirs]).code, 0);
+    project.reach(&open, "blocked");
+    // A result is used again by whom it belongs to, however it was asked for.
+    let reuse = ["run", "worker", "hers", "-d", "--session", "s", "--reuse"];
+    let hers = by(&project, "ann", &reuse[..6]).id();
+    assert_eq!(by(&project, "ann", &["wait", &hers]).code, 0);
+    assert_eq!(by(&project, "ann", &reuse).id(), hers);
+    let his = by(&project, "bob", &reuse).id();
+    assert_ne!(his, hers);
+    assert_eq!(by(&project, "bob", &["wait", &his]).code, 0);
+    assert_eq!(by(&project, "ann", &["session", "create", "s"]).code, 0);
+    let put = ["memory", "put", "secret", "a word", "--session", "s"];
+    assert_eq!(by(&project, "ann", &put).code, 0);
+
+    let bob = |args: &[&str]| by(&project, "bob", args);
+    let mut tried: BTreeSet<String> = ABOUT_NO_RUN.map(str::to_owned).into();
+    for command in
+        ["get", "tree", "wait", "cancel", "pause", "resume", "logs", "events", "transcript"]
+    {
+        for run in [&open, &done] {
+            not_found(&bob(&[command, run]));
+        }
+        tried.insert(command.to_owned());
+    }
+    not_found(&bob(&["inject", &open, "stop"]));
+    not_found(&bob(&["answer", &open, "which", "Q3"]));
+    not_found(&bob(&["run", "worker", "x", "-d", "--parent", &open]));
+    not_found(&bob(&["session", "show", "s"]));
+    let inbox = bob(&["inbox", "-o", "json"]).json();
+    assert_eq!(inbox["items"], json!([]));
+    let own = BTreeSet::from([theirs, his]);
+    for status in [&["-a"][..], &["-a", "--tree"], &["--status", "blocked,completed"]] {
+        assert_eq!(ids(&bob(&[&["ps", "-o", "json"], status].concat()).json()), own);
+    }
+    assert_eq!(ids(&bob(&["ps", "-a", "--session", "s", "-o", "json"]).json()), own);
+    let events = bob(&["events", "--session", "s", "-o", "json"]).json();
+    let events = events["events"].as_array().expect("events");
+    let is_own = |event: &Value| event["run_id"].as_str().is_some_and(|id| own.contains(id));
+    assert!(!events.is_empty() && events.iter().all(is_own), "{events:?}");
+    for look in [&["ls"][..], &["search", "word"], &["get", "secret"], &["rm", "secret"]] {
+        let facts = bob(&[&["memory"], look, &["--session", "s"]].concat());
+        assert!(!facts.stdout.contains("secret") && !facts.stdout.contains("a word"), "{facts:?}");
+    }
+    for dry in [&["--dry-run"][..], &[]] {
+        let args = [&["gc", "--older-than", "0s", "-o", "json"], dry].concat();
+        assert_eq!(bob(&args).json()["runs"], 2, "his own alone");
+    }
+    assert_eq!(bob(&["session", "end", "s"]).code, 0, "it is his own of that name");
+    let deleted = bob(&["session", "delete", "s", "-o", "json"]).json();
+    assert_eq!((&deleted["canceled"], &deleted["removed"]["runs"]), (&json!([]), &json!(0)));
+    let names = ["inject", "answer", "run", "session", "inbox", "ps", "memory", "gc"];
+    tried.extend(names.map(str::to_owned));
+    assert_eq!(commands(&project), tried, "every command is tried here");
+
+    // Nothing of it has become of the other one's.
+    let ann = |args: &[&str]| by(&project, "ann", args);
+    let all = BTreeSet::from([open.clone(), done, hers]);
+    assert_eq!(ids(&ann(&["ps", "-a", "--session", "s", "-o", "json"]).json()), all);
+    let inbox = ann(&["inbox", "-o", "json"]).json();
+    assert_eq!(inbox["items"].as_array().map(Vec::len), Some(1), "{inbox}");
+    assert_eq!(ann(&["memory", "get", "secret", "--session", "s"]).stdout.trim(), "a word");
+    let session = ann(&["session", "show", "s", "-o", "json"]).json();
+    assert!(session.get("ended_at").is_none_or(Value::is_null), "{session}");
+    assert_eq!(ann(&["answer", &open, "which", "Q3"]).code, 0);
+    assert_eq!(ann(&["wait", &open]).code, 0);
+    let deleted = ann(&["session", "delete", "s", "-o", "json"]).json();
+    assert_eq!(deleted["removed"]["runs"], 3, "{deleted}");
+}
