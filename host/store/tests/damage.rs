@@ -101,17 +101,18 @@ async fn a_flipped_byte_in_the_log_ends_it_there() {
 }
 
 #[tokio::test]
-async fn a_newer_store_is_refused_by_version() {
-    let dir = tempfile::tempdir().expect("a folder");
-    drop(open(&dir));
-    let db = Connection::open(file(&dir)).expect("opens");
-    db.pragma_update(None, "user_version", SCHEMA_VERSION + 1).expect("writes");
-    drop(db);
-    match SqliteStore::open(dir.path(), options()).err() {
-        Some(StoreError::Version { found, known, .. }) => {
-            assert_eq!((found, known), (SCHEMA_VERSION + 1, SCHEMA_VERSION));
-        }
-        other => panic!("{other:?}"),
+async fn a_store_of_another_version_is_refused_with_its_number() {
+    for version in [1, SCHEMA_VERSION - 1, SCHEMA_VERSION + 1] {
+        let dir = tempfile::tempdir().expect("a folder");
+        drop(open(&dir));
+        stranger(&dir).pragma_update(None, "user_version", version).expect("writes");
+        let before = std::fs::read(file(&dir)).expect("reads");
+        let refused = SqliteStore::open(dir.path(), options()).err().expect("refused");
+        assert_eq!(refused.code(), "store-version");
+        let said = refused.to_string();
+        let numbers = [format!("version {version} in"), format!("knows version {SCHEMA_VERSION}")];
+        assert!(numbers.iter().all(|number| said.contains(number)), "{said}");
+        assert_eq!(std::fs::read(file(&dir)).expect("reads"), before, "it is not changed");
     }
 }
 
@@ -138,6 +139,35 @@ fn files_that_are_no_stores_are_refused_and_not_touched() {
         db.execute_batch(setup).expect("sets up");
         drop(db);
         assert_corrupt_and_untouched(&std::fs::read(file(&dir)).expect("reads"));
+    }
+}
+
+#[tokio::test]
+async fn a_store_with_anything_foreign_in_its_definition_is_refused() {
+    for (change, says) in [
+        (
+            "CREATE TRIGGER theirs AFTER INSERT ON events
+             BEGIN DELETE FROM runs; END",
+            "the trigger \"theirs\" is foreign",
+        ),
+        ("CREATE VIEW theirs AS SELECT * FROM runs", "the view \"theirs\" is foreign"),
+        ("CREATE TABLE theirs (x)", "the table \"theirs\" is foreign"),
+        ("CREATE INDEX theirs ON runs (owner)", "the index \"theirs\" is foreign"),
+        ("DROP INDEX runs_queued", "the index \"runs_queued\" is missing"),
+        ("ALTER TABLE runs ADD COLUMN theirs INTEGER DEFAULT 1", "the table \"runs\" is another"),
+        ("ALTER TABLE runs RENAME TO kept; CREATE VIEW runs AS SELECT * FROM kept", "is foreign"),
+    ] {
+        let dir = tempfile::tempdir().expect("a folder");
+        drop(open(&dir));
+        stranger(&dir).execute_batch(change).expect("changes");
+        let before = std::fs::read(file(&dir)).expect("reads");
+        match SqliteStore::open(dir.path(), options()).err() {
+            Some(StoreError::Corrupt { detail, .. }) => {
+                assert!(detail.contains(says), "{change}: {detail}");
+            }
+            other => panic!("{change}: {other:?}"),
+        }
+        assert_eq!(std::fs::read(file(&dir)).expect("reads"), before, "it is not changed");
     }
 }
 

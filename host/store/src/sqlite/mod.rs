@@ -5,6 +5,7 @@ mod artifacts;
 mod attached;
 mod change;
 mod create;
+mod definition;
 mod entries;
 mod facts;
 mod fault;

@@ -11,10 +11,9 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use rustix::fs::FlockOperation;
 use taskrun::ports::store::StoreError;
 
-use super::artifacts::ARTIFACTS;
-use super::facts::FACTS;
+use super::definition;
 use super::fault::{Fault, io_error};
-use super::schema::{APPLICATION_ID, SCHEMA_VERSION, TABLES};
+use super::schema::{APPLICATION_ID, SCHEMA_VERSION};
 use super::{Durability, SqliteOptions, room};
 
 /// Names of a store's files in its data directory: the database, its log, and the log's index.
@@ -127,6 +126,16 @@ fn connect(
     // compared with the condition of a partial index: for half of ours at each use.
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)
         .map_err(|error| at(place, error))?;
+    // The file may come from somebody else: nothing in it may make SQLite do more than read and
+    // write rows, nor may a statement of ours change how the file itself is understood.
+    for (option, on) in [
+        (DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true),
+        (DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false),
+        (DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false),
+        (DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW, false),
+    ] {
+        db.set_db_config(option, on).map_err(|error| at(place, error))?;
+    }
     // Looks at each page that is read for what cannot be.
     db.pragma_update(None, "cell_size_check", true).map_err(|error| at(place, error))?;
     Ok(db)
@@ -262,7 +271,10 @@ fn kind(place: &Place, db: &Connection) -> Result<Kind, StoreError> {
     let (path, known) = (place.shown.clone(), SCHEMA_VERSION);
     match (application, version) {
         (0, 0) if tables == 0 => Ok(Kind::Empty),
-        (APPLICATION_ID, SCHEMA_VERSION) => Ok(Kind::Ours),
+        (APPLICATION_ID, SCHEMA_VERSION) => {
+            definition::check(db).map_err(|fault| fault.at(&place.shown))?;
+            Ok(Kind::Ours)
+        }
         (APPLICATION_ID, found) if found > 0 => Err(StoreError::Version { path, found, known }),
         (_, found) => {
             let detail = format!("application {application:#x}, version {found}");
@@ -277,9 +289,10 @@ fn make_tables(db: &Connection) -> rusqlite::Result<()> {
     db.execute_batch(&format!(
         "PRAGMA page_size = {PAGE_BYTES}; PRAGMA auto_vacuum = INCREMENTAL;
          PRAGMA journal_mode = DELETE; PRAGMA synchronous = FULL;
-         BEGIN EXCLUSIVE; {TABLES} {ARTIFACTS} {FACTS}
+         BEGIN EXCLUSIVE; {}
          PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION};
-         COMMIT"
+         COMMIT",
+        definition::all_tables(),
     ))
 }
 

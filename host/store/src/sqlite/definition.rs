@@ -1,0 +1,64 @@
+//! Whether the tables of a file are those that this program makes, and nothing else is there.
+//!
+//! What the schema of a file says is executed by SQLite: a trigger at our writes, a view in place of
+//! a table at our reads. So a file with anything foreign in it is not used.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use rusqlite::Connection;
+
+use super::artifacts::ARTIFACTS;
+use super::facts::FACTS;
+use super::fault::Fault;
+use super::schema::TABLES;
+
+/// SQL that makes everything in a file of this version.
+pub(crate) fn all_tables() -> String {
+    format!("{TABLES} {ARTIFACTS} {FACTS}")
+}
+
+/// What is defined, by kind and name: the table it belongs to and its SQL.
+type Definitions = BTreeMap<(String, String), (String, Option<String>)>;
+
+/// Tables of the index of words, which SQLite makes by itself; their SQL is its own.
+const MADE_BY_SQLITE: &str = "fact_words_";
+
+fn definitions(db: &Connection) -> Result<Definitions, Fault> {
+    let mut sql = db.prepare("SELECT type, name, tbl_name, sql FROM sqlite_schema")?;
+    let rows = sql.query_map([], |row| {
+        let name: String = row.get(1)?;
+        let sql: Option<String> = row.get(3)?;
+        let sql = sql.filter(|_| !name.starts_with(MADE_BY_SQLITE));
+        Ok(((row.get(0)?, name), (row.get(2)?, sql)))
+    })?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+fn ours() -> Result<&'static Definitions, Fault> {
+    static OURS: OnceLock<Definitions> = OnceLock::new();
+    if let Some(ours) = OURS.get() {
+        return Ok(ours);
+    }
+    let db = Connection::open_in_memory()?;
+    db.execute_batch(&all_tables())?;
+    let ours = definitions(&db)?;
+    Ok(OURS.get_or_init(|| ours))
+}
+
+/// # Errors
+/// [`Fault::Damaged`] with the first thing that is foreign, missing or another.
+pub(crate) fn check(db: &Connection) -> Result<(), Fault> {
+    let (ours, found) = (ours()?, definitions(db)?);
+    let said = |is: &str, (kind, name): &(String, String)| {
+        Err(Fault::Damaged(format!("its definition is not ours: the {kind} {name:?} {is}")))
+    };
+    if let Some(foreign) = found.keys().find(|key| !ours.contains_key(*key)) {
+        return said("is foreign", foreign);
+    }
+    match ours.iter().find(|(key, definition)| found.get(*key) != Some(definition)) {
+        Some((key, _)) if found.contains_key(key) => said("is another", key),
+        Some((key, _)) => said("is missing", key),
+        None => Ok(()),
+    }
+}
