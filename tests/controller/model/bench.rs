@@ -139,7 +139,8 @@ impl Bench {
     /// Lets everything come to rest, and holds the two worlds against each other.
     pub(super) async fn rest(&mut self) -> Result<(), String> {
         tokio::time::sleep(REST).await;
-        if !self.workers.is_empty() || !self.late.is_empty() {
+        // A host that others hold for dead takes nobody for dead itself.
+        if !self.workers.is_empty() {
             self.model.sweep(&self.alive());
         }
         self.adopt(false).await;
@@ -218,7 +219,8 @@ impl Bench {
                     && run.status() == Status::Finalizing
             };
             let finalizers = all.iter().filter(|(_, run)| finalizing(run)).count();
-            let finalizers = finalizers.min(FINALIZERS_MAX * self.workers.len());
+            // Those of a dead host stay its own until they are swept.
+            let finalizers = finalizers.min(FINALIZERS_MAX * self.hosts.len());
             queue::held_in_tree(&all, root).saturating_sub(finalizers) > tree_slots as usize
         };
         match all.iter().find(|(_, run)| over(&run.spec.root_run_id)) {
