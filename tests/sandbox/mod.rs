@@ -1,6 +1,7 @@
 //! Hostile components, by the number of the case: what each tries, the typed reason that comes
 //! out, that the host answers another tenant at once afterwards, and that memory returns.
 
+mod aliases;
 mod bytes;
 mod delegation;
 mod disk;

@@ -12,7 +12,7 @@ use rustix::fs::{AtFlags, FileType, Stat, Timestamps, linkat, renameat, unlinkat
 use rustix::io::Errno;
 
 use super::Used;
-use super::path::TEMPORARY;
+use super::path::is_temporary;
 use super::place::{Fault, Place, id_of};
 use super::protected::Guard;
 use crate::disk::{Growth, Writes};
@@ -287,7 +287,7 @@ pub(crate) fn entries(
         let Ok(stat) = rustix::fs::statat(folder, name.as_str(), AtFlags::SYMLINK_NOFOLLOW) else {
             continue;
         };
-        let is_own = name.starts_with(TEMPORARY)
+        let is_own = is_temporary(&name)
             || guard.check_id(id_of(&stat)).is_err()
             || guard.check_name(folder, &name).is_err();
         if !is_own {

@@ -1,6 +1,6 @@
 //! Paths as `workspace-read` defines them.
 
-use taskrun::policy::PATH_BYTES_MAX;
+use taskrun::policy::{PATH_BYTES_MAX, folded};
 
 use crate::bindings::interfaces::workspace_read::FileError;
 
@@ -74,9 +74,14 @@ fn problem(component: &str) -> Option<&'static str> {
         _ if component.len() > NAME_BYTES_MAX => {
             Some("a component of the path is longer than 255 bytes")
         }
-        _ if component.starts_with(TEMPORARY) => Some("names that begin so are the host's own"),
+        _ if is_temporary(component) => Some("names that begin so are the host's own"),
         _ => None,
     }
+}
+
+/// Whether a name is, or may lead to, that of a file which the host is just writing.
+pub(super) fn is_temporary(name: &str) -> bool {
+    folded(name).starts_with(&folded(TEMPORARY))
 }
 
 /// Whether a guest may see a directory's entry of this name.
@@ -123,6 +128,7 @@ mod tests {
             "\\",
             ".taskrun-tmp-1",
             "a/.taskrun-tmp-",
+            "a/.Taskrun-TMP-1",
             &long,
             &very_long,
         ];

@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, Stat, statat};
 use rustix::io::Errno;
 use taskrun::policy::PATH_BYTES_MAX;
 
-use super::path::TEMPORARY;
+use super::path::is_temporary;
 use super::protected::{Guard, Id};
 use super::{FileError, OWN_FILES};
 use crate::disk::DiskFull;
@@ -110,7 +110,7 @@ impl Place {
                     continue;
                 }
                 // What is being written, and not there yet.
-                _ if name.starts_with(TEMPORARY) => return Err(Errno::PERM.into()),
+                _ if is_temporary(&name) => return Err(Errno::PERM.into()),
                 _ => {}
             }
             guard.check_name(&walk.dir, &name)?;

@@ -2,15 +2,16 @@
 //!
 //! They are known by what they are and by where they are: by device and inode, so that a second
 //! name for one is refused as well, and by folder and name, so that one which is not there yet
-//! cannot be made. Both are looked up anew for each operation, since a component that is built
+//! cannot be made, nor under a name that some file system takes for the same. Both are looked up anew for each operation, since a component that is built
 //! anew is another file.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use cap_std::fs::{Dir, Metadata};
+use taskrun::policy::folded;
 
 use super::{Result, from_io};
 use crate::bindings::interfaces::workspace_read::FileError;
@@ -108,8 +109,8 @@ fn id(_: &Metadata) -> Option<Id> {
 #[derive(Debug, Default)]
 pub(crate) struct Guard {
     ids: Vec<Id>,
-    /// A folder, and a name in it.
-    names: Vec<(Id, OsString)>,
+    /// A folder, and a name in it, folded. Guests have no names that are not UTF-8.
+    names: Vec<(Id, String)>,
 }
 
 impl Guard {
@@ -118,8 +119,9 @@ impl Guard {
         for path in paths {
             let path = path.as_ref();
             guard.ids.extend(id_at(path));
-            if let (Some(parent), Some(name)) = (path.parent().and_then(id_at), path.file_name()) {
-                guard.names.push((parent, name.to_owned()));
+            let name = path.file_name().and_then(OsStr::to_str);
+            if let (Some(parent), Some(name)) = (path.parent().and_then(id_at), name) {
+                guard.names.push((parent, folded(name)));
             }
         }
         guard
@@ -127,7 +129,8 @@ impl Guard {
 
     /// Refuses a name in a directory, whether or not anything is there.
     pub(super) fn check_name(&self, dir: &Dir, name: &str) -> Result<()> {
-        let mut places = self.names.iter().filter(|(_, own)| own == name).peekable();
+        let name = folded(name);
+        let mut places = self.names.iter().filter(|(_, own)| *own == name).peekable();
         if places.peek().is_none() {
             return Ok(());
         }
@@ -214,7 +217,8 @@ mod tests {
             }
             assert_refused(workspace.remove(path(name), &writes, &there));
         }
-        for new in ["sub/data/new", "absent", "absent/new", "policy.toml"] {
+        let aliases = ["Policy.TOML", "ABSENT", "policy.toml.", "absent:x", "ab\u{17f}ent"];
+        for new in ["sub/data/new", "absent", "absent/new", "policy.toml"].iter().chain(&aliases) {
             assert_refused(workspace.write(path(new), b"x", WriteMode::CreateNew, &writes, &there));
             assert_refused(workspace.create_directory(path(new), &|_| Ok(()), &writes, &there));
         }

@@ -1,10 +1,12 @@
 //! What an agent may do: its rules, and what they decide.
 
+use std::cell::OnceCell;
 use std::fmt;
 
 use super::error::shown;
 use super::http_request::{HttpRequest, HttpTarget};
 use super::location::Location;
+use super::names::Asked;
 use super::operation::Operation;
 use super::path_glob::{PathGlob, split_path};
 use super::read::is_name;
@@ -94,8 +96,12 @@ impl Grants {
             Ok(segments) => segments,
             Err(reason) => return Decision::malformed(reason),
         };
+        let asked = OnceCell::new();
         let matches = |rule: &Rule| match &rule.selector {
-            Selector::Paths(glob) => glob.matches(&segments),
+            Selector::Paths(glob) => match rule.verdict {
+                Verdict::Allow => glob.matches(&segments),
+                Verdict::Deny => glob.denies(asked.get_or_init(|| Asked::path(&segments))),
+            },
             Selector::Model(_)
             | Selector::Http(_)
             | Selector::Prompts(_)
@@ -223,8 +229,10 @@ impl Grants {
         let any = |verdict, test: &dyn Fn(&PathGlob) -> bool| {
             self.globs(capability, verdict).any(|(glob, _)| test(glob))
         };
+        let asked = OnceCell::new();
+        let asked = || asked.get_or_init(|| Asked::path(&segments));
         any(Verdict::Allow, &|glob| glob.may_match_below(&segments))
-            && !any(Verdict::Deny, &|glob| glob.matches_all_below(&segments))
+            && !any(Verdict::Deny, &|glob| glob.denies_all_below(asked()))
     }
 
     /// The folders that WASI's file system may open, in the order of their names, none inside
@@ -265,8 +273,8 @@ impl Grants {
             deeper(&granted, dir).map(str::to_owned)
         });
         let whole = |folder: &String| {
-            let segments = segments_of(folder);
-            !self.globs(capability, Verdict::Deny).any(|(deny, _)| deny.touches(&segments))
+            let asked = Asked::path(&segments_of(folder));
+            !self.globs(capability, Verdict::Deny).any(|(deny, _)| deny.denies_part(&asked))
         };
         allowed.filter(whole).collect()
     }
@@ -275,9 +283,9 @@ impl Grants {
         let mut directories = Vec::new();
         for (glob, rule) in self.globs(capability, Verdict::Allow) {
             let dir = glob.directory().ok_or(rule)?;
-            let segments = segments_of(&dir);
+            let asked = Asked::path(&segments_of(&dir));
             let cut =
-                self.globs(capability, Verdict::Deny).find(|(deny, _)| deny.touches(&segments));
+                self.globs(capability, Verdict::Deny).find(|(deny, _)| deny.denies_part(&asked));
             match cut {
                 Some((_, deny)) => return Err(deny),
                 None => directories.push((dir, rule)),

@@ -5,6 +5,7 @@ use std::fmt;
 use globset::{GlobBuilder, GlobMatcher};
 
 use super::error::is_hostile;
+use super::names::{Asked, caseless_pattern, folded};
 
 /// Longest path that can be decided about, in bytes: the bound of `workspace-read` in the WIT.
 pub const PATH_BYTES_MAX: usize = 4_096;
@@ -17,11 +18,14 @@ pub const GLOB_SEGMENTS_MAX: usize = 32;
 /// `*` stands for any characters of one segment, a leading dot included, `{a,b}` for one of
 /// several texts, `[a-z]` for one ASCII character. `**` is a segment of its own and stands for
 /// any number of segments, also none: `docs/**` is the folder `docs` and all below it, `**` is
-/// everything, the workspace itself included. Case counts.
+/// everything, the workspace itself included. Case counts, but where a rule of files denies: there
+/// a pattern means every name that some file system takes for one that it matches.
 #[derive(Clone)]
 pub struct PathGlob {
     text: String,
     segments: Vec<Segment>,
+    /// The same for names that are folded.
+    folded: Vec<Segment>,
 }
 
 #[derive(Clone)]
@@ -76,7 +80,8 @@ impl PathGlob {
         if segments.len() > GLOB_SEGMENTS_MAX {
             return bad("it has more than 32 segments", "end it sooner with `/**`".to_owned());
         }
-        Ok(Self { text: text.to_owned(), segments })
+        let folded = segments.iter().map(Segment::folded).collect();
+        Ok(Self { text: text.to_owned(), segments, folded })
     }
 
     /// The pattern as written.
@@ -124,14 +129,20 @@ impl PathGlob {
         self.states_after(path) & !self.accepting() != 0
     }
 
-    /// Whether the pattern matches the path of these segments and everything below it.
-    pub(super) fn matches_all_below(&self, path: &[&str]) -> bool {
-        matches!(self.segments.last(), Some(Segment::AnyDepth)) && self.matches(path)
+    /// Whether the pattern, as that of a rule of files that denies, means the path of these
+    /// segments.
+    pub(super) fn denies(&self, path: &[Asked<'_>]) -> bool {
+        self.denying_states_after(path) & self.accepting() != 0
     }
 
-    /// Whether the pattern matches the path of these segments or something below it.
-    pub(super) fn touches(&self, path: &[&str]) -> bool {
-        self.states_after(path) != 0
+    /// Whether it means the path and everything below it.
+    pub(super) fn denies_all_below(&self, path: &[Asked<'_>]) -> bool {
+        matches!(self.segments.last(), Some(Segment::AnyDepth)) && self.denies(path)
+    }
+
+    /// Whether it means the path or something below it.
+    pub(super) fn denies_part(&self, path: &[Asked<'_>]) -> bool {
+        self.denying_states_after(path) != 0
     }
 
     /// Whether every path that `other` matches is matched by this pattern. `false` may mean
@@ -160,6 +171,20 @@ impl PathGlob {
     /// The states, one bit each, in which the pattern can be after these segments: bit `i` says
     /// that the segments from `i` on are still to be matched.
     fn states_after(&self, path: &[&str]) -> u64 {
+        self.states(path, |index, name| self.segments[index].is_match(name))
+    }
+
+    /// The same for all names that some file system takes for these.
+    fn denying_states_after(&self, path: &[Asked<'_>]) -> u64 {
+        self.states(path, |index, name| {
+            name.is_short
+                || self.segments[index].is_match(name.name)
+                || self.folded[index].is_match(&name.folded)
+                || self.folded[index].is_match(&name.caseless)
+        })
+    }
+
+    fn states<N>(&self, path: &[N], is_match: impl Fn(usize, &N) -> bool) -> u64 {
         let mut states = self.skip_any_depth(1);
         for name in path {
             let mut next = 0;
@@ -169,8 +194,9 @@ impl PathGlob {
                 }
                 next |= match segment {
                     Segment::AnyDepth => 1 << index,
-                    Segment::Literal(text) if text == name => 1 << (index + 1),
-                    Segment::Pattern { matcher, .. } if matcher.is_match(name) => 1 << (index + 1),
+                    Segment::Literal(_) | Segment::Pattern { .. } if is_match(index, name) => {
+                        1 << (index + 1)
+                    }
                     Segment::Literal(_) | Segment::Pattern { .. } => 0,
                 };
             }
@@ -262,18 +288,37 @@ impl Segment {
             let reason = "`[…]` may only list ASCII characters".to_owned();
             return bad(reason, "write `*`, or the names as in `{one,other}`".to_owned());
         }
-        let built = GlobBuilder::new(segment)
-            .literal_separator(true)
-            .backslash_escape(false)
-            .case_insensitive(false)
-            .build();
-        match built {
-            Ok(glob) => {
-                Ok(Self::Pattern { text: segment.to_owned(), matcher: glob.compile_matcher() })
-            }
+        match matcher(segment, false) {
+            Ok(matcher) => Ok(Self::Pattern { text: segment.to_owned(), matcher }),
             Err(error) => {
                 let help = "close every `[` and `{` within its segment; a literal one is `[[]`";
                 bad(error.kind().to_string(), help.to_owned())
+            }
+        }
+    }
+
+    /// Whether it matches this one name.
+    fn is_match(&self, name: &str) -> bool {
+        match self {
+            Self::AnyDepth => true,
+            Self::Literal(text) => text == name,
+            Self::Pattern { matcher, .. } => matcher.is_match(name),
+        }
+    }
+
+    /// The segment for names that are folded. One that is no pattern any more would stand for
+    /// every name.
+    fn folded(&self) -> Self {
+        match self {
+            Self::AnyDepth => Self::AnyDepth,
+            Self::Literal(text) => Self::Literal(folded(text)),
+            // Ranges stay as they are written: from `Z` to `a` is a part of none from `Z` to `A`.
+            Self::Pattern { text, .. } => {
+                let text = if text.is_ascii() { text.clone() } else { caseless_pattern(text) };
+                match matcher(&text, true) {
+                    Ok(matcher) => Self::Pattern { text, matcher },
+                    Err(_) => Self::AnyDepth,
+                }
             }
         }
     }
@@ -296,6 +341,12 @@ impl Segment {
             }
         }
     }
+}
+
+fn matcher(text: &str, any_case: bool) -> Result<GlobMatcher, globset::Error> {
+    let mut builder = GlobBuilder::new(text);
+    builder.literal_separator(true).backslash_escape(false).case_insensitive(any_case);
+    Ok(builder.build()?.compile_matcher())
 }
 
 /// The segments of a path of the workspace, none for the empty path; or what is wrong with it.

@@ -292,7 +292,7 @@ fn what_a_decision_says_to_add_makes_it_allowed() {
 #[test]
 fn folders_are_opened_for_wasi_only_if_that_is_what_the_rules_say() {
     let open = |dir: &str, writable| Preopen { dir: dir.to_owned(), writable };
-    let cases: [(&str, Result<Vec<Preopen>, &str>); 16] = [
+    let cases: [(&str, Result<Vec<Preopen>, &str>); 17] = [
         ("", Ok(vec![])),
         ("deny = [\"workspace-write: **\"]", Ok(vec![])),
         ("allow = [\"workspace-read: **\"]", Ok(vec![open("", false)])),
@@ -338,6 +338,11 @@ fn folders_are_opened_for_wasi_only_if_that_is_what_the_rules_say() {
         (
             "allow = [\"workspace-read: docs/**\"]\ndeny = [\"workspace-read: **/.env\"]",
             Err("workspace-read: **/.env"),
+        ),
+        // Another name for it would lead into the folder.
+        (
+            "allow = [\"workspace-read: docs/**\"]\ndeny = [\"workspace-read: Docs/a\"]",
+            Err("workspace-read: Docs/a"),
         ),
     ];
     for (body, expected) in cases {

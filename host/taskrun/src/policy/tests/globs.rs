@@ -2,6 +2,7 @@
 
 use globset::GlobBuilder;
 
+use super::super::names::Asked;
 use super::super::path_glob::{PathGlob, split_path};
 
 fn glob(text: &str) -> PathGlob {
@@ -83,6 +84,63 @@ fn patterns_match_segment_by_segment() {
     }
 }
 
+fn asked(path: &str) -> Vec<Asked<'_>> {
+    Asked::path(&split_path(path).unwrap())
+}
+
+#[test]
+fn case_34_a_rule_that_denies_means_every_name_that_may_lead_to_the_file() {
+    let cases = [
+        ("docs/secret.md", "Docs/SECRET.md", true),
+        ("docs/secret.md", "docs/secret.md.", true),
+        ("docs/secret.md", "docs/secret.md::$DATA", true),
+        ("docs/secret.md", "docs/SECRET~1.MD", true),
+        ("docs/secret.md", "docs/secrets.md", false),
+        ("docs/\u{e9}t\u{e9}/**", "docs/E\u{301}TE\u{301}/a", true),
+        ("docs/stra\u{df}e", "docs/STRASSE", true),
+        ("\u{212a}eys/**", "keys", true),
+        ("**/.git/**", "a/.GIT/config", true),
+        ("**/.git/**", "a/GIT~1/config", true),
+        ("**/.git/**", "a/.g\u{200d}it/config", true),
+        ("**/.git/**", "a/git/config", false),
+        ("docs/*.Key", "docs/mine.KEY", true),
+        ("docs/*.Key", "docs/mine.key. ", true),
+        ("docs/*.key", "docs/mine.\u{212a}ey", true),
+        ("docs/*.key", "docs/mine.keys", false),
+        ("docs/{Secret,Private}*", "docs/PRIVATE-1", true),
+        ("docs/{Secret,Private}*", "docs/public-1", false),
+        ("docs/[x-z][0-9]", "docs/Y1", true),
+        ("docs/[x-z][0-9]", "docs/YA", false),
+        ("docs/[Z-a]", "docs/b", false),
+        ("docs/[Z-a]", "docs/A", true),
+        // What file systems cut off that are not this one.
+        ("docs/*. ", "docs/A. ", true),
+        ("docs/*./secret", "docs/a./SECRET", true),
+        // Marks come in an order of their own.
+        ("docs/e\u{301}*", "docs/e\u{323}\u{301}", true),
+        ("docs/*.\u{434}\u{430}", "docs/\u{430}.\u{414}\u{410}", true),
+        ("docs/*.\u{434}\u{430}", "docs/\u{430}.\u{43d}\u{435}\u{442}", false),
+    ];
+    for (pattern, path, denies) in cases {
+        let (glob, segments) = (glob(pattern), split_path(path).unwrap());
+        assert_eq!(glob.denies(&asked(path)), denies, "{pattern} and {path}");
+        assert!(denies || !glob.matches(&segments), "{pattern} and {path}");
+    }
+}
+
+#[test]
+fn what_a_pattern_matches_it_denies() {
+    for pattern in PATTERNS {
+        let glob = glob(pattern);
+        for path in paths() {
+            let (segments, path) = (split_path(&path).unwrap(), asked(&path));
+            let denies = glob.denies(&path);
+            assert!(denies || !glob.matches(&segments), "{pattern} and {segments:?}");
+            assert!(!denies || glob.denies_part(&path), "{pattern} and {segments:?}");
+        }
+    }
+}
+
 #[test]
 fn patterns_match_what_the_library_says_and_the_folder_before_a_final_star() {
     for pattern in PATTERNS {
@@ -124,15 +182,10 @@ fn a_pattern_may_match_below_exactly_the_folders_that_have_a_match_below() {
     for folder in folders {
         for pattern in PATTERNS {
             let glob = glob(pattern);
-            if glob.matches_all_below(&split_path(folder).unwrap()) {
+            if glob.denies_all_below(&asked(folder)) {
                 let inside =
                     |path: &&String| *path == folder || path.starts_with(&format!("{folder}/"));
-                assert!(
-                    paths
-                        .iter()
-                        .filter(inside)
-                        .all(|path| glob.matches(&split_path(path).unwrap()))
-                );
+                assert!(paths.iter().filter(inside).all(|path| glob.denies(&asked(path))));
             }
         }
     }
