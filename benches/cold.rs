@@ -70,7 +70,8 @@ async fn answer(folder: &Path) {
         EngineOptions { cache: Some(cache), guest_threads: Some(2), ..EngineOptions::default() };
     let engine = Engine::new(options).expect("an engine");
     let agents = engine.load_agents(&policy, &BTreeMap::new()).await.expect("agents");
-    let tool = agents.by_name["worker"].tools.get("lookup/lookup").expect("the tool");
+    let code = agents.by_name["worker"].code.loaded().expect("it is loaded");
+    let tool = code.tools.get("lookup/lookup").expect("the tool");
     let scope = CallScope::new(CallScopeParts {
         context: RunContext::default(),
         stop: StopSignal::new(engine.interrupt()),

@@ -143,6 +143,7 @@ async fn changes(filled: &mut Filled) -> Round {
             limit: AT_ONCE as usize,
             finalizers: 0,
             tree_slots: 4,
+            passing_over: std::collections::BTreeSet::new(),
             now: Timestamp(BASE_MS + first),
         };
         let more = store.claim(claim).await.expect("claims");

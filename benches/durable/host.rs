@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use taskrun::agents::{Agent, AgentTools, Agents, Retry};
+use taskrun::agents::{Agent, AgentCode, AgentTools, Agents, CodeSource, Retry};
 use taskrun::controller::{Controller, ControllerParts, Settings};
 use taskrun::guard::Guard;
 use taskrun::list::Scope;
@@ -107,8 +107,13 @@ impl Host {
             let of = &policy.agents[name];
             let agent = Agent {
                 name: name.to_owned(),
-                planner: Arc::new(Fixed(decision)),
-                tools: AgentTools::none(),
+                digest: AGENT_DIGEST.to_owned(),
+                has_finalizer: false,
+                code: CodeSource::Loaded(Arc::new(AgentCode {
+                    planner: Arc::new(Fixed(decision)),
+                    tools: AgentTools::none(),
+                    guard: Guard::default(),
+                })),
                 models: Arc::new(Models {
                     by_name: std::collections::BTreeMap::new(),
                     prices: std::collections::BTreeMap::new(),
@@ -124,7 +129,7 @@ impl Host {
                 retry: Retry::default(),
                 heartbeat: None,
                 conversation: taskrun::history::History::Agent,
-                guard: Guard::default(),
+                ask: of.ask.clone(),
                 on_missing_fields: taskrun::agents::MissingFields::default(),
             };
             (name.to_owned(), Arc::new(agent))

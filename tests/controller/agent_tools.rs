@@ -15,7 +15,8 @@ use taskrun::status::{BlockedOn, Status, StopReason};
 use super::common::{Gates, Handle, beneath, check_journal, count, named, words_of, words_so_far};
 use super::dying::{AT_ONCE, Point, WRITES_MAX, survive};
 use crate::native::{
-    ClosurePlanner, ClosureTool, Native, Op, Side, World, answer, call_of, decided, failed, value,
+    ClosurePlanner, ClosureTool, Native, Op, Side, World, answer, call_of, change_code, decided,
+    failed, value,
 };
 
 const PLAY: &str = r#"{"task":"play"}"#;
@@ -25,7 +26,10 @@ fn calling(names: &'static [&str]) -> impl FnOnce(&mut Agent) {
     move |agent| {
         let callee = |name: &&str| Callee { name: (*name).to_owned(), description: None };
         let callees: Vec<_> = names.iter().map(callee).collect();
-        agent.tools = agent.tools.with_agents(&callees, &agent.limits).expect("tools that fit");
+        let limits = agent.limits.clone();
+        change_code(agent, |code| {
+            code.tools = code.tools.with_agents(&callees, &limits).expect("tools that fit");
+        });
     }
 }
 

@@ -26,7 +26,9 @@ use taskrun::spawn::SpawnRequest;
 use taskrun::status::{Status, StopReason};
 
 use super::common::{named, words_so_far};
-use crate::native::{ClosurePlanner, ClosureTool, Native, World, answer, call_of, grants, value};
+use crate::native::{
+    ClosurePlanner, ClosureTool, Native, World, answer, call_of, change_code, grants, value,
+};
 
 /// A model each of whose answers consumes 20 tokens read and 10 written.
 #[derive(Default)]
@@ -299,7 +301,10 @@ fn family(
     world.agent_asking("child", child, Some(own), |agent| priced(agent, Some(PRICE)));
     world.agent_with("a", parent_of(children), |agent| {
         let callee = Callee { name: "child".to_owned(), description: None };
-        agent.tools = agent.tools.with_agents(&[callee], &agent.limits).expect("tools that fit");
+        let limits = agent.limits.clone();
+        change_code(agent, |code| {
+            code.tools = code.tools.with_agents(&[callee], &limits).expect("tools that fit");
+        });
         change(agent);
     });
     (world, model)
@@ -381,7 +386,10 @@ async fn m_50_an_agent_that_is_called_works_no_longer_than_its_caller_has_left()
     world.agent_with("a", parent, |agent| {
         agent.budget.wall = Some(Duration::from_secs(30));
         let callee = Callee { name: "child".to_owned(), description: None };
-        agent.tools = agent.tools.with_agents(&[callee], &agent.limits).expect("tools that fit");
+        let limits = agent.limits.clone();
+        change_code(agent, |code| {
+            code.tools = code.tools.with_agents(&[callee], &limits).expect("tools that fit");
+        });
     });
     let (_, run) = ended(&mut world).await;
     // What the child took is not the parent's own time.

@@ -17,7 +17,7 @@ use taskrun::ports::tool::{ToolFailure, ToolHints, ToolOutcome};
 use taskrun::status::{Status, StopReason};
 
 use super::common::{Call, Gates, count, follow, following, named};
-use crate::native::{ClosurePlanner, ClosureTool, Native, World, answer, value};
+use crate::native::{ClosurePlanner, ClosureTool, Native, World, answer, change_code, value};
 
 type Decide = dyn Fn(&PolicyInput) -> Result<PolicyDecision, PolicyFailure> + Send + Sync;
 
@@ -129,7 +129,7 @@ fn world_with(engines: Vec<Arc<dyn PolicyEngine>>, turns: Vec<Vec<Call>>) -> (Wo
         async move { planned }
     });
     world.agent_with("a", planner, |agent| {
-        agent.guard = Guard { engines, ..Guard::default() };
+        change_code(agent, |code| code.guard = Guard { engines });
     });
     (world, seen)
 }
@@ -402,7 +402,9 @@ async fn l_030_a_step_that_runs_again_is_shown_the_tools_it_was_shown() {
                 answer(&text)
             }
         });
-        world.agent_with("a", planner, |agent| agent.guard.engines = vec![engine]);
+        world.agent_with("a", planner, |agent| {
+            change_code(agent, |code| code.guard.engines = vec![engine]);
+        });
     };
     agent(&mut world, asked);
     let first = world.start().await;

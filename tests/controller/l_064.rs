@@ -31,7 +31,7 @@ fn asks(agent: &mut Agent) {
     let mail = ToolSelector { tool: "mail".to_owned(), function: None, location: location() };
     let danger = Asked::Tag("danger".to_owned());
     let rules = vec![rule(Asked::Tool(mail)), rule(danger)];
-    agent.guard.ask = AskRules { rules, timeout: Duration::from_secs(3_600) };
+    agent.ask = AskRules { rules, timeout: Duration::from_secs(3_600) };
 }
 
 /// Adds the tools `mail`, `drop`, which is tagged `danger`, and `look`; gives how often they were

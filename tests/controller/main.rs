@@ -40,6 +40,7 @@ mod model;
 mod names;
 mod narrow;
 mod observe;
+mod on_demand;
 mod pause;
 mod read_only;
 mod reminders;

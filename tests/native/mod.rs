@@ -10,8 +10,8 @@ pub use failing::{Failing, Op, Side};
 pub use gate::Gate;
 pub use hearts::Hearts;
 pub use world::{
-    Native, OWNER, PAUSE_OVER, SESSION, World, answer, call_of, clarification, decided, failed,
-    grants, in_time, request, value,
+    Native, OWNER, PAUSE_OVER, SESSION, World, answer, call_of, change_code, clarification,
+    decided, failed, grants, in_time, request, value,
 };
 
 use std::sync::Arc;

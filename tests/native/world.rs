@@ -5,7 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use taskrun::agents::{Agent, AgentTools, Agents, Interrupted, LoadedTool, Retry};
+use taskrun::agents::{
+    Agent, AgentCode, AgentTools, Agents, CodeSource, Interrupted, LoadedTool, Retry,
+};
 use taskrun::controller::{Controller, ControllerParts, Settings};
 use taskrun::event::Recorded;
 use taskrun::guard::Guard;
@@ -13,7 +15,7 @@ use taskrun::list::Scope;
 use taskrun::message::{Message, Role};
 use taskrun::money::Price;
 use taskrun::policy::{
-    AgentRules, Budget, CallTimeouts, Grants, Limits, Location, Policy, ToolSelector,
+    AgentRules, AskRules, Budget, CallTimeouts, Grants, Limits, Location, Policy, ToolSelector,
 };
 use taskrun::ports::call::Models;
 use taskrun::ports::hook::Hooks;
@@ -260,8 +262,13 @@ impl World {
         let own = "own".to_owned();
         let mut agent = Agent {
             name: name.to_owned(),
-            planner: Arc::new(planner),
-            tools: AgentTools::select(&selectors, &self.tools).expect("tools that fit"),
+            digest: planner.digest().to_owned(),
+            has_finalizer: planner.has_finalizer(),
+            code: CodeSource::Loaded(Arc::new(AgentCode {
+                tools: AgentTools::select(&selectors, &self.tools).expect("tools that fit"),
+                planner: Arc::new(planner),
+                guard: Guard::default(),
+            })),
             models: Arc::new(Models {
                 default: model.is_some().then(|| own.clone()),
                 prices: BTreeMap::from([("own".to_owned(), Price::default())]),
@@ -281,7 +288,7 @@ impl World {
             retry: Retry::default(),
             heartbeat: None,
             conversation: taskrun::history::History::Agent,
-            guard: Guard::default(),
+            ask: AskRules::default(),
             on_missing_fields: taskrun::agents::MissingFields::default(),
         };
         change(&mut agent);
@@ -377,6 +384,13 @@ impl World {
         let memory = self.memory.as_ref().expect("only in memory can hosts be declared dead");
         memory.forget(native.controller.host());
     }
+}
+
+/// Changes the code of an agent that is loaded.
+pub fn change_code(agent: &mut Agent, change: impl FnOnce(&mut AgentCode)) {
+    let mut code = AgentCode::clone(agent.code.loaded().expect("it is loaded"));
+    change(&mut code);
+    agent.code = CodeSource::Loaded(Arc::new(code));
 }
 
 impl Native {

@@ -7,6 +7,7 @@ mod durable;
 mod escapes;
 mod heartbeat;
 mod input;
+mod loading;
 mod models;
 mod owners;
 mod paid;

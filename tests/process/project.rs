@@ -250,6 +250,14 @@ impl Project {
         }
     }
 
+    /// Asks again until something is so.
+    pub(crate) fn until(&self, what: &str, is_so: impl Fn() -> bool) {
+        let deadline = deadline();
+        while !is_so() {
+            assert!(!deadline.is_over(), "never: {what}");
+        }
+    }
+
     /// The journal of the run.
     pub(crate) fn events(&self, id: &str) -> Vec<Value> {
         let ran = self.run(&["events", id, "-o", "json"]);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use taskrun::agents::Agent;
+use taskrun::agents::{Agent, AgentTools};
 use taskrun::event::Event;
 use taskrun::policy::Policy;
 use taskrun::ports::planner::{AwaitItem, Decision, PlanInput};
@@ -14,8 +14,8 @@ use taskrun::spawn::SpawnRequest;
 use taskrun::status::Status;
 use taskrun_examples::{COORDINATOR, DELEGATE};
 use taskrun_tests::native::{
-    ClosurePlanner, Op, PAUSE_OVER, Planned, Side, World, answer, call_of, decided, in_time,
-    request,
+    ClosurePlanner, Op, PAUSE_OVER, Planned, Side, World, answer, call_of, change_code, decided,
+    in_time, request,
 };
 use taskrun_tests::{Builder, engine};
 
@@ -74,6 +74,12 @@ async fn m_03_an_agent_whose_policy_denies_it_is_told_the_rule() {
     assert!(rule.contains("taskrun.toml"), "the operator is told where: {rule}");
     let tree = house.controller.tree(&house.scope, &id).await.expect("there");
     assert!(tree.beneath.is_empty());
+}
+
+/// The tools of an agent of a policy, which are real components.
+async fn tools_of(policy: &str, name: &str) -> AgentTools {
+    let agent = loaded(policy, name).await;
+    agent.code.loaded().expect("it is loaded").tools.clone()
 }
 
 /// An agent of a policy, with its real components.
@@ -135,10 +141,10 @@ async fn m_03_a_model_delegates_by_a_tool() {
     let policy = "[tool.delegate]\ncomponent = \"delegate.wasm\"\n\
                   [agent.boss]\ncomponent = \"coordinator.wasm\"\ntools = [\"delegate/*\"]\n\
                   allow = [\"controller: *\"]\n";
-    let tools = loaded(policy, "boss").await.tools;
+    let tools = tools_of(policy, "boss").await;
     let mut world = World::new();
     world.agent_with("boss", ClosurePlanner::new(|input, _| boss(input)), |agent| {
-        agent.tools = tools;
+        change_code(agent, |code| code.tools = tools);
         agent.limits.tool_calls = None;
     });
     let asking = ClosurePlanner::new(|input: PlanInput, _| async move {

@@ -5,7 +5,7 @@ use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use taskrun::agents::{Agent, Agents};
+use taskrun::agents::{Agent, AgentCode, Agents, LoadCode};
 use taskrun::policy::{AgentPolicy, Policy, ToolPolicy};
 use taskrun::ports::model::Model;
 use taskrun::ports::tool::Tool;
@@ -158,6 +158,30 @@ impl House {
         let agent = self.agent_policy(name)?;
         let loaded = self.engine.load_agent(&self.policy, &self.models, agent).await;
         loaded.map_err(|error| agent_failure(&error))
+    }
+
+    /// Loads the code of an agent.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub(crate) async fn code(&self, name: &str) -> Outcome<AgentCode> {
+        let agent = self.agent_policy(name)?;
+        let loaded = self.engine.load_code(&self.policy, agent).await;
+        loaded.map_err(|error| agent_failure(&error))
+    }
+
+    /// An agent whose components were looked at and are compiled when a run wants it.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, as far as that is known without compiling.
+    pub(crate) async fn agent_on_demand(
+        &self,
+        name: &str,
+        source: Arc<dyn LoadCode>,
+    ) -> Outcome<Agent> {
+        let agent = self.agent_policy(name)?;
+        let known = self.engine.agent_on_demand(&self.policy, &self.models, agent, source).await;
+        known.map_err(|error| agent_failure(&error))
     }
 
     /// Loads a tool under the grants of an agent.

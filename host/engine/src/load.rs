@@ -76,7 +76,7 @@ impl Recent {
 pub struct Examined {
     bytes: Arc<Vec<u8>>,
     digest: blake3::Hash,
-    inspection: Arc<Inspection>,
+    pub(crate) inspection: Arc<Inspection>,
 }
 
 impl std::fmt::Debug for Examined {

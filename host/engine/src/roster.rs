@@ -5,10 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use futures::future::try_join_all;
-use taskrun::agents::{Agent, AgentTools, Agents, Callee, LoadedTool, ToolsError};
+use taskrun::agents::{
+    Agent, AgentCode, AgentTools, Agents, Callee, CodeSource, LoadCode, LoadedTool, ToolsError,
+};
 use taskrun::guard::Guard;
 use taskrun::money::Price;
-use taskrun::policy::{AgentPolicy, AgentRules, EnginePolicy, Location, Policy};
+use taskrun::policy::{AgentPolicy, AgentRules, EnginePolicy, Location, Policy, ToolPolicy};
 use taskrun::ports::call::Models;
 use taskrun::ports::model::Model;
 use taskrun::ports::policy_engine::PolicyEngine;
@@ -18,6 +20,7 @@ use crate::engine::Engine;
 use crate::error::LoadError;
 use crate::grants::{self, Role};
 use crate::guest::AgentGrants;
+use crate::inspect::{FINALIZER, Inspection};
 use crate::load::Examined;
 
 /// Why an agent does not load.
@@ -75,20 +78,53 @@ impl Engine {
         models: &BTreeMap<String, Arc<dyn Model>>,
         agent: &AgentPolicy,
     ) -> Result<Agent, AgentError> {
+        let parts = self.examine_agent(policy, agent).await?;
+        let own = Arc::clone(&parts.own.inspection);
+        let code = self.compile_agent(policy, agent, parts).await?;
+        Ok(described(policy, models, agent, &own, CodeSource::Loaded(Arc::new(code))))
+    }
+
+    /// One agent of a policy, whose components were read and held against their grants and are
+    /// compiled when `source` is asked, which [`Self::load_code`] is for.
+    ///
+    /// # Errors
+    /// [`AgentError`], as far as it is known without compiling.
+    pub async fn agent_on_demand(
+        self: &Arc<Self>,
+        policy: &Policy,
+        models: &BTreeMap<String, Arc<dyn Model>>,
+        agent: &AgentPolicy,
+        source: Arc<dyn LoadCode>,
+    ) -> Result<Agent, AgentError> {
+        let own = self.examine_agent(policy, agent).await?.own.inspection;
+        Ok(described(policy, models, agent, &own, CodeSource::OnDemand(source)))
+    }
+
+    /// Loads the code of one agent of a policy.
+    ///
+    /// # Errors
+    /// [`AgentError`].
+    pub async fn load_code(
+        self: &Arc<Self>,
+        policy: &Policy,
+        agent: &AgentPolicy,
+    ) -> Result<AgentCode, AgentError> {
+        let parts = self.examine_agent(policy, agent).await?;
+        self.compile_agent(policy, agent, parts).await
+    }
+
+    /// Looks at everything of an agent, and holds it against the grants, before anything is compiled.
+    async fn examine_agent<'p>(
+        &self,
+        policy: &'p Policy,
+        agent: &AgentPolicy,
+    ) -> Result<Parts<'p>, AgentError> {
         self.protect_policy(policy);
-        let failed =
-            |path: &PathBuf, location: &Location, source: LoadError| AgentError::Component {
-                agent: agent.name.clone(),
-                path: path.clone(),
-                location: location.clone(),
-                source: Box::new(source),
-            };
-        // Everything is looked at, and held against the grants, before anything is compiled.
-        let wrong = |error| failed(&agent.component, &agent.location, error);
+        let of = Component::of_agent(agent);
         let with = AgentGrants::of_agent(agent);
-        let own = self.examine_as(Role::Agent, &agent.component, &with).await.map_err(wrong)?;
-        let mut parts = vec![(own, &agent.component, &agent.location)];
-        let mut chosen = Vec::new();
+        let own = self.examine_as(Role::Agent, &agent.component, &with).await;
+        let own = own.map_err(|error| of.failed(error))?;
+        let mut tools = Vec::new();
         for tool in policy.tools.values() {
             if !agent.tools.iter().any(|selector| selector.tool == tool.name) {
                 continue;
@@ -96,25 +132,37 @@ impl Engine {
             let with = AgentGrants::of_tool(agent, tool);
             let examined = self.examine_as(Role::Tool, &tool.component, &with).await;
             let examined =
-                examined.map_err(|error| failed(&tool.component, &tool.location, error))?;
-            parts.push((examined, &tool.component, &tool.location));
-            chosen.push((tool, with));
+                examined.map_err(|error| Component::of_tool(agent, tool).failed(error))?;
+            tools.push((tool, with, examined));
         }
-        let guard = self.examine_guard(agent).await?;
-        let compiled = parts.iter().map(|(part, path, location)| async move {
-            self.compile(part).await.map_err(|error| failed(path, location, error))
+        Ok(Parts { own, tools, guard: self.examine_guard(agent).await? })
+    }
+
+    /// Compiles and links what was looked at.
+    async fn compile_agent(
+        self: &Arc<Self>,
+        policy: &Policy,
+        agent: &AgentPolicy,
+        parts: Parts<'_>,
+    ) -> Result<AgentCode, AgentError> {
+        let of = Component::of_agent(agent);
+        let own = (&parts.own, of);
+        let tools =
+            parts.tools.iter().map(|(tool, _, part)| (part, Component::of_tool(agent, tool)));
+        let compiled = std::iter::once(own).chain(tools).map(|(part, of)| async move {
+            self.compile(part).await.map_err(|error| of.failed(error))
         });
         let mut compiled = try_join_all(compiled).await?.into_iter();
-        let own = compiled.next().ok_or_else(|| wrong(LoadError::internal("nothing compiled")))?;
-        let planner = self.agent(&own, with).map_err(wrong)?;
+        let own = compiled.next().ok_or_else(|| of.failed(LoadError::internal("not compiled")))?;
+        let planner = self.agent(&own, AgentGrants::of_agent(agent));
+        let planner = planner.map_err(|error| of.failed(error))?;
         let mut tools = Vec::new();
-        for ((tool, with), loaded) in chosen.into_iter().zip(compiled) {
+        for ((tool, with, _), loaded) in parts.tools.into_iter().zip(compiled) {
             let limits = with.limits.clone();
             let linked = self.tool(&loaded, with).await;
-            let linked = linked.map_err(|error| failed(&tool.component, &tool.location, error))?;
             tools.push(LoadedTool {
                 name: tool.name.clone(),
-                tool: linked,
+                tool: linked.map_err(|error| Component::of_tool(agent, tool).failed(error))?,
                 limits,
                 interrupted: tool.interrupted,
                 tags: tool.tags.clone(),
@@ -128,31 +176,74 @@ impl Engine {
                 location: agent.location.clone(),
                 source,
             })?;
-        Ok(Agent {
-            name: agent.name.clone(),
-            planner,
-            tools,
-            models: Arc::new(Models {
-                by_name: models.clone(),
-                prices: prices(policy),
-                default: agent.model.clone(),
-                grants: agent.grants.clone(),
-            }),
-            rules: Arc::new(AgentRules {
-                workspace: real(&agent.workspace),
-                ..AgentRules::of(agent)
-            }),
-            prompts: Arc::new(policy.prompts()),
-            limits: agent.limits.clone(),
-            budget: agent.budget.clone(),
-            members: agent.all_members(),
-            durable: agent.durable,
-            retry: agent.retry,
-            heartbeat: agent.heartbeat.clone(),
-            conversation: agent.conversation,
-            guard: self.guard(agent, guard).await?,
-            on_missing_fields: agent.on_missing_fields,
-        })
+        Ok(AgentCode { planner, tools, guard: self.guard(agent, parts.guard).await? })
+    }
+}
+
+/// What an agent is made of, read and not compiled.
+struct Parts<'p> {
+    own: Examined,
+    tools: Vec<(&'p ToolPolicy, AgentGrants, Examined)>,
+    guard: Option<Examined>,
+}
+
+/// A component as the policy names it for an agent.
+#[derive(Clone, Copy)]
+struct Component<'p> {
+    agent: &'p str,
+    path: &'p Path,
+    location: &'p Location,
+}
+
+impl<'p> Component<'p> {
+    fn of_agent(agent: &'p AgentPolicy) -> Self {
+        Self { agent: &agent.name, path: &agent.component, location: &agent.location }
+    }
+
+    fn of_tool(agent: &'p AgentPolicy, tool: &'p ToolPolicy) -> Self {
+        Self { agent: &agent.name, path: &tool.component, location: &tool.location }
+    }
+
+    fn failed(&self, source: LoadError) -> AgentError {
+        AgentError::Component {
+            agent: self.agent.to_owned(),
+            path: self.path.to_owned(),
+            location: self.location.clone(),
+            source: Box::new(source),
+        }
+    }
+}
+
+/// An agent, by what the policy says of it and by what is known of its component.
+fn described(
+    policy: &Policy,
+    models: &BTreeMap<String, Arc<dyn Model>>,
+    agent: &AgentPolicy,
+    own: &Inspection,
+    code: CodeSource,
+) -> Agent {
+    Agent {
+        name: agent.name.clone(),
+        digest: own.digest.clone(),
+        has_finalizer: own.exports(FINALIZER),
+        code,
+        models: Arc::new(Models {
+            by_name: models.clone(),
+            prices: prices(policy),
+            default: agent.model.clone(),
+            grants: agent.grants.clone(),
+        }),
+        rules: Arc::new(AgentRules { workspace: real(&agent.workspace), ..AgentRules::of(agent) }),
+        prompts: Arc::new(policy.prompts()),
+        limits: agent.limits.clone(),
+        budget: agent.budget.clone(),
+        members: agent.all_members(),
+        durable: agent.durable,
+        retry: agent.retry,
+        heartbeat: agent.heartbeat.clone(),
+        conversation: agent.conversation,
+        ask: agent.ask.clone(),
+        on_missing_fields: agent.on_missing_fields,
     }
 }
 
@@ -223,7 +314,7 @@ impl Engine {
                 engines.push(policy.map_err(|source| of_guard(agent, engine, path, source))?);
             }
         }
-        Ok(Guard { engines, ask: agent.ask.clone() })
+        Ok(Guard { engines })
     }
 }
 
@@ -233,12 +324,7 @@ fn of_guard(
     path: &Path,
     source: LoadError,
 ) -> AgentError {
-    AgentError::Component {
-        agent: agent.name.clone(),
-        path: path.to_owned(),
-        location: engine.location.clone(),
-        source: Box::new(source),
-    }
+    Component { agent: &agent.name, path, location: &engine.location }.failed(source)
 }
 
 /// A folder by the one name that it has without links. One that is not there keeps its own: nobody

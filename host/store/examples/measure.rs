@@ -101,6 +101,7 @@ fn wish(limit: usize, now: u64) -> Claim {
         limit,
         finalizers: 0,
         tree_slots: u32::MAX,
+        passing_over: std::collections::BTreeSet::new(),
         now: Timestamp(now),
     }
 }

@@ -1,29 +1,34 @@
-//! Agents as a host has them loaded: component, tools, models and limits under one name.
+//! Agents as a host has them: models, rules and limits under one name, and the code of component
+//! and tools, which may be loaded when it is wanted first.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
+
 use crate::arguments::{Arguments, TurnSteps};
 use crate::delegate::{AGENTS, Delegate};
 use crate::guard::Guard;
 use crate::history::History;
-use crate::policy::{AgentRules, Budget, CallTimeouts, Limits, ToolSelector};
+use crate::policy::{AgentRules, AskRules, Budget, CallTimeouts, Limits, ToolSelector};
 use crate::ports::call::Models;
 use crate::ports::planner::Planner;
 use crate::ports::tool::{Tool, ToolFailure, ToolSpec};
 use crate::prompts::Prompts;
 use crate::schema::Allowance;
 
-/// A named agent, ready to plan.
+/// A named agent: everything that is known of it without its code, and where that comes from.
 #[derive(Clone)]
 pub struct Agent {
     /// Its name in the policy.
     pub name: String,
-    /// Its component.
-    pub planner: Arc<dyn Planner>,
-    /// Tools it may call.
-    pub tools: AgentTools,
+    /// Digest of its component: `blake3:` and hexadecimal digits.
+    pub digest: String,
+    /// Whether its component has a finalizer.
+    pub has_finalizer: bool,
+    /// Its component and its tools.
+    pub code: CodeSource,
     /// Models it may ask.
     pub models: Arc<Models>,
     /// Its rules, which bind its runs and all runs beneath them.
@@ -44,10 +49,51 @@ pub struct Agent {
     pub heartbeat: Option<Heartbeat>,
     /// Of which earlier runs of their session its runs are told that converse.
     pub conversation: History,
-    /// What its tool calls are held to beside its rules.
-    pub guard: Guard,
+    /// Tool calls for which a person is asked.
+    pub ask: AskRules,
     /// What follows from a tool call that lacks fields.
     pub on_missing_fields: MissingFields,
+}
+
+/// The code of an agent, ready to be called.
+#[derive(Clone)]
+pub struct AgentCode {
+    /// Its component.
+    pub planner: Arc<dyn Planner>,
+    /// Tools it may call.
+    pub tools: AgentTools,
+    /// Which engines decide about its tools.
+    pub guard: Guard,
+}
+
+/// Where the code of an agent comes from.
+#[derive(Clone)]
+pub enum CodeSource {
+    /// It is loaded.
+    Loaded(Arc<AgentCode>),
+    /// It is loaded when a run wants it, which may take minutes where it is compiled.
+    OnDemand(Arc<dyn LoadCode>),
+}
+
+/// Loads the code of one agent.
+#[async_trait]
+pub trait LoadCode: Send + Sync {
+    /// Loads it; fails with the reason as a text for people. Two calls at once may do the work twice.
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives up the load.
+    async fn load(&self) -> Result<AgentCode, String>;
+}
+
+impl CodeSource {
+    /// The code, if it is loaded.
+    #[must_use]
+    pub fn loaded(&self) -> Option<&Arc<AgentCode>> {
+        match self {
+            Self::Loaded(code) => Some(code),
+            Self::OnDemand(_) => None,
+        }
+    }
 }
 
 /// What follows from a tool call that failed as fields are missing

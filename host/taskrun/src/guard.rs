@@ -1,5 +1,4 @@
-//! What each tool call of an agent is held to beside its rules: which engines decide about its
-//! tools, turn by turn, and for which calls a person is asked.
+//! The engines that decide about the tools of an agent, turn by turn.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -7,7 +6,6 @@ use std::sync::Arc;
 use futures::FutureExt;
 
 use crate::message::Labels;
-use crate::policy::AskRules;
 use crate::ports::call::cut;
 use crate::ports::policy_engine::{
     POLICY_LABEL_BYTES_MAX, POLICY_LABELS_MAX, PolicyDecision, PolicyEngine, PolicyInput,
@@ -18,14 +16,12 @@ use crate::time::{Clock, millis};
 /// Most bytes that are told of why an engine did not decide.
 const FAILURE_BYTES_MAX: usize = 1 << 10;
 
-/// The guard of one agent. The default lets everything pass and asks nobody.
+/// The guard of one agent. The default lets everything pass.
 #[derive(Clone, Default)]
 pub struct Guard {
     /// All of them are asked; a tool is left if each leaves it, and the smallest number of calls
     /// counts.
     pub engines: Vec<Arc<dyn PolicyEngine>>,
-    /// Calls that need consent.
-    pub ask: AskRules,
 }
 
 /// What the engines said together.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::agents::{Agent, Agents};
+use crate::agents::{Agent, AgentCode, Agents};
 use crate::error::ControllerError;
 use crate::money::ShowUsd;
 use crate::policy::{
@@ -177,11 +177,15 @@ fn invalid(field: &'static str, reason: String) -> ControllerError {
 ///
 /// # Errors
 /// [`ControllerError::Invalid`] with the first thing that is wrong.
-pub(crate) fn check(spec: &RunSpec, agent: &Agent) -> Result<(), ControllerError> {
+pub(crate) fn check(
+    spec: &RunSpec,
+    agent: &Agent,
+    code: &AgentCode,
+) -> Result<(), ControllerError> {
     let Narrowing { tools, deny, turns, tokens, cost_microusd, tool_calls, wall_ms, .. } =
         &spec.narrow;
     let left = |tool: &&ToolSpec| spec.above.iter().all(|above| above.narrow.leaves(tool));
-    let left: Vec<&ToolSpec> = agent.tools.specs().iter().filter(left).collect();
+    let left: Vec<&ToolSpec> = code.tools.specs().iter().filter(left).collect();
     for selector in tools.iter().flatten() {
         if !left.iter().any(|tool| selects(selector, &tool.name)) {
             let known: Vec<_> = left.iter().map(|tool| &*tool.name).collect();
@@ -308,37 +312,41 @@ fn declare<T>(agent: &Agent, read: impl FnOnce(Declared<'_>) -> T) -> T {
 
 /// The agent as a run has it: with the tools and the budget that its request and those above it
 /// leave.
-pub(crate) fn narrowed(agent: Arc<Agent>, spec: &RunSpec, agents: &Agents) -> Arc<Agent> {
+pub(crate) fn narrowed(
+    (agent, code): (Arc<Agent>, Arc<AgentCode>),
+    spec: &RunSpec,
+    agents: &Agents,
+) -> (Arc<Agent>, Arc<AgentCode>) {
     let agent = asked_for_by_all(agent, spec, agents);
     let narrow = &spec.narrow;
     let all = || std::iter::once(narrow).chain(spec.above.iter().map(|above| &above.narrow));
     if narrow.is_empty() && !all().any(Narrowing::takes_tools) {
-        return agent;
+        return (agent, code);
     }
-    let mut own = Agent::clone(&agent);
-    own.tools = own.tools.only(|tool| all().all(|one| one.leaves(tool)));
+    let (mut own, mut own_code) = (Agent::clone(&agent), AgentCode::clone(&code));
     let timeouts = narrow.timeouts.iter();
     let timeouts = timeouts.map(|(name, ms)| (name.clone(), Duration::from_millis(*ms)));
-    own.tools = own.tools.no_longer_than(CallTimeouts::new(timeouts));
+    let left = code.tools.only(|tool| all().all(|one| one.leaves(tool)));
+    own_code.tools = left.no_longer_than(CallTimeouts::new(timeouts));
     own.limits.turn_calls = least(own.limits.turn_calls, narrow.turn_calls);
     if let Some(failures) = narrow.tool_failures {
         own.limits.tool_failures = own.limits.tool_failures.min(failures);
     }
     narrow_budget(&mut own.budget, narrow);
     own.limits.tool_calls = least(own.limits.tool_calls, narrow.tool_calls);
-    Arc::new(own)
+    (Arc::new(own), Arc::new(own_code))
 }
 
 /// The agent with what those above it want to be asked about: who must ask a person does not get
 /// around that by asking somebody else.
 fn asked_for_by_all(agent: Arc<Agent>, spec: &RunSpec, agents: &Agents) -> Arc<Agent> {
     let above = spec.above.iter().filter_map(|above| agents.by_name.get(&above.agent_name));
-    let asking: Vec<_> = above.filter(|above| !above.guard.ask.rules.is_empty()).collect();
+    let asking: Vec<_> = above.filter(|above| !above.ask.rules.is_empty()).collect();
     if asking.is_empty() {
         return agent;
     }
     let mut own = Agent::clone(&agent);
-    asking.iter().for_each(|above| own.guard.ask.add(&above.guard.ask));
+    asking.iter().for_each(|above| own.ask.add(&above.ask));
     Arc::new(own)
 }
 

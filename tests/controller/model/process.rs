@@ -1,6 +1,7 @@
 //! The store as one process sees it: dead processes get no answer any more, and every claim is
 //! held against the promise of the port.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -178,6 +179,11 @@ impl Store for Process {
         claims.extend(runs.iter().map(|run| (run.id().clone(), claim.host.clone())));
         drop(claims);
         Ok(runs)
+    }
+
+    async fn wanted_agents(&self, policy_digest: &str) -> Result<BTreeSet<String>, StoreError> {
+        self.alive().await;
+        self.memory.wanted_agents(policy_digest).await
     }
 
     async fn get(&self, id: &RunId) -> Result<Option<Run>, StoreError> {

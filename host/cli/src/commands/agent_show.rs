@@ -190,7 +190,8 @@ fn functions(agent: &Agent) -> Vec<Function> {
         name: spec.name.clone(),
         title: spec.title.clone().unwrap_or_else(|| first_sentence(&spec.description)),
     };
-    agent.tools.specs().iter().map(function).collect()
+    let code = agent.code.loaded();
+    code.iter().flat_map(|code| code.tools.specs().iter()).map(function).collect()
 }
 
 /// The beginning of a description, for a line.

@@ -14,6 +14,7 @@ use crate::args::OutputFormat;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
+use crate::host::{Told, load_text, told};
 use crate::house::{CACHE_DIR, EngineUse, engine, execution_digest, open_models};
 use crate::output::paint::{BAD, GOOD, NOTE, with};
 use crate::output::{human, versioned};
@@ -63,9 +64,8 @@ impl Check {
     }
 
     fn failed(name: &'static str, failure: &Failure) -> Self {
-        let detail = std::iter::once(&failure.message).chain(&failure.causes).cloned();
-        let detail = detail.collect::<Vec<_>>().join(": ");
-        Self { name, health: Health::Bad, detail, hint: failure.hint.clone() }
+        let hint = failure.hint.clone();
+        Self { name, health: Health::Bad, detail: failure.reason(), hint }
     }
 
     fn hint(mut self, hint: &str) -> Self {
@@ -258,6 +258,7 @@ async fn store(
     let hosts = match books.hosts.hosts().await {
         Ok(hosts) => {
             checks.push(living(context, policy, &hosts));
+            checks.extend(loads(context, &told(dir, &hosts)));
             hosts
         }
         Err(error) => {
@@ -289,6 +290,12 @@ fn living(context: &Context, policy: Option<&Policy>, hosts: &[Host]) -> Check {
     };
     let lines: Vec<String> = hosts.iter().map(line).collect();
     Check::new("hosts", Health::Good, lines.join("\n"))
+}
+
+/// The agents that hosts are loading, or could not load.
+fn loads(context: &Context, told: &[Told]) -> Option<Check> {
+    let lines: Vec<String> = told.iter().map(|one| load_text(one, context.now())).collect();
+    (!lines.is_empty()).then(|| Check::new("agents", Health::Note, lines.join("\n")))
 }
 
 fn print(context: &Context, hosts: Vec<Host>, checks: Vec<Check>) {

@@ -7,11 +7,12 @@ use crate::args::{GetArgs, OutputFormat};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Outcome;
+use crate::host::{load_text, told, waited_for};
 use crate::output::{run_details, versioned};
 use crate::resolve::resolve;
 
 pub(super) async fn get(context: &Context, args: &GetArgs) -> Outcome {
-    let (_, controller) = context.looking().await?;
+    let (books, controller) = context.looking().await?;
     let run = resolve(&controller, &context.scope(), &args.run).await?;
     let printer = &context.printer;
     if args.result {
@@ -32,6 +33,10 @@ pub(super) async fn get(context: &Context, args: &GetArgs) -> Outcome {
         OutputFormat::Json => printer.json(&object()),
         OutputFormat::Ndjson => printer.json_line(&object()),
         OutputFormat::Name => printer.line(run.id()),
+    }
+    let told = told(&context.data_dir()?, &books.hosts.hosts().await?);
+    for load in waited_for(&told, std::slice::from_ref(&run)) {
+        printer.talk(load_text(load, context.now()));
     }
     Ok(Exit::Completed)
 }

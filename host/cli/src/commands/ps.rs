@@ -12,6 +12,7 @@ use crate::context::{Books, Context};
 use crate::exit::Exit;
 use crate::failure::Outcome;
 use crate::follow::nobody_executes;
+use crate::host::{load_text, told, waited_for};
 use crate::output::{RunList, run_object, run_table, run_tree, versioned};
 
 /// Runs to be shown, and where the next page begins.
@@ -102,13 +103,16 @@ async fn page(context: &Context, controller: &Controller, args: &PsArgs) -> Outc
     Ok(Listing { runs: page.runs, next: page.next.map(|next| next.to_string()) })
 }
 
-/// Says so if a run could go on and waits for a host that is not there.
+/// Says so if a run could go on and waits for its agent to be loaded, or for a host that is not there.
 async fn tell_unattended(context: &Context, books: &Books, runs: &[Run]) -> Outcome {
     let is_wanted = |run: &&Run| matches!(run.state.hold, Hold::Wanted { .. } | Hold::Beat);
     let Some(wanted) = runs.iter().find(is_wanted) else {
         return Ok(Exit::Completed);
     };
     let hosts = books.hosts.hosts().await?;
+    for load in waited_for(&told(&context.data_dir()?, &hosts), runs) {
+        context.printer.talk(load_text(load, context.now()));
+    }
     if !hosts.iter().any(|host| host.policy_digest == wanted.spec.policy_digest) {
         context.printer.talk(nobody_executes(wanted.id()));
     }

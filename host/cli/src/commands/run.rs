@@ -1,9 +1,11 @@
 //! `taskrun run`.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
+use taskrun::agents::Agents;
 use taskrun::controller::Spawned;
 use taskrun::message::LogLevel;
 use taskrun::narrow::Narrowing;
@@ -20,7 +22,7 @@ use crate::failure::{Failure, Outcome};
 use crate::follow::{
     Care, CtrlC, Follow, Followed, Lines, Notes, Screen, run_blocked, wait_timed_out,
 };
-use crate::host::Attendant;
+use crate::host::{AgentOfPolicy, Attendant};
 use crate::house::{EngineUse, House, agent_of, engine};
 use crate::output::paint::{DIM, GOOD, with};
 use crate::output::{human, run_object, versioned};
@@ -33,6 +35,9 @@ const SESSION_DEFAULT: &str = "cli";
 /// Time for reading a run that has not ended in time: longer than a store that is locked by another
 /// program is waited for.
 const SNAPSHOT_WITHIN: Duration = Duration::from_secs(15);
+
+/// Longest that an agent is loaded before its run is accepted.
+const LOAD_WITHIN: Duration = Duration::from_secs(1);
 
 /// What happens after the run was accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +56,7 @@ pub(super) async fn run(context: &Context, args: &RunArgs) -> Outcome {
     let mut request = request(context, args)?;
     let data_dir = context.data_dir()?;
     let books = context.books(&data_dir)?;
-    let house = House::new(engine(Some(&data_dir), EngineUse::Looking)?, policy)?;
+    let house = Arc::new(House::new(engine(Some(&data_dir), EngineUse::Looking)?, policy)?);
     let mut names = vec![args.agent.clone()];
     if let Some(parent) = &args.parent {
         let (_, looking) = context.looking().await?;
@@ -61,8 +66,7 @@ pub(super) async fn run(context: &Context, args: &RunArgs) -> Outcome {
         names.extend(house.policy.agents.get(&parent.spec.agent_name).map(|a| a.name.clone()));
     }
     names.dedup();
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let agents = house.agents(&names).await?;
+    let agents = look_at(&house, &names).await?;
     let controller = context.watching(&books, agents);
     controller.start().await?;
     let Spawned { run, reused } = controller.submit(&context.scope(), &request).await?;
@@ -95,6 +99,25 @@ pub(super) async fn run(context: &Context, args: &RunArgs) -> Outcome {
         Manner::Wait(timeout) => wait(context, follow(attendant), timeout).await,
         Manner::Watch => watch(context, follow(attendant)).await,
     }
+}
+
+/// The agents that a run needs to be accepted: loaded, so that whoever asks hears at once of what is
+/// wrong with them; one that takes long is loaded by the host that executes the run.
+async fn look_at(house: &Arc<House>, names: &[String]) -> Outcome<Agents> {
+    let mut by_name = BTreeMap::new();
+    for name in names {
+        let agent = match tokio::time::timeout(LOAD_WITHIN, house.agent(name)).await {
+            Ok(loaded) => loaded?,
+            Err(_) => {
+                let house = Arc::clone(house);
+                let source =
+                    AgentOfPolicy { house: Arc::clone(&house), name: name.clone(), loads: None };
+                house.agent_on_demand(name, Arc::new(source)).await?
+            }
+        };
+        by_name.insert(name.clone(), Arc::new(agent));
+    }
+    Ok(Agents { policy_digest: house.digest().to_owned(), by_name })
 }
 
 fn manner(context: &Context, args: &RunArgs) -> Manner {

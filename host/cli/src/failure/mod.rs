@@ -134,6 +134,14 @@ impl Failure {
         Some(failure.about(id).hint(format!("see what it did with `taskrun transcript {id}`")))
     }
 
+    /// What is wrong and why, in one line; a hint is left out.
+    #[must_use]
+    pub fn reason(&self) -> String {
+        let parts: Vec<&str> =
+            std::iter::once(&self.message).chain(&self.causes).map(String::as_str).collect();
+        parts.join(": ")
+    }
+
     /// What goes to stderr, without the line for programs.
     #[must_use]
     pub fn text(&self) -> String {

@@ -1,11 +1,13 @@
 //! Seeing to it that runs go on while somebody waits for them.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use taskrun::controller::Controller;
 use taskrun::ids::RunId;
 use taskrun::list::Scope;
+use taskrun::ports::store::Host;
 use taskrun::run::{Hold, Lifecycle, Run, WaitMode};
 use taskrun::status::BlockedOn;
 use taskrun::time::{Clock, Timestamp};
@@ -13,7 +15,7 @@ use taskrun::time::{Clock, Timestamp};
 use super::nobody_executes;
 use crate::context::{Books, Context};
 use crate::failure::Outcome;
-use crate::host::Attendant;
+use crate::host::{Attendant, load_text, told, waited_for};
 use crate::output::Printer;
 
 /// Looks after runs for as long as somebody waits for them.
@@ -24,7 +26,10 @@ pub(crate) struct Care {
     attendant: Option<Attendant>,
     printer: Printer,
     clock: Arc<dyn Clock>,
+    data_dir: Option<PathBuf>,
     warned: bool,
+    /// Whether it was said that the agent is being loaded.
+    said: bool,
 }
 
 impl Care {
@@ -43,7 +48,9 @@ impl Care {
             attendant,
             printer: context.printer.clone(),
             clock: Arc::clone(&context.clock),
+            data_dir: context.data_dir().ok(),
             warned: false,
+            said: false,
         }
     }
 
@@ -86,6 +93,7 @@ impl Care {
         let digest = &run.spec.policy_digest;
         let hosts = self.books.hosts.hosts().await?;
         if hosts.iter().any(|host| host.policy_digest == *digest) {
+            self.say_what_is_loaded(run, &hosts);
             return Ok(());
         }
         let (tree, now) = (self.tree(run).await?, self.clock.now());
@@ -100,6 +108,16 @@ impl Care {
             self.printer.talk(nobody_executes(run.id()));
         }
         Ok(())
+    }
+
+    /// Says once that a run waits for its agent to be loaded.
+    fn say_what_is_loaded(&mut self, run: &Run, hosts: &[Host]) {
+        let Some(dir) = self.data_dir.as_ref().filter(|_| !self.said) else { return };
+        let told = told(dir, hosts);
+        if let Some(load) = waited_for(&told, std::slice::from_ref(run)).next() {
+            self.printer.talk(load_text(load, self.clock.now()));
+            self.said = true;
+        }
     }
 
     /// The whole tree of a run, whoever may see it: nothing of it is shown.

@@ -2,6 +2,7 @@
 
 mod attendant;
 mod crash;
+mod loads;
 mod lock;
 mod log_file;
 
@@ -16,8 +17,10 @@ use taskrun::controller::{Controller, DRAIN_DEFAULT, Settings};
 use taskrun::ports::store::Store;
 
 pub(crate) use attendant::Attendant;
+pub(crate) use loads::{AgentOfPolicy, Told, load_text, told, waited_for};
 
 use self::crash::Crashing;
+use self::loads::Loads;
 use self::lock::BackgroundLock;
 use crate::args::HostArgs;
 use crate::context::{Books, Context};
@@ -37,7 +40,7 @@ pub(crate) async fn host(context: &Context, args: &HostArgs) -> Outcome {
     let policy = context.policy()?;
     let data_dir = context.data_dir()?;
     let books = context.books(&data_dir)?;
-    let house = House::new(engine(Some(&data_dir), EngineUse::Executing)?, policy)?;
+    let house = Arc::new(House::new(engine(Some(&data_dir), EngineUse::Executing)?, policy)?);
     let lock = match args.background {
         true => match BackgroundLock::take(&data_dir, house.digest(), &books).await? {
             Some(lock) => Some(lock),
@@ -46,12 +49,14 @@ pub(crate) async fn host(context: &Context, args: &HostArgs) -> Outcome {
         },
         false => None,
     };
-    let agents = load_all(&house).await?;
+    let loads = Arc::new(Loads::new(&data_dir, Arc::clone(&context.clock)));
+    let agents = look_at_all(&house, &loads).await?;
     let names: Vec<&str> = agents.by_name.keys().map(String::as_str).collect();
     tracing::info!(policy = %house.policy.path.display(), agents = names.join(","), "host begins");
     let store = watched(&books, args)?;
     let books = Books { store, ..books };
     let controller = context.controller(&books, agents, Some(&house.engine), settings(args));
+    loads.begin(controller.host(), &books.hosts.hosts().await?);
     controller.start().await?;
     tell_begin(context, args, &house.policy.path, &controller);
     let reason = tokio::select! {
@@ -111,16 +116,18 @@ fn tell_begin(context: &Context, args: &HostArgs, policy: &Path, controller: &Co
     ));
 }
 
-/// Loads every agent. One that does not load is left out, so that it does not keep the others
-/// from working; `run` says of it what is wrong.
-async fn load_all(house: &House) -> Outcome<Agents> {
+/// Looks at every agent; its code is loaded when a run wants it. One that cannot be used is left out,
+/// so that it does not keep the others from working; `run` says of it what is wrong.
+async fn look_at_all(house: &Arc<House>, loads: &Arc<Loads>) -> Outcome<Agents> {
     let mut by_name = BTreeMap::new();
     let mut first = None;
-    let names = house.policy.agents.keys();
-    // Side by side: one whose components take long to compile is not in the way of the others.
-    let loads = names.map(|name| async move { (name, house.agent(name).await) });
-    for (name, loaded) in join_all(loads).await {
-        match loaded {
+    let looks = house.policy.agents.keys().map(|name| async move {
+        let (house, loads) = (Arc::clone(house), Some(Arc::clone(loads)));
+        let source = AgentOfPolicy { house: Arc::clone(&house), name: name.clone(), loads };
+        (name, house.agent_on_demand(name, Arc::new(source)).await)
+    });
+    for (name, known) in join_all(looks).await {
+        match known {
             Ok(agent) => {
                 by_name.insert(name.clone(), Arc::new(agent));
             }

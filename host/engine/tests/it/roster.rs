@@ -41,7 +41,10 @@ async fn an_agent_is_loaded_with_what_its_policy_says_of_members_crashes_and_fai
         lead.retry,
         Retry { attempts: 5, pause: Duration::from_secs(2), ..Retry::default() }
     );
-    assert_eq!(lead.tools.get("files/write").unwrap().interrupted, Interrupted::Ask);
+    assert_eq!(
+        lead.code.loaded().unwrap().tools.get("files/write").unwrap().interrupted,
+        Interrupted::Ask
+    );
 
     let coder = &agents["coder"];
     assert!(coder.members.is_empty() && coder.durable);

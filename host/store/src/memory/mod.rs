@@ -10,6 +10,7 @@ mod sessions;
 mod state;
 mod waits;
 
+use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -167,6 +168,10 @@ impl Store for MemoryStore {
             self.wakes.queued();
         }
         Ok(runs)
+    }
+
+    async fn wanted_agents(&self, policy_digest: &str) -> Result<BTreeSet<String>, StoreError> {
+        Ok(self.lock().wanted_agents(policy_digest))
     }
 
     async fn get(&self, id: &RunId) -> Result<Option<Run>, StoreError> {

@@ -137,25 +137,45 @@ impl Queue {
         self.trees.get(root).map_or(0, |tree| tree.held)
     }
 
-    /// The run to be taken first under a policy, if no tree may have more than so many slots.
-    pub(super) fn first(&self, digest: &str, tree_slots: u32) -> Option<(Rank, &RunId)> {
+    /// The run to be taken first under a policy, if no tree may have more than so many slots and only
+    /// these runs are taken.
+    pub(super) fn first(
+        &self,
+        digest: &str,
+        tree_slots: u32,
+        is_taken: impl Fn(&RunId) -> bool,
+    ) -> Option<(Rank, &RunId)> {
         let policy = *self.policies.get(digest)?;
         let mut first: Option<(Rank, &RunId)> = None;
         let mut from = 0;
         while from < tree_slots {
             let next = self.fronts.range((policy, from, FIRST_RANK)..).next();
-            let Some(((found, held, rank), root)) = next else { break };
+            let Some(((found, held, _), _)) = next else { break };
             if *found != policy || *held >= tree_slots {
                 break;
             }
-            if first.is_none_or(|(best, _)| *rank < best) {
-                first = Some((*rank, root));
-            }
+            let best = first.map(|(best, _)| best);
+            let level =
+                self.fronts.range((policy, *held, FIRST_RANK)..(policy, held + 1, FIRST_RANK));
+            let level = level.take_while(|((.., rank), _)| best.is_none_or(|best| *rank < best));
+            let mut runs =
+                level.filter_map(|(front, root)| Some((front.2, self.front(front, root)?)));
+            first = runs.find(|(_, run)| is_taken(run)).or(first);
             from = held + 1;
         }
-        let (rank, root) = first?;
-        let run = self.trees.get(root).and_then(|tree| tree.ready.get(&(policy, rank)))?;
-        Some((rank, run))
+        first
+    }
+
+    fn front(&self, (policy, _, rank): &Front, root: &RunId) -> Option<&RunId> {
+        self.trees.get(root).and_then(|tree| tree.ready.get(&(*policy, *rank)))
+    }
+
+    /// The first wanted run of each tree under a policy.
+    pub(super) fn firsts(&self, digest: &str) -> impl Iterator<Item = &RunId> {
+        let policy = self.policies.get(digest).copied();
+        let fronts = policy
+            .map(|policy| self.fronts.range((policy, 0, FIRST_RANK)..(policy + 1, 0, FIRST_RANK)));
+        fronts.into_iter().flatten().filter_map(|(front, root)| self.front(front, root))
     }
 
     /// Runs whose time lies after `from` and not after `to`, which is later.
@@ -237,11 +257,31 @@ mod tests {
         }
         wanted(&mut queue, &free, &free, 20_000);
         assert_eq!(queue.fronts.len(), 2);
-        assert_eq!(queue.first("p", 1), Some((rank(20_000), &free)));
-        assert_eq!(queue.first("p", 2), Some((rank(0), &id("r-0"))));
+        assert_eq!(queue.first("p", 1, |_| true), Some((rank(20_000), &free)));
+        assert_eq!(queue.first("p", 2, |_| true), Some((rank(0), &id("r-0"))));
         assert!(queue.release(&full));
-        assert_eq!(queue.first("p", 1), Some((rank(0), &id("r-0"))));
-        assert_eq!(queue.first("p", 0), None);
-        assert_eq!(queue.first("q", 1), None);
+        assert_eq!(queue.first("p", 1, |_| true), Some((rank(0), &id("r-0"))));
+        assert_eq!(queue.first("p", 0, |_| true), None);
+        assert_eq!(queue.first("q", 1, |_| true), None);
+    }
+
+    #[test]
+    fn a_tree_whose_first_run_is_not_taken_is_passed_over() {
+        let mut queue = Queue::default();
+        let id = |text: &str| RunId::new(text).expect("a valid id");
+        let (cold, warm, held) = (id("cold"), id("warm"), id("held"));
+        wanted(&mut queue, &cold, &cold, 1);
+        wanted(&mut queue, &cold, &id("child"), 2);
+        wanted(&mut queue, &warm, &warm, 3);
+        queue.hold(&held);
+        wanted(&mut queue, &held, &held, 0);
+        let but = |names: &'static [&str]| move |run: &RunId| !names.contains(&run.as_str());
+        assert_eq!(queue.first("p", 2, but(&[])), Some((rank(0), &held)));
+        assert_eq!(queue.first("p", 2, but(&["held"])), Some((rank(1), &cold)));
+        assert_eq!(queue.first("p", 2, but(&["held", "cold"])), Some((rank(3), &warm)));
+        assert_eq!(queue.first("p", 2, but(&["cold", "warm"])), Some((rank(0), &held)));
+        assert_eq!(queue.first("p", 2, but(&["held", "cold", "warm"])), None);
+        assert_eq!(queue.firsts("p").collect::<Vec<_>>(), [&cold, &warm, &held]);
+        assert_eq!(queue.firsts("q").count(), 0);
     }
 }

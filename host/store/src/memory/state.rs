@@ -232,7 +232,7 @@ impl State {
         let spec = &run.spec;
         self.set_now(run.state.updated_at);
         let rank = (Lane::Fresh, Reverse(spec.priority), self.accepted);
-        let first = self.queue.first(&spec.policy_digest, tree_slots);
+        let first = self.queue.first(&spec.policy_digest, tree_slots, |_| true);
         let hosts = self.hosts.values().filter(|host| host.policy_digest == spec.policy_digest);
         let held = |host: &Host| self.held.get(&host.id).map_or(0, |runs| runs.len() as u64);
         first.is_none_or(|(first, _)| rank < first)
@@ -277,13 +277,15 @@ impl State {
         let mut finalizers = 0;
         loop {
             let first = match runs.len() < claim.limit {
-                true => self.queue.first(&claim.policy_digest, claim.tree_slots),
+                true => self.queue.first(&claim.policy_digest, claim.tree_slots, |id| {
+                    self.is_taken(id, &claim.passing_over)
+                }),
                 false => None,
             };
             let id = match first {
                 Some((_, id)) => id,
                 None if finalizers < claim.finalizers => {
-                    let Some(id) = self.first_finalizer(&claim.policy_digest) else { break };
+                    let Some(id) = self.first_finalizer(claim) else { break };
                     finalizers += 1;
                     id
                 }
@@ -300,10 +302,25 @@ impl State {
         runs
     }
 
-    fn first_finalizer(&self, policy: &str) -> Option<&RunId> {
-        self.finalizers.values().find(|id| {
-            self.runs.get(*id).is_some_and(|entry| entry.run.spec.policy_digest == policy)
-        })
+    fn first_finalizer(&self, claim: &Claim) -> Option<&RunId> {
+        let is_of_policy = |id: &&RunId| {
+            self.runs.get(*id).is_some_and(|of| of.run.spec.policy_digest == claim.policy_digest)
+        };
+        let finalizers = self.finalizers.values().filter(is_of_policy);
+        finalizers.into_iter().find(|id| self.is_taken(id, &claim.passing_over))
+    }
+
+    /// Whether a run is of none of these agents.
+    fn is_taken(&self, id: &RunId, passing_over: &BTreeSet<String>) -> bool {
+        passing_over.is_empty()
+            || self.runs.get(id).is_none_or(|of| !passing_over.contains(&of.run.spec.agent_name))
+    }
+
+    pub(super) fn wanted_agents(&self, policy: &str) -> BTreeSet<String> {
+        let finalizers = self.finalizers.values();
+        let runs = self.queue.firsts(policy).chain(finalizers).filter_map(|id| self.runs.get(id));
+        let specs = runs.map(|of| &of.run.spec).filter(|spec| spec.policy_digest == policy);
+        specs.map(|spec| spec.agent_name.clone()).collect()
     }
 
     /// Replaces a record that is there.

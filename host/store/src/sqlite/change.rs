@@ -12,7 +12,7 @@ use taskrun::time::Timestamp;
 use super::artifacts;
 use super::attached::{self, Canceled};
 use super::fault::Fault;
-use super::queue::{self, Member, Queue};
+use super::queue::{self, Member, PassedOver, Queue};
 use super::row::{EventRow, hold, json, record_sum, run_by_number};
 use super::schema::{QUEUED, TERMINAL, int, label_key, status_code, time, unbits};
 use super::waits;
@@ -342,18 +342,19 @@ pub(crate) fn count_queued(db: &Connection, spec: &RunSpec, by: i64) -> Result<(
 pub(crate) fn claim(db: &Connection, claim: &Claim) -> Result<Told<Vec<Run>>, Fault> {
     let queue = Queue::new(db);
     queue.look(&claim.policy_digest, claim.tree_slots, claim.now)?;
-    let (mut runs, mut damaged, mut place) = (Vec::new(), Vec::new(), 0);
+    let (mut runs, mut place) = (Vec::new(), 0);
+    let mut passed_over = PassedOver { agents: Some(&claim.passing_over), ..PassedOver::default() };
     let (policy, slots) = (&claim.policy_digest, claim.tree_slots);
     let mut finalizers = 0;
     loop {
         let first = match runs.len() < claim.limit {
-            true => queue.first(policy, slots, claim.now, &damaged)?.map(|first| first.no),
+            true => queue.first(policy, slots, claim.now, &passed_over)?.map(|first| first.no),
             false => None,
         };
         let no = match first {
             Some(no) => no,
             None if finalizers < claim.finalizers => {
-                let first = queue.first_finalizer(policy, claim.now, &damaged)?;
+                let first = queue.first_finalizer(policy, claim.now, &passed_over)?;
                 let Some(no) = first else { break };
                 finalizers += 1;
                 no
@@ -367,7 +368,7 @@ pub(crate) fn claim(db: &Connection, claim: &Claim) -> Result<Told<Vec<Run>>, Fa
             }
             Err(Fault::Damaged(detail)) => {
                 tracing::error!(detail, "a wanted run cannot be taken");
-                damaged.push(no);
+                passed_over.damaged.push(no);
             }
             Err(fault @ Fault::Sqlite(_)) => return Err(fault),
         }

@@ -14,7 +14,7 @@ use super::fault::Fault;
 use super::hosts;
 use super::locks::Locks;
 use super::names;
-use super::queue::{self, Member, Queue};
+use super::queue::{self, Member, PassedOver, Queue};
 use super::row::{EventRow, run_by_number};
 use super::schema::{By, CANCELING, QUEUED, bits, int, label_key, serial_key, time, unbits};
 use super::sessions;
@@ -153,7 +153,10 @@ impl NewRow {
         }
         queue.look(policy, slots, now)?;
         let rank = (queue::ready(Lane::Fresh), Reverse(i64::from(spec.priority)), i64::MAX);
-        if queue.first(policy, slots, now, &[])?.is_some_and(|first| first.rank < rank) {
+        if queue
+            .first(policy, slots, now, &PassedOver::default())?
+            .is_some_and(|first| first.rank < rank)
+        {
             return Ok(false);
         }
         let mut hosts = Vec::new();

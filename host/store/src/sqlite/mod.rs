@@ -28,6 +28,7 @@ mod waits;
 mod watch;
 mod writer;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -284,6 +285,11 @@ impl Store for SqliteStore {
         };
         let told = self.writer.submit(SMALL, move |db| change::claim(db, &claim), tell).await?;
         Ok(told.answer)
+    }
+
+    async fn wanted_agents(&self, policy_digest: &str) -> Result<BTreeSet<String>, StoreError> {
+        let policy = policy_digest.to_owned();
+        self.readers.read(move |db| queue::wanted_agents(db, &policy)).await
     }
 
     async fn get(&self, id: &RunId) -> Result<Option<Run>, StoreError> {

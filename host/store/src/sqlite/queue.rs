@@ -16,6 +16,7 @@
 //! free. A run whose tree is not kept in `trees` is alone in it.
 
 use std::cell::{Cell, RefCell};
+use std::collections::{BTreeSet, HashSet};
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use taskrun::run::Lane;
@@ -23,7 +24,7 @@ use taskrun::time::Timestamp;
 
 use super::attached::Canceled;
 use super::fault::Fault;
-use super::schema::{FINALIZING, int, time};
+use super::schema::{FINALIZING, time};
 
 const READY: i64 = 0;
 const PARKED: i64 = 2;
@@ -89,6 +90,35 @@ pub(crate) struct First {
     pub(crate) rank: Rank,
     tree: Option<i64>,
     due: Option<i64>,
+}
+
+/// Wanted runs that a claim does not take.
+#[derive(Default)]
+pub(crate) struct PassedOver<'a> {
+    /// Those of these agents.
+    pub(crate) agents: Option<&'a BTreeSet<String>>,
+    /// Those that are damaged.
+    pub(crate) damaged: Vec<i64>,
+}
+
+impl PassedOver<'_> {
+    fn has_agent(&self, row: &Row<'_>, column: usize) -> rusqlite::Result<bool> {
+        let Some(agents) = self.agents.filter(|agents| !agents.is_empty()) else {
+            return Ok(false);
+        };
+        let name = row.get_ref(column)?.as_str()?;
+        Ok(agents.contains(name))
+    }
+}
+
+/// Names of the agents of wanted runs that may be taken, or whose tree is full.
+pub(crate) fn wanted_agents(db: &Connection, policy: &str) -> Result<BTreeSet<String>, Fault> {
+    let mut sql = db.prepare_cached(
+        "SELECT DISTINCT agent FROM runs INDEXED BY runs_queued
+         WHERE policy_digest = ?1 AND queue < ?2",
+    )?;
+    let names = sql.query_map(params![policy, TURN], |row| row.get(0))?;
+    Ok(names.collect::<rusqlite::Result<_>>()?)
 }
 
 impl<'a> Queue<'a> {
@@ -283,29 +313,35 @@ impl<'a> Queue<'a> {
         Ok(())
     }
 
-    /// The run to be taken first under a policy, passing over some.
+    /// The run to be taken first under a policy, passing over some, and with one of those agents the
+    /// rest of its tree.
     pub(crate) fn first(
         &self,
         policy: &str,
         tree_slots: u32,
         now: Timestamp,
-        passed_over: &[i64],
+        passed_over: &PassedOver<'_>,
     ) -> Result<Option<First>, Fault> {
         if tree_slots == 0 {
             return Ok(None);
         }
         let mut sql = self.db.prepare_cached(
-            "SELECT queue, priority, no, tree, due FROM runs INDEXED BY runs_queued
+            "SELECT queue, priority, no, tree, due, agent FROM runs INDEXED BY runs_queued
              WHERE policy_digest = ?1 AND queue < 2
-             ORDER BY queue, priority DESC, no LIMIT ?2",
+             ORDER BY queue, priority DESC, no",
         )?;
         loop {
-            let mut rows = sql.query(params![policy, int(passed_over.len() as u64 + 1)])?;
-            let mut first = None;
+            let mut rows = sql.query([policy])?;
+            let (mut first, mut trees) = (None, HashSet::new());
             while let Some(row) = rows.next()? {
-                let rank = rank(row)?;
-                if !passed_over.contains(&rank.2) {
-                    first = Some(First { no: rank.2, rank, tree: row.get(3)?, due: row.get(4)? });
+                let (rank, tree): (Rank, Option<i64>) = (rank(row)?, row.get(3)?);
+                if passed_over.has_agent(row, 5)? {
+                    trees.extend(tree);
+                    continue;
+                }
+                let waits = tree.is_some_and(|tree| trees.contains(&tree));
+                if !waits && !passed_over.damaged.contains(&rank.2) {
+                    first = Some(First { no: rank.2, rank, tree, due: row.get(4)? });
                     break;
                 }
             }
@@ -331,21 +367,21 @@ impl<'a> Queue<'a> {
         &self,
         policy: &str,
         now: Timestamp,
-        passed_over: &[i64],
+        passed_over: &PassedOver<'_>,
     ) -> Result<Option<i64>, Fault> {
         let mut sql = self.db.prepare_cached(
-            "SELECT no FROM runs INDEXED BY runs_by_tenant
+            "SELECT no, agent FROM runs INDEXED BY runs_by_tenant
              WHERE status = ?1 AND policy_digest = ?2 AND queue IN (?3, ?4)
                AND (due IS NULL OR due <= ?5)
-             ORDER BY priority DESC, no LIMIT ?6",
+             ORDER BY priority DESC, no",
         )?;
-        let (limit, resumes) = (int(passed_over.len() as u64 + 1), lane_code(Lane::Resume));
+        let resumes = lane_code(Lane::Resume);
         let places = (READY + resumes, PARKED + resumes);
-        let given = params![FINALIZING, policy, places.0, places.1, time(now), limit];
+        let given = params![FINALIZING, policy, places.0, places.1, time(now)];
         let mut rows = sql.query(given)?;
         while let Some(row) = rows.next()? {
             let no = row.get(0)?;
-            if !passed_over.contains(&no) {
+            if !passed_over.damaged.contains(&no) && !passed_over.has_agent(row, 1)? {
                 return Ok(Some(no));
             }
         }

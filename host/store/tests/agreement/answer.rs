@@ -10,7 +10,7 @@ use taskrun::run::{Run, RunSpec};
 use taskrun::time::Timestamp;
 
 use crate::common::*;
-use crate::steps::{Batch, Create, Step, artifact, host, id, named_in, one_of, policy};
+use crate::steps::{Batch, Create, Step, agent, artifact, host, id, named_in, one_of, policy};
 
 /// What is remembered of a store's answers.
 #[derive(Default)]
@@ -117,6 +117,7 @@ async fn created(store: &dyn Both, create: &Create, now: u64, told: &mut Told) -
         owner_user_id: format!("o-{}", create.owner),
         parent_session_id: format!("s-{}", create.session),
         priority: create.priority,
+        agent_name: agent(create.agent),
         policy_digest: policy(create.policy),
         serial: create.serial,
         durable: create.durable,

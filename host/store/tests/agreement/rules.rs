@@ -2,7 +2,7 @@
 //! without any index.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use taskrun::ids::RunId;
 use taskrun::ports::store::Claim;
@@ -35,7 +35,15 @@ pub(crate) async fn to_be_claimed(
         .collect();
     wanted.sort_by_key(|(lane, number, run)| (*lane, Reverse(run.spec.priority), *number));
     let mut taken = Vec::new();
+    // Where the first of a tree that can be had is passed over, so are the others.
+    let mut passed_over: HashSet<&RunId> = HashSet::new();
     for (_, _, run) in wanted {
+        if claim.passing_over.contains(&run.spec.agent_name) {
+            passed_over.insert(&run.spec.root_run_id);
+        }
+        if passed_over.contains(&run.spec.root_run_id) {
+            continue;
+        }
         let slots = held.entry(&run.spec.root_run_id).or_default();
         if taken.len() < claim.limit && *slots < claim.tree_slots {
             *slots += 1;

@@ -88,6 +88,7 @@ pub(crate) struct Create {
     pub(crate) owner: u8,
     pub(crate) session: u8,
     pub(crate) priority: i32,
+    pub(crate) agent: u8,
     pub(crate) policy: u8,
     pub(crate) serial: bool,
     pub(crate) class: RunClass,
@@ -115,6 +116,7 @@ pub(crate) struct Wish {
     policy: u8,
     limit: usize,
     tree_slots: u32,
+    passing_over: Option<u8>,
 }
 
 #[derive(Clone, Debug)]
@@ -160,6 +162,7 @@ impl Wish {
         Claim {
             policy_digest: policy(self.policy),
             tree_slots: self.tree_slots,
+            passing_over: self.passing_over.into_iter().map(agent).collect(),
             ..wish(host(self.host).as_str(), self.limit, now)
         }
     }
@@ -171,6 +174,10 @@ pub(crate) fn id(id: u8) -> RunId {
 
 pub(crate) fn host(host: u8) -> HostId {
     host_id(&format!("h-{host}"))
+}
+
+pub(crate) fn agent(agent: u8) -> String {
+    if agent == 0 { "researcher".to_owned() } else { format!("a-{agent}") }
 }
 
 pub(crate) fn policy(policy: u8) -> String {
@@ -251,7 +258,7 @@ impl What {
 fn creations() -> impl Strategy<Value = Create> {
     let key = (option::of((0..3_u8, 0..2_u8)), option::weighted(0.3, 0..3_000_u64));
     let place = (0..24_u8, option::weighted(0.6, any::<u8>()), 0..2_u8, 0..2_u8);
-    let kind = (-1..2_i32, prop_oneof![4 => Just(0_u8), 1 => Just(1)]);
+    let kind = (-1..2_i32, 0..2_u8, prop_oneof![4 => Just(0_u8), 1 => Just(1)]);
     let class = prop_oneof![3 => Just(RunClass::Task), 1 => Just(RunClass::Heartbeat)];
     let flags = (proptest::bool::weighted(0.3), proptest::bool::weighted(0.8), class);
     let ends = (proptest::bool::weighted(0.2), option::weighted(0.4, 0..3_u8), any::<bool>());
@@ -261,7 +268,7 @@ fn creations() -> impl Strategy<Value = Create> {
         |(
             (id, parent, owner, session),
             (key, completed_since),
-            (priority, policy),
+            (priority, agent, policy),
             ((serial, durable, class), (finalizer, name, attached)),
             (queue_max, tree_max, at_once),
         )| Create {
@@ -272,6 +279,7 @@ fn creations() -> impl Strategy<Value = Create> {
             owner,
             session,
             priority,
+            agent,
             policy,
             serial,
             durable,
@@ -335,9 +343,12 @@ fn removals() -> impl Strategy<Value = Removal> {
 pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
     let slots = prop_oneof![1..4_u32, Just(u32::MAX)];
     let kind = prop_oneof![4 => Just(0_u8), 1 => Just(1)];
-    let claim = (0..3_u8, kind, 0..6_usize, slots).prop_map(|(host, policy, limit, tree_slots)| {
-        Step::Claim(Wish { host, policy, limit, tree_slots })
-    });
+    let passing_over = option::weighted(0.3, 0..2_u8);
+    let claim = (0..3_u8, kind, 0..6_usize, slots, passing_over).prop_map(
+        |(host, policy, limit, tree_slots, passing_over)| {
+            Step::Claim(Wish { host, policy, limit, tree_slots, passing_over })
+        },
+    );
     let status = proptest::sample::subsequence(Status::ALL.to_vec(), 0..3);
     let (owner, tree) = (option::of(0..2_u8), option::weighted(0.3, 0..24_u8));
     let (name, since) = (option::weighted(0.3, 0..3_u8), option::of(0..6_000_u64));

@@ -292,6 +292,7 @@ pub(crate) fn wish(host: &str, limit: usize, now: u64) -> Claim {
         limit,
         finalizers: 0,
         tree_slots: u32::MAX,
+        passing_over: std::collections::BTreeSet::new(),
         now: Timestamp(now),
     }
 }

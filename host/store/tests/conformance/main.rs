@@ -76,6 +76,7 @@ promises!(
     claims_take_the_highest_priority_and_then_the_oldest,
     a_claim_records_what_the_state_machine_decides,
     claims_take_only_runs_of_their_policy,
+    claims_pass_over_agents_and_what_waits_behind_their_runs,
     a_run_is_given_to_one_of_many_claimers,
     a_run_that_was_cancelled_in_the_queue_is_not_claimed,
     a_waiter_wakes_when_its_run_moves,

@@ -40,6 +40,31 @@ pub(crate) async fn claims_take_only_runs_of_their_policy(f: &Fixture) {
     assert_eq!(ids(&f.store.claim(theirs).await.expect("claims")), ["theirs"]);
 }
 
+pub(crate) async fn claims_pass_over_agents_and_what_waits_behind_their_runs(f: &Fixture) {
+    let of = |id: &str, agent: &str| RunSpec { agent_name: agent.to_owned(), ..spec(id) };
+    let wanted = || f.store.wanted_agents(POLICY);
+    assert!(wanted().await.expect("answers").is_empty());
+    create(&*f.store, of("cold", "slow")).await;
+    // Of the same tree, and accepted later.
+    create(&*f.store, RunSpec { root_run_id: run_id("cold"), depth: 1, ..of("behind", "quick") })
+        .await;
+    create(&*f.store, of("warm", "quick")).await;
+    create(&*f.store, of("also-cold", "slower")).await;
+    let over = |agents: &[&str]| Claim {
+        passing_over: agents.iter().map(|agent| (*agent).to_owned()).collect(),
+        ..wish("h", 9, 2_000)
+    };
+    let claim = |agents| f.store.claim(over(agents));
+    assert!(claim(&["slow", "slower", "quick"]).await.expect("claims").is_empty());
+    let agents = wanted().await.expect("answers");
+    assert!(agents.contains("slow") && agents.contains("slower") && agents.contains("quick"));
+    assert!(f.store.wanted_agents("other").await.expect("answers").is_empty());
+    assert_eq!(ids(&claim(&["slow", "slower"]).await.expect("claims")), ["warm"]);
+    assert_eq!(ids(&claim(&["slow"]).await.expect("claims")), ["also-cold"]);
+    assert_eq!(ids(&claim(&["other"]).await.expect("claims")), ["cold", "behind"]);
+    assert!(wanted().await.expect("answers").is_empty());
+}
+
 pub(crate) async fn a_run_is_given_to_one_of_many_claimers(f: &Fixture) {
     const RUNS: usize = 60;
     for n in 0..RUNS {

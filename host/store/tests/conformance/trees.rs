@@ -41,6 +41,10 @@ pub(crate) async fn a_finalizer_needs_no_slot_of_its_tree_nor_an_ordinary_one(f:
     assert_eq!(claimed(f, wish_slots("h", 9, 1)).await, [], "the tree has no slot left");
     let theirs = Claim { policy_digest: "other".to_owned(), ..finalizers(0, 9) };
     assert_eq!(claimed(f, theirs).await, []);
+    let passing_over = std::collections::BTreeSet::from([root.spec.agent_name.clone()]);
+    let agents = f.store.wanted_agents(POLICY).await.expect("answers");
+    assert_eq!(agents, passing_over);
+    assert_eq!(claimed(f, Claim { passing_over, ..finalizers(9, 9) }).await, []);
     let taken = claimed(f, finalizers(0, 1)).await;
     assert_eq!((ids(&taken), taken[0].status()), (vec!["high"], Status::Finalizing));
     assert_eq!(ids(&claimed(f, finalizers(9, 1)).await), ["low"], "nobody has it twice");

@@ -11,7 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::context::TokioContext;
 
 use super::Controller;
-use crate::agents::Agent;
+use crate::agents::{Agent, AgentCode};
 use crate::driver::{
     Bounds, Driver, Env, Live, Patience, PatientMemory, PatientRuns, PatientStore, RunClock, Stalls,
 };
@@ -30,6 +30,9 @@ const CLAIM_RETRY: Duration = Duration::from_secs(1);
 /// How often a host without a free slot looks for runs that wait for their finalizer alone and that
 /// no call of its own brought there. Real time: it only trades latency against reads.
 const FINALIZERS_LOOK: Duration = Duration::from_secs(1);
+
+/// An agent, with its code or why that does not load.
+type WithCode = (Result<Arc<AgentCode>, Arc<str>>, Arc<Agent>);
 
 /// Where runs may be executed.
 struct Places {
@@ -68,7 +71,9 @@ impl Controller {
     pub(super) async fn claim_loop(self) {
         let inner = Arc::clone(&self.0);
         let lease = Arc::clone(&inner.lease);
+        let mut loads = inner.codes.watch();
         loop {
+            loads.mark_unchanged();
             let Some(places) = self.places().await else { return };
             let claim = Claim {
                 host: inner.host.clone(),
@@ -76,6 +81,7 @@ impl Controller {
                 limit: places.slots.len(),
                 finalizers: places.finalizers.len(),
                 tree_slots: inner.parts.settings.tree_slots,
+                passing_over: self.without_code(),
                 now: inner.parts.clock.now(),
             };
             let claiming = inner.claiming.lock().await;
@@ -93,9 +99,13 @@ impl Controller {
                 }
                 continue;
             }
+            let passes_over = !claim.passing_over.is_empty();
             match inner.parts.store.claim(claim).await {
                 Ok(runs) if runs.is_empty() => {
                     drop(claiming);
+                    if passes_over {
+                        self.load_what_is_wanted().await;
+                    }
                     let has_slots = !places.slots.is_empty();
                     drop(places);
                     if !has_slots {
@@ -105,6 +115,7 @@ impl Controller {
                         biased;
                         () = inner.closing.cancelled() => return,
                         () = inner.finalizing.notified() => {}
+                        _ = loads.changed() => {}
                         () = inner.parts.store.work() => {}
                     }
                 }
@@ -127,6 +138,16 @@ impl Controller {
                     }
                 }
             }
+        }
+    }
+
+    /// Begins to load the agents of the runs that were passed over.
+    async fn load_what_is_wanted(&self) {
+        let parts = &self.0.parts;
+        match parts.store.wanted_agents(&parts.agents.policy_digest).await {
+            Ok(names) => self.load_code_of(&names),
+            // Runs that wait are looked at again with the next claim.
+            Err(error) => tracing::warn!(%error, "it is not known which agents are wanted"),
         }
     }
 
@@ -155,6 +176,7 @@ impl Controller {
             Listed { controller: self.clone(), id: run.id().clone(), live: Arc::clone(&live) };
         let env = Arc::new(self.env(run.id(), &live));
         let agent = inner.parts.agents.by_name.get(&run.spec.agent_name).cloned();
+        let agent = agent.and_then(|agent| Some((self.code(&agent)?, agent)));
         let controller = self.clone();
         let driven = async move {
             // Claimed in the moment in which the controller was closed: it was not in the list.
@@ -208,14 +230,18 @@ impl Controller {
         }
     }
 
-    async fn execute(&self, env: Arc<Env>, agent: Option<Arc<Agent>>, run: Run, live: Arc<Live>) {
+    async fn execute(&self, env: Arc<Env>, agent: Option<WithCode>, run: Run, live: Arc<Live>) {
         let id = run.id().clone();
-        match agent.filter(|agent| agent.planner.digest() == run.spec.agent_digest) {
-            Some(agent) => {
+        match agent.filter(|(_, agent)| agent.digest == run.spec.agent_digest) {
+            Some((Err(why), agent)) => {
+                let text = format!("agent {} does not load: {why}", agent.name);
+                self.end_failed(run, text).await;
+            }
+            Some((Ok(code), agent)) => {
                 let agents = &self.0.parts.agents;
                 let chain = narrow::chain(&agent, &run.spec, agents);
                 let bounds = Bounds { chain, above: narrow::budgets_above(&run.spec, agents) };
-                let own = narrow::narrowed(agent, &run.spec, agents);
+                let own = narrow::narrowed((agent, code), &run.spec, agents);
                 let drive = Driver::new(env, own, bounds, run, live).drive();
                 if AssertUnwindSafe(drive).catch_unwind().await.is_err() {
                     self.end_broken(id).await;

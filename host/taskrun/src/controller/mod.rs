@@ -9,6 +9,7 @@ mod beat;
 mod beneath;
 mod cancel;
 mod close;
+mod code;
 mod execute;
 mod facts;
 mod observe;
@@ -42,6 +43,7 @@ pub use spawn::Spawned;
 pub use transcript::{TRANSCRIPT_DEFAULT, TRANSCRIPT_MAX, Transcript, TranscriptEntry};
 pub use wait::{WAIT_RUNS_MAX, Waited};
 
+use self::code::Codes;
 use crate::agents::Agents;
 use crate::driver::{Journal, Lease, Live};
 use crate::error::ControllerError;
@@ -133,6 +135,7 @@ struct Inner {
     /// Told when such a run may be there.
     finalizing: Notify,
     live: Mutex<HashMap<RunId, Arc<Live>>>,
+    codes: Codes,
     /// When the last execution ended, or this controller was made, on the monotonic clock.
     worked_ms: AtomicU64,
     started: AtomicBool,
@@ -173,6 +176,7 @@ impl Controller {
             finalizers: Arc::new(Semaphore::new(FINALIZERS_MAX)),
             finalizing: Notify::new(),
             live: Mutex::default(),
+            codes: Codes::new(),
             worked_ms,
             started: AtomicBool::new(false),
             registered: tokio::sync::OnceCell::new(),

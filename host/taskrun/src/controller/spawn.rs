@@ -89,7 +89,11 @@ impl Controller {
         if let Some(agent) = inner.parts.agents.by_name.get(&spec.agent_name)
             && !spec.narrow.is_empty()
         {
-            narrow::check(&spec, agent)?;
+            let code = self.code_of(agent).await.map_err(|why| ControllerError::Invalid {
+                field: "agent_name",
+                reason: format!("agent {} does not load: {why}", agent.name),
+            })?;
+            narrow::check(&spec, agent, &code)?;
         }
         narrow::check_prices(&spec, &inner.parts.agents)?;
         let moment = Moment::Spawn { spec: &spec };

@@ -22,11 +22,11 @@ impl Driver {
     /// Whoever stops the run does not wait for it: no call begins then, and those that were not
     /// looked at are refused.
     pub(super) async fn misfits(&mut self, requests: &[ToolRequest]) -> Result<Misfits, Halt> {
-        let (agent, live) = (Arc::clone(&self.agent), Arc::clone(&self.live));
+        let (code, live) = (Arc::clone(&self.code), Arc::clone(&self.live));
         let mut looked = pin!(async {
             let (steps, mut misfits) = (TurnSteps::default(), Misfits::new());
             for request in requests {
-                let Some(tool) = agent.tools.get(&request.name) else { continue };
+                let Some(tool) = code.tools.get(&request.name) else { continue };
                 if let Err(failure) = tool.check(&request.payload, &steps).await {
                     misfits.insert(id(request), failure);
                 }

@@ -119,7 +119,7 @@ impl Driver {
         }
         // A call that ends the run costs nothing more.
         let ends = |request: &ToolRequest| {
-            self.agent.tools.get(&request.name).is_some_and(|tool| tool.spec.hints.terminal)
+            self.code.tools.get(&request.name).is_some_and(|tool| tool.spec.hints.terminal)
         };
         if requests.iter().all(ends) {
             return Ok(None);

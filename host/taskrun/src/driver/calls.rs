@@ -67,13 +67,14 @@ impl Driver {
         mut pending: Vec<Event>,
         requests: Vec<ToolRequest>,
     ) -> Result<(), Halt> {
-        let agent = Arc::clone(&self.agent);
+        let (agent, code) = (Arc::clone(&self.agent), Arc::clone(&self.code));
         // The decision for these calls is not written yet.
         let turn = self.journal.run().state.turns + 1;
         let decided = self.decide_calls(turn, &requests, &mut pending).await?;
         let decided = vec![self.work.decided.clone(), decided];
         let misfits = self.misfits(&requests).await?;
-        let mut gate = Gate::new(&agent, self.tool_calls_left(), decided, misfits);
+        let left = (self.tool_calls_left(), agent.limits.turn_calls);
+        let mut gate = Gate::new(&code.tools, left, decided, misfits);
         if self.is_paused() {
             // Those that pass are open calls that have not begun, for whoever goes on with the run.
             // What was decided about this turn is decided now, as nobody asks again.
@@ -86,7 +87,7 @@ impl Driver {
         }
         let mut vetoes = self.ask_hooks(turn, &requests, &gate).await?.into_iter();
         let mut line = Line::default();
-        let consents = self.consents(&agent.guard.ask, turn);
+        let consents = self.consents(&agent.ask, turn);
         for request in requests {
             let veto = vetoes.next().flatten();
             line.admit(&mut pending, (&mut gate, &consents), (request, veto));
@@ -298,7 +299,7 @@ impl Driver {
         CallScope::new(CallScopeParts {
             context,
             stop,
-            deadline: self.agent.tools.deadline(tool),
+            deadline: self.code.tools.deadline(tool),
             clock: Arc::clone(&self.env.clock),
             random: Arc::clone(&self.env.random),
             models: None,

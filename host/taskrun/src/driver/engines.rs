@@ -17,7 +17,7 @@ impl Driver {
     /// than before. A step that was begun by another host is shown what it was shown there.
     pub(super) async fn decide_tools(&mut self, tape: Option<&Tape>) -> Result<(), Halt> {
         let again = tape.is_some_and(|tape| !tape.is_over());
-        if again || self.agent.guard.engines.is_empty() || self.stopped().is_some() {
+        if again || self.code.guard.engines.is_empty() || self.stopped().is_some() {
             return Ok(());
         }
         let turn = self.journal.run().state.turns + 1;
@@ -35,7 +35,7 @@ impl Driver {
         requests: &[ToolRequest],
         pending: &mut Vec<Event>,
     ) -> Result<ToolsDecided, Halt> {
-        if self.agent.guard.engines.is_empty() {
+        if self.code.guard.engines.is_empty() {
             return Ok(ToolsDecided::everything(Phase::Calls));
         }
         let said = self.ask_engines(Phase::Calls, turn, requests.to_vec()).await?;
@@ -54,23 +54,23 @@ impl Driver {
         turn: u32,
         requested: Vec<ToolRequest>,
     ) -> Result<Said, Halt> {
-        let (agent, clock) = (Arc::clone(&self.agent), Arc::clone(&self.env.clock));
+        let (code, clock) = (Arc::clone(&self.code), Arc::clone(&self.env.clock));
         let input = PolicyInput {
             phase,
             run: self.context(turn),
-            tools: Arc::clone(agent.tools.specs()),
+            tools: Arc::clone(code.tools.specs()),
             hints: self.work.hints(),
             remaining: self.remaining(turn, false).await?,
             requested,
             labels: self.work.labels.clone(),
         };
         let mut time_up = TimeUp::never(Arc::clone(&clock));
-        self.attend(&mut time_up, async move { agent.guard.decide(&*clock, &input).await }).await
+        self.attend(&mut time_up, async move { code.guard.decide(&*clock, &input).await }).await
     }
 
     /// The tools that a plan step is shown.
     pub(super) fn tools_left(&self) -> Arc<Vec<ToolSpec>> {
-        let all = self.agent.tools.specs();
+        let all = self.code.tools.specs();
         let decided = &self.work.decided;
         if all.iter().all(|tool| decided.leaves(&tool.name)) {
             return Arc::clone(all);

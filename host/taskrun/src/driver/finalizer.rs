@@ -69,7 +69,7 @@ impl Driver {
         let Lifecycle::Finalizing { ending, finalizer_began, .. } = &run.state.lifecycle else {
             return Ok(Ok(Labels::new()));
         };
-        if *finalizer_began || !self.agent.planner.has_finalizer() {
+        if *finalizer_began || !self.code.planner.has_finalizer() {
             return Ok(Err("the finalizer was cut off".to_owned()));
         }
         let input = FinalizeInput {
@@ -101,7 +101,7 @@ impl Driver {
             journal: None,
             tape: None,
         }));
-        let planner = Arc::clone(&self.agent.planner);
+        let planner = Arc::clone(&self.code.planner);
         let limit_ms = crate::time::millis(timeout);
         // The outcome is fixed and must not hang on a mistake in here.
         let asked = AssertUnwindSafe(planner.finalize(input, scope)).catch_unwind();

@@ -1,7 +1,7 @@
 //! What the tool calls of a turn have to pass before they begin.
 
 use super::arguments::{Misfits, id};
-use crate::agents::{Agent, AgentTool};
+use crate::agents::{AgentTool, AgentTools};
 use crate::event::Refusal;
 use crate::message::{RetryHint, RetryReason, ToolError};
 use crate::ports::planner::ToolRequest;
@@ -13,7 +13,7 @@ pub(super) type Refused = (Refusal, ToolFailure);
 
 /// The checks that calls pass in their order, and how many may still pass.
 pub(super) struct Gate<'a> {
-    agent: &'a Agent,
+    tools: &'a AgentTools,
     /// What the policy engines decided.
     decided: Vec<ToolsDecided>,
     /// Calls whose arguments do not fit.
@@ -25,22 +25,23 @@ pub(super) struct Gate<'a> {
 }
 
 impl<'a> Gate<'a> {
-    /// For calls of a turn about which this was decided.
+    /// For calls of a turn about which this was decided, of which so many are left to the run, and
+    /// to the turn.
     pub(super) fn new(
-        agent: &'a Agent,
-        left: Option<u32>,
+        tools: &'a AgentTools,
+        (left, turn_calls): (Option<u32>, Option<u32>),
         decided: Vec<ToolsDecided>,
         misfits: Misfits,
     ) -> Self {
         let caps = decided.iter().filter_map(|one| one.tool_calls);
-        let left_in_turn = caps.chain(agent.limits.turn_calls).min().unwrap_or(u32::MAX);
-        Self { agent, decided, misfits, left: left.unwrap_or(u32::MAX), left_in_turn }
+        let left_in_turn = caps.chain(turn_calls).min().unwrap_or(u32::MAX);
+        Self { tools, decided, misfits, left: left.unwrap_or(u32::MAX), left_in_turn }
     }
 
     /// For calls that have passed and did not begin: they are not counted in the turn again.
-    pub(super) fn passed(agent: &'a Agent, left: Option<u32>, misfits: Misfits) -> Self {
+    pub(super) fn passed(tools: &'a AgentTools, left: Option<u32>, misfits: Misfits) -> Self {
         let (left, left_in_turn) = (left.unwrap_or(u32::MAX), u32::MAX);
-        Self { agent, decided: Vec::new(), misfits, left, left_in_turn }
+        Self { tools, decided: Vec::new(), misfits, left, left_in_turn }
     }
 
     /// Whether a call may be made, if there are calls left: the tool is one of the agent's, the
@@ -68,8 +69,8 @@ impl<'a> Gate<'a> {
 
     fn tool(&self, request: &ToolRequest) -> Result<&'a AgentTool, Refused> {
         let name = &request.name;
-        let Some(tool) = self.agent.tools.get(name) else {
-            return Err((Refusal::Unavailable, unavailable(self.agent, request)));
+        let Some(tool) = self.tools.get(name) else {
+            return Err((Refusal::Unavailable, unavailable(self.tools, request)));
         };
         if self.decided.iter().any(|one| one.disable_tools) {
             return Err(denied("denied: policy: tool execution is disabled by policy".to_owned()));
@@ -98,10 +99,10 @@ fn no_call_left(of: &str) -> Refused {
     (Refusal::Cap, ToolFailure { error, retry_hint: None })
 }
 
-fn unavailable(agent: &Agent, request: &ToolRequest) -> ToolFailure {
+fn unavailable(tools: &AgentTools, request: &ToolRequest) -> ToolFailure {
     let mut hint = RetryHint::new(RetryReason::ToolUnavailable, &request.name);
     hint.prior_input = Some(request.payload.clone());
-    let known: Vec<_> = agent.tools.specs().iter().map(|spec| spec.name.as_str()).collect();
+    let known: Vec<_> = tools.specs().iter().map(|spec| spec.name.as_str()).collect();
     hint.message = Some(match known.as_slice() {
         [] => "this agent has no tools".to_owned(),
         some => format!("available are: {}", some.join(", ")),

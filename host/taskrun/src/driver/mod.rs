@@ -51,7 +51,7 @@ pub(crate) use live::Live;
 pub(crate) use patience::{Patience, PatientMemory, PatientRuns, PatientStore, RunClock, Stalls};
 
 use self::work::Work;
-use crate::agents::Agent;
+use crate::agents::{Agent, AgentCode};
 use crate::event::{Event, Recorded};
 use crate::machine::decide::{self, Outcome};
 use crate::memory::MemoryScope;
@@ -104,6 +104,8 @@ pub(crate) struct Driver {
     env: Arc<Env>,
     /// The agent as this run has it.
     agent: Arc<Agent>,
+    /// The agent's code, with the tools that the run has.
+    code: Arc<AgentCode>,
     /// What bounds it beside the rules of its agent.
     chain: Option<Arc<Chain>>,
     /// The budgets of the runs above it, the root's first.
@@ -154,7 +156,7 @@ impl End {
 impl Driver {
     pub(crate) fn new(
         env: Arc<Env>,
-        agent: Arc<Agent>,
+        (agent, code): (Arc<Agent>, Arc<AgentCode>),
         bounds: Bounds,
         run: Run,
         live: Arc<Live>,
@@ -172,6 +174,7 @@ impl Driver {
             env,
             wall: agent.budget.wall,
             agent,
+            code,
             chain: bounds.chain,
             above: bounds.above,
             journal,

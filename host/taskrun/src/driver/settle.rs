@@ -64,10 +64,10 @@ impl Driver {
             self.time_out_questions().await?;
             let (mut events, mut line, mut fresh) = (Vec::new(), Line::default(), Vec::new());
             let (mut ended, mut awaited) = (Vec::new(), Vec::new());
-            let agent = Arc::clone(&self.agent);
+            let (agent, code) = (Arc::clone(&self.agent), Arc::clone(&self.code));
             for call in self.work.open_calls() {
                 let request = &call.request;
-                match self.next(call, agent.tools.get(&request.name)).await? {
+                match self.next(call, code.tools.get(&request.name)).await? {
                     Next::Result(outcome) => events.push(result(request, outcome, None)),
                     Next::Ended(at, event) => ended.push((at, *event)),
                     Next::CutOff(outcome) => {
@@ -95,10 +95,10 @@ impl Driver {
             ended.sort_by_key(|(at, _)| *at);
             events.extend(ended.into_iter().map(|(_, event)| event));
             let misfits = self.misfits(&fresh).await?;
-            let mut gate = Gate::passed(&agent, self.tool_calls_left(), misfits);
+            let mut gate = Gate::passed(&code.tools, self.tool_calls_left(), misfits);
             let turn = self.journal.run().state.turns;
             let mut vetoes = self.ask_hooks(turn, &fresh, &gate).await?.into_iter();
-            let consents = self.consents(&agent.guard.ask, turn);
+            let consents = self.consents(&agent.ask, turn);
             for request in fresh {
                 let veto = vetoes.next().flatten();
                 line.admit(&mut events, (&mut gate, &consents), (request, veto));
@@ -197,7 +197,7 @@ impl Driver {
     fn not_begun<'a>(&self, call: &Call, tool: Option<&'a AgentTool>) -> Next<'a> {
         let Some(tool) = tool else { return Next::Begin };
         let turn = self.journal.run().state.turns;
-        match self.consents(&self.agent.guard.ask, turn).of_open(call) {
+        match self.consents(&self.agent.ask, turn).of_open(call) {
             Consent::NotNeeded => Next::Begin,
             Consent::Ask(item) => Next::Ask(item),
             Consent::Waits => Next::Wait(Vec::new()),
@@ -309,7 +309,7 @@ impl Driver {
     pub(super) fn terminal(&self) -> Option<End> {
         let value = self.work.calls.iter().find_map(|call| match &call.outcome {
             Some(ToolOutcome::Value(value)) => {
-                let tool = self.agent.tools.get(&call.request.name)?;
+                let tool = self.code.tools.get(&call.request.name)?;
                 tool.spec.hints.terminal.then(|| value.clone())
             }
             Some(ToolOutcome::Failure(_)) | None => None,

@@ -137,7 +137,7 @@ impl Driver {
             return Ok(Step { pending: Vec::new(), outcome: Err(Outcome::Refused(detail)) });
         };
         let live = Arc::clone(&self.live);
-        let planner = Arc::clone(&self.agent.planner);
+        let planner = Arc::clone(&self.code.planner);
         let (stop, entered) = live.enter(planner.hears_cancellation());
         let remaining = self.remaining_of_step(turn, finalize.is_some()).await?;
         // The last word has the time of a step.

@@ -1,5 +1,6 @@
 //! Stores that stand before others.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -50,6 +51,11 @@ pub trait Layer: Send + Sync {
     /// See [`Store::claim`].
     async fn claim(&self, claim: Claim) -> Result<Vec<Run>, StoreError> {
         self.behind().claim(claim).await
+    }
+
+    /// See [`Store::wanted_agents`].
+    async fn wanted_agents(&self, policy_digest: &str) -> Result<BTreeSet<String>, StoreError> {
+        self.behind().wanted_agents(policy_digest).await
     }
 
     /// See [`Store::get`].
@@ -124,6 +130,10 @@ impl<L: Layer> Store for L {
 
     async fn claim(&self, claim: Claim) -> Result<Vec<Run>, StoreError> {
         Layer::claim(self, claim).await
+    }
+
+    async fn wanted_agents(&self, policy_digest: &str) -> Result<BTreeSet<String>, StoreError> {
+        Layer::wanted_agents(self, policy_digest).await
     }
 
     async fn get(&self, id: &RunId) -> Result<Option<Run>, StoreError> {

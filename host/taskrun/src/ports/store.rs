@@ -4,6 +4,7 @@
 //! Everything that a method acknowledged is on disk, as far as the store has one, and becomes
 //! visible to readers at that moment and not before.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -85,6 +86,13 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// [`StoreError`]; runs may then be claimed only after [`StoreError::Unknown`].
     async fn claim(&self, claim: Claim) -> Result<Vec<Run>, StoreError>;
+
+    /// Names of the agents of the runs that a claim under this policy would find now, those of full
+    /// trees included; each once.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn wanted_agents(&self, policy_digest: &str) -> Result<BTreeSet<String>, StoreError>;
 
     /// The record; `None` if there is no such run.
     ///
@@ -439,6 +447,9 @@ pub struct Claim {
     pub finalizers: usize,
     /// Most runs of one tree that are held at once, by whichever hosts.
     pub tree_slots: u32,
+    /// Names of agents whose runs are not taken now. Where the best run of a tree is one of them, the
+    /// others of the tree wait with it.
+    pub passing_over: BTreeSet<String>,
     /// The time to be recorded.
     pub now: Timestamp,
 }

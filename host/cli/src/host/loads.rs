@@ -1,0 +1,199 @@
+//! Which agents a host is loading, and which did not load: told in a file of the data directory, as
+//! other processes are where people look.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+use taskrun::agents::{AgentCode, LoadCode};
+use taskrun::ids::HostId;
+use taskrun::ports::store::Host;
+use taskrun::run::{Hold, Run};
+use taskrun::time::{Clock, Timestamp};
+
+use crate::house::House;
+use crate::output::{escape::escaped_line, human};
+
+/// A load that takes longer is told of.
+const TOLD_AFTER: Duration = Duration::from_millis(300);
+/// Largest file that is read.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// An agent whose code is not there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) struct Load {
+    /// Since when it is loaded, or when it failed, in milliseconds since 1970.
+    since: u64,
+    /// Why it did not load; `None` while it is loaded.
+    #[serde(default)]
+    pub error: Option<String>,
+}
+
+impl Load {
+    /// Since when it is loaded, or when it failed.
+    #[must_use]
+    pub(crate) fn since(&self) -> Timestamp {
+        Timestamp(self.since)
+    }
+}
+
+/// An agent that a living host is loading, or could not load.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Told {
+    /// The policy of the host.
+    pub policy_digest: String,
+    /// The agent.
+    pub agent: String,
+    /// How its load stands.
+    pub load: Load,
+}
+
+/// The agents that this host is loading or could not load.
+pub(crate) struct Loads {
+    folder: PathBuf,
+    file: OnceLock<PathBuf>,
+    clock: Arc<dyn Clock>,
+    by_agent: Mutex<BTreeMap<String, Load>>,
+}
+
+impl Loads {
+    /// None yet. Nothing is told before [`Self::begin`].
+    #[must_use]
+    pub(crate) fn new(data_dir: &Path, clock: Arc<dyn Clock>) -> Self {
+        let folder = data_dir.to_owned();
+        Self { folder, file: OnceLock::new(), clock, by_agent: Mutex::default() }
+    }
+
+    /// Tells in the name of this host from now on, and removes what dead ones left.
+    pub(crate) fn begin(&self, own: &HostId, living: &[Host]) {
+        let is_left = |name: &str| {
+            let host = name.strip_prefix("loads-").and_then(|name| name.strip_suffix(".json"));
+            host.is_some_and(|host| living.iter().all(|one| one.id.as_str() != host))
+        };
+        for entry in std::fs::read_dir(&self.folder).into_iter().flatten().flatten() {
+            if entry.file_name().to_str().is_some_and(is_left) {
+                std::fs::remove_file(entry.path()).ok();
+            }
+        }
+        self.file.get_or_init(|| file_of(&self.folder, own));
+    }
+
+    fn tell(&self, agent: &str, load: Option<Load>) {
+        let Some(file) = self.file.get() else { return };
+        let mut by_agent = self.by_agent.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = match load {
+            Some(load) => by_agent.insert(agent.to_owned(), load),
+            None => by_agent.remove(agent),
+        };
+        if by_agent.is_empty() {
+            if before.is_some() {
+                std::fs::remove_file(file).ok();
+            }
+            return;
+        }
+        // Readers see the old file or the new one. Where it cannot be written nothing is told, and
+        // nothing else is lost.
+        let new = file.with_extension("new");
+        let text = serde_json::to_vec(&*by_agent).unwrap_or_default();
+        if let Err(error) = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, file)) {
+            tracing::debug!(%error, "what is loaded cannot be told");
+        }
+    }
+}
+
+impl Drop for Loads {
+    fn drop(&mut self) {
+        if let Some(file) = self.file.get() {
+            std::fs::remove_file(file).ok();
+        }
+    }
+}
+
+fn file_of(folder: &Path, host: &HostId) -> PathBuf {
+    folder.join(format!("loads-{host}.json"))
+}
+
+/// What living hosts tell of their loads.
+#[must_use]
+pub(crate) fn told(data_dir: &Path, living: &[Host]) -> Vec<Told> {
+    let mut all = Vec::new();
+    for host in living {
+        let file = file_of(data_dir, &host.id);
+        let is_small = std::fs::metadata(&file).is_ok_and(|it| it.len() <= FILE_BYTES_MAX);
+        let Some(bytes) = is_small.then(|| std::fs::read(&file).ok()).flatten() else { continue };
+        let Ok(loads) = serde_json::from_slice::<BTreeMap<String, Load>>(&bytes) else { continue };
+        all.extend(loads.into_iter().map(|(agent, load)| Told {
+            policy_digest: host.policy_digest.clone(),
+            agent,
+            load,
+        }));
+    }
+    all
+}
+
+/// Those of them that a run waits for, each once.
+pub(crate) fn waited_for<'t>(
+    told: &'t [Told],
+    runs: &'t [Run],
+) -> impl Iterator<Item = &'t Told> + 't {
+    let waits = |one: &Told, run: &Run| {
+        matches!(run.state.hold, Hold::Wanted { .. })
+            && run.spec.agent_name == one.agent
+            && run.spec.policy_digest == one.policy_digest
+    };
+    let is_loaded = told.iter().filter(|one| one.load.error.is_none());
+    is_loaded.filter(move |one| runs.iter().any(|run| waits(one, run)))
+}
+
+/// One of them in a line.
+#[must_use]
+pub(crate) fn load_text(told: &Told, now: Timestamp) -> String {
+    let (agent, age) = (escaped_line(&told.agent), human::age(now.since(told.load.since())));
+    match &told.load.error {
+        None => format!("agent {agent} is being loaded for {age}"),
+        Some(error) => {
+            let error = escaped_line(error);
+            format!("agent {agent} did not load {age} ago: {error}")
+        }
+    }
+}
+
+/// The code of an agent of the policy at hand.
+pub(crate) struct AgentOfPolicy {
+    /// The policy.
+    pub house: Arc<House>,
+    /// The agent.
+    pub name: String,
+    /// Where people are told.
+    pub loads: Option<Arc<Loads>>,
+}
+
+#[async_trait]
+impl LoadCode for AgentOfPolicy {
+    async fn load(&self) -> Result<AgentCode, String> {
+        let Self { house, name, loads } = self;
+        let load = house.code(name);
+        let Some(loads) = loads else { return load.await.map_err(|failure| failure.reason()) };
+        let since = loads.clock.now().0;
+        tokio::pin!(load);
+        let loaded = match tokio::time::timeout(TOLD_AFTER, &mut load).await {
+            Ok(loaded) => loaded,
+            Err(_) => {
+                tracing::info!(agent = name, "is being loaded");
+                loads.tell(name, Some(Load { since, error: None }));
+                load.await
+            }
+        };
+        loaded.inspect(|_| loads.tell(name, None)).map_err(|failure| {
+            let reason = failure.reason();
+            tracing::warn!(agent = name, "does not load: {}", failure.text());
+            loads
+                .tell(name, Some(Load { since: loads.clock.now().0, error: Some(reason.clone()) }));
+            reason
+        })
+    }
+}
