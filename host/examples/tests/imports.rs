@@ -61,7 +61,15 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("evil-describe", &["log"]),
     ("evil-schema", &["log"]),
     ("evil-agent", &["clock", "log"]),
-    ("evil-wasi", &["log", "wasi:filesystem/preopens@0.2.6", "wasi:filesystem/types@0.2.6"]),
+    (
+        "evil-wasi",
+        &[
+            "log",
+            "wasi:clocks/monotonic-clock@0.2.6",
+            "wasi:filesystem/preopens@0.2.6",
+            "wasi:filesystem/types@0.2.6",
+        ],
+    ),
 ];
 
 fn every_example() -> impl Iterator<Item = &'static Example> {
