@@ -3,6 +3,7 @@
 
 mod aliases;
 mod bytes;
+mod deep;
 mod delegation;
 mod disk;
 mod files;

@@ -100,6 +100,8 @@ pub mod evil {
         SCHEMA = Tool "evil-schema";
         /// One evil thing for each task.
         AGENT = Agent "evil-agent";
+        /// Calls the host from as deep a stack as its task says.
+        DEEP = Agent "evil-deep";
         /// Tries to leave its preopened folders: function `attempt`.
         WASI = Tool "evil-wasi";
     }

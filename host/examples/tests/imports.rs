@@ -62,6 +62,25 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("evil-schema", &["log"]),
     ("evil-agent", &["clock", "log"]),
     (
+        "evil-deep",
+        &[
+            "controller",
+            "events",
+            "http",
+            "log",
+            "memory",
+            "metrics",
+            "model",
+            "prompts",
+            "random",
+            "reminders",
+            "run",
+            "state",
+            "workspace-read",
+            "workspace-write",
+        ],
+    ),
+    (
         "evil-wasi",
         &[
             "log",
