@@ -1,11 +1,14 @@
 //! Measures what hostile guests cost their neighbours, and prints one JSON object.
 //!
 //! `cargo bench -p taskrun-benches --bench neighbours`. An honest run makes a tool call each turn;
-//! in alternating blocks guests spin in the same host, or do not. What counts is the ratio of two
+//! in alternating blocks guests spin in the same host, or fetch from servers that flood them, or write
+//! to a workspace that is full, or do not. What counts is the ratio of two
 //! blocks of turns in one process and one minute, so that it holds on a loaded machine. Then a host
 //! is measured before and after thousands of hostile calls.
 
 use std::collections::BTreeMap;
+use std::io::Write;
+use std::net::TcpListener;
 use std::num::NonZero;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
@@ -24,10 +27,13 @@ use taskrun::spawn::SpawnRequest;
 use taskrun::time::{SystemClock, SystemRandom};
 use taskrun_benches::{percentile, resident_bytes};
 use taskrun_engine::{Engine, EngineOptions};
-use taskrun_examples::{SCRIPTED, SCRIPTED_TOOL, evil};
+use taskrun_examples::{FETCH, SCRIPTED, SCRIPTED_TOOL, evil};
 use taskrun_store::{SqliteOptions, SqliteStore};
 
 const POLICY: &str = r#"
+[workspace]
+limits = { bytes = "1MiB" }
+
 [tool.lookup]
 component = "lookup.wasm"
 
@@ -41,6 +47,23 @@ tools = ["lookup/*"]
 [agent.spinner]
 component = "spinner.wasm"
 limits = { step = "10m" }
+
+[tool.fetch]
+component = "fetch.wasm"
+
+[agent.fetcher]
+component = "worker.wasm"
+tools = ["fetch/*"]
+allow = ["http: GET http://127.0.0.1:PORT/**", "http: GET http://nobody.example/**"]
+budget = { turns = 100000 }
+limits = { tool_calls = 100000, tool_failures = 100000 }
+
+[agent.filler]
+component = "worker.wasm"
+tools = ["evil/fill"]
+allow = ["workspace-read: full/**", "workspace-write: full/**"]
+budget = { turns = 100000 }
+limits = { tool_calls = 100000, tool_failures = 100000 }
 
 [agent.hostile]
 component = "worker.wasm"
@@ -61,7 +84,7 @@ const TURNS_PER_RUN: usize = 10;
 const HOSTILE_CALLS: usize = 10_000;
 const HOSTILE_RUNS: usize = 4;
 const HOSTILE_PER_TURN: usize = 50;
-/// Time that guests spin before the first turn counts: then none of them is on its first slice.
+/// Time that neighbours work before the first turn counts: then none of them is on its first slice.
 const SETTLE: Duration = Duration::from_millis(50);
 
 fn main() -> ExitCode {
@@ -74,17 +97,74 @@ fn main() -> ExitCode {
 }
 
 async fn measure(memory_only: bool) -> Value {
-    let host = Host::new().await;
+    let flooding = flooding_server();
+    let host = Host::new(flooding).await;
     let mut report = json!({ "v": 1, "processors": cores() });
     if !memory_only {
         let mut all = Vec::new();
-        for (spinners, goal) in [(cores(), 2.0), (4 * cores(), 3.0)] {
-            all.push(host.beside(spinners, goal).await);
+        for (count, goal) in [(cores(), 2.0), (4 * cores(), 3.0)] {
+            all.push(host.beside(&Neighbour::new("spinner", "spin", count), goal).await);
         }
-        report["turns_of_an_honest_run_beside_guests_that_spin"] = all.into();
+        for neighbour in others(flooding) {
+            all.push(host.beside(&neighbour, 2.0).await);
+        }
+        report["turns_of_an_honest_run_beside"] = all.into();
     }
     report["after_hostile_calls"] = host.hostile().await;
     report
+}
+
+/// Runs that go on while the honest one works.
+struct Neighbour {
+    agent: &'static str,
+    task: String,
+    count: usize,
+}
+
+impl Neighbour {
+    fn new(agent: &'static str, task: impl Into<String>, count: usize) -> Self {
+        Self { agent, task: task.into(), count }
+    }
+
+    /// One that makes a call again and again.
+    fn calling(agent: &'static str, name: &str, args: &Value) -> Self {
+        let call = json!([{ "call": { "name": name, "args": args } }]);
+        Self::new(agent, json!({ "steps": vec![call; 1_000] }).to_string(), 1)
+    }
+}
+
+/// Neighbours that make the host work and hardly compute themselves.
+fn others(flooding: u16) -> [Neighbour; 3] {
+    let url = format!("http://127.0.0.1:{flooding}/");
+    [
+        Neighbour {
+            count: 3,
+            ..Neighbour::calling("fetcher", "fetch/get", &json!({ "url": url }))
+        },
+        // Nobody answers for it, or says that there is none.
+        Neighbour::calling("fetcher", "fetch/get", &json!({ "url": "http://nobody.example/" })),
+        Neighbour::calling(
+            "filler",
+            "evil/fill",
+            &json!({ "folder": "full", "files": 200, "bytes": 65536, "how": "create" }),
+        ),
+    ]
+}
+
+/// Answers `100 Continue` without end to everybody who asks; gives its port. Ends with the process.
+fn flooding_server() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("bound").port();
+    std::thread::spawn(move || {
+        for connection in listener.incoming().flatten() {
+            std::thread::spawn(move || {
+                let interim = b"HTTP/1.1 100 Continue\r\n\r\n".repeat(1_000);
+                // Until whoever asked is gone.
+                while (&connection).write_all(&interim).is_ok() {}
+            });
+        }
+    });
+    port
 }
 
 fn cores() -> usize {
@@ -123,18 +203,22 @@ struct Host {
 }
 
 impl Host {
-    async fn new() -> Self {
+    /// `flooding` is the port of a server that floods those who ask.
+    async fn new(flooding: u16) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         for (name, bytes) in [
             ("lookup.wasm", SCRIPTED_TOOL.bytes),
             ("worker.wasm", SCRIPTED.bytes),
             ("spinner.wasm", evil::AGENT.bytes),
             ("evil.wasm", evil::TOOL.bytes),
+            ("fetch.wasm", FETCH.bytes),
         ] {
             std::fs::write(folder.path().join(name), bytes).expect("written");
         }
+        std::fs::create_dir(folder.path().join("full")).expect("a folder");
         let path = folder.path().join("taskrun.toml");
-        std::fs::write(&path, POLICY).expect("written");
+        let policy = POLICY.replace("PORT", &flooding.to_string());
+        std::fs::write(&path, policy).expect("written");
         let policy = Policy::load(&path).expect("a valid policy");
         let options = EngineOptions { guest_threads: Some(cores()), ..EngineOptions::default() };
         let engine = Engine::new(options).expect("an engine");
@@ -196,8 +280,8 @@ impl Host {
         turns
     }
 
-    /// Turns of an honest run beside so many guests that spin, and without them.
-    async fn beside(&self, spinners: usize, goal: f64) -> Value {
+    /// Turns of an honest run beside its neighbours, and without them.
+    async fn beside(&self, neighbour: &Neighbour, goal: f64) -> Value {
         self.turns().await;
         let (mut p50, mut p99) = (Vec::new(), Vec::new());
         let (mut last_alone, mut last_beside) = (Vec::new(), Vec::new());
@@ -206,8 +290,8 @@ impl Host {
             for _ in 0..BLOCKS {
                 alone.extend(self.turns().await);
                 let mut ids = Vec::new();
-                for _ in 0..spinners {
-                    ids.push(self.spawn("spinner", "spin").await);
+                for _ in 0..neighbour.count {
+                    ids.push(self.spawn(neighbour.agent, &neighbour.task).await);
                 }
                 tokio::time::sleep(SETTLE).await;
                 beside.extend(self.turns().await);
@@ -224,7 +308,7 @@ impl Host {
         }
         let figures = |turns: &[f64]| json!([percentile(turns, 50), percentile(turns, 99)]);
         json!({
-            "spinners": spinners,
+            "neighbours": format!("{} {}", neighbour.count, neighbour.agent),
             "turns_each": BLOCKS * TURNS,
             "ratio_p50": percentile(&p50, 50),
             "ratio_p99": percentile(&p99, 50),

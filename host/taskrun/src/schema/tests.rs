@@ -1,5 +1,6 @@
 mod agreement;
 mod bombs;
+mod fuzz;
 
 use serde_json::{Value, json};
 
