@@ -376,7 +376,7 @@ impl World {
     /// Kills a controller: it acts no more, and its host is dead for the others.
     pub async fn kill(&self, native: Native) {
         self.declare_dead(&native);
-        drop(native);
+        native.gone().await;
     }
 
     /// A controller's host is dead for the others, though it goes on.
@@ -394,6 +394,13 @@ pub fn change_code(agent: &mut Agent, change: impl FnOnce(&mut AgentCode)) {
 }
 
 impl Native {
+    /// Ends its tasks where they wait, and returns when none of them does anything any more.
+    async fn gone(mut self) {
+        let runtime = self.runtime.take().expect("there until it is dropped");
+        let ended = tokio::task::spawn_blocking(move || runtime.shutdown_timeout(PATIENCE)).await;
+        ended.expect("no panic");
+    }
+
     /// Starts the controller.
     pub async fn begin(&self) {
         let controller = self.controller.clone();

@@ -78,8 +78,7 @@ fn fuzz_any_arguments_are_held_to_any_schema_in_the_steps_there_are() {
     const STEPS: u64 = 20_000;
     let inputs = bolero::check!().with_type::<(Vec<u8>, Vec<u8>)>();
     inputs.for_each(|(schema, value): &(Vec<u8>, Vec<u8>)| {
-        let (schema, value) =
-            (value_of(&mut schema.iter(), 8), value_of(&mut value.iter(), 8));
+        let (schema, value) = (value_of(&mut schema.iter(), 8), value_of(&mut value.iter(), 8));
         let Ok(read) = Schema::new(&schema, &mut Allowance::default()) else { return };
         let look = |steps| {
             let mut fuel = Fuel::new(steps, 64);
