@@ -217,6 +217,10 @@ impl<'b> Round<'b> {
         let stalls = self.pulse.end()?;
         idle::check(&mut self.book, &self.starts, &stalls, self.lease);
         serial::check(&mut self.book, &self.client).await?;
+        let store = &self.client.store;
+        for damage in store.check().await?.into_iter().chain(store.findings()) {
+            self.book.say("the store", damage);
+        }
         check_client(&mut self.book, &self.client);
         check_restarted(&mut self.book, &self.project, &self.client, self.bench).await?;
         if self.book.violations.len() > before

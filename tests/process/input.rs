@@ -93,13 +93,20 @@ fn a_locked_a_newer_and_a_foreign_store_are_refused_and_left_alone() {
     other.execute_batch("ROLLBACK").expect("unlocked");
     drop(other);
 
-    let other = rusqlite::Connection::open(&file).expect("opens");
+    // As a newer program would, with the checksums that it keeps as well.
+    let dir = file.parent().expect("a folder");
+    drop(taskrun_store::SqliteStore::open(dir, taskrun_store::SqliteOptions::default()));
+    let newer = || {
+        let flags = rusqlite::OpenFlags::default();
+        rusqlite::Connection::open_with_flags_and_vfs(&file, flags, "taskrun-sums").expect("opens")
+    };
+    let other = newer();
     let version: i64 =
         other.query_row("PRAGMA user_version", [], |row| row.get(0)).expect("a version");
     other.execute_batch(&format!("PRAGMA user_version={}", version + 1)).expect("newer");
     drop(other);
     refuses(&project.run(&["ps"]), 10, &["unsupported store version"]);
-    let other = rusqlite::Connection::open(&file).expect("opens");
+    let other = newer();
     other.execute_batch(&format!("PRAGMA user_version={version}")).expect("as it was");
     drop(other);
 

@@ -97,19 +97,19 @@ impl Ran {
 }
 
 /// When [`PATIENCE`] is over.
-struct Deadline {
+pub(crate) struct Deadline {
     clock: SystemClock,
     at: Duration,
 }
 
-fn deadline() -> Deadline {
+pub(crate) fn deadline() -> Deadline {
     let clock = SystemClock::new();
     let at = clock.monotonic() + PATIENCE;
     Deadline { clock, at }
 }
 
 impl Deadline {
-    fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.clock.monotonic() > self.at
     }
 }

@@ -160,7 +160,13 @@ impl Context {
 
     fn open(&self, dir: &Path) -> Outcome<Books> {
         let bytes_max = Some(self.globals.store_max.unwrap_or(STORE_BYTES_DEFAULT));
-        Ok(Books::of(SqliteStore::open(dir, SqliteOptions { bytes_max, ..Default::default() })?))
+        let store = SqliteStore::open(dir, SqliteOptions { bytes_max, ..Default::default() })?;
+        if !store.findings().is_empty() {
+            self.printer.say(
+                "the store is damaged, and what is shown may lack something; see `taskrun doctor`",
+            );
+        }
+        Ok(Books::of(store))
     }
 
     /// A controller that executes nothing, over the agents that can be spawned here.

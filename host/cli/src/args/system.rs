@@ -83,7 +83,12 @@ pub struct DemoArgs {}
 
 /// Arguments of `doctor`.
 #[derive(Debug, Args)]
-pub struct DoctorArgs {}
+pub struct DoctorArgs {
+    /// Looks at everything in the store: each page, each run with its journal, each index. Takes as
+    /// long as reading all of it
+    #[arg(long)]
+    pub check: bool,
+}
 
 /// Arguments of `host`.
 #[derive(Debug, Args)]

@@ -9,13 +9,15 @@ use taskrun::ports::store::Host;
 use taskrun::time::{Timestamp, millis};
 use taskrun_engine::{AgentGrants, Cache, ENGINE_VERSION, Engine};
 use taskrun_examples::SCRIPTED_TOOL;
+use taskrun_store::{SqliteOptions, SqliteStore};
 
-use crate::args::OutputFormat;
+use crate::args::{DoctorArgs, OutputFormat};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::host::{Told, load_text, told};
 use crate::house::{CACHE_DIR, EngineUse, engine, execution_digest, open_models};
+use crate::output::escape::escaped_line;
 use crate::output::paint::{BAD, GOOD, NOTE, with};
 use crate::output::{human, versioned};
 use crate::place::shown;
@@ -94,7 +96,7 @@ struct HostRow {
     lease_ms: u64,
 }
 
-pub(super) async fn doctor(context: &Context) -> Outcome {
+pub(super) async fn doctor(context: &Context, args: &DoctorArgs) -> Outcome {
     let mut checks = vec![Check::new("version", Health::Good, version()), mappings()];
     let engine = engine(None, EngineUse::Looking);
     match &engine {
@@ -106,7 +108,7 @@ pub(super) async fn doctor(context: &Context) -> Outcome {
     let mut hosts = Vec::new();
     match context.data_dir() {
         Ok(dir) if dir.is_dir() => {
-            hosts = store(context, &dir, policy.as_ref(), &mut checks).await;
+            hosts = store(context, &dir, policy.as_ref(), args, &mut checks).await;
         }
         Ok(dir) => {
             let detail = format!("{} does not exist yet; the first run makes it", shown(&dir));
@@ -245,6 +247,7 @@ async fn store(
     context: &Context,
     dir: &Path,
     policy: Option<&Policy>,
+    args: &DoctorArgs,
     checks: &mut Vec<Check>,
 ) -> Vec<Host> {
     let books = match context.existing_books() {
@@ -255,6 +258,7 @@ async fn store(
         }
     };
     checks.push(Check::new("data", Health::Good, format!("{} opens", shown(dir))));
+    checks.extend(damage(dir, args.check).await);
     let hosts = match books.hosts.hosts().await {
         Ok(hosts) => {
             checks.push(living(context, policy, &hosts));
@@ -274,6 +278,35 @@ async fn store(
         ),
     });
     hosts
+}
+
+/// What is damaged in the store: what a host found beside its work, or, if all is to be checked, what
+/// is found at once.
+async fn damage(dir: &Path, all: bool) -> Option<Check> {
+    let found = match SqliteStore::open(dir, SqliteOptions::default()) {
+        Ok(store) if all => store.check().await,
+        Ok(store) => Ok(store.findings()),
+        Err(error) => Err(error),
+    };
+    let findings = match found {
+        Ok(findings) => findings,
+        Err(error) => return Some(Check::failed("store", &Box::<Failure>::from(error))),
+    };
+    match (findings.is_empty(), all) {
+        (true, true) => Some(Check::new(
+            "store",
+            Health::Good,
+            "every page, run and index is as it was written",
+        )),
+        (true, false) => None,
+        (false, _) => {
+            let lines: Vec<_> = findings.iter().map(|finding| escaped_line(finding)).collect();
+            Some(Check::new("store", Health::Bad, lines.join("\n")).hint(
+                "what is damaged is refused and never shown as something else; keep a copy of the \
+                 folder, and see `taskrun doctor --check` for all of it",
+            ))
+        }
+    }
 }
 
 fn living(context: &Context, policy: Option<&Policy>, hosts: &[Host]) -> Check {

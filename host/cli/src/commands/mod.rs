@@ -74,7 +74,7 @@ pub(crate) async fn execute(context: &Context, command: Command) -> Outcome {
         }
         Command::Inspect(args) => inspect::inspect(context, &args).await,
         Command::Demo(_) => crate::demo::demo(context).await,
-        Command::Doctor(_) => doctor::doctor(context).await,
+        Command::Doctor(args) => doctor::doctor(context, &args).await,
         Command::Host(args) => crate::host::host(context, &args).await,
         Command::Completions { shell } => {
             let mut script = Vec::new();

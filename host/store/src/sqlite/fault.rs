@@ -21,7 +21,32 @@ impl From<rusqlite::Error> for Fault {
     }
 }
 
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Sqlite(error) => error.fmt(f),
+            Self::Damaged(detail) => f.write_str(detail),
+        }
+    }
+}
+
 impl Fault {
+    /// Whether what is stored is at fault, and not the way to it.
+    pub(crate) fn is_damage(&self) -> bool {
+        match self {
+            Self::Damaged(_) => true,
+            Self::Sqlite(error) => match kind(error) {
+                Kind::Corrupt => true,
+                Kind::Locked
+                | Kind::Full
+                | Kind::ReadOnly
+                | Kind::Refused
+                | Kind::Io
+                | Kind::Other => false,
+            },
+        }
+    }
+
     /// The error of the port.
     pub(crate) fn at(self, path: &str) -> StoreError {
         let path = path.to_owned();

@@ -4,6 +4,7 @@ mod absence;
 mod artifacts;
 mod attached;
 mod change;
+mod check;
 mod create;
 mod definition;
 mod entries;
@@ -23,15 +24,17 @@ mod removal;
 mod room;
 mod row;
 mod schema;
+mod scrub;
 mod sessions;
+mod sums;
 mod waits;
 mod watch;
 mod writer;
 
 use std::collections::BTreeSet;
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -60,6 +63,7 @@ use self::identity::Identity;
 use self::judge::Judge;
 use self::locks::Locks;
 use self::readers::Readers;
+use self::scrub::Scrub;
 use self::watch::Watcher;
 use self::writer::{Counts, Writer};
 use crate::door;
@@ -98,6 +102,9 @@ pub struct SqliteOptions {
     /// Most bytes of the file, without its log; beyond that [`StoreError::Full`]. Default: as
     /// many as the disk has. Holds for the writes of this process.
     pub bytes_max: Option<u64>,
+    /// Pause of the check that goes on beside a host's work, after each mebibyte and each few runs
+    /// that it has looked at. Default: 1 s, so that it reads little beside what hosts do.
+    pub scrub_pause: Duration,
 }
 
 impl Default for SqliteOptions {
@@ -107,6 +114,7 @@ impl Default for SqliteOptions {
             busy_timeout: Duration::from_secs(5),
             readers: READERS_DEFAULT,
             bytes_max: None,
+            scrub_pause: Duration::from_secs(1),
         }
     }
 }
@@ -123,6 +131,8 @@ pub struct Stats {
     /// Runs and sessions that somebody waits for in [`Store::changed`] and
     /// [`Sessions::session_changed`].
     pub watched: u64,
+    /// Rounds of the check beside a host's work that came to their end.
+    pub scrubs: u64,
 }
 
 /// A store in the file `taskrun.db` of a data directory. Any number of processes of one machine
@@ -152,6 +162,8 @@ pub struct SqliteStore {
     wakes: Arc<Wakes>,
     counts: Arc<Counts>,
     absence: Arc<Absence>,
+    scrub: Scrub,
+    dir: PathBuf,
 }
 
 impl SqliteStore {
@@ -175,14 +187,14 @@ impl SqliteStore {
         let counts = Arc::new(Counts::default());
         let locks = Arc::new(Locks::new(place.dir.join("hosts")));
         let failed = |error| io_error(&place.file, &error);
-        let busy = options.busy_timeout;
+        let (busy, scrub_pause) = (options.busy_timeout, options.scrub_pause);
         Ok(Self {
             writer: Writer::start(db, place.shown.clone(), identity.clone(), Arc::clone(&counts))
                 .map_err(failed)?,
             readers: Readers::new(place.clone(), identity.clone(), busy, options.readers),
             watcher: Watcher::start(place.clone(), busy, Arc::clone(&wakes)).map_err(failed)?,
             heart: Arc::new(
-                Heart::start(place.clone(), identity, Arc::clone(&judge), options)
+                Heart::start(place.clone(), identity.clone(), Arc::clone(&judge), options)
                     .map_err(failed)?,
             ),
             judge,
@@ -190,6 +202,8 @@ impl SqliteStore {
             wakes,
             counts,
             absence: Arc::default(),
+            scrub: Scrub::new(place.clone(), identity, busy, scrub_pause),
+            dir: place.dir,
         })
     }
 
@@ -201,6 +215,7 @@ impl SqliteStore {
             transactions: self.counts.transactions.load(Ordering::Relaxed),
             heartbeats: self.heart.beats(),
             watched: self.wakes.watched() as u64,
+            scrubs: self.scrub.rounds(),
         }
     }
 
@@ -211,10 +226,45 @@ impl SqliteStore {
         self.wakes.close();
         self.readers.close();
         self.watcher.close();
+        self.scrub.close();
         self.heart.close();
         // The last one copies the log into the database and removes it.
         self.writer.close();
         self.locks.close();
+    }
+
+    /// Looks at everything in the file, and says what is not as it was written, in words; nothing if
+    /// all is. Takes as long as reading all of it, and then some. Changes nothing but
+    /// [`Self::findings`].
+    ///
+    /// # Errors
+    /// [`StoreError`] if it cannot be looked at for other reasons.
+    pub async fn check(&self) -> Result<Vec<String>, StoreError> {
+        let found = Arc::new(Mutex::new(Vec::new()));
+        let told = Arc::clone(&found);
+        let look = move |db: &Connection| {
+            let all = check::all(db)?;
+            *told.lock().unwrap_or_else(PoisonError::into_inner) = all;
+            Ok(())
+        };
+        let looked = self.readers.read(look).await;
+        let mut found = std::mem::take(&mut *found.lock().unwrap_or_else(PoisonError::into_inner));
+        match looked {
+            Ok(()) => {}
+            // The connection that met it cannot end its transaction well.
+            Err(StoreError::Corrupt { detail, .. }) => found.push(detail),
+            Err(error) => return Err(error),
+        }
+        scrub::tell(&self.dir, &found);
+        Ok(found)
+    }
+
+    /// What the last look at everything found, by [`Self::check`] or beside the work of a host, in
+    /// whichever process; nothing if there was none, or all was well.
+    #[must_use]
+    pub fn findings(&self) -> Vec<String> {
+        let text = std::fs::read_to_string(self.dir.join(scrub::FINDINGS_FILE));
+        text.unwrap_or_default().lines().map(str::to_owned).collect()
     }
 
     fn is_open(&self) -> Result<(), StoreError> {
@@ -495,8 +545,9 @@ impl Hosts for SqliteStore {
         let id = host.id.clone();
         let enter = move |db: &Connection| hosts::enter(db, &host, sent_ms);
         let entered = self.writer.submit(SMALL, enter, beat).await;
-        if entered.is_err() {
-            self.locks.remove(&id);
+        match entered {
+            Ok(()) => self.scrub.begin(),
+            Err(_) => self.locks.remove(&id),
         }
         entered
     }

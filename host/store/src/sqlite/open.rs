@@ -14,7 +14,7 @@ use taskrun::ports::store::StoreError;
 use super::definition;
 use super::fault::{Fault, io_error};
 use super::schema::{APPLICATION_ID, SCHEMA_VERSION};
-use super::{Durability, SqliteOptions, room};
+use super::{Durability, SqliteOptions, room, sums};
 
 /// Names of a store's files in its data directory: the database, its log, and the log's index.
 ///
@@ -33,7 +33,7 @@ const SQLITE_MIN: i32 = 3_051_003;
 const STATEMENTS_MAX: usize = 128;
 /// Memory in which the writer changes pages, so that a full batch need not spill.
 const WRITER_CACHE_KIB: i64 = 16 << 10;
-const PAGE_BYTES: u64 = 4096;
+const PAGE_BYTES: u64 = sums::PAGE_BYTES as u64;
 /// The smallest page that SQLite knows.
 const PAGE_BYTES_LEAST: u64 = 512;
 /// How often another process is asked whether it is done opening.
@@ -79,7 +79,7 @@ pub(crate) fn open(dir: &Path, options: &SqliteOptions) -> Result<(Place, Connec
         return Err(StoreError::ReadOnly { path: place.shown, detail });
     }
     match kind(&place, &db).map_err(|error| room::explain(&place, error))? {
-        Kind::Empty => make_tables(&db).map_err(|error| at(&place, error))?,
+        Kind::Empty => make_tables(&db).map_err(|fault| fault.at(&place.shown))?,
         Kind::Ours => {}
     }
     set_up_writer(&db, options).map_err(|fault| fault.at(&place.shown))?;
@@ -119,7 +119,9 @@ fn connect(
     flags: OpenFlags,
 ) -> Result<Connection, StoreError> {
     let flags = flags | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let db = Connection::open_with_flags(&place.file, flags).map_err(|error| at(place, error))?;
+    sums::register().map_err(|fault| fault.at(&place.shown))?;
+    let db = Connection::open_with_flags_and_vfs(&place.file, flags, sums::LAYER)
+        .map_err(|error| at(place, error))?;
     db.busy_timeout(busy_timeout).map_err(|error| at(place, error))?;
     db.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
     // Without this a statement is compiled anew whenever a value is bound with which it could be
@@ -285,15 +287,19 @@ fn kind(place: &Place, db: &Connection) -> Result<Kind, StoreError> {
 
 /// One transaction in rollback mode: the header says whose file it is as soon as it says
 /// anything.
-fn make_tables(db: &Connection) -> rusqlite::Result<()> {
+fn make_tables(db: &Connection) -> Result<(), Fault> {
     db.execute_batch(&format!(
-        "PRAGMA page_size = {PAGE_BYTES}; PRAGMA auto_vacuum = INCREMENTAL;
-         PRAGMA journal_mode = DELETE; PRAGMA synchronous = FULL;
-         BEGIN EXCLUSIVE; {}
+        "PRAGMA page_size = {PAGE_BYTES}; PRAGMA journal_mode = DELETE; PRAGMA synchronous = FULL"
+    ))?;
+    // Before the next line, which writes the first page.
+    sums::reserve(db)?;
+    db.execute_batch(&format!(
+        "PRAGMA auto_vacuum = INCREMENTAL; BEGIN EXCLUSIVE; {}
          PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION};
          COMMIT",
         definition::all_tables(),
-    ))
+    ))?;
+    sums::check_reserved(db)
 }
 
 fn set_up_writer(db: &Connection, options: &SqliteOptions) -> Result<(), Fault> {

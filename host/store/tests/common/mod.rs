@@ -307,7 +307,10 @@ pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(deadline, future).await.expect("it happens before the deadline")
 }
 
-/// Another connection to the file, as a stranger would have it.
+/// Another connection to the file, of a program that keeps its checksums. The store was opened in
+/// this process before.
 pub(crate) fn stranger(dir: &TempDir) -> Connection {
-    Connection::open(dir.path().join("taskrun.db")).expect("opens")
+    let flags = rusqlite::OpenFlags::default();
+    let file = dir.path().join("taskrun.db");
+    Connection::open_with_flags_and_vfs(file, flags, "taskrun-sums").expect("opens")
 }

@@ -1,0 +1,204 @@
+//! The check that goes on beside a host's work.
+//!
+//! One thread of low priority does one step after another, each a transaction that reads, with a pause
+//! after it that is the longer the more it read; a round looks at everything in the file once. What a round found is logged, and
+//! stands in a file of the data directory until a round, or a check by command, finds nothing: whoever
+//! looks there need not wait for the next one.
+
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rusqlite::Connection;
+use taskrun::ports::store::StoreError;
+
+use super::check::{self, Done, FINDINGS_MAX, Findings, Step};
+use super::fault::Fault;
+use super::identity::Identity;
+use super::open::{Place, open_reader};
+
+/// Name of the file in the data directory that has the findings, one a line.
+pub(crate) const FINDINGS_FILE: &str = "damage.txt";
+/// Pause between two rounds: what is at rest changes slowly.
+const ROUND_PAUSE: Duration = Duration::from_secs(60 * 60);
+/// The lowest priority that the system knows for a thread.
+#[cfg(target_os = "linux")]
+const NICE_MOST: i32 = 19;
+
+/// A handle of the thread, which begins with [`Self::begin`].
+pub(crate) struct Scrub {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct Shared {
+    place: Place,
+    identity: Identity,
+    busy_timeout: Duration,
+    pause: Duration,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    closed: bool,
+    rounds: u64,
+}
+
+impl Scrub {
+    /// One that pauses so long after each step.
+    pub(crate) fn new(
+        place: Place,
+        identity: Identity,
+        busy_timeout: Duration,
+        pause: Duration,
+    ) -> Self {
+        let (state, changed) = (Mutex::default(), Condvar::new());
+        let shared = Arc::new(Shared { place, identity, busy_timeout, pause, state, changed });
+        Self { shared, thread: Mutex::default() }
+    }
+
+    /// Begins the first round, unless it has begun.
+    pub(crate) fn begin(&self) {
+        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        if thread.is_some() || self.shared.lock().closed {
+            return;
+        }
+        let shared = Arc::clone(&self.shared);
+        let builder = std::thread::Builder::new().name("taskrun-scrub".to_owned());
+        match builder.spawn(move || shared.run()) {
+            Ok(started) => *thread = Some(started),
+            Err(error) => tracing::warn!(%error, "the store is not checked in the background"),
+        }
+    }
+
+    /// Rounds that came to their end.
+    pub(crate) fn rounds(&self) -> u64 {
+        self.shared.lock().rounds
+    }
+
+    /// Returns when the thread is gone.
+    pub(crate) fn close(&self) {
+        self.shared.lock().closed = true;
+        self.shared.changed.notify_all();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if thread.is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the thread that checks the store panicked");
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns after a time, at once when closed; says whether to go on.
+    fn pause(&self, time: Duration) -> bool {
+        let state = self.lock();
+        let waited = self.changed.wait_timeout_while(state, time, |state| !state.closed);
+        !waited.unwrap_or_else(PoisonError::into_inner).0.closed
+    }
+
+    fn run(&self) {
+        lower_priority();
+        while let Some(findings) = self.round() {
+            if let Some(findings) = findings {
+                tell(&self.place.dir, &findings);
+            }
+            self.lock().rounds += 1;
+            self.changed.notify_all();
+            if !self.pause(ROUND_PAUSE) {
+                return;
+            }
+        }
+    }
+
+    /// What one round finds; the inner `None` if it found nothing and could not come to its end, the
+    /// outer one when closed.
+    fn round(&self) -> Option<Option<Findings>> {
+        let opened =
+            self.identity.check().and_then(|()| open_reader(&self.place, self.busy_timeout));
+        let db = match opened {
+            Ok(db) => db,
+            Err(StoreError::Corrupt { detail, .. }) => return Some(Some(vec![detail])),
+            Err(error) => return Some(ended_early(&error, Findings::new())),
+        };
+        let mut findings = Findings::new();
+        let mut next = Some(Step::FIRST);
+        while let Some(step) = next {
+            let mut mebibytes = 1;
+            // A connection that is opened in between would put the log of one store into another.
+            if let Err(error) = self.identity.check() {
+                return Some(ended_early(&error, findings));
+            }
+            match in_transaction(&db, step, &mut findings, &|| self.lock().closed) {
+                Ok(done) => (next, mebibytes) = (done.next, done.mebibytes),
+                Err(fault) if fault.is_damage() => {
+                    findings.push(fault.to_string());
+                    next = match step {
+                        Step::Pages(_) => Some(Step::Runs(0)),
+                        Step::Runs(_) => None,
+                    };
+                }
+                Err(fault) => return Some(ended_early(&fault, findings)),
+            }
+            findings.truncate(FINDINGS_MAX);
+            if !self.pause(self.pause.saturating_mul(mebibytes)) {
+                return None;
+            }
+        }
+        Some(Some(findings))
+    }
+}
+
+/// On Linux the priority of a process without a number is that of the thread which asks.
+#[cfg(target_os = "linux")]
+fn lower_priority() {
+    if let Err(error) = rustix::process::setpriority_process(None, NICE_MOST) {
+        tracing::debug!(%error, "the store is checked with the usual priority");
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn lower_priority() {}
+
+/// What a round that could not come to its end found until then, if anything.
+fn ended_early(error: &dyn std::fmt::Display, findings: Findings) -> Option<Findings> {
+    tracing::debug!(%error, "a round of the check ends early");
+    Some(findings).filter(|findings| !findings.is_empty())
+}
+
+fn in_transaction(
+    db: &Connection,
+    step: Step,
+    findings: &mut Findings,
+    stop: &dyn Fn() -> bool,
+) -> Result<Done, Fault> {
+    db.execute_batch("BEGIN")?;
+    let done = check::step(db, step, findings, stop);
+    let ended = db.execute_batch(if done.is_ok() { "COMMIT" } else { "ROLLBACK" });
+    let done = done?;
+    ended?;
+    Ok(done)
+}
+
+/// Says what was found, in the log and in the file.
+pub(crate) fn tell(dir: &Path, findings: &Findings) {
+    let file = dir.join(FINDINGS_FILE);
+    for finding in findings {
+        tracing::error!(finding, "the store is damaged; see `taskrun doctor --check`");
+    }
+    let told = match findings.is_empty() {
+        true => match std::fs::remove_file(&file) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        },
+        false => std::fs::write(&file, findings.join("\n")),
+    };
+    if let Err(error) = told {
+        tracing::warn!(%error, "what the check found cannot be kept");
+    }
+}

@@ -1,0 +1,424 @@
+//! Checksums of pages.
+//!
+//! SQLite has none: a flipped bit in an index, or in a column, is not known from what was written.
+//! So each page of the database ends with a checksum of its place and of the rest of it, in bytes
+//! that the file format reserves for such uses and that every other program keeps as they are. It
+//! is written with the page and compared when the page is read; a page that does not fit is
+//! damaged, and nothing that needs it is answered.
+//!
+//! The log has checksums of its own, which SQLite compares when it takes up the log of somebody who
+//! died, and not when it reads from it. Pages stand in it without one of these, so that another
+//! program that copies them into the file leaves pages without a checksum (zeros), and none with a
+//! wrong one. Such pages are taken as they are until this program writes them. A page that another
+//! program *changes* keeps the checksum of what was there before, which is what damage looks like,
+//! and is refused like it.
+//!
+//! A page and its checksum are one write of one page, so that whatever dies between two writes leaves
+//! each page with its own. A page that is half written, as by a loss of power, does not fit; until the
+//! copy of the log into the file is whole and on the disk, SQLite reads that page from the log.
+//!
+//! This is done below SQLite, between it and its own layer over the operating system: the functions of
+//! that layer which read and write a part of a database are replaced, and that which tells what may be
+//! read of it.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ops::Range;
+use std::ptr;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use rusqlite::{Connection, ffi};
+
+use super::fault::Fault;
+use super::schema::{APPLICATION_ID, SCHEMA_VERSION};
+
+/// Name under which SQLite knows the layer.
+pub(crate) const LAYER: &CStr = c"taskrun-sums";
+/// Bytes of a page.
+pub(crate) const PAGE_BYTES: usize = 4096;
+/// Bytes of a checksum, at the end of its page.
+const SUM_BYTES: usize = 8;
+/// Bytes of the header of a database that are looked at.
+const HEADER_BYTES: usize = 100;
+/// How often a page is read that does not fit: another process may be writing it.
+const READS_MAX: u32 = 4;
+const REREAD_PAUSE: Duration = Duration::from_millis(1);
+
+/// How a page and its checksum stand to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fit {
+    Fits,
+    /// It has no checksum.
+    Bare,
+    Differs,
+}
+
+/// What the checksum of the first page is of. Left out are its counters, of changes and of changes of
+/// the schema, and the version of SQLite that wrote them: other programs count on in the copies that
+/// they make, and with no other value of them does SQLite read anything else (3.40, 3.54).
+const SUMMED_OF_FIRST: [Range<usize>; 4] = [0..24, 28..40, 44..92, 100..PAGE_BYTES - SUM_BYTES];
+
+/// Checksum of the page at an offset; never zeros, which stand for none.
+fn sum_of(page: &[u8], offset: i64) -> [u8; SUM_BYTES] {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&offset.to_le_bytes());
+    if offset == 0 {
+        for part in SUMMED_OF_FIRST {
+            hasher.update(&page[part]);
+        }
+    } else {
+        hasher.update(&page[..PAGE_BYTES - SUM_BYTES]);
+    }
+    let mut sum = [0; SUM_BYTES];
+    sum.copy_from_slice(&hasher.finalize().as_bytes()[..SUM_BYTES]);
+    if sum == [0; SUM_BYTES] { [1; SUM_BYTES] } else { sum }
+}
+
+fn fit(page: &[u8], offset: i64) -> Fit {
+    let sum = &page[PAGE_BYTES - SUM_BYTES..];
+    if sum == [0; SUM_BYTES] {
+        Fit::Bare
+    } else if *sum == sum_of(page, offset) {
+        Fit::Fits
+    } else {
+        Fit::Differs
+    }
+}
+
+/// Whether a file with this header has checksums: it reserves the bytes, or says that it is a store
+/// of this version, which does.
+fn has_sums(header: &[u8]) -> bool {
+    let number = |at: usize| {
+        let mut bytes = [0; 4];
+        bytes.copy_from_slice(&header[at..at + 4]);
+        i64::from(i32::from_be_bytes(bytes))
+    };
+    let reserves = header.starts_with(b"SQLite format 3\0") && usize::from(header[20]) == SUM_BYTES;
+    reserves || (number(60), number(68)) == (SCHEMA_VERSION, APPLICATION_ID)
+}
+
+/// Whether a header is that of a file whose pages are as long as ours and end with a checksum. No flip
+/// of one bit makes of this length another one that SQLite knows, with which pages would be read past
+/// all comparison.
+fn is_laid_out(header: &[u8]) -> bool {
+    let bytes = usize::from(u16::from_be_bytes([header[16], header[17]]));
+    bytes == PAGE_BYTES && usize::from(header[20]) == SUM_BYTES
+}
+
+fn is_page(amount: c_int, offset: i64) -> bool {
+    usize::try_from(amount) == Ok(PAGE_BYTES) && offset % (PAGE_BYTES as i64) == 0
+}
+
+/// The functions of a file of ours, and those that SQLite's own layer gave it.
+#[repr(C)]
+struct Methods {
+    /// First, so that a pointer to it is one to the whole.
+    own: ffi::sqlite3_io_methods,
+    below: ffi::sqlite3_io_methods,
+}
+
+/// SQLite's own layer.
+struct Below(*mut ffi::sqlite3_vfs);
+
+#[expect(unsafe_code, reason = "SQLite's layers are shared by all threads, by its own contract")]
+// SAFETY: a registered layer lives as long as the process and does not change.
+unsafe impl Send for Below {}
+#[expect(unsafe_code, reason = "as above")]
+// SAFETY: as above.
+unsafe impl Sync for Below {}
+
+static BELOW: OnceLock<Below> = OnceLock::new();
+
+/// Makes the layer known to SQLite, once in a process.
+#[expect(unsafe_code, reason = "SQLite takes layers by pointers only")]
+pub(crate) fn register() -> Result<(), Fault> {
+    static REGISTERED: OnceLock<c_int> = OnceLock::new();
+    let code = *REGISTERED.get_or_init(|| {
+        // SAFETY: the layer found is valid for good and is copied; the copy lives for good.
+        unsafe {
+            let below = ffi::sqlite3_vfs_find(ptr::null());
+            if below.is_null() {
+                return ffi::SQLITE_ERROR;
+            }
+            let mut own = ptr::read(below);
+            own.pNext = ptr::null_mut();
+            own.zName = LAYER.as_ptr();
+            own.xOpen = Some(open);
+            BELOW.get_or_init(|| Below(below));
+            ffi::sqlite3_vfs_register(Box::into_raw(Box::new(own)), 0)
+        }
+    });
+    if code == ffi::SQLITE_OK { Ok(()) } else { Err(failure(code)) }
+}
+
+/// What SQLite says with a number.
+pub(crate) fn failure(code: c_int) -> Fault {
+    Fault::Sqlite(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None))
+}
+
+#[expect(unsafe_code, reason = "SQLite calls it with pointers")]
+unsafe extern "C" fn open(
+    _layer: *mut ffi::sqlite3_vfs,
+    name: ffi::sqlite3_filename,
+    file: *mut ffi::sqlite3_file,
+    flags: c_int,
+    flags_out: *mut c_int,
+) -> c_int {
+    let Some(Below(below)) = BELOW.get() else { return ffi::SQLITE_CANTOPEN };
+    // SAFETY: the arguments are SQLite's own, passed on to the layer that they are for; after it
+    // answered well the functions of the file are those of that layer, which live for good.
+    unsafe {
+        let Some(open_below) = (**below).xOpen else { return ffi::SQLITE_CANTOPEN };
+        let code = open_below(*below, name, file, flags, flags_out);
+        if code == ffi::SQLITE_OK && flags & ffi::SQLITE_OPEN_MAIN_DB != 0 {
+            let below = ptr::read((*file).pMethods);
+            let mut own = ptr::read((*file).pMethods);
+            // Without mapping: mapped pages are read past this layer.
+            own.iVersion = own.iVersion.min(2);
+            own.xRead = Some(read);
+            own.xWrite = Some(write);
+            own.xDeviceCharacteristics = Some(characteristics);
+            (*file).pMethods = methods_of(own, below);
+        }
+        code
+    }
+}
+
+/// Those of all files that were opened. SQLite's layer chooses among a handful, by the file system; one
+/// is in use in practice.
+fn known() -> MutexGuard<'static, Vec<&'static Methods>> {
+    static KNOWN: Mutex<Vec<&'static Methods>> = Mutex::new(Vec::new());
+    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The one copy of functions for all files of one kind.
+fn methods_of(
+    own: ffi::sqlite3_io_methods,
+    below: ffi::sqlite3_io_methods,
+) -> *const ffi::sqlite3_io_methods {
+    let mut known = known();
+    let place = |methods: &ffi::sqlite3_io_methods| {
+        (methods.xLock.map(|f| f as usize), methods.xClose.map(|f| f as usize))
+    };
+    let found = known.iter().find(|known| place(&known.below) == place(&below));
+    let methods: &'static Methods = match found {
+        Some(found) => found,
+        None => {
+            let methods = Box::leak(Box::new(Methods { own, below }));
+            known.push(methods);
+            methods
+        }
+    };
+    ptr::from_ref(methods).cast()
+}
+
+/// The functions below those of a file of ours.
+///
+/// # Safety
+/// The file was opened by [`open`] as a database and is still open.
+#[expect(unsafe_code, reason = "the functions of a file are found by its pointer")]
+unsafe fn below(file: *mut ffi::sqlite3_file) -> &'static ffi::sqlite3_io_methods {
+    // SAFETY: `open` put a pointer to the first field of a `Methods` there, which lives for good.
+    unsafe { &(*(*file).pMethods.cast::<Methods>()).below }
+}
+
+/// Reads past the comparison.
+///
+/// # Safety
+/// That of [`below`].
+#[expect(unsafe_code, reason = "files are SQLite's")]
+unsafe fn read_below(file: *mut ffi::sqlite3_file, buffer: &mut [u8], offset: i64) -> c_int {
+    // SAFETY: the buffer is as long as it says.
+    unsafe {
+        let Some(read) = below(file).xRead else { return ffi::SQLITE_IOERR };
+        let amount = c_int::try_from(buffer.len()).unwrap_or(c_int::MAX);
+        read(file, buffer.as_mut_ptr().cast(), amount, offset)
+    }
+}
+
+/// Whether the header of a file says that it has checksums.
+///
+/// # Safety
+/// That of [`below`].
+#[expect(unsafe_code, reason = "files are SQLite's")]
+unsafe fn file_has_sums(file: *mut ffi::sqlite3_file) -> bool {
+    let mut header = [0; HEADER_BYTES];
+    // SAFETY: the caller's.
+    let code = unsafe { read_below(file, &mut header, 0) };
+    code == ffi::SQLITE_OK && has_sums(&header)
+}
+
+#[expect(unsafe_code, reason = "SQLite calls it with pointers")]
+unsafe extern "C" fn read(
+    file: *mut ffi::sqlite3_file,
+    buffer: *mut c_void,
+    amount: c_int,
+    offset: ffi::sqlite3_int64,
+) -> c_int {
+    // SAFETY: SQLite gives a file of ours and a buffer of `amount` bytes.
+    unsafe {
+        let Some(read) = below(file).xRead else { return ffi::SQLITE_IOERR };
+        let code = read(file, buffer, amount, offset);
+        if code == ffi::SQLITE_IOERR_SHORT_READ && is_page(amount, offset) {
+            // SQLite takes what is missing for zeros. Beyond the end of the file that is right.
+            let is_cut = size(file).is_some_and(|size| size > offset) && file_has_sums(file);
+            return if is_cut { ffi::SQLITE_CORRUPT } else { code };
+        }
+        if code != ffi::SQLITE_OK || !is_page(amount, offset) {
+            return code;
+        }
+        let page = std::slice::from_raw_parts_mut(buffer.cast::<u8>(), PAGE_BYTES);
+        match fit(page, offset) {
+            Fit::Bare => ffi::SQLITE_OK,
+            // In the log and in memory it has none.
+            Fit::Fits => {
+                page[PAGE_BYTES - SUM_BYTES..].fill(0);
+                ffi::SQLITE_OK
+            }
+            Fit::Differs if file_has_sums(file) => ffi::SQLITE_CORRUPT,
+            Fit::Differs => ffi::SQLITE_OK,
+        }
+    }
+}
+
+#[expect(unsafe_code, reason = "SQLite calls it with pointers")]
+unsafe extern "C" fn write(
+    file: *mut ffi::sqlite3_file,
+    buffer: *const c_void,
+    amount: c_int,
+    offset: ffi::sqlite3_int64,
+) -> c_int {
+    // SAFETY: SQLite gives a file of ours and a buffer of `amount` bytes.
+    unsafe {
+        let Some(write) = below(file).xWrite else { return ffi::SQLITE_IOERR };
+        if !is_page(amount, offset) {
+            return write(file, buffer, amount, offset);
+        }
+        let page = std::slice::from_raw_parts(buffer.cast::<u8>(), PAGE_BYTES);
+        // Of a file of another kind the last bytes of a page are content.
+        let has_sums = if offset == 0 { has_sums(page) } else { file_has_sums(file) };
+        if !has_sums {
+            return write(file, buffer, amount, offset);
+        }
+        let mut summed = [0; PAGE_BYTES];
+        summed.copy_from_slice(page);
+        summed[PAGE_BYTES - SUM_BYTES..].copy_from_slice(&sum_of(page, offset));
+        write(file, summed.as_ptr().cast(), amount, offset)
+    }
+}
+
+/// What SQLite may do with the file. Long values it would otherwise read past the pages that they are
+/// in, without their last bytes.
+#[expect(unsafe_code, reason = "SQLite calls it with pointers")]
+unsafe extern "C" fn characteristics(file: *mut ffi::sqlite3_file) -> c_int {
+    // SAFETY: SQLite gives a file of ours.
+    unsafe {
+        let below = below(file).xDeviceCharacteristics;
+        below.map_or(0, |below| below(file) & !ffi::SQLITE_IOCAP_SUBPAGE_READ)
+    }
+}
+
+/// The length of a file.
+///
+/// # Safety
+/// That of [`below`].
+#[expect(unsafe_code, reason = "files are SQLite's")]
+unsafe fn size(file: *mut ffi::sqlite3_file) -> Option<i64> {
+    let mut bytes: ffi::sqlite3_int64 = 0;
+    // SAFETY: the caller's; the number lives until the function returns.
+    let code = unsafe { below(file).xFileSize?(file, &raw mut bytes) };
+    (code == ffi::SQLITE_OK).then_some(bytes)
+}
+
+fn control(db: &Connection, what: c_int, argument: *mut c_void) -> Result<(), Fault> {
+    #[expect(unsafe_code, reason = "what SQLite is asked here has no other door")]
+    // SAFETY: the connection is open, and both callers give what `what` is about.
+    let code = unsafe {
+        let main: *const c_char = c"main".as_ptr();
+        ffi::sqlite3_file_control(db.handle(), main, what, argument)
+    };
+    if code == ffi::SQLITE_OK { Ok(()) } else { Err(failure(code)) }
+}
+
+/// Reserves the bytes of checksums in a database of which no page was written.
+pub(crate) fn reserve(db: &Connection) -> Result<(), Fault> {
+    let mut bytes = c_int::try_from(SUM_BYTES).unwrap_or(c_int::MAX);
+    control(db, ffi::SQLITE_FCNTL_RESERVE_BYTES, ptr::from_mut(&mut bytes).cast())
+}
+
+/// # Errors
+/// [`Fault::Damaged`] if the file does not reserve them.
+pub(crate) fn check_reserved(db: &Connection) -> Result<(), Fault> {
+    let file = file_of(db)?;
+    let mut header = [0; HEADER_BYTES];
+    #[expect(unsafe_code, reason = "files are SQLite's")]
+    // SAFETY: the file is that of this connection, which is open and was opened by `open`.
+    let code = unsafe { read_below(file, &mut header, 0) };
+    match code {
+        ffi::SQLITE_OK if is_laid_out(&header) => Ok(()),
+        ffi::SQLITE_OK => Err(Fault::Damaged("it has no room for checksums".to_owned())),
+        code => Err(failure(code)),
+    }
+}
+
+/// The database of a connection, which was opened by [`open`].
+fn file_of(db: &Connection) -> Result<*mut ffi::sqlite3_file, Fault> {
+    let mut file: *mut ffi::sqlite3_file = ptr::null_mut();
+    control(db, ffi::SQLITE_FCNTL_FILE_POINTER, ptr::from_mut(&mut file).cast())?;
+    #[expect(unsafe_code, reason = "files are SQLite's")]
+    // SAFETY: the file of an open connection has functions, or none where it could not be opened.
+    let methods = unsafe { file.as_ref().map_or(ptr::null(), |file| file.pMethods) };
+    let is_ours = known().iter().any(|known| ptr::eq(ptr::from_ref(*known).cast(), methods));
+    if is_ours { Ok(file) } else { Err(failure(ffi::SQLITE_MISUSE)) }
+}
+
+/// Some pages of the file, as they stand there.
+#[derive(Debug, Default)]
+pub(crate) struct Looked {
+    /// Those whose checksum does not fit, or of which a part is missing, by number from 1.
+    pub(crate) damaged: Vec<i64>,
+    /// How many have none.
+    pub(crate) bare: u64,
+    /// The number of the page after these; `None` at the end of the file.
+    pub(crate) next: Option<i64>,
+}
+
+/// Looks at so many pages from a number on, which is at least 1. The connection is to be in a
+/// transaction.
+pub(crate) fn look(db: &Connection, from: i64, count: i64) -> Result<Looked, Fault> {
+    let file = file_of(db)?;
+    let mut looked = Looked { next: Some(from), ..Looked::default() };
+    let mut page = [0; PAGE_BYTES];
+    for number in from..from.saturating_add(count) {
+        let offset = (number - 1).saturating_mul(PAGE_BYTES as i64);
+        let mut reads = 0;
+        let found = loop {
+            #[expect(unsafe_code, reason = "files are SQLite's")]
+            // SAFETY: the file is that of this connection, which is open and was opened by `open`.
+            let (code, size) = unsafe { (read_below(file, &mut page, offset), size(file)) };
+            let fit = match code {
+                ffi::SQLITE_OK => fit(&page, offset),
+                // It ends within the page, or before it.
+                ffi::SQLITE_IOERR_SHORT_READ if size > Some(offset) => Fit::Differs,
+                ffi::SQLITE_IOERR_SHORT_READ => break None,
+                code => return Err(failure(code)),
+            };
+            reads += 1;
+            match fit {
+                Fit::Differs if reads < READS_MAX => std::thread::park_timeout(REREAD_PAUSE),
+                found @ (Fit::Fits | Fit::Bare | Fit::Differs) => break Some(found),
+            }
+        };
+        match found {
+            None => {
+                looked.next = None;
+                break;
+            }
+            Some(Fit::Fits) => {}
+            Some(Fit::Bare) => looked.bare += 1,
+            Some(Fit::Differs) => looked.damaged.push(number),
+        }
+        looked.next = Some(number + 1);
+    }
+    Ok(looked)
+}
