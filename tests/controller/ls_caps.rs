@@ -222,6 +222,8 @@ async fn ls_25_a_run_is_over_a_grace_and_a_step_after_its_budget_of_time() {
     assert_eq!(gates.came(), ["begun"], "nobody is asked before the time is up");
     world.clock.advance(Duration::from_secs(1));
     gates.have_come(2).await;
+    // The grace is counted from when the driver comes to it, not from when the tool hears.
+    host.settle().await;
     world.clock.advance(Duration::from_secs(9));
     host.settle().await;
     assert_eq!(host.get(&id).await.status(), Status::Running, "it has its grace");
