@@ -55,22 +55,22 @@ component = "fetch.wasm"
 component = "worker.wasm"
 tools = ["fetch/*"]
 allow = ["http: GET http://127.0.0.1:PORT/**", "http: GET http://nobody.example/**"]
-budget = { turns = 100000 }
-limits = { tool_calls = 100000, tool_failures = 100000 }
+budget = { turns = 1000 }
+limits = { tool_calls = 10000, tool_failures = 10000 }
 
 [agent.filler]
 component = "worker.wasm"
 tools = ["evil/fill"]
 allow = ["workspace-read: full/**", "workspace-write: full/**"]
-budget = { turns = 100000 }
-limits = { tool_calls = 100000, tool_failures = 100000 }
+budget = { turns = 1000 }
+limits = { tool_calls = 10000, tool_failures = 10000 }
 
 [agent.hostile]
 component = "worker.wasm"
 tools = ["evil/*"]
 deny = ["workspace-read: **", "workspace-write: **"]
 budget = { turns = 1000 }
-limits = { call = "300ms", tool_calls = 10000, tool_failures = 10000 }
+limits = { call = "300ms", tool_calls = 10000, tool_failures = 10000, journal = "4GiB" }
 "#;
 
 /// Ratios of which the median counts.

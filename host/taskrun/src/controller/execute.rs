@@ -198,10 +198,17 @@ impl Controller {
             drop(permit);
             drop(listed);
         };
+        self.spawn_driving(driven);
+    }
+
+    /// Begins a task where runs are driven. Its timers and connections are those of the runtime at
+    /// hand.
+    pub(super) fn spawn_driving(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let inner = &self.0;
         match &inner.drivers {
-            None => inner.tasks.spawn(driven),
+            None => inner.tasks.spawn(task),
             Some(drivers) => {
-                inner.tasks.spawn_on(TokioContext::new(driven, Handle::current()), drivers)
+                inner.tasks.spawn_on(TokioContext::new(task, Handle::current()), drivers)
             }
         };
     }

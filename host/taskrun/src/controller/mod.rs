@@ -217,7 +217,7 @@ impl Controller {
         }
         let first = !inner.started.swap(true, Ordering::AcqRel);
         if first && executes {
-            inner.tasks.spawn(self.clone().claim_loop());
+            self.spawn_driving(self.clone().claim_loop());
             inner.tasks.spawn(self.clone().sweep_loop(more));
             inner.tasks.spawn(self.clone().lease_loop());
             self.begin_beating();
