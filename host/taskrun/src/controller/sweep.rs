@@ -115,12 +115,13 @@ impl Controller {
 
     /// Passes on cancellations that came from elsewhere, and frees runs that the store says this
     /// host holds and nobody here executes: a claim whose answer was lost leaves such a run, and a
-    /// driver that gave up. One that was unseen twice is meant; the first time it may just have
-    /// been claimed. Gives those that are unseen now.
+    /// driver that gave up. One that was unseen twice since it was claimed is meant: the first time it
+    /// may just have been claimed, and it may have ended since the store said so. Gives those that are
+    /// unseen now, each with its epoch.
     async fn look_after_own(
         &self,
-        unseen: &HashSet<RunId>,
-    ) -> Result<HashSet<RunId>, ControllerError> {
+        unseen: &HashSet<(RunId, u64)>,
+    ) -> Result<HashSet<(RunId, u64)>, ControllerError> {
         let mut found = HashSet::new();
         for run in self.held_by(&self.0.host).await? {
             let live = self.live().get(run.id()).cloned();
@@ -129,12 +130,13 @@ impl Controller {
                     live.request(StopCause::Canceled);
                 }
                 Some(_) => {}
-                None if unseen.contains(run.id()) => {
-                    tracing::warn!(run = %run.id(), "freed: nobody here executes it");
-                    self.free(run).await?;
-                }
                 None => {
-                    found.insert(run.id().clone());
+                    let known = (run.id().clone(), run.state.epoch);
+                    if !unseen.contains(&known) {
+                        found.insert(known);
+                    } else if self.free(run).await? {
+                        tracing::warn!(run = %known.0, "freed: nobody here executes it");
+                    }
                 }
             }
         }
