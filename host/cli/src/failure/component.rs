@@ -107,7 +107,7 @@ fn denied(missing: &[MissingGrant], what: &str, path: &Path) -> Box<Failure> {
 /// Most imports that a refusal names; a component may have thousands.
 const MISSING_SHOWN_MAX: usize = 8;
 
-/// What is missing, without the line that grants it: that stands in the hint, once for all.
+/// The missing grant, without the line that gives it: the hint has that, once for all.
 fn cause(missing: &MissingGrant) -> String {
     match missing.capability() {
         Some(capability) => format!("{} needs a rule for {capability}", missing.import),

@@ -134,7 +134,7 @@ impl Failure {
         Some(failure.about(id).hint(format!("see what it did with `taskrun transcript {id}`")))
     }
 
-    /// What is wrong and why, in one line; a hint is left out.
+    /// The message and its causes in one line, without the hint.
     #[must_use]
     pub fn reason(&self) -> String {
         let parts: Vec<&str> =

@@ -28,7 +28,7 @@ pub(crate) struct Care {
     clock: Arc<dyn Clock>,
     data_dir: Option<PathBuf>,
     warned: bool,
-    /// Whether it was said that the agent is being loaded.
+    /// Set once the user was told that the agent is being loaded.
     said: bool,
 }
 

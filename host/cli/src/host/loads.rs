@@ -48,7 +48,7 @@ pub(crate) struct Told {
     pub policy_digest: String,
     /// The agent.
     pub agent: String,
-    /// How its load stands.
+    /// The state of its load.
     pub load: Load,
 }
 
@@ -117,7 +117,7 @@ fn file_of(folder: &Path, host: &HostId) -> PathBuf {
     folder.join(format!("loads-{host}.json"))
 }
 
-/// What living hosts tell of their loads.
+/// The loads that living hosts tell of.
 #[must_use]
 pub(crate) fn told(data_dir: &Path, living: &[Host]) -> Vec<Told> {
     let mut all = Vec::new();
