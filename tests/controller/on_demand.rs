@@ -131,6 +131,28 @@ async fn runs_whose_agent_does_not_load_fail_with_the_reason_and_later_ones_try_
     assert_eq!(host.end(&third).await.status(), Status::Completed);
 }
 
+/// Panics where it should load.
+struct Broken;
+
+#[async_trait]
+impl LoadCode for Broken {
+    async fn load(&self) -> Result<AgentCode, String> {
+        panic!("the loader is broken")
+    }
+}
+
+#[tokio::test]
+async fn a_load_that_panics_fails_its_runs() {
+    let (mut world, _) = world(0);
+    world.agent_with("broken", answers(), |agent| {
+        agent.code = CodeSource::OnDemand(Arc::new(Broken));
+    });
+    let host = world.start().await;
+    let id = host.spawn(&request("broken", "x")).await;
+    let text = "agent broken does not load: internal error of the host; see its log";
+    assert_eq!(error(&host.end(&id).await), text);
+}
+
 #[tokio::test]
 async fn what_a_request_takes_away_is_held_against_tools_that_are_loaded_for_it() {
     let (mut world, gates) = world(1);

@@ -280,8 +280,8 @@ async fn store(
     hosts
 }
 
-/// What is damaged in the store: what a host found beside its work, or, if all is to be checked, what
-/// is found at once.
+/// The damage in the store: that which a host found beside its work, or, if all is to be checked, that
+/// which is found at once.
 async fn damage(dir: &Path, all: bool) -> Option<Check> {
     let found = match SqliteStore::open(dir, SqliteOptions::default()) {
         Ok(store) if all => store.check().await,

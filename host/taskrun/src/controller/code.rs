@@ -2,9 +2,11 @@
 //! so that runs which wait for a compiler hold no slots.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures::FutureExt;
 use tokio::sync::watch;
 
 use super::Controller;
@@ -59,8 +61,11 @@ impl Controller {
 
     /// Agents whose runs cannot be executed now, and are no failures either.
     pub(super) fn without_code(&self) -> BTreeSet<String> {
+        self.without_code_in(&self.0.codes.lock())
+    }
+
+    fn without_code_in(&self, known: &BTreeMap<String, Standing>) -> BTreeSet<String> {
         let now = self.0.parts.clock.monotonic();
-        let known = self.0.codes.lock();
         let is_without = |agent: &&Arc<Agent>| match (&agent.code, known.get(&agent.name)) {
             (CodeSource::Loaded(_), _) | (_, Some(Standing::Ready(_))) => false,
             (_, Some(Standing::Failed(_, at))) => now.saturating_sub(*at) >= FAILED_FOR,
@@ -72,10 +77,12 @@ impl Controller {
 
     /// Begins to load those of these agents that are to be had on demand and are not loaded yet.
     pub(super) fn load_code_of(&self, names: &BTreeSet<String>) {
-        for name in self.without_code().intersection(names) {
+        // Under one lock: what was loaded meanwhile is not taken away from a run that was claimed for it.
+        let mut known = self.0.codes.lock();
+        for name in self.without_code_in(&known).intersection(names) {
             let Some(agent) = self.0.parts.agents.by_name.get(name) else { continue };
             let CodeSource::OnDemand(source) = &agent.code else { continue };
-            let before = self.0.codes.lock().insert(name.clone(), Standing::Loading);
+            let before = known.insert(name.clone(), Standing::Loading);
             if !matches!(before, Some(Standing::Loading)) {
                 let load = self.clone().load(Arc::clone(agent), Arc::clone(source));
                 self.0.tasks.spawn(load);
@@ -88,8 +95,11 @@ impl Controller {
         let loaded = tokio::select! {
             biased;
             () = inner.closing.cancelled() => None,
-            loaded = source.load() => Some(loaded),
+            loaded = AssertUnwindSafe(source.load()).catch_unwind() => Some(loaded),
         };
+        // Runs that wait for a load which panicked would wait for ever.
+        let panicked = |_| Err("internal error of the host; see its log".to_owned());
+        let loaded = loaded.map(|loaded| loaded.unwrap_or_else(panicked));
         let standing = match loaded {
             None => None,
             Some(Ok(code)) if code.planner.digest() == agent.digest => {
