@@ -1,6 +1,7 @@
 //! The protocols of providers: what a request looks like, and what an answer says.
 //!
-//! Written by hand over `reqwest` and not on a library of providers; ARCHITECTURE.md says why.
+//! Written by hand over `reqwest` and not on a library of providers; docs/decisions/models.md says
+//! why.
 
 pub(crate) mod anthropic;
 mod anthropic_answer;
