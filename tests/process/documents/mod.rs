@@ -1,0 +1,9 @@
+//! The documents of the repository say what is so: links lead somewhere, policies are read,
+//! commands are taken, and every key, command and option has its place.
+
+mod commands;
+mod guests;
+mod keys;
+mod links;
+mod markdown;
+mod policies;
