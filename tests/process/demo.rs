@@ -1,5 +1,6 @@
 //! The demo, as a stranger runs it.
 
+use crate::documents::root;
 use crate::project::Project;
 
 #[test]
@@ -13,6 +14,15 @@ fn the_demo_shows_three_lives_twice_and_leaves_a_store_to_look_at() {
         assert!(all.contains("docs/") && all.contains(".md:"), "{all}");
         assert!(all.contains("workspace-write: **") && all.contains("taskrun.toml:"), "{all}");
         assert!(all.contains("deadline"), "{all}");
+    }
+    // The folder has every page of the documents.
+    for document in ["docs", "docs/decisions"] {
+        let folder = root().join(document);
+        for entry in std::fs::read_dir(folder).expect("a folder") {
+            let name = entry.expect("an entry").file_name();
+            let copy = project.path().join("taskrun-demo/docs").join(document).join(&name);
+            assert!(copy.exists(), "{document}/{} is not in the demo", name.display());
+        }
     }
     let left = ["--config", "taskrun-demo/taskrun.toml"];
     let with = |args: &[&str]| {

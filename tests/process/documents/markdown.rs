@@ -30,7 +30,7 @@ pub(super) struct Section<'d> {
 }
 
 /// The root of the repository.
-pub(super) fn root() -> &'static Path {
+pub(crate) fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 

@@ -7,3 +7,5 @@ mod keys;
 mod links;
 mod markdown;
 mod policies;
+
+pub(crate) use markdown::root;
