@@ -6,12 +6,12 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use taskrun::clock::{SystemClock, SystemRandom};
 use taskrun::policy::Policy;
 use taskrun::ports::call::{
     CallScope, CallScopeParts, Remaining, RunContext, ScopeLimits, Services, StopSignal,
 };
 use taskrun::ports::tool::{ToolCall, ToolReply};
-use taskrun::time::{SystemClock, SystemRandom};
 use taskrun_engine::{Cache, Engine, EngineOptions};
 
 /// First argument of the process that is measured.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use taskrun::clock::{SystemClock, SystemRandom};
 use taskrun::controller::{Controller, ControllerParts, Settings, succeeded};
 use taskrun::list::Scope;
 use taskrun::message::{Message, Role};
@@ -12,7 +13,6 @@ use taskrun::policy::Policy;
 use taskrun::ports::hook::Hooks;
 use taskrun::spawn::SpawnRequest;
 use taskrun::status::Status;
-use taskrun::time::{SystemClock, SystemRandom};
 use taskrun_engine::{Engine, EngineOptions};
 use taskrun_examples::{COUNTER, SCRIPTED, SCRIPTED_TOOL, WORDS, evil};
 use taskrun_store::MemoryStore;

@@ -13,16 +13,15 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use futures::{StreamExt, stream};
 use serde_json::{Value, json};
+use taskrun::clock::{SystemClock, SystemRandom};
+use taskrun::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
 use taskrun::controller::{Controller, ControllerParts, Settings};
 use taskrun::event::Event;
 use taskrun::list::Scope;
 use taskrun::policy::Policy;
 use taskrun::ports::hook::Hooks;
-use taskrun::ports::model::{
-    Chunk, CompletionRequest, CompletionStop, Model, ModelError, ModelStream,
-};
+use taskrun::ports::model::{Model, ModelStream};
 use taskrun::spawn::SpawnRequest;
-use taskrun::time::{SystemClock, SystemRandom};
 use taskrun_benches::{cpu_us, percentile};
 use taskrun_engine::{Engine, EngineOptions};
 use taskrun_examples::CHAT;

@@ -8,13 +8,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use taskrun::ending::Ending;
 use taskrun::event::{DecisionKind, Event, Recorded};
 use taskrun::ids::{HostId, RunId};
 use taskrun::machine;
 use taskrun::message::{Message, Role};
-use taskrun::ports::store::{Admission, Append, Appended, Created, NewRun, Store};
-use taskrun::run::{Ending, Run, RunSpec};
+use taskrun::run::Run;
+use taskrun::spec::RunSpec;
 use taskrun::status::StopReason;
+use taskrun::store::{Admission, Append, Appended, Created, NewRun, Store};
 use taskrun::time::Timestamp;
 use tokio::task::JoinSet;
 
@@ -68,7 +70,7 @@ fn spec(n: u64) -> RunSpec {
         root_run_id: root.unwrap_or_else(|| id(n)),
         root_session_id: None,
         depth: 0,
-        narrow: taskrun::narrow::Narrowing::default(),
+        narrow: taskrun::narrowing::Narrowing::default(),
         above: Vec::new(),
         priority: 0,
         durable: true,
@@ -76,7 +78,7 @@ fn spec(n: u64) -> RunSpec {
         serial: false,
         seed: "0123456789abcdef0123456789abcdef".to_owned(),
         history: taskrun::history::History::None,
-        class: taskrun::run::RunClass::Task,
+        class: taskrun::spec::RunClass::Task,
         entries: Vec::new(),
         created_at: Timestamp(BASE_MS + n),
     }

@@ -4,19 +4,20 @@ use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use taskrun::agents::{Agent, AgentCode, AgentTools, Agents, CodeSource, Retry};
+use taskrun::agents::{Agent, AgentCode, AgentTools, Agents, CodeSource};
+use taskrun::clock::{SystemClock, SystemRandom};
 use taskrun::controller::{Controller, ControllerParts, Settings};
 use taskrun::guard::Guard;
 use taskrun::list::Scope;
 use taskrun::message::{Labels, Message, Role};
-use taskrun::policy::{AgentRules, Policy};
-use taskrun::ports::call::{CallFailure, CallScope, Models};
+use taskrun::plan::PlannerError;
+use taskrun::policy::{AgentRules, Policy, Retry};
+use taskrun::ports::call::{CallScope, Models};
 use taskrun::ports::hook::Hooks;
-use taskrun::ports::planner::{
-    AwaitItem, Decision, FinalizeInput, PlanInput, PlanResult, Planner, PlannerError,
-};
+use taskrun::ports::planner::{Decision, FinalizeInput, PlanInput, PlanResult, Planner};
+use taskrun::question::AwaitItem;
 use taskrun::spawn::SpawnRequest;
-use taskrun::time::{SystemClock, SystemRandom};
+use taskrun::stop::CallFailure;
 use taskrun_store::{Durability, SqliteOptions, SqliteStore};
 
 /// Tenant of everything that is measured.
@@ -130,7 +131,7 @@ impl Host {
                 heartbeat: None,
                 conversation: taskrun::history::History::Agent,
                 ask: of.ask.clone(),
-                on_missing_fields: taskrun::agents::MissingFields::default(),
+                on_missing_fields: taskrun::policy::MissingFields::default(),
             };
             (name.to_owned(), Arc::new(agent))
         });

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 use taskrun::list::{ListFilter, Scope};
-use taskrun::ports::store::Store;
 use taskrun::status::Status;
+use taskrun::store::Store;
 use taskrun::time::Timestamp;
 use taskrun_benches::percentile;
 

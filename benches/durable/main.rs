@@ -23,7 +23,8 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use taskrun::time::{Clock, SystemClock};
+use taskrun::clock::SystemClock;
+use taskrun::time::Clock;
 
 /// How much is measured.
 pub(crate) struct Sizes {

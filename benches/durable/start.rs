@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use taskrun::list::ListFilter;
-use taskrun::ports::store::{Hosts, Store};
 use taskrun::status::Status;
+use taskrun::store::{Hosts, Store};
 use taskrun_benches::percentile;
 use taskrun_store::Durability;
 

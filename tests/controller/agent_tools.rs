@@ -4,13 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
-use taskrun::agents::{Agent, Callee, Interrupted};
+use taskrun::agents::{Agent, Callee};
 use taskrun::event::{Event, Recorded, Refusal};
 use taskrun::message::{Bounds, Message, ToolError, Usage};
-use taskrun::ports::planner::{Decision, FinalToolResult, PlanInput};
-use taskrun::ports::tool::{ToolFailure, ToolHints, ToolOutcome, ToolOutput};
+use taskrun::plan::FinalToolResult;
+use taskrun::policy::Interrupted;
+use taskrun::ports::planner::{Decision, PlanInput};
 use taskrun::run::Run;
 use taskrun::status::{BlockedOn, Status, StopReason};
+use taskrun::tool::{ToolFailure, ToolHints, ToolOutcome, ToolOutput};
 
 use super::common::{Gates, Handle, beneath, check_journal, count, named, words_of, words_so_far};
 use super::dying::{AT_ONCE, Point, WRITES_MAX, survive};

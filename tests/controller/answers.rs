@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use taskrun::error::{ControllerError, NotAwaitable};
-use taskrun::ports::planner::{AwaitItem, Decision, Question};
+use taskrun::error::ControllerError;
+use taskrun::ports::planner::Decision;
+use taskrun::question::{Answer, AwaitItem, NotAwaitable, Question};
 use taskrun::run::Run;
 use taskrun::status::{BlockedOn, Status};
-use taskrun::wait::Answer;
 
 use crate::native::{ClosurePlanner, Native, World, answer, clarification, decided, request};
 

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use taskrun::event::Event;
 use taskrun::message::ToolError;
-use taskrun::ports::planner::{Ask, AwaitItem, Decision, ExternalTool, PlanInput, Question};
-use taskrun::ports::tool::{ToolFailure, ToolOutcome};
+use taskrun::ports::planner::{Decision, PlanInput};
+use taskrun::question::{ANSWER_BYTES_MAX, Answer, Ask, AwaitItem, ExternalTool, Question};
 use taskrun::run::RunView;
 use taskrun::status::{BlockedOn, Status, StopReason};
-use taskrun::wait::{ANSWER_BYTES_MAX, Answer};
+use taskrun::tool::{ToolFailure, ToolOutcome};
 
 use crate::common::{check_journal, count, words_of};
 use crate::native::{ClosurePlanner, Native, World, answer, clarification, decided, request};

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use taskrun::agents::Heartbeat;
 use taskrun::batch::LABEL;
 use taskrun::list::{ListFilter, PAGE_MAX};
+use taskrun::policy::Heartbeat;
 use taskrun::ports::planner::Planner;
-use taskrun::run::{Run, RunClass, RunView};
+use taskrun::run::{Run, RunView};
 use taskrun::spawn::SpawnRequest;
+use taskrun::spec::RunClass;
 use taskrun::status::Status;
 
 use super::common::named;

@@ -8,22 +8,22 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::{StreamExt, stream};
-use taskrun::agents::{Agent, Callee, Interrupted};
+use taskrun::agents::{Agent, Callee};
+use taskrun::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
 use taskrun::error::ControllerError;
 use taskrun::event::{Event, Refusal};
 use taskrun::message::Usage;
 use taskrun::money::Price;
-use taskrun::narrow::Narrowing;
-use taskrun::policy::{Grants, Reserve};
+use taskrun::narrowing::Narrowing;
+use taskrun::plan::TerminationReason;
+use taskrun::policy::{Grants, Interrupted, Reserve};
 use taskrun::ports::call::{CallScope, Models};
-use taskrun::ports::model::{
-    Chunk, CompletionRequest, CompletionStop, Model, ModelError, ModelStream,
-};
-use taskrun::ports::planner::{PlanInput, TerminationReason};
-use taskrun::ports::tool::{ToolHints, ToolOutcome};
+use taskrun::ports::model::{Model, ModelStream};
+use taskrun::ports::planner::PlanInput;
 use taskrun::run::Run;
 use taskrun::spawn::SpawnRequest;
 use taskrun::status::{Status, StopReason};
+use taskrun::tool::{ToolHints, ToolOutcome};
 
 use super::common::{named, words_so_far};
 use crate::native::{

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use taskrun::ports::model::{CompletionRequest, Model, ModelError, ModelStream};
+use taskrun::completion::{CompletionRequest, ModelError};
+use taskrun::ports::model::{Model, ModelStream};
 use taskrun::run::{HeldWait, RunView};
 use taskrun::status::{Status, StopReason};
 

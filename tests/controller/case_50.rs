@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use taskrun::agents::Interrupted;
 use taskrun::event::{Event, Refusal};
 use taskrun::message::{Message, Part, Role};
-use taskrun::ports::planner::{AwaitItem, Decision, ExternalTool};
-use taskrun::ports::tool::{ToolHints, ToolOutcome};
+use taskrun::policy::Interrupted;
+use taskrun::ports::planner::Decision;
+use taskrun::question::{AwaitItem, ExternalTool};
 use taskrun::run::RunView;
 use taskrun::status::{Status, StopReason};
+use taskrun::tool::{ToolHints, ToolOutcome};
 
 use super::common::named;
 use crate::native::{ClosurePlanner, ClosureTool, World, answer, call_of, decided, value};

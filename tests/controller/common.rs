@@ -6,17 +6,18 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use taskrun::agents::Interrupted;
 use taskrun::controller::Controller;
 use taskrun::event::Recorded;
+use taskrun::hold::WaitMode;
 use taskrun::ids::RunId;
 use taskrun::list::Scope;
 use taskrun::message::ToolError;
+use taskrun::policy::Interrupted;
 use taskrun::ports::planner::{Decision, PlanInput, RunsWait};
-use taskrun::ports::runs::{ChildRequest, RunInfo, RunsAnswer, RunsError, RunsRequest};
-use taskrun::ports::tool::{ToolFailure, ToolHints, ToolOutcome, ToolReply, ToolWait};
-use taskrun::run::WaitMode;
+use taskrun::ports::tool::{ToolReply, ToolWait};
+use taskrun::runs::{ChildRequest, RunInfo, RunsAnswer, RunsError, RunsRequest};
 use taskrun::spawn::SpawnRequest;
+use taskrun::tool::{ToolFailure, ToolHints, ToolOutcome};
 use tokio::sync::watch;
 
 use crate::native::{

@@ -4,16 +4,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use taskrun::agents::Interrupted;
+use taskrun::clock::SeededRandom;
 use taskrun::driver::Journal;
+use taskrun::hold::WaitMode;
 use taskrun::ids::RunId;
 use taskrun::machine::decide;
-use taskrun::ports::store::Store;
-use taskrun::ports::tool::{ToolHints, ToolReply, ToolWait};
-use taskrun::run::WaitMode;
+use taskrun::policy::Interrupted;
+use taskrun::ports::tool::{ToolReply, ToolWait};
+use taskrun::question::Answer;
 use taskrun::status::{BlockedOn, Status};
-use taskrun::time::{Clock, SeededRandom};
-use taskrun::wait::Answer;
+use taskrun::store::Store;
+use taskrun::time::Clock;
+use taskrun::tool::ToolHints;
 use tokio::sync::Notify;
 
 use crate::native::{ClosurePlanner, ClosureTool, Op, World, answer, call_of, request, value};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use taskrun::list::Scope;
-use taskrun::ports::store::Removed;
+use taskrun::store::Removed;
 use taskrun::time::Clock;
 
 use crate::native::{ClosurePlanner, Gate, Native, World, answer, request};

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use taskrun::agents::Heartbeat;
-use taskrun::batch::{ENTRY_BYTES_MAX, ENTRY_RESULT_BYTES_MAX, HEADING};
+use taskrun::batch::{ENTRY_RESULT_BYTES_MAX, HEADING};
 use taskrun::error::{ControllerError, NotAnEntry};
 use taskrun::message::Labels;
-use taskrun::ports::planner::PlannerError;
-use taskrun::run::{RunClass, RunView};
+use taskrun::plan::PlannerError;
+use taskrun::policy::Heartbeat;
+use taskrun::run::RunView;
 use taskrun::spawn::{SpawnRequest, WhenFull};
+use taskrun::spec::{ENTRY_BYTES_MAX, RunClass};
 use taskrun::status::{Status, StopReason};
 use taskrun::time::Clock;
 

@@ -1,15 +1,15 @@
 //! A host that dies at every write of a heartbeat: no entry is lost, and none is worked on twice.
 
 use futures::StreamExt;
-use taskrun::agents::Interrupted;
+use taskrun::clock::SimulatedClock;
 use taskrun::event::Event;
 use taskrun::list::Scope;
 use taskrun::message::Labels;
+use taskrun::policy::Interrupted;
 use taskrun::ports::planner::PlanInput;
-use taskrun::ports::tool::ToolHints;
 use taskrun::run::{Run, RunView};
 use taskrun::status::Status;
-use taskrun::time::SimulatedClock;
+use taskrun::tool::ToolHints;
 
 use super::beats::{MINUTE, batches, beating, leave, taken};
 use super::common::{Handle, check_journal, fails};

@@ -5,16 +5,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use async_trait::async_trait;
 use futures::StreamExt;
-use taskrun::agents::{Agent, Interrupted};
+use taskrun::agents::Agent;
+use taskrun::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
 use taskrun::event::Recorded;
+use taskrun::policy::Interrupted;
 use taskrun::ports::call::CallScope;
-use taskrun::ports::model::{
-    Chunk, CompletionRequest, CompletionStop, Model, ModelError, ModelStream,
-};
+use taskrun::ports::model::{Model, ModelStream};
 use taskrun::ports::planner::PlanInput;
-use taskrun::ports::tool::ToolHints;
 use taskrun::run::Run;
 use taskrun::status::{Status, StopReason};
+use taskrun::tool::ToolHints;
 
 use super::common::{check_journal, count, named};
 use crate::native::{ClosurePlanner, ClosureTool, Gate, Native, World, answer, call_of, value};

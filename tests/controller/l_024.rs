@@ -2,14 +2,14 @@
 
 use std::sync::{Arc, Mutex};
 
-use taskrun::agents::Interrupted;
 use taskrun::error::ControllerError;
 use taskrun::event::{Event, Refusal};
-use taskrun::narrow::Narrowing;
-use taskrun::ports::tool::ToolHints;
+use taskrun::narrowing::Narrowing;
+use taskrun::policy::Interrupted;
 use taskrun::run::Run;
 use taskrun::spawn::SpawnRequest;
 use taskrun::status::{Status, StopReason};
+use taskrun::tool::ToolHints;
 
 use super::common::{beneath, following, named};
 use crate::native::{ClosurePlanner, ClosureTool, Native, World, answer, failed, value};
@@ -29,7 +29,7 @@ fn world() -> (World, Times) {
             async move {
                 if name == "bad" {
                     let error = taskrun::message::ToolError::coded("bad", "bad");
-                    return Ok(Err(taskrun::ports::tool::ToolFailure { error, retry_hint: None }));
+                    return Ok(Err(taskrun::tool::ToolFailure { error, retry_hint: None }));
                 }
                 value("1")
             }

@@ -3,11 +3,10 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use taskrun::agents::Interrupted;
 use taskrun::event::Event;
-use taskrun::policy::CallTimeouts;
-use taskrun::ports::tool::ToolHints;
+use taskrun::policy::{CallTimeouts, Interrupted};
 use taskrun::status::Status;
+use taskrun::tool::ToolHints;
 
 use super::common::{following, named};
 use crate::native::{ClosureTool, World, value};

@@ -4,17 +4,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use taskrun::agents::Interrupted;
 use taskrun::event::{Event, Recorded, Refusal};
 use taskrun::guard::Guard;
 use taskrun::message::{RetryHint, RetryReason, ToolError};
-use taskrun::policy::{Location, ToolLists, ToolSelector};
-use taskrun::ports::policy_engine::{
-    POLICY_LABELS_MAX, Phase, PolicyDecision, PolicyEngine, PolicyFailure, PolicyInput,
-    ToolsDecided,
+use taskrun::policy::{
+    Interrupted, Location, POLICY_LABELS_MAX, PolicyDecision, ToolLists, ToolSelector,
 };
-use taskrun::ports::tool::{ToolFailure, ToolHints, ToolOutcome};
+use taskrun::ports::policy_engine::{PolicyEngine, PolicyFailure, PolicyInput};
+use taskrun::ruling::{Phase, ToolsDecided};
 use taskrun::status::{Status, StopReason};
+use taskrun::tool::{ToolFailure, ToolHints, ToolOutcome};
 
 use super::common::{Call, Gates, count, follow, following, named};
 use crate::native::{ClosurePlanner, ClosureTool, Native, World, answer, change_code, value};

@@ -4,15 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use taskrun::agents::{Agent, Interrupted};
+use taskrun::agents::Agent;
 use taskrun::error::ControllerError;
 use taskrun::event::{Event, Recorded, Refusal};
-use taskrun::policy::{AskRule, AskRules, Asked, Location, ToolSelector};
-use taskrun::ports::planner::AwaitItem;
-use taskrun::ports::tool::ToolHints;
+use taskrun::policy::{AskRule, AskRules, Asked, Interrupted, Location, ToolSelector};
+use taskrun::question::{Answer, AwaitItem};
 use taskrun::run::RunView;
 use taskrun::status::{BlockedOn, Status, StopReason};
-use taskrun::wait::Answer;
+use taskrun::tool::ToolHints;
 
 use super::common::{Call, Gates, beneath, check_journal, count, following, named, task_tools};
 use super::dying::{Point, WRITES_MAX, survive};

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use taskrun::agents::Interrupted;
 use taskrun::event::{Event, Recorded};
-use taskrun::ports::tool::ToolHints;
+use taskrun::policy::Interrupted;
 use taskrun::spawn::SpawnRequest;
 use taskrun::status::Status;
+use taskrun::tool::ToolHints;
 
 use super::common::{Gates, check_journal, count, following, named, soon, words_of};
 use crate::native::{ClosurePlanner, ClosureTool, Native, Op, World, answer, call_of, value};

@@ -5,15 +5,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use taskrun::agents::{Agent, Interrupted};
+use taskrun::agents::Agent;
 use taskrun::event::{Event, Refusal};
 use taskrun::message::ToolError;
-use taskrun::policy::Budget;
-use taskrun::ports::call::{CallFailure, CallScope, StopCause};
-use taskrun::ports::planner::TerminationReason;
-use taskrun::ports::tool::{Tool, ToolCall, ToolFailure, ToolHints, ToolSpec};
+use taskrun::plan::TerminationReason;
+use taskrun::policy::{Budget, Interrupted};
+use taskrun::ports::call::CallScope;
+use taskrun::ports::tool::{Tool, ToolCall};
 use taskrun::run::{MISTAKES_IN_A_ROW_MAX, Run};
 use taskrun::status::{Status, StopReason};
+use taskrun::stop::{CallFailure, StopCause};
+use taskrun::tool::{ToolFailure, ToolHints, ToolSpec};
 
 use super::common::Gates;
 use crate::native::{

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use taskrun::error::ControllerError;
 use taskrun::list::{Cursor, ListFilter};
-use taskrun::ports::planner::PlannerError;
+use taskrun::plan::PlannerError;
 use taskrun::run::RunView;
 use taskrun::status::{Status, StopReason};
 

@@ -6,16 +6,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::StreamExt;
-use taskrun::error::NotAwaitable;
 use taskrun::event::{Event, Recorded};
 use taskrun::policy::Policy;
 use taskrun::ports::call::{CallScope, Models};
 use taskrun::ports::planner::PlanInput;
-use taskrun::ports::runs::{ChildRequest, RunsAnswer, RunsError, RunsFilter, RunsRequest};
-use taskrun::ports::tool::{ToolHints, ToolOutcome};
+use taskrun::question::{Answer, NotAwaitable};
 use taskrun::run::Run;
+use taskrun::runs::{ChildRequest, RunsAnswer, RunsError, RunsFilter, RunsRequest};
 use taskrun::status::{Status, StopReason};
-use taskrun::wait::Answer;
+use taskrun::tool::{ToolHints, ToolOutcome};
 
 use super::common::{
     Gates, Handle, beneath, check_journal, child, count, get, named, run_in, spawning, waiting_for,
@@ -365,7 +364,7 @@ fn delegates_by_tool() -> World {
         let run = run_in(scope.ask_controller(spawning("child", "play")).await);
         value(&serde_json::json!(run.id).to_string())
     });
-    world.tool("spawn", taskrun::agents::Interrupted::Fail, tool);
+    world.tool("spawn", taskrun::policy::Interrupted::Fail, tool);
     world.agent("child", ClosurePlanner::new(|_, _| async { answer("played") }));
     let parent = ClosurePlanner::new(|input: PlanInput, _| async move {
         let outputs = input.resume.as_ref().map(|resume| Arc::clone(&resume.tool_outputs));

@@ -8,7 +8,8 @@ use taskrun::event::Event;
 use taskrun::list::Scope;
 use taskrun::message::{Message, Role};
 use taskrun::ports::planner::PlanInput;
-use taskrun::run::{RESULT_CHARS_MAX, RunView};
+use taskrun::progress::RESULT_CHARS_MAX;
+use taskrun::run::RunView;
 use taskrun::status::Status;
 use taskrun::time::Clock;
 

@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use taskrun::agents::Interrupted;
 use taskrun::error::ControllerError;
 use taskrun::event::Event;
 use taskrun::list::{ListFilter, Scope};
+use taskrun::policy::Interrupted;
 use taskrun::ports::hook::{HOOK_TIMEOUT, Hook, HookError, Hooks, Moment, Registered, Verdict};
-use taskrun::ports::tool::ToolHints;
 use taskrun::run::RunView;
 use taskrun::status::Status;
+use taskrun::tool::ToolHints;
 
 use super::common::{Gates, beneath, check_journal, count, following, named, soon};
 use crate::native::{ClosureTool, Native, Op, Side, World, request, value};

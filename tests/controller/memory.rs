@@ -3,16 +3,18 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use taskrun::agents::Interrupted;
 use taskrun::error::ControllerError;
-use taskrun::memory::{FACT_CHANGES_MAX, FACT_KEY_BYTES_MAX, Fact, MemoryScope, OwnSession};
+use taskrun::fact::{
+    FACT_CHANGES_MAX, FACT_KEY_BYTES_MAX, Fact, MemoryError, MemoryRequest, MemoryScope, OwnSession,
+};
+use taskrun::memory::FactChange;
 use taskrun::message::Labels;
+use taskrun::policy::Interrupted;
 use taskrun::ports::call::CallScope;
-use taskrun::ports::memory::{FactChange, MemoryError, MemoryRequest};
 use taskrun::ports::planner::PlanInput;
-use taskrun::ports::tool::ToolHints;
 use taskrun::status::Status;
 use taskrun::time::Timestamp;
+use taskrun::tool::ToolHints;
 
 use crate::native::{
     ClosurePlanner, ClosureTool, Gate, Native, OWNER, SESSION, World, answer, call_of, request,

@@ -54,7 +54,7 @@ async fn l_014_a_run_has_so_many_series_and_counts_what_is_beyond() {
             count(&scope, &format!("turn{}.n{number}", input.run.turn));
         }
         match input.run.turn {
-            1 => Ok(Err(taskrun::ports::planner::PlannerError {
+            1 => Ok(Err(taskrun::plan::PlannerError {
                 code: Some("transient".to_owned()),
                 message: "again".to_owned(),
                 causes: Vec::new(),
@@ -64,7 +64,7 @@ async fn l_014_a_run_has_so_many_series_and_counts_what_is_beyond() {
     });
     world.agent_with("a", many, |agent| {
         agent.retry.attempts = 1;
-        agent.retry.then = taskrun::agents::Then::Skip { in_a_row: 1 };
+        agent.retry.then = taskrun::policy::Then::Skip { in_a_row: 1 };
     });
     let host = world.start().await;
     let id = host.spawn(&request("a", "x")).await;

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use taskrun::agents::{Interrupted, MissingFields};
 use taskrun::event::Event;
 use taskrun::message::{RetryHint, RetryReason, Role, ToolError};
-use taskrun::ports::planner::{AwaitItem, PlanInput};
-use taskrun::ports::tool::{ToolFailure, ToolHints};
+use taskrun::policy::{Interrupted, MissingFields};
+use taskrun::ports::planner::PlanInput;
+use taskrun::question::{Answer, AwaitItem};
 use taskrun::run::RunView;
 use taskrun::status::{BlockedOn, Status, StopReason};
-use taskrun::wait::Answer;
+use taskrun::tool::{ToolFailure, ToolHints};
 
 use crate::common::{check_journal, count};
 use crate::native::{

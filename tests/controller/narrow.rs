@@ -2,18 +2,20 @@
 
 use std::sync::Arc;
 
-use taskrun::agents::{Agent, Interrupted};
+use taskrun::agents::Agent;
+use taskrun::completion::CompletionRequest;
 use taskrun::error::ControllerError;
 use taskrun::list::ListFilter;
 use taskrun::message::{Message, Role};
-use taskrun::narrow::{Ancestor, NARROWING_BYTES_MAX, NARROWING_ENTRIES_MAX, Narrowing};
-use taskrun::policy::{AgentRules, Capability};
+use taskrun::narrow::{NARROWING_BYTES_MAX, NARROWING_ENTRIES_MAX};
+use taskrun::narrowing::{Ancestor, Narrowing};
+use taskrun::policy::{AgentRules, Capability, Interrupted};
 use taskrun::ports::call::CallScope;
-use taskrun::ports::model::CompletionRequest;
-use taskrun::ports::tool::ToolHints;
-use taskrun::run::{RunSpec, RunView};
+use taskrun::run::RunView;
 use taskrun::spawn::{REUSE_DEFAULT, SpawnRequest};
+use taskrun::spec::RunSpec;
 use taskrun::status::{Status, StopReason};
+use taskrun::tool::ToolHints;
 use taskrun_models::Echo;
 
 use super::common::{Gates, beneath, following, named};

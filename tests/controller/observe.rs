@@ -4,14 +4,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use taskrun::agents::Interrupted;
+use taskrun::hold::WaitMode;
 use taskrun::ids::RunId;
-use taskrun::ports::store::{Session, SessionEvent, SessionKey, SessionPage, Sessions, StoreError};
-use taskrun::ports::tool::{ToolHints, ToolReply, ToolWait};
-use taskrun::run::WaitMode;
+use taskrun::policy::Interrupted;
+use taskrun::ports::tool::{ToolReply, ToolWait};
 use taskrun::spawn::SpawnRequest;
 use taskrun::status::Status;
+use taskrun::store::{Session, SessionEvent, SessionKey, SessionPage, Sessions, StoreError};
 use taskrun::time::Timestamp;
+use taskrun::tool::ToolHints;
 use taskrun_store::MemoryStore;
 
 use crate::native::{

@@ -6,11 +6,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use taskrun::agents::{Agent, AgentCode, CodeSource, LoadCode};
 use taskrun::error::ControllerError;
-use taskrun::narrow::Narrowing;
-use taskrun::ports::tool::ToolHints;
+use taskrun::narrowing::Narrowing;
 use taskrun::run::Run;
 use taskrun::spawn::SpawnRequest;
 use taskrun::status::Status;
+use taskrun::tool::ToolHints;
 
 use super::common::{Gates, named};
 use crate::native::{ClosurePlanner, ClosureTool, World, answer, request, value};
@@ -57,7 +57,7 @@ fn world(fails: u32) -> (World, Arc<Gates>) {
     let (mut world, gates) = (World::new(), Gates::new());
     world.settings.slots = 1;
     let look = ClosureTool::new("f", ToolHints::default(), |_, _| async { value("1") });
-    world.tool("look", taskrun::agents::Interrupted::Fail, look);
+    world.tool("look", taskrun::policy::Interrupted::Fail, look);
     world.agent_with("cold", answers(), on_demand(&gates, fails));
     world.agent("warm", answers());
     (world, gates)

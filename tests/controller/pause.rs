@@ -4,16 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use taskrun::agents::Interrupted;
 use taskrun::controller::{PauseRequest, Paused, ResumeRequest};
 use taskrun::error::ControllerError;
 use taskrun::event::Event;
 use taskrun::message::Message;
+use taskrun::pause::PauseEnd;
+use taskrun::policy::Interrupted;
 use taskrun::ports::planner::{Decision, PlanInput};
-use taskrun::ports::tool::ToolHints;
-use taskrun::run::PauseEnd;
+use taskrun::question::Answer;
 use taskrun::status::{BlockedOn, Status};
-use taskrun::wait::Answer;
+use taskrun::tool::ToolHints;
 
 use crate::common::{beneath, check_journal, following, named};
 use crate::native::{

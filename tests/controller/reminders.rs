@@ -3,11 +3,11 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use taskrun::agents::Interrupted;
 use taskrun::event::Event;
-use taskrun::ports::tool::ToolHints;
+use taskrun::policy::Interrupted;
 use taskrun::reminders::{Attachment, Reminder, ReminderChange, Tier};
 use taskrun::status::Status;
+use taskrun::tool::ToolHints;
 use tokio::sync::Notify;
 
 use crate::native::{ClosurePlanner, ClosureTool, World, answer, call_of, failed, request, value};

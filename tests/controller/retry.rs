@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use taskrun::event::Event;
-use taskrun::ports::call::CallFailure;
 use taskrun::status::{Status, StopReason};
+use taskrun::stop::CallFailure;
 use taskrun::time::millis;
 
 use crate::native::{

@@ -3,12 +3,13 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use taskrun::agents::{Agent, Interrupted, Then};
+use taskrun::agents::Agent;
 use taskrun::event::Event;
 use taskrun::message::Message;
+use taskrun::policy::{Interrupted, Then};
 use taskrun::ports::planner::PlanInput;
-use taskrun::ports::tool::ToolHints;
 use taskrun::status::{Status, StopReason};
+use taskrun::tool::ToolHints;
 
 use crate::native::{
     ClosurePlanner, ClosureTool, Native, Op, PAUSE_OVER, Planned, Side, World, answer, call_of,

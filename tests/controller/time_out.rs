@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use taskrun::agents::Interrupted;
-use taskrun::ports::tool::{ToolHints, ToolReply, ToolWait};
+use taskrun::policy::Interrupted;
+use taskrun::ports::tool::{ToolReply, ToolWait};
+use taskrun::question::Answer;
 use taskrun::run::Run;
 use taskrun::status::{Status, StopReason};
-use taskrun::wait::Answer;
+use taskrun::tool::ToolHints;
 
 use crate::native::{
     ClosurePlanner, ClosureTool, Gate, Native, World, answer, call_of, request, value,

@@ -1,7 +1,8 @@
 //! The transcript's limits, its pages, and who may read it (M-26).
 
 use taskrun::controller::{TRANSCRIPT_DEFAULT, TRANSCRIPT_MAX, Transcript};
-use taskrun::event::{Event, Seq};
+use taskrun::event::Event;
+use taskrun::ids::Seq;
 use taskrun::message::{Message, Role};
 use taskrun::status::Status;
 

@@ -5,11 +5,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use taskrun::driver::{FINALIZER_TIMEOUT, FINALIZER_TIMEOUT_CANCELED};
+use taskrun::ending::EndStatus;
 use taskrun::event::Event;
 use taskrun::message::Labels;
 use taskrun::ports::call::CallScope;
-use taskrun::ports::runs::{RunsAnswer, RunsRequest};
-use taskrun::run::{EndStatus, RunView};
+use taskrun::run::RunView;
+use taskrun::runs::{RunsAnswer, RunsRequest};
 use taskrun::status::{Status, StopReason};
 
 use super::common::{Handle, check_journal, named, run_in, spawning};

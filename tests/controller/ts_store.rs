@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use taskrun::agents::Interrupted;
 use taskrun::error::ControllerError;
 use taskrun::message::Labels;
-use taskrun::ports::store::StoreError;
-use taskrun::ports::tool::ToolHints;
+use taskrun::policy::Interrupted;
 use taskrun::status::{Status, StopReason};
+use taskrun::store::StoreError;
+use taskrun::tool::ToolHints;
 
 use super::common::{check_journal, count, following};
 use crate::native::{

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use taskrun::controller::{WAIT_RUNS_MAX, Waited};
-use taskrun::run::WaitMode;
+use taskrun::hold::WaitMode;
 use taskrun::status::Status;
 
 use crate::native::{Gate, Native, World, in_time, request};

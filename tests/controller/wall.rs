@@ -8,14 +8,14 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::StreamExt;
 use taskrun::agents::Agent;
+use taskrun::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
 use taskrun::event::{Event, Recorded};
 use taskrun::message::{Message, Role, Usage};
+use taskrun::plan::TerminationReason;
 use taskrun::policy::Reserve;
 use taskrun::ports::call::CallScope;
-use taskrun::ports::model::{
-    Chunk, CompletionRequest, CompletionStop, Model, ModelError, ModelStream,
-};
-use taskrun::ports::planner::{PlanInput, TerminationReason};
+use taskrun::ports::model::{Model, ModelStream};
+use taskrun::ports::planner::PlanInput;
 use taskrun::run::Run;
 use taskrun::status::{Status, StopReason};
 

@@ -5,15 +5,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::StreamExt;
+use taskrun::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
 use taskrun::message::{Message, Role, Usage};
 use taskrun::ports::call::CallScope;
-use taskrun::ports::model::{
-    Chunk, CompletionRequest, CompletionStop, Model, ModelError, ModelStream,
-};
+use taskrun::ports::model::{Model, ModelStream};
 use taskrun::ports::planner::{Decision, PlanInput};
+use taskrun::question::Answer;
 use taskrun::run::RunView;
 use taskrun::status::{Status, StopReason};
-use taskrun::wait::Answer;
 use tokio::sync::Barrier;
 
 use super::common::{Gates, named};

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use taskrun::event::{Event, Recorded};
 use taskrun::ids::RunId;
 use taskrun::machine;
-use taskrun::ports::store::{Store, StoreError};
 use taskrun::run::Run;
+use taskrun::store::{Store, StoreError};
 
 use crate::client::Client;
 use crate::journal;

@@ -5,17 +5,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use taskrun::agents::Agents;
+use taskrun::clock::{SystemClock, SystemRandom};
 use taskrun::controller::{
     Controller, ControllerParts, PauseRequest, ResumeRequest, Settings, Waited,
 };
 use taskrun::error::ControllerError;
 use taskrun::list::Scope;
 use taskrun::ports::hook::Hooks;
-use taskrun::ports::store::{Hosts, StoreError};
+use taskrun::question::Answer;
 use taskrun::run::Run;
 use taskrun::status::{BlockedOn, Status};
-use taskrun::time::{Clock, SystemClock, SystemRandom, Timestamp};
-use taskrun::wait::Answer;
+use taskrun::store::{Hosts, StoreError};
+use taskrun::time::{Clock, Timestamp};
 use taskrun_store::{SqliteOptions, SqliteStore};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;

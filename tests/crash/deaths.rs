@@ -4,11 +4,12 @@ use std::num::NonZeroU32;
 use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
+use taskrun::clock::SystemClock;
 use taskrun::event::Event;
 use taskrun::ids::HostId;
 use taskrun::list::Scope;
-use taskrun::ports::store::{Host, Hosts, Session, SessionKey, Sessions, StoreError};
-use taskrun::time::{Clock, SystemClock, Timestamp};
+use taskrun::store::{Host, Hosts, Session, SessionKey, Sessions, StoreError};
+use taskrun::time::{Clock, Timestamp};
 use taskrun_cli::args::{CrashPoint, Persisted, Side};
 use tokio::time::timeout;
 

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use serde_json::Value;
 use taskrun::event::{Event, Recorded};
-use taskrun::ports::tool::{ToolOutcome, ToolOutput};
 use taskrun::status::Status;
+use taskrun::tool::{ToolOutcome, ToolOutput};
 
 use crate::book::Book;
 use crate::journal::is_interrupted;

@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
 use taskrun::ids::HostId;
-use taskrun::ports::store::Hosts;
+use taskrun::store::Hosts;
 use taskrun::time::Timestamp;
 
 use crate::deaths::now;

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use taskrun::event::{Event, Recorded};
-use taskrun::ports::tool::{ToolOutcome, ToolOutput};
-use taskrun::wait::Answer;
+use taskrun::question::Answer;
+use taskrun::tool::{ToolOutcome, ToolOutput};
 
 /// A call in a journal.
 #[derive(Default)]

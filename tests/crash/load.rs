@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use taskrun::run::{EndStatus, Ending, RunView};
+use taskrun::ending::{EndStatus, Ending};
+use taskrun::run::RunView;
 use taskrun::spawn::SpawnRequest;
 use taskrun::status::StopReason;
 

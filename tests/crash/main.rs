@@ -38,8 +38,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use taskrun::clock::{SystemClock, SystemRandom};
 use taskrun::policy::Policy;
-use taskrun::time::{Clock, Random, SystemClock, SystemRandom};
+use taskrun::time::{Clock, Random};
 use taskrun_cli::args::CrashPoint;
 use taskrun_engine::{Cache, Engine, EngineOptions};
 use taskrun_tests::foreign::{Foreign, Maker, act_as_told};

@@ -7,7 +7,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use taskrun::time::{Clock, SystemClock, Timestamp};
+use taskrun::clock::SystemClock;
+use taskrun::time::{Clock, Timestamp};
 use taskrun_cli::args::CrashPoint;
 
 use crate::project::Project;

@@ -3,12 +3,11 @@
 use taskrun::event::{DecisionKind, Event, Recorded};
 use taskrun::ids::HostId;
 use taskrun::message::Labels;
-use taskrun::ports::tool::{ToolOutcome, ToolOutput};
 use taskrun::status::StopReason;
 use taskrun::time::Timestamp;
+use taskrun::tool::{ToolOutcome, ToolOutput};
 
-use taskrun::ports::planner::AwaitItem;
-use taskrun::wait::{Answer, Item};
+use taskrun::question::{Answer, AwaitItem, Item};
 
 use crate::{journal, serial};
 

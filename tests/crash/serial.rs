@@ -3,7 +3,7 @@
 
 use taskrun::event::Event;
 use taskrun::list::Scope;
-use taskrun::ports::store::{SessionKey, Sessions, StoreError};
+use taskrun::store::{SessionKey, Sessions, StoreError};
 
 use crate::book::Book;
 use crate::client::Client;

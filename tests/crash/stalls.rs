@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use taskrun::time::{Clock, SystemClock, Timestamp};
+use taskrun::clock::SystemClock;
+use taskrun::time::{Clock, Timestamp};
 
 /// Between two writes.
 const PAUSE: Duration = Duration::from_millis(50);

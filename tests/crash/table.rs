@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use taskrun::ending::EndStatus;
 use taskrun::event::Event;
-use taskrun::run::{EndStatus, Run};
+use taskrun::question::Answer;
+use taskrun::run::Run;
 use taskrun::time::Timestamp;
-use taskrun::wait::Answer;
 
 use crate::book::Book;
 use crate::idle::process_of;

@@ -8,7 +8,8 @@ use std::process::{Child, Command, ExitCode, Output, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
-use taskrun::time::{Clock, SystemClock};
+use taskrun::clock::SystemClock;
+use taskrun::time::Clock;
 use taskrun_examples::CHAT;
 
 /// How long something that must happen is waited for: a model on a busy machine is slow.

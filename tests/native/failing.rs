@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use taskrun::ports::layer::Layer;
-use taskrun::ports::store::{
+use taskrun::run::Run;
+use taskrun::store::{
     Append, Appended, Batched, Claim, Created, NewBatch, NewRun, Store, StoreError,
 };
-use taskrun::run::Run;
 use tokio::sync::watch;
 
 /// What a store is asked to write.

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use taskrun::ids::{HostId, RunId};
-use taskrun::ports::store::{Host, Hosts, StoreError};
 use taskrun::run::Run;
+use taskrun::store::{Host, Hosts, StoreError};
 use taskrun::time::Timestamp;
 
 /// The list that it wraps, with silences of its own.

@@ -20,9 +20,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::future::BoxFuture;
 use taskrun::message::Labels;
-use taskrun::ports::call::{CallFailure, CallScope};
-use taskrun::ports::planner::{FinalizeInput, PlanInput, PlanResult, Planner, PlannerError};
-use taskrun::ports::tool::{Tool, ToolCall, ToolFailure, ToolHints, ToolReply, ToolSpec};
+use taskrun::plan::PlannerError;
+use taskrun::ports::call::CallScope;
+use taskrun::ports::planner::{FinalizeInput, PlanInput, PlanResult, Planner};
+use taskrun::ports::tool::{Tool, ToolCall, ToolReply};
+use taskrun::stop::CallFailure;
+use taskrun::tool::{ToolFailure, ToolHints, ToolSpec};
 
 /// What a planner answers.
 pub type Planned = Result<Result<PlanResult, PlannerError>, CallFailure>;

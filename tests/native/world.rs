@@ -5,31 +5,31 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use taskrun::agents::{
-    Agent, AgentCode, AgentTools, Agents, CodeSource, Interrupted, LoadedTool, Retry,
-};
+use taskrun::agents::{Agent, AgentCode, AgentTools, Agents, CodeSource, LoadedTool};
+use taskrun::clock::{SeededRandom, SimulatedClock};
 use taskrun::controller::{Controller, ControllerParts, Settings};
 use taskrun::event::Recorded;
 use taskrun::guard::Guard;
 use taskrun::list::Scope;
+use taskrun::memory::Memory;
 use taskrun::message::{Message, Role};
 use taskrun::money::Price;
+use taskrun::plan::{PlannerError, ToolRequest};
 use taskrun::policy::{
-    AgentRules, AskRules, Budget, CallTimeouts, Grants, Limits, Location, Policy, ToolSelector,
+    AgentRules, AskRules, Budget, CallTimeouts, Grants, Interrupted, Limits, Location, Policy,
+    Retry, ToolSelector,
 };
 use taskrun::ports::call::Models;
 use taskrun::ports::hook::Hooks;
-use taskrun::ports::memory::Memory;
 use taskrun::ports::model::Model;
-use taskrun::ports::planner::{
-    AwaitItem, Decision, PlanResult, Planner, PlannerError, ToolRequest,
-};
-use taskrun::ports::store::{Hosts, Sessions, Store};
+use taskrun::ports::planner::{Decision, PlanResult, Planner};
 use taskrun::ports::tool::{Tool, ToolReply, ToolValue};
+use taskrun::question::AwaitItem;
 use taskrun::run::{Run, RunView};
 use taskrun::spawn::SpawnRequest;
 use taskrun::status::Status;
-use taskrun::time::{SeededRandom, SimulatedClock, Timestamp};
+use taskrun::store::{Hosts, Sessions, Store};
+use taskrun::time::Timestamp;
 use taskrun_store::MemoryStore;
 use tokio::runtime::Runtime;
 
@@ -289,7 +289,7 @@ impl World {
             heartbeat: None,
             conversation: taskrun::history::History::Agent,
             ask: AskRules::default(),
-            on_missing_fields: taskrun::agents::MissingFields::default(),
+            on_missing_fields: taskrun::policy::MissingFields::default(),
         };
         change(&mut agent);
         self.agents.insert(name.to_owned(), Arc::new(agent));

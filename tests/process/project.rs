@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use taskrun::time::{Clock, SystemClock};
+use taskrun::clock::SystemClock;
+use taskrun::time::Clock;
 use taskrun_examples::{RESEARCHER, SCRIPTED, SCRIPTED_TOOL, WORKSPACE, evil};
 
 /// How long a test waits for something that must happen.

@@ -9,7 +9,8 @@ use rusqlite::Connection;
 use rustix::fs::{FlockOperation, fcntl_lock};
 use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
 use serde_json::json;
-use taskrun::time::{Clock, SystemClock};
+use taskrun::clock::SystemClock;
+use taskrun::time::Clock;
 use taskrun_examples::LEDGER;
 use taskrun_tests::foreign::{Foreign, Maker, act_as_told};
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use taskrun::event::Event;
 use taskrun::ids::RunId;
 use taskrun::machine;
-use taskrun::ports::store::{Admission, Created, NewRun, Store};
+use taskrun::store::{Admission, Created, NewRun, Store};
 use taskrun_store::{Durability, SqliteOptions, SqliteStore};
 
 use crate::project::Project;

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 use taskrun::event::Event;
-use taskrun::narrow::Narrowing;
+use taskrun::narrowing::Narrowing;
 use taskrun::spawn::SpawnRequest;
 use taskrun_tests::{Builder, House};
 

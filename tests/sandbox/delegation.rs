@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::{Value, json};
 use taskrun::event::Event;
-use taskrun::narrow::Narrowing;
-use taskrun::ports::tool::ToolOutcome;
+use taskrun::narrowing::Narrowing;
 use taskrun::spawn::SpawnRequest;
 use taskrun::status::Status;
+use taskrun::tool::ToolOutcome;
 use taskrun_tests::{Builder, House, Script};
 
 use super::{code, one_call, output, value};

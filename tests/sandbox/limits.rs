@@ -3,9 +3,9 @@
 use serde_json::json;
 use taskrun::event::Event;
 use taskrun::policy::Policy;
-use taskrun::ports::call::CallFailure;
 use taskrun::run::RunView;
 use taskrun::status::{Status, StopReason};
+use taskrun::stop::CallFailure;
 use taskrun_engine::{AgentGrants, LoadError};
 use taskrun_tests::engine;
 

@@ -16,9 +16,9 @@ mod wasi_files;
 use serde_json::{Value, json};
 use taskrun::event::Event;
 use taskrun::list::Scope;
-use taskrun::ports::tool::{ToolOutcome, ToolOutput};
 use taskrun::run::Run;
 use taskrun::status::Status;
+use taskrun::tool::{ToolOutcome, ToolOutput};
 use taskrun_tests::{Builder, House, Script};
 
 /// An agent that plays scripts and calls the evil tool, under limits that make tests short.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use taskrun::event::Event;
-use taskrun::ports::tool::ToolOutcome;
+use taskrun::tool::ToolOutcome;
 use taskrun_tests::{Builder, House, Storage, engine};
 
 use super::{call_by, code, neighbour_is_served, one_call, value};

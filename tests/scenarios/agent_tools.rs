@@ -2,9 +2,9 @@
 
 use serde_json::json;
 use taskrun::event::Event;
-use taskrun::ports::tool::{ToolOutcome, ToolOutput};
 use taskrun::run::Run;
 use taskrun::status::Status;
+use taskrun::tool::{ToolOutcome, ToolOutput};
 use taskrun_tests::{Builder, House, Script};
 
 const POLICY: &str = r#"

@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
+use taskrun::clock::SimulatedClock;
 use taskrun::event::Event;
 use taskrun::message::RetryReason;
-use taskrun::ports::tool::{ToolFailure, ToolOutcome, ToolOutput};
 use taskrun::run::RunView;
 use taskrun::spawn::SpawnRequest;
 use taskrun::status::{Status, StopReason};
-use taskrun::time::{Clock, SimulatedClock, Timestamp};
+use taskrun::time::{Clock, Timestamp};
+use taskrun::tool::{ToolFailure, ToolOutcome, ToolOutput};
 use taskrun_tests::{Builder, House, Script, Storage};
 
 const POLICY: &str = r#"

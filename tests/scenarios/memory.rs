@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 use taskrun::event::Event;
-use taskrun::memory::{MemoryScope, OwnSession};
-use taskrun::ports::tool::ToolOutcome;
+use taskrun::fact::{MemoryScope, OwnSession};
 use taskrun::run::Run;
 use taskrun::spawn::SpawnRequest;
 use taskrun::status::Status;
+use taskrun::tool::ToolOutcome;
 use taskrun_tests::{Builder, House, Script, Storage};
 
 const POLICY: &str = r#"

@@ -1,8 +1,8 @@
 //! Models behind HTTP: a server on loopback, the real guest `chat`, and the whole host between.
 
 use serde_json::{Value, json};
+use taskrun::completion::ModelError;
 use taskrun::event::{Event, ModelAnswer};
-use taskrun::ports::model::ModelError;
 use taskrun::run::RunView;
 use taskrun::status::Status;
 use taskrun_tests::provider::{Provider, Reply};

@@ -2,9 +2,9 @@
 
 use serde_json::json;
 use taskrun::event::Event;
-use taskrun::ports::tool::{ToolFailure, ToolOutcome};
 use taskrun::spawn::SpawnRequest;
 use taskrun::status::Status;
+use taskrun::tool::{ToolFailure, ToolOutcome};
 use taskrun_tests::{Builder, House, Script, Storage};
 
 const POLICY: &str = r#"

@@ -1,9 +1,8 @@
 //! LS-17's rendering: prompts of the policy through a real component.
 
 use serde_json::json;
-use taskrun::event::Event;
+use taskrun::event::{ChosenBy, Event};
 use taskrun::list::ListFilter;
-use taskrun::prompts::ChosenBy;
 use taskrun::run::RunView;
 use taskrun::spawn::SpawnRequest;
 use taskrun::status::Status;

@@ -6,12 +6,11 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use futures::StreamExt;
+use taskrun::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
 use taskrun::event::Event;
 use taskrun::message::Usage;
 use taskrun::policy::Policy;
-use taskrun::ports::model::{
-    Chunk, CompletionRequest, CompletionStop, Model, ModelError, ModelStream,
-};
+use taskrun::ports::model::{Model, ModelStream};
 use taskrun::status::Status;
 use taskrun_examples::DICE;
 use taskrun_tests::engine;

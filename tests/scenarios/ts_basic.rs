@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
+use taskrun::clock::SimulatedClock;
 use taskrun::controller::Controller;
 use taskrun::error::ControllerError;
 use taskrun::event::Event;
@@ -11,7 +12,7 @@ use taskrun::list::{ListFilter, PAGE_DEFAULT, Scope};
 use taskrun::run::RunView;
 use taskrun::spawn::{RunOptions, SpawnRequest};
 use taskrun::status::{Status, StopReason};
-use taskrun::time::{SimulatedClock, Timestamp};
+use taskrun::time::Timestamp;
 use taskrun_tests::{Builder, House, Script, Storage};
 
 const POLICY: &str = r#"

@@ -5,15 +5,16 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use taskrun::agents::Agents;
+use taskrun::clock::{SystemClock, SystemRandom};
 use taskrun::controller::{Controller, ControllerParts, Settings};
 use taskrun::ids::TENANT_DEFAULT;
 use taskrun::list::Scope;
+use taskrun::memory::Memory;
 use taskrun::policy::Policy;
 use taskrun::ports::call::Interrupt;
 use taskrun::ports::hook::Hooks;
-use taskrun::ports::memory::Memory;
-use taskrun::ports::store::{Hosts, Sessions, Store, StoreError};
-use taskrun::time::{Clock, Random, SystemClock, SystemRandom, Timestamp};
+use taskrun::store::{Hosts, Sessions, Store, StoreError};
+use taskrun::time::{Clock, Random, Timestamp};
 use taskrun_engine::Engine;
 use taskrun_store::{MemoryStore, SqliteOptions, SqliteStore};
 

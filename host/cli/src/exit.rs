@@ -2,7 +2,8 @@
 
 use std::process::ExitCode;
 
-use taskrun::run::{EndStatus, Ending, Run};
+use taskrun::ending::{EndStatus, Ending};
+use taskrun::run::Run;
 use taskrun::status::StopReason;
 
 /// How the program ends. The numbers are a contract.

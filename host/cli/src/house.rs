@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use taskrun::agents::{Agent, AgentCode, Agents, LoadCode};
+use taskrun::clock::{SystemClock, SystemRandom};
 use taskrun::policy::{AgentPolicy, Policy, ToolPolicy};
 use taskrun::ports::model::Model;
 use taskrun::ports::tool::Tool;
-use taskrun::time::{Clock, Random, SystemClock, SystemRandom};
+use taskrun::time::{Clock, Random};
 use taskrun_engine::{
     AgentGrants, Cache, CompileWorker, Engine, EngineError, EngineOptions, Examined, digest_file,
 };

@@ -167,13 +167,14 @@ mod tests {
     use std::sync::Arc;
 
     use taskrun::agents::Agents;
+    use taskrun::clock::{SystemClock, SystemRandom};
     use taskrun::controller::{ControllerParts, Settings};
     use taskrun::event::{Event, Recorded};
     use taskrun::machine;
-    use taskrun::ports::store::{Admission, Append, Appended, Created, NewRun, Store};
-    use taskrun::run::RunSpec;
+    use taskrun::spec::RunSpec;
     use taskrun::status::StopReason;
-    use taskrun::time::{SystemClock, SystemRandom, Timestamp};
+    use taskrun::store::{Admission, Append, Appended, Created, NewRun, Store};
+    use taskrun::time::Timestamp;
     use taskrun_store::MemoryStore;
 
     use super::*;

@@ -3,19 +3,21 @@
 use std::sync::Arc;
 
 use clap::CommandFactory;
-use taskrun::error::{ControllerError, NotAwaitable};
+use taskrun::ending::Ending;
+use taskrun::error::ControllerError;
 use taskrun::event::{DecisionKind, Event, Recorded};
+use taskrun::hold::Wait;
 use taskrun::ids::{HostId, RunId};
 use taskrun::machine;
 use taskrun::message::{Labels, Message, Role, Usage};
 use taskrun::policy::{Policy, PolicyLoadError};
-use taskrun::ports::call::CallFailure;
-use taskrun::ports::planner::AwaitItem;
 use taskrun::progress::Children;
-use taskrun::run::{Ending, Run, RunSpec, RunView, Wait};
+use taskrun::question::{AwaitItem, Item, NotAwaitable};
+use taskrun::run::{Run, RunView};
+use taskrun::spec::RunSpec;
 use taskrun::status::{BlockedOn, StopReason};
+use taskrun::stop::CallFailure;
 use taskrun::time::Timestamp;
-use taskrun::wait::Item;
 use taskrun_cli::args::Cli;
 use taskrun_cli::failure::{Failure, policy_failure};
 use taskrun_cli::output::{RunList, run_details, run_object, run_table, run_tree, versioned};
@@ -51,7 +53,7 @@ fn spec(number: u8, agent: &str, task: &str) -> RunSpec {
         parent_tool_call_id: None,
         attached: false,
         depth: 0,
-        narrow: taskrun::narrow::Narrowing::default(),
+        narrow: taskrun::narrowing::Narrowing::default(),
         above: Vec::new(),
         priority: 0,
         durable: true,
@@ -59,7 +61,7 @@ fn spec(number: u8, agent: &str, task: &str) -> RunSpec {
         serial: false,
         seed: String::new(),
         history: taskrun::history::History::None,
-        class: taskrun::run::RunClass::Task,
+        class: taskrun::spec::RunClass::Task,
         entries: Vec::new(),
         created_at: Timestamp(START.0 + u64::from(number) * 1_000),
     }

@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use taskrun::ports::call::{CallFailure, CallScope, StopCause};
+use taskrun::ports::call::CallScope;
+use taskrun::stop::{CallFailure, StopCause};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Slots of the pool.

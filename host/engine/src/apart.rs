@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use taskrun::clock::{SeededRandom, SimulatedClock};
 use taskrun::event::Event;
 use taskrun::message::LogLevel;
 use taskrun::ports::call::{
     CallScope, CallScopeParts, Remaining, RunContext, ScopeLimits, Services, StopSignal,
 };
-use taskrun::time::{SeededRandom, SimulatedClock, Timestamp};
+use taskrun::time::Timestamp;
 
 use crate::guest::Guest;
 

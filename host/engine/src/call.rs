@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use taskrun::ports::call::{CallFailure, CallScope, StopCause};
+use taskrun::ports::call::CallScope;
+use taskrun::stop::{CallFailure, StopCause};
 use tokio::time::Instant;
 use wasmtime::{Store, UpdateDeadline};
 

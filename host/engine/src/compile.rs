@@ -7,7 +7,8 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use taskrun::time::{Clock, SystemClock};
+use taskrun::clock::SystemClock;
+use taskrun::time::Clock;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
 use wasmtime::component::Component;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use taskrun::policy::Capability;
-use taskrun::ports::call::CallFailure;
+use taskrun::stop::CallFailure;
 use taskrun::time::Timestamp;
 
 use crate::inspect::HOST_VERSION;

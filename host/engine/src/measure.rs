@@ -7,13 +7,13 @@
 use std::collections::BTreeMap;
 
 use taskrun::message::{Bounds, Message, Part, RetryHint, Telemetry, ToolError};
-use taskrun::ports::call::CallFailure;
-use taskrun::ports::planner::{
-    AwaitItem, Decision, PlanResult, PlannerError, Question, ToolRequest,
-};
-use taskrun::ports::runs::RunsRequest;
-use taskrun::ports::tool::{ToolFailure, ToolOutcome, ToolSpec, ToolValue};
-use taskrun::wait::Answer;
+use taskrun::plan::{PlannerError, ToolRequest};
+use taskrun::ports::planner::{Decision, PlanResult};
+use taskrun::ports::tool::ToolValue;
+use taskrun::question::{Answer, AwaitItem, Question};
+use taskrun::runs::RunsRequest;
+use taskrun::stop::CallFailure;
+use taskrun::tool::{ToolFailure, ToolOutcome, ToolSpec};
 
 /// What an item of a list counts besides its texts.
 pub(crate) const ITEM_BYTES: usize = 32;

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use taskrun::message::Labels;
-use taskrun::ports::call::{CallFailure, CallScope};
-use taskrun::ports::planner::{FinalizeInput, PlanInput, PlanResult, Planner, PlannerError};
+use taskrun::plan::PlannerError;
+use taskrun::ports::call::CallScope;
+use taskrun::ports::planner::{FinalizeInput, PlanInput, PlanResult, Planner};
+use taskrun::stop::CallFailure;
 
 use crate::bindings::agent::AgentPre;
 use crate::bindings::finalizer::AgentFinalizerPre;
-use crate::call;
 use crate::convert::finalizer::{finalize_input, metadata};
 use crate::convert::planner::{resume_input, start_input};
 use crate::engine::Engine;
@@ -19,8 +20,8 @@ use crate::guest::{AgentGrants, Guest};
 use crate::inspect::FINALIZER;
 use crate::link::link;
 use crate::load::Loaded;
-use crate::measure;
 use crate::state::{CallState, Mode};
+use crate::{call, measure};
 
 struct AgentComponent {
     pre: AgentPre<CallState>,

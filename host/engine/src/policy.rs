@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use taskrun::ports::policy_engine::{PolicyDecision, PolicyEngine, PolicyFailure, PolicyInput};
+use taskrun::policy::PolicyDecision;
+use taskrun::ports::policy_engine::{PolicyEngine, PolicyFailure, PolicyInput};
 
 use crate::bindings::policy::PolicyEnginePre;
-use crate::call;
 use crate::engine::Engine;
 use crate::error::LoadError;
 use crate::grants::Role;
@@ -15,7 +15,7 @@ use crate::guest::{AgentGrants, Guest};
 use crate::link::link;
 use crate::load::Loaded;
 use crate::state::{CallState, Mode};
-use crate::{apart, measure};
+use crate::{apart, call, measure};
 
 struct PolicyComponent {
     pre: PolicyEnginePre<CallState>,
@@ -65,8 +65,7 @@ impl PolicyEngine for PolicyComponent {
         })
         .await;
         apart::show_log(&self.guest, &scope, "decide");
-        let failed =
-            |failure: taskrun::ports::call::CallFailure| PolicyFailure(failure.to_string());
+        let failed = |failure: taskrun::stop::CallFailure| PolicyFailure(failure.to_string());
         let decision = match decided.map_err(failed)? {
             Ok(decision) => decision,
             Err(error) => return Err(PolicyFailure(error.message)),

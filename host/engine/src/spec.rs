@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use taskrun::ports::tool::ToolSpec;
+use taskrun::tool::ToolSpec;
 
 use crate::error::LoadError;
 use taskrun::json;
@@ -36,7 +36,7 @@ fn first_problem(specs: &[ToolSpec]) -> Option<String> {
     }
     let mut names = BTreeSet::new();
     for spec in specs {
-        let name = taskrun::ports::call::cut(&spec.name, NAME_BYTES_MAX);
+        let name = taskrun::text::cut(&spec.name, NAME_BYTES_MAX);
         if !is_name(&spec.name) {
             return Some(format!(
                 "{name:?} is not a function's name; it must match [a-z0-9_-]{{1,{NAME_BYTES_MAX}}}"

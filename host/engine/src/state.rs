@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use taskrun::event::Event;
 use taskrun::policy::{CallRules, Capability};
-use taskrun::ports::call::{CallScope, StopCause};
+use taskrun::ports::call::CallScope;
+use taskrun::stop::StopCause;
 use tokio::time::Instant;
 use wasmtime::component::ResourceTable;
 
@@ -182,7 +183,7 @@ pub(crate) fn record_denial(
     subject: &str,
     rule: String,
 ) {
-    let subject = taskrun::ports::call::cut(subject, SUBJECT_BYTES_MAX).to_owned();
+    let subject = taskrun::text::cut(subject, SUBJECT_BYTES_MAX).to_owned();
     let capability = capability.to_string();
     scope.record(Event::PolicyDecision { capability, subject, rule, decided: None });
 }

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use taskrun::json;
-use taskrun::ports::call::{CallFailure, CallScope, RunContext};
-use taskrun::ports::tool::{Tool, ToolCall, ToolFailure, ToolReply, ToolSpec, ToolValue};
+use taskrun::ports::call::{CallScope, RunContext};
+use taskrun::ports::tool::{Tool, ToolCall, ToolReply, ToolValue};
+use taskrun::stop::CallFailure;
+use taskrun::tool::{ToolFailure, ToolSpec};
 
 use crate::bindings::tool::ToolPre;
-use crate::call;
 use crate::engine::Engine;
 use crate::error::LoadError;
 use crate::grants::Role;
@@ -17,7 +18,7 @@ use crate::guest::{AgentGrants, Guest};
 use crate::link::link;
 use crate::load::Loaded;
 use crate::state::{CallState, Mode};
-use crate::{apart, measure, spec};
+use crate::{apart, call, measure, spec};
 
 struct ToolComponent {
     pre: ToolPre<CallState>,

@@ -1,12 +1,10 @@
 //! A model that answers with what it was asked.
 
 use async_trait::async_trait;
-use futures::StreamExt;
-use futures::stream;
+use futures::{StreamExt, stream};
+use taskrun::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
 use taskrun::message::{Message, Role, Usage};
-use taskrun::ports::model::{
-    Chunk, CompletionRequest, CompletionStop, Model, ModelError, ModelStream,
-};
+use taskrun::ports::model::{Model, ModelStream};
 
 /// What it calls itself unless the policy says otherwise.
 const NAME: &str = "echo";

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
-use futures::StreamExt;
-use futures::stream;
+use futures::{StreamExt, stream};
+use taskrun::clock::SeededRandom;
+use taskrun::completion::{Chunk, CompletionRequest, ModelError};
 use taskrun::policy::Fault;
-use taskrun::ports::model::{Chunk, CompletionRequest, Model, ModelError, ModelStream};
-use taskrun::time::{SeededRandom, random_u64};
+use taskrun::ports::model::{Model, ModelStream};
+use taskrun::time::random_u64;
 
 /// Asks another model, except where its schedule has a fault.
 pub(crate) struct Faulty {

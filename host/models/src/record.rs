@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures::{Stream, StreamExt};
-use taskrun::ports::model::{Chunk, CompletionRequest, Model, ModelError, ModelStream};
+use taskrun::completion::{Chunk, CompletionRequest, ModelError};
+use taskrun::ports::model::{Model, ModelStream};
 
 use crate::cassette::{CassetteError, Entry, Writer};
 

@@ -5,11 +5,11 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
-use futures::StreamExt;
-use futures::stream;
+use futures::{StreamExt, stream};
 use serde_json::json;
+use taskrun::completion::{CompletionRequest, ModelError};
 use taskrun::message::{Message, Role};
-use taskrun::ports::model::{CompletionRequest, Model, ModelError, ModelStream};
+use taskrun::ports::model::{Model, ModelStream};
 
 use crate::cassette::{self, CassetteError, Entry};
 
@@ -186,7 +186,8 @@ impl Model for Replay {
 
 #[cfg(test)]
 mod tests {
-    use taskrun::ports::model::{Chunk, CompletionStop, collect};
+    use taskrun::completion::{Chunk, CompletionStop};
+    use taskrun::ports::model::collect;
 
     use super::*;
 

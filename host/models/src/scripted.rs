@@ -16,13 +16,11 @@
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
-use futures::StreamExt;
-use futures::stream;
+use futures::{StreamExt, stream};
 use serde::Deserialize;
+use taskrun::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
 use taskrun::message::{Message, Part, Role};
-use taskrun::ports::model::{
-    Chunk, CompletionRequest, CompletionStop, Model, ModelError, ModelStream,
-};
+use taskrun::ports::model::{Model, ModelStream};
 
 /// Most bytes of a line; an answer with a large document in it fits.
 pub const LINE_BYTES_MAX: usize = 16 << 20;
@@ -187,7 +185,8 @@ fn content(message: &Message) -> String {
 
 #[cfg(test)]
 mod tests {
-    use taskrun::ports::model::{Completion, collect};
+    use taskrun::completion::Completion;
+    use taskrun::ports::model::collect;
 
     use super::*;
 

@@ -8,14 +8,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use taskrun::clock::SystemClock;
+use taskrun::ending::Ending;
 use taskrun::event::{Event, Recorded};
 use taskrun::ids::{HostId, RunId};
 use taskrun::list::{ListFilter, Scope};
 use taskrun::machine;
-use taskrun::ports::store::{Admission, Append, Claim, NewRun, Store, StoreError};
-use taskrun::run::{Ending, Run, RunSpec};
+use taskrun::run::Run;
+use taskrun::spec::RunSpec;
 use taskrun::status::{Status, StopReason};
-use taskrun::time::{Clock, SystemClock, Timestamp};
+use taskrun::store::{Admission, Append, Claim, NewRun, Store, StoreError};
+use taskrun::time::{Clock, Timestamp};
 use taskrun_store::{Durability, MemoryStore, SqliteOptions, SqliteStore};
 use tokio::task::JoinSet;
 
@@ -50,7 +53,7 @@ fn new_run(n: u64, at: u64) -> NewRun {
         root_run_id: id,
         root_session_id: None,
         depth: 0,
-        narrow: taskrun::narrow::Narrowing::default(),
+        narrow: taskrun::narrowing::Narrowing::default(),
         above: Vec::new(),
         priority: 0,
         durable: true,
@@ -58,7 +61,7 @@ fn new_run(n: u64, at: u64) -> NewRun {
         serial: false,
         seed: String::new(),
         history: taskrun::history::History::None,
-        class: taskrun::run::RunClass::Task,
+        class: taskrun::spec::RunClass::Task,
         entries: Vec::new(),
         created_at: Timestamp(at),
     };

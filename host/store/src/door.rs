@@ -1,13 +1,16 @@
 //! What every store checks and derives alike.
 
-use taskrun::event::{Recorded, Seq};
-use taskrun::ids::{HostId, RunId};
+use taskrun::ending::EndStatus;
+use taskrun::event::Recorded;
+use taskrun::hold::{Hold, Lane, WaitMode};
+use taskrun::ids::{HostId, RunId, Seq};
 use taskrun::machine;
-use taskrun::ports::store::{
+use taskrun::run::{Lifecycle, Run};
+use taskrun::spec::RunSpec;
+use taskrun::status::{Status, StopReason};
+use taskrun::store::{
     Append, Batched, Idempotency, NewBatch, NewRun, Session, SessionKey, TaskKey,
 };
-use taskrun::run::{EndStatus, Hold, Lane, Lifecycle, Run, RunSpec, WaitMode};
-use taskrun::status::{Status, StopReason};
 use taskrun::time::Timestamp;
 
 /// # Panics

@@ -1,4 +1,4 @@
-//! Stores for task runs, behind the ports of [`taskrun::ports::store`].
+//! Stores for task runs, behind the ports of [`taskrun::store`].
 //!
 //! | store | for | what is acknowledged |
 //! | --- | --- | --- |

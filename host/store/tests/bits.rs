@@ -8,11 +8,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use common::*;
+use taskrun::clock::SeededRandom;
 use taskrun::event::Recorded;
+use taskrun::hold::Wait;
 use taskrun::list::{ListFilter, Scope};
-use taskrun::ports::store::{Hosts, Sessions, Store, StoreError};
-use taskrun::run::{Run, RunSpec, Wait};
-use taskrun::time::{SeededRandom, random_u64};
+use taskrun::run::Run;
+use taskrun::spec::RunSpec;
+use taskrun::store::{Hosts, Sessions, Store, StoreError};
+use taskrun::time::random_u64;
 use taskrun_store::{SqliteOptions, SqliteStore};
 use tempfile::TempDir;
 

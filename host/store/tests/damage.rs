@@ -12,7 +12,7 @@ use rusqlite::Connection;
 use taskrun::ids::RunId;
 use taskrun::list::{ListFilter, Scope};
 use taskrun::machine;
-use taskrun::ports::store::{Store, StoreError};
+use taskrun::store::{Store, StoreError};
 use taskrun_store::{SCHEMA_VERSION, SqliteStore};
 use tempfile::TempDir;
 

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use common::*;
 use taskrun::machine;
-use taskrun::ports::store::{Hosts, Store};
+use taskrun::store::{Hosts, Store};
 use taskrun_store::SqliteStore;
 
 const DIR: &str = "TASKRUN_TEST_DEATH";

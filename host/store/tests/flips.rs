@@ -7,12 +7,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use common::*;
+use taskrun::clock::SeededRandom;
 use taskrun::event::Recorded;
+use taskrun::hold::Wait;
 use taskrun::ids::RunId;
 use taskrun::list::{ListFilter, Scope};
-use taskrun::ports::store::{Append, Sessions, Store, StoreError};
-use taskrun::run::{Run, Wait};
-use taskrun::time::{SeededRandom, random_u64};
+use taskrun::run::Run;
+use taskrun::store::{Append, Sessions, Store, StoreError};
+use taskrun::time::random_u64;
 use taskrun_store::SqliteStore;
 use tempfile::TempDir;
 

@@ -6,9 +6,10 @@ use std::fs::File;
 use std::time::Duration;
 
 use common::*;
+use taskrun::clock::SystemClock;
 use taskrun::machine;
-use taskrun::ports::store::{Host, Hosts, Store, StoreError};
-use taskrun::time::{Clock, SystemClock, Timestamp};
+use taskrun::store::{Host, Hosts, Store, StoreError};
+use taskrun::time::{Clock, Timestamp};
 use taskrun_store::{SqliteOptions, SqliteStore};
 use tempfile::TempDir;
 

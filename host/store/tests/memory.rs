@@ -7,8 +7,9 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use common::*;
-use taskrun::ports::store::{Append, Claim, Sessions, Store, Until};
-use taskrun::run::{RunSpec, WaitMode};
+use taskrun::hold::WaitMode;
+use taskrun::spec::RunSpec;
+use taskrun::store::{Append, Claim, Sessions, Store, Until};
 use taskrun_store::MemoryStore;
 
 #[tokio::test]

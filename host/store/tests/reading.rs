@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 
 use common::*;
 use taskrun::list::{ListFilter, Scope};
-use taskrun::ports::store::{Store, StoreError};
+use taskrun::store::{Store, StoreError};
 use taskrun_store::SqliteStore;
 
 /// Tell a child what it does, and where.

@@ -8,13 +8,15 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use common::*;
+use taskrun::clock::SystemClock;
+use taskrun::hold::Wait;
 use taskrun::list::{ListFilter, Scope};
 use taskrun::machine;
-use taskrun::ports::store::{
+use taskrun::run::Run;
+use taskrun::store::{
     Appended, Claim, Hosts, Removal, SessionEvent, Sessions, Store, StoreError, Until,
 };
-use taskrun::run::{Run, Wait};
-use taskrun::time::{Clock, SystemClock, Timestamp};
+use taskrun::time::{Clock, Timestamp};
 use taskrun_store::{Durability, SqliteOptions, SqliteStore};
 use tokio::task::JoinSet;
 

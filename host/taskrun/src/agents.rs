@@ -8,15 +8,19 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::arguments::{Arguments, TurnSteps};
-use crate::delegate::{AGENTS, Delegate};
+use crate::delegate::Delegate;
 use crate::guard::Guard;
 use crate::history::History;
-use crate::policy::{AgentRules, AskRules, Budget, CallTimeouts, Limits, ToolSelector};
+use crate::policy::template::Prompts;
+use crate::policy::{
+    AGENTS, AgentRules, AskRules, Budget, CallTimeouts, Heartbeat, Interrupted, Limits,
+    MissingFields, Retry, ToolSelector,
+};
 use crate::ports::call::Models;
 use crate::ports::planner::Planner;
-use crate::ports::tool::{Tool, ToolFailure, ToolSpec};
-use crate::prompts::Prompts;
+use crate::ports::tool::Tool;
 use crate::schema::Allowance;
+use crate::tool::{ToolFailure, ToolSpec};
 
 /// A named agent: everything that is known of it without its code, and where that comes from.
 #[derive(Clone)]
@@ -94,77 +98,6 @@ impl CodeSource {
             Self::OnDemand(_) => None,
         }
     }
-}
-
-/// What follows from a tool call that failed as fields are missing
-/// ([`RetryReason::MissingFields`](crate::message::RetryReason::MissingFields)), whether the host or the tool says so.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum MissingFields {
-    /// The planner sees the failure, and decides.
-    #[default]
-    Resume,
-    /// A person is asked for them, in the words of the failure's hint; the answer becomes a message
-    /// of the user, and then the planner decides.
-    AwaitClarification,
-    /// The planner is asked for its last word.
-    Finalize,
-}
-
-/// When an agent works on the entries that wait for it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Heartbeat {
-    /// Time from one tick to the next, whole milliseconds and not zero. Ticks are at multiples of
-    /// it since 1970, so that all hosts have the same.
-    pub interval: Duration,
-    /// What stands before the entries in the task of a batch; [`crate::batch::HEADING`] if it
-    /// says nothing.
-    pub prompt: Option<String>,
-}
-
-/// How often and when something that failed in a way that may pass is tried again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Retry {
-    /// Attempts in all, the first one included; at least 1.
-    pub attempts: u32,
-    /// Pause before the second one; each further pause is twice as long, and up to a quarter is
-    /// taken off by chance, so that those who failed together do not come again together.
-    pub pause: Duration,
-    /// What happens when all attempts failed.
-    pub then: Then,
-}
-
-impl Default for Retry {
-    /// Three attempts, one second, then the run fails.
-    fn default() -> Self {
-        Self { attempts: 3, pause: Duration::from_secs(1), then: Then::default() }
-    }
-}
-
-/// Turns in a row that are skipped, unless the policy says otherwise.
-pub const SKIPS_DEFAULT: u32 = 3;
-
-/// What happens when all attempts at a plan step failed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Then {
-    /// The run fails.
-    #[default]
-    Abort,
-    /// The turn counts, and the planner is told to go on, as if it had decided nothing.
-    Skip {
-        /// Most turns in a row that are skipped; then the run fails. At least 1.
-        in_a_row: u32,
-    },
-}
-
-/// What becomes of a tool call that the death of its host cut off, where the tool does not promise
-/// that a repeated call has no further effect.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Interrupted {
-    /// The agent is told that it is not known whether the call took effect.
-    #[default]
-    Fail,
-    /// A person is asked whether to repeat it.
-    Ask,
 }
 
 /// All agents of a host, under one policy.

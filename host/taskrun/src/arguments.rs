@@ -14,8 +14,8 @@ use tokio::sync::{Semaphore, oneshot};
 use crate::example::example;
 use crate::json;
 use crate::message::{RetryHint, RetryReason, ToolError};
-use crate::ports::tool::ToolFailure;
 use crate::schema::{Allowance, Fuel, Issue, Problem, Schema, Spent};
+use crate::tool::ToolFailure;
 
 /// Most bytes of arguments that are looked at in place.
 const IN_PLACE_BYTES_MAX: usize = 16 << 10;

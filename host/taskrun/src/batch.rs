@@ -1,17 +1,15 @@
 //! The batch runs of heartbeats: which of the waiting entries one takes, and what its task says.
 
-use crate::agents::Heartbeat;
-use crate::ports::store::Idempotency;
-use crate::run::{Run, RunSpec};
-use crate::spawn::TASK_BYTES_MAX;
+use crate::policy::Heartbeat;
+use crate::run::Run;
 use crate::spawn::digest_of_parts;
+use crate::spec::{RunSpec, TASK_BYTES_MAX};
+use crate::store::Idempotency;
 
 /// What stands before the entries in the task of a batch, unless the policy says otherwise.
 pub const HEADING: &str = "Tasks that wait for you. Work on each of them:";
 /// Label by which batch runs are found.
 pub const LABEL: (&str, &str) = ("taskrun.batch", "heartbeat");
-/// Most bytes of an entry's task: a few of them make up one task.
-pub const ENTRY_BYTES_MAX: usize = 64 << 10;
 /// Most bytes of the result with which an entry is acknowledged.
 pub const ENTRY_RESULT_BYTES_MAX: usize = 64 << 10;
 
@@ -73,6 +71,7 @@ mod tests {
     use super::*;
     use crate::ids::RunId;
     use crate::machine::tests::{run, spec};
+    use crate::spec::ENTRY_BYTES_MAX;
 
     fn entry(id: &str, task: &str, app: Option<&str>) -> Run {
         let spec = RunSpec {

@@ -6,14 +6,13 @@ use async_trait::async_trait;
 use serde::Deserialize;
 
 use crate::message::{RetryHint, RetryReason, ToolError};
-use crate::ports::call::{CallFailure, CallScope, StopCause};
-use crate::ports::runs::{ChildRequest, RunsAnswer, RunsError, RunsRequest};
-use crate::ports::tool::{Tool, ToolCall, ToolFailure, ToolHints, ToolReply, ToolSpec, ToolWait};
-use crate::spawn::TASK_BYTES_MAX;
-
-/// What stands before the name of an agent that is called as a tool: `agent/NAME`. No component is
-/// named so.
-pub const AGENTS: &str = "agent";
+use crate::policy::AGENTS;
+use crate::ports::call::CallScope;
+use crate::ports::tool::{Tool, ToolCall, ToolReply, ToolWait};
+use crate::runs::{ChildRequest, RunsAnswer, RunsError, RunsRequest};
+use crate::spec::TASK_BYTES_MAX;
+use crate::stop::{CallFailure, StopCause};
+use crate::tool::{ToolFailure, ToolHints, ToolSpec};
 
 /// Begins runs of one agent for the calls of another. It waits for nothing: the call is parked
 /// until its run has ended, without a slot.

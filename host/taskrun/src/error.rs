@@ -1,9 +1,9 @@
 //! What the controller answers when it cannot do what it was asked.
 
-use serde::{Deserialize, Serialize};
-
 use crate::ids::RunId;
-use crate::ports::store::StoreError;
+use crate::question::NotAwaitable;
+use crate::runs::RunsError;
+use crate::store::StoreError;
 
 /// Why an operation of the controller was refused or failed. Nothing has changed then, except
 /// perhaps after [`StoreError::Unknown`].
@@ -102,21 +102,6 @@ pub enum ControllerError {
     Storage(#[from] StoreError),
 }
 
-/// Why a run does not take an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
-#[serde(rename_all = "snake_case")]
-pub enum NotAwaitable {
-    /// Nothing of that name was asked.
-    #[error("nothing of that name is asked")]
-    UnknownItem,
-    /// It was answered.
-    #[error("it is answered already")]
-    Answered,
-    /// The run has ended.
-    #[error("the run has ended")]
-    Ended,
-}
-
 /// Why a batch run cannot complete an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotAnEntry {
@@ -153,6 +138,35 @@ impl ControllerError {
             Self::NotAwaitable { .. } => "not-awaitable",
             Self::NotAnEntry { .. } => "not-an-entry",
             Self::Storage(error) => error.code(),
+        }
+    }
+}
+
+impl From<ControllerError> for RunsError {
+    fn from(error: ControllerError) -> Self {
+        match error {
+            ControllerError::NotFound { id } => Self::NotFound { id },
+            ControllerError::AlreadyExists { id } | ControllerError::NameTaken { id, .. } => {
+                Self::AlreadyExists { id: id.to_string() }
+            }
+            // No guest asks for these.
+            ControllerError::NoArtifact { id } => Self::NotFound { id: id.to_string() },
+            ControllerError::NotAnEntry { id, .. } => Self::NotFound { id: id.to_string() },
+            ControllerError::NotStarted => Self::NotStarted,
+            ControllerError::Closed => Self::Closed,
+            ControllerError::Invalid { field, reason } => {
+                Self::Invalid { field: field.to_owned(), reason }
+            }
+            ControllerError::Forbidden { reason } => Self::Forbidden { reason },
+            ControllerError::Limit { kind, cap } => Self::Limit { kind: kind.to_owned(), cap },
+            ControllerError::SessionEnded { .. } => Self::SessionEnded,
+            // The only parent there is here is the caller's own run.
+            ControllerError::ParentEnded { .. } => Self::Canceled,
+            ControllerError::RunEnded { .. } => Self::NotAwaitable { why: NotAwaitable::Ended },
+            ControllerError::NotAwaitable { why, .. } => Self::NotAwaitable { why },
+            ControllerError::Storage(error) => {
+                Self::Storage { code: error.code().to_owned(), passing: error.is_passing() }
+            }
         }
     }
 }

@@ -8,24 +8,25 @@ mod size;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{HostId, RunId};
-use crate::memory::MemoryScope;
+use crate::ending::Ending;
+use crate::fact::MemoryScope;
+use crate::hold::Wait;
+use crate::ids::{HostId, RunId, Seq};
 use crate::message::{Labels, LogLevel, Message, Thinking, Usage};
 use crate::metrics::Metrics;
-use crate::ports::planner::{FinalToolResult, TerminationReason};
-use crate::ports::policy_engine::ToolsDecided;
-use crate::ports::tool::ToolOutput;
-use crate::prompts::ChosenBy;
+use crate::pause::PauseEnd;
+use crate::plan::{FinalToolResult, TerminationReason};
+use crate::question::{Answer, Item};
 use crate::reminders::ReminderChange;
-use crate::run::{Ending, PauseEnd, RunSpec, Wait};
+use crate::ruling::ToolsDecided;
+use crate::spec::RunSpec;
 use crate::status::{BlockedOn, StopReason};
 use crate::time::Timestamp;
-use crate::wait::{Answer, Item};
+use crate::tool::ToolOutput;
 
-pub use self::parts::{ControllerAnswer, DecisionKind, MemoryAnswer, ModelAnswer, Parked, Refusal};
-
-/// Position in a run's journal, from 1, without gaps.
-pub type Seq = u64;
+pub use self::parts::{
+    ChosenBy, ControllerAnswer, DecisionKind, MemoryAnswer, ModelAnswer, Parked, Refusal,
+};
 
 /// An event in its place.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

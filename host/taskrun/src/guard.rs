@@ -6,11 +6,10 @@ use std::sync::Arc;
 use futures::FutureExt;
 
 use crate::message::Labels;
-use crate::ports::call::cut;
-use crate::ports::policy_engine::{
-    POLICY_LABEL_BYTES_MAX, POLICY_LABELS_MAX, PolicyDecision, PolicyEngine, PolicyInput,
-    ToolsDecided,
-};
+use crate::policy::{POLICY_LABEL_BYTES_MAX, POLICY_LABELS_MAX, PolicyDecision};
+use crate::ports::policy_engine::{PolicyEngine, PolicyInput};
+use crate::ruling::ToolsDecided;
+use crate::text::cut;
 use crate::time::{Clock, millis};
 
 /// Most bytes that are told of why an engine did not decide.

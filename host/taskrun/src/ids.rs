@@ -135,6 +135,9 @@ impl fmt::Debug for HostId {
     }
 }
 
+/// Position in a run's journal, from 1, without gaps.
+pub type Seq = u64;
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,7 +11,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visi
 use serde_json::value::RawValue;
 use serde_json::{Map, Number, Value};
 
-use crate::ports::call::cut;
+use crate::text::cut;
 
 /// Deepest nesting: `[]` is 1 deep. Enough for what programs write, and shallow enough for whoever
 /// reads it by recursion.

@@ -4,7 +4,8 @@ use std::fmt;
 
 use crate::ids::RunId;
 use crate::message::Labels;
-use crate::run::{Run, RunSpec};
+use crate::run::Run;
+use crate::spec::RunSpec;
 use crate::status::Status;
 use crate::time::Timestamp;
 

@@ -9,13 +9,14 @@ pub(crate) mod tests;
 use std::sync::Arc;
 
 use crate::event::{Event, Recorded};
+use crate::hold::{Await, Hold, Lane};
 use crate::message::Usage;
-use crate::progress::{Progress, Reply, first_chars};
-use crate::run::{
-    Await, HeldWait, Hold, Inbox, Lane, Lifecycle, Run, RunClass, RunState, SUMMARY_CHARS_MAX,
-    Uncounted,
-};
+use crate::pause::Inbox;
+use crate::progress::{Progress, Reply};
+use crate::run::{HeldWait, Lifecycle, Run, RunState, SUMMARY_CHARS_MAX, Uncounted};
+use crate::spec::RunClass;
 use crate::status::Status;
+use crate::text::first_chars;
 use crate::time::Timestamp;
 
 /// An event that cannot happen to a run in its status.

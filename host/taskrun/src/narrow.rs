@@ -1,163 +1,64 @@
 //! What a request takes away from what its agent may do, and who stands above a run. A run is
 //! executed with what everybody above it, its own agent and its request allow; nothing adds.
 
-use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 use crate::agents::{Agent, AgentCode, Agents};
 use crate::error::ControllerError;
-use crate::money::ShowUsd;
+use crate::narrowing::{Ancestor, Narrowing};
 use crate::policy::{
-    Budget, CALL_MAX, CallTimeouts, Chain, Declared, ShowDuration, Standing, TOKENS_MAX, is_about,
-    parse_denial,
+    Budget, CALL_MAX, CallTimeouts, Chain, Declared, Standing, TOKENS_MAX, is_about, parse_denial,
 };
-use crate::ports::tool::ToolSpec;
-use crate::run::RunSpec;
+use crate::quantity::ShowDuration;
+use crate::spec::RunSpec;
+use crate::tool::ToolSpec;
 
 /// Most tools, and most deny rules, that a request names.
 pub const NARROWING_ENTRIES_MAX: usize = 64;
 /// Most bytes of all of them together: each run beneath keeps those of all runs above it.
 pub const NARROWING_BYTES_MAX: usize = 16 << 10;
 
-/// What a request takes away. The default takes nothing.
-// Who does not know a field would grant what somebody took away, so unknown ones are refused; a
-// new one also raises the version of what is stored.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Narrowing {
-    /// The only functions that the run and all beneath it may call: `tool/function`, or `tool/*`
-    /// for all of a tool. `None` is all that the agent may call, an empty list none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tools: Option<Vec<String>>,
-    /// Rules as they stand under `deny` of an agent, for the run and all beneath it.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub deny: Vec<String>,
-    /// The only tags of functions that the run and all beneath it may call: a function needs one of
-    /// them, as the policy states it of its tool. `None` is all functions, an empty list none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub only_tags: Option<Vec<String>>,
-    /// Tags of functions that the run and all beneath it may not call.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub deny_tags: Vec<String>,
-    /// Longest calls of the run in milliseconds, by names of functions or beginnings of them as
-    /// under `timeouts` of an agent. One that is longer than the agent's own changes nothing.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub timeouts: BTreeMap<String, u64>,
-    /// Tool calls of each turn of the run.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub turn_calls: Option<u32>,
-    /// Tool calls of the run that may fail in a row.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tool_failures: Option<u32>,
-    /// Turns of the run.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub turns: Option<u32>,
-    /// Tokens of the run.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tokens: Option<u64>,
-    /// Money of the run, in millionths of a US dollar.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cost_microusd: Option<u64>,
-    /// Tool calls of the run.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tool_calls: Option<u32>,
-    /// Running time of the run, in milliseconds.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub wall_ms: Option<u64>,
+/// Whether a request leaves a function, which is described under its qualified name.
+fn leaves(narrow: &Narrowing, function: &ToolSpec) -> bool {
+    let tools = narrow.tools.as_ref();
+    tools.is_none_or(|tools| tools.iter().any(|selector| selects(selector, &function.name)))
+        && narrow.only_tags.as_ref().is_none_or(|tags| function.is_stated_as(tags))
+        && !function.is_tagged(&narrow.deny_tags)
 }
 
-/// A run above another one, as far as it bounds what that may do.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ancestor {
-    /// Its agent.
-    pub agent_name: String,
-    /// What its request took away.
-    #[serde(default, skip_serializing_if = "Narrowing::is_empty")]
-    pub narrow: Narrowing,
+fn takes_tools(narrow: &Narrowing) -> bool {
+    narrow.tools.is_some() || narrow.only_tags.is_some() || !narrow.deny_tags.is_empty()
 }
 
-impl Narrowing {
-    /// Whether it takes nothing away.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-
-    /// Whether it leaves a function, which is described under its qualified name.
-    fn leaves(&self, function: &ToolSpec) -> bool {
-        let tools = self.tools.as_ref();
-        tools.is_none_or(|tools| tools.iter().any(|selector| selects(selector, &function.name)))
-            && self.only_tags.as_ref().is_none_or(|tags| function.is_stated_as(tags))
-            && !function.is_tagged(&self.deny_tags)
-    }
-
-    fn takes_tools(&self) -> bool {
-        self.tools.is_some() || self.only_tags.is_some() || !self.deny_tags.is_empty()
-    }
-
-    /// All names and rules in it, by field.
-    fn texts(&self) -> [(&'static str, Vec<&String>); 5] {
-        [
-            ("narrow.tools", self.tools.iter().flatten().collect()),
-            ("narrow.deny", self.deny.iter().collect()),
-            ("narrow.only_tags", self.only_tags.iter().flatten().collect()),
-            ("narrow.deny_tags", self.deny_tags.iter().collect()),
-            ("narrow.timeouts", self.timeouts.keys().collect()),
-        ]
-    }
-
-    /// Checks what can be said without knowing the agent.
-    ///
-    /// # Errors
-    /// [`ControllerError::Invalid`].
-    pub(crate) fn check_sizes(&self) -> Result<(), ControllerError> {
-        for (field, texts) in self.texts() {
-            if texts.len() > NARROWING_ENTRIES_MAX {
-                let reason = format!("{field} has more than {NARROWING_ENTRIES_MAX} entries");
-                return Err(invalid(field, reason));
-            }
-        }
-        let texts = self.texts().into_iter().flat_map(|(_, texts)| texts);
-        if texts.map(String::len).sum::<usize>() > NARROWING_BYTES_MAX {
-            let reason = format!("tools and rules have more than {NARROWING_BYTES_MAX} bytes");
-            return Err(invalid("narrow", reason));
-        }
-        Ok(())
-    }
+/// All names and rules in a request, by field.
+fn texts(narrow: &Narrowing) -> [(&'static str, Vec<&String>); 5] {
+    [
+        ("narrow.tools", narrow.tools.iter().flatten().collect()),
+        ("narrow.deny", narrow.deny.iter().collect()),
+        ("narrow.only_tags", narrow.only_tags.iter().flatten().collect()),
+        ("narrow.deny_tags", narrow.deny_tags.iter().collect()),
+        ("narrow.timeouts", narrow.timeouts.keys().collect()),
+    ]
 }
 
-/// Prints it in one line: `only workspace/read; deny "http: *"; turns=3`.
-impl fmt::Display for Narrowing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut parts = Vec::new();
-        match self.tools.as_deref() {
-            None => {}
-            Some([]) => parts.push("no tools".to_owned()),
-            Some(tools) => parts.push(format!("only {}", tools.join(", "))),
+/// Checks what can be said without knowing the agent.
+///
+/// # Errors
+/// [`ControllerError::Invalid`].
+pub(crate) fn check_sizes(narrow: &Narrowing) -> Result<(), ControllerError> {
+    for (field, texts) in texts(narrow) {
+        if texts.len() > NARROWING_ENTRIES_MAX {
+            let reason = format!("{field} has more than {NARROWING_ENTRIES_MAX} entries");
+            return Err(invalid(field, reason));
         }
-        parts.extend(self.only_tags.as_ref().map(|tags| format!("only tags {}", tags.join(", "))));
-        parts.extend(
-            (!self.deny_tags.is_empty())
-                .then(|| format!("deny tags {}", self.deny_tags.join(", "))),
-        );
-        parts.extend(self.deny.iter().map(|rule| format!("deny \"{rule}\"")));
-        parts.extend(self.timeouts.iter().map(|(pattern, timeout)| {
-            format!("{pattern} within {}", ShowDuration(Duration::from_millis(*timeout)))
-        }));
-        parts.extend(self.turn_calls.map(|calls| format!("turn-calls={calls}")));
-        parts.extend(self.tool_failures.map(|failures| format!("tool-failures={failures}")));
-        parts.extend(self.turns.map(|turns| format!("turns={turns}")));
-        parts.extend(self.tokens.map(|tokens| format!("tokens={tokens}")));
-        parts.extend(self.cost_microusd.map(|cost| format!("usd={}", ShowUsd(cost))));
-        parts.extend(self.tool_calls.map(|calls| format!("tool-calls={calls}")));
-        let wall = self.wall_ms.map(Duration::from_millis);
-        parts.extend(wall.map(|wall| format!("wall={}", ShowDuration(wall))));
-        f.write_str(&parts.join("; "))
     }
+    let texts = texts(narrow).into_iter().flat_map(|(_, texts)| texts);
+    if texts.map(String::len).sum::<usize>() > NARROWING_BYTES_MAX {
+        let reason = format!("tools and rules have more than {NARROWING_BYTES_MAX} bytes");
+        return Err(invalid("narrow", reason));
+    }
+    Ok(())
 }
 
 /// Whether `tool/*` or `tool/function` is about the function of this qualified name.
@@ -184,7 +85,7 @@ pub(crate) fn check(
 ) -> Result<(), ControllerError> {
     let Narrowing { tools, deny, turns, tokens, cost_microusd, tool_calls, wall_ms, .. } =
         &spec.narrow;
-    let left = |tool: &&ToolSpec| spec.above.iter().all(|above| above.narrow.leaves(tool));
+    let left = |tool: &&ToolSpec| spec.above.iter().all(|above| leaves(&above.narrow, tool));
     let left: Vec<&ToolSpec> = code.tools.specs().iter().filter(left).collect();
     for selector in tools.iter().flatten() {
         if !left.iter().any(|tool| selects(selector, &tool.name)) {
@@ -320,13 +221,13 @@ pub(crate) fn narrowed(
     let agent = asked_for_by_all(agent, spec, agents);
     let narrow = &spec.narrow;
     let all = || std::iter::once(narrow).chain(spec.above.iter().map(|above| &above.narrow));
-    if narrow.is_empty() && !all().any(Narrowing::takes_tools) {
+    if narrow.is_empty() && !all().any(takes_tools) {
         return (agent, code);
     }
     let (mut own, mut own_code) = (Agent::clone(&agent), AgentCode::clone(&code));
     let timeouts = narrow.timeouts.iter();
     let timeouts = timeouts.map(|(name, ms)| (name.clone(), Duration::from_millis(*ms)));
-    let left = code.tools.only(|tool| all().all(|one| one.leaves(tool)));
+    let left = code.tools.only(|tool| all().all(|one| leaves(one, tool)));
     own_code.tools = left.no_longer_than(CallTimeouts::new(timeouts));
     own.limits.turn_calls = least(own.limits.turn_calls, narrow.turn_calls);
     if let Some(failures) = narrow.tool_failures {
@@ -456,40 +357,8 @@ mod tests {
     }
 
     #[test]
-    fn it_is_said_in_one_line_and_nothing_is_said_of_none() {
-        let narrow = Narrowing {
-            tools: Some(vec!["one/f".to_owned(), "two/*".to_owned()]),
-            deny: vec!["http: *".to_owned()],
-            turns: Some(3),
-            tokens: Some(1_000),
-            cost_microusd: Some(1_500_000),
-            tool_calls: Some(0),
-            wall_ms: Some(1_500),
-            only_tags: Some(vec!["look".to_owned()]),
-            deny_tags: vec!["danger".to_owned()],
-            timeouts: [("one/*".to_owned(), 2_000)].into(),
-            turn_calls: Some(2),
-            tool_failures: Some(1),
-        };
-        let said = "only one/f, two/*; only tags look; deny tags danger; deny \"http: *\"; one/* \
-                    within 2s; turn-calls=2; tool-failures=1; turns=3; tokens=1000; usd=1.50; tool-calls=0; \
-                    wall=1500ms";
-        assert_eq!(narrow.to_string(), said);
-        let none = Narrowing { tools: Some(Vec::new()), ..Narrowing::default() };
-        assert_eq!((none.to_string().as_str(), none.is_empty()), ("no tools", false));
-        assert_eq!(Narrowing::default().to_string(), "");
-    }
-
-    #[test]
     fn a_request_that_takes_nothing_is_written_as_before() {
         let request = serde_json::to_value(SpawnRequest::default()).expect("JSON");
         assert!(request.get("narrow").is_none(), "{request}");
-    }
-
-    #[test]
-    fn what_is_not_known_to_be_taken_away_is_not_read_over() {
-        let read = |text: &str| serde_json::from_str::<Narrowing>(text);
-        assert_eq!(read("{}").expect("nothing"), Narrowing::default());
-        assert!(read(r#"{"denied": ["http: *"]}"#).is_err());
     }
 }

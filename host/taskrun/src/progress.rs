@@ -5,8 +5,12 @@ use serde::{Deserialize, Serialize};
 use crate::artifact::ARTIFACT_BYTES_MAX;
 use crate::event::{Event, Recorded};
 use crate::message::Usage;
-use crate::run::{RESULT_CHARS_MAX, Run};
+use crate::status::Status;
+use crate::text::first_chars;
 use crate::time::Timestamp;
+
+/// Most characters of a result that are shown with its run; the whole text is an artifact then.
+pub const RESULT_CHARS_MAX: usize = 4_000;
 
 /// A small snapshot of what a run has done.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,10 +64,10 @@ pub struct Children {
 }
 
 impl Children {
-    /// Counts one.
-    pub fn count(&mut self, run: &Run) {
+    /// Counts one, which has this status.
+    pub fn count(&mut self, status: Status) {
         self.started += 1;
-        self.finished += u64::from(run.status().is_terminal());
+        self.finished += u64::from(status.is_terminal());
     }
 }
 
@@ -362,15 +366,6 @@ impl WholeReply {
     /// The text, trimmed; `None` if it is too long.
     pub(crate) fn into_text(self) -> Option<String> {
         (!self.too_long).then(|| self.text.trim().to_owned())
-    }
-}
-
-/// The first `max` characters of a text.
-#[must_use]
-pub fn first_chars(text: &str, max: usize) -> &str {
-    match text.char_indices().nth(max) {
-        Some((end, _)) => &text[..end],
-        None => text,
     }
 }
 

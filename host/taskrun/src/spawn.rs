@@ -6,25 +6,18 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::agents::{Agent, Agents};
-use crate::batch::ENTRY_BYTES_MAX;
 use crate::error::ControllerError;
 use crate::history::History;
 use crate::ids::RunId;
 use crate::list::Scope;
 use crate::message::{Labels, Message};
 use crate::name::check_name;
-use crate::narrow::Narrowing;
-use crate::run::{RunClass, RunSpec};
+use crate::narrowing::Narrowing;
+use crate::spec::{ENTRY_BYTES_MAX, KEY_BYTES_MAX, KEYS_MAX, RunClass, RunSpec, TASK_BYTES_MAX};
 use crate::time::{Timestamp, millis};
 
-/// Most bytes of a task. It is shown to a model whole; larger inputs belong into the workspace.
-pub const TASK_BYTES_MAX: usize = 256 << 10;
-/// Most labels, metadata keys or envelope keys of a run.
-pub const KEYS_MAX: usize = 64;
 /// Most messages that a request puts before its task.
 pub const CONTEXT_MESSAGES_MAX: usize = 256;
-/// Most bytes of one key or value of those.
-pub const KEY_BYTES_MAX: usize = 4 << 10;
 
 /// A request for a run. All of it can be serialised, so that the same request works in process
 /// and through any adapter.
@@ -352,7 +345,7 @@ fn check_sizes(request: &SpawnRequest) -> Result<(), ControllerError> {
     if bytes > TASK_BYTES_MAX {
         return Err(invalid("task", format!("the task has more than {TASK_BYTES_MAX} bytes")));
     }
-    request.narrow.check_sizes()?;
+    crate::narrow::check_sizes(&request.narrow)?;
     let maps = [
         ("labels", &request.labels),
         ("metadata", &request.metadata),

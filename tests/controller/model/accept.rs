@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use taskrun::hold::Lane;
 use taskrun::ids::RunId;
-use taskrun::run::Lane;
 use taskrun::spawn::{SpawnRequest, WhenFull};
 use taskrun::status::Status;
 use taskrun::time::Clock;

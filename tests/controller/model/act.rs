@@ -6,10 +6,10 @@ use std::time::Duration;
 use taskrun::controller::{Controller, PauseRequest, ResumeRequest};
 use taskrun::error::ControllerError;
 use taskrun::list::{ListFilter, Scope};
+use taskrun::question::Answer;
 use taskrun::spawn::SpawnRequest;
 use taskrun::status::{BlockedOn, Status, StopReason};
 use taskrun::time::{Clock, Timestamp};
-use taskrun::wait::Answer;
 
 use super::bench::{Bench, OWNERS, SESSIONS, within};
 use super::known::{Known, State};

@@ -6,21 +6,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use taskrun::controller::{Controller, FINALIZERS_MAX, Settings};
+use taskrun::hold::Hold;
 use taskrun::ids::{HostId, RunId};
 use taskrun::list::Scope;
-use taskrun::ports::store::Store;
-use taskrun::run::{Hold, Run, RunView};
+use taskrun::run::{Run, RunView};
 use taskrun::spawn::SpawnRequest;
 use taskrun::status::Status;
+use taskrun::store::Store;
 use taskrun_store::MemoryStore;
 
 use super::guests::{self, Gates};
 use super::known::{Kind, Known, State};
-use super::laws;
 use super::ops::Case;
 use super::process::{Process, Shared};
-use super::queue;
 use super::reference::Model;
+use super::{laws, queue};
 use crate::native::World;
 
 /// How far the runtime's own time moves until everything that was begun has come to rest: a sweep

@@ -5,12 +5,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use taskrun::agents::Interrupted;
+use taskrun::hold::WaitMode;
 use taskrun::ids::RunId;
 use taskrun::message::Labels;
-use taskrun::ports::planner::{PlanInput, PlannerError};
-use taskrun::ports::tool::{ToolHints, ToolOutcome, ToolReply, ToolWait};
-use taskrun::run::WaitMode;
+use taskrun::plan::PlannerError;
+use taskrun::policy::Interrupted;
+use taskrun::ports::planner::PlanInput;
+use taskrun::ports::tool::{ToolReply, ToolWait};
+use taskrun::tool::{ToolHints, ToolOutcome};
 use tokio::sync::watch;
 
 use crate::native::{

@@ -1,8 +1,9 @@
 //! What every journal keeps to, whatever happened: semantics, section 1, and the checker of the
 //! store's design.
 
+use taskrun::ending::EndStatus;
 use taskrun::event::{Event, Recorded};
-use taskrun::run::{EndStatus, Run};
+use taskrun::run::Run;
 use taskrun::status::Status;
 
 /// # Errors

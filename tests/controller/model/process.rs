@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use taskrun::controller::FINALIZERS_MAX;
-use taskrun::event::{Recorded, Seq};
-use taskrun::ids::{HostId, RunId};
+use taskrun::event::Recorded;
+use taskrun::ids::{HostId, RunId, Seq};
 use taskrun::list::{Cursor, ListFilter, Page, Scope};
-use taskrun::ports::store::{
+use taskrun::run::Run;
+use taskrun::status::Status;
+use taskrun::store::{
     Append, Appended, Batched, Claim, Created, Host, Hosts, NewBatch, NewRun, Removal, Removed,
     Store, StoreError, Until,
 };
-use taskrun::run::Run;
-use taskrun::status::Status;
 use taskrun::time::Timestamp;
 use taskrun_store::MemoryStore;
 use tokio::sync::watch;

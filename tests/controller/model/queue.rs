@@ -2,8 +2,9 @@
 
 use std::cmp::Reverse;
 
+use taskrun::hold::{Hold, Lane, WaitMode};
 use taskrun::ids::RunId;
-use taskrun::run::{Hold, Lane, Run, WaitMode};
+use taskrun::run::Run;
 use taskrun::status::Status;
 use taskrun::time::Timestamp;
 

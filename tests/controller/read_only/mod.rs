@@ -13,14 +13,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use taskrun::agents::Interrupted;
 use taskrun::error::ControllerError;
 use taskrun::ids::RunId;
 use taskrun::machine;
-use taskrun::ports::store::Store;
-use taskrun::ports::tool::{ToolHints, ToolReply, ToolWait};
+use taskrun::policy::Interrupted;
+use taskrun::ports::tool::{ToolReply, ToolWait};
+use taskrun::question::Answer;
 use taskrun::status::{Status, StopReason};
-use taskrun::wait::Answer;
+use taskrun::store::Store;
+use taskrun::tool::ToolHints;
 use taskrun_store::{SqliteOptions, SqliteStore};
 
 use self::disk::{Disk, Way};

@@ -1,8 +1,7 @@
 //! `taskrun agent ls` and `taskrun agent check`.
 
 use serde::Serialize;
-use taskrun::delegate::AGENTS;
-use taskrun::policy::AgentPolicy;
+use taskrun::policy::{AGENTS, AgentPolicy};
 
 use crate::args::OutputFormat;
 use crate::context::Context;

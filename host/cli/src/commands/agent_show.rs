@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use taskrun::agents::{Agent, Heartbeat, Interrupted, Retry, Then};
+use taskrun::agents::Agent;
 use taskrun::history::History;
 use taskrun::money::ShowUsd;
 use taskrun::policy::{
-    AgentPolicy, Capability, EnginePolicy, Limits, Standing, ToolSelector, Verdict,
+    AgentPolicy, Capability, EnginePolicy, Heartbeat, Interrupted, Limits, Retry, Standing, Then,
+    ToolSelector, Verdict,
 };
 use taskrun_engine::{Examined, ImportClass};
 
@@ -186,7 +187,7 @@ fn provider(house: &House, agent: &AgentPolicy) -> Option<String> {
 }
 
 fn functions(agent: &Agent) -> Vec<Function> {
-    let function = |spec: &taskrun::ports::tool::ToolSpec| Function {
+    let function = |spec: &taskrun::tool::ToolSpec| Function {
         name: spec.name.clone(),
         title: spec.title.clone().unwrap_or_else(|| first_sentence(&spec.description)),
     };

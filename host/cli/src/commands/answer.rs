@@ -7,10 +7,9 @@ use serde_json::{Map, Value};
 use taskrun::controller::Controller;
 use taskrun::list::Scope;
 use taskrun::message::ToolError;
-use taskrun::ports::planner::{AwaitItem, Question};
-use taskrun::ports::tool::{ToolFailure, ToolOutcome};
+use taskrun::question::{ANSWER_BYTES_MAX, Answer, AwaitItem, Item, Question};
 use taskrun::run::Run;
-use taskrun::wait::{ANSWER_BYTES_MAX, Answer, Item};
+use taskrun::tool::{ToolFailure, ToolOutcome};
 
 use super::form::Form;
 use super::run::OWNER_DEFAULT;
@@ -305,7 +304,7 @@ async fn print(context: &Context, controller: &Controller, run: &Run) -> Outcome
 
 #[cfg(test)]
 mod tests {
-    use taskrun::ports::planner::ExternalTool;
+    use taskrun::question::ExternalTool;
 
     use super::*;
 

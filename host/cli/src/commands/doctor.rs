@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use taskrun::policy::Policy;
-use taskrun::ports::store::Host;
+use taskrun::store::Host;
 use taskrun::time::{Timestamp, millis};
 use taskrun_engine::{AgentGrants, Cache, ENGINE_VERSION, Engine};
 use taskrun_examples::SCRIPTED_TOOL;

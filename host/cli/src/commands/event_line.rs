@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use taskrun::event::{Event, Parked, Recorded};
-use taskrun::ports::tool::ToolOutcome;
-use taskrun::run::{PauseEnd, Wait, WaitMode};
+use taskrun::hold::{Wait, WaitMode};
+use taskrun::pause::PauseEnd;
+use taskrun::question::Answer;
 use taskrun::time::Timestamp;
-use taskrun::wait::Answer;
+use taskrun::tool::ToolOutcome;
 
 use crate::output::escape::excerpt;
 use crate::output::human;

@@ -6,9 +6,8 @@ use std::io::{self, BufRead, Read, Write};
 
 use serde_json::Value;
 use taskrun::message::ToolError;
-use taskrun::ports::planner::{AwaitItem, ExternalTool, Question};
-use taskrun::ports::tool::{ToolFailure, ToolOutcome};
-use taskrun::wait::{ANSWER_BYTES_MAX, Answer, Item};
+use taskrun::question::{ANSWER_BYTES_MAX, Answer, AwaitItem, ExternalTool, Item, Question};
+use taskrun::tool::{ToolFailure, ToolOutcome};
 
 use super::text::text;
 use crate::output::escape::{escaped_line, indented};

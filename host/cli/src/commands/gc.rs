@@ -1,7 +1,7 @@
 //! `taskrun gc`.
 
 use serde::Serialize;
-use taskrun::ports::store::Removed;
+use taskrun::store::Removed;
 use taskrun::time::{Timestamp, millis};
 
 use crate::args::{GcArgs, OutputFormat};

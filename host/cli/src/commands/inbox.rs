@@ -2,11 +2,10 @@
 
 use serde::Serialize;
 use taskrun::list::{ListFilter, PAGE_MAX};
-use taskrun::ports::planner::AwaitItem;
+use taskrun::question::{Answer, AwaitItem, Item};
 use taskrun::run::Run;
 use taskrun::status::Status;
 use taskrun::time::Timestamp;
-use taskrun::wait::{Answer, Item};
 
 use crate::args::OutputFormat;
 use crate::context::Context;

@@ -3,8 +3,8 @@
 use serde::Serialize;
 use taskrun::controller::Controller;
 use taskrun::error::ControllerError;
+use taskrun::fact::{FACT_TEXT_BYTES_MAX, Fact, OwnSession};
 use taskrun::list::Scope;
-use taskrun::memory::{FACT_TEXT_BYTES_MAX, Fact, OwnSession};
 use taskrun::message::Labels;
 use taskrun::time::Timestamp;
 

@@ -3,8 +3,9 @@
 use std::collections::HashSet;
 
 use taskrun::controller::Controller;
+use taskrun::hold::Hold;
 use taskrun::list::{ListFilter, PAGE_DEFAULT, PAGE_MAX};
-use taskrun::run::{Hold, Run, RunView};
+use taskrun::run::{Run, RunView};
 use taskrun::status::Status;
 
 use crate::args::{OutputFormat, PsArgs};

@@ -8,9 +8,10 @@ use serde::Serialize;
 use taskrun::agents::Agents;
 use taskrun::controller::Spawned;
 use taskrun::message::LogLevel;
-use taskrun::narrow::Narrowing;
-use taskrun::run::{Run, RunClass, RunView};
-use taskrun::spawn::{REUSE_DEFAULT, SpawnRequest, TASK_BYTES_MAX, WhenFull};
+use taskrun::narrowing::Narrowing;
+use taskrun::run::{Run, RunView};
+use taskrun::spawn::{REUSE_DEFAULT, SpawnRequest, WhenFull};
+use taskrun::spec::{RunClass, TASK_BYTES_MAX};
 use taskrun::time::millis;
 
 use super::result::whole_result;

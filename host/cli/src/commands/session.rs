@@ -5,7 +5,7 @@ use taskrun::controller::{Controller, Deleted};
 use taskrun::error::ControllerError;
 use taskrun::ids::RunId;
 use taskrun::list::Scope;
-use taskrun::ports::store::Session;
+use taskrun::store::Session;
 use taskrun::time::Timestamp;
 
 use super::gc::{RemovedView, removed_text};

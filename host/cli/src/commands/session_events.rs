@@ -3,8 +3,8 @@
 use serde::Serialize;
 use taskrun::controller::Controller;
 use taskrun::list::{ListFilter, Scope};
-use taskrun::ports::store::{SessionEvent, SessionKey, SessionPage};
 use taskrun::status::Status;
+use taskrun::store::{SessionEvent, SessionKey, SessionPage};
 use taskrun::time::Timestamp;
 
 use super::event_line::{DETAIL_CHARS_MAX, detail};

@@ -12,9 +12,11 @@ use taskrun::ids::RunId;
 use taskrun::message::Labels;
 use taskrun::policy::{AgentPolicy, Policy};
 use taskrun::ports::call::{
-    CallScope, CallScopeParts, Remaining, RunContext, ScopeLimits, Services, StopCause, StopSignal,
+    CallScope, CallScopeParts, Remaining, RunContext, ScopeLimits, Services, StopSignal,
 };
-use taskrun::ports::tool::{ToolCall, ToolFailure, ToolReply, ToolValue};
+use taskrun::ports::tool::{ToolCall, ToolReply, ToolValue};
+use taskrun::stop::StopCause;
+use taskrun::tool::ToolFailure;
 
 use super::text::text;
 use super::tool::callers;

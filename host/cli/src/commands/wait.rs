@@ -5,9 +5,10 @@ use std::time::Duration;
 use serde::Serialize;
 use taskrun::controller::{Controller, Waited};
 use taskrun::error::ControllerError;
+use taskrun::hold::WaitMode;
 use taskrun::ids::RunId;
 use taskrun::list::Scope;
-use taskrun::run::{Run, RunView, WaitMode};
+use taskrun::run::{Run, RunView};
 use taskrun::status::Status;
 
 use crate::args::{OutputFormat, Target, WaitArgs};

@@ -7,10 +7,10 @@ use taskrun::controller::Controller;
 use taskrun::event::{Event, Recorded};
 use taskrun::ids::RunId;
 use taskrun::message::LogLevel;
-use taskrun::ports::call::CallFailure;
 use taskrun::run::{Run, RunView};
 use taskrun::spawn::SpawnRequest;
 use taskrun::status::Status;
+use taskrun::stop::CallFailure;
 
 use crate::context::{Books, Context};
 use crate::exit::Exit;

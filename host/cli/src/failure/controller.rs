@@ -2,9 +2,10 @@
 
 use std::borrow::Cow;
 
-use taskrun::error::{ControllerError, NotAnEntry, NotAwaitable};
+use taskrun::error::{ControllerError, NotAnEntry};
 use taskrun::ids::RunId;
-use taskrun::ports::store::StoreError;
+use taskrun::question::NotAwaitable;
+use taskrun::store::StoreError;
 
 use super::Failure;
 use crate::exit::Exit;

@@ -9,9 +9,9 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 use taskrun::ids::RunId;
-use taskrun::ports::store::StoreError;
 use taskrun::run::Run;
 use taskrun::status::Status;
+use taskrun::store::StoreError;
 
 pub use component::{agent_failure, load_failure};
 pub use policy::policy_failure;

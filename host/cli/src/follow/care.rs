@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use taskrun::controller::Controller;
+use taskrun::hold::{Hold, WaitMode};
 use taskrun::ids::RunId;
 use taskrun::list::Scope;
-use taskrun::ports::store::Host;
-use taskrun::run::{Hold, Lifecycle, Run, WaitMode};
+use taskrun::run::{Lifecycle, Run};
 use taskrun::status::BlockedOn;
+use taskrun::store::Host;
 use taskrun::time::{Clock, Timestamp};
 
 use super::nobody_executes;

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use taskrun::event::{Event, Recorded};
 use taskrun::message::{LogLevel, Usage};
-use taskrun::ports::tool::{ToolOutcome, ToolOutput};
-use taskrun::run::PauseEnd;
+use taskrun::pause::PauseEnd;
 use taskrun::status::Status;
+use taskrun::tool::{ToolOutcome, ToolOutput};
 
 use crate::output::escape::{escaped_line, excerpt};
 use crate::output::human;

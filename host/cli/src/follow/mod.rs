@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use taskrun::controller::Controller;
 use taskrun::event::Recorded;
+use taskrun::hold::Await;
 use taskrun::ids::RunId;
 use taskrun::list::Scope;
-use taskrun::run::{Await, Run};
+use taskrun::run::Run;
 
 pub(crate) use care::{Care, needs_somebody};
 pub(crate) use lines::{Lines, refusal};

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
-use taskrun::ports::store::Hosts;
+use taskrun::store::Hosts;
 
 use super::log_file;
 use crate::context::{Books, Context};

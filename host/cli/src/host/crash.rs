@@ -10,8 +10,8 @@ use async_trait::async_trait;
 use rustix::process::{Signal, getpid, kill_process};
 use taskrun::event::Recorded;
 use taskrun::ports::layer::Layer;
-use taskrun::ports::store::{Append, Appended, Batched, Claim, NewBatch, Store, StoreError};
 use taskrun::run::Run;
+use taskrun::store::{Append, Appended, Batched, Claim, NewBatch, Store, StoreError};
 
 use crate::args::{CrashPoint, Persisted, Side};
 

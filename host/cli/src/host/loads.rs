@@ -9,9 +9,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use taskrun::agents::{AgentCode, LoadCode};
+use taskrun::hold::Hold;
 use taskrun::ids::HostId;
-use taskrun::ports::store::Host;
-use taskrun::run::{Hold, Run};
+use taskrun::run::Run;
+use taskrun::store::Host;
 use taskrun::time::{Clock, Timestamp};
 
 use crate::house::House;

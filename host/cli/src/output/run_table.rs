@@ -107,8 +107,8 @@ pub fn status_text(run: &Run) -> String {
         Lifecycle::Blocked { on, .. } => Some(on.as_str()),
         Lifecycle::Ended { ending, .. } if ending.partial => Some("partial"),
         Lifecycle::Ended { ending, .. } => match ending.status {
-            taskrun::run::EndStatus::Completed => None,
-            taskrun::run::EndStatus::Failed | taskrun::run::EndStatus::Canceled => {
+            taskrun::ending::EndStatus::Completed => None,
+            taskrun::ending::EndStatus::Failed | taskrun::ending::EndStatus::Canceled => {
                 Some(ending.stop_reason.as_str())
             }
         },

@@ -1,11 +1,10 @@
 //! Requests to the controller, and its answers.
 
-use taskrun::error::NotAwaitable;
-use taskrun::ports::runs as port;
-use taskrun::ports::tool::{ToolFailure, ToolOutcome};
-use taskrun::run::Await;
+use taskrun::hold::Await;
+use taskrun::question::{Answer, NotAwaitable};
+use taskrun::runs as port;
 use taskrun::status::Status;
-use taskrun::wait::Answer;
+use taskrun::tool::{ToolFailure, ToolOutcome};
 
 use super::{labels_from_guest, labels_to_guest};
 use crate::bindings::interfaces::controller as guest;

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use taskrun::ending::EndStatus;
 use taskrun::message::Labels;
-use taskrun::ports::call::CallFailure;
+use taskrun::plan::PlannerError;
 use taskrun::ports::planner as host;
-use taskrun::run::EndStatus;
-use taskrun::spawn::{KEY_BYTES_MAX, KEYS_MAX};
+use taskrun::spec::{KEY_BYTES_MAX, KEYS_MAX};
+use taskrun::stop::CallFailure;
 
 use super::labels_to_guest;
 use crate::bindings::finalizer::exports::taskrun::plugin::finalizer as guest;
@@ -27,7 +28,7 @@ pub(crate) fn finalize_input(input: &host::FinalizeInput) -> guest::FinalizeInpu
     }
 }
 
-impl From<guest::FinalizerError> for host::PlannerError {
+impl From<guest::FinalizerError> for PlannerError {
     fn from(error: guest::FinalizerError) -> Self {
         Self { code: error.code, message: error.message, causes: error.causes }
     }

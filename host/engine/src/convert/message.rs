@@ -240,8 +240,8 @@ impl From<&taskrun::ports::call::RunContext> for guest::RunContext {
     }
 }
 
-impl From<&taskrun::ports::tool::ToolSpec> for guest::ToolSpec {
-    fn from(spec: &taskrun::ports::tool::ToolSpec) -> Self {
+impl From<&taskrun::tool::ToolSpec> for guest::ToolSpec {
+    fn from(spec: &taskrun::tool::ToolSpec) -> Self {
         let hints = spec.hints;
         Self {
             name: spec.name.clone(),
@@ -262,7 +262,7 @@ impl From<&taskrun::ports::tool::ToolSpec> for guest::ToolSpec {
     }
 }
 
-impl From<guest::ToolSpec> for taskrun::ports::tool::ToolSpec {
+impl From<guest::ToolSpec> for taskrun::tool::ToolSpec {
     fn from(spec: guest::ToolSpec) -> Self {
         let hints = spec.hints;
         Self {
@@ -271,7 +271,7 @@ impl From<guest::ToolSpec> for taskrun::ports::tool::ToolSpec {
             description: spec.description,
             input_schema: spec.input_schema,
             output_schema: spec.output_schema,
-            hints: taskrun::ports::tool::ToolHints {
+            hints: taskrun::tool::ToolHints {
                 read_only: hints.read_only,
                 destructive: hints.destructive,
                 idempotent: hints.idempotent,
@@ -286,11 +286,8 @@ impl From<guest::ToolSpec> for taskrun::ports::tool::ToolSpec {
 }
 
 /// Labels of a guest's remark.
-pub(crate) fn annotation(
-    text: String,
-    labels: Vec<(String, String)>,
-) -> taskrun::ports::planner::Annotation {
-    taskrun::ports::planner::Annotation { text, labels: labels_from_guest(labels) }
+pub(crate) fn annotation(text: String, labels: Vec<(String, String)>) -> taskrun::plan::Annotation {
+    taskrun::plan::Annotation { text, labels: labels_from_guest(labels) }
 }
 
 #[cfg(test)]

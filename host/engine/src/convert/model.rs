@@ -1,7 +1,7 @@
 //! Questions to models and their answers.
 
-use taskrun::ports::model as host;
-use taskrun::ports::tool::ToolSpec;
+use taskrun::completion as host;
+use taskrun::tool::ToolSpec;
 
 use crate::bindings::interfaces::model as guest;
 use crate::bindings::interfaces::types::Part;

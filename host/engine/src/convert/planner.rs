@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use taskrun::hold::WaitMode;
 use taskrun::ports::planner as host;
-use taskrun::ports::tool;
+use taskrun::question::{ANSWER_BYTES_MAX, Answer};
 use taskrun::reminders::{Attachment, Reminder};
-use taskrun::run::WaitMode;
-use taskrun::wait::{ANSWER_BYTES_MAX, Answer};
+use taskrun::{plan, question, tool};
 
 use super::message::annotation;
 use crate::bindings::agent::exports::taskrun::plugin::planner as guest;
@@ -47,14 +47,14 @@ fn reminder(reminder: &Reminder) -> guest::Reminder {
     }
 }
 
-fn termination_to_guest(termination: &host::Termination) -> guest::Termination {
+fn termination_to_guest(termination: &plan::Termination) -> guest::Termination {
     let reason = match termination.reason {
-        host::TerminationReason::TimeBudget => guest::TerminationReason::TimeBudget,
-        host::TerminationReason::ToolCap => guest::TerminationReason::ToolCap,
-        host::TerminationReason::FailureCap => guest::TerminationReason::FailureCap,
-        host::TerminationReason::TurnCap => guest::TerminationReason::TurnCap,
-        host::TerminationReason::TokenCap => guest::TerminationReason::TokenCap,
-        host::TerminationReason::CostCap => guest::TerminationReason::CostCap,
+        plan::TerminationReason::TimeBudget => guest::TerminationReason::TimeBudget,
+        plan::TerminationReason::ToolCap => guest::TerminationReason::ToolCap,
+        plan::TerminationReason::FailureCap => guest::TerminationReason::FailureCap,
+        plan::TerminationReason::TurnCap => guest::TerminationReason::TurnCap,
+        plan::TerminationReason::TokenCap => guest::TerminationReason::TokenCap,
+        plan::TerminationReason::CostCap => guest::TerminationReason::CostCap,
     };
     guest::Termination { reason, message: termination.message.clone() }
 }
@@ -97,7 +97,7 @@ impl From<guest::PlanResult> for host::PlanResult {
     }
 }
 
-impl From<guest::PlannerError> for host::PlannerError {
+impl From<guest::PlannerError> for plan::PlannerError {
     fn from(error: guest::PlannerError) -> Self {
         Self { code: error.code, message: error.message, causes: error.causes }
     }
@@ -131,14 +131,14 @@ impl From<guest::Decision> for host::Decision {
     }
 }
 
-impl From<guest::ToolRequest> for host::ToolRequest {
+impl From<guest::ToolRequest> for plan::ToolRequest {
     fn from(request: guest::ToolRequest) -> Self {
         let guest::ToolRequest { name, payload, tool_call_id, parent_tool_call_id } = request;
         Self { name, payload, tool_call_id, parent_tool_call_id }
     }
 }
 
-impl From<guest::FinalToolResult> for host::FinalToolResult {
+impl From<guest::FinalToolResult> for plan::FinalToolResult {
     fn from(result: guest::FinalToolResult) -> Self {
         let outcome = match result.outcome {
             guest::ToolOutcome::Value(value) => tool::ToolOutcome::Value(value),
@@ -156,9 +156,9 @@ impl From<guest::FinalToolResult> for host::FinalToolResult {
     }
 }
 
-impl From<guest::AwaitAsk> for host::Ask {
+impl From<guest::AwaitAsk> for question::Ask {
     fn from(ask: guest::AwaitAsk) -> Self {
-        let what = host::AwaitItem::from(ask.what);
+        let what = question::AwaitItem::from(ask.what);
         let default = ask.default_answer.map(|answer| match answer {
             guest::DefaultAnswer::Text(text) => Answer::Text(text),
             guest::DefaultAnswer::Choices(choices) => {
@@ -172,20 +172,20 @@ impl From<guest::AwaitAsk> for host::Ask {
 
 /// The same result for each call outside. Where that would be more than an answer may be, and for
 /// what is no such item, there is none, which does not fit.
-fn each(what: &host::AwaitItem, value: &str) -> BTreeMap<String, tool::ToolOutcome> {
+fn each(what: &question::AwaitItem, value: &str) -> BTreeMap<String, tool::ToolOutcome> {
     match what {
-        host::AwaitItem::ExternalTools { items, .. } => {
+        question::AwaitItem::ExternalTools { items, .. } => {
             let fits = items.len().saturating_mul(value.len()) <= ANSWER_BYTES_MAX;
             let calls = items.iter().filter(|_| fits).map(|item| &item.tool_call_id);
             calls.map(|id| (id.clone(), tool::ToolOutcome::Value(value.to_owned()))).collect()
         }
-        host::AwaitItem::Clarification { .. }
-        | host::AwaitItem::Questions { .. }
-        | host::AwaitItem::Confirmation { .. } => BTreeMap::new(),
+        question::AwaitItem::Clarification { .. }
+        | question::AwaitItem::Questions { .. }
+        | question::AwaitItem::Confirmation { .. } => BTreeMap::new(),
     }
 }
 
-impl From<guest::AwaitItem> for host::AwaitItem {
+impl From<guest::AwaitItem> for question::AwaitItem {
     fn from(item: guest::AwaitItem) -> Self {
         match item {
             guest::AwaitItem::Clarification(ask) => Self::Clarification {
@@ -209,7 +209,7 @@ impl From<guest::AwaitItem> for host::AwaitItem {
                 items: tools
                     .items
                     .into_iter()
-                    .map(|item| host::ExternalTool {
+                    .map(|item| question::ExternalTool {
                         name: item.name,
                         tool_call_id: item.tool_call_id,
                         payload: item.payload,
@@ -220,8 +220,8 @@ impl From<guest::AwaitItem> for host::AwaitItem {
     }
 }
 
-fn question(question: guest::Question) -> host::Question {
-    host::Question {
+fn question(question: guest::Question) -> question::Question {
+    question::Question {
         id: question.id,
         prompt: question.prompt,
         options: question.options.into_iter().map(|option| (option.id, option.label)).collect(),

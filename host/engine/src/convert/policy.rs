@@ -1,6 +1,8 @@
 //! What policies are told, and what they decide.
 
+use taskrun::policy::PolicyDecision;
 use taskrun::ports::policy_engine as host;
+use taskrun::ruling::Phase;
 
 use super::{labels_from_guest, labels_to_guest};
 use crate::bindings::policy::exports::taskrun::plugin::policy as guest;
@@ -14,8 +16,8 @@ impl From<&host::PolicyInput> for guest::PolicyInput {
         });
         Self {
             phase: match input.phase {
-                host::Phase::Plan => guest::Phase::Plan,
-                host::Phase::Calls => guest::Phase::Calls,
+                Phase::Plan => guest::Phase::Plan,
+                Phase::Calls => guest::Phase::Calls,
             },
             run: (&input.run).into(),
             tools: input.tools.iter().map(Into::into).collect(),
@@ -28,7 +30,7 @@ impl From<&host::PolicyInput> for guest::PolicyInput {
     }
 }
 
-impl From<guest::PolicyDecision> for host::PolicyDecision {
+impl From<guest::PolicyDecision> for PolicyDecision {
     fn from(decision: guest::PolicyDecision) -> Self {
         Self {
             allowed_tools: decision.allowed_tools,

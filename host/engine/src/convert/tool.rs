@@ -1,6 +1,7 @@
 //! Tool calls and what they give.
 
 use taskrun::ports::tool as host;
+use taskrun::tool::ToolFailure;
 
 use super::labels_to_guest;
 use crate::bindings::tool::exports::taskrun::plugin::tools as guest;
@@ -32,7 +33,7 @@ impl From<guest::ToolResult> for host::ToolValue {
     }
 }
 
-impl From<guest::CallFailure> for host::ToolFailure {
+impl From<guest::CallFailure> for ToolFailure {
     fn from(failure: guest::CallFailure) -> Self {
         let retry_hint = failure.retry_hint.map(|hint| Box::new(hint.into()));
         Self { error: failure.error.into(), retry_hint }

@@ -1,9 +1,8 @@
 //! `memory`: facts of the session and the tenant, through the call's scope.
 
-use taskrun::memory as domain;
-use taskrun::memory::MemoryScope;
+use taskrun::fact as domain;
+use taskrun::fact::{MemoryRequest, MemoryScope};
 use taskrun::policy::{Capability, Denied};
-use taskrun::ports::memory::{self as port, MemoryRequest};
 
 use crate::bindings::interfaces::memory::{Fact, Host, MemoryError};
 use crate::state::CallState;
@@ -67,8 +66,8 @@ impl From<domain::Fact> for Fact {
     }
 }
 
-impl From<port::MemoryError> for MemoryError {
-    fn from(error: port::MemoryError) -> Self {
+impl From<domain::MemoryError> for MemoryError {
+    fn from(error: domain::MemoryError) -> Self {
         Self::Other(error.to_string())
     }
 }

@@ -2,7 +2,7 @@
 
 use taskrun::metrics::{METRIC_LABELS_MAX, METRIC_NAME_BYTES_MAX, Measure};
 use taskrun::policy::Capability;
-use taskrun::ports::call::cut;
+use taskrun::text::cut;
 
 use crate::bindings::interfaces::metrics::Host;
 use crate::state::CallState;

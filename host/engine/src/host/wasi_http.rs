@@ -191,11 +191,11 @@ mod tests {
     use std::path::Path;
 
     use http_body_util::Empty;
+    use taskrun::clock::{SeededRandom, SystemClock};
     use taskrun::policy::{Limits, Policy};
     use taskrun::ports::call::{
         CallScopeParts, Remaining, RunContext, ScopeLimits, Services, StopSignal,
     };
-    use taskrun::time::{SeededRandom, SystemClock};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;

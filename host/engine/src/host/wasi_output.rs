@@ -153,10 +153,10 @@ mod tests {
     use std::collections::BTreeMap;
     use std::time::Duration;
 
+    use taskrun::clock::{SeededRandom, SystemClock};
     use taskrun::ports::call::{
         CallScopeParts, Remaining, RunContext, ScopeLimits, Services, StopSignal,
     };
-    use taskrun::time::{SeededRandom, SystemClock};
 
     use super::*;
 

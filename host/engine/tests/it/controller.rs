@@ -4,15 +4,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use taskrun::clock::{SeededRandom, SystemClock};
 use taskrun::policy::Capability;
-use taskrun::ports::call::StopSignal;
 use taskrun::ports::call::{
-    CallScope, CallScopeParts, Remaining, RunContext, ScopeLimits, Services,
+    CallScope, CallScopeParts, Remaining, RunContext, ScopeLimits, Services, StopSignal,
 };
-use taskrun::ports::runs::{Caller, Runs, RunsAccess, RunsAnswer, RunsError, RunsRequest};
+use taskrun::ports::runs::{Caller, Runs, RunsAccess};
 use taskrun::ports::tool::ToolCall;
-use taskrun::run::RunSpec;
-use taskrun::time::{SeededRandom, SystemClock};
+use taskrun::runs::{RunsAnswer, RunsError, RunsRequest};
+use taskrun::spec::RunSpec;
 use taskrun_engine::{LoadError, Need};
 use taskrun_examples::DELEGATE;
 
@@ -154,7 +154,7 @@ async fn the_same_request_again_is_named_apart_and_the_same_in_a_repeated_call()
         let nobody = Arc::new(Nobody::default());
         let scope = scope_with(Some(nobody.clone()));
         for task in ["one", "one", "two"] {
-            let child = taskrun::ports::runs::ChildRequest {
+            let child = taskrun::runs::ChildRequest {
                 agent_name: "a".to_owned(),
                 task: task.to_owned(),
                 ..Default::default()

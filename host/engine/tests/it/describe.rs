@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use taskrun::ports::call::CallFailure;
+use taskrun::stop::CallFailure;
 use taskrun_engine::{EngineOptions, LoadError};
 
 use crate::support::*;

@@ -4,8 +4,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use taskrun::event::Event;
-use taskrun::ports::call::{CallFailure, StopSignal};
+use taskrun::ports::call::StopSignal;
 use taskrun::ports::tool::ToolCall;
+use taskrun::stop::CallFailure;
 use taskrun_engine::AgentGrants;
 use taskrun_examples as examples;
 

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use taskrun::ending::Ending;
 use taskrun::message::Labels;
-use taskrun::ports::call::{CallFailure, CallScope, RunContext, StopSignal};
-use taskrun::ports::planner::{FinalizeInput, Planner, PlannerError};
-use taskrun::run::Ending;
+use taskrun::plan::PlannerError;
+use taskrun::ports::call::{CallScope, RunContext, StopSignal};
+use taskrun::ports::planner::{FinalizeInput, Planner};
 use taskrun::status::StopReason;
+use taskrun::stop::CallFailure;
 use taskrun_engine::{AgentGrants, Kind, LoadError};
 use taskrun_examples as examples;
 

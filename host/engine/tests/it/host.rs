@@ -1,7 +1,7 @@
 //! Host functions, as a guest meets them.
 
 use taskrun::event::Event;
-use taskrun::ports::call::CallFailure;
+use taskrun::stop::CallFailure;
 
 use crate::support::*;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use taskrun::ports::call::CallFailure;
+use taskrun::stop::CallFailure;
 
 use crate::support::*;
 

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use taskrun::agents::{Interrupted, Retry};
-use taskrun::policy::Policy;
+use taskrun::policy::{Interrupted, Policy, Retry};
 use taskrun_engine::{AgentError, AgentGrants, Cache, CompileWorker, EngineOptions, LoadError};
 use taskrun_examples as examples;
 

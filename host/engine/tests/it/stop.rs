@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use taskrun::ports::call::{CallFailure, StopCause, StopSignal};
-use taskrun::time::{Clock, SystemClock, Timestamp};
+use taskrun::clock::SystemClock;
+use taskrun::ports::call::StopSignal;
+use taskrun::stop::{CallFailure, StopCause};
+use taskrun::time::{Clock, Timestamp};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 

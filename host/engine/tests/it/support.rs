@@ -8,15 +8,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use taskrun::clock::{SeededRandom, SystemClock};
 use taskrun::event::Event;
 use taskrun::policy::{Limits, Policy};
 use taskrun::ports::call::{
-    CallFailure, CallScope, CallScopeParts, Remaining, RunContext, ScopeLimits, Services,
-    StopSignal,
+    CallScope, CallScopeParts, Remaining, RunContext, ScopeLimits, Services, StopSignal,
 };
 use taskrun::ports::planner::PlanInput;
-use taskrun::ports::tool::{Tool, ToolCall, ToolFailure, ToolReply, ToolValue};
-use taskrun::time::{Clock, SeededRandom, SystemClock};
+use taskrun::ports::tool::{Tool, ToolCall, ToolReply, ToolValue};
+use taskrun::stop::CallFailure;
+use taskrun::time::Clock;
+use taskrun::tool::ToolFailure;
 use taskrun_engine::{AgentGrants, Cache, Engine, EngineOptions, LoadError};
 use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
 use wit_parser::Resolve;

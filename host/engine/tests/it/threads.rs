@@ -6,12 +6,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use taskrun::clock::SystemClock;
+use taskrun::completion::{CompletionRequest, ModelError};
 use taskrun::message::{Message, Role};
-use taskrun::ports::call::{CallFailure, Models, StopCause, StopSignal};
-use taskrun::ports::model::{CompletionRequest, Model, ModelError, ModelStream};
+use taskrun::ports::call::{Models, StopSignal};
+use taskrun::ports::model::{Model, ModelStream};
 use taskrun::ports::planner::PlanInput;
 use taskrun::ports::tool::Tool;
-use taskrun::time::{Clock, SystemClock, Timestamp};
+use taskrun::stop::{CallFailure, StopCause};
+use taskrun::time::{Clock, Timestamp};
 use taskrun_engine::{Engine, EngineOptions};
 use taskrun_examples as examples;
 use tokio::sync::watch;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::StreamExt;
-use futures::stream;
-use taskrun::ports::model::{Chunk, ModelError, ModelStream};
+use futures::{StreamExt, stream};
+use taskrun::completion::{Chunk, ModelError};
+use taskrun::ports::model::ModelStream;
 use taskrun::time::Clock;
 
 use super::draft::Draft;

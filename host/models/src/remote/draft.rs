@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
+use taskrun::completion::{Chunk, CompletionStop, ModelError};
 use taskrun::message::{Thinking, ToolUse, Usage};
-use taskrun::ports::model::{Chunk, CompletionStop, ModelError};
 
 use super::names::Names;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use reqwest::StatusCode;
 use reqwest::header::HeaderMap;
 use serde_json::Value;
-use taskrun::ports::model::ModelError;
+use taskrun::completion::ModelError;
 use taskrun::time::{Timestamp, millis};
 
 use crate::key::Secret;

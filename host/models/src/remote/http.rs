@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use taskrun::ports::model::ModelError;
+use taskrun::completion::ModelError;
 use taskrun::time::Clock;
 
 use super::failure::{Again, Failure, of_status, retry_after};

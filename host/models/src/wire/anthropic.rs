@@ -1,9 +1,9 @@
 //! Messages as Anthropic has them: the request.
 
 use serde_json::{Map, Value, json};
+use taskrun::completion::ModelError;
 use taskrun::message::{Message, Part, Role, Thinking};
-use taskrun::ports::model::ModelError;
-use taskrun::ports::tool::ToolSpec;
+use taskrun::tool::ToolSpec;
 
 use super::anthropic_answer::AnthropicDecoder;
 use super::{Asked, Prepared, arguments, schema};

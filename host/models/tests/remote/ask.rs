@@ -5,13 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use futures::StreamExt;
+use taskrun::clock::{SeededRandom, SystemClock};
+use taskrun::completion::{Chunk, Completion, CompletionRequest, ModelError};
 use taskrun::message::{Message, Part, Role, ToolAnswer, Usage};
 use taskrun::policy::Policy;
-use taskrun::ports::model::{
-    Chunk, Completion, CompletionRequest, Model, ModelError, ModelStream, collect,
-};
-use taskrun::ports::tool::{ToolHints, ToolSpec};
-use taskrun::time::{Clock, Random, SeededRandom, SystemClock};
+use taskrun::ports::model::{Model, ModelStream, collect};
+use taskrun::time::{Clock, Random};
+use taskrun::tool::{ToolHints, ToolSpec};
 
 use crate::provider::Provider;
 

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use serde_json::json;
-use taskrun::ports::model::{Chunk, ModelError};
-use taskrun::time::{SimulatedClock, Timestamp};
+use taskrun::clock::SimulatedClock;
+use taskrun::completion::{Chunk, ModelError};
+use taskrun::time::Timestamp;
 
 use crate::ask::{answer, chunks, hello, model, model_at, usage};
 use crate::provider::{Provider, Reply};

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use futures::StreamExt;
 use serde_json::json;
+use taskrun::clock::SystemClock;
+use taskrun::completion::ModelError;
 use taskrun::message::{Message, Role};
-use taskrun::ports::model::ModelError;
-use taskrun::time::SystemClock;
 
 use crate::ask::{answer, chunks, hello, models, request, table};
 use crate::provider::{Provider, Reply};

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use taskrun::ports::model::ModelError;
-use taskrun::time::{Clock, SimulatedClock, Timestamp};
+use taskrun::clock::SimulatedClock;
+use taskrun::completion::ModelError;
+use taskrun::time::{Clock, Timestamp};
 
 use crate::ask::{answer, hello, model, model_at};
 use crate::provider::{Provider, Reply};

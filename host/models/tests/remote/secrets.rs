@@ -4,7 +4,7 @@ use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::json;
-use taskrun::time::SystemClock;
+use taskrun::clock::SystemClock;
 
 use crate::ask::{answer, hello, models, table};
 use crate::provider::{Provider, Reply};

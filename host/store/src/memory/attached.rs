@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use taskrun::event::Seq;
-use taskrun::run::{Run, RunSpec};
+use taskrun::ids::Seq;
+use taskrun::run::Run;
+use taskrun::spec::RunSpec;
 
 use super::state::{ListKey, State};
 use crate::door;

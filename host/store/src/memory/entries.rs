@@ -4,7 +4,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use taskrun::ids::RunId;
-use taskrun::run::{Run, RunSpec};
+use taskrun::run::Run;
+use taskrun::spec::RunSpec;
 
 /// The waiting entries of all policies.
 #[derive(Default)]

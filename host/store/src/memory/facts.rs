@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Bound;
 
+use taskrun::fact::{FACTS_MAX, Fact, FactPlace, rank};
 use taskrun::ids::RunId;
-use taskrun::memory::{FACTS_MAX, Fact, FactPlace, rank};
-use taskrun::ports::memory::{FactChange, FactChanged, FactWriter};
+use taskrun::memory::{FactChange, FactChanged, FactWriter};
 
 /// All facts.
 #[derive(Default)]

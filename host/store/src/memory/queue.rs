@@ -4,9 +4,10 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 
+use taskrun::hold::Lane;
 use taskrun::ids::RunId;
-use taskrun::ports::store::SessionKey;
-use taskrun::run::{Lane, RunSpec};
+use taskrun::spec::RunSpec;
+use taskrun::store::SessionKey;
 use taskrun::time::Timestamp;
 
 /// Lane, priority, order of acceptance: the smaller one is taken first.

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use taskrun::ids::RunId;
-use taskrun::ports::store::{Removal, Removed};
+use taskrun::store::{Removal, Removed};
 
 use super::sessions::Chunk;
 use super::state::{Entry, ListKey, State};

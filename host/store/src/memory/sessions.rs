@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use taskrun::event::Recorded;
-use taskrun::ports::store::{PAGE_BYTES_MAX, Session, SessionEvent, SessionKey, SessionPage};
-use taskrun::run::RunSpec;
+use taskrun::spec::RunSpec;
+use taskrun::store::{PAGE_BYTES_MAX, Session, SessionEvent, SessionKey, SessionPage};
 use taskrun::time::Timestamp;
 
 use crate::door;

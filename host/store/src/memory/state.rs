@@ -5,15 +5,17 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use taskrun::artifact::Artifact;
-use taskrun::event::{Recorded, Seq};
-use taskrun::ids::{HostId, RunId};
+use taskrun::event::Recorded;
+use taskrun::hold::{Hold, Lane};
+use taskrun::ids::{HostId, RunId, Seq};
 use taskrun::list::{Cursor, ListFilter, Page, Scope};
-use taskrun::ports::store::{
+use taskrun::run::{Lifecycle, Run};
+use taskrun::spec::RunSpec;
+use taskrun::status::Status;
+use taskrun::store::{
     Admission, Append, Appended, Batched, Claim, Created, Full, Host, Idempotency, NewBatch,
     NewRun, SessionKey,
 };
-use taskrun::run::{Hold, Lane, Lifecycle, Run, RunSpec};
-use taskrun::status::Status;
 use taskrun::time::Timestamp;
 
 use super::artifacts::Artifacts;

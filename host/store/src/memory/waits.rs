@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
+use taskrun::hold::{Hold, WaitMode};
 use taskrun::ids::RunId;
-use taskrun::run::{Hold, WaitMode};
 
 use crate::door;
 

@@ -2,7 +2,8 @@
 
 use rusqlite::Connection;
 use taskrun::ids::RunId;
-use taskrun::run::{Run, RunSpec};
+use taskrun::run::Run;
+use taskrun::spec::RunSpec;
 use taskrun::time::Timestamp;
 
 use super::change::{Mutable, Present, present, replace};

@@ -4,18 +4,19 @@ use std::sync::Arc;
 
 use rusqlite::{Connection, OptionalExtension, params};
 use taskrun::artifact::Artifact;
+use taskrun::hold::Hold;
 use taskrun::ids::{HostId, RunId};
-use taskrun::ports::store::{Append, Appended, Claim};
-use taskrun::run::{Hold, Run, RunSpec};
+use taskrun::run::Run;
+use taskrun::spec::RunSpec;
+use taskrun::store::{Append, Appended, Claim};
 use taskrun::time::Timestamp;
 
-use super::artifacts;
 use super::attached::{self, Canceled};
 use super::fault::Fault;
 use super::queue::{self, Member, PassedOver, Queue};
 use super::row::{EventRow, hold, json, record_sum, run_by_number};
 use super::schema::{QUEUED, TERMINAL, int, label_key, status_code, time, unbits};
-use super::waits;
+use super::{artifacts, waits};
 use crate::door;
 
 /// What changes in a row of `runs`.

@@ -5,9 +5,11 @@
 //! each run and its entries in the indexes with what its journal says of it.
 
 use rusqlite::{Connection, OpenFlags, OptionalExtension, ffi, params};
+use taskrun::hold::Hold;
 use taskrun::ids::RunId;
 use taskrun::machine;
-use taskrun::run::{Hold, Run, RunSpec};
+use taskrun::run::Run;
+use taskrun::spec::RunSpec;
 
 use super::attached::attached_key;
 use super::change::Mutable;

@@ -3,22 +3,20 @@
 use std::cmp::Reverse;
 
 use rusqlite::{Connection, OptionalExtension, params};
+use taskrun::hold::{Hold, Lane};
 use taskrun::ids::RunId;
-use taskrun::ports::store::{Created, Full, Idempotency, NewRun};
-use taskrun::run::{Hold, Lane, Run, RunSpec};
+use taskrun::run::Run;
+use taskrun::spec::RunSpec;
+use taskrun::store::{Created, Full, Idempotency, NewRun};
 use taskrun::time::Timestamp;
 
-use super::attached;
 use super::change::{Mutable, Told, count_queued, held};
 use super::fault::Fault;
-use super::hosts;
 use super::locks::Locks;
-use super::names;
 use super::queue::{self, Member, PassedOver, Queue};
 use super::row::{EventRow, run_by_number};
 use super::schema::{By, CANCELING, QUEUED, bits, int, label_key, serial_key, time, unbits};
-use super::sessions;
-use super::waits;
+use super::{attached, hosts, names, sessions, waits};
 use crate::door::{self, KnownKey};
 
 /// A new run, made ready outside of the writing thread.

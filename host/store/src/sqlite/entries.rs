@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, OptionalExtension, params};
 use taskrun::ids::RunId;
-use taskrun::ports::store::{Appended, Batched, Idempotency, NewBatch};
+use taskrun::store::{Appended, Batched, Idempotency, NewBatch};
 
 use super::change::{AppendRow, Told};
 use super::create::NewRow;

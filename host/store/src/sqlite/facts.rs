@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
-use taskrun::memory::{FACTS_MAX, Fact, FactPlace, rank};
+use taskrun::fact::{FACTS_MAX, Fact, FactPlace, rank};
+use taskrun::memory::{FactChange, FactChanged, FactWriter};
 use taskrun::message::Labels;
-use taskrun::ports::memory::{FactChange, FactChanged, FactWriter};
 use taskrun::time::Timestamp;
 
 use super::fault::Fault;

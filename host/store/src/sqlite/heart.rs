@@ -9,7 +9,7 @@ use std::time::Duration;
 use rusqlite::{Connection, params};
 use rustix::time::{ClockId, clock_gettime};
 use taskrun::ids::HostId;
-use taskrun::ports::store::{BEATS_PER_LEASE, StoreError};
+use taskrun::store::{BEATS_PER_LEASE, StoreError};
 use taskrun::time::millis;
 
 use super::SqliteOptions;

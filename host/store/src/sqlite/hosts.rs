@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, params};
 use taskrun::ids::{HostId, RunId};
-use taskrun::ports::store::Host;
 use taskrun::run::Run;
+use taskrun::store::Host;
 use taskrun::time::{Timestamp, millis};
 
 use super::fault::Fault;

@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use taskrun::ids::HostId;
-use taskrun::ports::store::StoreError;
+use taskrun::store::StoreError;
 
 use super::fault::io_error;
 

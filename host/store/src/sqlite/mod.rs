@@ -39,16 +39,16 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use rusqlite::Connection;
-use taskrun::event::{Recorded, Seq};
-use taskrun::ids::{HostId, RunId};
+use taskrun::event::Recorded;
+use taskrun::fact::{Fact, FactPlace};
+use taskrun::ids::{HostId, RunId, Seq};
 use taskrun::list::{Cursor, ListFilter, Page, Scope};
-use taskrun::memory::{Fact, FactPlace};
-use taskrun::ports::memory::{FactChange, FactChanged, FactWriter, Memory};
-use taskrun::ports::store::{
+use taskrun::memory::{FactChange, FactChanged, FactWriter, Memory};
+use taskrun::run::Run;
+use taskrun::store::{
     Append, Appended, Batched, Claim, Created, Host, Hosts, NewBatch, NewRun, Removal, Removed,
     Session, SessionKey, SessionPage, Sessions, Store, StoreError, Until,
 };
-use taskrun::run::Run;
 use taskrun::time::Timestamp;
 
 use self::absence::Absence;

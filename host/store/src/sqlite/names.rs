@@ -2,7 +2,7 @@
 
 use rusqlite::Connection;
 use taskrun::ids::RunId;
-use taskrun::run::RunSpec;
+use taskrun::spec::RunSpec;
 
 use super::fault::Fault;
 use super::row::run_by_number;

@@ -9,12 +9,11 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use rustix::fs::FlockOperation;
-use taskrun::ports::store::StoreError;
+use taskrun::store::StoreError;
 
-use super::definition;
 use super::fault::{Fault, io_error};
 use super::schema::{APPLICATION_ID, SCHEMA_VERSION};
-use super::{Durability, SqliteOptions, room, sums};
+use super::{Durability, SqliteOptions, definition, room, sums};
 
 /// Names of a store's files in its data directory: the database, its log, and the log's index.
 ///

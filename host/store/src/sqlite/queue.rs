@@ -19,7 +19,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashSet};
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
-use taskrun::run::Lane;
+use taskrun::hold::Lane;
 use taskrun::time::Timestamp;
 
 use super::attached::Canceled;

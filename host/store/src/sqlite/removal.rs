@@ -4,13 +4,12 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use taskrun::ids::RunId;
-use taskrun::ports::store::{Removal, Removed};
+use taskrun::store::{Removal, Removed};
 
-use super::artifacts;
-use super::facts;
 use super::fault::Fault;
 use super::row::run_by_number;
 use super::schema::{By, TERMINAL, label_key, status_code, time, unbits};
+use super::{artifacts, facts};
 
 /// Pages that are given back to the file system after a removal; a mebibyte, so that one call
 /// stays short.

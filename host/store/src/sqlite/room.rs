@@ -1,6 +1,6 @@
 //! Room on the disk for the index of the log, without which nothing can be read.
 
-use taskrun::ports::store::StoreError;
+use taskrun::store::StoreError;
 
 use super::open::{FILE_NAMES, Place};
 

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use taskrun::event::{Event, Recorded, Seq};
-use taskrun::ids::{HostId, RunId};
-use taskrun::ports::store::PAGE_BYTES_MAX;
-use taskrun::run::{Hold, Run, RunSpec, RunState};
+use taskrun::event::{Event, Recorded};
+use taskrun::hold::Hold;
+use taskrun::ids::{HostId, RunId, Seq};
+use taskrun::run::{Run, RunState};
+use taskrun::spec::RunSpec;
+use taskrun::store::PAGE_BYTES_MAX;
 use taskrun::time::Timestamp;
 
 use super::fault::Fault;

@@ -1,6 +1,6 @@
 //! What the file looks like inside.
 
-use taskrun::run::RunSpec;
+use taskrun::spec::RunSpec;
 use taskrun::status::Status;
 use taskrun::time::Timestamp;
 

@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use taskrun::ids::RunId;
-use taskrun::ports::store::{Session, SessionEvent, SessionKey, SessionPage};
+use taskrun::store::{Session, SessionEvent, SessionKey, SessionPage};
 use taskrun::time::Timestamp;
 
 use super::fault::Fault;

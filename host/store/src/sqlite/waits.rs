@@ -6,8 +6,8 @@
 use std::collections::BTreeSet;
 
 use rusqlite::{Connection, OptionalExtension};
+use taskrun::hold::{Hold, Lane, WaitMode};
 use taskrun::ids::RunId;
-use taskrun::run::{Hold, Lane, WaitMode};
 use taskrun::time::Timestamp;
 
 use super::fault::Fault;

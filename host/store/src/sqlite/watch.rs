@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 use taskrun::ids::RunId;
-use taskrun::ports::store::{SessionKey, StoreError};
+use taskrun::store::{SessionKey, StoreError};
 
 use super::fault::Fault;
 use super::open::{Place, open_reader};

@@ -3,10 +3,9 @@
 use taskrun::ids::RunId;
 use taskrun::list::{Cursor, ListFilter, Scope};
 use taskrun::machine;
-use taskrun::ports::store::{
-    Append, Batched, Created, Host, NewBatch, Session, SessionKey, TaskKey,
-};
-use taskrun::run::{Run, RunSpec};
+use taskrun::run::Run;
+use taskrun::spec::RunSpec;
+use taskrun::store::{Append, Batched, Created, Host, NewBatch, Session, SessionKey, TaskKey};
 use taskrun::time::Timestamp;
 
 use crate::common::*;

@@ -4,10 +4,11 @@
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
+use taskrun::hold::{Hold, Lane, WaitMode};
 use taskrun::ids::RunId;
-use taskrun::ports::store::Claim;
-use taskrun::run::{Hold, Lane, Run, WaitMode};
+use taskrun::run::Run;
 use taskrun::status::Status;
+use taskrun::store::Claim;
 
 use crate::common::*;
 

@@ -5,12 +5,14 @@ use proptest::option;
 use proptest::prelude::*;
 use taskrun::artifact::Artifact;
 use taskrun::event::{Event, Recorded};
+use taskrun::hold::{Wait, WaitMode};
 use taskrun::ids::{HostId, RunId};
 use taskrun::list::Scope;
 use taskrun::machine;
-use taskrun::ports::store::{Admission, Claim, Removal};
-use taskrun::run::{Run, RunClass, Wait, WaitMode};
+use taskrun::run::Run;
+use taskrun::spec::RunClass;
 use taskrun::status::{Status, StopReason};
+use taskrun::store::{Admission, Claim, Removal};
 use taskrun::time::Timestamp;
 
 use crate::common::*;

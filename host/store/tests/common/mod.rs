@@ -8,16 +8,19 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 use taskrun::artifact::Artifact;
+use taskrun::ending::Ending;
 use taskrun::event::{Event, Recorded};
+use taskrun::hold::{Wait, WaitMode};
 use taskrun::ids::{HostId, RunId};
 use taskrun::machine;
-use taskrun::ports::memory::Memory;
-use taskrun::ports::store::{
+use taskrun::memory::Memory;
+use taskrun::run::Run;
+use taskrun::spec::{RunClass, RunSpec};
+use taskrun::status::{BlockedOn, StopReason};
+use taskrun::store::{
     Admission, Append, Appended, Claim, Created, Host, Hosts, Idempotency, LEASE, NewBatch, NewRun,
     Removal, SessionKey, Sessions, Store,
 };
-use taskrun::run::{Ending, Run, RunClass, RunSpec, Wait, WaitMode};
-use taskrun::status::{BlockedOn, StopReason};
 use taskrun::time::Timestamp;
 use taskrun_store::{Durability, MemoryStore, SqliteOptions, SqliteStore};
 use tempfile::TempDir;
@@ -119,7 +122,7 @@ pub(crate) fn spec(id: &str) -> RunSpec {
         root_run_id: run_id(id),
         root_session_id: None,
         depth: 0,
-        narrow: taskrun::narrow::Narrowing::default(),
+        narrow: taskrun::narrowing::Narrowing::default(),
         above: Vec::new(),
         priority: 0,
         durable: true,

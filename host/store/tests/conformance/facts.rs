@@ -1,7 +1,7 @@
 //! Facts.
 
-use taskrun::memory::{FACTS_MAX, Fact, FactPlace, OwnSession, query_words};
-use taskrun::ports::memory::{FactChange, FactChanged, FactWriter};
+use taskrun::fact::{FACTS_MAX, Fact, FactPlace, OwnSession, query_words};
+use taskrun::memory::{FactChange, FactChanged, FactWriter};
 
 use super::*;
 

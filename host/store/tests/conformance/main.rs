@@ -22,16 +22,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::*;
+use taskrun::ending::Ending;
 use taskrun::event::{Event, Recorded};
+use taskrun::hold::{Wait, WaitMode};
 use taskrun::list::{Cursor, ListFilter, Scope};
 use taskrun::machine;
-use taskrun::ports::store::{
+use taskrun::run::Run;
+use taskrun::spec::RunSpec;
+use taskrun::status::{Status, StopReason};
+use taskrun::store::{
     Admission, Append, Appended, Batched, Claim, Created, Full, Host, LEASE, NewRun,
     PAGE_BYTES_MAX, Removal, Removed, Session, SessionEvent, SessionKey, SessionPage, TaskKey,
     Until,
 };
-use taskrun::run::{Ending, Run, RunSpec, Wait, WaitMode};
-use taskrun::status::{Status, StopReason};
 use taskrun::time::Timestamp;
 
 /// One test per store for each sentence.

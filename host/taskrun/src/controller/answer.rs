@@ -2,14 +2,15 @@
 
 use super::Controller;
 use crate::driver::Halt;
-use crate::error::{ControllerError, NotAwaitable};
+use crate::error::ControllerError;
 use crate::event::Event;
+use crate::hold::Await;
 use crate::ids::RunId;
 use crate::list::Scope;
-use crate::ports::store::StoreError;
-use crate::run::{Await, Run};
+use crate::question::{Answer, Item, NotAwaitable};
+use crate::run::Run;
 use crate::status::Status;
-use crate::wait::{Answer, Item};
+use crate::store::StoreError;
 
 use super::observe::READ_PAGE;
 
@@ -198,10 +199,10 @@ fn open_item(run: &Run, item: Option<&str>) -> Result<String, ControllerError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hold::Wait;
     use crate::machine::tests::{
         answered, asked, blocked, cancel_requested, completed, lost, run, started,
     };
-    use crate::run::Wait;
 
     #[test]
     fn a_run_takes_answers_until_it_is_on_its_way_out() {

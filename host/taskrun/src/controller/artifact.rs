@@ -6,11 +6,11 @@ use super::Controller;
 use super::observe::READ_PAGE;
 use crate::artifact::digest;
 use crate::error::ControllerError;
-use crate::event::{Event, Recorded, Seq};
-use crate::ids::RunId;
+use crate::event::{Event, Recorded};
+use crate::ids::{RunId, Seq};
 use crate::list::Scope;
-use crate::ports::store::StoreError;
-use crate::ports::tool::ToolOutcome;
+use crate::store::StoreError;
+use crate::tool::ToolOutcome;
 
 impl Controller {
     /// The bytes of an artifact of a run: the whole of its result, which is too long to be shown

@@ -8,18 +8,20 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Controller;
-use crate::agents::{Agent, Heartbeat};
+use crate::agents::Agent;
 use crate::batch;
 use crate::driver::Halt;
 use crate::error::{ControllerError, NotAnEntry};
 use crate::event::Recorded;
+use crate::hold::Hold;
 use crate::ids::RunId;
 use crate::list::Scope;
 use crate::machine::{self, decide};
-use crate::ports::store::{Admission, Append, Batched, NewBatch, NewRun, StoreError};
-use crate::run::{Hold, Run};
+use crate::policy::Heartbeat;
+use crate::run::Run;
 use crate::spawn::SpawnRequest;
 use crate::status::{Status, StopReason};
+use crate::store::{Admission, Append, Batched, NewBatch, NewRun, StoreError};
 use crate::time::{Timestamp, millis, random_u64};
 
 /// How often entries are looked at again that somebody changed in the same moment. After that they

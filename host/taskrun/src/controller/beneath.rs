@@ -9,20 +9,21 @@ use super::shown::{info, shown};
 use super::{Controller, Inner, PauseRequest, Paused, ResumeRequest};
 use crate::driver::find_beneath;
 use crate::error::ControllerError;
-use crate::event::{Event, Seq};
-use crate::ids::RunId;
+use crate::event::Event;
+use crate::ids::{RunId, Seq};
 use crate::list::{Cursor, PAGE_DEFAULT, PAGE_MAX, Scope};
 use crate::message::{Message, Role};
-use crate::ports::call::cut;
-use crate::ports::runs::{
-    ANSWER_PAGE_BYTES_MAX, Caller, ChildRequest, EVENTS_PAGE_MAX, Runs, RunsAnswer, RunsError,
-    RunsFilter, RunsRequest,
-};
-use crate::ports::store::Until;
+use crate::ports::runs::{Caller, Runs};
+use crate::question::Answer;
 use crate::run::Run;
+use crate::runs::{
+    ANSWER_PAGE_BYTES_MAX, ChildRequest, EVENTS_PAGE_MAX, RunsAnswer, RunsError, RunsFilter,
+    RunsRequest,
+};
 use crate::spawn::SpawnRequest;
 use crate::status::StopReason;
-use crate::wait::Answer;
+use crate::store::Until;
+use crate::text::cut;
 
 /// The controller as runs see it. It does not keep the controller alive.
 struct Door(Weak<Inner>);

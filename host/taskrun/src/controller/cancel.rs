@@ -8,10 +8,11 @@ use crate::error::ControllerError;
 use crate::ids::RunId;
 use crate::list::Scope;
 use crate::machine::decide;
-use crate::ports::call::{StopCause, cut};
-use crate::ports::store::StoreError;
 use crate::run::Run;
 use crate::status::{Status, StopReason};
+use crate::stop::StopCause;
+use crate::store::StoreError;
+use crate::text::cut;
 
 /// Most bytes of the reason that comes with a cancellation; a longer one is cut.
 pub const REASON_BYTES_MAX: usize = 4 << 10;

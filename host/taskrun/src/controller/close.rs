@@ -7,7 +7,7 @@ use super::Controller;
 use crate::driver::Live;
 use crate::error::ControllerError;
 use crate::ids::RunId;
-use crate::ports::call::StopCause;
+use crate::stop::StopCause;
 
 /// How long [`Controller::close`] and [`Controller::hand_over`] wait for runs unless told
 /// otherwise.

@@ -18,9 +18,9 @@ use crate::driver::{
 use crate::ids::RunId;
 use crate::machine::decide::Outcome;
 use crate::narrow;
-use crate::ports::call::StopCause;
-use crate::ports::store::Claim;
 use crate::run::{Lifecycle, Run};
+use crate::stop::StopCause;
+use crate::store::Claim;
 use crate::time::millis;
 
 /// Most runs claimed in one write, so that a free host does not empty the queue of all others.

@@ -2,11 +2,11 @@
 
 use super::Controller;
 use crate::error::ControllerError;
+use crate::fact::{Fact, FactPlace, InvalidFact, OwnSession, SEARCH_MAX, check_key, query_words};
 use crate::list::Scope;
-use crate::memory::{Fact, FactPlace, InvalidFact, OwnSession, SEARCH_MAX, check_key, query_words};
+use crate::memory::{FactChange, FactChanged};
 use crate::message::Labels;
-use crate::ports::memory::{FactChange, FactChanged};
-use crate::spawn::KEY_BYTES_MAX;
+use crate::spec::KEY_BYTES_MAX;
 
 /// Most facts on a page.
 pub const FACTS_PAGE_MAX: usize = 200;
@@ -71,7 +71,7 @@ impl Controller {
         match self.0.parts.memory.change_fact(&place, change, None).await? {
             FactChanged::Done | FactChanged::Repeated | FactChanged::Absent => Ok(fact),
             FactChanged::Full => {
-                let cap = crate::memory::FACTS_MAX as u64;
+                let cap = crate::fact::FACTS_MAX as u64;
                 Err(ControllerError::Limit { kind: "facts", cap })
             }
         }

@@ -46,14 +46,15 @@ pub use wait::{WAIT_RUNS_MAX, Waited};
 use self::code::Codes;
 use crate::agents::Agents;
 use crate::driver::{Journal, Lease, Live};
+use crate::ending::EndStatus;
 use crate::error::ControllerError;
 use crate::ids::{HostId, RunId};
 use crate::list::{Cursor, ListFilter, PAGE_MAX, Page, Scope};
+use crate::memory::Memory;
 use crate::ports::call::Interrupt;
 use crate::ports::hook::Hooks;
-use crate::ports::memory::Memory;
-use crate::ports::store::{Host, Hosts, LEASE, Sessions, Store, StoreError};
-use crate::run::{EndStatus, Lifecycle, Run};
+use crate::run::{Lifecycle, Run};
+use crate::store::{Host, Hosts, LEASE, Sessions, Store, StoreError};
 use crate::time::{Clock, Random, millis, random_u64};
 
 /// What a controller is made of.

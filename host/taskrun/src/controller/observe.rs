@@ -2,13 +2,13 @@
 
 use super::Controller;
 use crate::error::ControllerError;
-use crate::event::{Recorded, Seq};
-use crate::ids::RunId;
+use crate::event::Recorded;
+use crate::ids::{RunId, Seq};
 use crate::list::{ListFilter, PAGE_MAX, Scope};
 use crate::message::Usage;
-use crate::ports::store::Until;
 use crate::progress::Children;
 use crate::run::Run;
+use crate::store::Until;
 
 /// Events read at once.
 pub(super) const READ_PAGE: usize = 1_000;
@@ -30,7 +30,7 @@ impl Tree {
     pub fn children(&self, id: &RunId) -> Children {
         let mut children = Children::default();
         let is_child = |run: &&Run| run.spec.parent_run_id.as_ref() == Some(id);
-        self.beneath.iter().filter(is_child).for_each(|run| children.count(run));
+        self.beneath.iter().filter(is_child).for_each(|run| children.count(run.status()));
         children
     }
 }

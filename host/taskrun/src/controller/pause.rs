@@ -9,9 +9,9 @@ use crate::event::Event;
 use crate::ids::RunId;
 use crate::list::Scope;
 use crate::machine::decide::{self, Refused};
-use crate::ports::call::cut;
-use crate::ports::store::StoreError;
 use crate::run::Run;
+use crate::store::StoreError;
+use crate::text::cut;
 
 /// A request to pause a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -82,7 +82,7 @@ impl Controller {
     /// # Errors
     /// Those of [`Self::pause`]; [`ControllerError::Invalid`] if there are messages and the run is
     /// not paused, or one of them is blank; [`ControllerError::Limit`] if more than
-    /// [`crate::run::INBOX_MESSAGES_MAX`] messages, or [`crate::run::INBOX_BYTES_MAX`] bytes, would
+    /// [`crate::pause::INBOX_MESSAGES_MAX`] messages, or [`crate::pause::INBOX_BYTES_MAX`] bytes, would
     /// wait for the next turn.
     pub async fn resume(
         &self,

@@ -5,9 +5,9 @@ use std::time::Duration;
 use super::Controller;
 use crate::error::ControllerError;
 use crate::list::{ListFilter, PAGE_MAX, Scope};
-use crate::ports::store::Until;
 use crate::progress::{Children, Progress};
 use crate::run::{Run, RunView};
+use crate::store::Until;
 use crate::time::Clock;
 
 /// How often a run is looked at for a subscriber at most, and so how often that one is told.
@@ -29,7 +29,7 @@ impl Controller {
         let (mut children, mut cursor) = (Children::default(), None);
         loop {
             let page = self.0.parts.store.list(&scope, &filter, cursor.as_ref(), PAGE_MAX).await?;
-            page.runs.iter().for_each(|run| children.count(run));
+            page.runs.iter().for_each(|run| children.count(run.status()));
             cursor = page.next;
             if cursor.is_none() {
                 return Ok(children);

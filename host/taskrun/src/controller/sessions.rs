@@ -10,9 +10,9 @@ use super::observe::READ_PAGE;
 use crate::error::ControllerError;
 use crate::ids::RunId;
 use crate::list::{ListFilter, PAGE_MAX, Scope};
-use crate::ports::store::{Removal, Removed, Session, SessionKey, SessionPage};
 use crate::run::Run;
 use crate::status::{Status, StopReason};
+use crate::store::{Removal, Removed, Session, SessionKey, SessionPage};
 
 /// How long the deletion of a session waits for its runs to end.
 pub const DELETE_WAIT: Duration = Duration::from_secs(5);

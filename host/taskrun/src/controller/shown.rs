@@ -4,8 +4,8 @@
 use serde_json::{Value, json};
 
 use crate::event::{Event, Recorded};
-use crate::ports::runs::{EVENT_PAYLOAD_BYTES_MAX, RunInfo, ShownEvent};
 use crate::run::{Run, RunView};
+use crate::runs::{EVENT_PAYLOAD_BYTES_MAX, RunInfo, ShownEvent};
 
 /// Keys of a run as it is shown that its record has by itself, or that are too large for one.
 const NOT_IN_DETAILS: [&str; 16] = [
@@ -157,7 +157,7 @@ mod tests {
         let host = HostId::new("host-1");
         let resumed = Event::Resumed { host, epoch: 2 };
         assert_eq!(payload(resumed), Some(json!({})));
-        let spec = Box::new(crate::run::RunSpec {
+        let spec = Box::new(crate::spec::RunSpec {
             seed: "secret".to_owned(),
             ..run(vec![started()]).spec.as_ref().clone()
         });

@@ -7,16 +7,15 @@ use crate::error::ControllerError;
 use crate::event::{Event, Recorded};
 use crate::ids::{RunId, check_own_id};
 use crate::list::Scope;
-use crate::machine;
-use crate::narrow::{self, Ancestor};
-use crate::ports::call::cut;
+use crate::narrowing::Ancestor;
 use crate::ports::hook::Moment;
-use crate::ports::store::{Admission, Created, Full, Idempotency, NewRun, StoreError, TaskKey};
-use crate::run::{Run, RunSpec};
-use crate::spawn::{
-    KEY_BYTES_MAX, SpawnRequest, WhenFull, accept, digest_of_parts, fingerprint, task_digest,
-};
+use crate::run::Run;
+use crate::spawn::{SpawnRequest, WhenFull, accept, digest_of_parts, fingerprint, task_digest};
+use crate::spec::{KEY_BYTES_MAX, RunSpec};
+use crate::store::{Admission, Created, Full, Idempotency, NewRun, StoreError, TaskKey};
+use crate::text::cut;
 use crate::time::{Timestamp, millis, random_u64};
+use crate::{machine, narrow};
 
 /// What became of a request.
 #[derive(Clone, Debug, PartialEq)]

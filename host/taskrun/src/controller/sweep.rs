@@ -11,13 +11,14 @@ use tokio::time::Instant;
 use super::Controller;
 use crate::driver::{Halt, Live};
 use crate::error::ControllerError;
+use crate::hold::Hold;
 use crate::ids::{HostId, RunId};
 use crate::list::PAGE_MAX;
 use crate::machine::decide;
-use crate::ports::call::StopCause;
-use crate::ports::store::BEATS_PER_LEASE;
-use crate::run::{Hold, Run};
+use crate::run::Run;
 use crate::status::Status;
+use crate::stop::StopCause;
+use crate::store::BEATS_PER_LEASE;
 
 /// A run whose guest is not gone so long after its cancellation is taken from its host, which
 /// hangs: the longest grace, and what it takes to notice.

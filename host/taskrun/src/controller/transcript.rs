@@ -7,15 +7,15 @@ use serde::Serialize;
 use super::Controller;
 use super::observe::READ_PAGE;
 use crate::error::ControllerError;
-use crate::event::{Event, Recorded, Seq};
+use crate::event::{Event, Recorded};
+use crate::ids::Seq;
 use crate::list::Scope;
 use crate::message::{Message, Role, ToolError, ToolUse};
-use crate::ports::planner::{AwaitItem, ExternalTool, Question};
-use crate::ports::tool::ToolOutcome;
+use crate::question::{Answer, AwaitItem, ExternalTool, Question};
 use crate::run::Run;
 use crate::status::Status;
 use crate::time::Timestamp;
-use crate::wait::Answer;
+use crate::tool::ToolOutcome;
 
 /// Entries of a transcript unless another number is asked for.
 pub const TRANSCRIPT_DEFAULT: usize = 40;
@@ -301,7 +301,7 @@ mod tests {
     use super::*;
     use crate::ids::RunId;
     use crate::machine::tests::{run, started};
-    use crate::wait::Item;
+    use crate::question::Item;
 
     fn entry(event: Event) -> TranscriptEntry {
         let recorded = Recorded { seq: 3, id: 1, at: Timestamp(5), event };

@@ -7,9 +7,10 @@ use futures::stream::FuturesUnordered;
 
 use super::Controller;
 use crate::error::ControllerError;
+use crate::hold::WaitMode;
 use crate::list::Scope;
-use crate::ports::store::Until;
-use crate::run::{Run, WaitMode};
+use crate::run::Run;
+use crate::store::Until;
 
 /// Most runs that are waited for at once.
 pub const WAIT_RUNS_MAX: usize = 1_000;

@@ -2,8 +2,8 @@
 //! result is only a part, and how to try again where a call failed.
 
 use crate::message::{Bounds, RetryHint, RetryReason};
-use crate::ports::call::cut;
-use crate::ports::tool::{ToolOutcome, ToolOutput};
+use crate::text::cut;
+use crate::tool::{ToolOutcome, ToolOutput};
 
 /// Most bytes that are said to one result.
 const ADVICE_BYTES_MAX: usize = 2 << 10;

@@ -10,8 +10,8 @@ use super::time_up::TimeUp;
 use super::{Driver, Halt, is_given_back};
 use crate::arguments::TurnSteps;
 use crate::message::ToolError;
-use crate::ports::planner::ToolRequest;
-use crate::ports::tool::ToolFailure;
+use crate::plan::ToolRequest;
+use crate::tool::ToolFailure;
 
 /// Calls of a turn whose arguments do not fit, by their ids.
 pub(super) type Misfits = BTreeMap<String, ToolFailure>;

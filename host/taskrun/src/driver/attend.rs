@@ -7,8 +7,9 @@ use std::time::Duration;
 use super::lease::Standstill;
 use super::time_up::TimeUp;
 use super::{Driver, Halt};
-use crate::ports::call::{CallFailure, Durable, StopCause};
-use crate::ports::store::Until;
+use crate::ports::call::Durable;
+use crate::stop::{CallFailure, StopCause};
+use crate::store::Until;
 
 /// How long events of a running call are gathered before they are written together.
 const FLUSH: Duration = Duration::from_millis(50);

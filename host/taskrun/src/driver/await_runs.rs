@@ -7,8 +7,10 @@ use super::settle::{NO_RUNS, failure, result};
 use super::{Driver, Halt, find_beneath};
 use crate::event::{Event, Parked, Refusal};
 use crate::ids::RunId;
-use crate::policy::{CallRules, Capability, Operation};
-use crate::ports::planner::{RunsWait, ToolRequest};
+use crate::operation::Operation;
+use crate::plan::ToolRequest;
+use crate::policy::{CallRules, Capability};
+use crate::ports::planner::RunsWait;
 
 /// Name of the call where the planner gave none.
 const CALL_NAME: &str = "controller/wait";

@@ -1,8 +1,9 @@
 //! Which runs are beneath one: all that a component may ever reach.
 
 use crate::ids::RunId;
-use crate::ports::store::{Store, StoreError};
-use crate::run::{Run, RunSpec};
+use crate::run::Run;
+use crate::spec::RunSpec;
+use crate::store::{Store, StoreError};
 
 /// The run, if it is beneath the one of `above`: started by it, or by one that is.
 pub(crate) async fn find_beneath(

@@ -8,9 +8,9 @@ use super::subtree::Subtree;
 use super::{Driver, Halt};
 use crate::event::Event;
 use crate::message::Usage;
+use crate::plan::{TerminationReason, ToolRequest};
 use crate::policy::{Budget, Reserve};
 use crate::ports::call::Remaining;
-use crate::ports::planner::{TerminationReason, ToolRequest};
 
 /// What is left of what all runs of a tree spend together; `None` is not bounded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

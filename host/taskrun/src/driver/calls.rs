@@ -15,14 +15,12 @@ use crate::agents::AgentTool;
 use crate::event::{Event, Parked, Refusal};
 use crate::ids::RunId;
 use crate::message::{Bounds, Labels, LogLevel, RetryHint, RetryReason, ToolError};
-use crate::ports::call::{
-    CallFailure, CallScope, CallScopeParts, Remaining, ScopeLimits, Services, StopCause,
-};
-use crate::ports::planner::ToolRequest;
-use crate::ports::tool::{
-    ToolCall, ToolFailure, ToolOutcome, ToolOutput, ToolReply, ToolValue, ToolWait,
-};
+use crate::plan::ToolRequest;
+use crate::ports::call::{CallScope, CallScopeParts, Remaining, ScopeLimits, Services};
+use crate::ports::tool::{ToolCall, ToolReply, ToolValue, ToolWait};
+use crate::stop::{CallFailure, StopCause};
 use crate::time::millis;
+use crate::tool::{ToolFailure, ToolOutcome, ToolOutput};
 
 /// What a call is told that the end of the run overtook.
 const FINALIZED: &str = "Finalized before a tool result was provided for this request.";

@@ -12,16 +12,17 @@ use super::calls::{broken, check_bounds, json_text};
 use super::settle::failure;
 use super::subtree::Subtree;
 use super::{Driver, Halt};
+use crate::ending::{EndStatus, Ending};
 use crate::event::{Event, Parked, Refusal};
 use crate::ids::RunId;
 use crate::message::{RetryHint, RetryReason, Telemetry};
-use crate::ports::planner::{FinalToolResult, ToolRequest};
-use crate::ports::runs::RunsRequest;
-use crate::ports::store::{Store, Until};
-use crate::ports::tool::{ToolFailure, ToolOutcome, ToolOutput};
-use crate::run::{EndStatus, Ending, Lifecycle, Run};
+use crate::plan::{FinalToolResult, ToolRequest};
+use crate::run::{Lifecycle, Run};
+use crate::runs::RunsRequest;
 use crate::status::StopReason;
+use crate::store::{Store, Until};
 use crate::time::Timestamp;
+use crate::tool::{ToolFailure, ToolOutcome, ToolOutput};
 
 /// What a call is told that was under way when the run's time was up.
 pub(super) const OUT_OF_TIME: &str = "canceled: time budget reached";

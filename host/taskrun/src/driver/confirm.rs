@@ -8,12 +8,12 @@ use super::work::{Call, Work};
 use crate::agents::AgentTool;
 use crate::event::{Event, Refusal};
 use crate::message::ToolError;
+use crate::plan::ToolRequest;
 use crate::policy::AskRules;
-use crate::ports::call::cut;
-use crate::ports::planner::{AwaitItem, ToolRequest};
-use crate::ports::tool::{ToolFailure, ToolOutcome};
+use crate::question::{Answer, AwaitItem, CONFIRM, Item};
+use crate::text::cut;
 use crate::time::Timestamp;
-use crate::wait::{Answer, CONFIRM, Item};
+use crate::tool::{ToolFailure, ToolOutcome};
 
 /// Most bytes of a call's arguments in the question; the whole stands beside it. Of longer ones it
 /// has the beginning and the end, and says how long they are, so that nothing hides in the middle

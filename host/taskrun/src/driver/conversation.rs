@@ -7,12 +7,11 @@ use super::advice::advice;
 use crate::artifact::{ArtifactRef, digest};
 use crate::event::Event;
 use crate::message::{Message, Part, Role, ToolAnswer, ToolError, ToolUse};
-use crate::ports::call::cut;
-use crate::ports::planner::AwaitItem;
-use crate::ports::tool::{ToolFailure, ToolOutcome, ToolOutput};
+use crate::question::{Answer, AwaitItem, Item};
 use crate::reminders::Reminders;
-use crate::run::RunSpec;
-use crate::wait::{Answer, Item};
+use crate::spec::RunSpec;
+use crate::text::cut;
+use crate::tool::{ToolFailure, ToolOutcome, ToolOutput};
 
 /// Most bytes of a tool's result in the conversation; of a larger one a preview stands there.
 pub const CONVERSATION_RESULT_BYTES_MAX: usize = 64 << 10;

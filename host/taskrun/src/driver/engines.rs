@@ -7,10 +7,11 @@ use super::{Driver, Halt};
 use crate::event::Event;
 use crate::guard::Said;
 use crate::narrow::least;
+use crate::plan::ToolRequest;
 use crate::ports::call::{Remaining, Tape};
-use crate::ports::planner::ToolRequest;
-use crate::ports::policy_engine::{Phase, PolicyInput, ToolsDecided};
-use crate::ports::tool::ToolSpec;
+use crate::ports::policy_engine::PolicyInput;
+use crate::ruling::{Phase, ToolsDecided};
+use crate::tool::ToolSpec;
 
 impl Driver {
     /// Decides which tools the next plan step sees, and records that where it is something else

@@ -7,14 +7,14 @@ use std::time::Duration;
 use futures::FutureExt;
 
 use super::{Driver, Halt};
+use crate::ending::EndStatus;
 use crate::event::Event;
 use crate::message::Labels;
-use crate::ports::call::{
-    CallFailure, CallScope, CallScopeParts, Remaining, ScopeLimits, Services,
-};
+use crate::ports::call::{CallScope, CallScopeParts, Remaining, ScopeLimits, Services};
 use crate::ports::planner::FinalizeInput;
-use crate::run::{EndStatus, Lifecycle, Run};
+use crate::run::{Lifecycle, Run};
 use crate::status::Status;
+use crate::stop::CallFailure;
 
 /// Longest that a finalizer may take, where the agent's `step` allows more: it is asked for a few
 /// words, and the run keeps its slot.

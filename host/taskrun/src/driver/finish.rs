@@ -5,9 +5,10 @@ use super::{Driver, End, Halt};
 use crate::event::Event;
 use crate::machine::decide::Outcome;
 use crate::message::LogLevel;
+use crate::plan::{Termination, TerminationReason};
 use crate::policy::Reserve;
 use crate::ports::call::Tape;
-use crate::ports::planner::{Decision, Termination, TerminationReason};
+use crate::ports::planner::Decision;
 
 impl Driver {
     /// Ends the work at a limit that forbids any other step: with the planner's last word, or, where

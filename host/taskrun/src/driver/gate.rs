@@ -4,9 +4,9 @@ use super::arguments::{Misfits, id};
 use crate::agents::{AgentTool, AgentTools};
 use crate::event::Refusal;
 use crate::message::{RetryHint, RetryReason, ToolError};
-use crate::ports::planner::ToolRequest;
-use crate::ports::policy_engine::ToolsDecided;
-use crate::ports::tool::ToolFailure;
+use crate::plan::ToolRequest;
+use crate::ruling::ToolsDecided;
+use crate::tool::ToolFailure;
 
 /// Why a call does not begin.
 pub(super) type Refused = (Refusal, ToolFailure);

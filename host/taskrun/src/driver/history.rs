@@ -5,10 +5,12 @@ use crate::event::Event;
 use crate::history::{HISTORY_BYTES_MAX, HISTORY_MESSAGE_BYTES_MAX, HISTORY_MESSAGES_MAX, History};
 use crate::list::{ListFilter, Scope};
 use crate::message::{Labels, LogLevel, Message, Role};
-use crate::ports::call::{Tape, cut};
-use crate::ports::store::{Store, StoreError};
-use crate::run::{Run, RunSpec};
+use crate::ports::call::Tape;
+use crate::run::Run;
+use crate::spec::RunSpec;
 use crate::status::Status;
+use crate::store::{Store, StoreError};
+use crate::text::cut;
 
 /// Messages that one run brings: its task and its answer.
 const MESSAGES_PER_RUN: usize = 2;

@@ -10,9 +10,9 @@ use super::time_up::TimeUp;
 use super::{Driver, Halt};
 use crate::event::{Event, Refusal};
 use crate::message::ToolError;
+use crate::plan::ToolRequest;
 use crate::ports::hook::{Moment, Veto};
-use crate::ports::planner::ToolRequest;
-use crate::ports::tool::ToolFailure;
+use crate::tool::ToolFailure;
 
 impl Driver {
     /// What the hooks have against the calls of a turn, each at its place; empty if there are no

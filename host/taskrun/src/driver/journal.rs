@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::event::{Event, Recorded, Seq};
+use crate::event::{Event, Recorded};
+use crate::ids::Seq;
 use crate::machine;
 use crate::machine::decide::{self, Outcome};
-use crate::ports::store::{Append, Appended, Store, StoreError};
 use crate::run::Run;
 use crate::status::Status;
+use crate::store::{Append, Appended, Store, StoreError};
 use crate::time::{Clock, Random, random_u64};
 
 /// Events read at once when somebody else wrote to the journal.

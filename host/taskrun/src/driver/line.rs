@@ -8,8 +8,8 @@ use super::gate::Gate;
 use super::hooks::denied;
 use crate::agents::AgentTool;
 use crate::event::Event;
+use crate::plan::ToolRequest;
 use crate::ports::hook::Veto;
-use crate::ports::planner::ToolRequest;
 
 /// Most tool calls of one run that are executed at once; further ones of the turn wait.
 const PARALLEL_CALLS_MAX: usize = 16;

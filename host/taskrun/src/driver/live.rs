@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::ports::call::{Interrupt, StopCause, StopSignal};
+use crate::ports::call::{Interrupt, StopSignal};
+use crate::stop::StopCause;
 
 /// The calls of one run that are under way.
 pub(crate) struct Live {

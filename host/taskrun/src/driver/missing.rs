@@ -2,13 +2,12 @@
 
 use super::Driver;
 use super::work::Call;
-use crate::agents::MissingFields;
 use crate::event::Event;
 use crate::message::{RetryHint, RetryReason};
-use crate::ports::call::cut;
-use crate::ports::planner::AwaitItem;
-use crate::ports::tool::ToolOutcome;
-use crate::wait::Item;
+use crate::policy::MissingFields;
+use crate::question::{AwaitItem, Item};
+use crate::text::cut;
+use crate::tool::ToolOutcome;
 
 /// Begins the id of the question for what a call lacks.
 const MISSING: &str = "missing:";

@@ -53,17 +53,19 @@ pub(crate) use patience::{Patience, PatientMemory, PatientRuns, PatientStore, Ru
 use self::work::Work;
 use crate::agents::{Agent, AgentCode};
 use crate::event::{Event, Recorded};
+use crate::fact::MemoryScope;
 use crate::machine::decide::{self, Outcome};
-use crate::memory::MemoryScope;
+use crate::memory::Memory;
 use crate::policy::{Budget, Chain};
-use crate::ports::call::{CallFailure, CallScope, RunContext, StopCause, Tape};
+use crate::ports::call::{CallScope, RunContext, Tape};
 use crate::ports::hook::Hooks;
-use crate::ports::memory::{Memory, MemoryAccess};
+use crate::ports::memory::MemoryAccess;
 use crate::ports::planner::Decision;
 use crate::ports::runs::{Caller, Runs, RunsAccess};
-use crate::ports::store::{Store, StoreError};
 use crate::run::Run;
 use crate::status::{Status, StopReason};
+use crate::stop::{CallFailure, StopCause};
+use crate::store::{Store, StoreError};
 use crate::time::{Clock, Random, Timestamp, millis};
 
 /// Most bytes that a plan step is given; a run whose conversation is longer fails.
@@ -333,7 +335,7 @@ impl Driver {
                 Decision::Await(items) => {
                     let now = self.env.clock.now();
                     pending.extend(items.into_iter().map(|ask| {
-                        let item = crate::wait::Item::asked(ask, now);
+                        let item = crate::question::Item::asked(ask, now);
                         Event::Asked { item: Box::new(item) }
                     }));
                     self.write(pending).await?;

@@ -13,14 +13,15 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 
 use super::{Lease, Live};
-use crate::event::{Recorded, Seq};
-use crate::ids::RunId;
-use crate::memory::{Fact, FactPlace};
+use crate::event::Recorded;
+use crate::fact::{Fact, FactPlace};
+use crate::ids::{RunId, Seq};
+use crate::memory::{FactChange, FactChanged, FactWriter, Memory};
 use crate::ports::layer::Layer;
-use crate::ports::memory::{FactChange, FactChanged, FactWriter, Memory};
-use crate::ports::runs::{Caller, Runs, RunsAnswer, RunsError, RunsRequest};
-use crate::ports::store::{Append, Appended, Store, StoreError};
+use crate::ports::runs::{Caller, Runs};
 use crate::run::Run;
+use crate::runs::{RunsAnswer, RunsError, RunsRequest};
+use crate::store::{Append, Appended, Store, StoreError};
 use crate::time::{Clock, Timestamp};
 
 /// First and longest pause between two questions. The longest one is short: it is what a run loses

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::message::Part;
-use crate::ports::planner::{Ask, AwaitItem, Decision, PlanResult};
-use crate::ports::tool::ToolOutcome;
+use crate::ports::planner::{Decision, PlanResult};
+use crate::question::{Ask, AwaitItem, Item};
 use crate::time::Timestamp;
-use crate::wait::Item;
+use crate::tool::ToolOutcome;
 
 /// Most tool calls that a planner may decide on at once. A model asks for a handful; each one
 /// gets a result of its own in the conversation, also where it is refused.

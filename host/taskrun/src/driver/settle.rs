@@ -8,17 +8,19 @@ use super::gate::Gate;
 use super::line::{Line, scheduled};
 use super::work::Call;
 use super::{Driver, End, Halt, calls};
-use crate::agents::{AgentTool, Interrupted};
+use crate::agents::AgentTool;
 use crate::event::{Event, Parked, Refusal};
+use crate::hold::{Wait, WaitMode};
 use crate::ids::RunId;
 use crate::machine::decide::Outcome;
 use crate::message::ToolError;
-use crate::ports::planner::{AwaitItem, ToolRequest};
-use crate::ports::tool::{ToolFailure, ToolOutcome, ToolOutput};
-use crate::run::{Run, RunView, Wait, WaitMode};
+use crate::plan::ToolRequest;
+use crate::policy::Interrupted;
+use crate::question::{Answer, AwaitItem, Item};
+use crate::run::{Run, RunView};
 use crate::status::{BlockedOn, StopReason};
 use crate::time::Timestamp;
-use crate::wait::{Answer, Item};
+use crate::tool::{ToolFailure, ToolOutcome, ToolOutput};
 
 /// Begins the id of the question whether a call may be repeated.
 const REPEAT: &str = "repeat:";
@@ -346,7 +348,7 @@ pub(super) fn repeat_id(call: &Call) -> String {
     format!("{REPEAT}{}:{}", call.attempts, call.id())
 }
 
-fn is_visible(run: &Run, spec: &crate::run::RunSpec) -> bool {
+fn is_visible(run: &Run, spec: &crate::spec::RunSpec) -> bool {
     run.spec.tenant == spec.tenant && run.spec.owner_user_id == spec.owner_user_id
 }
 

@@ -1,9 +1,9 @@
 //! Turns that are skipped, as their plan step failed too often in a way that may pass.
 
 use super::{Driver, End, Halt};
-use crate::agents::Then;
 use crate::event::Event;
 use crate::machine::decide::Outcome;
+use crate::policy::Then;
 
 impl Driver {
     /// What follows from a step that came to no plan: the end of the run, or, where the policy says

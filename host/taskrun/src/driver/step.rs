@@ -7,22 +7,22 @@ use super::plan::check;
 use super::random::StepRandom;
 use super::time_up::TimeUp;
 use super::{Driver, Halt, PLAN_INPUT_BYTES_MAX};
-use crate::agents::Then;
 use crate::event::{DecisionKind, Event};
 use crate::machine::decide::Outcome;
 use crate::message::{Labels, LogLevel, Message, Part, Role, ToolUse};
 use crate::metrics::Metrics;
+use crate::plan::{FinalToolResult, PlannerError, Termination, TerminationReason, ToolRequest};
+use crate::policy::Then;
 use crate::ports::call::{
-    CallFailure, CallScope, CallScopeParts, JournalRoom, Remaining, ScopeEnd, ScopeLimits,
-    Services, StopCause, StopSignal, Tape, cut,
+    CallScope, CallScopeParts, JournalRoom, Remaining, ScopeEnd, ScopeLimits, Services, StopSignal,
+    Tape,
 };
-use crate::ports::planner::{
-    Decision, FinalToolResult, PlanInput, PlanResult, PlannerError, Resume, Termination,
-    TerminationReason, ToolRequest,
-};
-use crate::ports::tool::ToolOutcome;
+use crate::ports::planner::{Decision, PlanInput, PlanResult, Resume};
 use crate::status::StopReason;
+use crate::stop::{CallFailure, StopCause};
+use crate::text::cut;
 use crate::time::{Random, millis, random_u64};
+use crate::tool::ToolOutcome;
 
 /// Code of a planner's error that says it only passes a cancellation on.
 const CANCELED: &str = "canceled";

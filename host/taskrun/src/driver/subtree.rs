@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::ids::RunId;
 use crate::list::{ListFilter, PAGE_MAX, Scope};
 use crate::message::Usage;
-use crate::ports::store::{Store, StoreError};
-use crate::run::{Run, RunSpec};
+use crate::run::Run;
+use crate::spec::RunSpec;
+use crate::store::{Store, StoreError};
 
 /// The runs of one tree. A tree's bound limits how many they are.
 pub(super) struct Subtree {

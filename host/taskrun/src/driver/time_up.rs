@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::ports::call::{StopCause, StopSignal};
+use crate::ports::call::StopSignal;
+use crate::stop::StopCause;
 use crate::time::Clock;
 
 /// Stops a plan step, or the calls of a batch, when the run's time is up: those that can hear it are

@@ -4,8 +4,8 @@ use super::Halt;
 use super::journal::Journal;
 use crate::artifact::{ARTIFACT_BYTES_MAX, Artifact};
 use crate::event::Event;
-use crate::ports::store::StoreError;
 use crate::progress::WholeReply;
+use crate::store::StoreError;
 
 impl Journal {
     /// Gives the end among these events, if it is there, the name of the whole answer, if that is

@@ -8,15 +8,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::artifact::digest;
-use crate::event::{DecisionKind, Event, Parked, Recorded, Seq};
+use crate::event::{DecisionKind, Event, Parked, Recorded};
 use crate::guard::relabel;
+use crate::ids::Seq;
 use crate::message::{Labels, RetryHint};
+use crate::plan::{TerminationReason, ToolRequest};
 use crate::ports::call::Tape;
-use crate::ports::planner::{AwaitItem, TerminationReason, ToolRequest};
-use crate::ports::policy_engine::{Phase, ToolsDecided};
-use crate::ports::tool::ToolOutcome;
-use crate::run::RunSpec;
-use crate::wait::{Answer, Item};
+use crate::question::{Answer, AwaitItem, Item};
+use crate::ruling::{Phase, ToolsDecided};
+use crate::spec::RunSpec;
+use crate::tool::ToolOutcome;
 
 use super::Conversation;
 use super::children::ChildTracker;

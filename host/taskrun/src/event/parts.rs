@@ -2,13 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::completion::{Chunk, Completion, ModelError};
+use crate::fact::{Fact, MemoryError};
+use crate::hold::WaitMode;
 use crate::ids::RunId;
-use crate::memory::Fact;
 use crate::message::Usage;
-use crate::ports::memory::MemoryError;
-use crate::ports::model::{Chunk, Completion, ModelError};
-use crate::ports::runs::{RunsAnswer, RunsError};
-use crate::run::WaitMode;
+use crate::runs::{RunsAnswer, RunsError};
 use crate::time::Timestamp;
 
 /// Why the host answers a tool call itself.
@@ -156,4 +155,14 @@ impl ModelAnswer {
             Self::Error(_) => Usage::default(),
         }
     }
+}
+
+/// What a template was chosen by, where it was not the prompt's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChosenBy {
+    /// The session that asked for the run.
+    Session,
+    /// The labels of the run.
+    Labels,
 }

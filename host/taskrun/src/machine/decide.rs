@@ -5,12 +5,15 @@ mod pause;
 
 use std::time::Duration;
 
+use crate::ending::{EndStatus, Ending};
 use crate::event::Event;
+use crate::hold::{Hold, Wait};
 use crate::ids::HostId;
-use crate::ports::call::{CallFailure, StopCause};
-use crate::ports::planner::{PlannerError, TerminationReason};
-use crate::run::{EndStatus, Ending, Hold, Lifecycle, PauseEnd, Run, Wait};
+use crate::pause::PauseEnd;
+use crate::plan::{PlannerError, TerminationReason};
+use crate::run::{Lifecycle, Run};
 use crate::status::{BlockedOn, Status, StopReason};
+use crate::stop::{CallFailure, StopCause};
 use crate::time::{Timestamp, millis};
 
 pub use entry::{acknowledge, said, settle, take};

@@ -1,8 +1,11 @@
 //! Where an event leads to: status and hold, every pair of place and event written out.
 
+use crate::ending::{EndStatus, Ending};
 use crate::event::{Event, Recorded};
+use crate::hold::{Hold, Lane, Wait, WaitMode};
 use crate::ids::{HostId, RunId};
-use crate::run::{EndStatus, Ending, Execution, Hold, Lane, Lifecycle, Pause, Wait, WaitMode};
+use crate::pause::Pause;
+use crate::run::{Execution, Lifecycle};
 use crate::status::{BlockedOn, StopReason};
 use crate::time::Timestamp;
 

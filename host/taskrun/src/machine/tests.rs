@@ -12,14 +12,17 @@ mod places;
 use std::collections::BTreeMap;
 
 use super::{apply, begin, fold};
+use crate::ending::Ending;
 use crate::event::{Event, Recorded};
+use crate::hold::{Wait, WaitMode};
 use crate::ids::{HostId, RunId};
 use crate::message::Labels;
-use crate::ports::planner::AwaitItem;
-use crate::run::{Ending, PauseEnd, Run, RunClass, RunSpec, Wait, WaitMode};
+use crate::pause::PauseEnd;
+use crate::question::{Answer, AwaitItem, Item};
+use crate::run::Run;
+use crate::spec::{RunClass, RunSpec};
 use crate::status::{BlockedOn, StopReason};
 use crate::time::Timestamp;
-use crate::wait::{Answer, Item};
 
 pub(crate) fn spec() -> RunSpec {
     let id = RunId::new("run-1").expect("a valid id");
@@ -48,7 +51,7 @@ pub(crate) fn spec() -> RunSpec {
         parent_tool_call_id: None,
         attached: false,
         depth: 0,
-        narrow: crate::narrow::Narrowing::default(),
+        narrow: crate::narrowing::Narrowing::default(),
         above: Vec::new(),
         priority: 0,
         durable: true,

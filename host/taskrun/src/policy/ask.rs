@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Location, ToolSelector};
-use crate::ports::tool::ToolSpec;
+use crate::tool::ToolSpec;
 
 /// How long consent is waited for unless the policy says otherwise.
 pub const ASK_TIMEOUT_DEFAULT: Duration = Duration::from_secs(24 * 3_600);

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use super::AgentPolicy;
 use super::grants::{Decision, Grants, Preopen, deeper, widest};
 use super::http_request::HttpTarget;
-use super::operation::Operation;
 use super::place::{Place, Seen};
 use super::rule::{Capability, Rule};
-use crate::memory::MemoryScope;
+use crate::fact::MemoryScope;
+use crate::operation::Operation;
 
 /// What an agent may do, as those beneath its runs are bound by it.
 #[derive(Debug, Clone, PartialEq, Eq)]

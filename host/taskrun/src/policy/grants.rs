@@ -7,12 +7,12 @@ use super::error::shown;
 use super::http_request::{HttpRequest, HttpTarget};
 use super::location::Location;
 use super::names::Asked;
-use super::operation::Operation;
 use super::path_glob::{PathGlob, split_path};
 use super::read::is_name;
 use super::rule::{Capability, ModelSelector, PromptSelector, Rule, Selector, Verdict, everything};
-use crate::memory::MemoryScope;
+use crate::fact::MemoryScope;
 use crate::metrics::is_metric_name;
+use crate::operation::Operation;
 
 /// The rules of one agent. Deny beats allow; what no rule allows is denied.
 #[derive(Debug, Clone, PartialEq, Eq)]

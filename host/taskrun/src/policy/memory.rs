@@ -1,6 +1,6 @@
 //! Which memory a rule is about.
 
-use crate::memory::MemoryScope;
+use crate::fact::MemoryScope;
 
 /// Which memory a rule is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

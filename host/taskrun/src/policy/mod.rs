@@ -57,7 +57,6 @@ mod memory;
 mod metrics;
 mod model;
 mod names;
-mod operation;
 mod parse;
 mod parse_agent;
 mod parse_callees;
@@ -70,6 +69,8 @@ mod prompts;
 mod quantity;
 mod read;
 mod rule;
+mod settings;
+pub mod template;
 #[cfg(test)]
 mod tests;
 mod timeouts;
@@ -81,7 +82,6 @@ use std::fmt;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use crate::agents::{Heartbeat, Interrupted, MissingFields, Retry};
 use crate::history::History;
 
 pub use ask::{ASK_TIMEOUT_DEFAULT, ASK_TIMEOUT_MAX, AskRule, AskRules, Asked};
@@ -96,19 +96,18 @@ pub use memory::MemorySelector;
 pub use metrics::MetricSelector;
 pub use model::*;
 pub use names::folded;
-pub use operation::Operation;
-pub use parse_guard::{ENGINE_TIMEOUT_MAX, EnginePolicy};
+pub use parse_callees::AGENTS;
+pub use parse_guard::{ENGINE_TIMEOUT_MAX, EnginePolicy, POLICY_TIMEOUT};
 pub use path_glob::{GLOB_SEGMENTS_MAX, PATH_BYTES_MAX, PathGlob};
 pub use prompts::{PROMPT_OVERRIDES_MAX, PromptOverridePolicy, PromptPolicy, PromptTemplate};
-pub(crate) use quantity::ShowDuration;
 pub use quantity::size;
 pub use rule::{
     Capability, Declared, ModelSelector, OperationSelector, PromptSelector, Rule, Selector,
     Verdict, parse_denial,
 };
-pub(crate) use timeouts::is_about;
-pub use timeouts::{CallTimeouts, TIMEOUTS_MAX};
-pub use tool_lists::ToolLists;
+pub use settings::{Heartbeat, Interrupted, MissingFields, Retry, SKIPS_DEFAULT, Then};
+pub use timeouts::{CallTimeouts, TIMEOUTS_MAX, is_about};
+pub use tool_lists::{POLICY_LABEL_BYTES_MAX, POLICY_LABELS_MAX, PolicyDecision, ToolLists};
 pub use workspace::*;
 
 /// Largest policy file, in bytes: far beyond what a person can review.

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::Location;
-use crate::agents::Retry;
 use crate::money::Price;
+use crate::policy::Retry;
 
 /// Longest name of a model at its provider, in bytes. Some servers take a path for it.
 pub const PROVIDER_MODEL_BYTES_MAX: usize = 256;

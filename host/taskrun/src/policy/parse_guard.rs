@@ -10,7 +10,11 @@ use super::parse::{Reading, is_path, report_bad_value};
 use super::read::{Section, Text};
 use super::tool_lists::ToolLists;
 use super::{Location, RULES_MAX, ToolSelector};
-use crate::ports::policy_engine::POLICY_TIMEOUT;
+
+/// How long an engine may take unless the policy says otherwise. A decision takes a millisecond;
+/// a second is what a host that is short of processors may need for it, and a run stands still
+/// meanwhile.
+pub const POLICY_TIMEOUT: Duration = Duration::from_secs(1);
 
 const ENGINE_KEYS: [&str; 7] =
     ["allow", "block", "allow_tags", "block_tags", "hints", "component", "timeout"];

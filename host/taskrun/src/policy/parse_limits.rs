@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use super::error::{PolicyErrorKind, shown, suggest};
 use super::limits::{self, Budget, LimitSettings, Reserve};
-use super::limits::{CALL_MAX, EVENTS_MAX, GRACE_MAX, HOST_CALL_BYTES_MAX, HOST_CALLS_MAX};
-use super::limits::{HEARTBEAT_INTERVAL_MAX, HEARTBEAT_INTERVAL_MIN, HEARTBEAT_PROMPT_BYTES_MAX};
 use super::limits::{
-    LOG_BYTES_MAX, MEMORY_BYTES_MAX, MEMORY_BYTES_MIN, RESULT_BYTES_MAX, STEP_MAX,
+    CALL_MAX, EVENTS_MAX, GRACE_MAX, HEARTBEAT_INTERVAL_MAX, HEARTBEAT_INTERVAL_MIN,
+    HEARTBEAT_PROMPT_BYTES_MAX, HOST_CALL_BYTES_MAX, HOST_CALLS_MAX, LOG_BYTES_MAX,
+    MEMORY_BYTES_MAX, MEMORY_BYTES_MIN, NEW_FILES_MAX, RESULT_BYTES_MAX, RETRY_ATTEMPTS_MAX,
+    RETRY_PAUSE_MAX, RETRY_SKIPS_MAX, STEP_MAX, TABLE_ELEMENTS_MAX, TOOL_CALLS_MAX,
+    WRITE_BYTES_MAX,
 };
-use super::limits::{NEW_FILES_MAX, TABLE_ELEMENTS_MAX, TOOL_CALLS_MAX, WRITE_BYTES_MAX};
-use super::limits::{RETRY_ATTEMPTS_MAX, RETRY_PAUSE_MAX, RETRY_SKIPS_MAX};
 use super::read::Section;
-use crate::agents::{Heartbeat, Retry, SKIPS_DEFAULT, Then};
 use crate::history::History;
 use crate::money::Price;
+use crate::policy::{Heartbeat, Retry, SKIPS_DEFAULT, Then};
 
 /// The last five are for agents only.
 pub(super) const AGENT_LIMIT_KEYS: [&str; 16] = [

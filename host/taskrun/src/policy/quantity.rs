@@ -1,14 +1,8 @@
 //! Sizes and durations as a policy writes them: a whole number and its unit, `64MiB`, `10s`.
 
-use std::fmt;
 use std::time::Duration;
 
-const SIZE_UNITS: [(&str, u64); 4] =
-    [("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)];
-
-/// In milliseconds.
-const DURATION_UNITS: [(&str, u64); 5] =
-    [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
+use crate::quantity::{DURATION_UNITS, SIZE_UNITS};
 
 /// Why a text is not a quantity, and what to write instead.
 #[derive(Debug, PartialEq, Eq)]
@@ -34,31 +28,6 @@ pub fn size(text: &str) -> Result<u64, String> {
 /// A duration such as `10s`, whole milliseconds.
 pub(super) fn parse_duration(text: &str) -> Result<Duration, BadQuantity> {
     parse(text, &DURATION_UNITS, "10s").map(Duration::from_millis)
-}
-
-/// Prints a size as a policy would write it.
-pub(super) struct ShowSize(pub(super) u64);
-
-impl fmt::Display for ShowSize {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        show(f, self.0, &SIZE_UNITS)
-    }
-}
-
-/// Prints a duration as a policy would write it.
-pub(crate) struct ShowDuration(pub(crate) Duration);
-
-impl fmt::Display for ShowDuration {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        show(f, u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX), &DURATION_UNITS)
-    }
-}
-
-fn show(f: &mut fmt::Formatter<'_>, value: u64, units: &[(&str, u64)]) -> fmt::Result {
-    let largest =
-        units.iter().rev().find(|(_, factor)| value >= *factor && value.is_multiple_of(*factor));
-    let (unit, factor) = largest.unwrap_or(&units[0]);
-    write!(f, "{}{unit}", value / factor)
 }
 
 fn parse(text: &str, units: &[(&str, u64)], example: &str) -> Result<u64, BadQuantity> {

@@ -8,8 +8,9 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::error::{PolicyErrorKind, Problems, is_hostile, nearest, shown};
-use super::quantity::{BadQuantity, ShowDuration, ShowSize, parse_duration, parse_size};
+use super::quantity::{BadQuantity, parse_duration, parse_size};
 use crate::money::parse_usd;
+use crate::quantity::{ShowDuration, ShowSize};
 
 /// A table of the file, and how to name it to a person.
 pub(super) struct Section<'t, 's> {

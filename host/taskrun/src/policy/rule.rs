@@ -9,10 +9,10 @@ use super::http::HttpSelector;
 use super::location::{Location, Source};
 use super::memory::MemorySelector;
 use super::metrics::MetricSelector;
-use super::operation::Operation;
 use super::path_glob::PathGlob;
 use super::read::Text;
-use crate::memory::MemoryScope;
+use crate::fact::MemoryScope;
+use crate::operation::Operation;
 
 /// What a component must be granted before it may use it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

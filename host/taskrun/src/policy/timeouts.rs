@@ -50,7 +50,8 @@ impl CallTimeouts {
 }
 
 /// Whether a pattern is about the function of this qualified name.
-pub(crate) fn is_about(pattern: &str, name: &str) -> bool {
+#[must_use]
+pub fn is_about(pattern: &str, name: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(beginning) => name.starts_with(beginning),
         None => pattern == name,

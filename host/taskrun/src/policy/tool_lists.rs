@@ -1,16 +1,14 @@
 //! The engine that is built in: tools allowed and blocked by name and by tag, and what the hints
 //! of failed calls ask for.
 
-use std::time::Duration;
-
-use async_trait::async_trait;
-
 use super::ToolSelector;
-use crate::message::{RetryHint, RetryReason};
-use crate::ports::policy_engine::{
-    POLICY_TIMEOUT, PolicyDecision, PolicyEngine, PolicyFailure, PolicyInput,
-};
-use crate::ports::tool::ToolSpec;
+use crate::message::{Labels, RetryHint, RetryReason};
+use crate::tool::ToolSpec;
+
+/// Most labels, and most entries of metadata, of one decision.
+pub const POLICY_LABELS_MAX: usize = 64;
+/// Most bytes of all of them together: they are in the journal.
+pub const POLICY_LABEL_BYTES_MAX: usize = 16 << 10;
 
 /// Lists of tools. The default allows every tool and heeds no hint.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -34,6 +32,28 @@ pub struct ToolLists {
 }
 
 impl ToolLists {
+    /// Decides about these tools of a turn, after failures of the last calls that came with these
+    /// hints.
+    #[must_use]
+    pub fn decide(&self, tools: &[ToolSpec], hints: &[RetryHint]) -> PolicyDecision {
+        let allowed = tools.iter().filter(|tool| self.allows(tool));
+        let mut left: Vec<String> = allowed.map(|tool| tool.name.clone()).collect();
+        let mut tool_calls = None;
+        if self.hints {
+            let gone = |hint: &&RetryHint| hint.reason == RetryReason::ToolUnavailable;
+            for hint in hints.iter().filter(gone) {
+                left.retain(|name| *name != hint.tool);
+            }
+            // A tool that is not there cannot take the others away.
+            let asks = |hint: &&RetryHint| hint.restrict_to_tool && left.contains(&hint.tool);
+            if let Some(hint) = hints.iter().find(asks) {
+                left = vec![hint.tool.clone()];
+                tool_calls = Some(1);
+            }
+        }
+        PolicyDecision { allowed_tools: Some(left), tool_calls, ..PolicyDecision::default() }
+    }
+
     fn allows(&self, tool: &ToolSpec) -> bool {
         let listed = |list: &[ToolSelector]| list.iter().any(|one| selects(one, &tool.name));
         if listed(&self.block) || tool.is_tagged(&self.block_tags) {
@@ -53,40 +73,26 @@ fn selects(selector: &ToolSelector, name: &str) -> bool {
     name.split_once('/').is_some_and(|(tool, function)| selector.matches(tool, function))
 }
 
-#[async_trait]
-impl PolicyEngine for ToolLists {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn timeout(&self) -> Duration {
-        POLICY_TIMEOUT
-    }
-
-    async fn decide(&self, input: &PolicyInput) -> Result<PolicyDecision, PolicyFailure> {
-        let allowed = input.tools.iter().filter(|tool| self.allows(tool));
-        let mut left: Vec<String> = allowed.map(|tool| tool.name.clone()).collect();
-        let mut tool_calls = None;
-        if self.hints {
-            let gone = |hint: &&RetryHint| hint.reason == RetryReason::ToolUnavailable;
-            for hint in input.hints.iter().filter(gone) {
-                left.retain(|name| *name != hint.tool);
-            }
-            // A tool that is not there cannot take the others away.
-            let asks = |hint: &&RetryHint| hint.restrict_to_tool && left.contains(&hint.tool);
-            if let Some(hint) = input.hints.iter().find(asks) {
-                left = vec![hint.tool.clone()];
-                tool_calls = Some(1);
-            }
-        }
-        Ok(PolicyDecision { allowed_tools: Some(left), tool_calls, ..PolicyDecision::default() })
-    }
+/// What an engine decides. The default takes nothing away.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PolicyDecision {
+    /// The tools that are left, by their qualified names; `None` is all, an empty list none.
+    /// Names that the run does not have mean nothing.
+    pub allowed_tools: Option<Vec<String>>,
+    /// Most calls that the turn may make; 0 is none.
+    pub tool_calls: Option<u32>,
+    /// Whether no tool at all may be used.
+    pub disable_tools: bool,
+    /// Kept with the run and shown to later decisions. At most [`POLICY_LABELS_MAX`].
+    pub labels: Labels,
+    /// For whoever reads the journal. At most [`POLICY_LABELS_MAX`].
+    pub metadata: Labels,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ports::tool::ToolHints;
+    use crate::tool::ToolHints;
 
     fn function(tags: &[&str], tags_stated: bool) -> ToolSpec {
         ToolSpec {

@@ -28,21 +28,24 @@ use tokio::sync::{Notify, oneshot};
 pub use model_calls::Answering;
 pub use results::{RESULT_PART_BYTES_MAX, RESULTS_READ_MAX};
 pub use services::Services;
-pub use stop::{CallFailure, Interrupt, StopCause, StopSignal};
+pub use stop::{Interrupt, StopSignal};
 pub use tape::Tape;
 
 use self::tape::Played;
 use self::unfinished::Unfinished;
-use super::model::{Model, ModelError};
+use super::model::Model;
 use super::runs::RunsAccess;
-use super::tool::ToolSpec;
+use crate::completion::ModelError;
 use crate::event::Event;
 use crate::message::{Labels, LogLevel, Message, Usage};
 use crate::metrics::{Measure, Metrics};
 use crate::money::Price;
 use crate::policy::{CallRules, Chain, Grants, TOKENS_MAX};
 use crate::reminders::{ReminderChange, Reminders};
+use crate::stop::StopCause;
+use crate::text::cut;
 use crate::time::{Clock, Random, Timestamp};
+use crate::tool::ToolSpec;
 
 /// Most bytes of one log line; longer ones are cut. A line is for reading.
 pub const LOG_LINE_BYTES_MAX: usize = 8 << 10;
@@ -666,10 +669,4 @@ pub struct ScopeEnd {
 /// the time writes a few thousand times into the journal and not one for each millisecond.
 fn resolution_ms(recorded: u32) -> u64 {
     1 << (recorded / 1_000).min(16)
-}
-
-/// The longest prefix of `text` of at most `max` bytes that ends between characters.
-#[must_use]
-pub fn cut(text: &str, max: usize) -> &str {
-    &text[..text.floor_char_boundary(max)]
 }

@@ -13,9 +13,9 @@ use async_trait::async_trait;
 use futures::FutureExt;
 use futures::future::join_all;
 
-use super::call::cut;
-use super::planner::ToolRequest;
-use crate::run::RunSpec;
+use crate::plan::ToolRequest;
+use crate::spec::RunSpec;
+use crate::text::cut;
 use crate::time::{Clock, millis};
 
 /// How long a hook may take unless it is registered otherwise. A decision should take less than

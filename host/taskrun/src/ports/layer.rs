@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use super::store::{
+use crate::event::Recorded;
+use crate::ids::{RunId, Seq};
+use crate::list::{Cursor, ListFilter, Page, Scope};
+use crate::run::Run;
+use crate::store::{
     Append, Appended, Batched, Claim, Created, NewBatch, NewRun, Removal, Removed, Store,
     StoreError, Until,
 };
-use crate::event::{Recorded, Seq};
-use crate::ids::RunId;
-use crate::list::{Cursor, ListFilter, Page, Scope};
-use crate::run::Run;
 
 /// A store before another one, to which it passes on what it has nothing to do with: each method
 /// is that of [`Store`], and does that unless it is written out.

@@ -9,5 +9,4 @@ pub mod model;
 pub mod planner;
 pub mod policy_engine;
 pub mod runs;
-pub mod store;
 pub mod tool;

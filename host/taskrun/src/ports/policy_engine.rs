@@ -4,26 +4,17 @@
 //! turn: it is asked before the planner, which then sees only the tools that are left, and again
 //! about the calls that the planner decided on.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use serde::{Deserialize, Serialize};
 
 use super::call::{Remaining, RunContext};
-use super::planner::ToolRequest;
-use super::tool::ToolSpec;
 use crate::message::{Labels, RetryHint};
-
-/// How long an engine may take unless the policy says otherwise. A decision takes a millisecond;
-/// a second is what a host that is short of processors may need for it, and a run stands still
-/// meanwhile.
-pub const POLICY_TIMEOUT: Duration = Duration::from_secs(1);
-/// Most labels, and most entries of metadata, of one decision.
-pub const POLICY_LABELS_MAX: usize = 64;
-/// Most bytes of all of them together: they are in the journal.
-pub const POLICY_LABEL_BYTES_MAX: usize = 16 << 10;
+use crate::plan::ToolRequest;
+use crate::policy::{POLICY_TIMEOUT, PolicyDecision, ToolLists};
+use crate::ruling::Phase;
+use crate::tool::ToolSpec;
 
 /// Something that decides which tools a run may use: lists of the policy, or a component.
 #[async_trait]
@@ -42,16 +33,6 @@ pub trait PolicyEngine: Send + Sync {
     /// # Cancel safety
     /// The future is dropped when its time is up.
     async fn decide(&self, input: &PolicyInput) -> Result<PolicyDecision, PolicyFailure>;
-}
-
-/// Before what an engine is asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Phase {
-    /// Before a plan step.
-    Plan,
-    /// Before the calls that it decided on are executed.
-    Calls,
 }
 
 /// What an engine decides about.
@@ -73,92 +54,22 @@ pub struct PolicyInput {
     pub labels: Labels,
 }
 
-/// What an engine decides. The default takes nothing away.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PolicyDecision {
-    /// The tools that are left, by their qualified names; `None` is all, an empty list none.
-    /// Names that the run does not have mean nothing.
-    pub allowed_tools: Option<Vec<String>>,
-    /// Most calls that the turn may make; 0 is none.
-    pub tool_calls: Option<u32>,
-    /// Whether no tool at all may be used.
-    pub disable_tools: bool,
-    /// Kept with the run and shown to later decisions. At most [`POLICY_LABELS_MAX`].
-    pub labels: Labels,
-    /// For whoever reads the journal. At most [`POLICY_LABELS_MAX`].
-    pub metadata: Labels,
-}
-
 /// Why an engine did not decide.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct PolicyFailure(pub String);
 
-/// What was decided about the tools of a run, as its journal keeps it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ToolsDecided {
-    /// Before what. What was decided before a plan step holds until another such decision is
-    /// recorded; the other one holds for the calls that were decided on.
-    pub before: Phase,
-    /// The tools that are left; `None` is all.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub allowed_tools: Option<Vec<String>>,
-    /// Most calls of a turn.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tool_calls: Option<u32>,
-    /// Whether no tool at all may be used.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub disable_tools: bool,
-    /// Shown to later decisions.
-    #[serde(default, skip_serializing_if = "Labels::is_empty")]
-    pub labels: Labels,
-    /// What the engine said beside it.
-    #[serde(default, skip_serializing_if = "Labels::is_empty")]
-    pub metadata: Labels,
-}
-
-impl ToolsDecided {
-    /// A decision that takes nothing away.
-    #[must_use]
-    pub fn everything(before: Phase) -> Self {
-        Self {
-            before,
-            allowed_tools: None,
-            tool_calls: None,
-            disable_tools: false,
-            labels: Labels::new(),
-            metadata: Labels::new(),
-        }
+#[async_trait]
+impl PolicyEngine for ToolLists {
+    fn name(&self) -> &str {
+        &self.name
     }
 
-    /// Whether it leaves the tool of this qualified name.
-    #[must_use]
-    pub fn leaves(&self, name: &str) -> bool {
-        let listed = self.allowed_tools.as_ref();
-        !self.disable_tools && listed.is_none_or(|list| list.iter().any(|one| one == name))
+    fn timeout(&self) -> Duration {
+        POLICY_TIMEOUT
     }
-}
 
-/// Prints what is left: `only lookup/read; 1 tool call`.
-impl fmt::Display for ToolsDecided {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (&self.allowed_tools, self.disable_tools) {
-            (_, true) => f.write_str("tools disabled")?,
-            (None, false) => f.write_str("all tools")?,
-            (Some(list), false) if list.is_empty() => f.write_str("no tools")?,
-            (Some(list), false) => write!(f, "only {}", list.join(", "))?,
-        }
-        match self.tool_calls {
-            None => {}
-            Some(1) => f.write_str("; 1 tool call")?,
-            Some(count) => write!(f, "; {count} tool calls")?,
-        }
-        for (what, labels) in [("labels", &self.labels), ("metadata", &self.metadata)] {
-            if !labels.is_empty() {
-                let pairs: Vec<_> = labels.iter().map(|(k, v)| format!("{k}={v}")).collect();
-                write!(f, "; {what} {}", pairs.join(", "))?;
-            }
-        }
-        Ok(())
+    async fn decide(&self, input: &PolicyInput) -> Result<PolicyDecision, PolicyFailure> {
+        Ok(ToolLists::decide(self, &input.tools, &input.hints))
     }
 }

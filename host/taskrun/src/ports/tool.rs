@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use serde::{Deserialize, Serialize};
 
-use super::call::{CallFailure, CallScope};
-use crate::artifact::ArtifactRef;
+use super::call::CallScope;
+use crate::hold::WaitMode;
 use crate::ids::RunId;
-use crate::message::{Bounds, Labels, RetryHint, Telemetry, ToolError};
-use crate::run::WaitMode;
+use crate::message::{Bounds, Labels, Telemetry};
+use crate::stop::CallFailure;
+use crate::tool::{ToolFailure, ToolSpec};
 
 /// Something that answers tool calls: a tool's component under one agent's grants, or a stand-in.
 #[async_trait]
@@ -78,65 +78,6 @@ pub enum ToolWait {
     },
 }
 
-/// Promises a tool makes about a function; the host acts on them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct ToolHints {
-    /// Changes nothing anywhere.
-    pub read_only: bool,
-    /// May destroy what cannot be had back.
-    pub destructive: bool,
-    /// A repeated call with the same id has no further effect.
-    pub idempotent: bool,
-    /// Its answer ends the run.
-    pub terminal: bool,
-    /// Its results carry bounds.
-    pub bounded: bool,
-}
-
-/// One function of a tool.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ToolSpec {
-    /// The function's own name, or the qualified one where an agent sees it.
-    pub name: String,
-    /// A few words for people.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub title: Option<String>,
-    /// What it does, for a model.
-    pub description: String,
-    /// JSON schema of the arguments.
-    pub input_schema: String,
-    /// JSON schema of the result.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub output_schema: Option<String>,
-    /// Promises.
-    pub hints: ToolHints,
-    /// How long a call may take, by the tool's own account.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub timeout: Option<Duration>,
-    /// Words that policies select by.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub tags: Vec<String>,
-    /// Whether the policy states the tags. Otherwise they are a claim of the tool, which may take a
-    /// call away or have somebody asked about it, and allows nothing.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub tags_stated: bool,
-}
-
-impl ToolSpec {
-    /// Whether it has one of these tags, by whosever word: for what takes away.
-    #[must_use]
-    pub fn is_tagged(&self, tags: &[String]) -> bool {
-        self.tags.iter().any(|tag| tags.contains(tag))
-    }
-
-    /// Whether the policy says that it has one of these tags: for what allows.
-    #[must_use]
-    pub fn is_stated_as(&self, tags: &[String]) -> bool {
-        self.tags_stated && self.is_tagged(tags)
-    }
-}
-
 /// A call as the tool sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolCall {
@@ -171,129 +112,4 @@ pub struct ToolValue {
     pub bounds: Option<Bounds>,
     /// What it cost.
     pub telemetry: Option<Telemetry>,
-}
-
-/// A call that failed by the tool's own account, or was refused.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ToolFailure {
-    /// What went wrong.
-    pub error: ToolError,
-    /// How to try again.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub retry_hint: Option<Box<RetryHint>>,
-}
-
-/// How a tool call ended, as planners and the journal see it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ToolOutcome {
-    /// The result, as JSON.
-    Value(String),
-    /// The failure.
-    Failure(ToolFailure),
-}
-
-impl ToolOutput {
-    /// An output without anything beside its outcome.
-    #[must_use]
-    pub fn plain(name: &str, tool_call_id: &str, payload: &str, outcome: ToolOutcome) -> Self {
-        let result_bytes = match &outcome {
-            ToolOutcome::Value(value) => value.len() as u64,
-            ToolOutcome::Failure(_) => 0,
-        };
-        Self {
-            name: name.to_owned(),
-            tool_call_id: tool_call_id.to_owned(),
-            payload: payload.to_owned(),
-            outcome,
-            result_bytes,
-            result_omitted: None,
-            server_data: None,
-            bounds: None,
-            telemetry: None,
-            children_count: 0,
-            run_link: None,
-            artifact: None,
-        }
-    }
-
-    /// Bytes of everything in it that somebody outside wrote.
-    #[must_use]
-    pub fn bytes(&self) -> usize {
-        let optional = |text: &Option<String>| text.as_ref().map_or(0, String::len);
-        let bounds = self.bounds.as_ref();
-        let telemetry = self.telemetry.as_ref();
-        self.name.len()
-            + self.tool_call_id.len()
-            + self.payload.len()
-            + self.outcome.bytes()
-            + optional(&self.server_data)
-            + bounds.map_or(0, |b| optional(&b.continuation) + optional(&b.refinement))
-            + telemetry.map_or(0, |t| optional(&t.model) + optional(&t.extra))
-    }
-}
-
-impl ToolOutcome {
-    fn bytes(&self) -> usize {
-        match self {
-            Self::Value(value) => value.len(),
-            Self::Failure(failure) => {
-                let hint = failure.retry_hint.as_ref().map_or(0, |hint| {
-                    let texts = [
-                        &hint.example_input,
-                        &hint.prior_input,
-                        &hint.clarifying_question,
-                        &hint.message,
-                    ];
-                    texts.into_iter().flatten().map(String::len).sum::<usize>()
-                        + hint.missing_fields.iter().map(String::len).sum::<usize>()
-                        + hint.tool.len()
-                });
-                let causes: usize = failure.error.causes.iter().map(String::len).sum();
-                failure.error.message.len() + causes + hint
-            }
-        }
-    }
-}
-
-/// A tool call that was executed, refused, or answered from outside.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ToolOutput {
-    /// Qualified name of the tool.
-    pub name: String,
-    /// Id of the call.
-    pub tool_call_id: String,
-    /// The arguments, as JSON.
-    pub payload: String,
-    /// How it ended.
-    pub outcome: ToolOutcome,
-    /// Size of the whole result in bytes.
-    pub result_bytes: u64,
-    /// Why the result was left out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub result_omitted: Option<String>,
-    /// Data for the agent and the operator, as JSON.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub server_data: Option<String>,
-    /// What part of a larger result this is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bounds: Option<Bounds>,
-    /// What it cost.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub telemetry: Option<Telemetry>,
-    /// Names the whole result, where it is left out of what a planner is given; never in a journal,
-    /// which has it whole.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub artifact: Option<ArtifactRef>,
-    /// Runs that were started for the call.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub children_count: u32,
-    /// The run that did the work, for an agent called as a tool.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub run_link: Option<String>,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the serialiser wants a reference")]
-fn is_zero(count: &u32) -> bool {
-    *count == 0
 }

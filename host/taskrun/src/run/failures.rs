@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::event::{DecisionKind, Event, Refusal};
 use crate::message::RetryReason;
-use crate::ports::tool::ToolOutcome;
+use crate::tool::ToolOutcome;
 
 /// Most failures in a row that are the caller's mistakes (a tool that is not there, arguments
 /// that do not fit) and are not counted by the policy's own cap: whoever has not found the right
@@ -125,7 +125,7 @@ fn kind(outcome: &ToolOutcome, refused: Option<Refusal>) -> Kind {
 mod tests {
     use super::*;
     use crate::message::{RetryHint, ToolError};
-    use crate::ports::tool::{ToolFailure, ToolOutput};
+    use crate::tool::{ToolFailure, ToolOutput};
 
     fn batch() -> Event {
         Event::PlanDecided {

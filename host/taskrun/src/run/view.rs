@@ -2,18 +2,20 @@
 
 use serde::Serialize;
 
-use super::{
-    Await, EndStatus, Ending, Lifecycle, Pause, Run, RunClass, RunState, SUMMARY_CHARS_MAX,
-};
+use super::{Lifecycle, Run, RunState, SUMMARY_CHARS_MAX};
 use crate::artifact::ArtifactRef;
-use crate::event::Seq;
-use crate::ids::RunId;
+use crate::ending::{EndStatus, Ending};
+use crate::hold::Await;
+use crate::ids::{RunId, Seq};
 use crate::message::Labels;
 use crate::metrics::MetricsView;
-use crate::narrow::Narrowing;
-use crate::ports::call::CallFailure;
-use crate::progress::{Children, Progress, first_chars};
+use crate::narrowing::Narrowing;
+use crate::pause::Pause;
+use crate::progress::{Children, Progress};
+use crate::spec::RunClass;
 use crate::status::{BlockedOn, Status, StopReason};
+use crate::stop::CallFailure;
+use crate::text::first_chars;
 use crate::time::{Timestamp, millis};
 
 /// A run as people and programs see it. Absent fields are left out of the JSON.
@@ -67,7 +69,7 @@ pub struct RunView {
     /// At most [`SUMMARY_CHARS_MAX`] characters of the result, or of the error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
-    /// At most [`super::RESULT_CHARS_MAX`] characters of the answer.
+    /// At most [`crate::progress::RESULT_CHARS_MAX`] characters of the answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result: Option<String>,
     /// Bytes of the whole answer, where `result` is cut.

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::Schema;
 use super::pattern::Pattern;
 use super::rule::{Node, NodeId};
-use crate::ports::call::cut;
+use crate::text::cut;
 
 /// Most schemas within those of one tool.
 const SCHEMAS_MAX: u32 = 10_000;

@@ -120,7 +120,7 @@ impl<'a> Compiler<'a> {
         let all = wanted(keyword, value.as_object(), "schemas by names")?;
         let each = all.iter();
         each.map(|(name, one)| {
-            let way = format!("{keyword}/{}", crate::ports::call::cut(name, 64));
+            let way = format!("{keyword}/{}", crate::text::cut(name, 64));
             Ok((name, self.schema(Some(id), way, one)?))
         })
         .collect()
@@ -257,7 +257,7 @@ fn assert_values(of: &Members, node: &mut Node) -> Result<(), String> {
         };
         let types = names.iter().map(|name| {
             Type::named(name)
-                .ok_or_else(|| format!("there is no type {:?}", crate::ports::call::cut(name, 64)))
+                .ok_or_else(|| format!("there is no type {:?}", crate::text::cut(name, 64)))
         });
         node.assertions.push(Assertion::Type(types.collect::<Result<_, _>>()?));
     }

@@ -4,7 +4,7 @@ use std::fmt::{self, Write};
 
 use serde_json::Value;
 
-use crate::ports::call::cut;
+use crate::text::cut;
 
 /// Most mistakes that are told of a value: it is a guest's, and could be wrong in a million places.
 pub(super) const ISSUES_MAX: usize = 8;

@@ -2,11 +2,11 @@
 
 use super::*;
 use crate::driver::settle::repeat_id;
+use crate::hold::WaitMode;
 use crate::machine::tests::{answered, asked, spec};
 use crate::message::{Labels, LogLevel, Message, Part, Role, ToolUse};
-use crate::ports::tool::ToolOutput;
-use crate::run::WaitMode;
 use crate::time::Timestamp;
+use crate::tool::ToolOutput;
 
 fn calls(ids: &[&str]) -> Event {
     let parts = ids.iter().map(|id| {

@@ -2,10 +2,12 @@
 //! it.
 
 use super::ended;
+use crate::ending::{EndStatus, Ending};
 use crate::event::Event;
+use crate::hold::Hold;
 use crate::ids::{HostId, RunId};
 use crate::message::{Message, Role};
-use crate::run::{EndStatus, Ending, Hold, Lifecycle, Run};
+use crate::run::{Lifecycle, Run};
 use crate::status::StopReason;
 use crate::time::Timestamp;
 

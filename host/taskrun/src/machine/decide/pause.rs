@@ -1,7 +1,9 @@
 //! Pausing and resuming runs, and telling them something.
 
 use crate::event::Event;
-use crate::run::{INBOX_BYTES_MAX, INBOX_MESSAGES_MAX, Lifecycle, PauseEnd, Run, RunClass};
+use crate::pause::{INBOX_BYTES_MAX, INBOX_MESSAGES_MAX, PauseEnd};
+use crate::run::{Lifecycle, Run};
+use crate::spec::RunClass;
 use crate::time::Timestamp;
 
 /// Why a run is not paused, resumed or told something.

@@ -2,8 +2,8 @@
 
 use super::places::{places, word};
 use super::*;
+use crate::ending::EndStatus;
 use crate::machine::decide::{self, CRASHES_IN_A_ROW_MAX, CRASHES_MAX, Outcome};
-use crate::run::EndStatus;
 use crate::status::Status;
 
 /// Every place of life for every kind of run.
@@ -73,7 +73,7 @@ fn a_host_gets_what_no_other_one_holds() {
         let kind = claimed.as_ref().map(Event::kind);
         let free = matches!(
             run.state.hold,
-            crate::run::Hold::Wanted { .. } | crate::run::Hold::Runs { .. }
+            crate::hold::Hold::Wanted { .. } | crate::hold::Hold::Runs { .. }
         );
         let expected = match run.status() {
             Status::Queued => free.then_some("started"),

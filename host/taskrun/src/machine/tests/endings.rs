@@ -1,11 +1,11 @@
 //! How a run ends, from how its work came to its end.
 
 use super::*;
+use crate::ending::EndStatus;
 use crate::machine::decide::{self, Outcome};
 use crate::message::{Message, Role};
-use crate::ports::call::{CallFailure, StopCause};
-use crate::ports::planner::{PlannerError, TerminationReason};
-use crate::run::EndStatus;
+use crate::plan::{PlannerError, TerminationReason};
+use crate::stop::{CallFailure, StopCause};
 
 #[test]
 fn ts_20_the_outcome_is_decided_from_facts() {

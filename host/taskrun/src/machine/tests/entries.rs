@@ -3,8 +3,10 @@
 use super::events::every_event;
 use super::places::{WORK, word};
 use super::*;
+use crate::ending::EndStatus;
+use crate::hold::Hold;
 use crate::machine::decide;
-use crate::run::{EndStatus, Hold, RunState};
+use crate::run::RunState;
 use crate::status::Status;
 
 fn batch_id() -> RunId {

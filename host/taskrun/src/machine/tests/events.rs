@@ -4,17 +4,16 @@ use std::collections::BTreeSet;
 
 use super::places::{places, word};
 use super::*;
+use crate::completion::ModelError;
+use crate::ending::EndStatus;
 use crate::event::{ControllerAnswer, DecisionKind, MemoryAnswer, ModelAnswer, Parked};
-use crate::memory::MemoryScope;
+use crate::fact::{MemoryError, MemoryScope};
 use crate::message::{LogLevel, Message, Role, Thinking, ToolError, Usage};
 use crate::metrics::Metrics;
-use crate::ports::memory::MemoryError;
-use crate::ports::model::ModelError;
-use crate::ports::planner::{FinalToolResult, TerminationReason};
-use crate::ports::runs::RunsError;
-use crate::ports::tool::{ToolFailure, ToolOutcome, ToolOutput};
-use crate::run::EndStatus;
+use crate::plan::{FinalToolResult, TerminationReason};
+use crate::runs::RunsError;
 use crate::status::Status;
+use crate::tool::{ToolFailure, ToolOutcome, ToolOutput};
 
 /// Exactly the changes of status that the specification allows (semantics, section 1).
 const ALLOWED: [(Status, Status); 11] = [

@@ -3,7 +3,8 @@
 use super::places::word;
 use super::*;
 use crate::machine::decide::{self, Refused};
-use crate::run::{INBOX_BYTES_MAX, INBOX_MESSAGES_MAX, Lifecycle, RunView};
+use crate::pause::{INBOX_BYTES_MAX, INBOX_MESSAGES_MAX};
+use crate::run::{Lifecycle, RunView};
 use crate::status::Status;
 
 fn kinds(events: &[Event]) -> Vec<&'static str> {

@@ -1,7 +1,8 @@
 //! The places of a run's life: status and hold, with everything that can happen there.
 
 use super::*;
-use crate::run::{EndStatus, Hold};
+use crate::ending::EndStatus;
+use crate::hold::Hold;
 use crate::status::Status;
 
 /// A place, the events that lead to it, who has the run there, and what can happen to it: the

@@ -2,7 +2,7 @@
 
 use super::super::{Capability, Grants, HttpTarget, Preopen, Standing};
 use super::{agent, parse};
-use crate::memory::MemoryScope;
+use crate::fact::MemoryScope;
 
 const READ: Capability = Capability::WorkspaceRead;
 const WRITE: Capability = Capability::WorkspaceWrite;

@@ -1,17 +1,17 @@
 //! Asking memory, through the tape and the journal, and changing it.
 
-use super::super::memory::{
-    FactChange, FactChanged, FactWriter, MemoryAccess, MemoryError, MemoryRequest,
-};
+use super::super::memory::MemoryAccess;
+use super::CallScope;
 use super::digest::digest;
 use super::tape::Answered;
-use super::{CallScope, cut};
 use crate::event::{Event, MemoryAnswer};
-use crate::memory::{
-    FACT_CHANGES_MAX, FACTS_ANSWER_BYTES_MAX, FACTS_MAX, Fact, MemoryScope, QUERY_BYTES_MAX,
-    SEARCH_MAX, check_key, query_words,
+use crate::fact::{
+    FACT_CHANGES_MAX, FACTS_ANSWER_BYTES_MAX, FACTS_MAX, Fact, MemoryError, MemoryRequest,
+    MemoryScope, QUERY_BYTES_MAX, SEARCH_MAX, check_key, query_words,
 };
-use crate::ports::runs::ANSWERS_BYTES_MAX;
+use crate::memory::{FactChange, FactChanged, FactWriter};
+use crate::runs::ANSWERS_BYTES_MAX;
+use crate::text::cut;
 
 impl CallScope {
     fn memory(&self) -> Result<&MemoryAccess, MemoryError> {

@@ -5,17 +5,17 @@ use std::sync::Arc;
 
 use futures::{FutureExt, StreamExt};
 
-use super::super::model::{
-    Chunk, Collected, Completion, CompletionRequest, ModelError, ModelStream,
-};
-use super::super::tool::ToolSpec;
+use super::super::model::ModelStream;
+use super::CallScope;
 use super::digest::digest;
 use super::tape::{Answered, Found, Tape};
 use super::unfinished::Billed;
-use super::{CallScope, StopCause};
+use crate::completion::{Chunk, Collected, Completion, CompletionRequest, ModelError};
 use crate::event::{Event, ModelAnswer};
 use crate::message::Message;
 use crate::money::Price;
+use crate::stop::StopCause;
+use crate::tool::ToolSpec;
 
 /// A model's answer on its way to a guest. Dropping it cancels the provider's request.
 pub struct Answering {

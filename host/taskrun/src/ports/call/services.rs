@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::CallScope;
-use crate::event::{Event, Seq};
+use crate::event::Event;
+use crate::ids::Seq;
+use crate::policy::template::{PromptError, Prompts};
 use crate::ports::memory::MemoryAccess;
-use crate::prompts::{PromptError, Prompts};
 use crate::reminders::{Reminder, ReminderChange, Reminders};
 
 /// What the host has for a call beside models and tools. The default is nothing.

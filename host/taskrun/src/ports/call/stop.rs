@@ -6,42 +6,9 @@ use std::sync::{Arc, OnceLock};
 use std::task::Context;
 
 use futures::task::AtomicWaker;
-use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
-/// Who or what stops a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum StopCause {
-    /// The run was cancelled.
-    Canceled,
-    /// The run's own time-out passed.
-    RunTimeout,
-    /// The host is being shut down.
-    Shutdown,
-    /// A plan step did something else than when it ran before.
-    Diverged,
-    /// The run's journal has as many bytes as it may.
-    JournalFull,
-    /// The host gives the run back, to be taken up by another one.
-    HandOver,
-    /// The host could not renew its lease, and another one has the run.
-    LeaseLost,
-}
-
-impl fmt::Display for StopCause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Canceled => "the run was canceled",
-            Self::RunTimeout => "the run's time-out passed",
-            Self::Shutdown => "the host is shutting down",
-            Self::JournalFull => "the run's journal is full",
-            Self::Diverged => "it did something else than when it ran before",
-            Self::HandOver => "the host gives the run to another one",
-            Self::LeaseLost => "the host lost its lease",
-        })
-    }
-}
+use crate::stop::StopCause;
 
 /// Stops calls in two grades: first asks, then forces. Clones are the same signal.
 #[derive(Clone)]
@@ -153,73 +120,5 @@ impl StopSignal {
     /// Returns when the stop is forced.
     pub async fn forced(&self) {
         self.0.forced.cancelled().await;
-    }
-}
-
-/// Why a call has no answer of its own. Nothing in here speaks of the host's insides; details
-/// for the operator go to the host's log.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "kind")]
-pub enum CallFailure {
-    /// It wanted more memory than it may have.
-    #[error("stopped: memory limit of {limit_bytes} bytes")]
-    Memory {
-        /// The limit.
-        limit_bytes: u64,
-    },
-    /// It took longer than it may.
-    #[error("stopped: deadline of {limit_ms} ms exceeded")]
-    Deadline {
-        /// The limit.
-        limit_ms: u64,
-    },
-    /// Its stack overflowed.
-    #[error("stopped: stack overflow")]
-    Stack,
-    /// It met another of its limits.
-    #[error("stopped: limit on {what} ({limit})")]
-    Limit {
-        /// What is limited.
-        what: String,
-        /// The limit.
-        limit: u64,
-    },
-    /// It trapped.
-    #[error("trapped: {code}")]
-    Trap {
-        /// WebAssembly's name of the trap.
-        code: String,
-    },
-    /// It did what its interface forbids.
-    #[error("contract violated: {detail}")]
-    Contract {
-        /// What.
-        detail: String,
-    },
-    /// Somebody stopped it.
-    #[error("stopped: {cause}")]
-    Stopped {
-        /// Who or what.
-        cause: StopCause,
-    },
-    /// The host itself failed.
-    #[error("internal error of the host")]
-    Internal,
-}
-
-impl CallFailure {
-    /// The word for programs.
-    #[must_use]
-    pub fn kind(&self) -> &'static str {
-        match self {
-            Self::Memory { .. } => "memory",
-            Self::Deadline { .. } => "deadline",
-            Self::Stack => "stack",
-            Self::Limit { .. } => "limit",
-            Self::Trap { .. } => "trap",
-            Self::Contract { .. } => "contract",
-            Self::Stopped { .. } => "stopped",
-            Self::Internal => "internal",
-        }
     }
 }

@@ -6,7 +6,8 @@ mod replay;
 mod tape;
 
 use super::*;
-use crate::time::{SeededRandom, SimulatedClock};
+use crate::clock::{SeededRandom, SimulatedClock};
+use crate::stop::StopCause;
 
 fn scope(events: u32, bytes: u64) -> CallScope {
     CallScope::new(parts(events, bytes))

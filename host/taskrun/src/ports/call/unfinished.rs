@@ -7,7 +7,8 @@ use std::task::{Context, Poll, ready};
 
 use futures::{Stream, StreamExt};
 
-use super::super::model::{Chunk, ModelError, ModelStream};
+use super::super::model::ModelStream;
+use crate::completion::{Chunk, ModelError};
 use crate::message::Usage;
 use crate::money::Price;
 

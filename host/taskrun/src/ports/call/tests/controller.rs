@@ -2,12 +2,12 @@
 
 use async_trait::async_trait;
 
-use super::super::super::runs::{
-    ANSWERS_BYTES_MAX, Caller, Runs, RunsAnswer, RunsError, RunsRequest, ShownEvent,
-};
+use super::super::super::runs::{Caller, Runs};
 use super::super::*;
 use super::parts;
-use crate::event::{ControllerAnswer, Seq};
+use crate::event::ControllerAnswer;
+use crate::ids::Seq;
+use crate::runs::{ANSWERS_BYTES_MAX, RunsAnswer, RunsError, RunsRequest, ShownEvent};
 
 /// Answers with so many bytes of events, and counts.
 struct Talking {

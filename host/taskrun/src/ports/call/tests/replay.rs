@@ -2,8 +2,9 @@
 
 use super::super::*;
 use super::fixtures::{Host, question};
+use crate::clock::SeededRandom;
 use crate::ports::call::Answering;
-use crate::time::{SeededRandom, random_u64};
+use crate::time::random_u64;
 
 /// What a guest was told and did, in order.
 #[derive(Debug, Default, PartialEq)]

@@ -3,10 +3,12 @@
 use super::super::*;
 use super::fixtures::{Host, question};
 use super::{parts, scope};
+use crate::clock::SimulatedClock;
+use crate::completion::{Chunk, CompletionStop};
 use crate::event::ModelAnswer;
-use crate::ports::model::{Chunk, CompletionStop};
-use crate::prompts::{Prompt, Prompts};
-use crate::time::{Clock, SimulatedClock};
+use crate::policy::template::{Prompt, Prompts};
+use crate::stop::StopCause;
+use crate::time::Clock;
 
 fn chunk(text: &str) -> Event {
     Event::AssistantChunk { text: text.to_owned() }

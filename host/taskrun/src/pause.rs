@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Hold, Lane};
+use crate::hold::{Hold, Lane};
 use crate::time::Timestamp;
 
 /// Most messages that wait for the next turn of a run.

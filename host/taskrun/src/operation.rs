@@ -1,4 +1,4 @@
-//! What a component may ask of the controller, as rules name it.
+//! Operations of the interface `controller`, as rules name them.
 
 use std::fmt;
 

@@ -13,7 +13,7 @@ pub enum Hold {
     /// Nobody: it waits for an answer, or has ended.
     Nobody,
     /// Nobody, until the heartbeat of its agent takes it into a batch: an entry
-    /// ([`super::RunClass::Heartbeat`]) that waits.
+    /// ([`crate::spec::RunClass::Heartbeat`]) that waits.
     Beat,
     /// Any host with a free slot may take it.
     Wanted {
@@ -104,7 +104,7 @@ pub struct Await {
     pub id: String,
     /// What kind of answer it needs.
     pub on: BlockedOn,
-    /// What is asked; at most [`super::SUMMARY_CHARS_MAX`] characters.
+    /// What is asked; at most [`crate::run::SUMMARY_CHARS_MAX`] characters.
     pub prompt: String,
     /// Whether it is answered.
     pub answered: bool,

@@ -1,16 +1,15 @@
 //! What only somebody outside can give: what is asked, and what counts as an answer.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ports::planner::{Ask, AwaitItem};
-use crate::ports::tool::ToolOutcome;
 use crate::status::BlockedOn;
 use crate::time::Timestamp;
-
+use crate::tool::ToolOutcome;
 /// Begins the id of the question whether a tool may be called.
-pub(crate) const CONFIRM: &str = "confirm:";
+pub const CONFIRM: &str = "confirm:";
 
 /// Most bytes of one answer. It becomes part of the conversation.
 pub const ANSWER_BYTES_MAX: usize = 64 << 10;
@@ -53,6 +52,112 @@ pub enum Answer {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Unfitting(String);
+
+/// Something that is asked, and what becomes of it if nobody answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ask {
+    /// What.
+    pub what: AwaitItem,
+    /// How long an answer is waited for; `None` for ever.
+    pub timeout: Option<Duration>,
+    /// What is taken for the answer when that time is over.
+    pub default: Option<Answer>,
+}
+
+/// Something only somebody outside can give.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+pub enum AwaitItem {
+    /// A free-text question.
+    Clarification {
+        /// Unique among the run's awaits.
+        id: String,
+        /// What is asked.
+        question: String,
+        /// Fields that the answer supplies.
+        missing_fields: Vec<String>,
+        /// Only tool to be used with the answer.
+        restrict_to_tool: Option<String>,
+        /// Arguments that would have been accepted, as JSON.
+        example_input: Option<String>,
+        /// How to put the question to a model.
+        clarifying_prompt: Option<String>,
+    },
+    /// A form; its answers are the result of one tool call.
+    Questions {
+        /// Unique among the run's awaits.
+        id: String,
+        /// Tool that asks.
+        tool_name: String,
+        /// Call that the answers complete.
+        tool_call_id: String,
+        /// The call's arguments, as JSON.
+        payload: String,
+        /// Heading of the form.
+        title: Option<String>,
+        /// The fields.
+        questions: Vec<Question>,
+    },
+    /// Tool calls that somebody outside executes.
+    ExternalTools {
+        /// Unique among the run's awaits.
+        id: String,
+        /// The calls.
+        items: Vec<ExternalTool>,
+    },
+    /// Consent to a tool call. Only the host asks this.
+    Confirmation {
+        /// Unique among the run's awaits.
+        id: String,
+        /// What is asked.
+        question: String,
+        /// Tool to be called.
+        tool_name: String,
+        /// Its call.
+        tool_call_id: String,
+        /// The call's arguments, as JSON.
+        payload: String,
+    },
+}
+
+/// One field of a form.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Question {
+    /// Unique in its form.
+    pub id: String,
+    /// What is asked.
+    pub prompt: String,
+    /// Id and label of each choice; empty for free text.
+    pub options: Vec<(String, String)>,
+    /// Whether several choices may be taken.
+    pub allow_multiple: bool,
+}
+
+/// A tool call for somebody outside.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExternalTool {
+    /// Name of the tool.
+    pub name: String,
+    /// Pairs it with its answer.
+    pub tool_call_id: String,
+    /// The arguments, as JSON.
+    pub payload: String,
+}
+
+/// Why a run does not take an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
+pub enum NotAwaitable {
+    /// Nothing of that name was asked.
+    #[error("nothing of that name is asked")]
+    UnknownItem,
+    /// It was answered.
+    #[error("it is answered already")]
+    Answered,
+    /// The run has ended.
+    #[error("the run has ended")]
+    Ended,
+}
 
 impl Item {
     /// Something that is asked at this time.
@@ -141,7 +246,7 @@ fn given_values_are_json(results: &BTreeMap<String, ToolOutcome>) -> Result<(), 
     })
 }
 
-impl crate::ports::planner::Question {
+impl Question {
     fn check(&self, chosen: &[String]) -> Result<(), String> {
         let id = &self.id;
         match chosen {
@@ -217,10 +322,17 @@ impl AwaitItem {
     }
 }
 
+impl From<AwaitItem> for Ask {
+    /// Waited for until somebody answers.
+    fn from(what: AwaitItem) -> Self {
+        Self { what, timeout: None, default: None }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ports::planner::{ExternalTool, Question};
+    use crate::question::{ExternalTool, Question};
 
     fn item(what: AwaitItem) -> Item {
         Item { what, tool_call_id: None, until: None, default: None }

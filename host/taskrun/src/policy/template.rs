@@ -11,8 +11,8 @@ use std::io;
 
 use minijinja::value::Serde;
 use minijinja::{Environment, ErrorKind, UndefinedBehavior};
-use serde::{Deserialize, Serialize};
 
+use crate::event::ChosenBy;
 use crate::message::Labels;
 
 /// Most bytes of a template: a prompt is read by people.
@@ -51,16 +51,6 @@ pub struct PromptOverride {
     pub labels: Labels,
     /// The template.
     pub template: String,
-}
-
-/// What a template was chosen by, where it was not the prompt's own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ChosenBy {
-    /// The session that asked for the run.
-    Session,
-    /// The labels of the run.
-    Labels,
 }
 
 /// A prompt that became a text.

@@ -11,8 +11,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::artifact::Artifact;
-use crate::event::{Recorded, Seq};
-use crate::ids::{HostId, RunId};
+use crate::event::Recorded;
+use crate::ids::{HostId, RunId, Seq};
 use crate::list::{Cursor, ListFilter, Page, Scope};
 use crate::run::Run;
 use crate::time::Timestamp;
@@ -21,16 +21,16 @@ use crate::time::Timestamp;
 ///
 /// Beside what it is told to keep, a store maintains some things by itself, each in the
 /// transaction that gives rise to it:
-/// - a run that waits for other runs ([`crate::run::Hold::Runs`]) becomes wanted, in the lane of
+/// - a run that waits for other runs ([`crate::hold::Hold::Runs`]) becomes wanted, in the lane of
 ///   those that resume, when enough of them have ended. Its record does not change; whoever
 ///   claims it looks for itself;
 /// - a wanted run whose tree has no slot left, or which is serial and not the first of its
 ///   session, is passed over until there is one;
 /// - a run that is cancelled, claimed or ended waits for nothing any more;
 /// - when a run ends, those that it started and that are attached to it
-///   ([`crate::run::RunSpec::attached`]) are cancelled, as [`crate::machine::decide::cancel`] says,
+///   ([`crate::spec::RunSpec::attached`]) are cancelled, as [`crate::machine::decide::cancel`] says,
 ///   and so on beneath those that end by that;
-/// - a name ([`crate::run::RunSpec::name`]) belongs to one open run of those with the same parent
+/// - a name ([`crate::spec::RunSpec::name`]) belongs to one open run of those with the same parent
 ///   run, or, without one, of those with the same tenant, owner and parent session. It is free
 ///   again as soon as that has ended.
 #[async_trait]
@@ -52,7 +52,7 @@ pub trait Store: Send + Sync {
     async fn batch(&self, batch: NewBatch) -> Result<Batched, StoreError>;
 
     /// Entries that wait for the heartbeat of an agent under a policy
-    /// ([`crate::run::Hold::Beat`]), those of one tenant, owner, session and application together:
+    /// ([`crate::hold::Hold::Beat`]), those of one tenant, owner, session and application together:
     /// of each such group at most `limit`, the highest priority first, then in the order of
     /// acceptance.
     ///
@@ -465,7 +465,7 @@ pub struct SessionKey {
     pub owner_user_id: Option<String>,
     /// The application it belongs to; `None` for those of all applications.
     pub parent_app_name: Option<String>,
-    /// Its id, as in [`crate::run::RunSpec::parent_session_id`].
+    /// Its id, as in [`crate::spec::RunSpec::parent_session_id`].
     pub id: String,
 }
 

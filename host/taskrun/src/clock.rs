@@ -1,0 +1,233 @@
+//! Clocks and sources of randomness: those of the machine, and those of tests and replay.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::sync::{oneshot, watch};
+
+use crate::time::{Clock, Random, Timestamp, millis};
+
+/// The machine's own clock.
+#[derive(Debug)]
+pub struct SystemClock {
+    started: std::time::Instant,
+}
+
+impl SystemClock {
+    /// Starts the monotonic count at zero.
+    #[must_use]
+    #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the clock")]
+    pub fn new() -> Self {
+        Self { started: std::time::Instant::now() }
+    }
+}
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[async_trait]
+impl Clock for SystemClock {
+    #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the clock")]
+    fn now(&self) -> Timestamp {
+        let since_epoch = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .unwrap_or(Duration::ZERO);
+        Timestamp(millis(since_epoch))
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    async fn sleep(&self, duration: Duration) {
+        tokio::time::sleep(duration).await;
+    }
+}
+
+/// The operating system's random numbers.
+#[derive(Debug, Default)]
+pub struct SystemRandom;
+
+impl Random for SystemRandom {
+    fn fill(&self, bytes: &mut [u8]) {
+        #[expect(clippy::expect_used, reason = "see the message")]
+        getrandom::fill(bytes).expect("the operating system's random numbers never run out");
+    }
+}
+
+/// Random numbers that repeat for the same seed (SplitMix64). For tests and replay; no good for
+/// keys.
+#[derive(Debug)]
+pub struct SeededRandom(Mutex<u64>);
+
+impl SeededRandom {
+    /// Begins the sequence that belongs to `seed`.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self(Mutex::new(seed))
+    }
+}
+
+impl Random for SeededRandom {
+    fn fill(&self, bytes: &mut [u8]) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for chunk in bytes.chunks_mut(8) {
+            *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut z = *state;
+            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            z ^= z >> 31;
+            chunk.copy_from_slice(&z.to_le_bytes()[..chunk.len()]);
+        }
+    }
+}
+
+/// A clock that stands still until it is told to move, so that tests of hours take no time.
+#[derive(Debug)]
+pub struct SimulatedClock {
+    state: Mutex<Simulated>,
+    sleepers: watch::Sender<usize>,
+}
+
+#[derive(Debug, Default)]
+struct Simulated {
+    base: u64,
+    elapsed: u64,
+    next: u64,
+    waiting: BTreeMap<(u64, u64), oneshot::Sender<()>>,
+}
+
+impl SimulatedClock {
+    /// Stands at `start`.
+    #[must_use]
+    pub fn new(start: Timestamp) -> Self {
+        let state = Mutex::new(Simulated { base: start.0, ..Simulated::default() });
+        Self { state, sleepers: watch::Sender::new(0) }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Simulated> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Moves on by `duration` and wakes everybody whose time has come, in order.
+    pub fn advance(&self, duration: Duration) {
+        let mut state = self.lock();
+        state.elapsed = state.elapsed.saturating_add(millis(duration));
+        let now = state.elapsed;
+        while let Some(entry) = state.waiting.first_entry() {
+            if entry.key().0 > now {
+                break;
+            }
+            // A sleeper that gave up has dropped its receiver; there is nobody to tell.
+            entry.remove().send(()).ok();
+        }
+        let left = state.waiting.len();
+        drop(state);
+        self.sleepers.send_replace(left);
+    }
+
+    /// Waits until at least so many sleep.
+    pub async fn wait_for_sleepers(&self, count: usize) {
+        let mut changed = self.sleepers.subscribe();
+        // The sender lives as long as `self`.
+        changed.wait_for(|sleepers| *sleepers >= count).await.ok();
+    }
+
+    /// Waits until somebody sleeps at most `within` from now, moves to the moment at which the
+    /// first of them wakes, and returns how far that was.
+    pub async fn advance_to_next(&self, within: Duration) -> Duration {
+        let mut changed = self.sleepers.subscribe();
+        loop {
+            let step = {
+                let mut state = self.lock();
+                state.waiting.retain(|_, sleeper| !sleeper.is_closed());
+                let due = state.waiting.keys().next().map(|(at, _)| at - state.elapsed);
+                due.map(Duration::from_millis).filter(|due| *due <= within)
+            };
+            if let Some(step) = step {
+                self.advance(step);
+                return step;
+            }
+            // The sender lives as long as `self`.
+            changed.changed().await.ok();
+        }
+    }
+
+    /// Sets the time of day, forwards or backwards, without moving the monotonic clock.
+    pub fn set_time_of_day(&self, now: Timestamp) {
+        let mut state = self.lock();
+        state.base = now.0.saturating_sub(state.elapsed);
+    }
+}
+
+#[async_trait]
+impl Clock for SimulatedClock {
+    fn now(&self) -> Timestamp {
+        let state = self.lock();
+        Timestamp(state.base.saturating_add(state.elapsed))
+    }
+
+    fn monotonic(&self) -> Duration {
+        Duration::from_millis(self.lock().elapsed)
+    }
+
+    async fn sleep(&self, duration: Duration) {
+        if duration.is_zero() {
+            return;
+        }
+        let (wake, woken) = oneshot::channel();
+        let count = {
+            let mut state = self.lock();
+            let at = state.elapsed.saturating_add(millis(duration));
+            let ticket = state.next;
+            state.next += 1;
+            state.waiting.insert((at, ticket), wake);
+            // Whoever gave up sleeps no more.
+            state.waiting.retain(|_, sleeper| !sleeper.is_closed());
+            state.waiting.len()
+        };
+        self.sleepers.send_replace(count);
+        // The sender is dropped only with the clock; then no time passes any more.
+        if woken.await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::random_u64;
+
+    #[test]
+    fn seeded_numbers_repeat() {
+        let draw = |seed| random_u64(&SeededRandom::new(seed));
+        assert_eq!(draw(7), draw(7));
+        assert_ne!(draw(7), draw(8));
+    }
+
+    #[tokio::test]
+    async fn simulated_sleepers_wake_in_order_of_their_time() {
+        let clock = SimulatedClock::new(Timestamp(1_000));
+        let order = Mutex::new(Vec::new());
+        let sleeper = |ms: u64| {
+            let (clock, order) = (&clock, &order);
+            async move {
+                clock.sleep(Duration::from_millis(ms)).await;
+                order.lock().expect("no panic").push((ms, clock.now().0));
+            }
+        };
+        let drive = async {
+            clock.advance_to_next(Duration::MAX).await;
+            tokio::task::yield_now().await;
+            clock.advance_to_next(Duration::MAX).await;
+        };
+        tokio::join!(sleeper(20), sleeper(10), drive);
+        assert_eq!(*order.lock().expect("no panic"), [(10, 1_010), (20, 1_020)]);
+    }
+}

@@ -1,0 +1,94 @@
+//! How a run ends.
+
+use serde::{Deserialize, Serialize};
+
+use crate::artifact::ArtifactRef;
+use crate::status::StopReason;
+use crate::stop::CallFailure;
+
+/// How a run ends.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ending {
+    /// One of the terminal ones.
+    pub status: EndStatus,
+    /// Why.
+    pub stop_reason: StopReason,
+    /// What went wrong, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Of a cancellation, the reason in the words of whoever asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// How the component was stopped, where it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<CallFailure>,
+    /// Whether a limit cut the work short and the result is what there was.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub partial: bool,
+    /// The whole result, where it is longer than what is shown with the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub artifact: Option<ArtifactRef>,
+}
+
+/// The terminal statuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EndStatus {
+    /// With an answer.
+    Completed,
+    /// Without an answer.
+    Failed,
+    /// Because somebody asked.
+    Canceled,
+}
+
+impl Ending {
+    /// An end with an answer.
+    #[must_use]
+    pub fn completed(stop_reason: StopReason) -> Self {
+        Self {
+            status: EndStatus::Completed,
+            stop_reason,
+            error: None,
+            reason: None,
+            failure: None,
+            partial: false,
+            artifact: None,
+        }
+    }
+
+    /// An end without an answer.
+    #[must_use]
+    pub fn failed(stop_reason: StopReason, error: impl Into<String>) -> Self {
+        Self {
+            status: EndStatus::Failed,
+            stop_reason,
+            error: Some(error.into()),
+            reason: None,
+            failure: None,
+            partial: false,
+            artifact: None,
+        }
+    }
+
+    /// An end because somebody asked.
+    #[must_use]
+    pub fn canceled(by: StopReason) -> Self {
+        Self {
+            status: EndStatus::Canceled,
+            stop_reason: by,
+            error: None,
+            reason: None,
+            failure: None,
+            partial: false,
+            artifact: None,
+        }
+    }
+
+    /// The same with the typed reason for which the component was stopped.
+    #[must_use]
+    pub fn because(mut self, failure: CallFailure) -> Self {
+        self.failure = Some(failure);
+        self
+    }
+}

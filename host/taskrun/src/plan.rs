@@ -1,0 +1,83 @@
+//! Plan steps: the calls they ask for, and how they and their run end.
+
+use serde::{Deserialize, Serialize};
+
+use crate::message::{Bounds, Labels, Telemetry};
+
+/// Why the host ends a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TerminationReason {
+    /// The time for starting work is used up.
+    TimeBudget,
+    /// No tool calls are left.
+    ToolCap,
+    /// Too many tool calls in a row failed.
+    FailureCap,
+    /// No turns are left.
+    TurnCap,
+    /// No tokens are left.
+    TokenCap,
+    /// No money is left.
+    CostCap,
+}
+
+/// The host's demand for a last answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Termination {
+    /// Which limit was met.
+    pub reason: TerminationReason,
+    /// The limit in words, to be put before a model.
+    pub message: String,
+}
+
+/// A wish to call a tool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToolRequest {
+    /// Qualified name, `tool/function`.
+    pub name: String,
+    /// The arguments, as JSON.
+    pub payload: String,
+    /// A model's own id for the call.
+    pub tool_call_id: Option<String>,
+    /// Call this one belongs under in displays.
+    pub parent_tool_call_id: Option<String>,
+}
+
+/// The answer of a run that is a tool call of another.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FinalToolResult {
+    /// The result or the failure.
+    pub outcome: super::tool::ToolOutcome,
+    /// Data for the agent and the operator, as JSON.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_data: Option<String>,
+    /// What part of a larger result this is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bounds: Option<Bounds>,
+    /// What it cost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub telemetry: Option<Telemetry>,
+}
+
+/// A remark for observers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Annotation {
+    /// What is remarked.
+    pub text: String,
+    /// Keys and values to find it by.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
+}
+
+/// The agent gave up.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct PlannerError {
+    /// A short word for programs.
+    pub code: Option<String>,
+    /// What went wrong.
+    pub message: String,
+    /// What led to it, the nearest cause first.
+    pub causes: Vec<String>,
+}

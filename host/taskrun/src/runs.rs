@@ -1,0 +1,421 @@
+//! Requests of a component about the runs beneath its own, and their answers.
+//!
+//! All of them can be serialised: a plan step's are kept in the journal, and the same request can be
+//! made in another process.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::hold::Await;
+use crate::ids::Seq;
+use crate::message::{Labels, Usage};
+use crate::operation::Operation;
+use crate::question::{Answer, NotAwaitable};
+use crate::spec::{KEY_BYTES_MAX, KEYS_MAX};
+use crate::status::{BlockedOn, Status, StopReason};
+use crate::time::Timestamp;
+
+/// Most bytes of one answer: as much as the result of a call.
+pub const ANSWER_PAGE_BYTES_MAX: usize = 1 << 20;
+/// Most bytes of all answers of one call together; a plan step's go into the journal.
+pub const ANSWERS_BYTES_MAX: usize = 8 << 20;
+/// Most events that are read at once.
+pub const EVENTS_PAGE_MAX: u32 = 256;
+/// Most bytes of an event's payload; a larger one is left out, as in a conversation.
+pub const EVENT_PAYLOAD_BYTES_MAX: usize = 64 << 10;
+
+/// What is asked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "operation")]
+pub enum RunsRequest {
+    /// Start a run.
+    Spawn(Box<ChildRequest>),
+    /// List runs.
+    List(RunsFilter),
+    /// Show a run.
+    Get {
+        /// The run.
+        id: String,
+    },
+    /// Cancel a run alone.
+    Cancel {
+        /// The run.
+        id: String,
+        /// In words, shown with the run.
+        reason: Option<String>,
+    },
+    /// Cancel a run and everything beneath it.
+    CancelTree {
+        /// The run.
+        id: String,
+        /// In words, shown with the run.
+        reason: Option<String>,
+    },
+    /// Pause a run alone.
+    Pause {
+        /// The run.
+        id: String,
+        /// In words, shown with the run.
+        reason: Option<String>,
+        /// When it goes on in any case.
+        timeout_ms: Option<u64>,
+    },
+    /// End the pause of a run.
+    Resume {
+        /// The run.
+        id: String,
+        /// In words, for its journal.
+        note: Option<String>,
+    },
+    /// Wait for the end of a run.
+    Wait {
+        /// The run.
+        id: String,
+        /// Zero looks once; `None` waits as long as may be.
+        timeout_ms: Option<u64>,
+    },
+    /// Answer what a run asks.
+    Provide {
+        /// The run.
+        id: String,
+        /// What is answered; `None` the only open one.
+        item: Option<String>,
+        /// The answer.
+        answer: Answer,
+    },
+    /// Read a run's events.
+    Subscribe {
+        /// The run.
+        id: String,
+        /// Those after this position.
+        after: Seq,
+        /// At most so many, and at most [`EVENTS_PAGE_MAX`].
+        limit: u32,
+        /// As for a wait.
+        timeout_ms: Option<u64>,
+    },
+}
+
+/// A request for a run beneath the caller's.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ChildRequest {
+    /// Agent to do it.
+    pub agent_name: String,
+    /// What to do.
+    pub task: String,
+    /// How long it may run.
+    pub timeout_ms: Option<u64>,
+    /// Keys and values to find it by.
+    pub labels: Labels,
+    /// Keys and values that are shown with it.
+    pub metadata: Labels,
+    /// State for its component.
+    pub envelope: BTreeMap<String, String>,
+    /// Makes a repeated request harmless. What the port is given always has one.
+    pub key: Option<String>,
+    /// Put before the task; only the host gives one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<String>,
+    /// The tool call that the run is, which then ends with the caller's; only the host says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent_tool_call_id: Option<String>,
+}
+
+/// Which runs are listed. Empty fields admit everything.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RunsFilter {
+    /// One of these statuses.
+    pub status: Vec<Status>,
+    /// This agent.
+    pub agent_name: Option<String>,
+    /// Started by this run.
+    pub parent_run_id: Option<String>,
+    /// All of these labels.
+    pub labels: Labels,
+    /// After this place in the listing.
+    pub cursor: Option<String>,
+    /// At most so many; [`crate::list::PAGE_DEFAULT`] if `None`, and at most
+    /// [`crate::list::PAGE_MAX`].
+    pub limit: Option<u32>,
+}
+
+/// What is answered.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "answer")]
+pub enum RunsAnswer {
+    /// A run: to spawn, get and provide.
+    Run {
+        /// As it stands.
+        run: Box<RunInfo>,
+    },
+    /// To list.
+    Page {
+        /// The runs.
+        runs: Vec<RunInfo>,
+        /// Where the next page begins.
+        next: Option<String>,
+    },
+    /// To both kinds of cancel.
+    Canceled {
+        /// The run afterwards.
+        run: Box<RunInfo>,
+        /// Whether the request changed anything about it.
+        changed: bool,
+        /// Runs beneath it that were cancelled as well, the deepest first.
+        beneath: Vec<String>,
+    },
+    /// To pause and resume.
+    Changed {
+        /// The run afterwards.
+        run: Box<RunInfo>,
+        /// Whether the request changed anything about it.
+        changed: bool,
+    },
+    /// To wait.
+    Waited {
+        /// The run as it stands.
+        run: Box<RunInfo>,
+        /// Whether it had not ended when the time was up.
+        timed_out: bool,
+    },
+    /// To subscribe.
+    Events {
+        /// The events, in order.
+        events: Vec<ShownEvent>,
+        /// Where the next page begins.
+        next_after: Seq,
+        /// Whether the run has ended and nothing follows.
+        ended: bool,
+    },
+}
+
+/// A run as one above it sees it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunInfo {
+    /// Its id.
+    pub id: String,
+    /// Run that started it.
+    pub parent_run_id: String,
+    /// Agent that does it.
+    pub agent_name: String,
+    /// Where it stands.
+    pub status: Status,
+    /// What it waits for, while blocked.
+    pub blocked_on: Option<BlockedOn>,
+    /// Why it ended.
+    pub stop_reason: Option<StopReason>,
+    /// Whether a limit cut the work short.
+    pub partial: bool,
+    /// The answer, at most [`crate::progress::RESULT_CHARS_MAX`] characters.
+    pub result: Option<String>,
+    /// Whether `result` is cut.
+    pub truncated: bool,
+    /// What went wrong.
+    pub error: Option<String>,
+    /// What it asks while blocked.
+    pub awaits: Vec<Await>,
+    /// Plan steps that decided.
+    pub turns: u32,
+    /// Tokens consumed.
+    pub usage: Usage,
+    /// Keys and values to find it by.
+    pub labels: Labels,
+    /// Position of its last event.
+    pub revision: Seq,
+    /// When it was accepted.
+    pub created_at: Timestamp,
+    /// When the status last changed.
+    pub updated_at: Timestamp,
+    /// When its execution began.
+    pub started_at: Option<Timestamp>,
+    /// When it ended.
+    pub finished_at: Option<Timestamp>,
+    /// What else is shown of a run, as a JSON object.
+    pub details: String,
+}
+
+/// An event as a run above sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShownEvent {
+    /// Its position.
+    pub seq: Seq,
+    /// When it was recorded.
+    pub at: Timestamp,
+    /// [`crate::event::Event::kind`].
+    pub kind: String,
+    /// What belongs to it, as a JSON object.
+    pub payload: String,
+}
+
+/// Why a request was not met.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case", tag = "error")]
+pub enum RunsError {
+    /// No such run beneath the caller's.
+    #[error("run not found: {id}")]
+    NotFound {
+        /// What was asked for.
+        id: String,
+    },
+    /// The key belongs to another request.
+    #[error("run already exists: {id}")]
+    AlreadyExists {
+        /// The run that has it.
+        id: String,
+    },
+    /// The call belongs to no run.
+    #[error("there is no controller here")]
+    NotStarted,
+    /// No work is accepted any more.
+    #[error("no work is accepted any more")]
+    Closed,
+    /// The session from which children are started has ended.
+    #[error("the session has ended")]
+    SessionEnded,
+    /// Part of the request cannot be accepted.
+    #[error("{reason}")]
+    Invalid {
+        /// Which part.
+        field: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The caller may not do this.
+    #[error("{reason}")]
+    Forbidden {
+        /// Which rule says so.
+        reason: String,
+    },
+    /// A bound was met.
+    #[error("limit met: {kind} ({cap})")]
+    Limit {
+        /// Which.
+        kind: String,
+        /// The bound.
+        cap: u64,
+    },
+    /// The run does not wait for such an answer.
+    #[error("the run takes no such answer: {why}")]
+    NotAwaitable {
+        /// Why not.
+        why: NotAwaitable,
+    },
+    /// The caller's run is being stopped.
+    #[error("the run is being stopped")]
+    Canceled,
+    /// The store failed.
+    #[error("the store failed: {code}")]
+    Storage {
+        /// The word for programs.
+        code: String,
+        /// Whether the same may be possible later.
+        passing: bool,
+    },
+}
+
+impl RunsError {
+    /// Whether the same may be possible later.
+    #[must_use]
+    pub fn is_passing(&self) -> bool {
+        matches!(self, Self::Storage { passing: true, .. })
+    }
+}
+
+impl RunsRequest {
+    /// What a policy calls it.
+    #[must_use]
+    pub fn operation(&self) -> Operation {
+        match self {
+            Self::Spawn(_) => Operation::Spawn,
+            Self::List(_) => Operation::List,
+            Self::Get { .. } => Operation::Get,
+            Self::Cancel { .. } => Operation::Cancel,
+            Self::CancelTree { .. } => Operation::CancelTree,
+            Self::Pause { .. } => Operation::Pause,
+            Self::Resume { .. } => Operation::Resume,
+            Self::Wait { .. } => Operation::Wait,
+            Self::Provide { .. } => Operation::Provide,
+            Self::Subscribe { .. } => Operation::Subscribe,
+        }
+    }
+
+    /// Holds what the controller does not bound itself to its bounds.
+    ///
+    /// # Errors
+    /// [`RunsError::Invalid`].
+    pub fn check(&self) -> Result<(), RunsError> {
+        let short = |field: &str, text: Option<&String>| match text {
+            Some(text) if text.len() > KEY_BYTES_MAX => {
+                let reason = format!("{field} has more than {KEY_BYTES_MAX} bytes");
+                Err(RunsError::Invalid { field: field.to_owned(), reason })
+            }
+            Some(_) | None => Ok(()),
+        };
+        match self {
+            Self::Spawn(child) => short("key", child.key.as_ref()),
+            Self::List(filter) => {
+                short("agent_name", filter.agent_name.as_ref())?;
+                short("parent_run_id", filter.parent_run_id.as_ref())?;
+                short("cursor", filter.cursor.as_ref())?;
+                let many = |field: &str| {
+                    let reason = format!("{field} have more than {KEYS_MAX} entries");
+                    Err(RunsError::Invalid { field: field.to_owned(), reason })
+                };
+                match (filter.labels.len() > KEYS_MAX, filter.status.len() > KEYS_MAX) {
+                    (true, _) => many("labels"),
+                    (false, true) => many("status"),
+                    (false, false) => Ok(()),
+                }
+            }
+            Self::Provide { id, item, .. } => {
+                short("id", Some(id))?;
+                short("item", item.as_ref())
+            }
+            Self::Get { id }
+            | Self::Cancel { id, .. }
+            | Self::CancelTree { id, .. }
+            | Self::Pause { id, .. }
+            | Self::Resume { id, .. }
+            | Self::Wait { id, .. }
+            | Self::Subscribe { id, .. } => short("id", Some(id)),
+        }
+    }
+}
+
+impl RunsAnswer {
+    /// About how many bytes it takes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Run { run } | Self::Waited { run, .. } | Self::Changed { run, .. } => run.bytes(),
+            Self::Canceled { run, beneath, .. } => {
+                run.bytes() + beneath.iter().map(String::len).sum::<usize>()
+            }
+            Self::Page { runs, .. } => runs.iter().map(RunInfo::bytes).sum(),
+            Self::Events { events, .. } => events.iter().map(ShownEvent::bytes).sum(),
+        }
+    }
+}
+
+/// Bytes of what stands in every record beside its texts.
+const RECORD_BYTES: usize = 256;
+
+impl RunInfo {
+    /// About how many bytes it takes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let labels: usize = self.labels.iter().map(|(key, value)| key.len() + value.len()).sum();
+        let awaits: usize = self.awaits.iter().map(|one| one.id.len() + one.prompt.len()).sum();
+        let texts = [&self.result, &self.error].into_iter().flatten().map(String::len);
+        RECORD_BYTES + labels + awaits + self.details.len() + texts.sum::<usize>()
+    }
+}
+
+impl ShownEvent {
+    /// About how many bytes it takes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        RECORD_BYTES / 4 + self.payload.len()
+    }
+}

@@ -1,0 +1,179 @@
+//! What was asked for when a run was accepted.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::fact::{FactPlace, MemoryScope, OwnSession};
+use crate::history::History;
+use crate::ids::RunId;
+use crate::message::{Labels, Message};
+use crate::narrowing::{Ancestor, Narrowing};
+use crate::time::Timestamp;
+
+/// Most labels, metadata keys or envelope keys of a run.
+pub const KEYS_MAX: usize = 64;
+/// Most bytes of one key or value of those.
+pub const KEY_BYTES_MAX: usize = 4 << 10;
+/// Most bytes of a task. It is shown to a model whole; larger inputs belong into the workspace.
+pub const TASK_BYTES_MAX: usize = 256 << 10;
+/// Most bytes of an entry's task: a few of them make up one task.
+pub const ENTRY_BYTES_MAX: usize = 64 << 10;
+
+/// What was asked for, as accepted. Never changes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunSpec {
+    /// Id of the run.
+    pub id: RunId,
+    /// Tenant it belongs to.
+    pub tenant: String,
+    /// Who asked.
+    pub owner_user_id: String,
+    /// Session from which it was asked.
+    pub parent_session_id: String,
+    /// Application from which it was asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent_app_name: Option<String>,
+    /// Application it runs as.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub app_name: Option<String>,
+    /// Session of the run, where the caller fixed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub child_session_id: Option<String>,
+    /// Name of its execution, where the caller fixed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<String>,
+    /// Agent that does it.
+    pub agent_name: String,
+    /// Digest of that agent's component.
+    pub agent_digest: String,
+    /// Digest of the policy under which it was accepted; only hosts with the same one take it.
+    pub policy_digest: String,
+    /// The task, trimmed.
+    pub task: String,
+    /// How long it may run; waiting in the queue does not count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+    /// State given to the component: the caller's keys with the host's over them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub envelope: BTreeMap<String, String>,
+    /// Messages put before the task; not part of any stored conversation.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub context_messages: Vec<Message>,
+    /// What people call it, see [`crate::name`]; while it is open no other run of the same place
+    /// has this name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Keys and values to find it by.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
+    /// Keys and values that are shown with it.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub metadata: Labels,
+    /// Run that started it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent_run_id: Option<RunId>,
+    /// Tool call of that run which this one is: its end is the call's result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent_tool_call_id: Option<String>,
+    /// Whether it is cancelled when the run that started it ends, however that ends.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub attached: bool,
+    /// First run of its tree.
+    pub root_run_id: RunId,
+    /// Session from which that was asked for, where it is another one than this run's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub root_session_id: Option<String>,
+    /// Runs above it.
+    pub depth: u32,
+    /// What the request took away from what the agent may do.
+    #[serde(default, skip_serializing_if = "Narrowing::is_empty")]
+    pub narrow: Narrowing,
+    /// The runs above it, the root first: it may do nothing that one of their agents may not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub above: Vec<Ancestor>,
+    /// Higher ones first.
+    pub priority: i32,
+    /// Whether the run is continued after the death of its host; otherwise it fails then.
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    pub durable: bool,
+    /// Whether the agent has a finalizer.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub finalizer: bool,
+    /// Whether it begins only when no earlier serial run of its parent session is open.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub serial: bool,
+    /// Where the random numbers of its plan steps come from, so that a step that runs again is
+    /// given the same; 32 hexadecimal digits.
+    #[serde(default)]
+    pub seed: String,
+    /// Of which earlier runs of its session it is told.
+    #[serde(default, skip_serializing_if = "History::is_none")]
+    pub history: History,
+    /// By whom it is begun.
+    #[serde(default, skip_serializing_if = "RunClass::is_task")]
+    pub class: RunClass,
+    /// The entries that it works on, if it is the batch run of a heartbeat.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub entries: Vec<RunId>,
+    /// When it was accepted.
+    pub created_at: Timestamp,
+}
+
+/// By whom a run is begun.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunClass {
+    /// By the first host with a free slot.
+    #[default]
+    Task,
+    /// By the heartbeat of its agent, which takes it into a batch with others: an entry. No host
+    /// executes it itself and it takes no slot; the batch run works on it.
+    Heartbeat,
+}
+
+impl RunClass {
+    /// Whether it is the usual one, which is not written down.
+    #[must_use]
+    pub fn is_task(&self) -> bool {
+        match self {
+            Self::Task => true,
+            Self::Heartbeat => false,
+        }
+    }
+}
+
+impl RunSpec {
+    /// Whether it was asked for from a session, or the first run of its tree was.
+    #[must_use]
+    pub fn is_in_session(&self, id: &str) -> bool {
+        self.parent_session_id == id || self.root_session_id.as_deref() == Some(id)
+    }
+
+    /// Where the facts of a scope are for it: those of a session are those of its whole tree.
+    #[must_use]
+    pub fn fact_place(&self, scope: MemoryScope) -> FactPlace {
+        let session = match scope {
+            MemoryScope::Session => {
+                let session = self.root_session_id.as_ref().unwrap_or(&self.parent_session_id);
+                // A one-shot run has none: its tree remembers for itself.
+                let id = match session.is_empty() {
+                    true => self.root_run_id.to_string(),
+                    false => session.clone(),
+                };
+                Some(OwnSession { owner_user_id: self.owner_user_id.clone(), id })
+            }
+            MemoryScope::Tenant => None,
+        };
+        FactPlace { tenant: self.tenant.clone(), session }
+    }
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the serialiser wants a reference")]
+fn is_yes(durable: &bool) -> bool {
+    *durable
+}
