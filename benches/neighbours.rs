@@ -18,16 +18,16 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 use taskrun::clock::{SystemClock, SystemRandom};
 use taskrun::controller::{Controller, ControllerParts, Settings, succeeded};
-use taskrun::event::Event;
-use taskrun::list::Scope;
 use taskrun::policy::Policy;
 use taskrun::ports::hook::Hooks;
-use taskrun::ports::layer::Layer;
 use taskrun::spawn::SpawnRequest;
-use taskrun::store::{Append, Appended, Store, StoreError};
 use taskrun_benches::{percentile, resident_bytes};
 use taskrun_engine::{Engine, EngineOptions};
 use taskrun_examples::{FETCH, SCRIPTED, SCRIPTED_TOOL, evil};
+use taskrun_journal::event::Event;
+use taskrun_journal::layer::Layer;
+use taskrun_journal::list::Scope;
+use taskrun_journal::store::{Append, Appended, Store, StoreError};
 use taskrun_store::{SqliteOptions, SqliteStore};
 
 const POLICY: &str = r#"

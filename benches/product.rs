@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use taskrun::clock::{SystemClock, SystemRandom};
 use taskrun::controller::{Controller, ControllerParts, Settings, succeeded};
-use taskrun::list::Scope;
-use taskrun::message::{Message, Role};
 use taskrun::policy::Policy;
 use taskrun::ports::hook::Hooks;
 use taskrun::spawn::SpawnRequest;
-use taskrun::status::Status;
 use taskrun_engine::{Engine, EngineOptions};
 use taskrun_examples::{COUNTER, SCRIPTED, SCRIPTED_TOOL, WORDS, evil};
+use taskrun_journal::list::Scope;
+use taskrun_journal::message::{Message, Role};
+use taskrun_journal::status::Status;
 use taskrun_store::MemoryStore;
 
 use crate::cpu_us;

@@ -14,10 +14,7 @@ use async_trait::async_trait;
 use futures::{StreamExt, stream};
 use serde_json::{Value, json};
 use taskrun::clock::{SystemClock, SystemRandom};
-use taskrun::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
 use taskrun::controller::{Controller, ControllerParts, Settings};
-use taskrun::event::Event;
-use taskrun::list::Scope;
 use taskrun::policy::Policy;
 use taskrun::ports::hook::Hooks;
 use taskrun::ports::model::{Model, ModelStream};
@@ -25,6 +22,9 @@ use taskrun::spawn::SpawnRequest;
 use taskrun_benches::{cpu_us, percentile};
 use taskrun_engine::{Engine, EngineOptions};
 use taskrun_examples::CHAT;
+use taskrun_journal::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
+use taskrun_journal::event::Event;
+use taskrun_journal::list::Scope;
 use taskrun_store::{SqliteOptions, SqliteStore};
 
 /// Answers under way at once.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use taskrun::list::ListFilter;
-use taskrun::status::Status;
 use taskrun_benches::{cpu_us, percentile, resident_bytes};
+use taskrun_journal::list::ListFilter;
+use taskrun_journal::status::Status;
 use tokio::task::JoinSet;
 
 use crate::host::{ASKS, Host};
@@ -66,7 +66,7 @@ async fn block(host: &Arc<Host>, count: u64) {
             for n in 1..=mine {
                 let id = host.spawn(ASKS).await;
                 if n.is_multiple_of(BATCH) || n == mine {
-                    let blocked = |run: &taskrun::run::Run| run.status() == Status::Blocked;
+                    let blocked = |run: &taskrun_journal::run::Run| run.status() == Status::Blocked;
                     let wait = host.controller.wait_for(&host.scope, &id, None, blocked);
                     assert!(!wait.await.expect("is there").timed_out);
                 }

@@ -8,16 +8,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use taskrun::ending::Ending;
-use taskrun::event::{DecisionKind, Event, Recorded};
-use taskrun::ids::{HostId, RunId};
-use taskrun::machine;
-use taskrun::message::{Message, Role};
-use taskrun::run::Run;
-use taskrun::spec::RunSpec;
-use taskrun::status::StopReason;
-use taskrun::store::{Admission, Append, Appended, Created, NewRun, Store};
-use taskrun::time::Timestamp;
+use taskrun_journal::ending::Ending;
+use taskrun_journal::event::{DecisionKind, Event, Recorded};
+use taskrun_journal::ids::{HostId, RunId};
+use taskrun_journal::machine;
+use taskrun_journal::message::{Message, Role};
+use taskrun_journal::run::Run;
+use taskrun_journal::spec::RunSpec;
+use taskrun_journal::status::StopReason;
+use taskrun_journal::store::{Admission, Append, Appended, Created, NewRun, Store};
+use taskrun_journal::time::Timestamp;
 use tokio::task::JoinSet;
 
 use crate::host::{AGENT_DIGEST, ANSWERS, POLICY_DIGEST, TENANT};
@@ -70,15 +70,15 @@ fn spec(n: u64) -> RunSpec {
         root_run_id: root.unwrap_or_else(|| id(n)),
         root_session_id: None,
         depth: 0,
-        narrow: taskrun::narrowing::Narrowing::default(),
+        narrow: taskrun_journal::narrowing::Narrowing::default(),
         above: Vec::new(),
         priority: 0,
         durable: true,
         finalizer: false,
         serial: false,
         seed: "0123456789abcdef0123456789abcdef".to_owned(),
-        history: taskrun::history::History::None,
-        class: taskrun::spec::RunClass::Task,
+        history: taskrun_journal::history::History::None,
+        class: taskrun_journal::spec::RunClass::Task,
         entries: Vec::new(),
         created_at: Timestamp(BASE_MS + n),
     }

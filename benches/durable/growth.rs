@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use futures::future::join_all;
 use serde_json::{Value, json};
-use taskrun::ids::HostId;
-use taskrun::run::Run;
-use taskrun::store::{Appended, Claim, Created, Store};
-use taskrun::time::Timestamp;
 use taskrun_benches::{cpu_us, percentile};
+use taskrun_journal::ids::HostId;
+use taskrun_journal::run::Run;
+use taskrun_journal::store::{Appended, Claim, Created, Store};
+use taskrun_journal::time::Timestamp;
 use taskrun_store::Durability;
 
 use crate::fill::{self, BASE_MS};

@@ -8,16 +8,16 @@ use taskrun::agents::{Agent, AgentCode, AgentTools, Agents, CodeSource};
 use taskrun::clock::{SystemClock, SystemRandom};
 use taskrun::controller::{Controller, ControllerParts, Settings};
 use taskrun::guard::Guard;
-use taskrun::list::Scope;
-use taskrun::message::{Labels, Message, Role};
-use taskrun::plan::PlannerError;
 use taskrun::policy::{AgentRules, Policy, Retry};
 use taskrun::ports::call::{CallScope, Models};
 use taskrun::ports::hook::Hooks;
 use taskrun::ports::planner::{Decision, FinalizeInput, PlanInput, PlanResult, Planner};
-use taskrun::question::AwaitItem;
 use taskrun::spawn::SpawnRequest;
-use taskrun::stop::CallFailure;
+use taskrun_journal::list::Scope;
+use taskrun_journal::message::{Labels, Message, Role};
+use taskrun_journal::plan::PlannerError;
+use taskrun_journal::question::AwaitItem;
+use taskrun_journal::stop::CallFailure;
 use taskrun_store::{Durability, SqliteOptions, SqliteStore};
 
 /// Tenant of everything that is measured.
@@ -129,7 +129,7 @@ impl Host {
                 durable: true,
                 retry: Retry::default(),
                 heartbeat: None,
-                conversation: taskrun::history::History::Agent,
+                conversation: taskrun_journal::history::History::Agent,
                 ask: of.ask.clone(),
                 on_missing_fields: taskrun::policy::MissingFields::default(),
             };

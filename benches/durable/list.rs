@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
-use taskrun::list::{ListFilter, Scope};
-use taskrun::status::Status;
-use taskrun::store::Store;
-use taskrun::time::Timestamp;
 use taskrun_benches::percentile;
+use taskrun_journal::list::{ListFilter, Scope};
+use taskrun_journal::status::Status;
+use taskrun_journal::store::Store;
+use taskrun_journal::time::Timestamp;
 
 use crate::Watch;
 use crate::fill::{self, BASE_MS, SESSION, TREES};

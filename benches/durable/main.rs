@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use taskrun::clock::SystemClock;
-use taskrun::time::Clock;
+use taskrun_journal::time::Clock;
 
 /// How much is measured.
 pub(crate) struct Sizes {

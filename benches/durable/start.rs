@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use taskrun::list::ListFilter;
-use taskrun::status::Status;
-use taskrun::store::{Hosts, Store};
 use taskrun_benches::percentile;
+use taskrun_journal::list::ListFilter;
+use taskrun_journal::status::Status;
+use taskrun_journal::store::{Hosts, Store};
 use taskrun_store::Durability;
 
 use crate::host::{Host, open};

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use taskrun::agents::{Agent, Callee};
-use taskrun::event::{Event, Recorded, Refusal};
-use taskrun::message::{Bounds, Message, ToolError, Usage};
-use taskrun::plan::FinalToolResult;
 use taskrun::policy::Interrupted;
 use taskrun::ports::planner::{Decision, PlanInput};
-use taskrun::run::Run;
-use taskrun::status::{BlockedOn, Status, StopReason};
-use taskrun::tool::{ToolFailure, ToolHints, ToolOutcome, ToolOutput};
+use taskrun_journal::event::{Event, Recorded, Refusal};
+use taskrun_journal::message::{Bounds, Message, ToolError, Usage};
+use taskrun_journal::plan::FinalToolResult;
+use taskrun_journal::run::Run;
+use taskrun_journal::status::{BlockedOn, Status, StopReason};
+use taskrun_journal::tool::{ToolFailure, ToolHints, ToolOutcome, ToolOutput};
 
 use super::common::{Gates, Handle, beneath, check_journal, count, named, words_of, words_so_far};
 use super::dying::{AT_ONCE, Point, WRITES_MAX, survive};

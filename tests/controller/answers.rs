@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use taskrun::error::ControllerError;
 use taskrun::ports::planner::Decision;
-use taskrun::question::{Answer, AwaitItem, NotAwaitable, Question};
-use taskrun::run::Run;
-use taskrun::status::{BlockedOn, Status};
+use taskrun_journal::question::{Answer, AwaitItem, NotAwaitable, Question};
+use taskrun_journal::run::Run;
+use taskrun_journal::status::{BlockedOn, Status};
 
 use crate::native::{ClosurePlanner, Native, World, answer, clarification, decided, request};
 

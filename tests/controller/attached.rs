@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use taskrun::error::ControllerError;
 use taskrun::spawn::SpawnRequest;
-use taskrun::status::{Status, StopReason};
+use taskrun_journal::status::{Status, StopReason};
 
 use super::common::{Gates, beneath, check_journal, count, named};
 use crate::native::{ClosurePlanner, Native, Op, PAUSE_OVER, Side, World, answer};
@@ -154,7 +154,7 @@ async fn m_08_only_a_run_with_a_parent_is_attached_and_only_to_one_of_its_owner(
     let foreign = SpawnRequest { owner_user_id: "user-b".to_owned(), ..attached("p", "foreign") };
     let refused = host.controller.spawn(&host.scope, &foreign).await;
     assert!(matches!(refused, Err(ControllerError::Forbidden { .. })), "{refused:?}");
-    let scope = taskrun::list::Scope::tenant("default").owner("user-b");
+    let scope = taskrun_journal::list::Scope::tenant("default").owner("user-b");
     let hidden = host.controller.spawn(&scope, &foreign).await;
     assert!(matches!(hidden, Err(ControllerError::NotFound { .. })), "{hidden:?}");
 }

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use taskrun::event::Event;
-use taskrun::message::ToolError;
 use taskrun::ports::planner::{Decision, PlanInput};
-use taskrun::question::{ANSWER_BYTES_MAX, Answer, Ask, AwaitItem, ExternalTool, Question};
-use taskrun::run::RunView;
-use taskrun::status::{BlockedOn, Status, StopReason};
-use taskrun::tool::{ToolFailure, ToolOutcome};
+use taskrun_journal::event::Event;
+use taskrun_journal::message::ToolError;
+use taskrun_journal::question::{ANSWER_BYTES_MAX, Answer, Ask, AwaitItem, ExternalTool, Question};
+use taskrun_journal::run::RunView;
+use taskrun_journal::status::{BlockedOn, Status, StopReason};
+use taskrun_journal::tool::{ToolFailure, ToolOutcome};
 
 use crate::common::{check_journal, count, words_of};
 use crate::native::{ClosurePlanner, Native, World, answer, clarification, decided, request};

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use taskrun::completion::{CompletionRequest, ModelError};
 use taskrun::ports::model::{Model, ModelStream};
-use taskrun::run::{HeldWait, RunView};
-use taskrun::status::{Status, StopReason};
+use taskrun_journal::completion::{CompletionRequest, ModelError};
+use taskrun_journal::run::{HeldWait, RunView};
+use taskrun_journal::status::{Status, StopReason};
 
 use super::common::named;
 use crate::native::{ClosurePlanner, PAUSE_OVER, World, answer, failed};

@@ -2,7 +2,7 @@
 
 use std::future::pending;
 
-use taskrun::status::Status;
+use taskrun_journal::status::Status;
 
 use crate::native::{ClosurePlanner, World, request};
 

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use taskrun::event::{Event, Refusal};
-use taskrun::message::{Message, Part, Role};
 use taskrun::policy::Interrupted;
 use taskrun::ports::planner::Decision;
-use taskrun::question::{AwaitItem, ExternalTool};
-use taskrun::run::RunView;
-use taskrun::status::{Status, StopReason};
-use taskrun::tool::{ToolHints, ToolOutcome};
+use taskrun_journal::event::{Event, Refusal};
+use taskrun_journal::message::{Message, Part, Role};
+use taskrun_journal::question::{AwaitItem, ExternalTool};
+use taskrun_journal::run::RunView;
+use taskrun_journal::status::{Status, StopReason};
+use taskrun_journal::tool::{ToolHints, ToolOutcome};
 
 use super::common::named;
 use crate::native::{ClosurePlanner, ClosureTool, World, answer, call_of, decided, value};

@@ -7,17 +7,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use taskrun::controller::Controller;
-use taskrun::event::Recorded;
-use taskrun::hold::WaitMode;
-use taskrun::ids::RunId;
-use taskrun::list::Scope;
-use taskrun::message::ToolError;
 use taskrun::policy::Interrupted;
 use taskrun::ports::planner::{Decision, PlanInput, RunsWait};
 use taskrun::ports::tool::{ToolReply, ToolWait};
-use taskrun::runs::{ChildRequest, RunInfo, RunsAnswer, RunsError, RunsRequest};
 use taskrun::spawn::SpawnRequest;
-use taskrun::tool::{ToolFailure, ToolHints, ToolOutcome};
+use taskrun_journal::event::Recorded;
+use taskrun_journal::hold::WaitMode;
+use taskrun_journal::ids::RunId;
+use taskrun_journal::list::Scope;
+use taskrun_journal::message::ToolError;
+use taskrun_journal::runs::{ChildRequest, RunInfo, RunsAnswer, RunsError, RunsRequest};
+use taskrun_journal::tool::{ToolFailure, ToolHints, ToolOutcome};
 use tokio::sync::watch;
 
 use crate::native::{
@@ -276,7 +276,7 @@ fn parse_wait(text: &str) -> ToolWait {
 /// Holds a journal to what every journal keeps: no gaps, epochs one by one, one end, and nothing
 /// after it.
 pub(crate) fn check_journal(journal: &[Recorded]) {
-    use taskrun::event::Event;
+    use taskrun_journal::event::Event;
     let mut last_epoch = 0;
     for (index, recorded) in journal.iter().enumerate() {
         assert_eq!(recorded.seq, index as u64 + 1, "a gap");

@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use taskrun::clock::SeededRandom;
 use taskrun::driver::Journal;
-use taskrun::hold::WaitMode;
-use taskrun::ids::RunId;
-use taskrun::machine::decide;
 use taskrun::policy::Interrupted;
 use taskrun::ports::tool::{ToolReply, ToolWait};
-use taskrun::question::Answer;
-use taskrun::status::{BlockedOn, Status};
-use taskrun::store::Store;
-use taskrun::time::Clock;
-use taskrun::tool::ToolHints;
+use taskrun_journal::hold::WaitMode;
+use taskrun_journal::ids::RunId;
+use taskrun_journal::machine::decide;
+use taskrun_journal::question::Answer;
+use taskrun_journal::status::{BlockedOn, Status};
+use taskrun_journal::store::Store;
+use taskrun_journal::time::Clock;
+use taskrun_journal::tool::ToolHints;
 use tokio::sync::Notify;
 
 use crate::native::{ClosurePlanner, ClosureTool, Op, World, answer, call_of, request, value};

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use futures::StreamExt;
-use taskrun::event::{Event, Recorded};
-use taskrun::message::Labels;
-use taskrun::run::RunView;
-use taskrun::status::{Status, StopReason};
+use taskrun_journal::event::{Event, Recorded};
+use taskrun_journal::message::Labels;
+use taskrun_journal::run::RunView;
+use taskrun_journal::status::{Status, StopReason};
 
 use super::common::{Gates, Handle, check_journal, named, task_tools};
 use crate::native::{ClosurePlanner, Native, Op, PAUSE_OVER, Side, World, answer, call_of};

@@ -5,17 +5,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use async_trait::async_trait;
 use futures::StreamExt;
-use taskrun::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
-use taskrun::event::{Event, ModelAnswer, Recorded};
-use taskrun::message::{Labels, Message, Role, Usage};
 use taskrun::policy::Interrupted;
 use taskrun::ports::call::CallScope;
 use taskrun::ports::model::{Model, ModelStream};
 use taskrun::ports::planner::PlanInput;
-use taskrun::question::Answer;
-use taskrun::run::{Run, RunView};
-use taskrun::status::Status;
-use taskrun::tool::ToolHints;
+use taskrun_journal::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
+use taskrun_journal::event::{Event, ModelAnswer, Recorded};
+use taskrun_journal::message::{Labels, Message, Role, Usage};
+use taskrun_journal::question::Answer;
+use taskrun_journal::run::{Run, RunView};
+use taskrun_journal::status::Status;
+use taskrun_journal::tool::ToolHints;
 
 use super::common::{Call, Handle, check_journal, count, named, task_tools, words_so_far};
 use super::dying::{AT_ONCE, Point, WRITES_MAX, survive};

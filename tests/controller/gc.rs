@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use taskrun::list::Scope;
-use taskrun::store::Removed;
-use taskrun::time::Clock;
+use taskrun_journal::list::Scope;
+use taskrun_journal::store::Removed;
+use taskrun_journal::time::Clock;
 
 use crate::native::{ClosurePlanner, Gate, Native, World, answer, request};
 

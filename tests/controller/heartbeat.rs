@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use taskrun::batch::{ENTRY_RESULT_BYTES_MAX, HEADING};
 use taskrun::error::{ControllerError, NotAnEntry};
-use taskrun::message::Labels;
-use taskrun::plan::PlannerError;
 use taskrun::policy::Heartbeat;
-use taskrun::run::RunView;
 use taskrun::spawn::{SpawnRequest, WhenFull};
-use taskrun::spec::{ENTRY_BYTES_MAX, RunClass};
-use taskrun::status::{Status, StopReason};
-use taskrun::time::Clock;
+use taskrun_journal::message::Labels;
+use taskrun_journal::plan::PlannerError;
+use taskrun_journal::run::RunView;
+use taskrun_journal::spec::{ENTRY_BYTES_MAX, RunClass};
+use taskrun_journal::status::{Status, StopReason};
+use taskrun_journal::time::Clock;
 
 use super::beats::{
     MINUTE, batches, beat, beat_in_vain, beating, end, entry, leave, statuses, taken,
@@ -128,7 +128,7 @@ async fn m_15_entries_of_different_owners_and_sessions_share_no_batch() {
     host.spawn(&SpawnRequest { parent_session_id: session, ..entry("4", "coder") }).await;
     let app = Some("app-b".to_owned());
     host.spawn(&SpawnRequest { parent_app_name: app, ..entry("5", "coder") }).await;
-    let other = taskrun::list::Scope::tenant("other");
+    let other = taskrun_journal::list::Scope::tenant("other");
     host.controller.spawn(&other, &entry("other:6", "coder")).await.expect("accepted");
     let mut made = host.controller.beat("coder").await.expect("it has a heart");
     made.sort_by_key(|batch| batch.spec.entries[0].clone());

@@ -2,14 +2,14 @@
 
 use futures::StreamExt;
 use taskrun::clock::SimulatedClock;
-use taskrun::event::Event;
-use taskrun::list::Scope;
-use taskrun::message::Labels;
 use taskrun::policy::Interrupted;
 use taskrun::ports::planner::PlanInput;
-use taskrun::run::{Run, RunView};
-use taskrun::status::Status;
-use taskrun::tool::ToolHints;
+use taskrun_journal::event::Event;
+use taskrun_journal::list::Scope;
+use taskrun_journal::message::Labels;
+use taskrun_journal::run::{Run, RunView};
+use taskrun_journal::status::Status;
+use taskrun_journal::tool::ToolHints;
 
 use super::beats::{MINUTE, batches, beating, leave, taken};
 use super::common::{Handle, check_journal, fails};

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use taskrun::event::Event;
-use taskrun::history::{
-    HISTORY_BYTES_MAX, HISTORY_MESSAGE_BYTES_MAX, HISTORY_MESSAGES_MAX, History,
-};
-use taskrun::message::Message;
 use taskrun::ports::planner::PlanInput;
 use taskrun::spawn::SpawnRequest;
-use taskrun::status::Status;
-use taskrun::time::Clock;
+use taskrun_journal::event::Event;
+use taskrun_journal::history::{
+    HISTORY_BYTES_MAX, HISTORY_MESSAGE_BYTES_MAX, HISTORY_MESSAGES_MAX, History,
+};
+use taskrun_journal::message::Message;
+use taskrun_journal::status::Status;
+use taskrun_journal::time::Clock;
 
 use crate::native::{ClosurePlanner, Gate, Native, PAUSE_OVER, World, answer, request};
 
@@ -153,7 +153,12 @@ async fn m_63_a_run_whose_host_dies_is_told_the_same_again() {
     let waits = ClosurePlanner::new(move |input: PlanInput, scope| {
         let gate = passed.clone();
         async move {
-            scope.log(taskrun::message::LogLevel::Info, "a", &heard(&input), Default::default());
+            scope.log(
+                taskrun_journal::message::LogLevel::Info,
+                "a",
+                &heard(&input),
+                Default::default(),
+            );
             gate.pass().await;
             answer(&heard(&input))
         }
@@ -184,7 +189,12 @@ async fn m_63_a_run_that_was_told_nothing_is_told_nothing_after_a_crash_either()
     let waits = ClosurePlanner::new(move |input: PlanInput, scope| {
         let gate = passed.clone();
         async move {
-            scope.log(taskrun::message::LogLevel::Info, "a", &heard(&input), Default::default());
+            scope.log(
+                taskrun_journal::message::LogLevel::Info,
+                "a",
+                &heard(&input),
+                Default::default(),
+            );
             gate.pass().await;
             answer(&heard(&input))
         }

@@ -3,13 +3,13 @@
 use std::sync::{Arc, Mutex};
 
 use taskrun::error::ControllerError;
-use taskrun::event::{Event, Refusal};
-use taskrun::narrowing::Narrowing;
 use taskrun::policy::Interrupted;
-use taskrun::run::Run;
 use taskrun::spawn::SpawnRequest;
-use taskrun::status::{Status, StopReason};
-use taskrun::tool::ToolHints;
+use taskrun_journal::event::{Event, Refusal};
+use taskrun_journal::narrowing::Narrowing;
+use taskrun_journal::run::Run;
+use taskrun_journal::status::{Status, StopReason};
+use taskrun_journal::tool::ToolHints;
 
 use super::common::{beneath, following, named};
 use crate::native::{ClosurePlanner, ClosureTool, Native, World, answer, failed, value};
@@ -28,8 +28,8 @@ fn world() -> (World, Times) {
             times.lock().expect("nobody panics with it").push(time);
             async move {
                 if name == "bad" {
-                    let error = taskrun::message::ToolError::coded("bad", "bad");
-                    return Ok(Err(taskrun::tool::ToolFailure { error, retry_hint: None }));
+                    let error = taskrun_journal::message::ToolError::coded("bad", "bad");
+                    return Ok(Err(taskrun_journal::tool::ToolFailure { error, retry_hint: None }));
                 }
                 value("1")
             }

@@ -3,10 +3,10 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use taskrun::event::Event;
 use taskrun::policy::{CallTimeouts, Interrupted};
-use taskrun::status::Status;
-use taskrun::tool::ToolHints;
+use taskrun_journal::event::Event;
+use taskrun_journal::status::Status;
+use taskrun_journal::tool::ToolHints;
 
 use super::common::{following, named};
 use crate::native::{ClosureTool, World, value};

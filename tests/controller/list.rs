@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use taskrun::ids::RunId;
-use taskrun::list::{Cursor, ListFilter, Scope};
-use taskrun::status::Status;
-use taskrun::time::Clock;
+use taskrun_journal::ids::RunId;
+use taskrun_journal::list::{Cursor, ListFilter, Scope};
+use taskrun_journal::status::Status;
+use taskrun_journal::time::Clock;
 
 use crate::native::{ClosurePlanner, Gate, Native, OWNER, SESSION, World, answer, request};
 
@@ -133,7 +133,7 @@ async fn m_23_progress_does_not_reorder() {
             let gate = own.clone();
             async move {
                 gate.pass().await;
-                scope.record(taskrun::event::Event::AssistantChunk { text: "do".into() });
+                scope.record(taskrun_journal::event::Event::AssistantChunk { text: "do".into() });
                 scope.stop().forced().await;
                 answer("never")
             }

@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use taskrun::agents::Agent;
-use taskrun::event::{Event, Refusal};
-use taskrun::message::ToolError;
-use taskrun::plan::TerminationReason;
 use taskrun::policy::{Budget, Interrupted};
 use taskrun::ports::call::CallScope;
 use taskrun::ports::tool::{Tool, ToolCall};
-use taskrun::run::{MISTAKES_IN_A_ROW_MAX, Run};
-use taskrun::status::{Status, StopReason};
-use taskrun::stop::{CallFailure, StopCause};
-use taskrun::tool::{ToolFailure, ToolHints, ToolSpec};
+use taskrun_journal::event::{Event, Refusal};
+use taskrun_journal::message::ToolError;
+use taskrun_journal::plan::TerminationReason;
+use taskrun_journal::run::{MISTAKES_IN_A_ROW_MAX, Run};
+use taskrun_journal::status::{Status, StopReason};
+use taskrun_journal::stop::{CallFailure, StopCause};
+use taskrun_journal::tool::{ToolFailure, ToolHints, ToolSpec};
 
 use super::common::Gates;
 use crate::native::{

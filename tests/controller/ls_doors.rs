@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use taskrun::error::ControllerError;
-use taskrun::list::{Cursor, ListFilter};
-use taskrun::plan::PlannerError;
-use taskrun::run::RunView;
-use taskrun::status::{Status, StopReason};
+use taskrun_journal::list::{Cursor, ListFilter};
+use taskrun_journal::plan::PlannerError;
+use taskrun_journal::run::RunView;
+use taskrun_journal::status::{Status, StopReason};
 
 use crate::native::{ClosurePlanner, Gate, World, answer, request};
 

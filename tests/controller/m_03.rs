@@ -6,15 +6,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::StreamExt;
-use taskrun::event::{Event, Recorded};
 use taskrun::policy::Policy;
 use taskrun::ports::call::{CallScope, Models};
 use taskrun::ports::planner::PlanInput;
-use taskrun::question::{Answer, NotAwaitable};
-use taskrun::run::Run;
-use taskrun::runs::{ChildRequest, RunsAnswer, RunsError, RunsFilter, RunsRequest};
-use taskrun::status::{Status, StopReason};
-use taskrun::tool::{ToolHints, ToolOutcome};
+use taskrun_journal::event::{Event, Recorded};
+use taskrun_journal::question::{Answer, NotAwaitable};
+use taskrun_journal::run::Run;
+use taskrun_journal::runs::{ChildRequest, RunsAnswer, RunsError, RunsFilter, RunsRequest};
+use taskrun_journal::status::{Status, StopReason};
+use taskrun_journal::tool::{ToolHints, ToolOutcome};
 
 use super::common::{
     Gates, Handle, beneath, check_journal, child, count, get, named, run_in, spawning, waiting_for,

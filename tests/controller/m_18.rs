@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use taskrun::artifact::{ARTIFACT_BYTES_MAX, digest};
 use taskrun::error::ControllerError;
-use taskrun::event::Event;
-use taskrun::list::Scope;
-use taskrun::message::{Message, Role};
 use taskrun::ports::planner::PlanInput;
-use taskrun::progress::RESULT_CHARS_MAX;
-use taskrun::run::RunView;
-use taskrun::status::Status;
-use taskrun::time::Clock;
+use taskrun_journal::artifact::{ARTIFACT_BYTES_MAX, digest};
+use taskrun_journal::event::Event;
+use taskrun_journal::list::Scope;
+use taskrun_journal::message::{Message, Role};
+use taskrun_journal::progress::RESULT_CHARS_MAX;
+use taskrun_journal::run::RunView;
+use taskrun_journal::status::Status;
+use taskrun_journal::time::Clock;
 
 use super::common::{Gates, check_journal, named, soon, task_tools};
 use crate::native::{

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use taskrun::controller::{PROGRESS_EVERY, ProgressWatch};
 use taskrun::error::ControllerError;
-use taskrun::event::Event;
-use taskrun::list::Scope;
-use taskrun::plan::ToolRequest;
 use taskrun::ports::planner::{Decision, PlanInput, PlanResult};
-use taskrun::progress::Progress;
-use taskrun::run::RunView;
-use taskrun::time::Clock;
+use taskrun_journal::event::Event;
+use taskrun_journal::list::Scope;
+use taskrun_journal::plan::ToolRequest;
+use taskrun_journal::progress::Progress;
+use taskrun_journal::run::RunView;
+use taskrun_journal::time::Clock;
 
 use super::common::{Gates, beneath, named, soon, task_tools};
 use crate::native::{ClosurePlanner, Native, Planned, World, answer};

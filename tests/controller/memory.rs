@@ -4,17 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use taskrun::error::ControllerError;
-use taskrun::fact::{
-    FACT_CHANGES_MAX, FACT_KEY_BYTES_MAX, Fact, MemoryError, MemoryRequest, MemoryScope, OwnSession,
-};
-use taskrun::memory::FactChange;
-use taskrun::message::Labels;
 use taskrun::policy::Interrupted;
 use taskrun::ports::call::CallScope;
 use taskrun::ports::planner::PlanInput;
-use taskrun::status::Status;
-use taskrun::time::Timestamp;
-use taskrun::tool::ToolHints;
+use taskrun_journal::fact::{
+    FACT_CHANGES_MAX, FACT_KEY_BYTES_MAX, Fact, MemoryError, MemoryRequest, MemoryScope, OwnSession,
+};
+use taskrun_journal::memory::FactChange;
+use taskrun_journal::message::Labels;
+use taskrun_journal::status::Status;
+use taskrun_journal::time::Timestamp;
+use taskrun_journal::tool::ToolHints;
 
 use crate::native::{
     ClosurePlanner, ClosureTool, Gate, Native, OWNER, SESSION, World, answer, call_of, request,
@@ -186,7 +186,7 @@ async fn m_24_facts_of_a_session_of_somebody_else_are_not_found_on_any_door() {
         assert_eq!(code(controller.put_fact(scope, None, "k", said).await), Some("forbidden"));
         assert_eq!(code(controller.delete_fact(scope, None, "k").await), Some("forbidden"));
     }
-    let zeta = taskrun::list::Scope::tenant("zeta");
+    let zeta = taskrun_journal::list::Scope::tenant("zeta");
     assert_eq!(controller.fact(&zeta, Some(&session), "k").await.expect("reads"), None);
     let still = controller.fact(&host.scope, Some(&session), "k").await.expect("reads");
     assert_eq!(still.map(|fact| fact.text).as_deref(), Some("fact"));

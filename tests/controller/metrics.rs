@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use taskrun::event::Event;
-use taskrun::message::Labels;
-use taskrun::metrics::{Measure, Metrics, SERIES_MAX};
 use taskrun::ports::call::CallScope;
 use taskrun::ports::planner::PlanInput;
+use taskrun_journal::event::Event;
+use taskrun_journal::message::Labels;
+use taskrun_journal::metrics::{Measure, Metrics, SERIES_MAX};
 
 use crate::native::{ClosurePlanner, Gate, Native, World, answer, request};
 
@@ -54,7 +54,7 @@ async fn l_014_a_run_has_so_many_series_and_counts_what_is_beyond() {
             count(&scope, &format!("turn{}.n{number}", input.run.turn));
         }
         match input.run.turn {
-            1 => Ok(Err(taskrun::plan::PlannerError {
+            1 => Ok(Err(taskrun_journal::plan::PlannerError {
                 code: Some("transient".to_owned()),
                 message: "again".to_owned(),
                 causes: Vec::new(),

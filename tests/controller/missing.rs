@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use taskrun::event::Event;
-use taskrun::message::{RetryHint, RetryReason, Role, ToolError};
 use taskrun::policy::{Interrupted, MissingFields};
 use taskrun::ports::planner::PlanInput;
-use taskrun::question::{Answer, AwaitItem};
-use taskrun::run::RunView;
-use taskrun::status::{BlockedOn, Status, StopReason};
-use taskrun::tool::{ToolFailure, ToolHints};
+use taskrun_journal::event::Event;
+use taskrun_journal::message::{RetryHint, RetryReason, Role, ToolError};
+use taskrun_journal::question::{Answer, AwaitItem};
+use taskrun_journal::run::RunView;
+use taskrun_journal::status::{BlockedOn, Status, StopReason};
+use taskrun_journal::tool::{ToolFailure, ToolHints};
 
 use crate::common::{check_journal, count};
 use crate::native::{

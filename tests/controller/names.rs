@@ -1,9 +1,9 @@
 //! Names that people give to runs (M-07).
 
 use taskrun::error::ControllerError;
-use taskrun::list::{ListFilter, Scope};
 use taskrun::spawn::SpawnRequest;
-use taskrun::status::Status;
+use taskrun_journal::list::{ListFilter, Scope};
+use taskrun_journal::status::Status;
 
 use super::common::{Gates, beneath, named};
 use crate::native::{Native, OWNER, Op, SESSION, World};

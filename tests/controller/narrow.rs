@@ -3,19 +3,19 @@
 use std::sync::Arc;
 
 use taskrun::agents::Agent;
-use taskrun::completion::CompletionRequest;
 use taskrun::error::ControllerError;
-use taskrun::list::ListFilter;
-use taskrun::message::{Message, Role};
 use taskrun::narrow::{NARROWING_BYTES_MAX, NARROWING_ENTRIES_MAX};
-use taskrun::narrowing::{Ancestor, Narrowing};
 use taskrun::policy::{AgentRules, Capability, Interrupted};
 use taskrun::ports::call::CallScope;
-use taskrun::run::RunView;
 use taskrun::spawn::{REUSE_DEFAULT, SpawnRequest};
-use taskrun::spec::RunSpec;
-use taskrun::status::{Status, StopReason};
-use taskrun::tool::ToolHints;
+use taskrun_journal::completion::CompletionRequest;
+use taskrun_journal::list::ListFilter;
+use taskrun_journal::message::{Message, Role};
+use taskrun_journal::narrowing::{Ancestor, Narrowing};
+use taskrun_journal::run::RunView;
+use taskrun_journal::spec::RunSpec;
+use taskrun_journal::status::{Status, StopReason};
+use taskrun_journal::tool::ToolHints;
 use taskrun_models::Echo;
 
 use super::common::{Gates, beneath, following, named};

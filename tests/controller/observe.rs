@@ -4,15 +4,17 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use taskrun::hold::WaitMode;
-use taskrun::ids::RunId;
 use taskrun::policy::Interrupted;
 use taskrun::ports::tool::{ToolReply, ToolWait};
 use taskrun::spawn::SpawnRequest;
-use taskrun::status::Status;
-use taskrun::store::{Session, SessionEvent, SessionKey, SessionPage, Sessions, StoreError};
-use taskrun::time::Timestamp;
-use taskrun::tool::ToolHints;
+use taskrun_journal::hold::WaitMode;
+use taskrun_journal::ids::RunId;
+use taskrun_journal::status::Status;
+use taskrun_journal::store::{
+    Session, SessionEvent, SessionKey, SessionPage, Sessions, StoreError,
+};
+use taskrun_journal::time::Timestamp;
+use taskrun_journal::tool::ToolHints;
 use taskrun_store::MemoryStore;
 
 use crate::native::{
@@ -229,7 +231,7 @@ async fn m_20_what_is_reported_during_a_call_is_seen_before_the_call_ends() {
         ClosurePlanner::new(move |_, scope| {
             let gate = own.clone();
             async move {
-                scope.record(taskrun::event::Event::AssistantChunk { text: "do".into() });
+                scope.record(taskrun_journal::event::Event::AssistantChunk { text: "do".into() });
                 gate.pass().await;
                 answer("done")
             }

@@ -6,11 +6,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use taskrun::agents::{Agent, AgentCode, CodeSource, LoadCode};
 use taskrun::error::ControllerError;
-use taskrun::narrowing::Narrowing;
-use taskrun::run::Run;
 use taskrun::spawn::SpawnRequest;
-use taskrun::status::Status;
-use taskrun::tool::ToolHints;
+use taskrun_journal::narrowing::Narrowing;
+use taskrun_journal::run::Run;
+use taskrun_journal::status::Status;
+use taskrun_journal::tool::ToolHints;
 
 use super::common::{Gates, named};
 use crate::native::{ClosurePlanner, ClosureTool, World, answer, request, value};
@@ -64,7 +64,7 @@ fn world(fails: u32) -> (World, Arc<Gates>) {
 }
 
 fn error(run: &Run) -> String {
-    taskrun::run::RunView::from(run).error.unwrap_or_default()
+    taskrun_journal::run::RunView::from(run).error.unwrap_or_default()
 }
 
 #[tokio::test]

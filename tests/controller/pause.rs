@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use taskrun::controller::{PauseRequest, Paused, ResumeRequest};
 use taskrun::error::ControllerError;
-use taskrun::event::Event;
-use taskrun::message::Message;
-use taskrun::pause::PauseEnd;
 use taskrun::policy::Interrupted;
 use taskrun::ports::planner::{Decision, PlanInput};
-use taskrun::question::Answer;
-use taskrun::status::{BlockedOn, Status};
-use taskrun::tool::ToolHints;
+use taskrun_journal::event::Event;
+use taskrun_journal::message::Message;
+use taskrun_journal::pause::PauseEnd;
+use taskrun_journal::question::Answer;
+use taskrun_journal::status::{BlockedOn, Status};
+use taskrun_journal::tool::ToolHints;
 
 use crate::common::{beneath, check_journal, following, named};
 use crate::native::{

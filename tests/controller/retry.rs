@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use taskrun::event::Event;
-use taskrun::status::{Status, StopReason};
-use taskrun::stop::CallFailure;
-use taskrun::time::millis;
+use taskrun_journal::event::Event;
+use taskrun_journal::status::{Status, StopReason};
+use taskrun_journal::stop::CallFailure;
+use taskrun_journal::time::millis;
 
 use crate::native::{
     ClosurePlanner, Native, PAUSE_OVER, Planned, World, answer, failed, in_time, request,

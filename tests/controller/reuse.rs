@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use taskrun::controller::Spawned;
 use taskrun::error::ControllerError;
-use taskrun::message::{Message, Role};
 use taskrun::spawn::{REUSE_DEFAULT, SpawnRequest};
-use taskrun::status::Status;
+use taskrun_journal::message::{Message, Role};
+use taskrun_journal::status::Status;
 
 use crate::native::{ClosurePlanner, Gate, Native, World, answer, failed, request};
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use taskrun::error::ControllerError;
-use taskrun::question::Answer;
 use taskrun::spawn::{SpawnRequest, WhenFull};
-use taskrun::status::Status;
+use taskrun_journal::question::Answer;
+use taskrun_journal::status::Status;
 
 use super::common::{Gates, beneath, follow, named, task_tools};
 use crate::native::{ClosurePlanner, Native, Op, World};

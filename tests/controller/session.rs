@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use taskrun::controller::DELETE_WAIT;
 use taskrun::error::ControllerError;
-use taskrun::ids::RunId;
-use taskrun::list::{ListFilter, Scope};
-use taskrun::status::Status;
+use taskrun_journal::ids::RunId;
+use taskrun_journal::list::{ListFilter, Scope};
+use taskrun_journal::status::Status;
 
 use crate::native::{ClosurePlanner, Gate, Native, OWNER, SESSION, World, answer, request};
 
@@ -156,7 +156,7 @@ async fn m_24_a_session_of_somebody_else_is_not_found_on_any_door() {
     assert_eq!(controller.session(&mine, SESSION).await.expect("there").ended_at, None);
     gate.open();
     host.end(&id).await;
-    let all = taskrun::time::Timestamp(u64::MAX);
+    let all = taskrun_journal::time::Timestamp(u64::MAX);
     assert_eq!(controller.gc(&theirs, all, false).await.expect("done").runs, 0);
     assert_eq!(controller.gc(&mine, all, true).await.expect("done").runs, 1);
 }

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use serde_json::Value;
-use taskrun::artifact::digest;
 use taskrun::driver::{CONVERSATION_RESULT_BYTES_MAX, PLAN_INPUT_BYTES_MAX};
 use taskrun::error::ControllerError;
-use taskrun::message::{Bounds, Part};
 use taskrun::policy::Interrupted;
 use taskrun::ports::call::{CallScope, RESULTS_READ_MAX};
 use taskrun::ports::planner::PlanInput;
 use taskrun::ports::tool::{ToolReply, ToolValue};
-use taskrun::status::{Status, StopReason};
-use taskrun::tool::ToolHints;
+use taskrun_journal::artifact::digest;
+use taskrun_journal::message::{Bounds, Part};
+use taskrun_journal::status::{Status, StopReason};
+use taskrun_journal::tool::ToolHints;
 
 use super::common::{named, words_of};
 use crate::native::{ClosurePlanner, ClosureTool, Native, Replied, World, answer, call_of, value};
@@ -119,8 +119,9 @@ async fn ls_22_a_plan_step_is_given_what_fits_and_the_oldest_results_go_first() 
             (&true.into(), &"workflow_budget".into())
         );
         assert_eq!(shown["artifact"]["hash"], digest(of_bytes(65_000, "x").as_bytes()));
-        let messages: usize = input.messages.iter().map(taskrun::message::Message::bytes).sum();
-        let outputs: usize = outputs.iter().map(taskrun::tool::ToolOutput::bytes).sum();
+        let messages: usize =
+            input.messages.iter().map(taskrun_journal::message::Message::bytes).sum();
+        let outputs: usize = outputs.iter().map(taskrun_journal::tool::ToolOutput::bytes).sum();
         assert!(messages + outputs <= PLAN_INPUT_BYTES_MAX);
         answer("fits")
     });

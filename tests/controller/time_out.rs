@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use taskrun::policy::Interrupted;
 use taskrun::ports::tool::{ToolReply, ToolWait};
-use taskrun::question::Answer;
-use taskrun::run::Run;
-use taskrun::status::{Status, StopReason};
-use taskrun::tool::ToolHints;
+use taskrun_journal::question::Answer;
+use taskrun_journal::run::Run;
+use taskrun_journal::status::{Status, StopReason};
+use taskrun_journal::tool::ToolHints;
 
 use crate::native::{
     ClosurePlanner, ClosureTool, Gate, Native, World, answer, call_of, request, value,

@@ -1,10 +1,10 @@
 //! The transcript's limits, its pages, and who may read it (M-26).
 
 use taskrun::controller::{TRANSCRIPT_DEFAULT, TRANSCRIPT_MAX, Transcript};
-use taskrun::event::Event;
-use taskrun::ids::Seq;
-use taskrun::message::{Message, Role};
-use taskrun::status::Status;
+use taskrun_journal::event::Event;
+use taskrun_journal::ids::Seq;
+use taskrun_journal::message::{Message, Role};
+use taskrun_journal::status::Status;
 
 use crate::native::{ClosurePlanner, Native, OWNER, SESSION, World, answer, request};
 

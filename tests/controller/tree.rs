@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use taskrun::error::ControllerError;
-use taskrun::event::Event;
-use taskrun::message::Labels;
-use taskrun::run::RunView;
-use taskrun::status::{Status, StopReason};
+use taskrun_journal::event::Event;
+use taskrun_journal::message::Labels;
+use taskrun_journal::run::RunView;
+use taskrun_journal::status::{Status, StopReason};
 
 use super::common::{Gates, beneath, check_journal, named};
 use crate::native::{Native, Op, SESSION, World};

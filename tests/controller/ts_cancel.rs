@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use taskrun::run::RunView;
-use taskrun::status::{Status, StopReason};
+use taskrun_journal::run::RunView;
+use taskrun_journal::status::{Status, StopReason};
 
 use crate::native::{ClosurePlanner, Gate, World, in_time, request};
 

@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use taskrun::driver::{FINALIZER_TIMEOUT, FINALIZER_TIMEOUT_CANCELED};
-use taskrun::ending::EndStatus;
-use taskrun::event::Event;
-use taskrun::message::Labels;
 use taskrun::ports::call::CallScope;
-use taskrun::run::RunView;
-use taskrun::runs::{RunsAnswer, RunsRequest};
-use taskrun::status::{Status, StopReason};
+use taskrun_journal::ending::EndStatus;
+use taskrun_journal::event::Event;
+use taskrun_journal::message::Labels;
+use taskrun_journal::run::RunView;
+use taskrun_journal::runs::{RunsAnswer, RunsRequest};
+use taskrun_journal::status::{Status, StopReason};
 
 use super::common::{Handle, check_journal, named, run_in, spawning};
 use super::dying::{WRITES_MAX, survive};

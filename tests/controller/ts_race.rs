@@ -1,8 +1,8 @@
 //! A cancellation that races the end of its run.
 
-use taskrun::event::Recorded;
-use taskrun::machine;
-use taskrun::status::Status;
+use taskrun_journal::event::Recorded;
+use taskrun_journal::machine;
+use taskrun_journal::status::Status;
 
 use crate::native::{ClosurePlanner, Gate, Native, World, answer, in_time, request};
 

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use taskrun::error::ControllerError;
-use taskrun::message::Labels;
 use taskrun::policy::Interrupted;
-use taskrun::status::{Status, StopReason};
-use taskrun::store::StoreError;
-use taskrun::tool::ToolHints;
+use taskrun_journal::message::Labels;
+use taskrun_journal::status::{Status, StopReason};
+use taskrun_journal::store::StoreError;
+use taskrun_journal::tool::ToolHints;
 
 use super::common::{check_journal, count, following};
 use crate::native::{

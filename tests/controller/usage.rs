@@ -1,7 +1,7 @@
 //! Tokens, counted for the run that used them and rolled up along parents (M-61).
 
-use taskrun::message::Usage;
-use taskrun::run::Run;
+use taskrun_journal::message::Usage;
+use taskrun_journal::run::Run;
 
 use crate::native::{ClosurePlanner, Gate, World, answer, request};
 

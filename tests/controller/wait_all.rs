@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use taskrun::controller::{WAIT_RUNS_MAX, Waited};
-use taskrun::hold::WaitMode;
-use taskrun::status::Status;
+use taskrun_journal::hold::WaitMode;
+use taskrun_journal::status::Status;
 
 use crate::native::{Gate, Native, World, in_time, request};
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use taskrun::status::Status;
+use taskrun_journal::status::Status;
 use tokio::sync::Barrier;
 
 use super::common::{Call, Gates, beneath, following, named, task_tools};

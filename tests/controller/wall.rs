@@ -8,16 +8,16 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::StreamExt;
 use taskrun::agents::Agent;
-use taskrun::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
-use taskrun::event::{Event, Recorded};
-use taskrun::message::{Message, Role, Usage};
-use taskrun::plan::TerminationReason;
 use taskrun::policy::Reserve;
 use taskrun::ports::call::CallScope;
 use taskrun::ports::model::{Model, ModelStream};
 use taskrun::ports::planner::PlanInput;
-use taskrun::run::Run;
-use taskrun::status::{Status, StopReason};
+use taskrun_journal::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
+use taskrun_journal::event::{Event, Recorded};
+use taskrun_journal::message::{Message, Role, Usage};
+use taskrun_journal::plan::TerminationReason;
+use taskrun_journal::run::Run;
+use taskrun_journal::status::{Status, StopReason};
 
 use super::common::{Handle, check_journal, count, named};
 use super::dying::{Point, WRITES_MAX, survive};
@@ -48,7 +48,7 @@ fn slow(world: &World) -> (ClosurePlanner, Steps) {
                 return answer("in short");
             }
             scope.record(Event::AssistantChunk { text: "at length".to_owned() });
-            taskrun::time::Clock::sleep(&*clock, 2 * SECOND).await;
+            taskrun_journal::time::Clock::sleep(&*clock, 2 * SECOND).await;
             answer("at length, and to the end")
         }
     });
@@ -109,7 +109,7 @@ async fn m_45_an_agent_that_hears_has_its_grace_when_the_time_is_up() {
                     return answer("in short");
                 }
                 scope.stop().asked().await;
-                taskrun::time::Clock::sleep(&*clock, takes).await;
+                taskrun_journal::time::Clock::sleep(&*clock, takes).await;
                 answer("whole")
             }
         });

@@ -1,6 +1,6 @@
 //! Scenarios of OpenWalrus tasks: entries that wait for a heartbeat.
 
-use taskrun::status::Status;
+use taskrun_journal::status::Status;
 
 use super::beats::{beat, beat_in_vain, beating, end, entry, leave, statuses, taken};
 use super::common::{Gates, named};

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use taskrun::error::ControllerError;
-use taskrun::event::Event;
-use taskrun::ids::RunId;
-use taskrun::list::{ListFilter, PAGE_DEFAULT};
 use taskrun::ports::call::CallScope;
 use taskrun::ports::planner::{Decision, PlanInput};
-use taskrun::question::Answer;
-use taskrun::run::RunView;
-use taskrun::status::{BlockedOn, Status};
+use taskrun_journal::event::Event;
+use taskrun_journal::ids::RunId;
+use taskrun_journal::list::{ListFilter, PAGE_DEFAULT};
+use taskrun_journal::question::Answer;
+use taskrun_journal::run::RunView;
+use taskrun_journal::status::{BlockedOn, Status};
 
 use super::common::{Gates, named, run_in, spawning, waiting_for, words_so_far};
 use crate::native::{ClosurePlanner, Native, World, answer, clarification, decided, failed};
@@ -229,7 +229,7 @@ async fn ws_20_a_wait_for_nothing_or_nobody_is_refused_and_blocks_nobody() {
         let run = host.end("1").await;
         assert_eq!(run.state.reply.result().as_deref(), Some(told));
         assert!(!host.kinds("1").await.contains(&"blocked"));
-        let all = taskrun::hold::WaitMode::All;
+        let all = taskrun_journal::hold::WaitMode::All;
         let none = host.controller.wait_all(&host.scope, &[], all, None).await;
         assert!(matches!(none, Err(ControllerError::Invalid { .. })));
         let unknown = host.controller.wait_all(&host.scope, &["1", "99"], all, None).await;

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::StreamExt;
-use taskrun::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
-use taskrun::message::{Message, Role, Usage};
 use taskrun::ports::call::CallScope;
 use taskrun::ports::model::{Model, ModelStream};
 use taskrun::ports::planner::{Decision, PlanInput};
-use taskrun::question::Answer;
-use taskrun::run::RunView;
-use taskrun::status::{Status, StopReason};
+use taskrun_journal::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
+use taskrun_journal::message::{Message, Role, Usage};
+use taskrun_journal::question::Answer;
+use taskrun_journal::run::RunView;
+use taskrun_journal::status::{Status, StopReason};
 use tokio::sync::Barrier;
 
 use super::common::{Gates, named};

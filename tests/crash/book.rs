@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use taskrun::event::{Event, Recorded};
-use taskrun::ids::RunId;
-use taskrun::machine;
-use taskrun::run::Run;
-use taskrun::store::{Store, StoreError};
+use taskrun_journal::event::{Event, Recorded};
+use taskrun_journal::ids::RunId;
+use taskrun_journal::machine;
+use taskrun_journal::run::Run;
+use taskrun_journal::store::{Store, StoreError};
 
 use crate::client::Client;
 use crate::journal;

@@ -10,13 +10,13 @@ use taskrun::controller::{
     Controller, ControllerParts, PauseRequest, ResumeRequest, Settings, Waited,
 };
 use taskrun::error::ControllerError;
-use taskrun::list::Scope;
 use taskrun::ports::hook::Hooks;
-use taskrun::question::Answer;
-use taskrun::run::Run;
-use taskrun::status::{BlockedOn, Status};
-use taskrun::store::{Hosts, StoreError};
-use taskrun::time::{Clock, Timestamp};
+use taskrun_journal::list::Scope;
+use taskrun_journal::question::Answer;
+use taskrun_journal::run::Run;
+use taskrun_journal::status::{BlockedOn, Status};
+use taskrun_journal::store::{Hosts, StoreError};
+use taskrun_journal::time::{Clock, Timestamp};
 use taskrun_store::{SqliteOptions, SqliteStore};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;

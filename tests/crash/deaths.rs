@@ -5,12 +5,12 @@ use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
 use taskrun::clock::SystemClock;
-use taskrun::event::Event;
-use taskrun::ids::HostId;
-use taskrun::list::Scope;
-use taskrun::store::{Host, Hosts, Session, SessionKey, Sessions, StoreError};
-use taskrun::time::{Clock, Timestamp};
 use taskrun_cli::args::{CrashPoint, Persisted, Side};
+use taskrun_journal::event::Event;
+use taskrun_journal::ids::HostId;
+use taskrun_journal::list::Scope;
+use taskrun_journal::store::{Host, Hosts, Session, SessionKey, Sessions, StoreError};
+use taskrun_journal::time::{Clock, Timestamp};
 use tokio::time::timeout;
 
 use crate::chance::Chance;

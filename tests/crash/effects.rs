@@ -5,9 +5,9 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
-use taskrun::event::{Event, Recorded};
-use taskrun::status::Status;
-use taskrun::tool::{ToolOutcome, ToolOutput};
+use taskrun_journal::event::{Event, Recorded};
+use taskrun_journal::status::Status;
+use taskrun_journal::tool::{ToolOutcome, ToolOutput};
 
 use crate::book::Book;
 use crate::journal::is_interrupted;

@@ -4,9 +4,9 @@
 use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
-use taskrun::ids::HostId;
-use taskrun::store::Hosts;
-use taskrun::time::Timestamp;
+use taskrun_journal::ids::HostId;
+use taskrun_journal::store::Hosts;
+use taskrun_journal::time::Timestamp;
 
 use crate::deaths::now;
 use crate::process::Process;

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use taskrun::event::{Event, Recorded};
-use taskrun::run::{Run, RunView};
-use taskrun::time::Timestamp;
+use taskrun_journal::event::{Event, Recorded};
+use taskrun_journal::run::{Run, RunView};
+use taskrun_journal::time::Timestamp;
 
 use crate::book::Book;
 use crate::stalls::Stalls;

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use taskrun::event::{Event, Recorded};
-use taskrun::question::Answer;
-use taskrun::tool::{ToolOutcome, ToolOutput};
+use taskrun_journal::event::{Event, Recorded};
+use taskrun_journal::question::Answer;
+use taskrun_journal::tool::{ToolOutcome, ToolOutput};
 
 /// A call in a journal.
 #[derive(Default)]

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use taskrun::ending::{EndStatus, Ending};
-use taskrun::run::RunView;
 use taskrun::spawn::SpawnRequest;
-use taskrun::status::StopReason;
+use taskrun_journal::ending::{EndStatus, Ending};
+use taskrun_journal::run::RunView;
+use taskrun_journal::status::StopReason;
 
 use crate::chance::Chance;
 

@@ -1,7 +1,7 @@
 //! What the command is told.
 
 use taskrun::clock::SystemRandom;
-use taskrun::time::random_u64;
+use taskrun_journal::time::random_u64;
 
 /// Kills and runs of a round where nobody says how many: about a minute.
 const KILLS_DEFAULT: usize = 30;

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use taskrun::clock::SystemClock;
-use taskrun::time::{Clock, Timestamp};
 use taskrun_cli::args::CrashPoint;
+use taskrun_journal::time::{Clock, Timestamp};
 
 use crate::project::Project;
 use crate::terminal::{Terminal, forget_surroundings};

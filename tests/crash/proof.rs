@@ -1,13 +1,13 @@
 //! The checker finds what it is for: journals with one thing wrong each.
 
-use taskrun::event::{DecisionKind, Event, Recorded};
-use taskrun::ids::HostId;
-use taskrun::message::Labels;
-use taskrun::status::StopReason;
-use taskrun::time::Timestamp;
-use taskrun::tool::{ToolOutcome, ToolOutput};
+use taskrun_journal::event::{DecisionKind, Event, Recorded};
+use taskrun_journal::ids::HostId;
+use taskrun_journal::message::Labels;
+use taskrun_journal::status::StopReason;
+use taskrun_journal::time::Timestamp;
+use taskrun_journal::tool::{ToolOutcome, ToolOutput};
 
-use taskrun::question::{Answer, AwaitItem, Item};
+use taskrun_journal::question::{Answer, AwaitItem, Item};
 
 use crate::{journal, serial};
 

@@ -1,9 +1,9 @@
 //! Runs of a session that take turns: each begins when those that were accepted before it have
 //! ended.
 
-use taskrun::event::Event;
-use taskrun::list::Scope;
-use taskrun::store::{SessionKey, Sessions, StoreError};
+use taskrun_journal::event::Event;
+use taskrun_journal::list::Scope;
+use taskrun_journal::store::{SessionKey, Sessions, StoreError};
 
 use crate::book::Book;
 use crate::client::Client;

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use taskrun::clock::SystemClock;
-use taskrun::time::{Clock, Timestamp};
+use taskrun_journal::time::{Clock, Timestamp};
 
 /// Between two writes.
 const PAUSE: Duration = Duration::from_millis(50);

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use taskrun::ending::EndStatus;
-use taskrun::event::Event;
-use taskrun::question::Answer;
-use taskrun::run::Run;
-use taskrun::time::Timestamp;
+use taskrun_journal::ending::EndStatus;
+use taskrun_journal::event::Event;
+use taskrun_journal::question::Answer;
+use taskrun_journal::run::Run;
+use taskrun_journal::time::Timestamp;
 
 use crate::book::Book;
 use crate::idle::process_of;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
-use taskrun::ids::RunId;
+use taskrun_journal::ids::RunId;
 
 /// What a failed command says where the run went on, or the store was held by a stopped process:
 /// whoever looks again finds out.

@@ -6,18 +6,18 @@ use std::time::Duration;
 
 use taskrun::clock::{SystemClock, SystemRandom};
 use taskrun::controller::{Controller, ControllerParts, Settings};
-use taskrun::event::Recorded;
-use taskrun::list::Scope;
-use taskrun::memory::Memory;
 use taskrun::policy::Policy;
 use taskrun::ports::hook::Hooks;
-use taskrun::run::Run;
 use taskrun::spawn::SpawnRequest;
-use taskrun::status::Status;
-use taskrun::store::{Hosts, Sessions, Store};
-use taskrun::time::{Clock, Random};
 use taskrun_engine::{Cache, Engine, EngineOptions};
 use taskrun_examples::Example;
+use taskrun_journal::event::Recorded;
+use taskrun_journal::list::Scope;
+use taskrun_journal::memory::Memory;
+use taskrun_journal::run::Run;
+use taskrun_journal::status::Status;
+use taskrun_journal::store::{Hosts, Sessions, Store};
+use taskrun_journal::time::{Clock, Random};
 use taskrun_store::{MemoryStore, SqliteStore};
 
 /// How long a test waits for something that must happen. Only a test that fails waits so long.

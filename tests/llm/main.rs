@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 use taskrun::clock::SystemClock;
-use taskrun::time::Clock;
 use taskrun_examples::CHAT;
+use taskrun_journal::time::Clock;
 
 /// How long something that must happen is waited for: a model on a busy machine is slow.
 const PATIENCE: Duration = Duration::from_secs(300);

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use taskrun::ports::layer::Layer;
-use taskrun::run::Run;
-use taskrun::store::{
+use taskrun_journal::layer::Layer;
+use taskrun_journal::run::Run;
+use taskrun_journal::store::{
     Append, Appended, Batched, Claim, Created, NewBatch, NewRun, Store, StoreError,
 };
 use tokio::sync::watch;

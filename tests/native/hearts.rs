@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use taskrun::ids::{HostId, RunId};
-use taskrun::run::Run;
-use taskrun::store::{Host, Hosts, StoreError};
-use taskrun::time::Timestamp;
+use taskrun_journal::ids::{HostId, RunId};
+use taskrun_journal::run::Run;
+use taskrun_journal::store::{Host, Hosts, StoreError};
+use taskrun_journal::time::Timestamp;
 
 /// The list that it wraps, with silences of its own.
 pub struct Hearts {

@@ -19,13 +19,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::future::BoxFuture;
-use taskrun::message::Labels;
-use taskrun::plan::PlannerError;
 use taskrun::ports::call::CallScope;
 use taskrun::ports::planner::{FinalizeInput, PlanInput, PlanResult, Planner};
 use taskrun::ports::tool::{Tool, ToolCall, ToolReply};
-use taskrun::stop::CallFailure;
-use taskrun::tool::{ToolFailure, ToolHints, ToolSpec};
+use taskrun_journal::message::Labels;
+use taskrun_journal::plan::PlannerError;
+use taskrun_journal::stop::CallFailure;
+use taskrun_journal::tool::{ToolFailure, ToolHints, ToolSpec};
 
 /// What a planner answers.
 pub type Planned = Result<Result<PlanResult, PlannerError>, CallFailure>;

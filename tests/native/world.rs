@@ -8,13 +8,7 @@ use std::time::Duration;
 use taskrun::agents::{Agent, AgentCode, AgentTools, Agents, CodeSource, LoadedTool};
 use taskrun::clock::{SeededRandom, SimulatedClock};
 use taskrun::controller::{Controller, ControllerParts, Settings};
-use taskrun::event::Recorded;
 use taskrun::guard::Guard;
-use taskrun::list::Scope;
-use taskrun::memory::Memory;
-use taskrun::message::{Message, Role};
-use taskrun::money::Price;
-use taskrun::plan::{PlannerError, ToolRequest};
 use taskrun::policy::{
     AgentRules, AskRules, Budget, CallTimeouts, Grants, Interrupted, Limits, Location, Policy,
     Retry, ToolSelector,
@@ -24,12 +18,18 @@ use taskrun::ports::hook::Hooks;
 use taskrun::ports::model::Model;
 use taskrun::ports::planner::{Decision, PlanResult, Planner};
 use taskrun::ports::tool::{Tool, ToolReply, ToolValue};
-use taskrun::question::AwaitItem;
-use taskrun::run::{Run, RunView};
 use taskrun::spawn::SpawnRequest;
-use taskrun::status::Status;
-use taskrun::store::{Hosts, Sessions, Store};
-use taskrun::time::Timestamp;
+use taskrun_journal::event::Recorded;
+use taskrun_journal::list::Scope;
+use taskrun_journal::memory::Memory;
+use taskrun_journal::message::{Message, Role};
+use taskrun_journal::money::Price;
+use taskrun_journal::plan::{PlannerError, ToolRequest};
+use taskrun_journal::question::AwaitItem;
+use taskrun_journal::run::{Run, RunView};
+use taskrun_journal::status::Status;
+use taskrun_journal::store::{Hosts, Sessions, Store};
+use taskrun_journal::time::Timestamp;
 use taskrun_store::MemoryStore;
 use tokio::runtime::Runtime;
 
@@ -287,7 +287,7 @@ impl World {
             durable: true,
             retry: Retry::default(),
             heartbeat: None,
-            conversation: taskrun::history::History::Agent,
+            conversation: taskrun_journal::history::History::Agent,
             ask: AskRules::default(),
             on_missing_fields: taskrun::policy::MissingFields::default(),
         };

@@ -10,8 +10,8 @@ use rustix::fs::{FlockOperation, fcntl_lock};
 use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
 use serde_json::json;
 use taskrun::clock::SystemClock;
-use taskrun::time::Clock;
 use taskrun_examples::LEDGER;
+use taskrun_journal::time::Clock;
 use taskrun_tests::foreign::{Foreign, Maker, act_as_told};
 
 use crate::project::Project;

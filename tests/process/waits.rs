@@ -4,10 +4,10 @@ use std::process::Child;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use taskrun::event::Event;
-use taskrun::ids::RunId;
-use taskrun::machine;
-use taskrun::store::{Admission, Created, NewRun, Store};
+use taskrun_journal::event::Event;
+use taskrun_journal::ids::RunId;
+use taskrun_journal::machine;
+use taskrun_journal::store::{Admission, Created, NewRun, Store};
 use taskrun_store::{Durability, SqliteOptions, SqliteStore};
 
 use crate::project::Project;

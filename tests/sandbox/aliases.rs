@@ -2,9 +2,9 @@
 //! what such a file system would find; those that tests have tell names apart by their bytes.
 
 use serde_json::{Value, json};
-use taskrun::event::Event;
-use taskrun::narrowing::Narrowing;
 use taskrun::spawn::SpawnRequest;
+use taskrun_journal::event::Event;
+use taskrun_journal::narrowing::Narrowing;
 use taskrun_tests::{Builder, House};
 
 use super::{call_by, neighbour_is_served, one_call, output, value};

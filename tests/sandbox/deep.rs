@@ -5,9 +5,9 @@
 use std::io::Read;
 use std::net::{SocketAddr, TcpListener};
 
-use taskrun::run::{Run, RunView};
-use taskrun::status::Status;
-use taskrun::stop::CallFailure;
+use taskrun_journal::run::{Run, RunView};
+use taskrun_journal::status::Status;
+use taskrun_journal::stop::CallFailure;
 use taskrun_tests::{Builder, House};
 
 const POLICY: &str = r#"

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::{Value, json};
-use taskrun::event::Event;
-use taskrun::narrowing::Narrowing;
 use taskrun::spawn::SpawnRequest;
-use taskrun::status::Status;
-use taskrun::tool::ToolOutcome;
+use taskrun_journal::event::Event;
+use taskrun_journal::narrowing::Narrowing;
+use taskrun_journal::status::Status;
+use taskrun_journal::tool::ToolOutcome;
 use taskrun_tests::{Builder, House, Script};
 
 use super::{code, one_call, output, value};

@@ -1,7 +1,7 @@
 //! Case 33: filling the disk, through `workspace-write`.
 
 use serde_json::json;
-use taskrun::event::Event;
+use taskrun_journal::event::Event;
 use taskrun_tests::{Builder, House};
 
 use super::{call_by, neighbour_is_served, one_call, value};

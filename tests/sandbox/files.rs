@@ -4,7 +4,7 @@ use std::os::unix::fs::symlink;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
-use taskrun::event::Event;
+use taskrun_journal::event::Event;
 use taskrun_tests::{Builder, House};
 
 use super::{EVIL, call_by, one_call, value};

@@ -14,11 +14,11 @@ mod wasi_disk;
 mod wasi_files;
 
 use serde_json::{Value, json};
-use taskrun::event::Event;
-use taskrun::list::Scope;
-use taskrun::run::Run;
-use taskrun::status::Status;
-use taskrun::tool::{ToolOutcome, ToolOutput};
+use taskrun_journal::event::Event;
+use taskrun_journal::list::Scope;
+use taskrun_journal::run::Run;
+use taskrun_journal::status::Status;
+use taskrun_journal::tool::{ToolOutcome, ToolOutput};
 use taskrun_tests::{Builder, House, Script};
 
 /// An agent that plays scripts and calls the evil tool, under limits that make tests short.

@@ -1,7 +1,7 @@
 //! Case 11: spinning guests beside an honest one.
 
 use serde_json::json;
-use taskrun::status::Status;
+use taskrun_journal::status::Status;
 use taskrun_tests::{Builder, Script};
 
 use super::EVIL;

@@ -5,8 +5,8 @@ use std::os::unix::fs::symlink;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use taskrun::event::Event;
-use taskrun::tool::ToolOutcome;
+use taskrun_journal::event::Event;
+use taskrun_journal::tool::ToolOutcome;
 use taskrun_tests::{Builder, House, Storage, engine};
 
 use super::{call_by, code, neighbour_is_served, one_call, value};

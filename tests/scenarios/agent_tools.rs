@@ -1,10 +1,10 @@
 //! Real components that are called as tools by another one.
 
 use serde_json::json;
-use taskrun::event::Event;
-use taskrun::run::Run;
-use taskrun::status::Status;
-use taskrun::tool::{ToolOutcome, ToolOutput};
+use taskrun_journal::event::Event;
+use taskrun_journal::run::Run;
+use taskrun_journal::status::Status;
+use taskrun_journal::tool::{ToolOutcome, ToolOutput};
 use taskrun_tests::{Builder, House, Script};
 
 const POLICY: &str = r#"

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use serde_json::json;
 use taskrun::clock::SimulatedClock;
-use taskrun::event::Event;
-use taskrun::message::RetryReason;
-use taskrun::run::RunView;
 use taskrun::spawn::SpawnRequest;
-use taskrun::status::{Status, StopReason};
-use taskrun::time::{Clock, Timestamp};
-use taskrun::tool::{ToolFailure, ToolOutcome, ToolOutput};
+use taskrun_journal::event::Event;
+use taskrun_journal::message::RetryReason;
+use taskrun_journal::run::RunView;
+use taskrun_journal::status::{Status, StopReason};
+use taskrun_journal::time::{Clock, Timestamp};
+use taskrun_journal::tool::{ToolFailure, ToolOutcome, ToolOutput};
 use taskrun_tests::{Builder, House, Script, Storage};
 
 const POLICY: &str = r#"

@@ -1,7 +1,7 @@
 //! M-63: sessions carry the conversation, through real components.
 
-use taskrun::run::RunView;
 use taskrun::spawn::SpawnRequest;
+use taskrun_journal::run::RunView;
 use taskrun_tests::{Builder, House, Storage};
 
 const POLICY: &str = r#"

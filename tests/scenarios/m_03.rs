@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use taskrun::agents::{Agent, AgentTools};
-use taskrun::event::Event;
 use taskrun::policy::Policy;
 use taskrun::ports::planner::{Decision, PlanInput};
-use taskrun::question::AwaitItem;
-use taskrun::run::{Run, RunView};
 use taskrun::spawn::SpawnRequest;
-use taskrun::status::Status;
-use taskrun::tool::ToolOutcome;
 use taskrun_examples::{COORDINATOR, DELEGATE};
+use taskrun_journal::event::Event;
+use taskrun_journal::question::AwaitItem;
+use taskrun_journal::run::{Run, RunView};
+use taskrun_journal::status::Status;
+use taskrun_journal::tool::ToolOutcome;
 use taskrun_tests::native::{
     ClosurePlanner, Op, PAUSE_OVER, Planned, Side, World, answer, call_of, change_code, decided,
     in_time, request,

@@ -1,12 +1,12 @@
 //! L-014: facts that tools write and planners read, through real components.
 
 use serde_json::{Value, json};
-use taskrun::event::Event;
-use taskrun::fact::{MemoryScope, OwnSession};
-use taskrun::run::Run;
 use taskrun::spawn::SpawnRequest;
-use taskrun::status::Status;
-use taskrun::tool::ToolOutcome;
+use taskrun_journal::event::Event;
+use taskrun_journal::fact::{MemoryScope, OwnSession};
+use taskrun_journal::run::Run;
+use taskrun_journal::status::Status;
+use taskrun_journal::tool::ToolOutcome;
 use taskrun_tests::{Builder, House, Script, Storage};
 
 const POLICY: &str = r#"
@@ -128,7 +128,7 @@ async fn l_014_a_session_comes_before_the_tenant_and_nobody_reads_those_of_other
             let run = ask(&house, &request).await;
             assert_eq!(run.state.reply.result().as_deref(), Some("nothing is remembered"));
         }
-        let zeta = taskrun::list::Scope::tenant("zeta");
+        let zeta = taskrun_journal::list::Scope::tenant("zeta");
         let request = house.request("recaller", "for us all");
         let run = house.controller.spawn(&zeta, &request).await.expect("accepted");
         let ended = house.controller.wait(&zeta, run.id().as_str(), None).await.expect("ends").run;

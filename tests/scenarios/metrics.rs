@@ -1,9 +1,9 @@
 //! L-014: what components count and measure, through real ones.
 
 use serde_json::{Value, json};
-use taskrun::event::Event;
-use taskrun::run::{Run, RunView};
-use taskrun::status::Status;
+use taskrun_journal::event::Event;
+use taskrun_journal::run::{Run, RunView};
+use taskrun_journal::status::Status;
 use taskrun_tests::{Builder, House, Script, Storage};
 
 const POLICY: &str = r#"

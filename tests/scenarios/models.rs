@@ -1,10 +1,10 @@
 //! Models behind HTTP: a server on loopback, the real guest `chat`, and the whole host between.
 
 use serde_json::{Value, json};
-use taskrun::completion::ModelError;
-use taskrun::event::{Event, ModelAnswer};
-use taskrun::run::RunView;
-use taskrun::status::Status;
+use taskrun_journal::completion::ModelError;
+use taskrun_journal::event::{Event, ModelAnswer};
+use taskrun_journal::run::RunView;
+use taskrun_journal::status::Status;
 use taskrun_tests::provider::{Provider, Reply};
 use taskrun_tests::{Builder, House, Storage};
 

@@ -1,10 +1,10 @@
 //! Policies that decide about tools, through real components.
 
 use serde_json::json;
-use taskrun::event::Event;
 use taskrun::spawn::SpawnRequest;
-use taskrun::status::Status;
-use taskrun::tool::{ToolFailure, ToolOutcome};
+use taskrun_journal::event::Event;
+use taskrun_journal::status::Status;
+use taskrun_journal::tool::{ToolFailure, ToolOutcome};
 use taskrun_tests::{Builder, House, Script, Storage};
 
 const POLICY: &str = r#"

@@ -1,11 +1,11 @@
 //! LS-17's rendering: prompts of the policy through a real component.
 
 use serde_json::json;
-use taskrun::event::{ChosenBy, Event};
-use taskrun::list::ListFilter;
-use taskrun::run::RunView;
 use taskrun::spawn::SpawnRequest;
-use taskrun::status::Status;
+use taskrun_journal::event::{ChosenBy, Event};
+use taskrun_journal::list::ListFilter;
+use taskrun_journal::run::RunView;
+use taskrun_journal::status::Status;
 use taskrun_tests::{Builder, House, Storage};
 
 const POLICY: &str = r#"
@@ -103,7 +103,7 @@ async fn l_016_sessions_come_before_labels_and_both_before_the_prompt_itself() {
         let view = run(&house, "brief why?", change).await;
         assert_eq!(view.result.as_deref(), Some(text), "{view:?}");
         let journal = house.journal(view.id.as_str()).await;
-        let says = |one: &taskrun::event::Recorded| matches!(one.event, Event::PromptRendered { chosen_by: Some(found), .. } if found == by);
+        let says = |one: &taskrun_journal::event::Recorded| matches!(one.event, Event::PromptRendered { chosen_by: Some(found), .. } if found == by);
         assert!(journal.iter().any(says), "{journal:#?}");
     }
 }

@@ -1,10 +1,10 @@
 //! LS-20 through a real component: what a step is shown of the notes that steps before it left.
 
 use serde_json::{Value, json};
-use taskrun::event::Event;
-use taskrun::message::Role;
-use taskrun::run::RunView;
-use taskrun::status::{Status, StopReason};
+use taskrun_journal::event::Event;
+use taskrun_journal::message::Role;
+use taskrun_journal::run::RunView;
+use taskrun_journal::status::{Status, StopReason};
 use taskrun_tests::{Builder, House, Script, Storage};
 
 const POLICY: &str = r#"

@@ -1,8 +1,8 @@
 //! Results that are too large for a conversation, read by a real component.
 
 use serde_json::json;
-use taskrun::artifact::digest;
-use taskrun::status::Status;
+use taskrun_journal::artifact::digest;
+use taskrun_journal::status::Status;
 use taskrun_tests::{Builder, Script};
 
 const POLICY: &str = r#"

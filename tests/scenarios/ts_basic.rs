@@ -7,12 +7,12 @@ use serde_json::json;
 use taskrun::clock::SimulatedClock;
 use taskrun::controller::Controller;
 use taskrun::error::ControllerError;
-use taskrun::event::Event;
-use taskrun::list::{ListFilter, PAGE_DEFAULT, Scope};
-use taskrun::run::RunView;
 use taskrun::spawn::{RunOptions, SpawnRequest};
-use taskrun::status::{Status, StopReason};
-use taskrun::time::Timestamp;
+use taskrun_journal::event::Event;
+use taskrun_journal::list::{ListFilter, PAGE_DEFAULT, Scope};
+use taskrun_journal::run::RunView;
+use taskrun_journal::status::{Status, StopReason};
+use taskrun_journal::time::Timestamp;
 use taskrun_tests::{Builder, House, Script, Storage};
 
 const POLICY: &str = r#"

@@ -1,7 +1,7 @@
 //! TS-22.
 
-use taskrun::run::RunView;
-use taskrun::status::{Status, StopReason};
+use taskrun_journal::run::RunView;
+use taskrun_journal::status::{Status, StopReason};
 use taskrun_tests::{Builder, Script};
 
 const POLICY: &str = r#"

@@ -2,9 +2,9 @@
 
 use std::process::ExitCode;
 
-use taskrun::ending::{EndStatus, Ending};
-use taskrun::run::Run;
-use taskrun::status::StopReason;
+use taskrun_journal::ending::{EndStatus, Ending};
+use taskrun_journal::run::Run;
+use taskrun_journal::status::StopReason;
 
 /// How the program ends. The numbers are a contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

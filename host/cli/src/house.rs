@@ -10,10 +10,10 @@ use taskrun::clock::{SystemClock, SystemRandom};
 use taskrun::policy::{AgentPolicy, Policy, ToolPolicy};
 use taskrun::ports::model::Model;
 use taskrun::ports::tool::Tool;
-use taskrun::time::{Clock, Random};
 use taskrun_engine::{
     AgentGrants, Cache, CompileWorker, Engine, EngineError, EngineOptions, Examined, digest_file,
 };
+use taskrun_journal::time::{Clock, Random};
 
 use crate::context::Context;
 use crate::failure::{Failure, Outcome, agent_failure, load_failure};

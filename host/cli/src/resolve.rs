@@ -6,10 +6,10 @@
 
 use taskrun::controller::Controller;
 use taskrun::error::ControllerError;
-use taskrun::list::{Cursor, ListFilter, PAGE_MAX, Scope};
-use taskrun::name::check_name;
-use taskrun::run::Run;
-use taskrun::status::Status;
+use taskrun_journal::list::{Cursor, ListFilter, PAGE_MAX, Scope};
+use taskrun_journal::name::check_name;
+use taskrun_journal::run::Run;
+use taskrun_journal::status::Status;
 
 use crate::failure::{Failure, Outcome};
 use crate::output::human;
@@ -169,12 +169,12 @@ mod tests {
     use taskrun::agents::Agents;
     use taskrun::clock::{SystemClock, SystemRandom};
     use taskrun::controller::{ControllerParts, Settings};
-    use taskrun::event::{Event, Recorded};
-    use taskrun::machine;
-    use taskrun::spec::RunSpec;
-    use taskrun::status::StopReason;
-    use taskrun::store::{Admission, Append, Appended, Created, NewRun, Store};
-    use taskrun::time::Timestamp;
+    use taskrun_journal::event::{Event, Recorded};
+    use taskrun_journal::machine;
+    use taskrun_journal::spec::RunSpec;
+    use taskrun_journal::status::StopReason;
+    use taskrun_journal::store::{Admission, Append, Appended, Created, NewRun, Store};
+    use taskrun_journal::time::Timestamp;
     use taskrun_store::MemoryStore;
 
     use super::*;

@@ -3,24 +3,24 @@
 use std::sync::Arc;
 
 use clap::CommandFactory;
-use taskrun::ending::Ending;
 use taskrun::error::ControllerError;
-use taskrun::event::{DecisionKind, Event, Recorded};
-use taskrun::hold::Wait;
-use taskrun::ids::{HostId, RunId};
-use taskrun::machine;
-use taskrun::message::{Labels, Message, Role, Usage};
 use taskrun::policy::{Policy, PolicyLoadError};
-use taskrun::progress::Children;
-use taskrun::question::{AwaitItem, Item, NotAwaitable};
-use taskrun::run::{Run, RunView};
-use taskrun::spec::RunSpec;
-use taskrun::status::{BlockedOn, StopReason};
-use taskrun::stop::CallFailure;
-use taskrun::time::Timestamp;
 use taskrun_cli::args::Cli;
 use taskrun_cli::failure::{Failure, policy_failure};
 use taskrun_cli::output::{RunList, run_details, run_object, run_table, run_tree, versioned};
+use taskrun_journal::ending::Ending;
+use taskrun_journal::event::{DecisionKind, Event, Recorded};
+use taskrun_journal::hold::Wait;
+use taskrun_journal::ids::{HostId, RunId};
+use taskrun_journal::machine;
+use taskrun_journal::message::{Labels, Message, Role, Usage};
+use taskrun_journal::progress::Children;
+use taskrun_journal::question::{AwaitItem, Item, NotAwaitable};
+use taskrun_journal::run::{Run, RunView};
+use taskrun_journal::spec::RunSpec;
+use taskrun_journal::status::{BlockedOn, StopReason};
+use taskrun_journal::stop::CallFailure;
+use taskrun_journal::time::Timestamp;
 
 /// When everything happens.
 const START: Timestamp = Timestamp(1_767_225_600_000);
@@ -53,15 +53,15 @@ fn spec(number: u8, agent: &str, task: &str) -> RunSpec {
         parent_tool_call_id: None,
         attached: false,
         depth: 0,
-        narrow: taskrun::narrowing::Narrowing::default(),
+        narrow: taskrun_journal::narrowing::Narrowing::default(),
         above: Vec::new(),
         priority: 0,
         durable: true,
         finalizer: false,
         serial: false,
         seed: String::new(),
-        history: taskrun::history::History::None,
-        class: taskrun::spec::RunClass::Task,
+        history: taskrun_journal::history::History::None,
+        class: taskrun_journal::spec::RunClass::Task,
         entries: Vec::new(),
         created_at: Timestamp(START.0 + u64::from(number) * 1_000),
     }

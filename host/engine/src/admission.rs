@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use taskrun::ports::call::CallScope;
-use taskrun::stop::{CallFailure, StopCause};
+use taskrun_journal::stop::{CallFailure, StopCause};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Slots of the pool.

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use taskrun::clock::{SeededRandom, SimulatedClock};
-use taskrun::event::Event;
-use taskrun::message::LogLevel;
 use taskrun::ports::call::{
     CallScope, CallScopeParts, Remaining, RunContext, ScopeLimits, Services, StopSignal,
 };
-use taskrun::time::Timestamp;
+use taskrun_journal::event::Event;
+use taskrun_journal::message::LogLevel;
+use taskrun_journal::time::Timestamp;
 
 use crate::guest::Guest;
 

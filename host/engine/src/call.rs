@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use taskrun::ports::call::CallScope;
-use taskrun::stop::{CallFailure, StopCause};
+use taskrun_journal::stop::{CallFailure, StopCause};
 use tokio::time::Instant;
 use wasmtime::{Store, UpdateDeadline};
 
@@ -65,7 +65,7 @@ where
         outcome = attempt.outcome() => outcome.ok_or_else(stopped),
         () = scope.stop().forced() => Err(stopped()),
         () = tokio::time::sleep_until(deadline) => {
-            Err(CallFailure::Deadline { limit_ms: taskrun::time::millis(limit) })
+            Err(CallFailure::Deadline { limit_ms: taskrun_journal::time::millis(limit) })
         }
     };
     attempt.end().await;

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use taskrun::clock::SystemClock;
-use taskrun::time::Clock;
+use taskrun_journal::time::Clock;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
 use wasmtime::component::Component;

@@ -4,8 +4,8 @@ use std::fmt;
 use std::path::PathBuf;
 
 use taskrun::policy::Capability;
-use taskrun::stop::CallFailure;
-use taskrun::time::Timestamp;
+use taskrun_journal::stop::CallFailure;
+use taskrun_journal::time::Timestamp;
 
 use crate::inspect::HOST_VERSION;
 

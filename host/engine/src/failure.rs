@@ -1,6 +1,6 @@
 //! From whatever ended a call to the reason that the caller is given.
 
-use taskrun::stop::{CallFailure, StopCause};
+use taskrun_journal::stop::{CallFailure, StopCause};
 use wasmtime::component::ResourceTableError;
 use wasmtime::{PoolConcurrencyLimitError, Trap, WasmBacktrace};
 use wasmtime_wasi::I32Exit;

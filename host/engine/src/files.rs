@@ -229,7 +229,7 @@ fn entry(path: String, metadata: &Metadata) -> Entry {
     let size = if metadata.is_file() { metadata.len() } else { 0 };
     let modified_at = metadata.modified().ok().and_then(|time| {
         let since = time.into_std().duration_since(std::time::UNIX_EPOCH).ok()?;
-        Some(taskrun::time::millis(since))
+        Some(taskrun_journal::time::millis(since))
     });
     Entry { path, kind, size, modified_at }
 }

@@ -6,14 +6,14 @@
 
 use std::collections::BTreeMap;
 
-use taskrun::message::{Bounds, Message, Part, RetryHint, Telemetry, ToolError};
-use taskrun::plan::{PlannerError, ToolRequest};
 use taskrun::ports::planner::{Decision, PlanResult};
 use taskrun::ports::tool::ToolValue;
-use taskrun::question::{Answer, AwaitItem, Question};
-use taskrun::runs::RunsRequest;
-use taskrun::stop::CallFailure;
-use taskrun::tool::{ToolFailure, ToolOutcome, ToolSpec};
+use taskrun_journal::message::{Bounds, Message, Part, RetryHint, Telemetry, ToolError};
+use taskrun_journal::plan::{PlannerError, ToolRequest};
+use taskrun_journal::question::{Answer, AwaitItem, Question};
+use taskrun_journal::runs::RunsRequest;
+use taskrun_journal::stop::CallFailure;
+use taskrun_journal::tool::{ToolFailure, ToolOutcome, ToolSpec};
 
 /// What an item of a list counts besides its texts.
 pub(crate) const ITEM_BYTES: usize = 32;
@@ -220,7 +220,7 @@ fn items<I: IntoIterator>(list: I, bytes: impl Fn(I::Item) -> usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use taskrun::message::Role;
+    use taskrun_journal::message::Role;
 
     use super::*;
 

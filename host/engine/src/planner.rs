@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use taskrun::message::Labels;
-use taskrun::plan::PlannerError;
 use taskrun::ports::call::CallScope;
 use taskrun::ports::planner::{FinalizeInput, PlanInput, PlanResult, Planner};
-use taskrun::stop::CallFailure;
+use taskrun_journal::message::Labels;
+use taskrun_journal::plan::PlannerError;
+use taskrun_journal::stop::CallFailure;
 
 use crate::bindings::agent::AgentPre;
 use crate::bindings::finalizer::AgentFinalizerPre;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use taskrun::time::Timestamp;
+use taskrun_journal::time::Timestamp;
 
 use crate::cache::Entry;
 use crate::error::LoadError;
@@ -40,7 +40,7 @@ impl Refusal {
     pub(crate) fn encode(&self) -> Vec<u8> {
         match self {
             Self::Invalid(text) => {
-                let text = taskrun::text::cut(text, TEXT_BYTES_MAX);
+                let text = taskrun_journal::text::cut(text, TEXT_BYTES_MAX);
                 [b"i", text.as_bytes()].concat()
             }
             Self::OverLimit { until } => [&b"l"[..], &until.0.to_le_bytes()].concat(),

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use taskrun::tool::ToolSpec;
+use taskrun_journal::tool::ToolSpec;
 
 use crate::error::LoadError;
-use taskrun::json;
-use taskrun::plain::first_disguised;
+use taskrun_journal::json;
+use taskrun_journal::plain::first_disguised;
 
 /// Most functions of one tool.
 const FUNCTIONS_MAX: usize = 256;
@@ -36,7 +36,7 @@ fn first_problem(specs: &[ToolSpec]) -> Option<String> {
     }
     let mut names = BTreeSet::new();
     for spec in specs {
-        let name = taskrun::text::cut(&spec.name, NAME_BYTES_MAX);
+        let name = taskrun_journal::text::cut(&spec.name, NAME_BYTES_MAX);
         if !is_name(&spec.name) {
             return Some(format!(
                 "{name:?} is not a function's name; it must match [a-z0-9_-]{{1,{NAME_BYTES_MAX}}}"

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use taskrun::event::Event;
 use taskrun::policy::{CallRules, Capability};
 use taskrun::ports::call::CallScope;
-use taskrun::stop::StopCause;
+use taskrun_journal::event::Event;
+use taskrun_journal::stop::StopCause;
 use tokio::time::Instant;
 use wasmtime::component::ResourceTable;
 
@@ -149,7 +149,7 @@ impl CallState {
             return stop.cause().map(Violation::Stopped);
         }
         (Instant::now() >= self.deadline).then(|| {
-            let limit_ms = taskrun::time::millis(self.scope.deadline());
+            let limit_ms = taskrun_journal::time::millis(self.scope.deadline());
             Violation::Deadline { limit_ms }
         })
     }
@@ -183,7 +183,7 @@ pub(crate) fn record_denial(
     subject: &str,
     rule: String,
 ) {
-    let subject = taskrun::text::cut(subject, SUBJECT_BYTES_MAX).to_owned();
+    let subject = taskrun_journal::text::cut(subject, SUBJECT_BYTES_MAX).to_owned();
     let capability = capability.to_string();
     scope.record(Event::PolicyDecision { capability, subject, rule, decided: None });
 }

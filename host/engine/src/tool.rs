@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use taskrun::json;
 use taskrun::ports::call::{CallScope, RunContext};
 use taskrun::ports::tool::{Tool, ToolCall, ToolReply, ToolValue};
-use taskrun::stop::CallFailure;
-use taskrun::tool::{ToolFailure, ToolSpec};
+use taskrun_journal::json;
+use taskrun_journal::stop::CallFailure;
+use taskrun_journal::tool::{ToolFailure, ToolSpec};
 
 use crate::bindings::tool::ToolPre;
 use crate::engine::Engine;

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
-use taskrun::completion::{Chunk, CompletionRequest, ModelError};
+use taskrun_journal::completion::{Chunk, CompletionRequest, ModelError};
 
 /// Most bytes of a line: a conversation and an answer, each as large as they may be.
 pub const CASSETTE_LINE_BYTES_MAX: usize = 64 << 20;

@@ -2,9 +2,9 @@
 
 use async_trait::async_trait;
 use futures::{StreamExt, stream};
-use taskrun::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
-use taskrun::message::{Message, Role, Usage};
 use taskrun::ports::model::{Model, ModelStream};
+use taskrun_journal::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
+use taskrun_journal::message::{Message, Role, Usage};
 
 /// What it calls itself unless the policy says otherwise.
 const NAME: &str = "echo";

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use async_trait::async_trait;
 use futures::{StreamExt, stream};
 use taskrun::clock::SeededRandom;
-use taskrun::completion::{Chunk, CompletionRequest, ModelError};
 use taskrun::policy::Fault;
 use taskrun::ports::model::{Model, ModelStream};
-use taskrun::time::random_u64;
+use taskrun_journal::completion::{Chunk, CompletionRequest, ModelError};
+use taskrun_journal::time::random_u64;
 
 /// Asks another model, except where its schedule has a fault.
 pub(crate) struct Faulty {
@@ -65,8 +65,8 @@ fn cut(answer: ModelStream) -> ModelStream {
 
 #[cfg(test)]
 mod tests {
-    use taskrun::message::{Message, Role};
     use taskrun::ports::model::collect;
+    use taskrun_journal::message::{Message, Role};
 
     use super::*;
     use crate::Echo;

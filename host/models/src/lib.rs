@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use taskrun::policy::{ModelPolicy, Provider};
 use taskrun::ports::model::Model;
-use taskrun::time::{Clock, Random};
+use taskrun_journal::time::{Clock, Random};
 
 pub use cassette::{
     CASSETTE_BYTES_MAX, CASSETTE_ENTRIES_MAX, CASSETTE_LINE_BYTES_MAX, CassetteError,

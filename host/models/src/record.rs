@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures::{Stream, StreamExt};
-use taskrun::completion::{Chunk, CompletionRequest, ModelError};
 use taskrun::ports::model::{Model, ModelStream};
+use taskrun_journal::completion::{Chunk, CompletionRequest, ModelError};
 
 use crate::cassette::{CassetteError, Entry, Writer};
 

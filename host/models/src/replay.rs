@@ -7,9 +7,9 @@ use std::sync::{Mutex, PoisonError};
 use async_trait::async_trait;
 use futures::{StreamExt, stream};
 use serde_json::json;
-use taskrun::completion::{CompletionRequest, ModelError};
-use taskrun::message::{Message, Role};
 use taskrun::ports::model::{Model, ModelStream};
+use taskrun_journal::completion::{CompletionRequest, ModelError};
+use taskrun_journal::message::{Message, Role};
 
 use crate::cassette::{self, CassetteError, Entry};
 
@@ -186,8 +186,8 @@ impl Model for Replay {
 
 #[cfg(test)]
 mod tests {
-    use taskrun::completion::{Chunk, CompletionStop};
     use taskrun::ports::model::collect;
+    use taskrun_journal::completion::{Chunk, CompletionStop};
 
     use super::*;
 

@@ -18,9 +18,9 @@ use std::path::{Path, PathBuf};
 use async_trait::async_trait;
 use futures::{StreamExt, stream};
 use serde::Deserialize;
-use taskrun::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
-use taskrun::message::{Message, Part, Role};
 use taskrun::ports::model::{Model, ModelStream};
+use taskrun_journal::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
+use taskrun_journal::message::{Message, Part, Role};
 
 /// Most bytes of a line; an answer with a large document in it fits.
 pub const LINE_BYTES_MAX: usize = 16 << 20;
@@ -185,8 +185,8 @@ fn content(message: &Message) -> String {
 
 #[cfg(test)]
 mod tests {
-    use taskrun::completion::Completion;
     use taskrun::ports::model::collect;
+    use taskrun_journal::completion::Completion;
 
     use super::*;
 

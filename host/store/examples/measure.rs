@@ -9,16 +9,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use taskrun::clock::SystemClock;
-use taskrun::ending::Ending;
-use taskrun::event::{Event, Recorded};
-use taskrun::ids::{HostId, RunId};
-use taskrun::list::{ListFilter, Scope};
-use taskrun::machine;
-use taskrun::run::Run;
-use taskrun::spec::RunSpec;
-use taskrun::status::{Status, StopReason};
-use taskrun::store::{Admission, Append, Claim, NewRun, Store, StoreError};
-use taskrun::time::{Clock, Timestamp};
+use taskrun_journal::ending::Ending;
+use taskrun_journal::event::{Event, Recorded};
+use taskrun_journal::ids::{HostId, RunId};
+use taskrun_journal::list::{ListFilter, Scope};
+use taskrun_journal::machine;
+use taskrun_journal::run::Run;
+use taskrun_journal::spec::RunSpec;
+use taskrun_journal::status::{Status, StopReason};
+use taskrun_journal::store::{Admission, Append, Claim, NewRun, Store, StoreError};
+use taskrun_journal::time::{Clock, Timestamp};
 use taskrun_store::{Durability, MemoryStore, SqliteOptions, SqliteStore};
 use tokio::task::JoinSet;
 
@@ -53,15 +53,15 @@ fn new_run(n: u64, at: u64) -> NewRun {
         root_run_id: id,
         root_session_id: None,
         depth: 0,
-        narrow: taskrun::narrowing::Narrowing::default(),
+        narrow: taskrun_journal::narrowing::Narrowing::default(),
         above: Vec::new(),
         priority: 0,
         durable: true,
         finalizer: false,
         serial: false,
         seed: String::new(),
-        history: taskrun::history::History::None,
-        class: taskrun::spec::RunClass::Task,
+        history: taskrun_journal::history::History::None,
+        class: taskrun_journal::spec::RunClass::Task,
         entries: Vec::new(),
         created_at: Timestamp(at),
     };

@@ -1,17 +1,17 @@
 //! What every store checks and derives alike.
 
-use taskrun::ending::EndStatus;
-use taskrun::event::Recorded;
-use taskrun::hold::{Hold, Lane, WaitMode};
-use taskrun::ids::{HostId, RunId, Seq};
-use taskrun::machine;
-use taskrun::run::{Lifecycle, Run};
-use taskrun::spec::RunSpec;
-use taskrun::status::{Status, StopReason};
-use taskrun::store::{
+use taskrun_journal::ending::EndStatus;
+use taskrun_journal::event::Recorded;
+use taskrun_journal::hold::{Hold, Lane, WaitMode};
+use taskrun_journal::ids::{HostId, RunId, Seq};
+use taskrun_journal::machine;
+use taskrun_journal::run::{Lifecycle, Run};
+use taskrun_journal::spec::RunSpec;
+use taskrun_journal::status::{Status, StopReason};
+use taskrun_journal::store::{
     Append, Batched, Idempotency, NewBatch, NewRun, Session, SessionKey, TaskKey,
 };
-use taskrun::time::Timestamp;
+use taskrun_journal::time::Timestamp;
 
 /// # Panics
 /// If the journal does not begin at 1 or does not end where the record says: a bug of the caller

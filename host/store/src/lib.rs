@@ -1,4 +1,4 @@
-//! Stores for task runs, behind the ports of [`taskrun::store`].
+//! Stores for task runs, behind the ports of [`taskrun_journal::store`].
 //!
 //! | store | for | what is acknowledged |
 //! | --- | --- | --- |

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use taskrun::ids::{RunId, Seq};
-use taskrun::store::SessionKey;
+use taskrun_journal::ids::{RunId, Seq};
+use taskrun_journal::store::SessionKey;
 use tokio::sync::Notify;
 
 /// After this a wait for work ends without a reason: the promise of the port.

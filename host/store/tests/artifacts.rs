@@ -3,11 +3,11 @@
 mod common;
 
 use common::*;
-use taskrun::artifact::digest;
-use taskrun::list::Scope;
-use taskrun::spec::RunSpec;
-use taskrun::store::{Removal, Store, StoreError};
-use taskrun::time::Timestamp;
+use taskrun_journal::artifact::digest;
+use taskrun_journal::list::Scope;
+use taskrun_journal::spec::RunSpec;
+use taskrun_journal::store::{Removal, Store, StoreError};
+use taskrun_journal::time::Timestamp;
 use taskrun_store::SqliteStore;
 use tempfile::TempDir;
 

@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use common::*;
 use taskrun::clock::SeededRandom;
-use taskrun::event::Recorded;
-use taskrun::hold::Wait;
-use taskrun::list::{ListFilter, Scope};
-use taskrun::run::Run;
-use taskrun::spec::RunSpec;
-use taskrun::store::{Hosts, Sessions, Store, StoreError};
-use taskrun::time::random_u64;
+use taskrun_journal::event::Recorded;
+use taskrun_journal::hold::Wait;
+use taskrun_journal::list::{ListFilter, Scope};
+use taskrun_journal::run::Run;
+use taskrun_journal::spec::RunSpec;
+use taskrun_journal::store::{Hosts, Sessions, Store, StoreError};
+use taskrun_journal::time::random_u64;
 use taskrun_store::{SqliteOptions, SqliteStore};
 use tempfile::TempDir;
 

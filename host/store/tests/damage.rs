@@ -9,10 +9,10 @@ use std::process::Command;
 
 use common::*;
 use rusqlite::Connection;
-use taskrun::ids::RunId;
-use taskrun::list::{ListFilter, Scope};
-use taskrun::machine;
-use taskrun::store::{Store, StoreError};
+use taskrun_journal::ids::RunId;
+use taskrun_journal::list::{ListFilter, Scope};
+use taskrun_journal::machine;
+use taskrun_journal::store::{Store, StoreError};
 use taskrun_store::{SCHEMA_VERSION, SqliteStore};
 use tempfile::TempDir;
 

@@ -7,8 +7,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use common::*;
-use taskrun::machine;
-use taskrun::store::{Hosts, Store};
+use taskrun_journal::machine;
+use taskrun_journal::store::{Hosts, Store};
 use taskrun_store::SqliteStore;
 
 const DIR: &str = "TASKRUN_TEST_DEATH";

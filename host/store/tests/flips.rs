@@ -8,13 +8,13 @@ use std::path::Path;
 
 use common::*;
 use taskrun::clock::SeededRandom;
-use taskrun::event::Recorded;
-use taskrun::hold::Wait;
-use taskrun::ids::RunId;
-use taskrun::list::{ListFilter, Scope};
-use taskrun::run::Run;
-use taskrun::store::{Append, Sessions, Store, StoreError};
-use taskrun::time::random_u64;
+use taskrun_journal::event::Recorded;
+use taskrun_journal::hold::Wait;
+use taskrun_journal::ids::RunId;
+use taskrun_journal::list::{ListFilter, Scope};
+use taskrun_journal::run::Run;
+use taskrun_journal::store::{Append, Sessions, Store, StoreError};
+use taskrun_journal::time::random_u64;
 use taskrun_store::SqliteStore;
 use tempfile::TempDir;
 

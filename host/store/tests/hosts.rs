@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use common::*;
 use taskrun::clock::SystemClock;
-use taskrun::machine;
-use taskrun::store::{Host, Hosts, Store, StoreError};
-use taskrun::time::{Clock, Timestamp};
+use taskrun_journal::machine;
+use taskrun_journal::store::{Host, Hosts, Store, StoreError};
+use taskrun_journal::time::{Clock, Timestamp};
 use taskrun_store::{SqliteOptions, SqliteStore};
 use tempfile::TempDir;
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use common::*;
 use rustix::fs::{FlockOperation, fcntl_lock};
-use taskrun::store::{Host, Hosts, Store};
+use taskrun_journal::store::{Host, Hosts, Store};
 use taskrun_store::SqliteStore;
 use tempfile::TempDir;
 

@@ -7,9 +7,9 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use common::*;
-use taskrun::hold::WaitMode;
-use taskrun::spec::RunSpec;
-use taskrun::store::{Append, Claim, Sessions, Store, Until};
+use taskrun_journal::hold::WaitMode;
+use taskrun_journal::spec::RunSpec;
+use taskrun_journal::store::{Append, Claim, Sessions, Store, Until};
 use taskrun_store::MemoryStore;
 
 #[tokio::test]

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use common::*;
-use taskrun::list::{ListFilter, Scope};
-use taskrun::store::{Store, StoreError};
+use taskrun_journal::list::{ListFilter, Scope};
+use taskrun_journal::store::{Store, StoreError};
 use taskrun_store::SqliteStore;
 
 /// Tell a child what it does, and where.

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use common::*;
-use taskrun::store::{Host, Hosts, Store, StoreError};
+use taskrun_journal::store::{Host, Hosts, Store, StoreError};
 use taskrun_store::{FILE_NAMES, SqliteOptions, SqliteStore};
 use tempfile::TempDir;
 

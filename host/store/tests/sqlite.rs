@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use common::*;
 use taskrun::clock::SystemClock;
-use taskrun::hold::Wait;
-use taskrun::list::{ListFilter, Scope};
-use taskrun::machine;
-use taskrun::run::Run;
-use taskrun::store::{
+use taskrun_journal::hold::Wait;
+use taskrun_journal::list::{ListFilter, Scope};
+use taskrun_journal::machine;
+use taskrun_journal::run::Run;
+use taskrun_journal::store::{
     Appended, Claim, Hosts, Removal, SessionEvent, Sessions, Store, StoreError, Until,
 };
-use taskrun::time::{Clock, Timestamp};
+use taskrun_journal::time::{Clock, Timestamp};
 use taskrun_store::{Durability, SqliteOptions, SqliteStore};
 use tokio::task::JoinSet;
 

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use taskrun_journal::history::History;
+use taskrun_journal::tool::{ToolFailure, ToolSpec};
 
 use crate::arguments::{Arguments, TurnSteps};
 use crate::delegate::Delegate;
 use crate::guard::Guard;
-use crate::history::History;
 use crate::policy::template::Prompts;
 use crate::policy::{
     AGENTS, AgentRules, AskRules, Budget, CallTimeouts, Heartbeat, Interrupted, Limits,
@@ -20,7 +21,6 @@ use crate::ports::call::Models;
 use crate::ports::planner::Planner;
 use crate::ports::tool::Tool;
 use crate::schema::Allowance;
-use crate::tool::{ToolFailure, ToolSpec};
 
 /// A named agent: everything that is known of it without its code, and where that comes from.
 #[derive(Clone)]

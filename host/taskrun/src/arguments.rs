@@ -9,13 +9,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use taskrun_journal::json;
+use taskrun_journal::message::{RetryHint, RetryReason, ToolError};
+use taskrun_journal::tool::ToolFailure;
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::example::example;
-use crate::json;
-use crate::message::{RetryHint, RetryReason, ToolError};
 use crate::schema::{Allowance, Fuel, Issue, Problem, Schema, Spent};
-use crate::tool::ToolFailure;
 
 /// Most bytes of arguments that are looked at in place.
 const IN_PLACE_BYTES_MAX: usize = 16 << 10;

@@ -1,10 +1,11 @@
 //! The batch runs of heartbeats: which of the waiting entries one takes, and what its task says.
 
+use taskrun_journal::run::Run;
+use taskrun_journal::spec::{RunSpec, TASK_BYTES_MAX};
+use taskrun_journal::store::Idempotency;
+
 use crate::policy::Heartbeat;
-use crate::run::Run;
 use crate::spawn::digest_of_parts;
-use crate::spec::{RunSpec, TASK_BYTES_MAX};
-use crate::store::Idempotency;
 
 /// What stands before the entries in the task of a batch, unless the policy says otherwise.
 pub const HEADING: &str = "Tasks that wait for you. Work on each of them:";
@@ -69,9 +70,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::ids::RunId;
-    use crate::machine::tests::{run, spec};
-    use crate::spec::ENTRY_BYTES_MAX;
+    use crate::fixtures::{run, spec};
+    use taskrun_journal::ids::RunId;
+    use taskrun_journal::spec::ENTRY_BYTES_MAX;
 
     fn entry(id: &str, task: &str, app: Option<&str>) -> Run {
         let spec = RunSpec {

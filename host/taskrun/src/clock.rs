@@ -5,9 +5,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use taskrun_journal::time::{Clock, Random, Timestamp, millis};
 use tokio::sync::{oneshot, watch};
-
-use crate::time::{Clock, Random, Timestamp, millis};
 
 /// The machine's own clock.
 #[derive(Debug)]
@@ -202,7 +201,7 @@ impl Clock for SimulatedClock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::random_u64;
+    use taskrun_journal::time::random_u64;
 
     #[test]
     fn seeded_numbers_repeat() {

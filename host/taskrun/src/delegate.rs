@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use serde::Deserialize;
+use taskrun_journal::message::{RetryHint, RetryReason, ToolError};
+use taskrun_journal::runs::{ChildRequest, RunsAnswer, RunsError, RunsRequest};
+use taskrun_journal::spec::TASK_BYTES_MAX;
+use taskrun_journal::stop::{CallFailure, StopCause};
+use taskrun_journal::tool::{ToolFailure, ToolHints, ToolSpec};
 
-use crate::message::{RetryHint, RetryReason, ToolError};
 use crate::policy::AGENTS;
 use crate::ports::call::CallScope;
 use crate::ports::tool::{Tool, ToolCall, ToolReply, ToolWait};
-use crate::runs::{ChildRequest, RunsAnswer, RunsError, RunsRequest};
-use crate::spec::TASK_BYTES_MAX;
-use crate::stop::{CallFailure, StopCause};
-use crate::tool::{ToolFailure, ToolHints, ToolSpec};
 
 /// Begins runs of one agent for the calls of another. It waits for nothing: the call is parked
 /// until its run has ended, without a slot.
@@ -132,7 +132,8 @@ impl Tool for Delegate {
         }));
         match scope.ask_controller(request).await {
             Ok(RunsAnswer::Run { run }) => {
-                let run = crate::ids::RunId::new(&run.id).map_err(|_| CallFailure::Internal)?;
+                let run =
+                    taskrun_journal::ids::RunId::new(&run.id).map_err(|_| CallFailure::Internal)?;
                 let agent_name = self.agent.clone();
                 Ok(Ok(ToolReply::Park(ToolWait::Child { run, agent_name })))
             }

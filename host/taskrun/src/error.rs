@@ -1,9 +1,9 @@
 //! What the controller answers when it cannot do what it was asked.
 
-use crate::ids::RunId;
-use crate::question::NotAwaitable;
-use crate::runs::RunsError;
-use crate::store::StoreError;
+use taskrun_journal::ids::RunId;
+use taskrun_journal::question::NotAwaitable;
+use taskrun_journal::runs::RunsError;
+use taskrun_journal::store::StoreError;
 
 /// Why an operation of the controller was refused or failed. Nothing has changed then, except
 /// perhaps after [`StoreError::Unknown`].

@@ -4,13 +4,13 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use futures::FutureExt;
+use taskrun_journal::message::Labels;
+use taskrun_journal::ruling::ToolsDecided;
+use taskrun_journal::text::cut;
+use taskrun_journal::time::{Clock, millis};
 
-use crate::message::Labels;
 use crate::policy::{POLICY_LABEL_BYTES_MAX, POLICY_LABELS_MAX, PolicyDecision};
 use crate::ports::policy_engine::{PolicyEngine, PolicyInput};
-use crate::ruling::ToolsDecided;
-use crate::text::cut;
-use crate::time::{Clock, millis};
 
 /// Most bytes that are told of why an engine did not decide.
 const FAILURE_BYTES_MAX: usize = 1 << 10;

@@ -4,15 +4,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use taskrun_journal::narrowing::{Ancestor, Narrowing};
+use taskrun_journal::quantity::ShowDuration;
+use taskrun_journal::spec::RunSpec;
+use taskrun_journal::tool::ToolSpec;
+
 use crate::agents::{Agent, AgentCode, Agents};
 use crate::error::ControllerError;
-use crate::narrowing::{Ancestor, Narrowing};
 use crate::policy::{
     Budget, CALL_MAX, CallTimeouts, Chain, Declared, Standing, TOKENS_MAX, is_about, parse_denial,
 };
-use crate::quantity::ShowDuration;
-use crate::spec::RunSpec;
-use crate::tool::ToolSpec;
 
 /// Most tools, and most deny rules, that a request names.
 pub const NARROWING_ENTRIES_MAX: usize = 64;
@@ -103,7 +104,7 @@ pub(crate) fn check(
     check_tags_and_times(&spec.narrow, &left)?;
     deny.iter().try_for_each(|rule| check_denial(rule, agent))?;
     let budget = &agent.budget;
-    let wall = budget.wall.map(crate::time::millis);
+    let wall = budget.wall.map(taskrun_journal::time::millis);
     let bounds = [
         ("narrow.turns", "turns", turns.map(u64::from), 1, budget.turns.map(u64::from)),
         ("narrow.tokens", "tokens", *tokens, 1, Some(budget.tokens.unwrap_or(TOKENS_MAX))),

@@ -4,17 +4,19 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use taskrun_journal::history::History;
+use taskrun_journal::ids::RunId;
+use taskrun_journal::list::Scope;
+use taskrun_journal::message::{Labels, Message};
+use taskrun_journal::name::check_name;
+use taskrun_journal::narrowing::Narrowing;
+use taskrun_journal::spec::{
+    ENTRY_BYTES_MAX, KEY_BYTES_MAX, KEYS_MAX, RunClass, RunSpec, TASK_BYTES_MAX,
+};
+use taskrun_journal::time::{Timestamp, millis};
 
 use crate::agents::{Agent, Agents};
 use crate::error::ControllerError;
-use crate::history::History;
-use crate::ids::RunId;
-use crate::list::Scope;
-use crate::message::{Labels, Message};
-use crate::name::check_name;
-use crate::narrowing::Narrowing;
-use crate::spec::{ENTRY_BYTES_MAX, KEY_BYTES_MAX, KEYS_MAX, RunClass, RunSpec, TASK_BYTES_MAX};
-use crate::time::{Timestamp, millis};
 
 /// Most messages that a request puts before its task.
 pub const CONTEXT_MESSAGES_MAX: usize = 256;
@@ -24,10 +26,10 @@ pub const CONTEXT_MESSAGES_MAX: usize = 256;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SpawnRequest {
-    /// Id of the run, of the form that [`crate::ids::check_own_id`] wants; blank for one made by the
+    /// Id of the run, of the form that [`taskrun_journal::ids::check_own_id`] wants; blank for one made by the
     /// host.
     pub id: Option<String>,
-    /// What people call the run, see [`crate::name`]. While it is open, no other run with the same
+    /// What people call the run, see [`taskrun_journal::name`]. While it is open, no other run with the same
     /// parent run has this name; of runs without one, no other of the same owner and parent
     /// session.
     #[serde(skip_serializing_if = "Option::is_none")]

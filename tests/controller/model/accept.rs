@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use taskrun::hold::Lane;
-use taskrun::ids::RunId;
 use taskrun::spawn::{SpawnRequest, WhenFull};
-use taskrun::status::Status;
-use taskrun::time::Clock;
+use taskrun_journal::hold::Lane;
+use taskrun_journal::ids::RunId;
+use taskrun_journal::status::Status;
+use taskrun_journal::time::Clock;
 
 use super::act::{Codes, expect};
 use super::bench::{Bench, DEPTH_MAX, OWNERS, QUEUE_MAX, SESSIONS, TREE_MAX};

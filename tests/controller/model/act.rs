@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use taskrun::controller::{Controller, PauseRequest, ResumeRequest};
 use taskrun::error::ControllerError;
-use taskrun::list::{ListFilter, Scope};
-use taskrun::question::Answer;
 use taskrun::spawn::SpawnRequest;
-use taskrun::status::{BlockedOn, Status, StopReason};
-use taskrun::time::{Clock, Timestamp};
+use taskrun_journal::list::{ListFilter, Scope};
+use taskrun_journal::question::Answer;
+use taskrun_journal::status::{BlockedOn, Status, StopReason};
+use taskrun_journal::time::{Clock, Timestamp};
 
 use super::bench::{Bench, OWNERS, SESSIONS, within};
 use super::known::{Known, State};
@@ -277,7 +277,9 @@ impl Bench {
         scope.owner_user_id = owner.map(|owner| OWNERS[owner].to_owned());
         let filter = ListFilter {
             status: status.into_iter().collect(),
-            parent_run_id: parent.as_deref().and_then(|id| taskrun::ids::RunId::new(id).ok()),
+            parent_run_id: parent
+                .as_deref()
+                .and_then(|id| taskrun_journal::ids::RunId::new(id).ok()),
             ..ListFilter::default()
         };
         let (mut listed, mut cursor, controller) = (Vec::new(), None, self.any(limit as u8));

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use taskrun::controller::{Controller, FINALIZERS_MAX, Settings};
-use taskrun::hold::Hold;
-use taskrun::ids::{HostId, RunId};
-use taskrun::list::Scope;
-use taskrun::run::{Run, RunView};
 use taskrun::spawn::SpawnRequest;
-use taskrun::status::Status;
-use taskrun::store::Store;
+use taskrun_journal::hold::Hold;
+use taskrun_journal::ids::{HostId, RunId};
+use taskrun_journal::list::Scope;
+use taskrun_journal::run::{Run, RunView};
+use taskrun_journal::status::Status;
+use taskrun_journal::store::Store;
 use taskrun_store::MemoryStore;
 
 use super::guests::{self, Gates};
@@ -193,7 +193,7 @@ impl Bench {
             }
         }
         // Nothing that could be done is left undone.
-        let now = taskrun::time::Clock::now(&*self.world.clock);
+        let now = taskrun_journal::time::Clock::now(&*self.world.clock);
         let tree_slots = self.world.settings.tree_slots;
         let left = queue::wanted(&all, now, tree_slots);
         for worker in &self.workers {
@@ -262,7 +262,7 @@ impl Bench {
             return differ("host", format!("{host:?}"), format!("{expected:?}"));
         }
         if let State::Adrift { not_before } = known.state {
-            let began = taskrun::time::Clock::now(&*self.world.clock).0 - self.model.now;
+            let began = taskrun_journal::time::Clock::now(&*self.world.clock).0 - self.model.now;
             let at = if not_before == 0 { 0 } else { began + not_before };
             let hold = &run.state.hold;
             if !matches!(hold, Hold::Wanted { not_before, .. } if not_before.0 == at) {

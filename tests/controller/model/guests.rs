@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use taskrun::hold::WaitMode;
-use taskrun::ids::RunId;
-use taskrun::message::Labels;
-use taskrun::plan::PlannerError;
 use taskrun::policy::Interrupted;
 use taskrun::ports::planner::PlanInput;
 use taskrun::ports::tool::{ToolReply, ToolWait};
-use taskrun::tool::{ToolHints, ToolOutcome};
+use taskrun_journal::hold::WaitMode;
+use taskrun_journal::ids::RunId;
+use taskrun_journal::message::Labels;
+use taskrun_journal::plan::PlannerError;
+use taskrun_journal::tool::{ToolHints, ToolOutcome};
 use tokio::sync::watch;
 
 use crate::native::{

@@ -1,6 +1,6 @@
 //! A run, as the model knows it.
 
-use taskrun::status::{BlockedOn, Status, StopReason};
+use taskrun_journal::status::{BlockedOn, Status, StopReason};
 
 /// What an agent of the model does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,10 +1,10 @@
 //! What every journal keeps to, whatever happened: semantics, section 1, and the checker of the
 //! store's design.
 
-use taskrun::ending::EndStatus;
-use taskrun::event::{Event, Recorded};
-use taskrun::run::Run;
-use taskrun::status::Status;
+use taskrun_journal::ending::EndStatus;
+use taskrun_journal::event::{Event, Recorded};
+use taskrun_journal::run::Run;
+use taskrun_journal::status::Status;
 
 /// # Errors
 /// The law that a journal breaks.

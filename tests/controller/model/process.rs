@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use taskrun::controller::FINALIZERS_MAX;
-use taskrun::event::Recorded;
-use taskrun::ids::{HostId, RunId, Seq};
-use taskrun::list::{Cursor, ListFilter, Page, Scope};
-use taskrun::run::Run;
-use taskrun::status::Status;
-use taskrun::store::{
+use taskrun_journal::event::Recorded;
+use taskrun_journal::ids::{HostId, RunId, Seq};
+use taskrun_journal::list::{Cursor, ListFilter, Page, Scope};
+use taskrun_journal::run::Run;
+use taskrun_journal::status::Status;
+use taskrun_journal::store::{
     Append, Appended, Batched, Claim, Created, Host, Hosts, NewBatch, NewRun, Removal, Removed,
     Store, StoreError, Until,
 };
-use taskrun::time::Timestamp;
+use taskrun_journal::time::Timestamp;
 use taskrun_store::MemoryStore;
 use tokio::sync::watch;
 

@@ -2,11 +2,11 @@
 
 use std::cmp::Reverse;
 
-use taskrun::hold::{Hold, Lane, WaitMode};
-use taskrun::ids::RunId;
-use taskrun::run::Run;
-use taskrun::status::Status;
-use taskrun::time::Timestamp;
+use taskrun_journal::hold::{Hold, Lane, WaitMode};
+use taskrun_journal::ids::RunId;
+use taskrun_journal::run::Run;
+use taskrun_journal::status::Status;
+use taskrun_journal::time::Timestamp;
 
 /// A run that may be taken; the least of them is to be taken first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use taskrun::machine::decide::{CRASHES_IN_A_ROW_MAX, CRASHES_MAX};
-use taskrun::status::{BlockedOn, Status, StopReason};
+use taskrun_journal::machine::decide::{CRASHES_IN_A_ROW_MAX, CRASHES_MAX};
+use taskrun_journal::status::{BlockedOn, Status, StopReason};
 
 use super::known::{End, Kind, Known, State, answered, end};
 

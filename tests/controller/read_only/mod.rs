@@ -14,14 +14,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use taskrun::error::ControllerError;
-use taskrun::ids::RunId;
-use taskrun::machine;
 use taskrun::policy::Interrupted;
 use taskrun::ports::tool::{ToolReply, ToolWait};
-use taskrun::question::Answer;
-use taskrun::status::{Status, StopReason};
-use taskrun::store::Store;
-use taskrun::tool::ToolHints;
+use taskrun_journal::ids::RunId;
+use taskrun_journal::machine;
+use taskrun_journal::question::Answer;
+use taskrun_journal::status::{Status, StopReason};
+use taskrun_journal::store::Store;
+use taskrun_journal::tool::ToolHints;
 use taskrun_store::{SqliteOptions, SqliteStore};
 
 use self::disk::{Disk, Way};

@@ -97,7 +97,7 @@ impl FromStr for CrashPoint {
 
 #[cfg(test)]
 mod tests {
-    use taskrun::event::Event;
+    use taskrun_journal::event::Event;
 
     use super::*;
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use taskrun::money::parse_usd;
-use taskrun::time::Timestamp;
+use taskrun_journal::money::parse_usd;
+use taskrun_journal::time::Timestamp;
 
 /// `30s`, `20m`, `1h 30m`.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
@@ -95,7 +95,7 @@ impl Since {
     #[must_use]
     pub fn before(self, now: Timestamp) -> Timestamp {
         match self {
-            Self::Ago(ago) => Timestamp(now.0.saturating_sub(taskrun::time::millis(ago))),
+            Self::Ago(ago) => Timestamp(now.0.saturating_sub(taskrun_journal::time::millis(ago))),
             Self::At(time) => time,
         }
     }

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use taskrun::list::Cursor;
-use taskrun::message::LogLevel;
-use taskrun::status::Status;
+use taskrun_journal::list::Cursor;
+use taskrun_journal::message::LogLevel;
+use taskrun_journal::status::Status;
 
 use super::parse::{Budget, Since, budget, duration, label, since, tool_timeout};
 
@@ -220,7 +220,7 @@ pub struct EventsArgs {
     pub after: u64,
     /// Only events of these kinds
     #[arg(long, value_delimiter = ',', value_name = "KIND,..",
-        value_parser = clap::builder::PossibleValuesParser::new(taskrun::event::Event::KINDS),
+        value_parser = clap::builder::PossibleValuesParser::new(taskrun_journal::event::Event::KINDS),
         hide_possible_values = true)]
     pub kind: Vec<String>,
 }

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use taskrun::agents::Agent;
-use taskrun::history::History;
-use taskrun::money::ShowUsd;
 use taskrun::policy::{
     AgentPolicy, Capability, EnginePolicy, Heartbeat, Interrupted, Limits, Retry, Standing, Then,
     ToolSelector, Verdict,
 };
 use taskrun_engine::{Examined, ImportClass};
+use taskrun_journal::history::History;
+use taskrun_journal::money::ShowUsd;
 
 use super::inspect::import_lines;
 use crate::args::OutputFormat;
@@ -187,7 +187,7 @@ fn provider(house: &House, agent: &AgentPolicy) -> Option<String> {
 }
 
 fn functions(agent: &Agent) -> Vec<Function> {
-    let function = |spec: &taskrun::tool::ToolSpec| Function {
+    let function = |spec: &taskrun_journal::tool::ToolSpec| Function {
         name: spec.name.clone(),
         title: spec.title.clone().unwrap_or_else(|| first_sentence(&spec.description)),
     };

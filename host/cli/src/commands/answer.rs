@@ -5,11 +5,11 @@ use std::io::IsTerminal;
 
 use serde_json::{Map, Value};
 use taskrun::controller::Controller;
-use taskrun::list::Scope;
-use taskrun::message::ToolError;
-use taskrun::question::{ANSWER_BYTES_MAX, Answer, AwaitItem, Item, Question};
-use taskrun::run::Run;
-use taskrun::tool::{ToolFailure, ToolOutcome};
+use taskrun_journal::list::Scope;
+use taskrun_journal::message::ToolError;
+use taskrun_journal::question::{ANSWER_BYTES_MAX, Answer, AwaitItem, Item, Question};
+use taskrun_journal::run::Run;
+use taskrun_journal::tool::{ToolFailure, ToolOutcome};
 
 use super::form::Form;
 use super::run::OWNER_DEFAULT;
@@ -304,7 +304,7 @@ async fn print(context: &Context, controller: &Controller, run: &Run) -> Outcome
 
 #[cfg(test)]
 mod tests {
-    use taskrun::question::ExternalTool;
+    use taskrun_journal::question::ExternalTool;
 
     use super::*;
 

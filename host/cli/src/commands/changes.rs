@@ -1,8 +1,8 @@
 //! What the commands print that change runs: each with whether it did, and what beneath it.
 
 use serde::Serialize;
-use taskrun::ids::RunId;
-use taskrun::run::{Run, RunView};
+use taskrun_journal::ids::RunId;
+use taskrun_journal::run::{Run, RunView};
 
 use crate::args::OutputFormat;
 use crate::context::Context;

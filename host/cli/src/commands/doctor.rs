@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use taskrun::policy::Policy;
-use taskrun::store::Host;
-use taskrun::time::{Timestamp, millis};
 use taskrun_engine::{AgentGrants, Cache, ENGINE_VERSION, Engine};
 use taskrun_examples::SCRIPTED_TOOL;
+use taskrun_journal::store::Host;
+use taskrun_journal::time::{Timestamp, millis};
 use taskrun_store::{SqliteOptions, SqliteStore};
 
 use crate::args::{DoctorArgs, OutputFormat};
@@ -90,7 +90,7 @@ struct HostRow {
     id: String,
     pid: u32,
     policy_digest: String,
-    #[serde(serialize_with = "taskrun::time::rfc3339::serialize")]
+    #[serde(serialize_with = "taskrun_journal::time::rfc3339::serialize")]
     started_at: Timestamp,
     slots: u32,
     lease_ms: u64,

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use taskrun::event::{Event, Parked, Recorded};
-use taskrun::hold::{Wait, WaitMode};
-use taskrun::pause::PauseEnd;
-use taskrun::question::Answer;
-use taskrun::time::Timestamp;
-use taskrun::tool::ToolOutcome;
+use taskrun_journal::event::{Event, Parked, Recorded};
+use taskrun_journal::hold::{Wait, WaitMode};
+use taskrun_journal::pause::PauseEnd;
+use taskrun_journal::question::Answer;
+use taskrun_journal::time::Timestamp;
+use taskrun_journal::tool::ToolOutcome;
 
 use crate::output::escape::excerpt;
 use crate::output::human;
@@ -151,8 +151,8 @@ pub(super) fn detail(event: &Event) -> String {
     }
 }
 
-fn runs_text(runs: &[taskrun::ids::RunId], mode: WaitMode) -> String {
-    let ids: Vec<&str> = runs.iter().map(taskrun::ids::RunId::as_str).collect();
+fn runs_text(runs: &[taskrun_journal::ids::RunId], mode: WaitMode) -> String {
+    let ids: Vec<&str> = runs.iter().map(taskrun_journal::ids::RunId::as_str).collect();
     let one_of = match mode {
         WaitMode::Any if runs.len() > 1 => "one of ",
         WaitMode::Any | WaitMode::All => "",

@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 use taskrun::controller::Controller;
-use taskrun::event::{Event, Recorded};
-use taskrun::list::Scope;
-use taskrun::run::Run;
-use taskrun::time::Timestamp;
+use taskrun_journal::event::{Event, Recorded};
+use taskrun_journal::list::Scope;
+use taskrun_journal::run::Run;
+use taskrun_journal::time::Timestamp;
 
 use super::event_line::event_line;
 use super::session_events::session_events;
@@ -25,7 +25,7 @@ const PAGE: usize = 1_000;
 pub(super) struct EventView<'a> {
     run_id: &'a str,
     seq: u64,
-    #[serde(serialize_with = "taskrun::time::rfc3339::serialize")]
+    #[serde(serialize_with = "taskrun_journal::time::rfc3339::serialize")]
     at: Timestamp,
     #[serde(flatten)]
     event: &'a Event,

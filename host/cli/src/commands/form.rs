@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use std::io::{self, BufRead, Read, Write};
 
 use serde_json::Value;
-use taskrun::message::ToolError;
-use taskrun::question::{ANSWER_BYTES_MAX, Answer, AwaitItem, ExternalTool, Item, Question};
-use taskrun::tool::{ToolFailure, ToolOutcome};
+use taskrun_journal::message::ToolError;
+use taskrun_journal::question::{
+    ANSWER_BYTES_MAX, Answer, AwaitItem, ExternalTool, Item, Question,
+};
+use taskrun_journal::tool::{ToolFailure, ToolOutcome};
 
 use super::text::text;
 use crate::output::escape::{escaped_line, indented};

@@ -1,8 +1,8 @@
 //! `taskrun gc`.
 
 use serde::Serialize;
-use taskrun::store::Removed;
-use taskrun::time::{Timestamp, millis};
+use taskrun_journal::store::Removed;
+use taskrun_journal::time::{Timestamp, millis};
 
 use crate::args::{GcArgs, OutputFormat};
 use crate::context::Context;
@@ -30,7 +30,7 @@ impl From<Removed> for RemovedView {
 #[derive(Serialize)]
 struct Report {
     dry_run: bool,
-    #[serde(serialize_with = "taskrun::time::rfc3339::serialize")]
+    #[serde(serialize_with = "taskrun_journal::time::rfc3339::serialize")]
     before: Timestamp,
     #[serde(flatten)]
     removed: RemovedView,

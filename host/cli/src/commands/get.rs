@@ -1,6 +1,6 @@
 //! `taskrun get`.
 
-use taskrun::run::RunView;
+use taskrun_journal::run::RunView;
 
 use super::result::whole_result;
 use crate::args::{GetArgs, OutputFormat};

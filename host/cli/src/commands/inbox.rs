@@ -1,11 +1,11 @@
 //! `taskrun inbox`.
 
 use serde::Serialize;
-use taskrun::list::{ListFilter, PAGE_MAX};
-use taskrun::question::{Answer, AwaitItem, Item};
-use taskrun::run::Run;
-use taskrun::status::Status;
-use taskrun::time::Timestamp;
+use taskrun_journal::list::{ListFilter, PAGE_MAX};
+use taskrun_journal::question::{Answer, AwaitItem, Item};
+use taskrun_journal::run::Run;
+use taskrun_journal::status::Status;
+use taskrun_journal::time::Timestamp;
 
 use crate::args::OutputFormat;
 use crate::context::Context;
@@ -25,11 +25,11 @@ struct Row<'a> {
     item: &'a str,
     kind: &'static str,
     prompt: String,
-    #[serde(serialize_with = "taskrun::time::rfc3339::serialize")]
+    #[serde(serialize_with = "taskrun_journal::time::rfc3339::serialize")]
     since: Timestamp,
     #[serde(
         skip_serializing_if = "Option::is_none",
-        serialize_with = "taskrun::time::rfc3339::option::serialize"
+        serialize_with = "taskrun_journal::time::rfc3339::option::serialize"
     )]
     until: Option<Timestamp>,
     /// What is taken for the answer then.

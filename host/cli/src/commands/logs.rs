@@ -1,7 +1,7 @@
 //! `taskrun logs`.
 
 use serde::Serialize;
-use taskrun::event::{Event, Recorded};
+use taskrun_journal::event::{Event, Recorded};
 
 use super::events::{EventView, all_events, follow};
 use crate::args::{LogsArgs, OutputFormat};

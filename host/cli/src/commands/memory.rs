@@ -3,10 +3,10 @@
 use serde::Serialize;
 use taskrun::controller::Controller;
 use taskrun::error::ControllerError;
-use taskrun::fact::{FACT_TEXT_BYTES_MAX, Fact, OwnSession};
-use taskrun::list::Scope;
-use taskrun::message::Labels;
-use taskrun::time::Timestamp;
+use taskrun_journal::fact::{FACT_TEXT_BYTES_MAX, Fact, OwnSession};
+use taskrun_journal::list::Scope;
+use taskrun_journal::message::Labels;
+use taskrun_journal::time::Timestamp;
 
 use super::run::OWNER_DEFAULT;
 use super::text::text;
@@ -26,7 +26,7 @@ struct FactView<'a> {
     text: &'a str,
     #[serde(skip_serializing_if = "Labels::is_empty")]
     labels: &'a Labels,
-    #[serde(serialize_with = "taskrun::time::rfc3339::serialize")]
+    #[serde(serialize_with = "taskrun_journal::time::rfc3339::serialize")]
     written_at: Timestamp,
 }
 

@@ -1,7 +1,7 @@
 //! `taskrun pause`, `taskrun resume` and `taskrun inject`.
 
 use taskrun::controller::{PauseRequest, Paused, ResumeRequest};
-use taskrun::pause::INBOX_BYTES_MAX;
+use taskrun_journal::pause::INBOX_BYTES_MAX;
 
 use super::changes::{Change, print};
 use super::run::OWNER_DEFAULT;

@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 
 use taskrun::controller::Controller;
-use taskrun::hold::Hold;
-use taskrun::list::{ListFilter, PAGE_DEFAULT, PAGE_MAX};
-use taskrun::run::{Run, RunView};
-use taskrun::status::Status;
+use taskrun_journal::hold::Hold;
+use taskrun_journal::list::{ListFilter, PAGE_DEFAULT, PAGE_MAX};
+use taskrun_journal::run::{Run, RunView};
+use taskrun_journal::status::Status;
 
 use crate::args::{OutputFormat, PsArgs};
 use crate::context::{Books, Context};

@@ -1,9 +1,9 @@
 //! The whole answer of a run.
 
 use taskrun::controller::Controller;
-use taskrun::event::Event;
-use taskrun::list::Scope;
-use taskrun::run::Run;
+use taskrun_journal::event::Event;
+use taskrun_journal::list::Scope;
+use taskrun_journal::run::Run;
 
 use crate::failure::Outcome;
 

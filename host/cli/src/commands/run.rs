@@ -7,12 +7,12 @@ use std::time::Duration;
 use serde::Serialize;
 use taskrun::agents::Agents;
 use taskrun::controller::Spawned;
-use taskrun::message::LogLevel;
-use taskrun::narrowing::Narrowing;
-use taskrun::run::{Run, RunView};
 use taskrun::spawn::{REUSE_DEFAULT, SpawnRequest, WhenFull};
-use taskrun::spec::{RunClass, TASK_BYTES_MAX};
-use taskrun::time::millis;
+use taskrun_journal::message::LogLevel;
+use taskrun_journal::narrowing::Narrowing;
+use taskrun_journal::run::{Run, RunView};
+use taskrun_journal::spec::{RunClass, TASK_BYTES_MAX};
+use taskrun_journal::time::millis;
 
 use super::result::whole_result;
 use super::text::text;

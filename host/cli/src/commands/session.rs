@@ -3,10 +3,10 @@
 use serde::Serialize;
 use taskrun::controller::{Controller, Deleted};
 use taskrun::error::ControllerError;
-use taskrun::ids::RunId;
-use taskrun::list::Scope;
-use taskrun::store::Session;
-use taskrun::time::Timestamp;
+use taskrun_journal::ids::RunId;
+use taskrun_journal::list::Scope;
+use taskrun_journal::store::Session;
+use taskrun_journal::time::Timestamp;
 
 use super::gc::{RemovedView, removed_text};
 use crate::args::{OutputFormat, SessionCommand};
@@ -22,11 +22,11 @@ struct SessionView<'a> {
     tenant: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     owner_user_id: Option<&'a str>,
-    #[serde(serialize_with = "taskrun::time::rfc3339::serialize")]
+    #[serde(serialize_with = "taskrun_journal::time::rfc3339::serialize")]
     created_at: Timestamp,
     #[serde(
         skip_serializing_if = "Option::is_none",
-        serialize_with = "taskrun::time::rfc3339::option::serialize"
+        serialize_with = "taskrun_journal::time::rfc3339::option::serialize"
     )]
     ended_at: Option<Timestamp>,
 }

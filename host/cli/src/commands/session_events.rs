@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 use taskrun::controller::Controller;
-use taskrun::list::{ListFilter, Scope};
-use taskrun::status::Status;
-use taskrun::store::{SessionEvent, SessionKey, SessionPage};
-use taskrun::time::Timestamp;
+use taskrun_journal::list::{ListFilter, Scope};
+use taskrun_journal::status::Status;
+use taskrun_journal::store::{SessionEvent, SessionKey, SessionPage};
+use taskrun_journal::time::Timestamp;
 
 use super::event_line::{DETAIL_CHARS_MAX, detail};
 use super::session::failure;
@@ -29,10 +29,10 @@ struct View<'a> {
     place: u64,
     run_id: &'a str,
     seq: u64,
-    #[serde(serialize_with = "taskrun::time::rfc3339::serialize")]
+    #[serde(serialize_with = "taskrun_journal::time::rfc3339::serialize")]
     at: Timestamp,
     #[serde(flatten)]
-    event: &'a taskrun::event::Event,
+    event: &'a taskrun_journal::event::Event,
 }
 
 impl<'a> From<&'a SessionEvent> for View<'a> {

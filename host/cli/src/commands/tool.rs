@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::value::RawValue;
 use taskrun::policy::{AgentPolicy, Policy};
-use taskrun::tool::{ToolHints, ToolSpec};
+use taskrun_journal::tool::{ToolHints, ToolSpec};
 
 use super::agent_show::first_sentence;
 use super::inspect::import_lines;

@@ -7,16 +7,16 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use taskrun::agents::{AgentTool, AgentTools, LoadedTool};
 use taskrun::arguments::TurnSteps;
-use taskrun::event::Event;
-use taskrun::ids::RunId;
-use taskrun::message::Labels;
 use taskrun::policy::{AgentPolicy, Policy};
 use taskrun::ports::call::{
     CallScope, CallScopeParts, Remaining, RunContext, ScopeLimits, Services, StopSignal,
 };
 use taskrun::ports::tool::{ToolCall, ToolReply, ToolValue};
-use taskrun::stop::StopCause;
-use taskrun::tool::ToolFailure;
+use taskrun_journal::event::Event;
+use taskrun_journal::ids::RunId;
+use taskrun_journal::message::Labels;
+use taskrun_journal::stop::StopCause;
+use taskrun_journal::tool::ToolFailure;
 
 use super::text::text;
 use super::tool::callers;

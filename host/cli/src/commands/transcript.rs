@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use taskrun::controller::{Transcript, TranscriptEntry};
-use taskrun::run::Run;
+use taskrun_journal::run::Run;
 
 use super::events::follow;
 use crate::args::{OutputFormat, TranscriptArgs, TranscriptFormat};

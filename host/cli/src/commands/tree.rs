@@ -1,9 +1,9 @@
 //! `taskrun tree`.
 
 use serde::Serialize;
-use taskrun::message::Usage;
-use taskrun::money::ShowUsd;
-use taskrun::run::{Run, RunView};
+use taskrun_journal::message::Usage;
+use taskrun_journal::money::ShowUsd;
+use taskrun_journal::run::{Run, RunView};
 
 use crate::args::{OutputFormat, TreeArgs};
 use crate::context::Context;

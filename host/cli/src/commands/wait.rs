@@ -5,11 +5,11 @@ use std::time::Duration;
 use serde::Serialize;
 use taskrun::controller::{Controller, Waited};
 use taskrun::error::ControllerError;
-use taskrun::hold::WaitMode;
-use taskrun::ids::RunId;
-use taskrun::list::Scope;
-use taskrun::run::{Run, RunView};
-use taskrun::status::Status;
+use taskrun_journal::hold::WaitMode;
+use taskrun_journal::ids::RunId;
+use taskrun_journal::list::Scope;
+use taskrun_journal::run::{Run, RunView};
+use taskrun_journal::status::Status;
 
 use crate::args::{OutputFormat, Target, WaitArgs};
 use crate::context::Context;

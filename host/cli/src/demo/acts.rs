@@ -4,13 +4,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use taskrun::controller::Controller;
-use taskrun::event::{Event, Recorded};
-use taskrun::ids::RunId;
-use taskrun::message::LogLevel;
-use taskrun::run::{Run, RunView};
 use taskrun::spawn::SpawnRequest;
-use taskrun::status::Status;
-use taskrun::stop::CallFailure;
+use taskrun_journal::event::{Event, Recorded};
+use taskrun_journal::ids::RunId;
+use taskrun_journal::message::LogLevel;
+use taskrun_journal::run::{Run, RunView};
+use taskrun_journal::status::Status;
+use taskrun_journal::stop::CallFailure;
 
 use crate::context::{Books, Context};
 use crate::exit::Exit;

@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 
 use taskrun::error::{ControllerError, NotAnEntry};
-use taskrun::ids::RunId;
-use taskrun::question::NotAwaitable;
-use taskrun::store::StoreError;
+use taskrun_journal::ids::RunId;
+use taskrun_journal::question::NotAwaitable;
+use taskrun_journal::store::StoreError;
 
 use super::Failure;
 use crate::exit::Exit;

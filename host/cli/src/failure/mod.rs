@@ -8,10 +8,10 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use serde::Serialize;
-use taskrun::ids::RunId;
-use taskrun::run::Run;
-use taskrun::status::Status;
-use taskrun::store::StoreError;
+use taskrun_journal::ids::RunId;
+use taskrun_journal::run::Run;
+use taskrun_journal::status::Status;
+use taskrun_journal::store::StoreError;
 
 pub use component::{agent_failure, load_failure};
 pub use policy::policy_failure;

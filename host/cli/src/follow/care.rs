@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use taskrun::controller::Controller;
-use taskrun::hold::{Hold, WaitMode};
-use taskrun::ids::RunId;
-use taskrun::list::Scope;
-use taskrun::run::{Lifecycle, Run};
-use taskrun::status::BlockedOn;
-use taskrun::store::Host;
-use taskrun::time::{Clock, Timestamp};
+use taskrun_journal::hold::{Hold, WaitMode};
+use taskrun_journal::ids::RunId;
+use taskrun_journal::list::Scope;
+use taskrun_journal::run::{Lifecycle, Run};
+use taskrun_journal::status::BlockedOn;
+use taskrun_journal::store::Host;
+use taskrun_journal::time::{Clock, Timestamp};
 
 use super::nobody_executes;
 use crate::context::{Books, Context};

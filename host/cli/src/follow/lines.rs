@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use taskrun::event::{Event, Recorded};
-use taskrun::message::{LogLevel, Usage};
-use taskrun::pause::PauseEnd;
-use taskrun::status::Status;
-use taskrun::tool::{ToolOutcome, ToolOutput};
+use taskrun_journal::event::{Event, Recorded};
+use taskrun_journal::message::{LogLevel, Usage};
+use taskrun_journal::pause::PauseEnd;
+use taskrun_journal::status::Status;
+use taskrun_journal::tool::{ToolOutcome, ToolOutput};
 
 use crate::output::escape::{escaped_line, excerpt};
 use crate::output::human;
@@ -322,8 +322,8 @@ pub(crate) fn refusal(capability: &str, subject: &str, rule: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use taskrun::message::{Message, Role};
-    use taskrun::time::Timestamp;
+    use taskrun_journal::message::{Message, Role};
+    use taskrun_journal::time::Timestamp;
 
     use super::*;
 

@@ -7,11 +7,11 @@ mod screen;
 use std::time::Duration;
 
 use taskrun::controller::Controller;
-use taskrun::event::Recorded;
-use taskrun::hold::Await;
-use taskrun::ids::RunId;
-use taskrun::list::Scope;
-use taskrun::run::Run;
+use taskrun_journal::event::Recorded;
+use taskrun_journal::hold::Await;
+use taskrun_journal::ids::RunId;
+use taskrun_journal::list::Scope;
+use taskrun_journal::run::Run;
 
 pub(crate) use care::{Care, needs_somebody};
 pub(crate) use lines::{Lines, refusal};

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
-use taskrun::store::Hosts;
+use taskrun_journal::store::Hosts;
 
 use super::log_file;
 use crate::context::{Books, Context};

@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use rustix::process::{Signal, getpid, kill_process};
-use taskrun::event::Recorded;
-use taskrun::ports::layer::Layer;
-use taskrun::run::Run;
-use taskrun::store::{Append, Appended, Batched, Claim, NewBatch, Store, StoreError};
+use taskrun_journal::event::Recorded;
+use taskrun_journal::layer::Layer;
+use taskrun_journal::run::Run;
+use taskrun_journal::store::{Append, Appended, Batched, Claim, NewBatch, Store, StoreError};
 
 use crate::args::{CrashPoint, Persisted, Side};
 

@@ -9,11 +9,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use taskrun::agents::{AgentCode, LoadCode};
-use taskrun::hold::Hold;
-use taskrun::ids::HostId;
-use taskrun::run::Run;
-use taskrun::store::Host;
-use taskrun::time::{Clock, Timestamp};
+use taskrun_journal::hold::Hold;
+use taskrun_journal::ids::HostId;
+use taskrun_journal::run::Run;
+use taskrun_journal::store::Host;
+use taskrun_journal::time::{Clock, Timestamp};
 
 use crate::house::House;
 use crate::output::{escape::escaped_line, human};

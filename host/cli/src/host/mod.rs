@@ -14,7 +14,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use taskrun::agents::Agents;
 use taskrun::controller::{Controller, DRAIN_DEFAULT, Settings};
-use taskrun::store::Store;
+use taskrun_journal::store::Store;
 
 pub(crate) use attendant::Attendant;
 pub(crate) use loads::{AgentOfPolicy, Told, load_text, told, waited_for};

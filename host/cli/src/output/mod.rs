@@ -9,7 +9,7 @@ mod run_table;
 mod table;
 
 use serde::Serialize;
-use taskrun::run::{Run, RunView};
+use taskrun_journal::run::{Run, RunView};
 
 pub use compact::compact;
 pub use printer::{Printer, paint};

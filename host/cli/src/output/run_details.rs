@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use taskrun::message::Labels;
-use taskrun::metrics::{MeasureView, MetricsView, SeriesView};
-use taskrun::money::ShowUsd;
-use taskrun::progress::{Children, Progress};
-use taskrun::run::{PauseView, Run, RunView};
-use taskrun::time::Timestamp;
+use taskrun_journal::message::Labels;
+use taskrun_journal::metrics::{MeasureView, MetricsView, SeriesView};
+use taskrun_journal::money::ShowUsd;
+use taskrun_journal::progress::{Children, Progress};
+use taskrun_journal::run::{PauseView, Run, RunView};
+use taskrun_journal::time::Timestamp;
 
 use super::escape::{escaped_block, escaped_line};
 use super::table::pairs;

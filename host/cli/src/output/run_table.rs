@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use taskrun::ids::RunId;
-use taskrun::run::{Lifecycle, Run, RunView};
-use taskrun::time::Timestamp;
+use taskrun_journal::ids::RunId;
+use taskrun_journal::run::{Lifecycle, Run, RunView};
+use taskrun_journal::time::Timestamp;
 
 use super::escape::excerpt;
 use super::human;
@@ -107,10 +107,9 @@ pub fn status_text(run: &Run) -> String {
         Lifecycle::Blocked { on, .. } => Some(on.as_str()),
         Lifecycle::Ended { ending, .. } if ending.partial => Some("partial"),
         Lifecycle::Ended { ending, .. } => match ending.status {
-            taskrun::ending::EndStatus::Completed => None,
-            taskrun::ending::EndStatus::Failed | taskrun::ending::EndStatus::Canceled => {
-                Some(ending.stop_reason.as_str())
-            }
+            taskrun_journal::ending::EndStatus::Completed => None,
+            taskrun_journal::ending::EndStatus::Failed
+            | taskrun_journal::ending::EndStatus::Canceled => Some(ending.stop_reason.as_str()),
         },
         Lifecycle::Queued
         | Lifecycle::Running { .. }

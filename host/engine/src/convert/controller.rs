@@ -1,10 +1,10 @@
 //! Requests to the controller, and its answers.
 
-use taskrun::hold::Await;
-use taskrun::question::{Answer, NotAwaitable};
-use taskrun::runs as port;
-use taskrun::status::Status;
-use taskrun::tool::{ToolFailure, ToolOutcome};
+use taskrun_journal::hold::Await;
+use taskrun_journal::question::{Answer, NotAwaitable};
+use taskrun_journal::runs as port;
+use taskrun_journal::status::Status;
+use taskrun_journal::tool::{ToolFailure, ToolOutcome};
 
 use super::{labels_from_guest, labels_to_guest};
 use crate::bindings::interfaces::controller as guest;

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use taskrun::ending::EndStatus;
-use taskrun::message::Labels;
-use taskrun::plan::PlannerError;
 use taskrun::ports::planner as host;
-use taskrun::spec::{KEY_BYTES_MAX, KEYS_MAX};
-use taskrun::stop::CallFailure;
+use taskrun_journal::ending::EndStatus;
+use taskrun_journal::message::Labels;
+use taskrun_journal::plan::PlannerError;
+use taskrun_journal::spec::{KEY_BYTES_MAX, KEYS_MAX};
+use taskrun_journal::stop::CallFailure;
 
 use super::labels_to_guest;
 use crate::bindings::finalizer::exports::taskrun::plugin::finalizer as guest;

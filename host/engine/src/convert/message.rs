@@ -1,6 +1,6 @@
 //! Messages, and the small values that go with results.
 
-use taskrun::message as host;
+use taskrun_journal::message as host;
 
 use super::{labels_from_guest, labels_to_guest};
 use crate::bindings::interfaces::types as guest;
@@ -240,8 +240,8 @@ impl From<&taskrun::ports::call::RunContext> for guest::RunContext {
     }
 }
 
-impl From<&taskrun::tool::ToolSpec> for guest::ToolSpec {
-    fn from(spec: &taskrun::tool::ToolSpec) -> Self {
+impl From<&taskrun_journal::tool::ToolSpec> for guest::ToolSpec {
+    fn from(spec: &taskrun_journal::tool::ToolSpec) -> Self {
         let hints = spec.hints;
         Self {
             name: spec.name.clone(),
@@ -256,13 +256,13 @@ impl From<&taskrun::tool::ToolSpec> for guest::ToolSpec {
                 terminal: hints.terminal,
                 bounded: hints.bounded,
             },
-            timeout: spec.timeout.map(taskrun::time::millis),
+            timeout: spec.timeout.map(taskrun_journal::time::millis),
             tags: spec.tags.clone(),
         }
     }
 }
 
-impl From<guest::ToolSpec> for taskrun::tool::ToolSpec {
+impl From<guest::ToolSpec> for taskrun_journal::tool::ToolSpec {
     fn from(spec: guest::ToolSpec) -> Self {
         let hints = spec.hints;
         Self {
@@ -271,7 +271,7 @@ impl From<guest::ToolSpec> for taskrun::tool::ToolSpec {
             description: spec.description,
             input_schema: spec.input_schema,
             output_schema: spec.output_schema,
-            hints: taskrun::tool::ToolHints {
+            hints: taskrun_journal::tool::ToolHints {
                 read_only: hints.read_only,
                 destructive: hints.destructive,
                 idempotent: hints.idempotent,
@@ -286,8 +286,11 @@ impl From<guest::ToolSpec> for taskrun::tool::ToolSpec {
 }
 
 /// Labels of a guest's remark.
-pub(crate) fn annotation(text: String, labels: Vec<(String, String)>) -> taskrun::plan::Annotation {
-    taskrun::plan::Annotation { text, labels: labels_from_guest(labels) }
+pub(crate) fn annotation(
+    text: String,
+    labels: Vec<(String, String)>,
+) -> taskrun_journal::plan::Annotation {
+    taskrun_journal::plan::Annotation { text, labels: labels_from_guest(labels) }
 }
 
 #[cfg(test)]

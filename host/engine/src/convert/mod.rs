@@ -10,7 +10,7 @@ pub(crate) mod tool;
 
 use std::collections::BTreeMap;
 
-use taskrun::message::Labels;
+use taskrun_journal::message::Labels;
 
 /// Labels as WIT lists them, sorted by key.
 pub(crate) fn labels_to_guest(labels: &BTreeMap<String, String>) -> Vec<(String, String)> {

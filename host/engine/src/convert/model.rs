@@ -1,7 +1,7 @@
 //! Questions to models and their answers.
 
-use taskrun::completion as host;
-use taskrun::tool::ToolSpec;
+use taskrun_journal::completion as host;
+use taskrun_journal::tool::ToolSpec;
 
 use crate::bindings::interfaces::model as guest;
 use crate::bindings::interfaces::types::Part;

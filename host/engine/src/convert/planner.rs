@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use taskrun::hold::WaitMode;
 use taskrun::ports::planner as host;
-use taskrun::question::{ANSWER_BYTES_MAX, Answer};
-use taskrun::reminders::{Attachment, Reminder};
-use taskrun::{plan, question, tool};
+use taskrun_journal::hold::WaitMode;
+use taskrun_journal::question::{ANSWER_BYTES_MAX, Answer};
+use taskrun_journal::reminders::{Attachment, Reminder};
+use taskrun_journal::{plan, question, tool};
 
 use super::message::annotation;
 use crate::bindings::agent::exports::taskrun::plugin::planner as guest;

@@ -2,7 +2,7 @@
 
 use taskrun::policy::PolicyDecision;
 use taskrun::ports::policy_engine as host;
-use taskrun::ruling::Phase;
+use taskrun_journal::ruling::Phase;
 
 use super::{labels_from_guest, labels_to_guest};
 use crate::bindings::policy::exports::taskrun::plugin::policy as guest;

@@ -1,7 +1,7 @@
 //! Tool calls and what they give.
 
 use taskrun::ports::tool as host;
-use taskrun::tool::ToolFailure;
+use taskrun_journal::tool::ToolFailure;
 
 use super::labels_to_guest;
 use crate::bindings::tool::exports::taskrun::plugin::tools as guest;

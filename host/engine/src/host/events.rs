@@ -1,7 +1,7 @@
 //! `events`: what the planner shows to whoever watches the run. The scope bounds it.
 
-use taskrun::event::Event;
-use taskrun::message::{Message, Role};
+use taskrun_journal::event::Event;
+use taskrun_journal::message::{Message, Role};
 
 use crate::bindings::interfaces::events::Host;
 use crate::bindings::interfaces::types::{Thinking, Usage};

@@ -1,7 +1,7 @@
 //! `log`: lines of the guest in the run's log.
 
-use taskrun::message::{Labels, LogLevel};
 use taskrun::ports::call::LOG_LINE_BYTES_MAX;
+use taskrun_journal::message::{Labels, LogLevel};
 
 use crate::bindings::interfaces::log::{Host, Level};
 use crate::state::CallState;

@@ -2,10 +2,10 @@
 
 use std::collections::HashSet;
 
-use taskrun::completion as port;
 use taskrun::policy::Capability;
 use taskrun::ports::call::Answering;
-use taskrun::tool::ToolSpec;
+use taskrun_journal::completion as port;
+use taskrun_journal::tool::ToolSpec;
 use wasmtime::component::Resource;
 
 use crate::bindings::interfaces::model::{
@@ -147,7 +147,7 @@ impl HostCompletionStream for CallState {
 
 #[cfg(test)]
 mod tests {
-    use taskrun::tool::ToolHints;
+    use taskrun_journal::tool::ToolHints;
 
     use super::*;
 

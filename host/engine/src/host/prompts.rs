@@ -4,7 +4,7 @@ use taskrun::policy::{Capability, template as domain};
 
 use crate::bindings::interfaces::prompts::{Host, PromptError};
 use crate::state::CallState;
-use taskrun::json;
+use taskrun_journal::json;
 
 /// Templates often go through their data more than once, and through lists in it in a square.
 const STEPS_PER_BYTE: usize = 16;

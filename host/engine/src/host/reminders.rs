@@ -1,6 +1,6 @@
 //! `reminders`: notes of a planner for its own later turns.
 
-use taskrun::reminders as domain;
+use taskrun_journal::reminders as domain;
 
 use crate::bindings::interfaces::reminders::{Host, ReminderError, ReminderSpec, Tier};
 use crate::bindings::interfaces::types::Attachment;

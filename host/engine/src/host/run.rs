@@ -1,6 +1,6 @@
 //! `run`: the run as the guest may know it.
 
-use taskrun::time::millis;
+use taskrun_journal::time::millis;
 
 use crate::bindings::interfaces::run::{Host, Remaining};
 use crate::bindings::interfaces::types::{RunContext, ToolSpec};

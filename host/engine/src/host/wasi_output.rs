@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use taskrun::message::{Labels, LogLevel};
 use taskrun::ports::call::{CallScope, LOG_LINE_BYTES_MAX};
+use taskrun_journal::message::{Labels, LogLevel};
 use tokio::io::AsyncWrite;
 use wasmtime_wasi::async_trait;
 use wasmtime_wasi::cli::{IsTerminal, StdoutStream};

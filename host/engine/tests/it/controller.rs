@@ -11,10 +11,10 @@ use taskrun::ports::call::{
 };
 use taskrun::ports::runs::{Caller, Runs, RunsAccess};
 use taskrun::ports::tool::ToolCall;
-use taskrun::runs::{RunsAnswer, RunsError, RunsRequest};
-use taskrun::spec::RunSpec;
 use taskrun_engine::{LoadError, Need};
 use taskrun_examples::DELEGATE;
+use taskrun_journal::runs::{RunsAnswer, RunsError, RunsRequest};
+use taskrun_journal::spec::RunSpec;
 
 use crate::support::*;
 
@@ -154,7 +154,7 @@ async fn the_same_request_again_is_named_apart_and_the_same_in_a_repeated_call()
         let nobody = Arc::new(Nobody::default());
         let scope = scope_with(Some(nobody.clone()));
         for task in ["one", "one", "two"] {
-            let child = taskrun::runs::ChildRequest {
+            let child = taskrun_journal::runs::ChildRequest {
                 agent_name: "a".to_owned(),
                 task: task.to_owned(),
                 ..Default::default()

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use taskrun::stop::CallFailure;
 use taskrun_engine::{EngineOptions, LoadError};
+use taskrun_journal::stop::CallFailure;
 
 use crate::support::*;
 

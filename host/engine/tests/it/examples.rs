@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::time::Duration;
 
-use taskrun::event::Event;
 use taskrun::ports::call::StopSignal;
 use taskrun::ports::tool::ToolCall;
-use taskrun::stop::CallFailure;
 use taskrun_engine::AgentGrants;
 use taskrun_examples as examples;
+use taskrun_journal::event::Event;
+use taskrun_journal::stop::CallFailure;
 
 use crate::support::*;
 

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use taskrun::ending::Ending;
-use taskrun::message::Labels;
-use taskrun::plan::PlannerError;
 use taskrun::ports::call::{CallScope, RunContext, StopSignal};
 use taskrun::ports::planner::{FinalizeInput, Planner};
-use taskrun::status::StopReason;
-use taskrun::stop::CallFailure;
 use taskrun_engine::{AgentGrants, Kind, LoadError};
 use taskrun_examples as examples;
+use taskrun_journal::ending::Ending;
+use taskrun_journal::message::Labels;
+use taskrun_journal::plan::PlannerError;
+use taskrun_journal::status::StopReason;
+use taskrun_journal::stop::CallFailure;
 
 use crate::support::*;
 

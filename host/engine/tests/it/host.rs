@@ -1,7 +1,7 @@
 //! Host functions, as a guest meets them.
 
-use taskrun::event::Event;
-use taskrun::stop::CallFailure;
+use taskrun_journal::event::Event;
+use taskrun_journal::stop::CallFailure;
 
 use crate::support::*;
 

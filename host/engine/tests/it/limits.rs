@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use taskrun::stop::CallFailure;
+use taskrun_journal::stop::CallFailure;
 
 use crate::support::*;
 
@@ -183,7 +183,7 @@ async fn a_long_line_is_cut() {
     run_in(tool_bytes(LOG, &code), grants(""), scope.clone()).await.unwrap().unwrap();
     let events = scope.finish().events;
     assert!(
-        matches!(&events[..], [taskrun::event::Event::Log { message, .. }] if message.len() == 8 << 10)
+        matches!(&events[..], [taskrun_journal::event::Event::Log { message, .. }] if message.len() == 8 << 10)
     );
 }
 

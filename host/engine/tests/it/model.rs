@@ -7,16 +7,16 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::StreamExt;
 use taskrun::clock::{SeededRandom, SystemClock};
-use taskrun::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
-use taskrun::event::Event;
-use taskrun::message::{Message, Role};
-use taskrun::plan::PlannerError;
 use taskrun::ports::call::{
     CallScope, CallScopeParts, Models, Remaining, RunContext, ScopeLimits, Services, StopSignal,
 };
 use taskrun::ports::model::{Model, ModelStream};
 use taskrun::ports::planner::{Decision, PlanInput, PlanResult};
 use taskrun_examples as examples;
+use taskrun_journal::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
+use taskrun_journal::event::Event;
+use taskrun_journal::message::{Message, Role};
+use taskrun_journal::plan::PlannerError;
 
 use crate::support::*;
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use taskrun::clock::SystemClock;
 use taskrun::ports::call::StopSignal;
-use taskrun::stop::{CallFailure, StopCause};
-use taskrun::time::{Clock, Timestamp};
+use taskrun_journal::stop::{CallFailure, StopCause};
+use taskrun_journal::time::{Clock, Timestamp};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 

@@ -9,17 +9,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use taskrun::clock::{SeededRandom, SystemClock};
-use taskrun::event::Event;
 use taskrun::policy::{Limits, Policy};
 use taskrun::ports::call::{
     CallScope, CallScopeParts, Remaining, RunContext, ScopeLimits, Services, StopSignal,
 };
 use taskrun::ports::planner::PlanInput;
 use taskrun::ports::tool::{Tool, ToolCall, ToolReply, ToolValue};
-use taskrun::stop::CallFailure;
-use taskrun::time::Clock;
-use taskrun::tool::ToolFailure;
 use taskrun_engine::{AgentGrants, Cache, Engine, EngineOptions, LoadError};
+use taskrun_journal::event::Event;
+use taskrun_journal::stop::CallFailure;
+use taskrun_journal::time::Clock;
+use taskrun_journal::tool::ToolFailure;
 use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
 use wit_parser::Resolve;
 

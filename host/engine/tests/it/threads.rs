@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use taskrun::clock::SystemClock;
-use taskrun::completion::{CompletionRequest, ModelError};
-use taskrun::message::{Message, Role};
 use taskrun::ports::call::{Models, StopSignal};
 use taskrun::ports::model::{Model, ModelStream};
 use taskrun::ports::planner::PlanInput;
 use taskrun::ports::tool::Tool;
-use taskrun::stop::{CallFailure, StopCause};
-use taskrun::time::{Clock, Timestamp};
 use taskrun_engine::{Engine, EngineOptions};
 use taskrun_examples as examples;
+use taskrun_journal::completion::{CompletionRequest, ModelError};
+use taskrun_journal::message::{Message, Role};
+use taskrun_journal::stop::{CallFailure, StopCause};
+use taskrun_journal::time::{Clock, Timestamp};
 use tokio::sync::watch;
 
 use crate::support::*;

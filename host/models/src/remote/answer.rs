@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{StreamExt, stream};
-use taskrun::completion::{Chunk, ModelError};
 use taskrun::ports::model::ModelStream;
-use taskrun::time::Clock;
+use taskrun_journal::completion::{Chunk, ModelError};
+use taskrun_journal::time::Clock;
 
 use super::draft::Draft;
 use super::http::{Begun, within};

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use taskrun::completion::{Chunk, CompletionStop, ModelError};
-use taskrun::message::{Thinking, ToolUse, Usage};
+use taskrun_journal::completion::{Chunk, CompletionStop, ModelError};
+use taskrun_journal::message::{Thinking, ToolUse, Usage};
 
 use super::names::Names;
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use reqwest::StatusCode;
 use reqwest::header::HeaderMap;
 use serde_json::Value;
-use taskrun::completion::ModelError;
-use taskrun::time::{Timestamp, millis};
+use taskrun_journal::completion::ModelError;
+use taskrun_journal::time::{Timestamp, millis};
 
 use crate::key::Secret;
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use taskrun::completion::ModelError;
-use taskrun::time::Clock;
+use taskrun_journal::completion::ModelError;
+use taskrun_journal::time::Clock;
 
 use super::failure::{Again, Failure, of_status, retry_after};
 use crate::key::Secret;

@@ -7,8 +7,8 @@
 
 use std::collections::BTreeMap;
 
-use taskrun::completion::{CompletionRequest, ModelError};
-use taskrun::message::{Message, Part};
+use taskrun_journal::completion::{CompletionRequest, ModelError};
+use taskrun_journal::message::{Message, Part};
 
 /// Longest name of a function that every provider takes.
 const WIRE_BYTES_MAX: usize = 64;

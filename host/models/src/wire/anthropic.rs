@@ -1,9 +1,9 @@
 //! Messages as Anthropic has them: the request.
 
 use serde_json::{Map, Value, json};
-use taskrun::completion::ModelError;
-use taskrun::message::{Message, Part, Role, Thinking};
-use taskrun::tool::ToolSpec;
+use taskrun_journal::completion::ModelError;
+use taskrun_journal::message::{Message, Part, Role, Thinking};
+use taskrun_journal::tool::ToolSpec;
 
 use super::anthropic_answer::AnthropicDecoder;
 use super::{Asked, Prepared, arguments, schema};

@@ -1,6 +1,6 @@
 //! Answers of providers, made of pieces at random and cut anywhere.
 
-use taskrun::completion::Chunk;
+use taskrun_journal::completion::Chunk;
 
 use super::Decoder;
 use super::anthropic_answer::AnthropicDecoder;

@@ -1,9 +1,9 @@
 //! Content generation as Google's Gemini has it: the request.
 
 use serde_json::{Map, Value, json};
-use taskrun::completion::ModelError;
-use taskrun::message::{Message, Part, Role, ToolAnswer};
-use taskrun::tool::ToolSpec;
+use taskrun_journal::completion::ModelError;
+use taskrun_journal::message::{Message, Part, Role, ToolAnswer};
+use taskrun_journal::tool::ToolSpec;
 
 use super::gemini_answer::GeminiDecoder;
 use super::{Asked, Prepared, arguments, schema};

@@ -1,8 +1,8 @@
 //! Content generation as Google's Gemini has it: the answer.
 
 use serde_json::Value;
-use taskrun::completion::{CompletionStop, ModelError};
-use taskrun::message::Usage;
+use taskrun_journal::completion::{CompletionStop, ModelError};
+use taskrun_journal::message::Usage;
 
 use super::{Decoder, list_of, parsed, str_of, tokens};
 use crate::key::Secret;

@@ -3,10 +3,10 @@
 //! Reasoning is not sent back: the protocol has no place for it, and some servers refuse it.
 
 use serde_json::{Map, Value, json};
-use taskrun::completion::ModelError;
-use taskrun::message::{Message, Part, Role};
 use taskrun::policy::Wire;
-use taskrun::tool::ToolSpec;
+use taskrun_journal::completion::ModelError;
+use taskrun_journal::message::{Message, Part, Role};
+use taskrun_journal::tool::ToolSpec;
 
 use super::openai_answer::OpenAiDecoder;
 use super::{Asked, Prepared, schema, text_of};

@@ -6,8 +6,8 @@ use std::time::Duration;
 use futures::StreamExt;
 use serde_json::json;
 use taskrun::clock::SimulatedClock;
-use taskrun::completion::{Chunk, ModelError};
-use taskrun::time::Timestamp;
+use taskrun_journal::completion::{Chunk, ModelError};
+use taskrun_journal::time::Timestamp;
 
 use crate::ask::{answer, chunks, hello, model, model_at, usage};
 use crate::provider::{Provider, Reply};
@@ -71,7 +71,7 @@ async fn an_answer_that_breaks_off_is_not_asked_for_again_and_counts() {
     let stream = model("openai", &provider, "").stream(hello()).await.expect("begins");
     let (all, error) = chunks(stream).await;
     assert_eq!(error, Some(ModelError::CutOff));
-    let estimated = taskrun::message::Usage { estimated: true, ..usage(2, 2) };
+    let estimated = taskrun_journal::message::Usage { estimated: true, ..usage(2, 2) };
     assert_eq!(all, [Chunk::Text("Half of".into()), Chunk::Usage(estimated)]);
     assert_eq!(provider.asked().len(), 1);
 }
@@ -99,7 +99,7 @@ async fn ask_in_simulated_time(
         outcome = asked => outcome.map(|_| ()),
         () = drive => unreachable!("it never ends"),
     };
-    let now = taskrun::time::Clock::monotonic(clock.as_ref());
+    let now = taskrun_journal::time::Clock::monotonic(clock.as_ref());
     (outcome, now)
 }
 

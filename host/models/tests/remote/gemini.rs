@@ -1,8 +1,8 @@
 //! Content generation.
 
 use serde_json::{Value, json};
-use taskrun::completion::{CompletionStop, ModelError};
-use taskrun::message::{Message, Part, Role, Thinking};
+use taskrun_journal::completion::{CompletionStop, ModelError};
+use taskrun_journal::message::{Message, Part, Role, Thinking};
 
 use crate::ask::{answer, hello, model, request, result, tool, usage};
 use crate::provider::{Provider, Reply};

@@ -1,8 +1,8 @@
 //! Chat completions.
 
 use serde_json::{Value, json};
-use taskrun::completion::{Chunk, CompletionStop, ModelError};
-use taskrun::message::{Message, Part, Role, Thinking, ToolUse, Usage};
+use taskrun_journal::completion::{Chunk, CompletionStop, ModelError};
+use taskrun_journal::message::{Message, Part, Role, Thinking, ToolUse, Usage};
 
 use crate::ask::{answer, chunks, hello, model, request, result, tool, usage};
 use crate::provider::{Provider, Reply};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use futures::StreamExt;
 use serde_json::json;
 use taskrun::clock::SystemClock;
-use taskrun::completion::ModelError;
-use taskrun::message::{Message, Role};
+use taskrun_journal::completion::ModelError;
+use taskrun_journal::message::{Message, Role};
 
 use crate::ask::{answer, chunks, hello, models, request, table};
 use crate::provider::{Provider, Reply};

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde_json::json;
 use taskrun::clock::SimulatedClock;
-use taskrun::completion::ModelError;
-use taskrun::time::{Clock, Timestamp};
+use taskrun_journal::completion::ModelError;
+use taskrun_journal::time::{Clock, Timestamp};
 
 use crate::ask::{answer, hello, model, model_at};
 use crate::provider::{Provider, Reply};

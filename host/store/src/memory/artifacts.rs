@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use taskrun::artifact::Artifact;
+use taskrun_journal::artifact::Artifact;
 
 #[derive(Default)]
 pub(super) struct Artifacts {

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use taskrun::ids::Seq;
-use taskrun::run::Run;
-use taskrun::spec::RunSpec;
+use taskrun_journal::ids::Seq;
+use taskrun_journal::run::Run;
+use taskrun_journal::spec::RunSpec;
 
 use super::state::{ListKey, State};
 use crate::door;

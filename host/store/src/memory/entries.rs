@@ -3,9 +3,9 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use taskrun::ids::RunId;
-use taskrun::run::Run;
-use taskrun::spec::RunSpec;
+use taskrun_journal::ids::RunId;
+use taskrun_journal::run::Run;
+use taskrun_journal::spec::RunSpec;
 
 /// The waiting entries of all policies.
 #[derive(Default)]

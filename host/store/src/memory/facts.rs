@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Bound;
 
-use taskrun::fact::{FACTS_MAX, Fact, FactPlace, rank};
-use taskrun::ids::RunId;
-use taskrun::memory::{FactChange, FactChanged, FactWriter};
+use taskrun_journal::fact::{FACTS_MAX, Fact, FactPlace, rank};
+use taskrun_journal::ids::RunId;
+use taskrun_journal::memory::{FactChange, FactChanged, FactWriter};
 
 /// All facts.
 #[derive(Default)]

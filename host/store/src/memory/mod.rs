@@ -16,18 +16,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use taskrun::event::Recorded;
-use taskrun::fact::{Fact, FactPlace};
-use taskrun::ids::{HostId, RunId, Seq};
-use taskrun::list::{Cursor, ListFilter, Page, Scope};
-use taskrun::memory::{FactChange, FactChanged, FactWriter, Memory};
-use taskrun::run::Run;
-use taskrun::spec::RunSpec;
-use taskrun::store::{
+use taskrun_journal::event::Recorded;
+use taskrun_journal::fact::{Fact, FactPlace};
+use taskrun_journal::ids::{HostId, RunId, Seq};
+use taskrun_journal::list::{Cursor, ListFilter, Page, Scope};
+use taskrun_journal::memory::{FactChange, FactChanged, FactWriter, Memory};
+use taskrun_journal::run::Run;
+use taskrun_journal::spec::RunSpec;
+use taskrun_journal::store::{
     Append, Appended, Batched, Claim, Created, Host, Hosts, NewBatch, NewRun, Removal, Removed,
     Session, SessionKey, SessionPage, Sessions, Store, StoreError, Until,
 };
-use taskrun::time::Timestamp;
+use taskrun_journal::time::Timestamp;
 
 use self::attached::Canceled;
 use self::sessions::PageBytes;

@@ -4,11 +4,11 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 
-use taskrun::hold::Lane;
-use taskrun::ids::RunId;
-use taskrun::spec::RunSpec;
-use taskrun::store::SessionKey;
-use taskrun::time::Timestamp;
+use taskrun_journal::hold::Lane;
+use taskrun_journal::ids::RunId;
+use taskrun_journal::spec::RunSpec;
+use taskrun_journal::store::SessionKey;
+use taskrun_journal::time::Timestamp;
 
 /// Lane, priority, order of acceptance: the smaller one is taken first.
 pub(super) type Rank = (Lane, Reverse<i32>, u64);

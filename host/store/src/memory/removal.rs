@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use taskrun::ids::RunId;
-use taskrun::store::{Removal, Removed};
+use taskrun_journal::ids::RunId;
+use taskrun_journal::store::{Removal, Removed};
 
 use super::sessions::Chunk;
 use super::state::{Entry, ListKey, State};

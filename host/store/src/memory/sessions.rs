@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use taskrun::event::Recorded;
-use taskrun::spec::RunSpec;
-use taskrun::store::{PAGE_BYTES_MAX, Session, SessionEvent, SessionKey, SessionPage};
-use taskrun::time::Timestamp;
+use taskrun_journal::event::Recorded;
+use taskrun_journal::spec::RunSpec;
+use taskrun_journal::store::{PAGE_BYTES_MAX, Session, SessionEvent, SessionKey, SessionPage};
+use taskrun_journal::time::Timestamp;
 
 use crate::door;
 

@@ -4,19 +4,19 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use taskrun::artifact::Artifact;
-use taskrun::event::Recorded;
-use taskrun::hold::{Hold, Lane};
-use taskrun::ids::{HostId, RunId, Seq};
-use taskrun::list::{Cursor, ListFilter, Page, Scope};
-use taskrun::run::{Lifecycle, Run};
-use taskrun::spec::RunSpec;
-use taskrun::status::Status;
-use taskrun::store::{
+use taskrun_journal::artifact::Artifact;
+use taskrun_journal::event::Recorded;
+use taskrun_journal::hold::{Hold, Lane};
+use taskrun_journal::ids::{HostId, RunId, Seq};
+use taskrun_journal::list::{Cursor, ListFilter, Page, Scope};
+use taskrun_journal::run::{Lifecycle, Run};
+use taskrun_journal::spec::RunSpec;
+use taskrun_journal::status::Status;
+use taskrun_journal::store::{
     Admission, Append, Appended, Batched, Claim, Created, Full, Host, Idempotency, NewBatch,
     NewRun, SessionKey,
 };
-use taskrun::time::Timestamp;
+use taskrun_journal::time::Timestamp;
 
 use super::artifacts::Artifacts;
 use super::attached::Canceled;

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use taskrun::hold::{Hold, WaitMode};
-use taskrun::ids::RunId;
+use taskrun_journal::hold::{Hold, WaitMode};
+use taskrun_journal::ids::RunId;
 
 use crate::door;
 

@@ -10,7 +10,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rusqlite::{Connection, OptionalExtension};
-use taskrun::ids::RunId;
+use taskrun_journal::ids::RunId;
 
 use super::fault::Fault;
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use rusqlite::{Connection, OptionalExtension, params};
-use taskrun::artifact::{Artifact, digest};
-use taskrun::ids::RunId;
+use taskrun_journal::artifact::{Artifact, digest};
+use taskrun_journal::ids::RunId;
 
 use super::fault::Fault;
 use super::row::run_by_number;

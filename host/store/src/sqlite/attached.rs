@@ -1,10 +1,10 @@
 //! Runs that end with the run that started them.
 
 use rusqlite::Connection;
-use taskrun::ids::RunId;
-use taskrun::run::Run;
-use taskrun::spec::RunSpec;
-use taskrun::time::Timestamp;
+use taskrun_journal::ids::RunId;
+use taskrun_journal::run::Run;
+use taskrun_journal::spec::RunSpec;
+use taskrun_journal::time::Timestamp;
 
 use super::change::{Mutable, Present, present, replace};
 use super::fault::Fault;

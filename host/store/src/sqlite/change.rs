@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use rusqlite::{Connection, OptionalExtension, params};
-use taskrun::artifact::Artifact;
-use taskrun::hold::Hold;
-use taskrun::ids::{HostId, RunId};
-use taskrun::run::Run;
-use taskrun::spec::RunSpec;
-use taskrun::store::{Append, Appended, Claim};
-use taskrun::time::Timestamp;
+use taskrun_journal::artifact::Artifact;
+use taskrun_journal::hold::Hold;
+use taskrun_journal::ids::{HostId, RunId};
+use taskrun_journal::run::Run;
+use taskrun_journal::spec::RunSpec;
+use taskrun_journal::store::{Append, Appended, Claim};
+use taskrun_journal::time::Timestamp;
 
 use super::attached::{self, Canceled};
 use super::fault::Fault;

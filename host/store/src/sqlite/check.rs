@@ -5,11 +5,11 @@
 //! each run and its entries in the indexes with what its journal says of it.
 
 use rusqlite::{Connection, OpenFlags, OptionalExtension, ffi, params};
-use taskrun::hold::Hold;
-use taskrun::ids::RunId;
-use taskrun::machine;
-use taskrun::run::Run;
-use taskrun::spec::RunSpec;
+use taskrun_journal::hold::Hold;
+use taskrun_journal::ids::RunId;
+use taskrun_journal::machine;
+use taskrun_journal::run::Run;
+use taskrun_journal::spec::RunSpec;
 
 use super::attached::attached_key;
 use super::change::Mutable;

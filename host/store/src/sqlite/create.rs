@@ -3,12 +3,12 @@
 use std::cmp::Reverse;
 
 use rusqlite::{Connection, OptionalExtension, params};
-use taskrun::hold::{Hold, Lane};
-use taskrun::ids::RunId;
-use taskrun::run::Run;
-use taskrun::spec::RunSpec;
-use taskrun::store::{Created, Full, Idempotency, NewRun};
-use taskrun::time::Timestamp;
+use taskrun_journal::hold::{Hold, Lane};
+use taskrun_journal::ids::RunId;
+use taskrun_journal::run::Run;
+use taskrun_journal::spec::RunSpec;
+use taskrun_journal::store::{Created, Full, Idempotency, NewRun};
+use taskrun_journal::time::Timestamp;
 
 use super::change::{Mutable, Told, count_queued, held};
 use super::fault::Fault;

@@ -1,8 +1,8 @@
 //! Entries that wait for a heartbeat, and the transaction in which a batch takes them.
 
 use rusqlite::{Connection, OptionalExtension, params};
-use taskrun::ids::RunId;
-use taskrun::store::{Appended, Batched, Idempotency, NewBatch};
+use taskrun_journal::ids::RunId;
+use taskrun_journal::store::{Appended, Batched, Idempotency, NewBatch};
 
 use super::change::{AppendRow, Told};
 use super::create::NewRow;

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
-use taskrun::fact::{FACTS_MAX, Fact, FactPlace, rank};
-use taskrun::memory::{FactChange, FactChanged, FactWriter};
-use taskrun::message::Labels;
-use taskrun::time::Timestamp;
+use taskrun_journal::fact::{FACTS_MAX, Fact, FactPlace, rank};
+use taskrun_journal::memory::{FactChange, FactChanged, FactWriter};
+use taskrun_journal::message::Labels;
+use taskrun_journal::time::Timestamp;
 
 use super::fault::Fault;
 use super::row::{fact_sum, json, parse};

@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 
 use rusqlite::ErrorCode;
-use taskrun::store::StoreError;
+use taskrun_journal::store::StoreError;
 
 /// What went wrong, before anybody said in which file.
 #[derive(Debug)]

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use rusqlite::{Connection, params};
 use rustix::time::{ClockId, clock_gettime};
-use taskrun::ids::HostId;
-use taskrun::store::{BEATS_PER_LEASE, StoreError};
-use taskrun::time::millis;
+use taskrun_journal::ids::HostId;
+use taskrun_journal::store::{BEATS_PER_LEASE, StoreError};
+use taskrun_journal::time::millis;
 
 use super::SqliteOptions;
 use super::fault::Fault;

@@ -4,10 +4,10 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, params};
-use taskrun::ids::{HostId, RunId};
-use taskrun::run::Run;
-use taskrun::store::Host;
-use taskrun::time::{Timestamp, millis};
+use taskrun_journal::ids::{HostId, RunId};
+use taskrun_journal::run::Run;
+use taskrun_journal::store::Host;
+use taskrun_journal::time::{Timestamp, millis};
 
 use super::fault::Fault;
 use super::heart::machine_ms;

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use taskrun::store::StoreError;
+use taskrun_journal::store::StoreError;
 
 use super::fault::io_error;
 use super::open::{LOG_NAME, Place};

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use taskrun::ids::HostId;
+use taskrun_journal::ids::HostId;
 
 /// What this process knows of its own writes, and of the beats of others. All times are of
 /// [`super::heart::machine_ms`].

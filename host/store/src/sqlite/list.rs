@@ -8,10 +8,10 @@
 
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, params_from_iter};
-use taskrun::ids::RunId;
-use taskrun::list::{Cursor, ListFilter, Page, Scope};
-use taskrun::status::Status;
-use taskrun::time::Timestamp;
+use taskrun_journal::ids::RunId;
+use taskrun_journal::list::{Cursor, ListFilter, Page, Scope};
+use taskrun_journal::status::Status;
+use taskrun_journal::time::Timestamp;
 
 use super::fault::Fault;
 use super::row::run_by_number;

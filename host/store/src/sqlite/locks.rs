@@ -9,8 +9,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
-use taskrun::ids::HostId;
-use taskrun::store::StoreError;
+use taskrun_journal::ids::HostId;
+use taskrun_journal::store::StoreError;
 
 use super::fault::io_error;
 

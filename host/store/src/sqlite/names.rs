@@ -1,8 +1,8 @@
 //! Names of open runs.
 
 use rusqlite::Connection;
-use taskrun::ids::RunId;
-use taskrun::spec::RunSpec;
+use taskrun_journal::ids::RunId;
+use taskrun_journal::spec::RunSpec;
 
 use super::fault::Fault;
 use super::row::run_by_number;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use rustix::fs::FlockOperation;
-use taskrun::store::StoreError;
+use taskrun_journal::store::StoreError;
 
 use super::fault::{Fault, io_error};
 use super::schema::{APPLICATION_ID, SCHEMA_VERSION};

@@ -19,8 +19,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashSet};
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
-use taskrun::hold::Lane;
-use taskrun::time::Timestamp;
+use taskrun_journal::hold::Lane;
+use taskrun_journal::time::Timestamp;
 
 use super::attached::Canceled;
 use super::fault::Fault;

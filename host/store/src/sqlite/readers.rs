@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rusqlite::Connection;
-use taskrun::store::StoreError;
+use taskrun_journal::store::StoreError;
 use tokio::sync::oneshot;
 
 use super::fault::{Fault, io_error};

@@ -3,8 +3,8 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
-use taskrun::ids::RunId;
-use taskrun::store::{Removal, Removed};
+use taskrun_journal::ids::RunId;
+use taskrun_journal::store::{Removal, Removed};
 
 use super::fault::Fault;
 use super::row::run_by_number;

@@ -1,6 +1,6 @@
 //! Room on the disk for the index of the log, without which nothing can be read.
 
-use taskrun::store::StoreError;
+use taskrun_journal::store::StoreError;
 
 use super::open::{FILE_NAMES, Place};
 

@@ -1,8 +1,8 @@
 //! What the file looks like inside.
 
-use taskrun::spec::RunSpec;
-use taskrun::status::Status;
-use taskrun::time::Timestamp;
+use taskrun_journal::spec::RunSpec;
+use taskrun_journal::status::Status;
+use taskrun_journal::time::Timestamp;
 
 use crate::door;
 

@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rusqlite::Connection;
-use taskrun::store::StoreError;
+use taskrun_journal::store::StoreError;
 
 use super::check::{self, Done, FINDINGS_MAX, Findings, Step};
 use super::fault::Fault;

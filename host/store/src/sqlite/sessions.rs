@@ -4,9 +4,9 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
-use taskrun::ids::RunId;
-use taskrun::store::{Session, SessionEvent, SessionKey, SessionPage};
-use taskrun::time::Timestamp;
+use taskrun_journal::ids::RunId;
+use taskrun_journal::store::{Session, SessionEvent, SessionKey, SessionPage};
+use taskrun_journal::time::Timestamp;
 
 use super::fault::Fault;
 use super::row::{PageBytes, recorded};

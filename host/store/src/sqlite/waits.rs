@@ -6,9 +6,9 @@
 use std::collections::BTreeSet;
 
 use rusqlite::{Connection, OptionalExtension};
-use taskrun::hold::{Hold, Lane, WaitMode};
-use taskrun::ids::RunId;
-use taskrun::time::Timestamp;
+use taskrun_journal::hold::{Hold, Lane, WaitMode};
+use taskrun_journal::ids::RunId;
+use taskrun_journal::time::Timestamp;
 
 use super::fault::Fault;
 use super::queue::{Member, Queue};

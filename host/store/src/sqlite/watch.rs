@@ -6,8 +6,8 @@ use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
 use rusqlite::Connection;
-use taskrun::ids::RunId;
-use taskrun::store::{SessionKey, StoreError};
+use taskrun_journal::ids::RunId;
+use taskrun_journal::store::{SessionKey, StoreError};
 
 use super::fault::Fault;
 use super::open::{Place, open_reader};

@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use rusqlite::Connection;
-use taskrun::store::StoreError;
+use taskrun_journal::store::StoreError;
 use tokio::sync::{Semaphore, oneshot};
 
 use super::fault::Fault;

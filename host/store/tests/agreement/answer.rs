@@ -1,12 +1,14 @@
 //! What a store answers, in words.
 
-use taskrun::ids::RunId;
-use taskrun::list::{Cursor, ListFilter, Scope};
-use taskrun::machine;
-use taskrun::run::Run;
-use taskrun::spec::RunSpec;
-use taskrun::store::{Append, Batched, Created, Host, NewBatch, Session, SessionKey, TaskKey};
-use taskrun::time::Timestamp;
+use taskrun_journal::ids::RunId;
+use taskrun_journal::list::{Cursor, ListFilter, Scope};
+use taskrun_journal::machine;
+use taskrun_journal::run::Run;
+use taskrun_journal::spec::RunSpec;
+use taskrun_journal::store::{
+    Append, Batched, Created, Host, NewBatch, Session, SessionKey, TaskKey,
+};
+use taskrun_journal::time::Timestamp;
 
 use crate::common::*;
 use crate::steps::{Batch, Create, Step, agent, artifact, host, id, named_in, one_of, policy};

@@ -4,11 +4,11 @@
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
-use taskrun::hold::{Hold, Lane, WaitMode};
-use taskrun::ids::RunId;
-use taskrun::run::Run;
-use taskrun::status::Status;
-use taskrun::store::Claim;
+use taskrun_journal::hold::{Hold, Lane, WaitMode};
+use taskrun_journal::ids::RunId;
+use taskrun_journal::run::Run;
+use taskrun_journal::status::Status;
+use taskrun_journal::store::Claim;
 
 use crate::common::*;
 

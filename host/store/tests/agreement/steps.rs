@@ -3,17 +3,17 @@
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
-use taskrun::artifact::Artifact;
-use taskrun::event::{Event, Recorded};
-use taskrun::hold::{Wait, WaitMode};
-use taskrun::ids::{HostId, RunId};
-use taskrun::list::Scope;
-use taskrun::machine;
-use taskrun::run::Run;
-use taskrun::spec::RunClass;
-use taskrun::status::{Status, StopReason};
-use taskrun::store::{Admission, Claim, Removal};
-use taskrun::time::Timestamp;
+use taskrun_journal::artifact::Artifact;
+use taskrun_journal::event::{Event, Recorded};
+use taskrun_journal::hold::{Wait, WaitMode};
+use taskrun_journal::ids::{HostId, RunId};
+use taskrun_journal::list::Scope;
+use taskrun_journal::machine;
+use taskrun_journal::run::Run;
+use taskrun_journal::spec::RunClass;
+use taskrun_journal::status::{Status, StopReason};
+use taskrun_journal::store::{Admission, Claim, Removal};
+use taskrun_journal::time::Timestamp;
 
 use crate::common::*;
 

@@ -7,21 +7,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::Connection;
-use taskrun::artifact::Artifact;
-use taskrun::ending::Ending;
-use taskrun::event::{Event, Recorded};
-use taskrun::hold::{Wait, WaitMode};
-use taskrun::ids::{HostId, RunId};
-use taskrun::machine;
-use taskrun::memory::Memory;
-use taskrun::run::Run;
-use taskrun::spec::{RunClass, RunSpec};
-use taskrun::status::{BlockedOn, StopReason};
-use taskrun::store::{
+use taskrun_journal::artifact::Artifact;
+use taskrun_journal::ending::Ending;
+use taskrun_journal::event::{Event, Recorded};
+use taskrun_journal::hold::{Wait, WaitMode};
+use taskrun_journal::ids::{HostId, RunId};
+use taskrun_journal::machine;
+use taskrun_journal::memory::Memory;
+use taskrun_journal::run::Run;
+use taskrun_journal::spec::{RunClass, RunSpec};
+use taskrun_journal::status::{BlockedOn, StopReason};
+use taskrun_journal::store::{
     Admission, Append, Appended, Claim, Created, Host, Hosts, Idempotency, LEASE, NewBatch, NewRun,
     Removal, SessionKey, Sessions, Store,
 };
-use taskrun::time::Timestamp;
+use taskrun_journal::time::Timestamp;
 use taskrun_store::{Durability, MemoryStore, SqliteOptions, SqliteStore};
 use tempfile::TempDir;
 
@@ -122,14 +122,14 @@ pub(crate) fn spec(id: &str) -> RunSpec {
         root_run_id: run_id(id),
         root_session_id: None,
         depth: 0,
-        narrow: taskrun::narrowing::Narrowing::default(),
+        narrow: taskrun_journal::narrowing::Narrowing::default(),
         above: Vec::new(),
         priority: 0,
         durable: true,
         finalizer: false,
         serial: false,
         seed: String::new(),
-        history: taskrun::history::History::None,
+        history: taskrun_journal::history::History::None,
         class: RunClass::Task,
         entries: Vec::new(),
         created_at: Timestamp(1_000),

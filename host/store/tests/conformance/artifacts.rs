@@ -1,7 +1,7 @@
 //! What is kept beside records.
 
 use super::*;
-use taskrun::artifact::digest;
+use taskrun_journal::artifact::digest;
 
 const BYTES: &[u8] = b"more than fits";
 

@@ -1,6 +1,6 @@
 //! Runs that end with the run that started them.
 
-use taskrun::run::RunView;
+use taskrun_journal::run::RunView;
 
 use super::*;
 

@@ -1,7 +1,7 @@
 //! Facts.
 
-use taskrun::fact::{FACTS_MAX, Fact, FactPlace, OwnSession, query_words};
-use taskrun::memory::{FactChange, FactChanged, FactWriter};
+use taskrun_journal::fact::{FACTS_MAX, Fact, FactPlace, OwnSession, query_words};
+use taskrun_journal::memory::{FactChange, FactChanged, FactWriter};
 
 use super::*;
 

@@ -165,7 +165,7 @@ pub(crate) async fn all_kinds_of_states_read_back_as_they_were_written(f: &Fixtu
     create(&*f.store, spec("r")).await;
     let mut run = claim_one(&*f.store, "h").await;
     journal_is(&*f.store, &run).await;
-    let usage = taskrun::message::Usage {
+    let usage = taskrun_journal::message::Usage {
         prompt_tokens: 5,
         completion_tokens: 6,
         total_tokens: 11,

@@ -22,20 +22,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::*;
-use taskrun::ending::Ending;
-use taskrun::event::{Event, Recorded};
-use taskrun::hold::{Wait, WaitMode};
-use taskrun::list::{Cursor, ListFilter, Scope};
-use taskrun::machine;
-use taskrun::run::Run;
-use taskrun::spec::RunSpec;
-use taskrun::status::{Status, StopReason};
-use taskrun::store::{
+use taskrun_journal::ending::Ending;
+use taskrun_journal::event::{Event, Recorded};
+use taskrun_journal::hold::{Wait, WaitMode};
+use taskrun_journal::list::{Cursor, ListFilter, Scope};
+use taskrun_journal::machine;
+use taskrun_journal::run::Run;
+use taskrun_journal::spec::RunSpec;
+use taskrun_journal::status::{Status, StopReason};
+use taskrun_journal::store::{
     Admission, Append, Appended, Batched, Claim, Created, Full, Host, LEASE, NewRun,
     PAGE_BYTES_MAX, Removal, Removed, Session, SessionEvent, SessionKey, SessionPage, TaskKey,
     Until,
 };
-use taskrun::time::Timestamp;
+use taskrun_journal::time::Timestamp;
 
 /// One test per store for each sentence.
 macro_rules! promises {

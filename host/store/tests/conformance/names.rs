@@ -1,6 +1,6 @@
 //! Names of open runs.
 
-use taskrun::ids::RunId;
+use taskrun_journal::ids::RunId;
 
 use super::*;
 

@@ -1,16 +1,17 @@
 //! Answering what runs ask.
 
+use taskrun_journal::event::Event;
+use taskrun_journal::hold::Await;
+use taskrun_journal::ids::RunId;
+use taskrun_journal::list::Scope;
+use taskrun_journal::question::{Answer, Item, NotAwaitable};
+use taskrun_journal::run::Run;
+use taskrun_journal::status::Status;
+use taskrun_journal::store::StoreError;
+
 use super::Controller;
 use crate::driver::Halt;
 use crate::error::ControllerError;
-use crate::event::Event;
-use crate::hold::Await;
-use crate::ids::RunId;
-use crate::list::Scope;
-use crate::question::{Answer, Item, NotAwaitable};
-use crate::run::Run;
-use crate::status::Status;
-use crate::store::StoreError;
 
 use super::observe::READ_PAGE;
 
@@ -199,15 +200,15 @@ fn open_item(run: &Run, item: Option<&str>) -> Result<String, ControllerError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hold::Wait;
-    use crate::machine::tests::{
+    use crate::fixtures::{
         answered, asked, blocked, cancel_requested, completed, lost, run, started,
     };
+    use taskrun_journal::hold::Wait;
 
     #[test]
     fn a_run_takes_answers_until_it_is_on_its_way_out() {
         let wait = || blocked(Wait::Answers { at: None });
-        let answer = || crate::event::Event::Answered {
+        let answer = || taskrun_journal::event::Event::Answered {
             item: "q".to_owned(),
             answer: Answer::Text("this".to_owned()),
             by: "b".to_owned(),
@@ -230,13 +231,13 @@ mod tests {
             assert_eq!(open_item(&run, None).is_ok(), expected, "{events:?}");
             assert_eq!(open_item(&run, Some("q")).is_ok(), expected, "{events:?}");
             // What is open can be answered: the journal takes it.
-            let recorded = crate::event::Recorded {
+            let recorded = taskrun_journal::event::Recorded {
                 seq: run.state.head + 1,
                 id: 1,
-                at: crate::time::Timestamp(1),
+                at: taskrun_journal::time::Timestamp(1),
                 event: answer(),
             };
-            let applied = crate::machine::apply(run.state.clone(), &recorded);
+            let applied = taskrun_journal::machine::apply(run.state.clone(), &recorded);
             assert_eq!(applied.is_ok(), expected, "{events:?}");
         }
     }

@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
+use taskrun_journal::artifact::digest;
+use taskrun_journal::event::{Event, Recorded};
+use taskrun_journal::ids::{RunId, Seq};
+use taskrun_journal::list::Scope;
+use taskrun_journal::store::StoreError;
+use taskrun_journal::tool::ToolOutcome;
+
 use super::Controller;
 use super::observe::READ_PAGE;
-use crate::artifact::digest;
 use crate::error::ControllerError;
-use crate::event::{Event, Recorded};
-use crate::ids::{RunId, Seq};
-use crate::list::Scope;
-use crate::store::StoreError;
-use crate::tool::ToolOutcome;
 
 impl Controller {
     /// The bytes of an artifact of a run: the whole of its result, which is too long to be shown

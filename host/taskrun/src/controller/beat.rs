@@ -7,22 +7,23 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use taskrun_journal::event::Recorded;
+use taskrun_journal::hold::Hold;
+use taskrun_journal::ids::RunId;
+use taskrun_journal::list::Scope;
+use taskrun_journal::machine::{self, decide};
+use taskrun_journal::run::Run;
+use taskrun_journal::status::{Status, StopReason};
+use taskrun_journal::store::{Admission, Append, Batched, NewBatch, NewRun, StoreError};
+use taskrun_journal::time::{Timestamp, millis, random_u64};
+
 use super::Controller;
 use crate::agents::Agent;
 use crate::batch;
 use crate::driver::Halt;
 use crate::error::{ControllerError, NotAnEntry};
-use crate::event::Recorded;
-use crate::hold::Hold;
-use crate::ids::RunId;
-use crate::list::Scope;
-use crate::machine::{self, decide};
 use crate::policy::Heartbeat;
-use crate::run::Run;
 use crate::spawn::SpawnRequest;
-use crate::status::{Status, StopReason};
-use crate::store::{Admission, Append, Batched, NewBatch, NewRun, StoreError};
-use crate::time::{Timestamp, millis, random_u64};
 
 /// How often entries are looked at again that somebody changed in the same moment. After that they
 /// wait for the next tick.
@@ -291,7 +292,7 @@ impl Controller {
 /// Whether the same was said of the entry before, as by a tool call that is repeated.
 fn said_before(entry: &Run, batch: &Run, result: &str) -> bool {
     let is_its = entry.execution().is_some_and(|e| e.batch.as_ref() == Some(batch.id()));
-    let mut reply = crate::progress::Reply::default();
+    let mut reply = taskrun_journal::progress::Reply::default();
     reply.count(&decide::said(result));
     let is_done = entry.ending().is_some_and(|ending| ending.stop_reason == StopReason::Done);
     is_its && is_done && entry.state.reply == reply

@@ -4,26 +4,26 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use taskrun_journal::event::Event;
+use taskrun_journal::ids::{RunId, Seq};
+use taskrun_journal::list::{Cursor, PAGE_DEFAULT, PAGE_MAX, Scope};
+use taskrun_journal::message::{Message, Role};
+use taskrun_journal::question::Answer;
+use taskrun_journal::run::Run;
+use taskrun_journal::runs::{
+    ANSWER_PAGE_BYTES_MAX, ChildRequest, EVENTS_PAGE_MAX, RunsAnswer, RunsError, RunsFilter,
+    RunsRequest,
+};
+use taskrun_journal::status::StopReason;
+use taskrun_journal::store::Until;
+use taskrun_journal::text::cut;
 
 use super::shown::{info, shown};
 use super::{Controller, Inner, PauseRequest, Paused, ResumeRequest};
 use crate::driver::find_beneath;
 use crate::error::ControllerError;
-use crate::event::Event;
-use crate::ids::{RunId, Seq};
-use crate::list::{Cursor, PAGE_DEFAULT, PAGE_MAX, Scope};
-use crate::message::{Message, Role};
 use crate::ports::runs::{Caller, Runs};
-use crate::question::Answer;
-use crate::run::Run;
-use crate::runs::{
-    ANSWER_PAGE_BYTES_MAX, ChildRequest, EVENTS_PAGE_MAX, RunsAnswer, RunsError, RunsFilter,
-    RunsRequest,
-};
 use crate::spawn::SpawnRequest;
-use crate::status::StopReason;
-use crate::store::Until;
-use crate::text::cut;
 
 /// The controller as runs see it. It does not keep the controller alive.
 struct Door(Weak<Inner>);
@@ -142,9 +142,11 @@ impl Controller {
     ) -> Result<RunsAnswer, ControllerError> {
         let after: Option<Cursor> = match &filter.cursor {
             None => None,
-            Some(text) => Some(text.parse().map_err(|error: crate::list::InvalidCursor| {
-                ControllerError::Invalid { field: "cursor", reason: error.to_string() }
-            })?),
+            Some(text) => {
+                Some(text.parse().map_err(|error: taskrun_journal::list::InvalidCursor| {
+                    ControllerError::Invalid { field: "cursor", reason: error.to_string() }
+                })?)
+            }
         };
         let scope = Scope::tenant(&caller.spec.tenant);
         let own = self.get(&scope, caller.spec.id.as_str()).await?;
@@ -270,7 +272,7 @@ fn one(run: &Run) -> RunsAnswer {
 }
 
 /// Where a run stands in a listing; the greatest comes first.
-fn place(run: &Run) -> (crate::time::Timestamp, &RunId) {
+fn place(run: &Run) -> (taskrun_journal::time::Timestamp, &RunId) {
     (run.state.updated_at, run.id())
 }
 

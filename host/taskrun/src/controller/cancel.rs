@@ -2,17 +2,18 @@
 
 use std::collections::HashSet;
 
+use taskrun_journal::ids::RunId;
+use taskrun_journal::list::Scope;
+use taskrun_journal::machine::decide;
+use taskrun_journal::run::Run;
+use taskrun_journal::status::{Status, StopReason};
+use taskrun_journal::stop::StopCause;
+use taskrun_journal::store::StoreError;
+use taskrun_journal::text::cut;
+
 use super::Controller;
 use crate::driver::Halt;
 use crate::error::ControllerError;
-use crate::ids::RunId;
-use crate::list::Scope;
-use crate::machine::decide;
-use crate::run::Run;
-use crate::status::{Status, StopReason};
-use crate::stop::StopCause;
-use crate::store::StoreError;
-use crate::text::cut;
 
 /// Most bytes of the reason that comes with a cancellation; a longer one is cut.
 pub const REASON_BYTES_MAX: usize = 4 << 10;

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use taskrun_journal::ids::RunId;
+use taskrun_journal::stop::StopCause;
+
 use super::Controller;
 use crate::driver::Live;
 use crate::error::ControllerError;
-use crate::ids::RunId;
-use crate::stop::StopCause;
 
 /// How long [`Controller::close`] and [`Controller::hand_over`] wait for runs unless told
 /// otherwise.

@@ -6,6 +6,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures::FutureExt;
+use taskrun_journal::ids::RunId;
+use taskrun_journal::machine::decide::Outcome;
+use taskrun_journal::run::{Lifecycle, Run};
+use taskrun_journal::stop::StopCause;
+use taskrun_journal::store::Claim;
+use taskrun_journal::time::millis;
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::context::TokioContext;
@@ -15,13 +21,7 @@ use crate::agents::{Agent, AgentCode};
 use crate::driver::{
     Bounds, Driver, Env, Live, Patience, PatientMemory, PatientRuns, PatientStore, RunClock, Stalls,
 };
-use crate::ids::RunId;
-use crate::machine::decide::Outcome;
 use crate::narrow;
-use crate::run::{Lifecycle, Run};
-use crate::stop::StopCause;
-use crate::store::Claim;
-use crate::time::millis;
 
 /// Most runs claimed in one write, so that a free host does not empty the queue of all others.
 const CLAIM_MAX: usize = 64;

@@ -1,12 +1,15 @@
 //! Facts, for people and programs outside of runs.
 
+use taskrun_journal::fact::{
+    Fact, FactPlace, InvalidFact, OwnSession, SEARCH_MAX, check_key, query_words,
+};
+use taskrun_journal::list::Scope;
+use taskrun_journal::memory::{FactChange, FactChanged};
+use taskrun_journal::message::Labels;
+use taskrun_journal::spec::KEY_BYTES_MAX;
+
 use super::Controller;
 use crate::error::ControllerError;
-use crate::fact::{Fact, FactPlace, InvalidFact, OwnSession, SEARCH_MAX, check_key, query_words};
-use crate::list::Scope;
-use crate::memory::{FactChange, FactChanged};
-use crate::message::Labels;
-use crate::spec::KEY_BYTES_MAX;
 
 /// Most facts on a page.
 pub const FACTS_PAGE_MAX: usize = 200;
@@ -71,7 +74,7 @@ impl Controller {
         match self.0.parts.memory.change_fact(&place, change, None).await? {
             FactChanged::Done | FactChanged::Repeated | FactChanged::Absent => Ok(fact),
             FactChanged::Full => {
-                let cap = crate::fact::FACTS_MAX as u64;
+                let cap = taskrun_journal::fact::FACTS_MAX as u64;
                 Err(ControllerError::Limit { kind: "facts", cap })
             }
         }

@@ -27,6 +27,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use taskrun_journal::ending::EndStatus;
+use taskrun_journal::ids::{HostId, RunId};
+use taskrun_journal::list::{Cursor, ListFilter, PAGE_MAX, Page, Scope};
+use taskrun_journal::memory::Memory;
+use taskrun_journal::run::{Lifecycle, Run};
+use taskrun_journal::store::{Host, Hosts, LEASE, Sessions, Store, StoreError};
+use taskrun_journal::time::{Clock, Random, millis, random_u64};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
@@ -46,16 +53,9 @@ pub use wait::{WAIT_RUNS_MAX, Waited};
 use self::code::Codes;
 use crate::agents::Agents;
 use crate::driver::{Journal, Lease, Live};
-use crate::ending::EndStatus;
 use crate::error::ControllerError;
-use crate::ids::{HostId, RunId};
-use crate::list::{Cursor, ListFilter, PAGE_MAX, Page, Scope};
-use crate::memory::Memory;
 use crate::ports::call::Interrupt;
 use crate::ports::hook::Hooks;
-use crate::run::{Lifecycle, Run};
-use crate::store::{Host, Hosts, LEASE, Sessions, Store, StoreError};
-use crate::time::{Clock, Random, millis, random_u64};
 
 /// What a controller is made of.
 pub struct ControllerParts {

@@ -1,14 +1,15 @@
 //! Reading what runs did.
 
+use taskrun_journal::event::Recorded;
+use taskrun_journal::ids::{RunId, Seq};
+use taskrun_journal::list::{ListFilter, PAGE_MAX, Scope};
+use taskrun_journal::message::Usage;
+use taskrun_journal::progress::Children;
+use taskrun_journal::run::Run;
+use taskrun_journal::store::Until;
+
 use super::Controller;
 use crate::error::ControllerError;
-use crate::event::Recorded;
-use crate::ids::{RunId, Seq};
-use crate::list::{ListFilter, PAGE_MAX, Scope};
-use crate::message::Usage;
-use crate::progress::Children;
-use crate::run::Run;
-use crate::store::Until;
 
 /// Events read at once.
 pub(super) const READ_PAGE: usize = 1_000;

@@ -2,16 +2,17 @@
 
 use std::time::Duration;
 
+use taskrun_journal::event::Event;
+use taskrun_journal::ids::RunId;
+use taskrun_journal::list::Scope;
+use taskrun_journal::machine::decide::{self, Refused};
+use taskrun_journal::run::Run;
+use taskrun_journal::store::StoreError;
+use taskrun_journal::text::cut;
+
 use super::{Controller, REASON_BYTES_MAX};
 use crate::driver::Halt;
 use crate::error::ControllerError;
-use crate::event::Event;
-use crate::ids::RunId;
-use crate::list::Scope;
-use crate::machine::decide::{self, Refused};
-use crate::run::Run;
-use crate::store::StoreError;
-use crate::text::cut;
 
 /// A request to pause a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -82,7 +83,7 @@ impl Controller {
     /// # Errors
     /// Those of [`Self::pause`]; [`ControllerError::Invalid`] if there are messages and the run is
     /// not paused, or one of them is blank; [`ControllerError::Limit`] if more than
-    /// [`crate::pause::INBOX_MESSAGES_MAX`] messages, or [`crate::pause::INBOX_BYTES_MAX`] bytes, would
+    /// [`taskrun_journal::pause::INBOX_MESSAGES_MAX`] messages, or [`taskrun_journal::pause::INBOX_BYTES_MAX`] bytes, would
     /// wait for the next turn.
     pub async fn resume(
         &self,

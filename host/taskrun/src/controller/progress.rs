@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use taskrun_journal::list::{ListFilter, PAGE_MAX, Scope};
+use taskrun_journal::progress::{Children, Progress};
+use taskrun_journal::run::{Run, RunView};
+use taskrun_journal::store::Until;
+use taskrun_journal::time::Clock;
+
 use super::Controller;
 use crate::error::ControllerError;
-use crate::list::{ListFilter, PAGE_MAX, Scope};
-use crate::progress::{Children, Progress};
-use crate::run::{Run, RunView};
-use crate::store::Until;
-use crate::time::Clock;
 
 /// How often a run is looked at for a subscriber at most, and so how often that one is told.
 pub const PROGRESS_EVERY: Duration = Duration::from_millis(250);

@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
+use taskrun_journal::ids::RunId;
+use taskrun_journal::list::{ListFilter, PAGE_MAX, Scope};
+use taskrun_journal::run::Run;
+use taskrun_journal::status::{Status, StopReason};
+use taskrun_journal::store::{Removal, Removed, Session, SessionKey, SessionPage};
 
 use super::Controller;
 use super::observe::READ_PAGE;
 use crate::error::ControllerError;
-use crate::ids::RunId;
-use crate::list::{ListFilter, PAGE_MAX, Scope};
-use crate::run::Run;
-use crate::status::{Status, StopReason};
-use crate::store::{Removal, Removed, Session, SessionKey, SessionPage};
 
 /// How long the deletion of a session waits for its runs to end.
 pub const DELETE_WAIT: Duration = Duration::from_secs(5);
@@ -129,7 +129,7 @@ impl Controller {
         deleted.facts = memory.forget_session(tenant, owner, id).await?;
         let removal = Removal {
             scope: Some(in_session),
-            before: crate::time::Timestamp(u64::MAX),
+            before: taskrun_journal::time::Timestamp(u64::MAX),
             limit: REMOVE_PAGE,
             dry_run: false,
         };
@@ -159,7 +159,7 @@ impl Controller {
     pub async fn gc(
         &self,
         scope: &Scope,
-        before: crate::time::Timestamp,
+        before: taskrun_journal::time::Timestamp,
         dry_run: bool,
     ) -> Result<Removed, ControllerError> {
         let removal = Removal {

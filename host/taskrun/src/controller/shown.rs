@@ -2,10 +2,9 @@
 //! names of hosts, rules with their places, seeds, the tape of plan steps, lines of the log.
 
 use serde_json::{Value, json};
-
-use crate::event::{Event, Recorded};
-use crate::run::{Run, RunView};
-use crate::runs::{EVENT_PAYLOAD_BYTES_MAX, RunInfo, ShownEvent};
+use taskrun_journal::event::{Event, Recorded};
+use taskrun_journal::run::{Run, RunView};
+use taskrun_journal::runs::{EVENT_PAYLOAD_BYTES_MAX, RunInfo, ShownEvent};
 
 /// Keys of a run as it is shown that its record has by itself, or that are too large for one.
 const NOT_IN_DETAILS: [&str; 16] = [
@@ -139,9 +138,9 @@ fn whole(event: &Event) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::HostId;
-    use crate::machine::tests::{run, started};
-    use crate::time::Timestamp;
+    use crate::fixtures::{run, started};
+    use taskrun_journal::ids::HostId;
+    use taskrun_journal::time::Timestamp;
 
     fn recorded(event: Event) -> Recorded {
         Recorded { seq: 3, id: 1, at: Timestamp(5), event }
@@ -157,7 +156,7 @@ mod tests {
         let host = HostId::new("host-1");
         let resumed = Event::Resumed { host, epoch: 2 };
         assert_eq!(payload(resumed), Some(json!({})));
-        let spec = Box::new(crate::spec::RunSpec {
+        let spec = Box::new(taskrun_journal::spec::RunSpec {
             seed: "secret".to_owned(),
             ..run(vec![started()]).spec.as_ref().clone()
         });

@@ -2,20 +2,22 @@
 
 use std::sync::atomic::Ordering;
 
+use taskrun_journal::event::{Event, Recorded};
+use taskrun_journal::ids::{RunId, check_own_id};
+use taskrun_journal::list::Scope;
+use taskrun_journal::machine;
+use taskrun_journal::narrowing::Ancestor;
+use taskrun_journal::run::Run;
+use taskrun_journal::spec::{KEY_BYTES_MAX, RunSpec};
+use taskrun_journal::store::{Admission, Created, Full, Idempotency, NewRun, StoreError, TaskKey};
+use taskrun_journal::text::cut;
+use taskrun_journal::time::{Timestamp, millis, random_u64};
+
 use super::Controller;
 use crate::error::ControllerError;
-use crate::event::{Event, Recorded};
-use crate::ids::{RunId, check_own_id};
-use crate::list::Scope;
-use crate::narrowing::Ancestor;
+use crate::narrow;
 use crate::ports::hook::Moment;
-use crate::run::Run;
 use crate::spawn::{SpawnRequest, WhenFull, accept, digest_of_parts, fingerprint, task_digest};
-use crate::spec::{KEY_BYTES_MAX, RunSpec};
-use crate::store::{Admission, Created, Full, Idempotency, NewRun, StoreError, TaskKey};
-use crate::text::cut;
-use crate::time::{Timestamp, millis, random_u64};
-use crate::{machine, narrow};
 
 /// What became of a request.
 #[derive(Clone, Debug, PartialEq)]

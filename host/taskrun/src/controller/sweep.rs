@@ -6,19 +6,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::try_join_all;
+use taskrun_journal::hold::Hold;
+use taskrun_journal::ids::{HostId, RunId};
+use taskrun_journal::list::PAGE_MAX;
+use taskrun_journal::machine::decide;
+use taskrun_journal::run::Run;
+use taskrun_journal::status::Status;
+use taskrun_journal::stop::StopCause;
+use taskrun_journal::store::BEATS_PER_LEASE;
 use tokio::time::Instant;
 
 use super::Controller;
 use crate::driver::{Halt, Live};
 use crate::error::ControllerError;
-use crate::hold::Hold;
-use crate::ids::{HostId, RunId};
-use crate::list::PAGE_MAX;
-use crate::machine::decide;
-use crate::run::Run;
-use crate::status::Status;
-use crate::stop::StopCause;
-use crate::store::BEATS_PER_LEASE;
 
 /// A run whose guest is not gone so long after its cancellation is taken from its host, which
 /// hangs: the longest grace, and what it takes to notice.

@@ -3,19 +3,19 @@
 use std::collections::VecDeque;
 
 use serde::Serialize;
+use taskrun_journal::event::{Event, Recorded};
+use taskrun_journal::ids::Seq;
+use taskrun_journal::list::Scope;
+use taskrun_journal::message::{Message, Role, ToolError, ToolUse};
+use taskrun_journal::question::{Answer, AwaitItem, ExternalTool, Question};
+use taskrun_journal::run::Run;
+use taskrun_journal::status::Status;
+use taskrun_journal::time::Timestamp;
+use taskrun_journal::tool::ToolOutcome;
 
 use super::Controller;
 use super::observe::READ_PAGE;
 use crate::error::ControllerError;
-use crate::event::{Event, Recorded};
-use crate::ids::Seq;
-use crate::list::Scope;
-use crate::message::{Message, Role, ToolError, ToolUse};
-use crate::question::{Answer, AwaitItem, ExternalTool, Question};
-use crate::run::Run;
-use crate::status::Status;
-use crate::time::Timestamp;
-use crate::tool::ToolOutcome;
 
 /// Entries of a transcript unless another number is asked for.
 pub const TRANSCRIPT_DEFAULT: usize = 40;
@@ -73,7 +73,7 @@ pub struct TranscriptEntry {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<u64>,
     /// When it was recorded.
-    #[serde(serialize_with = "crate::time::rfc3339::serialize")]
+    #[serde(serialize_with = "taskrun_journal::time::rfc3339::serialize")]
     pub timestamp: Timestamp,
 }
 
@@ -299,9 +299,9 @@ impl Controller {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::RunId;
-    use crate::machine::tests::{run, started};
-    use crate::question::Item;
+    use crate::fixtures::{run, started};
+    use taskrun_journal::ids::RunId;
+    use taskrun_journal::question::Item;
 
     fn entry(event: Event) -> TranscriptEntry {
         let recorded = Recorded { seq: 3, id: 1, at: Timestamp(5), event };

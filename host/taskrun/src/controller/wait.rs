@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
+use taskrun_journal::hold::WaitMode;
+use taskrun_journal::list::Scope;
+use taskrun_journal::run::Run;
+use taskrun_journal::store::Until;
 
 use super::Controller;
 use crate::error::ControllerError;
-use crate::hold::WaitMode;
-use crate::list::Scope;
-use crate::run::Run;
-use crate::store::Until;
 
 /// Most runs that are waited for at once.
 pub const WAIT_RUNS_MAX: usize = 1_000;

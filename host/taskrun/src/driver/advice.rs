@@ -1,9 +1,9 @@
 //! What the host says to results of tools, for whoever reads the conversation: how to go on where a
 //! result is only a part, and how to try again where a call failed.
 
-use crate::message::{Bounds, RetryHint, RetryReason};
-use crate::text::cut;
-use crate::tool::{ToolOutcome, ToolOutput};
+use taskrun_journal::message::{Bounds, RetryHint, RetryReason};
+use taskrun_journal::text::cut;
+use taskrun_journal::tool::{ToolOutcome, ToolOutput};
 
 /// Most bytes that are said to one result.
 const ADVICE_BYTES_MAX: usize = 2 << 10;

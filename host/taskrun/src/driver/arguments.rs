@@ -5,13 +5,13 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use futures::FutureExt;
+use taskrun_journal::message::ToolError;
+use taskrun_journal::plan::ToolRequest;
+use taskrun_journal::tool::ToolFailure;
 
 use super::time_up::TimeUp;
 use super::{Driver, Halt, is_given_back};
 use crate::arguments::TurnSteps;
-use crate::message::ToolError;
-use crate::plan::ToolRequest;
-use crate::tool::ToolFailure;
 
 /// Calls of a turn whose arguments do not fit, by their ids.
 pub(super) type Misfits = BTreeMap<String, ToolFailure>;

@@ -4,12 +4,13 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use taskrun_journal::stop::{CallFailure, StopCause};
+use taskrun_journal::store::Until;
+
 use super::lease::Standstill;
 use super::time_up::TimeUp;
 use super::{Driver, Halt};
 use crate::ports::call::Durable;
-use crate::stop::{CallFailure, StopCause};
-use crate::store::Until;
 
 /// How long events of a running call are gathered before they are written together.
 const FLUSH: Duration = Duration::from_millis(50);

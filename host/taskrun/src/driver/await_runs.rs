@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use taskrun_journal::event::{Event, Parked, Refusal};
+use taskrun_journal::ids::RunId;
+use taskrun_journal::operation::Operation;
+use taskrun_journal::plan::ToolRequest;
+
 use super::plan::{CALLS_PER_TURN_MAX, NAME_BYTES_MAX, call_id};
 use super::settle::{NO_RUNS, failure, result};
 use super::{Driver, Halt, find_beneath};
-use crate::event::{Event, Parked, Refusal};
-use crate::ids::RunId;
-use crate::operation::Operation;
-use crate::plan::ToolRequest;
 use crate::policy::{CallRules, Capability};
 use crate::ports::planner::RunsWait;
 

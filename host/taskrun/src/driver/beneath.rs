@@ -1,9 +1,9 @@
 //! Which runs are beneath one: all that a component may ever reach.
 
-use crate::ids::RunId;
-use crate::run::Run;
-use crate::spec::RunSpec;
-use crate::store::{Store, StoreError};
+use taskrun_journal::ids::RunId;
+use taskrun_journal::run::Run;
+use taskrun_journal::spec::RunSpec;
+use taskrun_journal::store::{Store, StoreError};
 
 /// The run, if it is beneath the one of `above`: started by it, or by one that is.
 pub(crate) async fn find_beneath(

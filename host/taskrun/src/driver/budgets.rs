@@ -4,11 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use taskrun_journal::event::Event;
+use taskrun_journal::message::Usage;
+use taskrun_journal::plan::{TerminationReason, ToolRequest};
+
 use super::subtree::Subtree;
 use super::{Driver, Halt};
-use crate::event::Event;
-use crate::message::Usage;
-use crate::plan::{TerminationReason, ToolRequest};
 use crate::policy::{Budget, Reserve};
 use crate::ports::call::Remaining;
 

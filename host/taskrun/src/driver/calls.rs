@@ -5,6 +5,13 @@ use std::time::Duration;
 
 use futures::stream::FuturesUnordered;
 use futures::{Stream, StreamExt};
+use taskrun_journal::event::{Event, Parked, Refusal};
+use taskrun_journal::ids::RunId;
+use taskrun_journal::message::{Bounds, Labels, LogLevel, RetryHint, RetryReason, ToolError};
+use taskrun_journal::plan::ToolRequest;
+use taskrun_journal::stop::{CallFailure, StopCause};
+use taskrun_journal::time::millis;
+use taskrun_journal::tool::{ToolFailure, ToolOutcome, ToolOutput};
 
 use super::children::{Family, OUT_OF_TIME, TIME_BUDGET};
 use super::gate::Gate;
@@ -12,15 +19,8 @@ use super::line::Line;
 use super::time_up::TimeUp;
 use super::{Driver, Halt, is_given_back};
 use crate::agents::AgentTool;
-use crate::event::{Event, Parked, Refusal};
-use crate::ids::RunId;
-use crate::message::{Bounds, Labels, LogLevel, RetryHint, RetryReason, ToolError};
-use crate::plan::ToolRequest;
 use crate::ports::call::{CallScope, CallScopeParts, Remaining, ScopeLimits, Services};
 use crate::ports::tool::{ToolCall, ToolReply, ToolValue, ToolWait};
-use crate::stop::{CallFailure, StopCause};
-use crate::time::millis;
-use crate::tool::{ToolFailure, ToolOutcome, ToolOutput};
 
 /// What a call is told that the end of the run overtook.
 const FINALIZED: &str = "Finalized before a tool result was provided for this request.";
@@ -393,7 +393,7 @@ pub(super) fn check_bounds(bounds: &Bounds) -> Result<(), String> {
 
 /// Holds a result to what its tool promised.
 fn check_value(tool: &AgentTool, value: &ToolValue) -> Result<(), String> {
-    if let Err(problem) = crate::json::check(&value.value) {
+    if let Err(problem) = taskrun_journal::json::check(&value.value) {
         return Err(format!("its result is not JSON: {problem}"));
     }
     let Some(bounds) = &value.bounds else {

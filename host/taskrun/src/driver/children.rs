@@ -7,22 +7,22 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
+use taskrun_journal::ending::{EndStatus, Ending};
+use taskrun_journal::event::{Event, Parked, Refusal};
+use taskrun_journal::ids::RunId;
+use taskrun_journal::message::{RetryHint, RetryReason, Telemetry};
+use taskrun_journal::plan::{FinalToolResult, ToolRequest};
+use taskrun_journal::run::{Lifecycle, Run};
+use taskrun_journal::runs::RunsRequest;
+use taskrun_journal::status::StopReason;
+use taskrun_journal::store::{Store, Until};
+use taskrun_journal::time::Timestamp;
+use taskrun_journal::tool::{ToolFailure, ToolOutcome, ToolOutput};
 
 use super::calls::{broken, check_bounds, json_text};
 use super::settle::failure;
 use super::subtree::Subtree;
 use super::{Driver, Halt};
-use crate::ending::{EndStatus, Ending};
-use crate::event::{Event, Parked, Refusal};
-use crate::ids::RunId;
-use crate::message::{RetryHint, RetryReason, Telemetry};
-use crate::plan::{FinalToolResult, ToolRequest};
-use crate::run::{Lifecycle, Run};
-use crate::runs::RunsRequest;
-use crate::status::StopReason;
-use crate::store::{Store, Until};
-use crate::time::Timestamp;
-use crate::tool::{ToolFailure, ToolOutcome, ToolOutput};
 
 /// What a call is told that was under way when the run's time was up.
 pub(super) const OUT_OF_TIME: &str = "canceled: time budget reached";
@@ -211,7 +211,7 @@ pub(super) fn linked(request: &ToolRequest, run: RunId, agent_name: String) -> V
 struct Given {
     outcome: ToolOutcome,
     server_data: Option<String>,
-    bounds: Option<crate::message::Bounds>,
+    bounds: Option<taskrun_journal::message::Bounds>,
     telemetry: Option<Telemetry>,
 }
 

@@ -2,18 +2,19 @@
 
 use std::borrow::Cow;
 
+use taskrun_journal::event::{Event, Refusal};
+use taskrun_journal::message::ToolError;
+use taskrun_journal::plan::ToolRequest;
+use taskrun_journal::question::{Answer, AwaitItem, CONFIRM, Item};
+use taskrun_journal::text::cut;
+use taskrun_journal::time::Timestamp;
+use taskrun_journal::tool::{ToolFailure, ToolOutcome};
+
 use super::Driver;
 use super::settle::result;
 use super::work::{Call, Work};
 use crate::agents::AgentTool;
-use crate::event::{Event, Refusal};
-use crate::message::ToolError;
-use crate::plan::ToolRequest;
 use crate::policy::AskRules;
-use crate::question::{Answer, AwaitItem, CONFIRM, Item};
-use crate::text::cut;
-use crate::time::Timestamp;
-use crate::tool::{ToolFailure, ToolOutcome};
 
 /// Most bytes of a call's arguments in the question; the whole stands beside it. Of longer ones it
 /// has the beginning and the end, and says how long they are, so that nothing hides in the middle

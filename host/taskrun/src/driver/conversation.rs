@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use taskrun_journal::artifact::{ArtifactRef, digest};
+use taskrun_journal::event::Event;
+use taskrun_journal::message::{Message, Part, Role, ToolAnswer, ToolError, ToolUse};
+use taskrun_journal::question::{Answer, AwaitItem, Item};
+use taskrun_journal::reminders::Reminders;
+use taskrun_journal::spec::RunSpec;
+use taskrun_journal::text::cut;
+use taskrun_journal::tool::{ToolFailure, ToolOutcome, ToolOutput};
+
 use super::advice::advice;
-use crate::artifact::{ArtifactRef, digest};
-use crate::event::Event;
-use crate::message::{Message, Part, Role, ToolAnswer, ToolError, ToolUse};
-use crate::question::{Answer, AwaitItem, Item};
-use crate::reminders::Reminders;
-use crate::spec::RunSpec;
-use crate::text::cut;
-use crate::tool::{ToolFailure, ToolOutcome, ToolOutput};
 
 /// Most bytes of a tool's result in the conversation; of a larger one a preview stands there.
 pub const CONVERSATION_RESULT_BYTES_MAX: usize = 64 << 10;
@@ -365,7 +366,7 @@ fn shown(output: &ToolOutput) -> ToolAnswer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{RetryHint, RetryReason};
+    use taskrun_journal::message::{RetryHint, RetryReason};
 
     fn asked(ids: &[&str]) -> Event {
         let parts = ids.iter().map(|id| {
@@ -445,11 +446,12 @@ mod tests {
 
     #[test]
     fn l_077_what_a_result_is_a_part_of_and_how_to_try_again_stands_behind_the_results() {
-        let event = |id: &str, outcome: ToolOutcome, bounds: Option<crate::message::Bounds>| {
-            let output = ToolOutput { bounds, ..ToolOutput::plain("t/f", id, "{}", outcome) };
-            Event::ToolResult { output: Box::new(output), duration_ms: 0, refused: None }
-        };
-        let bounds = |truncated| crate::message::Bounds {
+        let event =
+            |id: &str, outcome: ToolOutcome, bounds: Option<taskrun_journal::message::Bounds>| {
+                let output = ToolOutput { bounds, ..ToolOutput::plain("t/f", id, "{}", outcome) };
+                Event::ToolResult { output: Box::new(output), duration_ms: 0, refused: None }
+            };
+        let bounds = |truncated| taskrun_journal::message::Bounds {
             returned: 2,
             total: Some(9),
             truncated,

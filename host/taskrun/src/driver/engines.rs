@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
+use taskrun_journal::event::Event;
+use taskrun_journal::plan::ToolRequest;
+use taskrun_journal::ruling::{Phase, ToolsDecided};
+use taskrun_journal::tool::ToolSpec;
+
 use super::time_up::TimeUp;
 use super::{Driver, Halt};
-use crate::event::Event;
 use crate::guard::Said;
 use crate::narrow::least;
-use crate::plan::ToolRequest;
 use crate::ports::call::{Remaining, Tape};
 use crate::ports::policy_engine::PolicyInput;
-use crate::ruling::{Phase, ToolsDecided};
-use crate::tool::ToolSpec;
 
 impl Driver {
     /// Decides which tools the next plan step sees, and records that where it is something else

@@ -5,16 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
+use taskrun_journal::ending::EndStatus;
+use taskrun_journal::event::Event;
+use taskrun_journal::message::Labels;
+use taskrun_journal::run::{Lifecycle, Run};
+use taskrun_journal::status::Status;
+use taskrun_journal::stop::CallFailure;
 
 use super::{Driver, Halt};
-use crate::ending::EndStatus;
-use crate::event::Event;
-use crate::message::Labels;
 use crate::ports::call::{CallScope, CallScopeParts, Remaining, ScopeLimits, Services};
 use crate::ports::planner::FinalizeInput;
-use crate::run::{Lifecycle, Run};
-use crate::status::Status;
-use crate::stop::CallFailure;
 
 /// Longest that a finalizer may take, where the agent's `step` allows more: it is asked for a few
 /// words, and the run keeps its slot.
@@ -102,7 +102,7 @@ impl Driver {
             tape: None,
         }));
         let planner = Arc::clone(&self.code.planner);
-        let limit_ms = crate::time::millis(timeout);
+        let limit_ms = taskrun_journal::time::millis(timeout);
         // The outcome is fixed and must not hang on a mistake in here.
         let asked = AssertUnwindSafe(planner.finalize(input, scope)).catch_unwind();
         let answer = tokio::select! {

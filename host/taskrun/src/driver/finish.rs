@@ -1,11 +1,12 @@
 //! The last word of a run that met a limit.
 
+use taskrun_journal::event::Event;
+use taskrun_journal::machine::decide::Outcome;
+use taskrun_journal::message::LogLevel;
+use taskrun_journal::plan::{Termination, TerminationReason};
+
 use super::calls::host_line;
 use super::{Driver, End, Halt};
-use crate::event::Event;
-use crate::machine::decide::Outcome;
-use crate::message::LogLevel;
-use crate::plan::{Termination, TerminationReason};
 use crate::policy::Reserve;
 use crate::ports::call::Tape;
 use crate::ports::planner::Decision;

@@ -1,12 +1,13 @@
 //! What the tool calls of a turn have to pass before they begin.
 
+use taskrun_journal::event::Refusal;
+use taskrun_journal::message::{RetryHint, RetryReason, ToolError};
+use taskrun_journal::plan::ToolRequest;
+use taskrun_journal::ruling::ToolsDecided;
+use taskrun_journal::tool::ToolFailure;
+
 use super::arguments::{Misfits, id};
 use crate::agents::{AgentTool, AgentTools};
-use crate::event::Refusal;
-use crate::message::{RetryHint, RetryReason, ToolError};
-use crate::plan::ToolRequest;
-use crate::ruling::ToolsDecided;
-use crate::tool::ToolFailure;
 
 /// Why a call does not begin.
 pub(super) type Refused = (Refusal, ToolFailure);

@@ -1,16 +1,19 @@
 //! Telling a run of earlier runs of its session, once, before its first plan step.
 
+use taskrun_journal::event::Event;
+use taskrun_journal::history::{
+    HISTORY_BYTES_MAX, HISTORY_MESSAGE_BYTES_MAX, HISTORY_MESSAGES_MAX, History,
+};
+use taskrun_journal::list::{ListFilter, Scope};
+use taskrun_journal::message::{Labels, LogLevel, Message, Role};
+use taskrun_journal::run::Run;
+use taskrun_journal::spec::RunSpec;
+use taskrun_journal::status::Status;
+use taskrun_journal::store::{Store, StoreError};
+use taskrun_journal::text::cut;
+
 use super::{Driver, Halt};
-use crate::event::Event;
-use crate::history::{HISTORY_BYTES_MAX, HISTORY_MESSAGE_BYTES_MAX, HISTORY_MESSAGES_MAX, History};
-use crate::list::{ListFilter, Scope};
-use crate::message::{Labels, LogLevel, Message, Role};
 use crate::ports::call::Tape;
-use crate::run::Run;
-use crate::spec::RunSpec;
-use crate::status::Status;
-use crate::store::{Store, StoreError};
-use crate::text::cut;
 
 /// Messages that one run brings: its task and its answer.
 const MESSAGES_PER_RUN: usize = 2;

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use futures::future::join_all;
+use taskrun_journal::event::{Event, Refusal};
+use taskrun_journal::message::ToolError;
+use taskrun_journal::plan::ToolRequest;
+use taskrun_journal::tool::ToolFailure;
 
 use super::calls::refused;
 use super::gate::Gate;
 use super::time_up::TimeUp;
 use super::{Driver, Halt};
-use crate::event::{Event, Refusal};
-use crate::message::ToolError;
-use crate::plan::ToolRequest;
 use crate::ports::hook::{Moment, Veto};
-use crate::tool::ToolFailure;
 
 impl Driver {
     /// What the hooks have against the calls of a turn, each at its place; empty if there are no

@@ -3,16 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use taskrun_journal::event::{Event, Recorded};
+use taskrun_journal::ids::Seq;
+use taskrun_journal::machine;
+use taskrun_journal::machine::decide::{self, Outcome};
+use taskrun_journal::run::Run;
+use taskrun_journal::status::Status;
+use taskrun_journal::store::{Append, Appended, Store, StoreError};
+use taskrun_journal::time::{Clock, Random, random_u64};
 use tokio_util::sync::CancellationToken;
-
-use crate::event::{Event, Recorded};
-use crate::ids::Seq;
-use crate::machine;
-use crate::machine::decide::{self, Outcome};
-use crate::run::Run;
-use crate::status::Status;
-use crate::store::{Append, Appended, Store, StoreError};
-use crate::time::{Clock, Random, random_u64};
 
 /// Events read at once when somebody else wrote to the journal.
 const CATCH_UP_PAGE: usize = 256;

@@ -7,13 +7,13 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use taskrun_journal::ids::HostId;
+use taskrun_journal::store::{Hosts, StoreError};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::patience::{Stall, Stalls};
 use super::{Halt, Live};
-use crate::ids::HostId;
-use crate::store::{Hosts, StoreError};
 
 /// How often a run that is about to begin something looks whether the host was heard, at least.
 const LOOK_EVERY_MAX: Duration = Duration::from_millis(250);

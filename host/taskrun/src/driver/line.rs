@@ -2,13 +2,14 @@
 
 use std::collections::VecDeque;
 
+use taskrun_journal::event::Event;
+use taskrun_journal::plan::ToolRequest;
+
 use super::calls::refused;
 use super::confirm::{Consent, Consents};
 use super::gate::Gate;
 use super::hooks::denied;
 use crate::agents::AgentTool;
-use crate::event::Event;
-use crate::plan::ToolRequest;
 use crate::ports::hook::Veto;
 
 /// Most tool calls of one run that are executed at once; further ones of the turn wait.

@@ -3,10 +3,10 @@
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use taskrun_journal::stop::StopCause;
 use tokio_util::sync::CancellationToken;
 
 use crate::ports::call::{Interrupt, StopSignal};
-use crate::stop::StopCause;
 
 /// The calls of one run that are under way.
 pub(crate) struct Live {

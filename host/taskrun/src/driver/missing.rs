@@ -1,13 +1,14 @@
 //! What follows from a tool call that failed as fields are missing.
 
+use taskrun_journal::event::Event;
+use taskrun_journal::message::{RetryHint, RetryReason};
+use taskrun_journal::question::{AwaitItem, Item};
+use taskrun_journal::text::cut;
+use taskrun_journal::tool::ToolOutcome;
+
 use super::Driver;
 use super::work::Call;
-use crate::event::Event;
-use crate::message::{RetryHint, RetryReason};
 use crate::policy::MissingFields;
-use crate::question::{AwaitItem, Item};
-use crate::text::cut;
-use crate::tool::ToolOutcome;
 
 /// Begins the id of the question for what a call lacks.
 const MISSING: &str = "missing:";

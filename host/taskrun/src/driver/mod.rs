@@ -39,6 +39,15 @@ mod work;
 use std::sync::Arc;
 use std::time::Duration;
 
+use taskrun_journal::event::{Event, Recorded};
+use taskrun_journal::fact::MemoryScope;
+use taskrun_journal::machine::decide::{self, Outcome};
+use taskrun_journal::memory::Memory;
+use taskrun_journal::run::Run;
+use taskrun_journal::status::{Status, StopReason};
+use taskrun_journal::stop::{CallFailure, StopCause};
+use taskrun_journal::store::{Store, StoreError};
+use taskrun_journal::time::{Clock, Random, Timestamp, millis};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -52,21 +61,12 @@ pub(crate) use patience::{Patience, PatientMemory, PatientRuns, PatientStore, Ru
 
 use self::work::Work;
 use crate::agents::{Agent, AgentCode};
-use crate::event::{Event, Recorded};
-use crate::fact::MemoryScope;
-use crate::machine::decide::{self, Outcome};
-use crate::memory::Memory;
 use crate::policy::{Budget, Chain};
 use crate::ports::call::{CallScope, RunContext, Tape};
 use crate::ports::hook::Hooks;
 use crate::ports::memory::MemoryAccess;
 use crate::ports::planner::Decision;
 use crate::ports::runs::{Caller, Runs, RunsAccess};
-use crate::run::Run;
-use crate::status::{Status, StopReason};
-use crate::stop::{CallFailure, StopCause};
-use crate::store::{Store, StoreError};
-use crate::time::{Clock, Random, Timestamp, millis};
 
 /// Most bytes that a plan step is given; a run whose conversation is longer fails.
 pub const PLAN_INPUT_BYTES_MAX: usize = 1_000_000;
@@ -335,7 +335,7 @@ impl Driver {
                 Decision::Await(items) => {
                     let now = self.env.clock.now();
                     pending.extend(items.into_iter().map(|ask| {
-                        let item = crate::question::Item::asked(ask, now);
+                        let item = taskrun_journal::question::Item::asked(ask, now);
                         Event::Asked { item: Box::new(item) }
                     }));
                     self.write(pending).await?;

@@ -10,19 +10,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use taskrun_journal::event::Recorded;
+use taskrun_journal::fact::{Fact, FactPlace};
+use taskrun_journal::ids::{RunId, Seq};
+use taskrun_journal::layer::Layer;
+use taskrun_journal::memory::{FactChange, FactChanged, FactWriter, Memory};
+use taskrun_journal::run::Run;
+use taskrun_journal::runs::{RunsAnswer, RunsError, RunsRequest};
+use taskrun_journal::store::{Append, Appended, Store, StoreError};
+use taskrun_journal::time::{Clock, Timestamp};
 use tokio::sync::watch;
 
 use super::{Lease, Live};
-use crate::event::Recorded;
-use crate::fact::{Fact, FactPlace};
-use crate::ids::{RunId, Seq};
-use crate::memory::{FactChange, FactChanged, FactWriter, Memory};
-use crate::ports::layer::Layer;
 use crate::ports::runs::{Caller, Runs};
-use crate::run::Run;
-use crate::runs::{RunsAnswer, RunsError, RunsRequest};
-use crate::store::{Append, Appended, Store, StoreError};
-use crate::time::{Clock, Timestamp};
 
 /// First and longest pause between two questions. The longest one is short: it is what a run loses
 /// once the store can be written again, and all that wait are written together.

@@ -4,11 +4,12 @@
 //! begins. A step or call that has begun comes to its end and is recorded; calls that were decided
 //! on and have not begun do so when the run goes on.
 
+use taskrun_journal::event::Event;
+use taskrun_journal::machine::decide;
+use taskrun_journal::run::Run;
+use taskrun_journal::status::Status;
+
 use super::{Driver, Halt};
-use crate::event::Event;
-use crate::machine::decide;
-use crate::run::Run;
-use crate::status::Status;
 
 impl Driver {
     /// Whether nothing more may begin, as far as is known here.

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::message::Part;
+use taskrun_journal::message::Part;
+use taskrun_journal::question::{Ask, AwaitItem, Item};
+use taskrun_journal::time::Timestamp;
+use taskrun_journal::tool::ToolOutcome;
+
 use crate::ports::planner::{Decision, PlanResult};
-use crate::question::{Ask, AwaitItem, Item};
-use crate::time::Timestamp;
-use crate::tool::ToolOutcome;
 
 /// Most tool calls that a planner may decide on at once. A model asks for a handful; each one
 /// gets a result of its own in the conversation, also where it is refused.
@@ -68,7 +69,7 @@ pub(super) fn check(plan: &mut PlanResult, run: &str, step: (u32, u32)) -> Resul
 
 /// Checks a text that the planner says is JSON.
 pub(super) fn json(what: &str, text: &str) -> Result<(), String> {
-    crate::json::check(text).map_err(|problem| format!("{what} is not JSON: {problem}"))
+    taskrun_journal::json::check(text).map_err(|problem| format!("{what} is not JSON: {problem}"))
 }
 
 /// Checks what a planner wants to ask.

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use crate::time::Random;
+use taskrun_journal::time::Random;
 
 /// What the numbers are for; another use of the same seed gives others.
 const CONTEXT: &str = "taskrun 2026-11 random numbers of a plan step";

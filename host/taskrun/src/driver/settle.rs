@@ -3,24 +3,25 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use taskrun_journal::event::{Event, Parked, Refusal};
+use taskrun_journal::hold::{Wait, WaitMode};
+use taskrun_journal::ids::RunId;
+use taskrun_journal::machine::decide::Outcome;
+use taskrun_journal::message::ToolError;
+use taskrun_journal::plan::ToolRequest;
+use taskrun_journal::question::{Answer, AwaitItem, Item};
+use taskrun_journal::run::{Run, RunView};
+use taskrun_journal::status::{BlockedOn, StopReason};
+use taskrun_journal::time::Timestamp;
+use taskrun_journal::tool::{ToolFailure, ToolOutcome, ToolOutput};
+
 use super::confirm::Consent;
 use super::gate::Gate;
 use super::line::{Line, scheduled};
 use super::work::Call;
 use super::{Driver, End, Halt, calls};
 use crate::agents::AgentTool;
-use crate::event::{Event, Parked, Refusal};
-use crate::hold::{Wait, WaitMode};
-use crate::ids::RunId;
-use crate::machine::decide::Outcome;
-use crate::message::ToolError;
-use crate::plan::ToolRequest;
 use crate::policy::Interrupted;
-use crate::question::{Answer, AwaitItem, Item};
-use crate::run::{Run, RunView};
-use crate::status::{BlockedOn, StopReason};
-use crate::time::Timestamp;
-use crate::tool::{ToolFailure, ToolOutcome, ToolOutput};
 
 /// Begins the id of the question whether a call may be repeated.
 const REPEAT: &str = "repeat:";
@@ -275,7 +276,7 @@ impl Driver {
         let written = self
             .journal
             .commit(|run| {
-                let running = run.status() == crate::status::Status::Running;
+                let running = run.status() == taskrun_journal::status::Status::Running;
                 // An answer that came in this moment is found by whoever looks again.
                 let settled = matches!(event, Event::Blocked { wait: Wait::Answers { .. }, .. })
                     && run.state.awaits.iter().all(|one| one.answered);
@@ -316,7 +317,10 @@ impl Driver {
             }
             Some(ToolOutcome::Failure(_)) | None => None,
         })?;
-        let message = crate::message::Message::text(crate::message::Role::Assistant, value);
+        let message = taskrun_journal::message::Message::text(
+            taskrun_journal::message::Role::Assistant,
+            value,
+        );
         let pending = vec![Event::AssistantMessage { message, usage: None, model: None }];
         Some(End::done(pending, Outcome::Answered(StopReason::TerminalTool)))
     }
@@ -348,7 +352,7 @@ pub(super) fn repeat_id(call: &Call) -> String {
     format!("{REPEAT}{}:{}", call.attempts, call.id())
 }
 
-fn is_visible(run: &Run, spec: &crate::spec::RunSpec) -> bool {
+fn is_visible(run: &Run, spec: &taskrun_journal::spec::RunSpec) -> bool {
     run.spec.tenant == spec.tenant && run.spec.owner_user_id == spec.owner_user_id
 }
 

@@ -1,8 +1,9 @@
 //! Turns that are skipped, as their plan step failed too often in a way that may pass.
 
+use taskrun_journal::event::Event;
+use taskrun_journal::machine::decide::Outcome;
+
 use super::{Driver, End, Halt};
-use crate::event::Event;
-use crate::machine::decide::Outcome;
 use crate::policy::Then;
 
 impl Driver {

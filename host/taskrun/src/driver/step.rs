@@ -3,26 +3,29 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use taskrun_journal::event::{DecisionKind, Event};
+use taskrun_journal::machine::decide::Outcome;
+use taskrun_journal::message::{Labels, LogLevel, Message, Part, Role, ToolUse};
+use taskrun_journal::metrics::Metrics;
+use taskrun_journal::plan::{
+    FinalToolResult, PlannerError, Termination, TerminationReason, ToolRequest,
+};
+use taskrun_journal::status::StopReason;
+use taskrun_journal::stop::{CallFailure, StopCause};
+use taskrun_journal::text::cut;
+use taskrun_journal::time::{Random, millis, random_u64};
+use taskrun_journal::tool::ToolOutcome;
+
 use super::plan::check;
 use super::random::StepRandom;
 use super::time_up::TimeUp;
 use super::{Driver, Halt, PLAN_INPUT_BYTES_MAX};
-use crate::event::{DecisionKind, Event};
-use crate::machine::decide::Outcome;
-use crate::message::{Labels, LogLevel, Message, Part, Role, ToolUse};
-use crate::metrics::Metrics;
-use crate::plan::{FinalToolResult, PlannerError, Termination, TerminationReason, ToolRequest};
 use crate::policy::Then;
 use crate::ports::call::{
     CallScope, CallScopeParts, JournalRoom, Remaining, ScopeEnd, ScopeLimits, Services, StopSignal,
     Tape,
 };
 use crate::ports::planner::{Decision, PlanInput, PlanResult, Resume};
-use crate::status::StopReason;
-use crate::stop::{CallFailure, StopCause};
-use crate::text::cut;
-use crate::time::{Random, millis, random_u64};
-use crate::tool::ToolOutcome;
 
 /// Code of a planner's error that says it only passes a cancellation on.
 const CANCELED: &str = "canceled";
@@ -425,7 +428,7 @@ pub(super) fn tool_result_outcome(result: &FinalToolResult) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::Thinking;
+    use taskrun_journal::message::Thinking;
 
     #[test]
     fn what_a_step_sent_under_another_host_is_part_of_what_it_sent() {

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::ids::RunId;
-use crate::list::{ListFilter, PAGE_MAX, Scope};
-use crate::message::Usage;
-use crate::run::Run;
-use crate::spec::RunSpec;
-use crate::store::{Store, StoreError};
+use taskrun_journal::ids::RunId;
+use taskrun_journal::list::{ListFilter, PAGE_MAX, Scope};
+use taskrun_journal::message::Usage;
+use taskrun_journal::run::Run;
+use taskrun_journal::spec::RunSpec;
+use taskrun_journal::store::{Store, StoreError};
 
 /// The runs of one tree. A tree's bound limits how many they are.
 pub(super) struct Subtree {

@@ -1,7 +1,7 @@
 //! What a driver may write while others write too.
 
 use super::*;
-use crate::machine::tests::{answered, asked, cancel_requested, run, started};
+use crate::fixtures::{answered, asked, cancel_requested, run, started};
 
 #[test]
 fn what_others_made_void_in_the_meantime_is_not_written() {
@@ -21,9 +21,9 @@ fn what_others_made_void_in_the_meantime_is_not_written() {
     for (run, event, expected) in table {
         assert_eq!(may_be_written(&run, &event), expected, "{event:?} to {}", run.status());
         if expected {
-            let (seq, at) = (run.state.head + 1, crate::time::Timestamp(1));
+            let (seq, at) = (run.state.head + 1, taskrun_journal::time::Timestamp(1));
             let recorded = Recorded { seq, id: 1, at, event };
-            crate::machine::apply(run.state, &recorded).expect("what is written fits");
+            taskrun_journal::machine::apply(run.state, &recorded).expect("what is written fits");
         }
     }
 }

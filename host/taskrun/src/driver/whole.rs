@@ -1,11 +1,12 @@
 //! The whole answer of a run that ends, where it is too long to be shown with its record.
 
+use taskrun_journal::artifact::{ARTIFACT_BYTES_MAX, Artifact};
+use taskrun_journal::event::Event;
+use taskrun_journal::progress::WholeReply;
+use taskrun_journal::store::StoreError;
+
 use super::Halt;
 use super::journal::Journal;
-use crate::artifact::{ARTIFACT_BYTES_MAX, Artifact};
-use crate::event::Event;
-use crate::progress::WholeReply;
-use crate::store::StoreError;
 
 impl Journal {
     /// Gives the end among these events, if it is there, the name of the whole answer, if that is

@@ -7,17 +7,18 @@ mod tests;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::artifact::digest;
-use crate::event::{DecisionKind, Event, Parked, Recorded};
+use taskrun_journal::artifact::digest;
+use taskrun_journal::event::{DecisionKind, Event, Parked, Recorded};
+use taskrun_journal::ids::Seq;
+use taskrun_journal::message::{Labels, RetryHint};
+use taskrun_journal::plan::{TerminationReason, ToolRequest};
+use taskrun_journal::question::{Answer, AwaitItem, Item};
+use taskrun_journal::ruling::{Phase, ToolsDecided};
+use taskrun_journal::spec::RunSpec;
+use taskrun_journal::tool::ToolOutcome;
+
 use crate::guard::relabel;
-use crate::ids::Seq;
-use crate::message::{Labels, RetryHint};
-use crate::plan::{TerminationReason, ToolRequest};
 use crate::ports::call::Tape;
-use crate::question::{Answer, AwaitItem, Item};
-use crate::ruling::{Phase, ToolsDecided};
-use crate::spec::RunSpec;
-use crate::tool::ToolOutcome;
 
 use super::Conversation;
 use super::children::ChildTracker;

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use taskrun_journal::tool::ToolSpec;
+
 use super::{Location, ToolSelector};
-use crate::tool::ToolSpec;
 
 /// How long consent is waited for unless the policy says otherwise.
 pub const ASK_TIMEOUT_DEFAULT: Duration = Duration::from_secs(24 * 3_600);

@@ -5,13 +5,14 @@ use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use taskrun_journal::fact::MemoryScope;
+use taskrun_journal::operation::Operation;
+
 use super::AgentPolicy;
 use super::grants::{Decision, Grants, Preopen, deeper, widest};
 use super::http_request::HttpTarget;
 use super::place::{Place, Seen};
 use super::rule::{Capability, Rule};
-use crate::fact::MemoryScope;
-use crate::operation::Operation;
 
 /// What an agent may do, as those beneath its runs are bound by it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,6 +3,10 @@
 use std::cell::OnceCell;
 use std::fmt;
 
+use taskrun_journal::fact::MemoryScope;
+use taskrun_journal::metrics::is_metric_name;
+use taskrun_journal::operation::Operation;
+
 use super::error::shown;
 use super::http_request::{HttpRequest, HttpTarget};
 use super::location::Location;
@@ -10,9 +14,6 @@ use super::names::Asked;
 use super::path_glob::{PathGlob, split_path};
 use super::read::is_name;
 use super::rule::{Capability, ModelSelector, PromptSelector, Rule, Selector, Verdict, everything};
-use crate::fact::MemoryScope;
-use crate::metrics::is_metric_name;
-use crate::operation::Operation;
 
 /// The rules of one agent. Deny beats allow; what no rule allows is denied.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Which memory a rule is about.
 
-use crate::fact::MemoryScope;
+use taskrun_journal::fact::MemoryScope;
 
 /// Which memory a rule is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

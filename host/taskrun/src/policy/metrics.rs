@@ -1,6 +1,6 @@
 //! Which metrics a rule is about.
 
-use crate::metrics::is_metric_name;
+use taskrun_journal::metrics::is_metric_name;
 
 /// Which metrics a rule is about.
 #[derive(Debug, Clone, PartialEq, Eq)]

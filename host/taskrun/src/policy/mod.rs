@@ -82,7 +82,7 @@ use std::fmt;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use crate::history::History;
+use taskrun_journal::history::History;
 
 pub use ask::{ASK_TIMEOUT_DEFAULT, ASK_TIMEOUT_MAX, AskRule, AskRules, Asked};
 pub use chain::{AgentRules, CallRules, Chain, Denied};

@@ -4,8 +4,9 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use taskrun_journal::money::Price;
+
 use super::Location;
-use crate::money::Price;
 use crate::policy::Retry;
 
 /// Longest name of a model at its provider, in bytes. Some servers take a path for it.

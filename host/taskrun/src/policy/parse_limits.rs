@@ -3,6 +3,9 @@
 
 use std::time::Duration;
 
+use taskrun_journal::history::History;
+use taskrun_journal::money::Price;
+
 use super::error::{PolicyErrorKind, shown, suggest};
 use super::limits::{self, Budget, LimitSettings, Reserve};
 use super::limits::{
@@ -13,8 +16,6 @@ use super::limits::{
     WRITE_BYTES_MAX,
 };
 use super::read::Section;
-use crate::history::History;
-use crate::money::Price;
 use crate::policy::{Heartbeat, Retry, SKIPS_DEFAULT, Then};
 
 /// The last five are for agents only.

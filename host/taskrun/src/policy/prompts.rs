@@ -3,13 +3,14 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use taskrun_journal::message::Labels;
+
 use super::Policy;
 use super::error::{PolicyErrorKind, PolicyErrors, Problems, shown};
 use super::files::FileUse;
 use super::location::Location;
 use super::parse::{Reading, is_path, report_bad_value};
 use super::read::{Section, Text};
-use crate::message::Labels;
 use crate::policy::template::{PROMPT_BYTES_MAX, Prompt, PromptOverride, Prompts, check_template};
 
 /// Most overrides of a prompt: a rendering looks at all of them.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::quantity::{DURATION_UNITS, SIZE_UNITS};
+use taskrun_journal::quantity::{DURATION_UNITS, SIZE_UNITS};
 
 /// Why a text is not a quantity, and what to write instead.
 #[derive(Debug, PartialEq, Eq)]

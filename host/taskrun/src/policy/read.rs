@@ -4,13 +4,13 @@ use std::fmt;
 use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 
+use taskrun_journal::money::parse_usd;
+use taskrun_journal::quantity::{ShowDuration, ShowSize};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::error::{PolicyErrorKind, Problems, is_hostile, nearest, shown};
 use super::quantity::{BadQuantity, parse_duration, parse_size};
-use crate::money::parse_usd;
-use crate::quantity::{ShowDuration, ShowSize};
 
 /// A table of the file, and how to name it to a person.
 pub(super) struct Section<'t, 's> {

@@ -4,6 +4,9 @@ use std::fmt;
 use std::ops::Range;
 use std::path::Path;
 
+use taskrun_journal::fact::MemoryScope;
+use taskrun_journal::operation::Operation;
+
 use super::error::{PolicyErrorKind, Problems, is_hostile, shown, suggest};
 use super::http::HttpSelector;
 use super::location::{Location, Source};
@@ -11,8 +14,6 @@ use super::memory::MemorySelector;
 use super::metrics::MetricSelector;
 use super::path_glob::PathGlob;
 use super::read::Text;
-use crate::fact::MemoryScope;
-use crate::operation::Operation;
 
 /// What a component must be granted before it may use it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

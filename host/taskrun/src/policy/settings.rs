@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// What follows from a tool call that failed as fields are missing
-/// ([`RetryReason::MissingFields`](crate::message::RetryReason::MissingFields)), whether the host or the tool says so.
+/// ([`RetryReason::MissingFields`](taskrun_journal::message::RetryReason::MissingFields)), whether the host or the tool says so.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MissingFields {
     /// The planner sees the failure, and decides.

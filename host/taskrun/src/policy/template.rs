@@ -11,9 +11,8 @@ use std::io;
 
 use minijinja::value::Serde;
 use minijinja::{Environment, ErrorKind, UndefinedBehavior};
-
-use crate::event::ChosenBy;
-use crate::message::Labels;
+use taskrun_journal::event::ChosenBy;
+use taskrun_journal::message::Labels;
 
 /// Most bytes of a template: a prompt is read by people.
 pub const PROMPT_BYTES_MAX: usize = 64 << 10;

@@ -1,9 +1,10 @@
 //! The engine that is built in: tools allowed and blocked by name and by tag, and what the hints
 //! of failed calls ask for.
 
+use taskrun_journal::message::{Labels, RetryHint, RetryReason};
+use taskrun_journal::tool::ToolSpec;
+
 use super::ToolSelector;
-use crate::message::{Labels, RetryHint, RetryReason};
-use crate::tool::ToolSpec;
 
 /// Most labels, and most entries of metadata, of one decision.
 pub const POLICY_LABELS_MAX: usize = 64;
@@ -92,7 +93,7 @@ pub struct PolicyDecision {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tool::ToolHints;
+    use taskrun_journal::tool::ToolHints;
 
     fn function(tags: &[&str], tags_stated: bool) -> ToolSpec {
         ToolSpec {

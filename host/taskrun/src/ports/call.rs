@@ -23,6 +23,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use taskrun_journal::completion::ModelError;
+use taskrun_journal::event::Event;
+use taskrun_journal::message::{Labels, LogLevel, Message, Usage};
+use taskrun_journal::metrics::{Measure, Metrics};
+use taskrun_journal::money::Price;
+use taskrun_journal::reminders::{ReminderChange, Reminders};
+use taskrun_journal::stop::StopCause;
+use taskrun_journal::text::cut;
+use taskrun_journal::time::{Clock, Random, Timestamp};
+use taskrun_journal::tool::ToolSpec;
 use tokio::sync::{Notify, oneshot};
 
 pub use model_calls::Answering;
@@ -35,17 +45,7 @@ use self::tape::Played;
 use self::unfinished::Unfinished;
 use super::model::Model;
 use super::runs::RunsAccess;
-use crate::completion::ModelError;
-use crate::event::Event;
-use crate::message::{Labels, LogLevel, Message, Usage};
-use crate::metrics::{Measure, Metrics};
-use crate::money::Price;
 use crate::policy::{CallRules, Chain, Grants, TOKENS_MAX};
-use crate::reminders::{ReminderChange, Reminders};
-use crate::stop::StopCause;
-use crate::text::cut;
-use crate::time::{Clock, Random, Timestamp};
-use crate::tool::ToolSpec;
 
 /// Most bytes of one log line; longer ones are cut. A line is for reading.
 pub const LOG_LINE_BYTES_MAX: usize = 8 << 10;

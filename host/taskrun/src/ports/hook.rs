@@ -12,11 +12,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::FutureExt;
 use futures::future::join_all;
-
-use crate::plan::ToolRequest;
-use crate::spec::RunSpec;
-use crate::text::cut;
-use crate::time::{Clock, millis};
+use taskrun_journal::plan::ToolRequest;
+use taskrun_journal::spec::RunSpec;
+use taskrun_journal::text::cut;
+use taskrun_journal::time::{Clock, millis};
 
 /// How long a hook may take unless it is registered otherwise. A decision should take less than
 /// 100 ms, as a run stands still for it; this is for one that asks somebody over a network, and

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::fact::{FactPlace, MemoryScope};
-use crate::ids::RunId;
-use crate::memory::Memory;
+use taskrun_journal::fact::{FactPlace, MemoryScope};
+use taskrun_journal::ids::RunId;
+use taskrun_journal::memory::Memory;
 
 /// What lets a call reach memory.
 #[derive(Clone)]

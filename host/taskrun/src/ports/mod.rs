@@ -3,7 +3,6 @@
 
 pub mod call;
 pub mod hook;
-pub mod layer;
 pub mod memory;
 pub mod model;
 pub mod planner;

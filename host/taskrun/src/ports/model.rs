@@ -3,8 +3,7 @@
 use async_trait::async_trait;
 use futures::StreamExt;
 use futures::stream::BoxStream;
-
-use crate::completion::{Chunk, Collected, Completion, CompletionRequest, ModelError};
+use taskrun_journal::completion::{Chunk, Collected, Completion, CompletionRequest, ModelError};
 
 /// A provider under one name of the policy's table of models.
 #[async_trait]

@@ -4,16 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use taskrun_journal::ending::Ending;
+use taskrun_journal::hold::WaitMode;
+use taskrun_journal::message::{Labels, Message};
+use taskrun_journal::plan::{Annotation, FinalToolResult, PlannerError, Termination, ToolRequest};
+use taskrun_journal::question::Ask;
+use taskrun_journal::reminders::Reminder;
+use taskrun_journal::stop::CallFailure;
+use taskrun_journal::tool::ToolOutput;
 
 use super::call::{CallScope, RunContext};
-use crate::ending::Ending;
-use crate::hold::WaitMode;
-use crate::message::{Labels, Message};
-use crate::plan::{Annotation, FinalToolResult, PlannerError, Termination, ToolRequest};
-use crate::question::Ask;
-use crate::reminders::Reminder;
-use crate::stop::CallFailure;
-use crate::tool::ToolOutput;
 
 /// Something that decides what a run does next: an agent's component, or a scripted stand-in.
 #[async_trait]

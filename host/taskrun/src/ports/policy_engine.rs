@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use taskrun_journal::message::{Labels, RetryHint};
+use taskrun_journal::plan::ToolRequest;
+use taskrun_journal::ruling::Phase;
+use taskrun_journal::tool::ToolSpec;
 
 use super::call::{Remaining, RunContext};
-use crate::message::{Labels, RetryHint};
-use crate::plan::ToolRequest;
 use crate::policy::{POLICY_TIMEOUT, PolicyDecision, ToolLists};
-use crate::ruling::Phase;
-use crate::tool::ToolSpec;
 
 /// Something that decides which tools a run may use: lists of the policy, or a component.
 #[async_trait]

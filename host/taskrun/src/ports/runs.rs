@@ -7,10 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-
-use crate::ids::Seq;
-use crate::runs::{RunsAnswer, RunsError, RunsRequest};
-use crate::spec::RunSpec;
+use taskrun_journal::ids::Seq;
+use taskrun_journal::runs::{RunsAnswer, RunsError, RunsRequest};
+use taskrun_journal::spec::RunSpec;
 
 /// Reaches the runs beneath one, and no other; of its own run, what was said to it.
 #[async_trait]

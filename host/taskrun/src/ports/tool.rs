@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use taskrun_journal::hold::WaitMode;
+use taskrun_journal::ids::RunId;
+use taskrun_journal::message::{Bounds, Labels, Telemetry};
+use taskrun_journal::stop::CallFailure;
+use taskrun_journal::tool::{ToolFailure, ToolSpec};
 
 use super::call::CallScope;
-use crate::hold::WaitMode;
-use crate::ids::RunId;
-use crate::message::{Bounds, Labels, Telemetry};
-use crate::stop::CallFailure;
-use crate::tool::{ToolFailure, ToolSpec};
 
 /// Something that answers tool calls: a tool's component under one agent's grants, or a stand-in.
 #[async_trait]

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use serde_json::Value;
+use taskrun_journal::text::cut;
 
 use super::Schema;
 use super::pattern::Pattern;
 use super::rule::{Node, NodeId};
-use crate::text::cut;
 
 /// Most schemas within those of one tool.
 const SCHEMAS_MAX: u32 = 10_000;

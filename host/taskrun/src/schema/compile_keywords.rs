@@ -120,7 +120,7 @@ impl<'a> Compiler<'a> {
         let all = wanted(keyword, value.as_object(), "schemas by names")?;
         let each = all.iter();
         each.map(|(name, one)| {
-            let way = format!("{keyword}/{}", crate::text::cut(name, 64));
+            let way = format!("{keyword}/{}", taskrun_journal::text::cut(name, 64));
             Ok((name, self.schema(Some(id), way, one)?))
         })
         .collect()
@@ -256,8 +256,9 @@ fn assert_values(of: &Members, node: &mut Node) -> Result<(), String> {
             None => texts("type", value)?,
         };
         let types = names.iter().map(|name| {
-            Type::named(name)
-                .ok_or_else(|| format!("there is no type {:?}", crate::text::cut(name, 64)))
+            Type::named(name).ok_or_else(|| {
+                format!("there is no type {:?}", taskrun_journal::text::cut(name, 64))
+            })
         });
         node.assertions.push(Assertion::Type(types.collect::<Result<_, _>>()?));
     }

@@ -3,8 +3,7 @@
 use std::fmt::{self, Write};
 
 use serde_json::Value;
-
-use crate::text::cut;
+use taskrun_journal::text::cut;
 
 /// Most mistakes that are told of a value: it is a guest's, and could be wrong in a million places.
 pub(super) const ISSUES_MAX: usize = 8;

@@ -1,12 +1,13 @@
 //! Where the work stands after which events.
 
+use taskrun_journal::hold::WaitMode;
+use taskrun_journal::message::{Labels, LogLevel, Message, Part, Role, ToolUse};
+use taskrun_journal::time::Timestamp;
+use taskrun_journal::tool::ToolOutput;
+
 use super::*;
 use crate::driver::settle::repeat_id;
-use crate::hold::WaitMode;
-use crate::machine::tests::{answered, asked, spec};
-use crate::message::{Labels, LogLevel, Message, Part, Role, ToolUse};
-use crate::time::Timestamp;
-use crate::tool::ToolOutput;
+use crate::fixtures::{answered, asked, spec};
 
 fn calls(ids: &[&str]) -> Event {
     let parts = ids.iter().map(|id| {

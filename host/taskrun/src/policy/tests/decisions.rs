@@ -1,8 +1,9 @@
 //! What rules decide.
 
+use taskrun_journal::fact::MemoryScope;
+
 use super::super::{Capability, Grants, HttpTarget, Preopen, Standing};
 use super::{agent, parse};
-use crate::fact::MemoryScope;
 
 const READ: Capability = Capability::WorkspaceRead;
 const WRITE: Capability = Capability::WorkspaceWrite;

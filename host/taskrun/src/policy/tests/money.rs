@@ -1,8 +1,9 @@
 //! Budgets in dollars, what is kept of a budget, and prices.
 
+use taskrun_journal::money::Price;
+
 use super::super::Reserve;
 use super::{agent, parse, with_agent};
-use crate::money::Price;
 
 #[test]
 fn a_budget_in_dollars_is_read_to_the_millionth() {

@@ -4,11 +4,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use taskrun_journal::history::History;
+
 use super::super::{
     Budget, HEARTBEAT_PROMPT_BYTES_MAX, LimitSettings, Limits, Policy, Provider, WorkspaceLimits,
 };
 use super::{agent, parse, with_agent};
-use crate::history::History;
 use crate::policy::{Heartbeat, Interrupted, MissingFields, Retry, SKIPS_DEFAULT, Then};
 
 /// The example of the design, without what this version refuses.

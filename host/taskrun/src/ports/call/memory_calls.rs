@@ -1,17 +1,18 @@
 //! Asking memory, through the tape and the journal, and changing it.
 
+use taskrun_journal::event::{Event, MemoryAnswer};
+use taskrun_journal::fact::{
+    FACT_CHANGES_MAX, FACTS_ANSWER_BYTES_MAX, FACTS_MAX, Fact, MemoryError, MemoryRequest,
+    MemoryScope, QUERY_BYTES_MAX, SEARCH_MAX, check_key, query_words,
+};
+use taskrun_journal::memory::{FactChange, FactChanged, FactWriter};
+use taskrun_journal::runs::ANSWERS_BYTES_MAX;
+use taskrun_journal::text::cut;
+
 use super::super::memory::MemoryAccess;
 use super::CallScope;
 use super::digest::digest;
 use super::tape::Answered;
-use crate::event::{Event, MemoryAnswer};
-use crate::fact::{
-    FACT_CHANGES_MAX, FACTS_ANSWER_BYTES_MAX, FACTS_MAX, Fact, MemoryError, MemoryRequest,
-    MemoryScope, QUERY_BYTES_MAX, SEARCH_MAX, check_key, query_words,
-};
-use crate::memory::{FactChange, FactChanged, FactWriter};
-use crate::runs::ANSWERS_BYTES_MAX;
-use crate::text::cut;
 
 impl CallScope {
     fn memory(&self) -> Result<&MemoryAccess, MemoryError> {

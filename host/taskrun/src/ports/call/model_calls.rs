@@ -4,18 +4,18 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use futures::{FutureExt, StreamExt};
+use taskrun_journal::completion::{Chunk, Collected, Completion, CompletionRequest, ModelError};
+use taskrun_journal::event::{Event, ModelAnswer};
+use taskrun_journal::message::Message;
+use taskrun_journal::money::Price;
+use taskrun_journal::stop::StopCause;
+use taskrun_journal::tool::ToolSpec;
 
 use super::super::model::ModelStream;
 use super::CallScope;
 use super::digest::digest;
 use super::tape::{Answered, Found, Tape};
 use super::unfinished::Billed;
-use crate::completion::{Chunk, Collected, Completion, CompletionRequest, ModelError};
-use crate::event::{Event, ModelAnswer};
-use crate::message::Message;
-use crate::money::Price;
-use crate::stop::StopCause;
-use crate::tool::ToolSpec;
 
 /// A model's answer on its way to a guest. Dropping it cancels the provider's request.
 pub struct Answering {

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use taskrun_journal::event::{ControllerAnswer, Event};
+use taskrun_journal::runs::{ANSWERS_BYTES_MAX, ChildRequest, RunsAnswer, RunsError, RunsRequest};
+
 use super::CallScope;
 use super::digest::digest;
 use super::tape::Answered;
-use crate::event::{ControllerAnswer, Event};
-use crate::runs::{ANSWERS_BYTES_MAX, ChildRequest, RunsAnswer, RunsError, RunsRequest};
 
 /// How much of a call's time a wait leaves it, at most; a guest that is told that the time is up
 /// is to be able to say so.

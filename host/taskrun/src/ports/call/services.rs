@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use taskrun_journal::event::Event;
+use taskrun_journal::ids::Seq;
+use taskrun_journal::reminders::{Reminder, ReminderChange, Reminders};
+
 use super::CallScope;
-use crate::event::Event;
-use crate::ids::Seq;
 use crate::policy::template::{PromptError, Prompts};
 use crate::ports::memory::MemoryAccess;
-use crate::reminders::{Reminder, ReminderChange, Reminders};
 
 /// What the host has for a call beside models and tools. The default is nothing.
 #[derive(Clone, Debug, Default)]

@@ -6,9 +6,8 @@ use std::sync::{Arc, OnceLock};
 use std::task::Context;
 
 use futures::task::AtomicWaker;
+use taskrun_journal::stop::StopCause;
 use tokio_util::sync::CancellationToken;
-
-use crate::stop::StopCause;
 
 /// Stops calls in two grades: first asks, then forces. Clones are the same signal.
 #[derive(Clone)]

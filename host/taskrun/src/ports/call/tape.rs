@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::event::{ControllerAnswer, Event, MemoryAnswer, ModelAnswer};
-use crate::time::Timestamp;
+use taskrun_journal::event::{ControllerAnswer, Event, MemoryAnswer, ModelAnswer};
+use taskrun_journal::time::Timestamp;
 
 /// What was recorded of a plan step that did not come to its decision. Each kind is in the order
 /// in which it happened; between the kinds no order is needed, as a step that does the same does

@@ -5,9 +5,10 @@ mod fixtures;
 mod replay;
 mod tape;
 
+use taskrun_journal::stop::StopCause;
+
 use super::*;
 use crate::clock::{SeededRandom, SimulatedClock};
-use crate::stop::StopCause;
 
 fn scope(events: u32, bytes: u64) -> CallScope {
     CallScope::new(parts(events, bytes))

@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use futures::{Stream, StreamExt};
+use taskrun_journal::completion::{Chunk, ModelError};
+use taskrun_journal::message::Usage;
+use taskrun_journal::money::Price;
 
 use super::super::model::ModelStream;
-use crate::completion::{Chunk, ModelError};
-use crate::message::Usage;
-use crate::money::Price;
 
 /// Bytes that make a token where nobody counts: about right for English text.
 const BYTES_PER_TOKEN: u64 = 4;

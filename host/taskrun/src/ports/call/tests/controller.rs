@@ -1,13 +1,13 @@
 //! What is recorded of the controller's answers, and how much of them a call is given.
 
 use async_trait::async_trait;
+use taskrun_journal::event::ControllerAnswer;
+use taskrun_journal::ids::Seq;
+use taskrun_journal::runs::{ANSWERS_BYTES_MAX, RunsAnswer, RunsError, RunsRequest, ShownEvent};
 
 use super::super::super::runs::{Caller, Runs};
 use super::super::*;
 use super::parts;
-use crate::event::ControllerAnswer;
-use crate::ids::Seq;
-use crate::runs::{ANSWERS_BYTES_MAX, RunsAnswer, RunsError, RunsRequest, ShownEvent};
 
 /// Answers with so many bytes of events, and counts.
 struct Talking {
@@ -43,7 +43,7 @@ fn reading(id: &str) -> RunsRequest {
 }
 
 fn scope(runs: &Arc<Talking>, tape: Option<Tape>) -> CallScope {
-    let spec = crate::machine::tests::run(Vec::new()).spec;
+    let spec = crate::fixtures::run(Vec::new()).spec;
     let caller = Caller { spec, session_id: "s".to_owned(), call: "turn 1".to_owned() };
     let runs: Arc<dyn Runs> = Arc::clone(runs) as _;
     let journal = tape.is_some().then(JournalRoom::default);

@@ -4,15 +4,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use futures::{StreamExt, stream};
+use taskrun_journal::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
+use taskrun_journal::message::{Message, Role};
+use taskrun_journal::time::{Clock, random_u64};
 
 use super::super::super::model::{Model, ModelStream};
 use super::super::*;
 use super::parts;
 use crate::clock::SeededRandom;
-use crate::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
-use crate::message::{Message, Role};
 use crate::policy::Policy;
-use crate::time::{Clock, random_u64};
 
 /// A clock that tells another time whenever it is asked, and never one that another host told.
 pub(super) struct Ticking(AtomicU64);

@@ -1,10 +1,11 @@
 //! A step that runs again, wherever it was cut off, goes on as if it had never been.
 
+use taskrun_journal::time::random_u64;
+
 use super::super::*;
 use super::fixtures::{Host, question};
 use crate::clock::SeededRandom;
 use crate::ports::call::Answering;
-use crate::time::random_u64;
 
 /// What a guest was told and did, in order.
 #[derive(Debug, Default, PartialEq)]

@@ -1,14 +1,15 @@
 //! Cases of the tape one by one.
 
+use taskrun_journal::completion::{Chunk, CompletionStop};
+use taskrun_journal::event::ModelAnswer;
+use taskrun_journal::stop::StopCause;
+use taskrun_journal::time::Clock;
+
 use super::super::*;
 use super::fixtures::{Host, question};
 use super::{parts, scope};
 use crate::clock::SimulatedClock;
-use crate::completion::{Chunk, CompletionStop};
-use crate::event::ModelAnswer;
 use crate::policy::template::{Prompt, Prompts};
-use crate::stop::StopCause;
-use crate::time::Clock;
 
 fn chunk(text: &str) -> Event {
     Event::AssistantChunk { text: text.to_owned() }

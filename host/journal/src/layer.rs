@@ -3,8 +3,6 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use async_trait::async_trait;
-
 use crate::event::Recorded;
 use crate::ids::{RunId, Seq};
 use crate::list::{Cursor, ListFilter, Page, Scope};
@@ -13,6 +11,7 @@ use crate::store::{
     Append, Appended, Batched, Claim, Created, NewBatch, NewRun, Removal, Removed, Store,
     StoreError, Until,
 };
+use async_trait::async_trait;
 
 /// A store before another one, to which it passes on what it has nothing to do with: each method
 /// is that of [`Store`], and does that unless it is written out.

@@ -328,7 +328,7 @@ fn said(event: &Event) -> Said<'_> {
 
 /// The whole answer, like [`Reply`] but with all of its text, up to [`ARTIFACT_BYTES_MAX`].
 #[derive(Default)]
-pub(crate) struct WholeReply {
+pub struct WholeReply {
     text: String,
     whole: bool,
     too_long: bool,
@@ -336,7 +336,7 @@ pub(crate) struct WholeReply {
 
 impl WholeReply {
     /// Takes one event into account.
-    pub(crate) fn count(&mut self, event: &Event) {
+    pub fn count(&mut self, event: &Event) {
         match said(event) {
             Said::Part(text) => {
                 if !self.whole {
@@ -359,12 +359,12 @@ impl WholeReply {
     }
 
     /// Whether a whole message was seen; nothing that was said before it counts.
-    pub(crate) fn is_whole(&self) -> bool {
+    pub fn is_whole(&self) -> bool {
         self.whole
     }
 
     /// The text, trimmed; `None` if it is too long.
-    pub(crate) fn into_text(self) -> Option<String> {
+    pub fn into_text(self) -> Option<String> {
         (!self.too_long).then(|| self.text.trim().to_owned())
     }
 }

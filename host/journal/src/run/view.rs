@@ -79,7 +79,7 @@ pub struct RunView {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
     /// The whole answer of a run that ended, where `result` is cut; see
-    /// [`crate::controller::Controller::artifact`].
+    /// `Controller::artifact`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub artifact: Option<ArtifactRef>,
     /// What went wrong.

@@ -1,0 +1,107 @@
+//! What happened to task runs, and what follows from it: the events of a run, the state that they
+//! fold to, the decisions about it, and the ports of the stores that keep both.
+//!
+//! Nothing in here acts. The crate knows no policy, no agent's code, no controller and no engine; it
+//! reads no file and no clock, starts no task, and parses neither TOML nor templates. Whatever it
+//! holds can be written down and read again.
+//!
+//! # Glossary
+//!
+//! The product's words, in Rust, WIT, command line and documents alike.
+//!
+//! **Work**
+//!
+//! - *Task run*, or *run*: one durable execution of an agent on one task, from the request to its
+//!   end ([`run::Run`]).
+//! - *Turn*: one cycle of a run, from asking its planner to the results of the calls that it asked
+//!   for.
+//! - *Plan step*: one call into a planner, which decides how the turn goes on ([`plan`]).
+//! - *Tool call*: one call of a function of a tool, asked for by a planner ([`tool`]).
+//! - *Completion*: one answer of a language model ([`completion`]).
+//! - *Entry*: a run that waits for the heartbeat of its agent.
+//! - *Batch*: the run in which a heartbeat works on several entries.
+//!
+//! **Record**
+//!
+//! - *Event*: one thing that happened to a run, at its position in the journal ([`event::Event`]).
+//! - *Journal*: the events of one run in their order; it only grows.
+//! - *Fold*: the state of a run that follows from its journal ([`machine::fold`]).
+//! - *Status*: where a run is in its life ([`status::Status`]).
+//! - *Stop reason*: the reason for which a run ended ([`status::StopReason`]).
+//! - *Ending*: the outcome of a run, fixed before the run has ended ([`ending::Ending`]).
+//! - *Transcript*: a journal as people read it.
+//! - *Progress*: counts of what a run has done ([`progress::Progress`]).
+//! - *Artifact*: a result too long to be shown with its run, named by its digest
+//!   ([`artifact::Artifact`]).
+//!
+//! **Who works**
+//!
+//! - *Agent*: a component with its policy, under a name.
+//! - *Planner*: the component of an agent, or what stands in for one; it decides and does nothing.
+//! - *Tool*: a component with functions that planners have called.
+//! - *Model*: a language model behind a provider.
+//! - *Policy engine*: what takes tools away from a run, turn by turn ([`ruling`]).
+//! - *Controller*: the part of a host that accepts, lists, cancels and watches runs.
+//! - *Driver*: the part of a host that executes one run.
+//! - *Host*: one process that claims runs and executes them.
+//! - *Store*: what keeps runs, journals and facts ([`store::Store`]).
+//!
+//! **Who may**
+//!
+//! - *Capability*: a kind of thing that a component asks for, such as `read` or `http`.
+//! - *Grant*: what a policy allows one agent of a capability.
+//! - *Narrowing*: what a request takes away from what its agent may do ([`narrowing::Narrowing`]).
+//! - *Budget*: the turns, tokens, money and time that a run may consume.
+//! - *Tenant*: the customer whose runs no other customer sees.
+//! - *Owner*: the user in whose name a run was requested.
+//! - *Session*: a conversation of an owner, to which runs and facts belong.
+//! - *Scope*: the runs that one caller sees ([`list::Scope`]).
+//!
+//! **Time and waiting**
+//!
+//! - *Claim*: the act by which a host takes a run from the queue ([`store::Claim`]).
+//! - *Lease*: the time for which a host that is not heard keeps what it claimed ([`store::LEASE`]).
+//! - *Epoch*: the number of the claims of a run; a host with an older one is refused.
+//! - *Hold*: the host that has a run, or the condition under which one may have it ([`hold::Hold`]).
+//! - *Pause*: a stretch in which no host has a run, whatever it waits for ([`pause::Pause`]).
+//! - *Question*: what a run asks of people or of systems outside ([`question::Item`]).
+//! - *Answer*: what they give ([`question::Answer`]).
+//! - *Fact*: a text under a key that is remembered for a session or for a tenant ([`fact::Fact`]).
+//! - *Reminder*: a note that a planner leaves for a later turn ([`reminders::Reminder`]).
+
+pub mod artifact;
+pub mod completion;
+pub mod ending;
+pub mod event;
+pub mod fact;
+pub mod history;
+pub mod hold;
+pub mod ids;
+pub mod json;
+pub mod layer;
+pub mod list;
+pub mod machine;
+pub mod memory;
+pub mod message;
+pub mod metrics;
+pub mod money;
+pub mod name;
+pub mod narrowing;
+pub mod operation;
+pub mod pause;
+pub mod plain;
+pub mod plan;
+pub mod progress;
+pub mod quantity;
+pub mod question;
+pub mod reminders;
+pub mod ruling;
+pub mod run;
+pub mod runs;
+pub mod spec;
+pub mod status;
+pub mod stop;
+pub mod store;
+pub mod text;
+pub mod time;
+pub mod tool;
