@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use taskrun::clock::{SystemClock, SystemRandom};
-use taskrun::policy::Policy;
 use taskrun::ports::call::{
     CallScope, CallScopeParts, Remaining, RunContext, ScopeLimits, Services, StopSignal,
 };
 use taskrun::ports::tool::{ToolCall, ToolReply};
 use taskrun_engine::{Cache, Engine, EngineOptions};
+use taskrun_policy::Policy;
 
 /// First argument of the process that is measured.
 pub(crate) const CHILD: &str = "cold-start-child";

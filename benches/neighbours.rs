@@ -18,7 +18,6 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 use taskrun::clock::{SystemClock, SystemRandom};
 use taskrun::controller::{Controller, ControllerParts, Settings, succeeded};
-use taskrun::policy::Policy;
 use taskrun::ports::hook::Hooks;
 use taskrun::spawn::SpawnRequest;
 use taskrun_benches::{percentile, resident_bytes};
@@ -28,6 +27,7 @@ use taskrun_journal::event::Event;
 use taskrun_journal::layer::Layer;
 use taskrun_journal::list::Scope;
 use taskrun_journal::store::{Append, Appended, Store, StoreError};
+use taskrun_policy::Policy;
 use taskrun_store::{SqliteOptions, SqliteStore};
 
 const POLICY: &str = r#"

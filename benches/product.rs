@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use taskrun::clock::{SystemClock, SystemRandom};
 use taskrun::controller::{Controller, ControllerParts, Settings, succeeded};
-use taskrun::policy::Policy;
 use taskrun::ports::hook::Hooks;
 use taskrun::spawn::SpawnRequest;
 use taskrun_engine::{Engine, EngineOptions};
@@ -15,6 +14,7 @@ use taskrun_examples::{COUNTER, SCRIPTED, SCRIPTED_TOOL, WORDS, evil};
 use taskrun_journal::list::Scope;
 use taskrun_journal::message::{Message, Role};
 use taskrun_journal::status::Status;
+use taskrun_policy::Policy;
 use taskrun_store::MemoryStore;
 
 use crate::cpu_us;

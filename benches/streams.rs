@@ -15,7 +15,6 @@ use futures::{StreamExt, stream};
 use serde_json::{Value, json};
 use taskrun::clock::{SystemClock, SystemRandom};
 use taskrun::controller::{Controller, ControllerParts, Settings};
-use taskrun::policy::Policy;
 use taskrun::ports::hook::Hooks;
 use taskrun::ports::model::{Model, ModelStream};
 use taskrun::spawn::SpawnRequest;
@@ -25,6 +24,7 @@ use taskrun_examples::CHAT;
 use taskrun_journal::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
 use taskrun_journal::event::Event;
 use taskrun_journal::list::Scope;
+use taskrun_policy::Policy;
 use taskrun_store::{SqliteOptions, SqliteStore};
 
 /// Answers under way at once.

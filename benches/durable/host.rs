@@ -8,7 +8,6 @@ use taskrun::agents::{Agent, AgentCode, AgentTools, Agents, CodeSource};
 use taskrun::clock::{SystemClock, SystemRandom};
 use taskrun::controller::{Controller, ControllerParts, Settings};
 use taskrun::guard::Guard;
-use taskrun::policy::{AgentRules, Policy, Retry};
 use taskrun::ports::call::{CallScope, Models};
 use taskrun::ports::hook::Hooks;
 use taskrun::ports::planner::{Decision, FinalizeInput, PlanInput, PlanResult, Planner};
@@ -18,6 +17,7 @@ use taskrun_journal::message::{Labels, Message, Role};
 use taskrun_journal::plan::PlannerError;
 use taskrun_journal::question::AwaitItem;
 use taskrun_journal::stop::CallFailure;
+use taskrun_policy::{AgentRules, Policy, Retry};
 use taskrun_store::{Durability, SqliteOptions, SqliteStore};
 
 /// Tenant of everything that is measured.
@@ -131,7 +131,7 @@ impl Host {
                 heartbeat: None,
                 conversation: taskrun_journal::history::History::Agent,
                 ask: of.ask.clone(),
-                on_missing_fields: taskrun::policy::MissingFields::default(),
+                on_missing_fields: taskrun_policy::MissingFields::default(),
             };
             (name.to_owned(), Arc::new(agent))
         });

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use taskrun::agents::{Agent, Callee};
-use taskrun::policy::Interrupted;
 use taskrun::ports::planner::{Decision, PlanInput};
 use taskrun_journal::event::{Event, Recorded, Refusal};
 use taskrun_journal::message::{Bounds, Message, ToolError, Usage};
@@ -13,6 +12,7 @@ use taskrun_journal::plan::FinalToolResult;
 use taskrun_journal::run::Run;
 use taskrun_journal::status::{BlockedOn, Status, StopReason};
 use taskrun_journal::tool::{ToolFailure, ToolHints, ToolOutcome, ToolOutput};
+use taskrun_policy::Interrupted;
 
 use super::common::{Gates, Handle, beneath, check_journal, count, named, words_of, words_so_far};
 use super::dying::{AT_ONCE, Point, WRITES_MAX, survive};

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use taskrun::batch::LABEL;
-use taskrun::policy::Heartbeat;
 use taskrun::ports::planner::Planner;
 use taskrun::spawn::SpawnRequest;
 use taskrun_journal::list::{ListFilter, PAGE_MAX};
 use taskrun_journal::run::{Run, RunView};
 use taskrun_journal::spec::RunClass;
 use taskrun_journal::status::Status;
+use taskrun_policy::Heartbeat;
 
 use super::common::named;
 use crate::native::{Native, World};

@@ -10,7 +10,6 @@ use async_trait::async_trait;
 use futures::{StreamExt, stream};
 use taskrun::agents::{Agent, Callee};
 use taskrun::error::ControllerError;
-use taskrun::policy::{Grants, Interrupted, Reserve};
 use taskrun::ports::call::{CallScope, Models};
 use taskrun::ports::model::{Model, ModelStream};
 use taskrun::ports::planner::PlanInput;
@@ -24,6 +23,7 @@ use taskrun_journal::plan::TerminationReason;
 use taskrun_journal::run::Run;
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::tool::{ToolHints, ToolOutcome};
+use taskrun_policy::{Grants, Interrupted, Reserve};
 
 use super::common::{named, words_so_far};
 use crate::native::{

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use taskrun::policy::Interrupted;
 use taskrun::ports::planner::Decision;
 use taskrun_journal::event::{Event, Refusal};
 use taskrun_journal::message::{Message, Part, Role};
@@ -11,6 +10,7 @@ use taskrun_journal::question::{AwaitItem, ExternalTool};
 use taskrun_journal::run::RunView;
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::tool::{ToolHints, ToolOutcome};
+use taskrun_policy::Interrupted;
 
 use super::common::named;
 use crate::native::{ClosurePlanner, ClosureTool, World, answer, call_of, decided, value};

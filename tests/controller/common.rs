@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use taskrun::controller::Controller;
-use taskrun::policy::Interrupted;
 use taskrun::ports::planner::{Decision, PlanInput, RunsWait};
 use taskrun::ports::tool::{ToolReply, ToolWait};
 use taskrun::spawn::SpawnRequest;
@@ -18,6 +17,7 @@ use taskrun_journal::list::Scope;
 use taskrun_journal::message::ToolError;
 use taskrun_journal::runs::{ChildRequest, RunInfo, RunsAnswer, RunsError, RunsRequest};
 use taskrun_journal::tool::{ToolFailure, ToolHints, ToolOutcome};
+use taskrun_policy::Interrupted;
 use tokio::sync::watch;
 
 use crate::native::{

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use taskrun::clock::SeededRandom;
 use taskrun::driver::Journal;
-use taskrun::policy::Interrupted;
 use taskrun::ports::tool::{ToolReply, ToolWait};
 use taskrun_journal::hold::WaitMode;
 use taskrun_journal::ids::RunId;
@@ -16,6 +15,7 @@ use taskrun_journal::status::{BlockedOn, Status};
 use taskrun_journal::store::Store;
 use taskrun_journal::time::Clock;
 use taskrun_journal::tool::ToolHints;
+use taskrun_policy::Interrupted;
 use tokio::sync::Notify;
 
 use crate::native::{ClosurePlanner, ClosureTool, Op, World, answer, call_of, request, value};

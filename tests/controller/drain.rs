@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use taskrun::policy::Interrupted;
 use taskrun::ports::call::CallScope;
 use taskrun::ports::planner::{FinalizeInput, PlanInput, Planner};
 use taskrun_journal::event::Event;
@@ -13,6 +12,7 @@ use taskrun_journal::ids::RunId;
 use taskrun_journal::message::Labels;
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::tool::ToolHints;
+use taskrun_policy::Interrupted;
 
 use crate::native::{
     ClosurePlanner, ClosureTool, Finalized, Gate, Native, Planned, World, answer, call_of, in_time,

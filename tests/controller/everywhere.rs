@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use async_trait::async_trait;
 use futures::StreamExt;
-use taskrun::policy::Interrupted;
 use taskrun::ports::call::CallScope;
 use taskrun::ports::model::{Model, ModelStream};
 use taskrun::ports::planner::PlanInput;
@@ -16,6 +15,7 @@ use taskrun_journal::question::Answer;
 use taskrun_journal::run::{Run, RunView};
 use taskrun_journal::status::Status;
 use taskrun_journal::tool::ToolHints;
+use taskrun_policy::Interrupted;
 
 use super::common::{Call, Handle, check_journal, count, named, task_tools, words_so_far};
 use super::dying::{AT_ONCE, Point, WRITES_MAX, survive};

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use taskrun::batch::{ENTRY_RESULT_BYTES_MAX, HEADING};
 use taskrun::error::{ControllerError, NotAnEntry};
-use taskrun::policy::Heartbeat;
 use taskrun::spawn::{SpawnRequest, WhenFull};
 use taskrun_journal::message::Labels;
 use taskrun_journal::plan::PlannerError;
@@ -13,6 +12,7 @@ use taskrun_journal::run::RunView;
 use taskrun_journal::spec::{ENTRY_BYTES_MAX, RunClass};
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::time::Clock;
+use taskrun_policy::Heartbeat;
 
 use super::beats::{
     MINUTE, batches, beat, beat_in_vain, beating, end, entry, leave, statuses, taken,

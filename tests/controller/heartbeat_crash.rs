@@ -2,7 +2,6 @@
 
 use futures::StreamExt;
 use taskrun::clock::SimulatedClock;
-use taskrun::policy::Interrupted;
 use taskrun::ports::planner::PlanInput;
 use taskrun_journal::event::Event;
 use taskrun_journal::list::Scope;
@@ -10,6 +9,7 @@ use taskrun_journal::message::Labels;
 use taskrun_journal::run::{Run, RunView};
 use taskrun_journal::status::Status;
 use taskrun_journal::tool::ToolHints;
+use taskrun_policy::Interrupted;
 
 use super::beats::{MINUTE, batches, beating, leave, taken};
 use super::common::{Handle, check_journal, fails};

@@ -4,13 +4,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use taskrun::policy::Interrupted;
 use taskrun_journal::event::{Event, Recorded};
 use taskrun_journal::machine::decide::CRASHES_IN_A_ROW_MAX;
 use taskrun_journal::question::{Answer, AwaitItem};
 use taskrun_journal::run::RunView;
 use taskrun_journal::status::{BlockedOn, Status, StopReason};
 use taskrun_journal::tool::ToolHints;
+use taskrun_policy::Interrupted;
 
 use super::common::{Gates, check_journal, count, following, named, words_so_far};
 use crate::native::{ClosurePlanner, ClosureTool, Native, World, answer, call_of, value};

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use async_trait::async_trait;
 use futures::StreamExt;
 use taskrun::agents::Agent;
-use taskrun::policy::Interrupted;
 use taskrun::ports::call::CallScope;
 use taskrun::ports::model::{Model, ModelStream};
 use taskrun::ports::planner::PlanInput;
@@ -15,6 +14,7 @@ use taskrun_journal::event::Recorded;
 use taskrun_journal::run::Run;
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::tool::ToolHints;
+use taskrun_policy::Interrupted;
 
 use super::common::{check_journal, count, named};
 use crate::native::{ClosurePlanner, ClosureTool, Gate, Native, World, answer, call_of, value};

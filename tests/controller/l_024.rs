@@ -3,13 +3,13 @@
 use std::sync::{Arc, Mutex};
 
 use taskrun::error::ControllerError;
-use taskrun::policy::Interrupted;
 use taskrun::spawn::SpawnRequest;
 use taskrun_journal::event::{Event, Refusal};
 use taskrun_journal::narrowing::Narrowing;
 use taskrun_journal::run::Run;
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::tool::ToolHints;
+use taskrun_policy::Interrupted;
 
 use super::common::{beneath, following, named};
 use crate::native::{ClosurePlanner, ClosureTool, Native, World, answer, failed, value};

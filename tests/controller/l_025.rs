@@ -3,10 +3,10 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use taskrun::policy::{CallTimeouts, Interrupted};
 use taskrun_journal::event::Event;
 use taskrun_journal::status::Status;
 use taskrun_journal::tool::ToolHints;
+use taskrun_policy::{CallTimeouts, Interrupted};
 
 use super::common::{following, named};
 use crate::native::{ClosureTool, World, value};

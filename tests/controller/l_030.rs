@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use taskrun::guard::Guard;
-use taskrun::policy::{
-    Interrupted, Location, POLICY_LABELS_MAX, PolicyDecision, ToolLists, ToolSelector,
-};
 use taskrun::ports::policy_engine::{PolicyEngine, PolicyFailure, PolicyInput};
 use taskrun_journal::event::{Event, Recorded, Refusal};
 use taskrun_journal::message::{RetryHint, RetryReason, ToolError};
 use taskrun_journal::ruling::{Phase, ToolsDecided};
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::tool::{ToolFailure, ToolHints, ToolOutcome};
+use taskrun_policy::{
+    Interrupted, Location, POLICY_LABELS_MAX, PolicyDecision, ToolLists, ToolSelector,
+};
 
 use super::common::{Call, Gates, count, follow, following, named};
 use crate::native::{ClosurePlanner, ClosureTool, Native, World, answer, change_code, value};

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use taskrun::agents::Agent;
 use taskrun::error::ControllerError;
-use taskrun::policy::{AskRule, AskRules, Asked, Interrupted, Location, ToolSelector};
 use taskrun_journal::event::{Event, Recorded, Refusal};
 use taskrun_journal::question::{Answer, AwaitItem};
 use taskrun_journal::run::RunView;
 use taskrun_journal::status::{BlockedOn, Status, StopReason};
 use taskrun_journal::tool::ToolHints;
+use taskrun_policy::{AskRule, AskRules, Asked, Interrupted, Location, ToolSelector};
 
 use super::common::{Call, Gates, beneath, check_journal, count, following, named, task_tools};
 use super::dying::{Point, WRITES_MAX, survive};

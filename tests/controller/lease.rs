@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use taskrun::policy::Interrupted;
 use taskrun::spawn::SpawnRequest;
 use taskrun_journal::event::{Event, Recorded};
 use taskrun_journal::status::Status;
 use taskrun_journal::tool::ToolHints;
+use taskrun_policy::Interrupted;
 
 use super::common::{Gates, check_journal, count, following, named, soon, words_of};
 use crate::native::{ClosurePlanner, ClosureTool, Native, Op, World, answer, call_of, value};

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use taskrun::agents::Agent;
-use taskrun::policy::{Budget, Interrupted};
 use taskrun::ports::call::CallScope;
 use taskrun::ports::tool::{Tool, ToolCall};
 use taskrun_journal::event::{Event, Refusal};
@@ -16,6 +15,7 @@ use taskrun_journal::run::{MISTAKES_IN_A_ROW_MAX, Run};
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::stop::{CallFailure, StopCause};
 use taskrun_journal::tool::{ToolFailure, ToolHints, ToolSpec};
+use taskrun_policy::{Budget, Interrupted};
 
 use super::common::Gates;
 use crate::native::{

@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::StreamExt;
-use taskrun::policy::Policy;
 use taskrun::ports::call::{CallScope, Models};
 use taskrun::ports::planner::PlanInput;
 use taskrun_journal::event::{Event, Recorded};
@@ -15,6 +14,7 @@ use taskrun_journal::run::Run;
 use taskrun_journal::runs::{ChildRequest, RunsAnswer, RunsError, RunsFilter, RunsRequest};
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::tool::{ToolHints, ToolOutcome};
+use taskrun_policy::Policy;
 
 use super::common::{
     Gates, Handle, beneath, check_journal, child, count, get, named, run_in, spawning, waiting_for,
@@ -364,7 +364,7 @@ fn delegates_by_tool() -> World {
         let run = run_in(scope.ask_controller(spawning("child", "play")).await);
         value(&serde_json::json!(run.id).to_string())
     });
-    world.tool("spawn", taskrun::policy::Interrupted::Fail, tool);
+    world.tool("spawn", taskrun_policy::Interrupted::Fail, tool);
     world.agent("child", ClosurePlanner::new(|_, _| async { answer("played") }));
     let parent = ClosurePlanner::new(|input: PlanInput, _| async move {
         let outputs = input.resume.as_ref().map(|resume| Arc::clone(&resume.tool_outputs));

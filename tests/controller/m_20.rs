@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use taskrun::error::ControllerError;
-use taskrun::policy::Interrupted;
 use taskrun::ports::hook::{HOOK_TIMEOUT, Hook, HookError, Hooks, Moment, Registered, Verdict};
 use taskrun_journal::event::Event;
 use taskrun_journal::list::{ListFilter, Scope};
 use taskrun_journal::run::RunView;
 use taskrun_journal::status::Status;
 use taskrun_journal::tool::ToolHints;
+use taskrun_policy::Interrupted;
 
 use super::common::{Gates, beneath, check_journal, count, following, named, soon};
 use crate::native::{ClosureTool, Native, Op, Side, World, request, value};

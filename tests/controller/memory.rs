@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use taskrun::error::ControllerError;
-use taskrun::policy::Interrupted;
 use taskrun::ports::call::CallScope;
 use taskrun::ports::planner::PlanInput;
 use taskrun_journal::fact::{
@@ -15,6 +14,7 @@ use taskrun_journal::message::Labels;
 use taskrun_journal::status::Status;
 use taskrun_journal::time::Timestamp;
 use taskrun_journal::tool::ToolHints;
+use taskrun_policy::Interrupted;
 
 use crate::native::{
     ClosurePlanner, ClosureTool, Gate, Native, OWNER, SESSION, World, answer, call_of, request,

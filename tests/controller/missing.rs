@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use taskrun::policy::{Interrupted, MissingFields};
 use taskrun::ports::planner::PlanInput;
 use taskrun_journal::event::Event;
 use taskrun_journal::message::{RetryHint, RetryReason, Role, ToolError};
@@ -11,6 +10,7 @@ use taskrun_journal::question::{Answer, AwaitItem};
 use taskrun_journal::run::RunView;
 use taskrun_journal::status::{BlockedOn, Status, StopReason};
 use taskrun_journal::tool::{ToolFailure, ToolHints};
+use taskrun_policy::{Interrupted, MissingFields};
 
 use crate::common::{check_journal, count};
 use crate::native::{

@@ -4,7 +4,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use taskrun::policy::Interrupted;
 use taskrun::ports::tool::{ToolReply, ToolWait};
 use taskrun::spawn::SpawnRequest;
 use taskrun_journal::hold::WaitMode;
@@ -15,6 +14,7 @@ use taskrun_journal::store::{
 };
 use taskrun_journal::time::Timestamp;
 use taskrun_journal::tool::ToolHints;
+use taskrun_policy::Interrupted;
 use taskrun_store::MemoryStore;
 
 use crate::native::{

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use taskrun::controller::{PauseRequest, Paused, ResumeRequest};
 use taskrun::error::ControllerError;
-use taskrun::policy::Interrupted;
 use taskrun::ports::planner::{Decision, PlanInput};
 use taskrun_journal::event::Event;
 use taskrun_journal::message::Message;
@@ -14,6 +13,7 @@ use taskrun_journal::pause::PauseEnd;
 use taskrun_journal::question::Answer;
 use taskrun_journal::status::{BlockedOn, Status};
 use taskrun_journal::tool::ToolHints;
+use taskrun_policy::Interrupted;
 
 use crate::common::{beneath, check_journal, following, named};
 use crate::native::{

@@ -3,11 +3,11 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use taskrun::policy::Interrupted;
 use taskrun_journal::event::Event;
 use taskrun_journal::reminders::{Attachment, Reminder, ReminderChange, Tier};
 use taskrun_journal::status::Status;
 use taskrun_journal::tool::ToolHints;
+use taskrun_policy::Interrupted;
 use tokio::sync::Notify;
 
 use crate::native::{ClosurePlanner, ClosureTool, World, answer, call_of, failed, request, value};

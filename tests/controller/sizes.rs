@@ -5,7 +5,6 @@ use std::sync::Arc;
 use serde_json::Value;
 use taskrun::driver::{CONVERSATION_RESULT_BYTES_MAX, PLAN_INPUT_BYTES_MAX};
 use taskrun::error::ControllerError;
-use taskrun::policy::Interrupted;
 use taskrun::ports::call::{CallScope, RESULTS_READ_MAX};
 use taskrun::ports::planner::PlanInput;
 use taskrun::ports::tool::{ToolReply, ToolValue};
@@ -13,6 +12,7 @@ use taskrun_journal::artifact::digest;
 use taskrun_journal::message::{Bounds, Part};
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::tool::ToolHints;
+use taskrun_policy::Interrupted;
 
 use super::common::{named, words_of};
 use crate::native::{ClosurePlanner, ClosureTool, Native, Replied, World, answer, call_of, value};

@@ -4,12 +4,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use taskrun::agents::Agent;
-use taskrun::policy::{Interrupted, Then};
 use taskrun::ports::planner::PlanInput;
 use taskrun_journal::event::Event;
 use taskrun_journal::message::Message;
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::tool::ToolHints;
+use taskrun_policy::{Interrupted, Then};
 
 use crate::native::{
     ClosurePlanner, ClosureTool, Native, Op, PAUSE_OVER, Planned, Side, World, answer, call_of,

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use taskrun::policy::Interrupted;
 use taskrun::ports::tool::{ToolReply, ToolWait};
 use taskrun_journal::question::Answer;
 use taskrun_journal::run::Run;
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::tool::ToolHints;
+use taskrun_policy::Interrupted;
 
 use crate::native::{
     ClosurePlanner, ClosureTool, Gate, Native, World, answer, call_of, request, value,

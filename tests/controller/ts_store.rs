@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use taskrun::error::ControllerError;
-use taskrun::policy::Interrupted;
 use taskrun_journal::message::Labels;
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::store::StoreError;
 use taskrun_journal::tool::ToolHints;
+use taskrun_policy::Interrupted;
 
 use super::common::{check_journal, count, following};
 use crate::native::{

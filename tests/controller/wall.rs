@@ -8,7 +8,6 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::StreamExt;
 use taskrun::agents::Agent;
-use taskrun::policy::Reserve;
 use taskrun::ports::call::CallScope;
 use taskrun::ports::model::{Model, ModelStream};
 use taskrun::ports::planner::PlanInput;
@@ -18,6 +17,7 @@ use taskrun_journal::message::{Message, Role, Usage};
 use taskrun_journal::plan::TerminationReason;
 use taskrun_journal::run::Run;
 use taskrun_journal::status::{Status, StopReason};
+use taskrun_policy::Reserve;
 
 use super::common::{Handle, check_journal, count, named};
 use super::dying::{Point, WRITES_MAX, survive};

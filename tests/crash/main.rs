@@ -39,10 +39,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use taskrun::clock::{SystemClock, SystemRandom};
-use taskrun::policy::Policy;
 use taskrun_cli::args::CrashPoint;
 use taskrun_engine::{Cache, Engine, EngineOptions};
 use taskrun_journal::time::{Clock, Random};
+use taskrun_policy::Policy;
 use taskrun_tests::foreign::{Foreign, Maker, act_as_told};
 
 use self::chance::Chance;

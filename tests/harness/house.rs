@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use taskrun::clock::{SystemClock, SystemRandom};
 use taskrun::controller::{Controller, ControllerParts, Settings};
-use taskrun::policy::Policy;
 use taskrun::ports::hook::Hooks;
 use taskrun::spawn::SpawnRequest;
 use taskrun_engine::{Cache, Engine, EngineOptions};
@@ -18,6 +17,7 @@ use taskrun_journal::run::Run;
 use taskrun_journal::status::Status;
 use taskrun_journal::store::{Hosts, Sessions, Store};
 use taskrun_journal::time::{Clock, Random};
+use taskrun_policy::Policy;
 use taskrun_store::{MemoryStore, SqliteStore};
 
 /// How long a test waits for something that must happen. Only a test that fails waits so long.

@@ -9,10 +9,6 @@ use taskrun::agents::{Agent, AgentCode, AgentTools, Agents, CodeSource, LoadedTo
 use taskrun::clock::{SeededRandom, SimulatedClock};
 use taskrun::controller::{Controller, ControllerParts, Settings};
 use taskrun::guard::Guard;
-use taskrun::policy::{
-    AgentRules, AskRules, Budget, CallTimeouts, Grants, Interrupted, Limits, Location, Policy,
-    Retry, ToolSelector,
-};
 use taskrun::ports::call::Models;
 use taskrun::ports::hook::Hooks;
 use taskrun::ports::model::Model;
@@ -30,6 +26,10 @@ use taskrun_journal::run::{Run, RunView};
 use taskrun_journal::status::Status;
 use taskrun_journal::store::{Hosts, Sessions, Store};
 use taskrun_journal::time::Timestamp;
+use taskrun_policy::{
+    AgentRules, AskRules, Budget, CallTimeouts, Grants, Interrupted, Limits, Location, Policy,
+    Retry, ToolSelector,
+};
 use taskrun_store::MemoryStore;
 use tokio::runtime::Runtime;
 
@@ -289,7 +289,7 @@ impl World {
             heartbeat: None,
             conversation: taskrun_journal::history::History::Agent,
             ask: AskRules::default(),
-            on_missing_fields: taskrun::policy::MissingFields::default(),
+            on_missing_fields: taskrun_policy::MissingFields::default(),
         };
         change(&mut agent);
         self.agents.insert(name.to_owned(), Arc::new(agent));

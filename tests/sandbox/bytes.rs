@@ -29,7 +29,7 @@ async fn case_57_what_is_no_component_is_refused_in_words() {
             Err(error) => error.to_string(),
             Ok(loaded) => {
                 let policy = "[agent.a]\ncomponent = \"x\"\n";
-                let policy = taskrun::policy::Policy::parse(policy, "t.toml".as_ref()).expect("ok");
+                let policy = taskrun_policy::Policy::parse(policy, "t.toml".as_ref()).expect("ok");
                 let grants = taskrun_engine::AgentGrants::of_agent(&policy.agents["a"]);
                 match engine().agent(&loaded, grants) {
                     Err(error) => error.to_string(),
@@ -76,7 +76,7 @@ async fn case_57_a_huge_file_is_refused_before_it_is_read() {
 async fn case_57_a_component_of_the_other_world_is_refused_in_words() {
     let policy =
         "[agent.a]\ncomponent = \"x\"\nallow = [\"workspace-read: **\", \"workspace-write: **\"]";
-    let policy = taskrun::policy::Policy::parse(policy, "t.toml".as_ref()).expect("valid");
+    let policy = taskrun_policy::Policy::parse(policy, "t.toml".as_ref()).expect("valid");
     let grants = || taskrun_engine::AgentGrants::of_agent(&policy.agents["a"]);
     let tool = engine().load(WORKSPACE.bytes.to_vec()).await.expect("a component");
     let error = match engine().agent(&tool, grants()) {

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use taskrun::policy::Policy;
 use taskrun_engine::{AgentError, AgentGrants, ImportClass, LoadError};
 use taskrun_examples::WORKSPACE;
+use taskrun_policy::Policy;
 use taskrun_tests::engine;
 
 fn policy(rules: &str) -> Policy {

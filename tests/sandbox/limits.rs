@@ -1,12 +1,12 @@
 //! Cases 1, 2, 9, 10, 15, 21 and 25: time, memory, stack and results.
 
 use serde_json::json;
-use taskrun::policy::Policy;
 use taskrun_engine::{AgentGrants, LoadError};
 use taskrun_journal::event::Event;
 use taskrun_journal::run::RunView;
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::stop::CallFailure;
+use taskrun_policy::Policy;
 use taskrun_tests::engine;
 
 use super::{call, call_by, code, evil_house, neighbour_is_served, one_call, output};

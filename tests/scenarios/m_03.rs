@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use taskrun::agents::{Agent, AgentTools};
-use taskrun::policy::Policy;
 use taskrun::ports::planner::{Decision, PlanInput};
 use taskrun::spawn::SpawnRequest;
 use taskrun_examples::{COORDINATOR, DELEGATE};
@@ -14,6 +13,7 @@ use taskrun_journal::question::AwaitItem;
 use taskrun_journal::run::{Run, RunView};
 use taskrun_journal::status::Status;
 use taskrun_journal::tool::ToolOutcome;
+use taskrun_policy::Policy;
 use taskrun_tests::native::{
     ClosurePlanner, Op, PAUSE_OVER, Planned, Side, World, answer, call_of, change_code, decided,
     in_time, request,

@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use futures::StreamExt;
-use taskrun::policy::Policy;
 use taskrun::ports::model::{Model, ModelStream};
 use taskrun_examples::DICE;
 use taskrun_journal::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
 use taskrun_journal::event::Event;
 use taskrun_journal::message::Usage;
 use taskrun_journal::status::Status;
+use taskrun_policy::Policy;
 use taskrun_tests::engine;
 use taskrun_tests::native::{World, request};
 use tokio::sync::Notify;

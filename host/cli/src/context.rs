@@ -7,7 +7,6 @@ use std::sync::{Arc, OnceLock};
 use taskrun::agents::Agents;
 use taskrun::clock::{SystemClock, SystemRandom};
 use taskrun::controller::{Controller, ControllerParts, Settings};
-use taskrun::policy::Policy;
 use taskrun::ports::call::Interrupt;
 use taskrun::ports::hook::Hooks;
 use taskrun_engine::Engine;
@@ -16,6 +15,7 @@ use taskrun_journal::list::Scope;
 use taskrun_journal::memory::Memory;
 use taskrun_journal::store::{Hosts, Sessions, Store, StoreError};
 use taskrun_journal::time::{Clock, Random, Timestamp};
+use taskrun_policy::Policy;
 use taskrun_store::{MemoryStore, SqliteOptions, SqliteStore};
 
 use crate::args::Globals;

@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use taskrun::agents::{Agent, AgentCode, Agents, LoadCode};
 use taskrun::clock::{SystemClock, SystemRandom};
-use taskrun::policy::{AgentPolicy, Policy, ToolPolicy};
 use taskrun::ports::model::Model;
 use taskrun::ports::tool::Tool;
 use taskrun_engine::{
     AgentGrants, Cache, CompileWorker, Engine, EngineError, EngineOptions, Examined, digest_file,
 };
 use taskrun_journal::time::{Clock, Random};
+use taskrun_policy::{AgentPolicy, Policy, ToolPolicy};
 
 use crate::context::Context;
 use crate::failure::{Failure, Outcome, agent_failure, load_failure};

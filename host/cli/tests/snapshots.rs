@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use clap::CommandFactory;
 use taskrun::error::ControllerError;
-use taskrun::policy::{Policy, PolicyLoadError};
 use taskrun_cli::args::Cli;
 use taskrun_cli::failure::{Failure, policy_failure};
 use taskrun_cli::output::{RunList, run_details, run_object, run_table, run_tree, versioned};
@@ -21,6 +20,7 @@ use taskrun_journal::spec::RunSpec;
 use taskrun_journal::status::{BlockedOn, StopReason};
 use taskrun_journal::stop::CallFailure;
 use taskrun_journal::time::Timestamp;
+use taskrun_policy::{Policy, PolicyLoadError};
 
 /// When everything happens.
 const START: Timestamp = Timestamp(1_767_225_600_000);

@@ -5,7 +5,7 @@ use wasmtime::{
     Config, Enabled, InstanceAllocationStrategy, PoolingAllocationConfig, WasmBacktraceDetails,
 };
 
-use taskrun::policy::{MEMORY_BYTES_MAX, TABLE_ELEMENTS_MAX};
+use taskrun_policy::{MEMORY_BYTES_MAX, TABLE_ELEMENTS_MAX};
 
 /// Memories of one component. JavaScript on QuickJS has three, a component composed of several
 /// programs one for each; together they have what one may have. Each slot reserves 4 GiB of

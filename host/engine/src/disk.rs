@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use taskrun::policy::{Limits, WorkspaceLimits};
+use taskrun_policy::{Limits, WorkspaceLimits};
 use tokio::time::Instant;
 
 use crate::bindings::interfaces::workspace_read::FileError;

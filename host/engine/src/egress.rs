@@ -23,7 +23,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::Body;
 use http_body_util::{BodyExt, Full};
-use taskrun::policy::{CallRules, HttpTarget};
+use taskrun_policy::{CallRules, HttpTarget};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use taskrun::policy::Policy;
 use taskrun::ports::call::Interrupt;
+use taskrun_policy::Policy;
 
 use crate::admission::Admission;
 use crate::buffers::Buffers;

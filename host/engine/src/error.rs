@@ -3,9 +3,9 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use taskrun::policy::Capability;
 use taskrun_journal::stop::CallFailure;
 use taskrun_journal::time::Timestamp;
+use taskrun_policy::Capability;
 
 use crate::inspect::HOST_VERSION;
 

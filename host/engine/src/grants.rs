@@ -1,6 +1,6 @@
 //! A component's imports against an agent's grants.
 
-use taskrun::policy::{Capability, Grants, Preopen, Standing};
+use taskrun_policy::{Capability, Grants, Preopen, Standing};
 
 use crate::error::{LoadError, MissingGrant, Need};
 use crate::inspect::{

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use taskrun::policy::{AgentPolicy, Grants, Limits, Preopen, ToolPolicy, WorkspaceLimits};
+use taskrun_policy::{AgentPolicy, Grants, Limits, Preopen, ToolPolicy, WorkspaceLimits};
 
 use crate::disk::Bounds;
 use crate::engine::Engine;

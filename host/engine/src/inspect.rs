@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use taskrun::policy::Capability;
+use taskrun_policy::Capability;
 use wasmparser::component_types::{
     ComponentAnyTypeId, ComponentEntityType, ComponentInstanceTypeId,
 };

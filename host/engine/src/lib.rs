@@ -2,7 +2,7 @@
 //! policy grants, give every call a fresh instance, and stop it when it must stop.
 //!
 //! ```no_run
-//! # async fn example(policy: taskrun::policy::Policy) -> Result<(), Box<dyn std::error::Error>> {
+//! # async fn example(policy: taskrun_policy::Policy) -> Result<(), Box<dyn std::error::Error>> {
 //! use taskrun_engine::{AgentGrants, Cache, Engine, EngineOptions};
 //!
 //! let engine = Engine::new(EngineOptions {

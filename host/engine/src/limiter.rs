@@ -1,6 +1,6 @@
 //! What all memories and tables of one instance may take together.
 
-use taskrun::policy::Limits;
+use taskrun_policy::Limits;
 use wasmtime::{Error, ResourceLimiter, Result};
 
 use crate::config::{CORE_INSTANCES_MAX, MEMORIES_MAX, TABLES_MAX};

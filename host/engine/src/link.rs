@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use taskrun::policy::{Capability, Preopen, Standing};
+use taskrun_policy::{Capability, Preopen, Standing};
 use wasmtime::component::{HasSelf, InstancePre, Linker};
 
 use crate::bindings::{interfaces, memory_write};

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use taskrun::policy::PolicyDecision;
 use taskrun::ports::policy_engine::{PolicyEngine, PolicyFailure, PolicyInput};
+use taskrun_policy::PolicyDecision;
 
 use crate::bindings::policy::PolicyEnginePre;
 use crate::engine::Engine;

@@ -9,12 +9,12 @@ use taskrun::agents::{
     Agent, AgentCode, AgentTools, Agents, Callee, CodeSource, LoadCode, LoadedTool, ToolsError,
 };
 use taskrun::guard::Guard;
-use taskrun::policy::{AgentPolicy, AgentRules, EnginePolicy, Location, Policy, ToolPolicy};
 use taskrun::ports::call::Models;
 use taskrun::ports::model::Model;
 use taskrun::ports::policy_engine::PolicyEngine;
 use taskrun::ports::tool::Tool;
 use taskrun_journal::money::Price;
+use taskrun_policy::{AgentPolicy, AgentRules, EnginePolicy, Location, Policy, ToolPolicy};
 
 use crate::engine::Engine;
 use crate::error::LoadError;

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use taskrun::policy::{CallRules, Capability};
 use taskrun::ports::call::CallScope;
 use taskrun_journal::event::Event;
 use taskrun_journal::stop::StopCause;
+use taskrun_policy::{CallRules, Capability};
 use tokio::time::Instant;
 use wasmtime::component::ResourceTable;
 

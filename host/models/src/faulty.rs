@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use async_trait::async_trait;
 use futures::{StreamExt, stream};
 use taskrun::clock::SeededRandom;
-use taskrun::policy::Fault;
 use taskrun::ports::model::{Model, ModelStream};
 use taskrun_journal::completion::{Chunk, CompletionRequest, ModelError};
 use taskrun_journal::time::random_u64;
+use taskrun_policy::Fault;
 
 /// Asks another model, except where its schedule has a fault.
 pub(crate) struct Faulty {

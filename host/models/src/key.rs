@@ -5,7 +5,7 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-use taskrun::policy::KeySource;
+use taskrun_policy::KeySource;
 
 /// Most bytes of a key. Tokens of some providers are signed statements of a few thousand.
 const KEY_BYTES_MAX: u64 = 16 << 10;

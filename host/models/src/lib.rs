@@ -18,9 +18,9 @@ mod wire;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use taskrun::policy::{ModelPolicy, Provider};
 use taskrun::ports::model::Model;
 use taskrun_journal::time::{Clock, Random};
+use taskrun_policy::{ModelPolicy, Provider};
 
 pub use cassette::{
     CASSETTE_BYTES_MAX, CASSETTE_ENTRIES_MAX, CASSETTE_LINE_BYTES_MAX, CassetteError,

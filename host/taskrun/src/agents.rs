@@ -8,15 +8,15 @@ use std::time::Duration;
 use async_trait::async_trait;
 use taskrun_journal::history::History;
 use taskrun_journal::tool::{ToolFailure, ToolSpec};
+use taskrun_policy::template::Prompts;
+use taskrun_policy::{
+    AGENTS, AgentRules, AskRules, Budget, CallTimeouts, Heartbeat, Interrupted, Limits,
+    MissingFields, Retry, ToolSelector,
+};
 
 use crate::arguments::{Arguments, TurnSteps};
 use crate::delegate::Delegate;
 use crate::guard::Guard;
-use crate::policy::template::Prompts;
-use crate::policy::{
-    AGENTS, AgentRules, AskRules, Budget, CallTimeouts, Heartbeat, Interrupted, Limits,
-    MissingFields, Retry, ToolSelector,
-};
 use crate::ports::call::Models;
 use crate::ports::planner::Planner;
 use crate::ports::tool::Tool;

@@ -3,8 +3,8 @@
 use taskrun_journal::run::Run;
 use taskrun_journal::spec::{RunSpec, TASK_BYTES_MAX};
 use taskrun_journal::store::Idempotency;
+use taskrun_policy::Heartbeat;
 
-use crate::policy::Heartbeat;
 use crate::spawn::digest_of_parts;
 
 /// What stands before the entries in the task of a batch, unless the policy says otherwise.
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn the_largest_entry_fits_and_what_has_no_room_waits() {
         let largest = "\n".repeat(ENTRY_BYTES_MAX);
-        let prompt = "p".repeat(crate::policy::HEARTBEAT_PROMPT_BYTES_MAX);
+        let prompt = "p".repeat(taskrun_policy::HEARTBEAT_PROMPT_BYTES_MAX);
         let waiting = vec![entry("1", &largest, None), entry("2", &largest, None)];
         let (taken, task) = fill(&heartbeat(Some(&prompt)), waiting, 4);
         assert_eq!(ids(&taken), ["1"]);

@@ -9,8 +9,8 @@ use taskrun_journal::runs::{ChildRequest, RunsAnswer, RunsError, RunsRequest};
 use taskrun_journal::spec::TASK_BYTES_MAX;
 use taskrun_journal::stop::{CallFailure, StopCause};
 use taskrun_journal::tool::{ToolFailure, ToolHints, ToolSpec};
+use taskrun_policy::AGENTS;
 
-use crate::policy::AGENTS;
 use crate::ports::call::CallScope;
 use crate::ports::tool::{Tool, ToolCall, ToolReply, ToolWait};
 
@@ -157,7 +157,7 @@ impl Tool for Delegate {
 mod tests {
     use crate::agents::{AgentTools, Callee};
     use crate::arguments::TurnSteps;
-    use crate::policy::Limits;
+    use taskrun_policy::Limits;
 
     #[tokio::test]
     async fn l_048_what_does_not_fit_is_refused_before_any_run_is_started() {

@@ -8,8 +8,8 @@ use taskrun_journal::message::Labels;
 use taskrun_journal::ruling::ToolsDecided;
 use taskrun_journal::text::cut;
 use taskrun_journal::time::{Clock, millis};
+use taskrun_policy::{POLICY_LABEL_BYTES_MAX, POLICY_LABELS_MAX, PolicyDecision};
 
-use crate::policy::{POLICY_LABEL_BYTES_MAX, POLICY_LABELS_MAX, PolicyDecision};
 use crate::ports::policy_engine::{PolicyEngine, PolicyInput};
 
 /// Most bytes that are told of why an engine did not decide.

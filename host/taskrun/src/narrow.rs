@@ -8,12 +8,12 @@ use taskrun_journal::narrowing::{Ancestor, Narrowing};
 use taskrun_journal::quantity::ShowDuration;
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::tool::ToolSpec;
+use taskrun_policy::{
+    Budget, CALL_MAX, CallTimeouts, Chain, Declared, Standing, TOKENS_MAX, is_about, parse_denial,
+};
 
 use crate::agents::{Agent, AgentCode, Agents};
 use crate::error::ControllerError;
-use crate::policy::{
-    Budget, CALL_MAX, CallTimeouts, Chain, Declared, Standing, TOKENS_MAX, is_about, parse_denial,
-};
 
 /// Most tools, and most deny rules, that a request names.
 pub const NARROWING_ENTRIES_MAX: usize = 64;

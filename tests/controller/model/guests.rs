@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use taskrun::policy::Interrupted;
 use taskrun::ports::planner::PlanInput;
 use taskrun::ports::tool::{ToolReply, ToolWait};
 use taskrun_journal::hold::WaitMode;
@@ -13,6 +12,7 @@ use taskrun_journal::ids::RunId;
 use taskrun_journal::message::Labels;
 use taskrun_journal::plan::PlannerError;
 use taskrun_journal::tool::{ToolHints, ToolOutcome};
+use taskrun_policy::Interrupted;
 use tokio::sync::watch;
 
 use crate::native::{

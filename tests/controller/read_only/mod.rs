@@ -14,7 +14,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use taskrun::error::ControllerError;
-use taskrun::policy::Interrupted;
 use taskrun::ports::tool::{ToolReply, ToolWait};
 use taskrun_journal::ids::RunId;
 use taskrun_journal::machine;
@@ -22,6 +21,7 @@ use taskrun_journal::question::Answer;
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::store::Store;
 use taskrun_journal::tool::ToolHints;
+use taskrun_policy::Interrupted;
 use taskrun_store::{SqliteOptions, SqliteStore};
 
 use self::disk::{Disk, Way};

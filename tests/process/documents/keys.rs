@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use taskrun::policy::{Policy, PolicyError, PolicyErrorKind};
+use taskrun_policy::{Policy, PolicyError, PolicyErrorKind};
 
 use super::markdown::{Document, Section};
 

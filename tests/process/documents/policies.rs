@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use taskrun::policy::Policy;
+use taskrun_policy::Policy;
 
 use super::markdown::Document;
 

@@ -1,7 +1,7 @@
 //! `taskrun agent ls` and `taskrun agent check`.
 
 use serde::Serialize;
-use taskrun::policy::{AGENTS, AgentPolicy};
+use taskrun_policy::{AGENTS, AgentPolicy};
 
 use crate::args::OutputFormat;
 use crate::context::Context;

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use taskrun::agents::Agent;
-use taskrun::policy::{
-    AgentPolicy, Capability, EnginePolicy, Heartbeat, Interrupted, Limits, Retry, Standing, Then,
-    ToolSelector, Verdict,
-};
 use taskrun_engine::{Examined, ImportClass};
 use taskrun_journal::history::History;
 use taskrun_journal::money::ShowUsd;
+use taskrun_policy::{
+    AgentPolicy, Capability, EnginePolicy, Heartbeat, Interrupted, Limits, Retry, Standing, Then,
+    ToolSelector, Verdict,
+};
 
 use super::inspect::import_lines;
 use crate::args::OutputFormat;

@@ -4,11 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde::Serialize;
-use taskrun::policy::Policy;
 use taskrun_engine::{AgentGrants, Cache, ENGINE_VERSION, Engine};
 use taskrun_examples::SCRIPTED_TOOL;
 use taskrun_journal::store::Host;
 use taskrun_journal::time::{Timestamp, millis};
+use taskrun_policy::Policy;
 use taskrun_store::{SqliteOptions, SqliteStore};
 
 use crate::args::{DoctorArgs, OutputFormat};

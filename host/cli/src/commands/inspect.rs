@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use taskrun::policy::Capability;
 use taskrun_engine::{ImportClass, Inspection, Kind};
+use taskrun_policy::Capability;
 
 use crate::args::{InspectArgs, OutputFormat};
 use crate::context::Context;

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 use serde_json::value::RawValue;
-use taskrun::policy::{AgentPolicy, Policy};
 use taskrun_journal::tool::{ToolHints, ToolSpec};
+use taskrun_policy::{AgentPolicy, Policy};
 
 use super::agent_show::first_sentence;
 use super::inspect::import_lines;
@@ -52,7 +52,7 @@ struct Function<'a> {
 
 pub(super) fn ls(context: &Context) -> Outcome {
     let policy = context.policy()?;
-    let row = |tool: &taskrun::policy::ToolPolicy| Row {
+    let row = |tool: &taskrun_policy::ToolPolicy| Row {
         name: tool.name.clone(),
         component: shown(&tool.component),
         agents: callers(&policy, &tool.name).map(|agent| agent.name.clone()).collect(),

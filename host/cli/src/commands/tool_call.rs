@@ -7,7 +7,6 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use taskrun::agents::{AgentTool, AgentTools, LoadedTool};
 use taskrun::arguments::TurnSteps;
-use taskrun::policy::{AgentPolicy, Policy};
 use taskrun::ports::call::{
     CallScope, CallScopeParts, Remaining, RunContext, ScopeLimits, Services, StopSignal,
 };
@@ -17,6 +16,7 @@ use taskrun_journal::ids::RunId;
 use taskrun_journal::message::Labels;
 use taskrun_journal::stop::StopCause;
 use taskrun_journal::tool::ToolFailure;
+use taskrun_policy::{AgentPolicy, Policy};
 
 use super::text::text;
 use super::tool::callers;

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use taskrun::agents::ToolsError;
-use taskrun::policy::Capability;
 use taskrun_engine::{AgentError, LoadError, MissingGrant};
+use taskrun_policy::Capability;
 
 use super::Failure;
 use crate::exit::Exit;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource};
-use taskrun::policy::{PolicyError, PolicyErrors, PolicyLoadError};
+use taskrun_policy::{PolicyError, PolicyErrors, PolicyLoadError};
 
 use super::Failure;
 

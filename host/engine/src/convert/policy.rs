@@ -1,8 +1,8 @@
 //! What policies are told, and what they decide.
 
-use taskrun::policy::PolicyDecision;
 use taskrun::ports::policy_engine as host;
 use taskrun_journal::ruling::Phase;
+use taskrun_policy::PolicyDecision;
 
 use super::{labels_from_guest, labels_to_guest};
 use crate::bindings::policy::exports::taskrun::plugin::policy as guest;

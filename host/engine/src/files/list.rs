@@ -2,7 +2,7 @@
 
 use cap_fs_ext::DirExt;
 use cap_std::fs::Dir;
-use taskrun::policy::PATH_BYTES_MAX;
+use taskrun_policy::PATH_BYTES_MAX;
 
 use super::path::is_visible;
 use super::protected::Guard;

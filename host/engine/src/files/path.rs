@@ -1,6 +1,6 @@
 //! Paths as `workspace-read` defines them.
 
-use taskrun::policy::{PATH_BYTES_MAX, folded};
+use taskrun_policy::{PATH_BYTES_MAX, folded};
 
 use crate::bindings::interfaces::workspace_read::FileError;
 

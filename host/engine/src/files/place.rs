@@ -8,7 +8,7 @@ use cap_fs_ext::DirExt;
 use cap_std::fs::Dir;
 use rustix::fs::{AtFlags, Stat, statat};
 use rustix::io::Errno;
-use taskrun::policy::PATH_BYTES_MAX;
+use taskrun_policy::PATH_BYTES_MAX;
 
 use super::path::is_temporary;
 use super::protected::{Guard, Id};

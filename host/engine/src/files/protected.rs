@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use cap_std::fs::{Dir, Metadata};
-use taskrun::policy::folded;
+use taskrun_policy::folded;
 
 use super::{Result, from_io};
 use crate::bindings::interfaces::workspace_read::FileError;

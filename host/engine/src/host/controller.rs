@@ -1,7 +1,7 @@
 //! `controller`: runs beneath the guest's own, through the call's scope.
 
-use taskrun::policy::Capability;
 use taskrun_journal::runs::{RunsAnswer, RunsFilter, RunsRequest};
+use taskrun_policy::Capability;
 
 use crate::bindings::interfaces::controller::{
     Answer, CanceledRun, ChangedRun, ControllerError, EventPage, Host, ListFilter, RunPage,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use taskrun::policy::Capability;
+use taskrun_policy::Capability;
 
 use crate::bindings::interfaces::http::{Host, HttpError, Request, Response};
 use crate::egress::{Answer, Outgoing, Refusal, parse_headers};

@@ -1,8 +1,8 @@
 //! `memory`: facts of the session and the tenant, through the call's scope.
 
-use taskrun::policy::{Capability, Denied};
 use taskrun_journal::fact as domain;
 use taskrun_journal::fact::{MemoryRequest, MemoryScope};
+use taskrun_policy::{Capability, Denied};
 
 use crate::bindings::interfaces::memory::{Fact, Host, MemoryError};
 use crate::state::CallState;

@@ -1,8 +1,8 @@
 //! `memory-write`: keeping and forgetting facts, through the call's scope.
 
-use taskrun::policy::Capability;
 use taskrun_journal::fact::{Fact, MemoryError, MemoryScope as Scope};
 use taskrun_journal::memory::FactChange;
+use taskrun_policy::Capability;
 
 use crate::bindings::memory_write::{Host, MemoryScope, NewFact, WriteError};
 use crate::state::CallState;

@@ -1,8 +1,8 @@
 //! `metrics`: counters and measurements of the guest, through the call's scope.
 
-use taskrun::policy::Capability;
 use taskrun_journal::metrics::{METRIC_LABELS_MAX, METRIC_NAME_BYTES_MAX, Measure};
 use taskrun_journal::text::cut;
+use taskrun_policy::Capability;
 
 use crate::bindings::interfaces::metrics::Host;
 use crate::state::CallState;

@@ -2,10 +2,10 @@
 
 use std::collections::HashSet;
 
-use taskrun::policy::Capability;
 use taskrun::ports::call::Answering;
 use taskrun_journal::completion as port;
 use taskrun_journal::tool::ToolSpec;
+use taskrun_policy::Capability;
 use wasmtime::component::Resource;
 
 use crate::bindings::interfaces::model::{

@@ -1,6 +1,6 @@
 //! `prompts`: templates of the policy, rendered.
 
-use taskrun::policy::{Capability, template as domain};
+use taskrun_policy::{Capability, template as domain};
 
 use crate::bindings::interfaces::prompts::{Host, PromptError};
 use crate::state::CallState;

@@ -16,7 +16,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use taskrun::policy::Capability;
+use taskrun_policy::Capability;
 use wasmtime::component::Resource;
 use wasmtime_wasi::OpenMode;
 use wasmtime_wasi::filesystem::{Descriptor, Dir, File, WasiFilesystemView};

@@ -8,8 +8,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt, Full};
-use taskrun::policy::Capability;
 use taskrun::ports::call::CallScope;
+use taskrun_policy::Capability;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use wasmtime_wasi_http::{
     Error, ForbiddenHeaderFilter, RequestOptions, Result, WasiBody, WasiHttpCtxView, WasiHttpHooks,
@@ -192,10 +192,10 @@ mod tests {
 
     use http_body_util::Empty;
     use taskrun::clock::{SeededRandom, SystemClock};
-    use taskrun::policy::{Limits, Policy};
     use taskrun::ports::call::{
         CallScopeParts, Remaining, RunContext, ScopeLimits, Services, StopSignal,
     };
+    use taskrun_policy::{Limits, Policy};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use rustix::io::Errno;
-use taskrun::policy::Capability;
 use taskrun::ports::call::CallScope;
+use taskrun_policy::Capability;
 use tokio::sync::Semaphore;
 use wasmtime_wasi::async_trait;
 use wasmtime_wasi::p2::{InputStream, OutputStream, Pollable, StreamError, StreamResult};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use taskrun::policy::{CallRules, Capability};
+use taskrun_policy::{CallRules, Capability};
 
 use crate::bindings::interfaces::workspace_read::{Entry, EntryKind, FileError, Host, Listing};
 use crate::files::{self, OWN_FILES, READ_BYTES_MAX, RelativePath, Wanted, Workspace};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use taskrun::policy::Capability;
+use taskrun_policy::Capability;
 
 use crate::bindings::interfaces::workspace_write::{FileError, Host, WriteMode};
 use crate::disk::Writes;

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use taskrun::clock::{SeededRandom, SystemClock};
-use taskrun::policy::Capability;
 use taskrun::ports::call::{
     CallScope, CallScopeParts, Remaining, RunContext, ScopeLimits, Services, StopSignal,
 };
@@ -15,6 +14,7 @@ use taskrun_engine::{LoadError, Need};
 use taskrun_examples::DELEGATE;
 use taskrun_journal::runs::{RunsAnswer, RunsError, RunsRequest};
 use taskrun_journal::spec::RunSpec;
+use taskrun_policy::Capability;
 
 use crate::support::*;
 

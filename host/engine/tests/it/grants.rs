@@ -1,7 +1,7 @@
 //! Imports against grants.
 
-use taskrun::policy::Capability;
 use taskrun_engine::{LoadError, MissingGrant, Need};
+use taskrun_policy::Capability;
 
 use crate::support::*;
 

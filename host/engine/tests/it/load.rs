@@ -85,7 +85,7 @@ async fn an_inspection_lists_imports_with_what_they_take() {
         import.map(|import| (import.class, import.functions.clone()))
     };
     assert_eq!(class("log"), Some((ImportClass::Always, vec!["log".to_owned()])));
-    let reading = ImportClass::Capability(taskrun::policy::Capability::WorkspaceRead);
+    let reading = ImportClass::Capability(taskrun_policy::Capability::WorkspaceRead);
     assert_eq!(class("workspace-read"), Some((reading, vec!["read".to_owned()])));
     assert_eq!(class("types").map(|(class, _)| class), Some(ImportClass::Types));
     assert_eq!(class("http"), None);

@@ -80,7 +80,7 @@ async fn a_policys_files_are_among_them() {
     let (dir, options) = house();
     let text = "[agent.tester]\ncomponent = \"data/k\"";
     let path = dir.path().join("taskrun.toml");
-    let policy = taskrun::policy::Policy::parse(text, &path).unwrap();
+    let policy = taskrun_policy::Policy::parse(text, &path).unwrap();
     let engine = engine_with(EngineOptions { protected: Vec::new(), ..options });
     // It is no component, which is noticed after its path was.
     assert!(engine.load_agents(&policy, &Default::default()).await.is_err());

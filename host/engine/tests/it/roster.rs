@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use taskrun::policy::{Interrupted, Policy, Retry};
 use taskrun_engine::{AgentError, AgentGrants, Cache, CompileWorker, EngineOptions, LoadError};
 use taskrun_examples as examples;
+use taskrun_policy::{Interrupted, Policy, Retry};
 
 use crate::support::*;
 

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use taskrun::clock::{SeededRandom, SystemClock};
-use taskrun::policy::{Limits, Policy};
 use taskrun::ports::call::{
     CallScope, CallScopeParts, Remaining, RunContext, ScopeLimits, Services, StopSignal,
 };
@@ -20,6 +19,7 @@ use taskrun_journal::event::Event;
 use taskrun_journal::stop::CallFailure;
 use taskrun_journal::time::Clock;
 use taskrun_journal::tool::ToolFailure;
+use taskrun_policy::{Limits, Policy};
 use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
 use wit_parser::Resolve;
 

@@ -11,11 +11,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use taskrun::policy::{ModelPolicy, ModelTimeouts, Remote as RemotePolicy, Wire};
 use taskrun::ports::model::{Model, ModelStream};
 use taskrun_journal::completion::{CompletionRequest, ModelError};
 use taskrun_journal::message::Message;
 use taskrun_journal::time::{Clock, Random, millis, random_u64};
+use taskrun_policy::{ModelPolicy, ModelTimeouts, Remote as RemotePolicy, Wire};
 use tokio::sync::OnceCell;
 
 use self::answer::Bounds;

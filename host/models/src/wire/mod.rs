@@ -14,9 +14,9 @@ mod openai_answer;
 
 use reqwest::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use serde_json::{Map, Value};
-use taskrun::policy::{Remote, Wire};
 use taskrun_journal::completion::{CompletionRequest, ModelError};
 use taskrun_journal::message::{Message, Part, Role};
+use taskrun_policy::{Remote, Wire};
 
 use crate::key::Secret;
 use crate::remote::Outgoing;

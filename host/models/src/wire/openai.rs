@@ -3,10 +3,10 @@
 //! Reasoning is not sent back: the protocol has no place for it, and some servers refuse it.
 
 use serde_json::{Map, Value, json};
-use taskrun::policy::Wire;
 use taskrun_journal::completion::ModelError;
 use taskrun_journal::message::{Message, Part, Role};
 use taskrun_journal::tool::ToolSpec;
+use taskrun_policy::Wire;
 
 use super::openai_answer::OpenAiDecoder;
 use super::{Asked, Prepared, schema, text_of};

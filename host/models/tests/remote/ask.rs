@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use futures::StreamExt;
 use taskrun::clock::{SeededRandom, SystemClock};
-use taskrun::policy::Policy;
 use taskrun::ports::model::{Model, ModelStream, collect};
 use taskrun_journal::completion::{Chunk, Completion, CompletionRequest, ModelError};
 use taskrun_journal::message::{Message, Part, Role, ToolAnswer, Usage};
 use taskrun_journal::time::{Clock, Random};
 use taskrun_journal::tool::{ToolHints, ToolSpec};
+use taskrun_policy::Policy;
 
 use crate::provider::Provider;
 

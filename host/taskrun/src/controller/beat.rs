@@ -16,13 +16,13 @@ use taskrun_journal::run::Run;
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::store::{Admission, Append, Batched, NewBatch, NewRun, StoreError};
 use taskrun_journal::time::{Timestamp, millis, random_u64};
+use taskrun_policy::Heartbeat;
 
 use super::Controller;
 use crate::agents::Agent;
 use crate::batch;
 use crate::driver::Halt;
 use crate::error::{ControllerError, NotAnEntry};
-use crate::policy::Heartbeat;
 use crate::spawn::SpawnRequest;
 
 /// How often entries are looked at again that somebody changed in the same moment. After that they

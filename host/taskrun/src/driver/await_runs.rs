@@ -6,11 +6,11 @@ use taskrun_journal::event::{Event, Parked, Refusal};
 use taskrun_journal::ids::RunId;
 use taskrun_journal::operation::Operation;
 use taskrun_journal::plan::ToolRequest;
+use taskrun_policy::{CallRules, Capability};
 
 use super::plan::{CALLS_PER_TURN_MAX, NAME_BYTES_MAX, call_id};
 use super::settle::{NO_RUNS, failure, result};
 use super::{Driver, Halt, find_beneath};
-use crate::policy::{CallRules, Capability};
 use crate::ports::planner::RunsWait;
 
 /// Name of the call where the planner gave none.

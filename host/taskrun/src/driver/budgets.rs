@@ -7,10 +7,10 @@ use std::time::Duration;
 use taskrun_journal::event::Event;
 use taskrun_journal::message::Usage;
 use taskrun_journal::plan::{TerminationReason, ToolRequest};
+use taskrun_policy::{Budget, Reserve};
 
 use super::subtree::Subtree;
 use super::{Driver, Halt};
-use crate::policy::{Budget, Reserve};
 use crate::ports::call::Remaining;
 
 /// What is left of what all runs of a tree spend together; `None` is not bounded.

@@ -9,12 +9,12 @@ use taskrun_journal::question::{Answer, AwaitItem, CONFIRM, Item};
 use taskrun_journal::text::cut;
 use taskrun_journal::time::Timestamp;
 use taskrun_journal::tool::{ToolFailure, ToolOutcome};
+use taskrun_policy::AskRules;
 
 use super::Driver;
 use super::settle::result;
 use super::work::{Call, Work};
 use crate::agents::AgentTool;
-use crate::policy::AskRules;
 
 /// Most bytes of a call's arguments in the question; the whole stands beside it. Of longer ones it
 /// has the beginning and the end, and says how long they are, so that nothing hides in the middle

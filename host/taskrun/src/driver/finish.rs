@@ -4,10 +4,10 @@ use taskrun_journal::event::Event;
 use taskrun_journal::machine::decide::Outcome;
 use taskrun_journal::message::LogLevel;
 use taskrun_journal::plan::{Termination, TerminationReason};
+use taskrun_policy::Reserve;
 
 use super::calls::host_line;
 use super::{Driver, End, Halt};
-use crate::policy::Reserve;
 use crate::ports::call::Tape;
 use crate::ports::planner::Decision;
 

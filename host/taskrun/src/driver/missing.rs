@@ -5,10 +5,10 @@ use taskrun_journal::message::{RetryHint, RetryReason};
 use taskrun_journal::question::{AwaitItem, Item};
 use taskrun_journal::text::cut;
 use taskrun_journal::tool::ToolOutcome;
+use taskrun_policy::MissingFields;
 
 use super::Driver;
 use super::work::Call;
-use crate::policy::MissingFields;
 
 /// Begins the id of the question for what a call lacks.
 const MISSING: &str = "missing:";

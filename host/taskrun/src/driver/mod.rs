@@ -48,6 +48,7 @@ use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::stop::{CallFailure, StopCause};
 use taskrun_journal::store::{Store, StoreError};
 use taskrun_journal::time::{Clock, Random, Timestamp, millis};
+use taskrun_policy::{Budget, Chain};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -61,7 +62,6 @@ pub(crate) use patience::{Patience, PatientMemory, PatientRuns, PatientStore, Ru
 
 use self::work::Work;
 use crate::agents::{Agent, AgentCode};
-use crate::policy::{Budget, Chain};
 use crate::ports::call::{CallScope, RunContext, Tape};
 use crate::ports::hook::Hooks;
 use crate::ports::memory::MemoryAccess;

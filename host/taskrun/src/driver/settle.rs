@@ -14,6 +14,7 @@ use taskrun_journal::run::{Run, RunView};
 use taskrun_journal::status::{BlockedOn, StopReason};
 use taskrun_journal::time::Timestamp;
 use taskrun_journal::tool::{ToolFailure, ToolOutcome, ToolOutput};
+use taskrun_policy::Interrupted;
 
 use super::confirm::Consent;
 use super::gate::Gate;
@@ -21,7 +22,6 @@ use super::line::{Line, scheduled};
 use super::work::Call;
 use super::{Driver, End, Halt, calls};
 use crate::agents::AgentTool;
-use crate::policy::Interrupted;
 
 /// Begins the id of the question whether a call may be repeated.
 const REPEAT: &str = "repeat:";

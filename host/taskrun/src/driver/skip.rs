@@ -2,9 +2,9 @@
 
 use taskrun_journal::event::Event;
 use taskrun_journal::machine::decide::Outcome;
+use taskrun_policy::Then;
 
 use super::{Driver, End, Halt};
-use crate::policy::Then;
 
 impl Driver {
     /// What follows from a step that came to no plan: the end of the run, or, where the policy says

@@ -15,12 +15,12 @@ use taskrun_journal::stop::{CallFailure, StopCause};
 use taskrun_journal::text::cut;
 use taskrun_journal::time::{Random, millis, random_u64};
 use taskrun_journal::tool::ToolOutcome;
+use taskrun_policy::Then;
 
 use super::plan::check;
 use super::random::StepRandom;
 use super::time_up::TimeUp;
 use super::{Driver, Halt, PLAN_INPUT_BYTES_MAX};
-use crate::policy::Then;
 use crate::ports::call::{
     CallScope, CallScopeParts, JournalRoom, Remaining, ScopeEnd, ScopeLimits, Services, StopSignal,
     Tape,

@@ -33,6 +33,7 @@ use taskrun_journal::stop::StopCause;
 use taskrun_journal::text::cut;
 use taskrun_journal::time::{Clock, Random, Timestamp};
 use taskrun_journal::tool::ToolSpec;
+use taskrun_policy::{CallRules, Chain, Grants, TOKENS_MAX};
 use tokio::sync::{Notify, oneshot};
 
 pub use model_calls::Answering;
@@ -45,7 +46,6 @@ use self::tape::Played;
 use self::unfinished::Unfinished;
 use super::model::Model;
 use super::runs::RunsAccess;
-use crate::policy::{CallRules, Chain, Grants, TOKENS_MAX};
 
 /// Most bytes of one log line; longer ones are cut. A line is for reading.
 pub const LOG_LINE_BYTES_MAX: usize = 8 << 10;

@@ -12,9 +12,9 @@ use taskrun_journal::message::{Labels, RetryHint};
 use taskrun_journal::plan::ToolRequest;
 use taskrun_journal::ruling::Phase;
 use taskrun_journal::tool::ToolSpec;
+use taskrun_policy::{POLICY_TIMEOUT, PolicyDecision, ToolLists};
 
 use super::call::{Remaining, RunContext};
-use crate::policy::{POLICY_TIMEOUT, PolicyDecision, ToolLists};
 
 /// Something that decides which tools a run may use: lists of the policy, or a component.
 #[async_trait]

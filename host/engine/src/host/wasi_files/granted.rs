@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use taskrun::policy::Capability;
+use taskrun_policy::Capability;
 use wasmtime_wasi::filesystem::{Descriptor, Dir};
 use wasmtime_wasi::p2::bindings::filesystem::preopens;
 use wasmtime_wasi::{FsPerms, OpenMode};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cap_std::fs::Dir as OpenDir;
 use rustix::io::Errno;
-use taskrun::policy::Capability;
+use taskrun_policy::Capability;
 use tokio::sync::Semaphore;
 use wasmtime::component::Resource;
 use wasmtime_wasi::filesystem::{Descriptor, Dir, File};

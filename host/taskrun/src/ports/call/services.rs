@@ -6,9 +6,9 @@ use std::sync::Arc;
 use taskrun_journal::event::Event;
 use taskrun_journal::ids::Seq;
 use taskrun_journal::reminders::{Reminder, ReminderChange, Reminders};
+use taskrun_policy::template::{PromptError, Prompts};
 
 use super::CallScope;
-use crate::policy::template::{PromptError, Prompts};
 use crate::ports::memory::MemoryAccess;
 
 /// What the host has for a call beside models and tools. The default is nothing.

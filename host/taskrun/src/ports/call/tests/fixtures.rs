@@ -7,12 +7,12 @@ use futures::{StreamExt, stream};
 use taskrun_journal::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
 use taskrun_journal::message::{Message, Role};
 use taskrun_journal::time::{Clock, random_u64};
+use taskrun_policy::Policy;
 
 use super::super::super::model::{Model, ModelStream};
 use super::super::*;
 use super::parts;
 use crate::clock::SeededRandom;
-use crate::policy::Policy;
 
 /// A clock that tells another time whenever it is asked, and never one that another host told.
 pub(super) struct Ticking(AtomicU64);

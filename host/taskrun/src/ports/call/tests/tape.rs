@@ -4,12 +4,12 @@ use taskrun_journal::completion::{Chunk, CompletionStop};
 use taskrun_journal::event::ModelAnswer;
 use taskrun_journal::stop::StopCause;
 use taskrun_journal::time::Clock;
+use taskrun_policy::template::{Prompt, Prompts};
 
 use super::super::*;
 use super::fixtures::{Host, question};
 use super::{parts, scope};
 use crate::clock::SimulatedClock;
-use crate::policy::template::{Prompt, Prompts};
 
 fn chunk(text: &str) -> Event {
     Event::AssistantChunk { text: text.to_owned() }

@@ -5,6 +5,9 @@
 //! place and what to write instead. Decisions are pure: deny beats allow, and what no rule allows
 //! is denied. Nothing here reads a file but [`Policy::load`] and [`Policy::check_files`].
 //!
+//! The crate knows records and their words from `taskrun-journal`. It knows no controller, no driver,
+//! no engine and no store, and nothing in it waits.
+//!
 //! ```toml
 //! [model.fast]
 //! provider = "openai"                                  # any server that speaks its protocol

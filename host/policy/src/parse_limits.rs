@@ -16,7 +16,7 @@ use super::limits::{
     WRITE_BYTES_MAX,
 };
 use super::read::Section;
-use crate::policy::{Heartbeat, Retry, SKIPS_DEFAULT, Then};
+use crate::{Heartbeat, Retry, SKIPS_DEFAULT, Then};
 
 /// The last five are for agents only.
 pub(super) const AGENT_LIMIT_KEYS: [&str; 16] = [

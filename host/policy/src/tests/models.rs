@@ -7,7 +7,7 @@ use super::super::{
     Fault, KeySource, ModelPolicy, ModelTimeouts, Provider, RESPONSE_BYTES_DEFAULT, Remote, Wire,
 };
 use super::parse;
-use crate::policy::Retry;
+use crate::Retry;
 
 fn model(body: &str) -> ModelPolicy {
     let text = format!("[model.other]\nprovider = \"echo\"\n[model.m]\n{body}\n");

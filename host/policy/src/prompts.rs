@@ -11,7 +11,7 @@ use super::files::FileUse;
 use super::location::Location;
 use super::parse::{Reading, is_path, report_bad_value};
 use super::read::{Section, Text};
-use crate::policy::template::{PROMPT_BYTES_MAX, Prompt, PromptOverride, Prompts, check_template};
+use crate::template::{PROMPT_BYTES_MAX, Prompt, PromptOverride, Prompts, check_template};
 
 /// Most overrides of a prompt: a rendering looks at all of them.
 pub const PROMPT_OVERRIDES_MAX: usize = 256;

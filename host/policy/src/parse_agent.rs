@@ -2,7 +2,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use crate::policy::MissingFields;
+use crate::MissingFields;
 
 use super::check::{check_partial_denials, check_rules};
 use super::error::{PolicyErrorKind, shown, suggest};
@@ -17,7 +17,7 @@ use super::parse_limits::{
 use super::read::{Section, Text, is_function_name};
 use super::rule::{Capability, Declared, ModelSelector, Rule, Selector, Verdict, parse_rule};
 use super::{AgentPolicy, DESCRIPTION_BYTES_MAX, MEMBERS_MAX, RULES_MAX, ToolSelector};
-use crate::policy::AGENTS;
+use crate::AGENTS;
 
 const AGENT_KEYS: [&str; 19] = [
     "component",

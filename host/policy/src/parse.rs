@@ -16,7 +16,7 @@ use super::{
     ASK_TIMEOUT_MAX, Interrupted, ModelPolicy, POLICY_BYTES_MAX, Policy, Provider, ToolPolicy,
     WorkspaceLimits,
 };
-use crate::policy::AGENTS;
+use crate::AGENTS;
 
 const ROOT_KEYS: [&str; 6] = ["defaults", "workspace", "model", "prompt", "tool", "agent"];
 

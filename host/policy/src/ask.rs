@@ -58,7 +58,7 @@ impl AskRules {
     }
 
     /// Adds the rules of somebody above, whose wait counts where it is shorter.
-    pub(crate) fn add(&mut self, above: &Self) {
+    pub fn add(&mut self, above: &Self) {
         if !above.rules.is_empty() {
             self.timeout = self.timeout.min(above.timeout);
             self.rules.extend(above.rules.iter().cloned());

@@ -7,7 +7,7 @@ use std::time::Duration;
 use taskrun_journal::money::Price;
 
 use super::Location;
-use crate::policy::Retry;
+use crate::Retry;
 
 /// Longest name of a model at its provider, in bytes. Some servers take a path for it.
 pub const PROVIDER_MODEL_BYTES_MAX: usize = 256;

@@ -10,7 +10,7 @@ use super::super::{
     Budget, HEARTBEAT_PROMPT_BYTES_MAX, LimitSettings, Limits, Policy, Provider, WorkspaceLimits,
 };
 use super::{agent, parse, with_agent};
-use crate::policy::{Heartbeat, Interrupted, MissingFields, Retry, SKIPS_DEFAULT, Then};
+use crate::{Heartbeat, Interrupted, MissingFields, Retry, SKIPS_DEFAULT, Then};
 
 /// The example of the design, without what this version refuses.
 const EXAMPLE: &str = r#"
@@ -369,7 +369,7 @@ fn prompts_in_files_are_read_with_the_policy_and_part_of_its_digest() {
     assert_eq!(plain.digest, blake3::hash(b"[prompt.p]\ntemplate = \"x\"\n").to_hex().as_str());
 
     fs::write(&path, text).unwrap();
-    for bad in ["{{ ", &"x".repeat(crate::policy::template::PROMPT_BYTES_MAX + 1)] {
+    for bad in ["{{ ", &"x".repeat(crate::template::PROMPT_BYTES_MAX + 1)] {
         let error = load(bad).unwrap_err().to_string();
         assert!(error.contains("4:38: prompt") && error.contains("is no template"), "{error}");
     }

@@ -159,7 +159,7 @@ impl Capability {
     }
 
     /// The rule that is about all of it.
-    pub(crate) fn everything_rule(self) -> &'static str {
+    pub fn everything_rule(self) -> &'static str {
         match self {
             Self::Model => "model: *",
             Self::WorkspaceRead => "workspace-read: **",
