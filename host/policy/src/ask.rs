@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use taskrun_journal::tool::ToolSpec;
 
-use super::{Location, ToolSelector};
+use super::Location;
+use crate::selector::ToolSelector;
 
 /// How long consent is waited for unless the policy says otherwise.
 pub const ASK_TIMEOUT_DEFAULT: Duration = Duration::from_secs(24 * 3_600);
@@ -36,7 +37,7 @@ pub enum Asked {
 /// The rules of an agent, and how long somebody is waited for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AskRules {
-    /// In the order of the file. At most [`RULES_MAX`](super::RULES_MAX).
+    /// In the order of the file. At most [`RULES_MAX`](crate::policy::RULES_MAX).
     pub rules: Vec<AskRule>,
     /// When nobody has answered by then, the call is refused. Default [`ASK_TIMEOUT_DEFAULT`].
     pub timeout: Duration,

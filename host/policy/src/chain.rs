@@ -8,11 +8,11 @@ use std::sync::Arc;
 use taskrun_journal::fact::MemoryScope;
 use taskrun_journal::operation::Operation;
 
-use super::AgentPolicy;
 use super::grants::{Decision, Grants, Preopen, deeper, widest};
 use super::http_request::HttpTarget;
 use super::place::{Place, Seen};
 use super::rule::{Capability, Rule};
+use crate::policy::AgentPolicy;
 
 /// What an agent may do, as those beneath its runs are bound by it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use super::error::{PolicyErrorKind, Problems};
-use super::rule::{Rule, Verdict};
+use super::rule::Rule;
+use crate::verdict::Verdict;
 
 /// Reports every rule that repeats another or can decide nothing. `implied` is the span of the
 /// agent's `model` if that is what the first rule was made from.

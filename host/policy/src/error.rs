@@ -33,7 +33,7 @@ pub enum PolicyErrorKind {
     /// The file is not TOML.
     #[error("not valid TOML: {0}")]
     Syntax(String),
-    /// The file is larger than [`POLICY_BYTES_MAX`](super::POLICY_BYTES_MAX).
+    /// The file is larger than [`POLICY_BYTES_MAX`](crate::policy::POLICY_BYTES_MAX).
     #[error("the policy has {bytes} bytes, more than {max}")]
     TooLarge {
         /// Its size.

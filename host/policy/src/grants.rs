@@ -13,7 +13,8 @@ use super::location::Location;
 use super::names::Asked;
 use super::path_glob::{PathGlob, split_path};
 use super::read::is_name;
-use super::rule::{Capability, ModelSelector, PromptSelector, Rule, Selector, Verdict, everything};
+use super::rule::{Capability, ModelSelector, PromptSelector, Rule, Selector, everything};
+use crate::verdict::Verdict;
 
 /// The rules of one agent. Deny beats allow; what no rule allows is denied.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,20 +1,10 @@
 //! Patterns over the addresses of HTTP requests.
 
-use std::fmt;
-
 use super::error::shown;
 use super::http_request::{HttpRequest, is_address, normal_host};
 use super::path_glob::PathGlob;
-use super::rule::Verdict;
-
-/// A scheme that can be granted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scheme {
-    /// `http`, port 80 unless given.
-    Http,
-    /// `https`, port 443 unless given.
-    Https,
-}
+use crate::http_request::Scheme;
+use crate::verdict::Verdict;
 
 /// Which hosts a rule is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -151,25 +141,6 @@ impl HttpSelector {
             && (self.port.is_none() || self.port == other.port)
             && self.host.covers(&other.host)
             && self.path.covers(&other.path)
-    }
-}
-
-impl Scheme {
-    pub(super) fn default_port(self) -> u16 {
-        match self {
-            Self::Http => 80,
-            Self::Https => 443,
-        }
-    }
-}
-
-/// Prints `http` or `https`.
-impl fmt::Display for Scheme {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Http => "http",
-            Self::Https => "https",
-        })
     }
 }
 

@@ -1,9 +1,9 @@
 //! One HTTP request, brought into the form that rules are compared with.
 
+use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::error::{is_hostile, shown};
-use super::http::Scheme;
 
 /// Where a request is going, as the host's own URL parser took it apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -136,4 +136,32 @@ fn decoded_segment(segment: &str) -> Option<String> {
         || text.contains(['/', '\\', '%', ';', '?', '#'])
         || text.chars().any(is_hostile);
     (!ambiguous).then_some(text)
+}
+
+/// A scheme that can be granted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scheme {
+    /// `http`, port 80 unless given.
+    Http,
+    /// `https`, port 443 unless given.
+    Https,
+}
+
+impl Scheme {
+    pub(super) fn default_port(self) -> u16 {
+        match self {
+            Self::Http => 80,
+            Self::Https => 443,
+        }
+    }
+}
+
+/// Prints `http` or `https`.
+impl fmt::Display for Scheme {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Http => "http",
+            Self::Https => "https",
+        })
+    }
 }

@@ -12,11 +12,9 @@ use super::location::Source;
 use super::parse_limits::{TOOL_LIMIT_KEYS, read_limits};
 use super::read::{Section, Text};
 use super::workspace::read_workspace_limits;
-use super::{
-    ASK_TIMEOUT_MAX, Interrupted, ModelPolicy, POLICY_BYTES_MAX, Policy, Provider, ToolPolicy,
-    WorkspaceLimits,
-};
-use crate::AGENTS;
+use super::{ASK_TIMEOUT_MAX, Interrupted, ModelPolicy, Provider, WorkspaceLimits};
+use crate::policy::{POLICY_BYTES_MAX, Policy, ToolPolicy};
+use crate::selector::AGENTS;
 
 const ROOT_KEYS: [&str; 6] = ["defaults", "workspace", "model", "prompt", "tool", "agent"];
 
@@ -180,7 +178,7 @@ impl Reading<'_> {
         }
         let stated_limits = read_limits(section, TOOL_LIMIT_KEYS);
         let interrupted = read_interrupted(section);
-        let tags = section.has("tags").then(|| super::parse_guard::tags(section, "tags"));
+        let tags = section.has("tags").then(|| crate::read::tags(section, "tags"));
         let component =
             self.file(section, "component", "components/tool.wasm", FileUse::Component)?;
         Some(ToolPolicy {

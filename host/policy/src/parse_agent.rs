@@ -15,9 +15,11 @@ use super::parse_limits::{
     AGENT_LIMIT_KEYS, read_budget, read_conversation, read_heartbeat, read_limits, read_retry,
 };
 use super::read::{Section, Text, is_function_name};
-use super::rule::{Capability, Declared, ModelSelector, Rule, Selector, Verdict, parse_rule};
-use super::{AgentPolicy, DESCRIPTION_BYTES_MAX, MEMBERS_MAX, RULES_MAX, ToolSelector};
-use crate::AGENTS;
+use super::rule::{Capability, Declared, ModelSelector, Rule, Selector, parse_rule};
+use crate::policy::{AgentPolicy, DESCRIPTION_BYTES_MAX, MEMBERS_MAX, RULES_MAX};
+use crate::selector::AGENTS;
+use crate::selector::ToolSelector;
+use crate::verdict::Verdict;
 
 const AGENT_KEYS: [&str; 19] = [
     "component",

@@ -1,13 +1,10 @@
 //! Agents among the `tools` of an agent: `agent/NAME`.
 
-use super::MEMBERS_MAX;
 use super::error::{PolicyErrorKind, shown, suggest};
 use super::parse::{Reading, report_bad_value};
 use super::read::{Section, Text};
-
-/// What stands before the name of an agent that is called as a tool: `agent/NAME`. No component is
-/// named so.
-pub const AGENTS: &str = "agent";
+use crate::policy::MEMBERS_MAX;
+use crate::selector::AGENTS;
 
 /// Whether an entry of `tools` speaks of an agent.
 pub(super) fn is_callee(text: &str) -> bool {

@@ -1,6 +1,5 @@
 //! From `policy`, `ask` and `ask_timeout` of an agent to what its tool calls are held to.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use super::ask::{ASK_TIMEOUT_DEFAULT, ASK_TIMEOUT_MAX, AskRule, AskRules, Asked};
@@ -9,32 +8,13 @@ use super::files::FileUse;
 use super::parse::{Reading, is_path, report_bad_value};
 use super::read::{Section, Text};
 use super::tool_lists::ToolLists;
-use super::{Location, RULES_MAX, ToolSelector};
-
-/// How long an engine may take unless the policy says otherwise. A decision takes a millisecond;
-/// a second is what a host that is short of processors may need for it, and a run stands still
-/// meanwhile.
-pub const POLICY_TIMEOUT: Duration = Duration::from_secs(1);
+use crate::engine::{ENGINE_TIMEOUT_MAX, EnginePolicy, POLICY_TIMEOUT};
+use crate::policy::RULES_MAX;
+use crate::read::tags;
+use crate::selector::ToolSelector;
 
 const ENGINE_KEYS: [&str; 7] =
     ["allow", "block", "allow_tags", "block_tags", "hints", "component", "timeout"];
-/// Longest time that a policy component may take to decide: a run stands still meanwhile.
-pub const ENGINE_TIMEOUT_MAX: Duration = Duration::from_secs(10);
-/// Most tags of one list: each tool's are compared with all of them, turn after turn.
-const TAGS_MAX: usize = 256;
-
-/// Who decides, turn by turn, which of its tools an agent may use: `policy` of an agent.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EnginePolicy {
-    /// The engine that is built in.
-    pub lists: ToolLists,
-    /// A component that has to allow as well, resolved.
-    pub component: Option<PathBuf>,
-    /// How long the component may take to decide. Default [`POLICY_TIMEOUT`].
-    pub timeout: Duration,
-    /// Of the table.
-    pub location: Location,
-}
 
 impl Reading<'_> {
     /// `policy` of an agent that may call the functions of `tools`.
@@ -171,17 +151,4 @@ fn is_same(one: &Asked, other: &Asked) -> bool {
 fn overlap(one: &ToolSelector, other: &ToolSelector) -> bool {
     one.tool == other.tool
         && (one.function.is_none() || other.function.is_none() || one.function == other.function)
-}
-
-/// Tags of a list.
-pub(super) fn tags(table: &Section<'_, '_>, key: &'static str) -> Vec<String> {
-    let texts = table.strings(key);
-    if let Some(text) = texts.get(TAGS_MAX) {
-        let kind = PolicyErrorKind::OutOfRange {
-            key: key.to_owned(),
-            value: format!("{} tags long", texts.len()),
-        };
-        table.report(text.span.clone(), kind, format!("name at most {TAGS_MAX} tags"));
-    }
-    texts.into_iter().take(TAGS_MAX).map(|text| text.value.to_owned()).collect()
 }

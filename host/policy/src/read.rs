@@ -12,6 +12,9 @@ use toml::de::{DeTable, DeValue};
 use super::error::{PolicyErrorKind, Problems, is_hostile, nearest, shown};
 use super::quantity::{BadQuantity, parse_duration, parse_size};
 
+/// Most tags of one list: each tool's are compared with all of them, turn after turn.
+const TAGS_MAX: usize = 256;
+
 /// A table of the file, and how to name it to a person.
 pub(super) struct Section<'t, 's> {
     pub(super) problems: &'t Problems<'s>,
@@ -373,4 +376,17 @@ pub(super) fn is_function_name(text: &str) -> bool {
         && text
             .bytes()
             .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_' || b == b'-')
+}
+
+/// Tags of a list.
+pub(super) fn tags(table: &Section<'_, '_>, key: &'static str) -> Vec<String> {
+    let texts = table.strings(key);
+    if let Some(text) = texts.get(TAGS_MAX) {
+        let kind = PolicyErrorKind::OutOfRange {
+            key: key.to_owned(),
+            value: format!("{} tags long", texts.len()),
+        };
+        table.report(text.span.clone(), kind, format!("name at most {TAGS_MAX} tags"));
+    }
+    texts.into_iter().take(TAGS_MAX).map(|text| text.value.to_owned()).collect()
 }

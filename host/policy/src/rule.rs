@@ -14,6 +14,7 @@ use super::memory::MemorySelector;
 use super::metrics::MetricSelector;
 use super::path_glob::PathGlob;
 use super::read::Text;
+use crate::verdict::Verdict;
 
 /// What a component must be granted before it may use it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -37,15 +38,6 @@ pub enum Capability {
     MemoryWrite,
     /// Counting and measuring; the interface `metrics`.
     Metrics,
-}
-
-/// What a rule says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
-    /// Grants what it selects, unless a deny rule takes it away.
-    Allow,
-    /// Refuses what it selects, whatever else is allowed.
-    Deny,
 }
 
 /// One rule of an agent's policy, written `capability: selector`.
@@ -192,16 +184,6 @@ impl Capability {
 impl fmt::Display for Capability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
-    }
-}
-
-/// Prints `allow` or `deny`.
-impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Allow => "allow",
-            Self::Deny => "deny",
-        })
     }
 }
 

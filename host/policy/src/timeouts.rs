@@ -2,12 +2,6 @@
 
 use std::time::Duration;
 
-use super::ToolSelector;
-use super::error::{PolicyErrorKind, shown, suggest};
-use super::limits::CALL_MAX;
-use super::parse::Reading;
-use super::read::{Section, Text, is_function_name};
-
 /// Most time-outs of an agent: each is compared with each function that the agent may call.
 pub const TIMEOUTS_MAX: usize = 256;
 
@@ -62,76 +56,5 @@ fn rank(pattern: &str) -> (bool, usize) {
     match pattern.strip_suffix('*') {
         Some(beginning) => (false, beginning.len()),
         None => (true, pattern.len()),
-    }
-}
-
-impl Reading<'_> {
-    /// The time-outs of an agent that may call the functions of `tools`.
-    pub(super) fn timeouts(
-        &self,
-        section: &Section<'_, '_>,
-        tools: &[ToolSelector],
-    ) -> CallTimeouts {
-        const INSTANT: Duration = Duration::from_millis(1);
-        let Some(table) = section.section("timeouts") else {
-            return CallTimeouts::default();
-        };
-        let mut all = Vec::new();
-        for name in table.keys() {
-            let timeout = table.duration(name.value, INSTANT..=CALL_MAX);
-            if all.len() == TIMEOUTS_MAX {
-                let value = format!("time-out {}", TIMEOUTS_MAX + 1);
-                let kind = PolicyErrorKind::OutOfRange { key: "timeouts".to_owned(), value };
-                table.report(name.span, kind, format!("write at most {TIMEOUTS_MAX}"));
-                break;
-            }
-            if self.is_pattern(&table, &name, tools)
-                && let Some(timeout) = timeout
-            {
-                all.push((name.value.to_owned(), timeout));
-            }
-        }
-        CallTimeouts::new(all)
-    }
-
-    /// Whether a text is a pattern about something that `tools` select; reports why not.
-    fn is_pattern(&self, table: &Section<'_, '_>, text: &Text<'_>, tools: &[ToolSelector]) -> bool {
-        let (what, value) = ("pattern of functions", shown(text.value));
-        let bad = |reason: &str, help: String| {
-            let reason = reason.to_owned();
-            let kind = PolicyErrorKind::BadValue { what, value: value.clone(), reason };
-            table.report(text.span.clone(), kind, help);
-            false
-        };
-        if text.value == "*" {
-            return true;
-        }
-        let Some((tool, function)) = text.value.split_once('/') else {
-            let help = "write \"TOOL/FUNCTION\", \"TOOL/*\", or \"*\" for all".to_owned();
-            return bad("it does not say which function", help);
-        };
-        if !self.tools.contains(&tool) {
-            let kind = PolicyErrorKind::Unknown { what: "tool", name: shown(tool) };
-            let help = suggest(tool, "tools", self.tools.iter().copied());
-            table.report(text.span.clone(), kind, help);
-            return false;
-        }
-        let beginning = function.strip_suffix('*');
-        let named = beginning.unwrap_or(function);
-        if !(is_function_name(named) || beginning == Some("")) {
-            let help = format!("write \"{tool}/FUNCTION\", or \"{tool}/*\" for all of them");
-            return bad("it does not name a function", help);
-        }
-        let selected = tools.iter().filter(|selector| selector.tool == tool).any(|selector| {
-            let own = selector.function.as_deref();
-            own.is_none_or(|own| is_about(function, own))
-        });
-        if !selected {
-            return bad(
-                "the agent may call no such function",
-                "remove it, or name the function under `tools`".to_owned(),
-            );
-        }
-        true
     }
 }

@@ -4,7 +4,7 @@
 use taskrun_journal::message::{Labels, RetryHint, RetryReason};
 use taskrun_journal::tool::ToolSpec;
 
-use super::ToolSelector;
+use crate::selector::ToolSelector;
 
 /// Most labels, and most entries of metadata, of one decision.
 pub const POLICY_LABELS_MAX: usize = 64;

@@ -5,10 +5,9 @@
 
 use std::path::Path;
 
-use super::super::{
-    DESCRIPTION_BYTES_MAX, MEMBERS_MAX, POLICY_BYTES_MAX, Policy, PolicyErrorKind, RULES_MAX,
-};
+use super::super::PolicyErrorKind;
 use super::{parse, with_agent};
+use crate::policy::{DESCRIPTION_BYTES_MAX, MEMBERS_MAX, POLICY_BYTES_MAX, Policy, RULES_MAX};
 
 /// Checks each case of a table; `policy` makes a whole policy from the text of a case.
 fn check(table: &str, policy: impl Fn(&str) -> String) {

@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::super::{AgentRules, CallRules, Capability, Chain, HttpTarget, Policy};
+use super::super::{AgentRules, CallRules, Capability, Chain, HttpTarget};
 use super::{parse, with_agent};
+use crate::policy::Policy;
 
 /// Pieces of policies: whole lines, halves of them, and what upsets a parser.
 const PIECES: [&str; 48] = [

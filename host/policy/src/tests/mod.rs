@@ -13,7 +13,8 @@ mod timeouts;
 
 use std::path::Path;
 
-use super::{AgentPolicy, Policy, PolicyErrors};
+use super::PolicyErrors;
+use crate::policy::{AgentPolicy, Policy};
 
 /// A policy with a tool, two models and the agent `a`, whose table ends with `body`.
 fn with_agent(body: &str) -> String {

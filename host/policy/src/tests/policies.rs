@@ -7,9 +7,10 @@ use std::time::Duration;
 use taskrun_journal::history::History;
 
 use super::super::{
-    Budget, HEARTBEAT_PROMPT_BYTES_MAX, LimitSettings, Limits, Policy, Provider, WorkspaceLimits,
+    Budget, HEARTBEAT_PROMPT_BYTES_MAX, LimitSettings, Limits, Provider, WorkspaceLimits,
 };
 use super::{agent, parse, with_agent};
+use crate::policy::Policy;
 use crate::{Heartbeat, Interrupted, MissingFields, Retry, SKIPS_DEFAULT, Then};
 
 /// The example of the design, without what this version refuses.

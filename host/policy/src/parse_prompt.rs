@@ -1,57 +1,20 @@
 //! `[prompt.ID]`: templates that agents may have rendered.
 
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use taskrun_journal::message::Labels;
 
-use super::Policy;
 use super::error::{PolicyErrorKind, PolicyErrors, Problems, shown};
 use super::files::FileUse;
-use super::location::Location;
 use super::parse::{Reading, is_path, report_bad_value};
 use super::read::{Section, Text};
+use crate::policy::Policy;
+use crate::prompt::{PROMPT_OVERRIDES_MAX, PromptOverridePolicy, PromptPolicy, PromptTemplate};
 use crate::template::{PROMPT_BYTES_MAX, Prompt, PromptOverride, Prompts, check_template};
-
-/// Most overrides of a prompt: a rendering looks at all of them.
-pub const PROMPT_OVERRIDES_MAX: usize = 256;
 
 /// What to write where a template is none.
 const TEMPLATE_HELP: &str = "write text with {{ name }} where data stands";
-
-/// A prompt that agents can be granted: `[prompt.ID]`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PromptPolicy {
-    /// `[a-z][a-z0-9_-]{0,63}`.
-    pub id: String,
-    /// The template where no override fits.
-    pub template: PromptTemplate,
-    /// Templates for some runs, in the order of the file. At most [`PROMPT_OVERRIDES_MAX`].
-    pub overrides: Vec<PromptOverridePolicy>,
-    /// Of its table's header.
-    pub location: Location,
-}
-
-/// A template for the runs that a session asked for, or that have some labels.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PromptOverridePolicy {
-    /// The session; `None` is any.
-    pub session: Option<String>,
-    /// Labels that a run must have.
-    pub labels: Labels,
-    /// The template.
-    pub template: PromptTemplate,
-}
-
-/// A template, where it stands.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PromptTemplate {
-    /// The file that it stands in, resolved; `None` if it stands in the policy.
-    pub file: Option<PathBuf>,
-    /// The template. `None` until the file is read.
-    pub text: Option<String>,
-    pub(super) span: std::ops::Range<usize>,
-}
 
 impl Policy {
     /// The prompts, without those whose files were not read.

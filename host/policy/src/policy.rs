@@ -1,0 +1,163 @@
+//! A policy that was read: its tools and agents, and what each of them may do.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use taskrun_journal::history::History;
+
+use crate::ask::AskRules;
+use crate::engine::EnginePolicy;
+use crate::files::NamedFile;
+use crate::grants::Grants;
+use crate::limits::{Budget, LimitSettings, Limits, TOOL_CALLS_DEFAULT};
+use crate::location::{Location, Source};
+use crate::model::ModelPolicy;
+use crate::prompt::PromptPolicy;
+use crate::selector::ToolSelector;
+use crate::settings::{Heartbeat, Interrupted, MissingFields, Retry};
+use crate::timeouts::CallTimeouts;
+use crate::workspace::WorkspaceLimits;
+
+/// Largest policy file, in bytes: far beyond what a person can review.
+pub const POLICY_BYTES_MAX: usize = 1 << 20;
+
+/// Most rules of an agent: each is compared with each when the file is read, and a decision
+/// looks at all of them.
+pub const RULES_MAX: usize = 256;
+
+/// Most members of an agent: whoever decides to delegate, be it a model, chooses among all of them.
+pub const MEMBERS_MAX: usize = 256;
+
+/// Longest description of an agent, in bytes: it is shown in lists and to models.
+pub const DESCRIPTION_BYTES_MAX: usize = 1_024;
+
+/// A policy file in which nothing was found wrong.
+#[derive(Debug, Clone)]
+pub struct Policy {
+    /// The file, as it was named when it was loaded. Relative paths in it start at its folder.
+    pub path: PathBuf,
+    /// BLAKE3 hash of the file's text, 64 hexadecimal digits; if prompts stand in files of their
+    /// own, of their texts too once these are read.
+    pub digest: String,
+    /// `root` of `[workspace]`, resolved; the file's folder if there is none.
+    pub workspace_root: PathBuf,
+    /// By name.
+    pub models: BTreeMap<String, ModelPolicy>,
+    /// By id.
+    pub prompts: BTreeMap<String, PromptPolicy>,
+    /// By name.
+    pub tools: BTreeMap<String, ToolPolicy>,
+    /// By name.
+    pub agents: BTreeMap<String, AgentPolicy>,
+    pub(crate) source: Source,
+    pub(crate) files: Vec<NamedFile>,
+}
+
+/// A tool that agents can be granted: `[tool.NAME]`. What it may do depends on the agent that
+/// calls it, so it has no rules of its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolPolicy {
+    /// `[a-z][a-z0-9_-]{0,63}`.
+    pub name: String,
+    /// Its component, resolved.
+    pub component: PathBuf,
+    /// Its limits where no agent is concerned, as for `describe`. For a call see
+    /// [`AgentPolicy::call_limits`].
+    pub limits: Limits,
+    /// Those of its limits that the file states.
+    pub stated_limits: LimitSettings,
+    /// What becomes of a call that the death of its host cut off. Default [`Interrupted::Fail`].
+    /// Of no meaning for functions that are idempotent or read-only: those are called again.
+    pub interrupted: Interrupted,
+    /// Tags of all its functions, instead of those that the tool itself says; at most 256. Tags that
+    /// allow something have to stand here.
+    pub tags: Option<Vec<String>>,
+    /// Of its table's header.
+    pub location: Location,
+}
+
+/// An agent: `[agent.NAME]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentPolicy {
+    /// `[a-z][a-z0-9_-]{0,63}`.
+    pub name: String,
+    /// For people and for models that choose an agent. At most [`DESCRIPTION_BYTES_MAX`].
+    pub description: Option<String>,
+    /// Its planner's component, resolved.
+    pub component: PathBuf,
+    /// The tools it may call, in the order of the file. Default none.
+    pub tools: Vec<ToolSelector>,
+    /// Agents that it may call as tools, each one of the policy's and named once, in the order of
+    /// the file: `agent/NAME` among its tools, or all of [`Self::members`] for `agent/*`. Its runs
+    /// may start runs of them. At most [`MEMBERS_MAX`].
+    pub callees: Vec<String>,
+    /// Agents that its runs may start runs of, each one of the policy's and named once, in the
+    /// order of the file; all of the policy's, itself included, if the file says `["*"]`. At most
+    /// [`MEMBERS_MAX`]. Default none.
+    pub members: Vec<String>,
+    /// The model it gets when it names none; always one of the policy's.
+    pub model: Option<String>,
+    /// The folder that its rules about files start at, resolved. Default the workspace's root.
+    pub workspace: PathBuf,
+    /// What that folder may hold: those of the policy's `[workspace]`.
+    pub workspace_limits: WorkspaceLimits,
+    /// What it and the tools that it calls may do.
+    pub grants: Grants,
+    /// Limits of its plan steps and of its run. For a tool call see [`AgentPolicy::call_limits`].
+    pub limits: Limits,
+    /// Those of its limits that the file states.
+    pub stated_limits: LimitSettings,
+    /// How long calls of single functions may take, instead of `call` of its limits. Default none.
+    pub timeouts: CallTimeouts,
+    /// What one of its runs may spend.
+    pub budget: Budget,
+    /// Whether its runs are continued after the death of their host; otherwise they fail then.
+    /// Default `true`.
+    pub durable: bool,
+    /// How a plan step that failed in a way that may pass is tried again. At most
+    /// [`RETRY_ATTEMPTS_MAX`](crate::RETRY_ATTEMPTS_MAX) attempts, the first pause at most
+    /// [`RETRY_PAUSE_MAX`](crate::RETRY_PAUSE_MAX).
+    pub retry: Retry,
+    /// When it works on the entries that wait for it, every
+    /// [`HEARTBEAT_INTERVAL_MIN`](crate::HEARTBEAT_INTERVAL_MIN) to
+    /// [`HEARTBEAT_INTERVAL_MAX`](crate::HEARTBEAT_INTERVAL_MAX). Default never; a file may say so
+    /// with an interval of zero.
+    pub heartbeat: Option<Heartbeat>,
+    /// Of which earlier runs of their session its runs are told that converse. Default those of
+    /// the same agent.
+    pub conversation: History,
+    /// Who decides, turn by turn, which of its tools it may use. Default nobody: it may use all of
+    /// them in every turn.
+    pub engine: Option<EnginePolicy>,
+    /// Which of its calls need the consent of a person. Default none.
+    pub ask: AskRules,
+    /// What follows from a tool call that lacks fields. Default: its planner decides.
+    pub on_missing_fields: MissingFields,
+    /// Of its table's header.
+    pub location: Location,
+}
+
+impl AgentPolicy {
+    /// Agents that its runs may start runs of, in whatever way.
+    pub fn all_members(&self) -> Vec<String> {
+        let mut all = self.members.clone();
+        all.extend(self.callees.iter().filter(|name| !self.members.contains(name)).cloned());
+        all
+    }
+
+    /// Whether the agent may call this function of this tool.
+    pub fn may_call(&self, tool: &str, function: &str) -> bool {
+        self.tools.iter().any(|selector| selector.matches(tool, function))
+    }
+
+    /// The limits of a call of `tool` by this agent: of each limit that both state the smaller,
+    /// of one that only one states that, of one that none states the default.
+    pub fn call_limits(&self, tool: &ToolPolicy) -> Limits {
+        self.stated_limits.narrowed_by(&tool.stated_limits).over_defaults(Some(TOOL_CALLS_DEFAULT))
+    }
+
+    /// The time-outs of its calls of `tool`, which are never longer than the tool's own limit.
+    pub fn call_timeouts(&self, tool: &ToolPolicy) -> CallTimeouts {
+        self.timeouts.within(tool.stated_limits.call)
+    }
+}
