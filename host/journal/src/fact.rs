@@ -11,9 +11,9 @@ pub const FACT_KEY_BYTES_MAX: usize = 256;
 /// Most bytes of a fact's text: a page or two. What is longer is a file of the workspace.
 pub const FACT_TEXT_BYTES_MAX: usize = 64 << 10;
 /// Most labels of a fact.
-pub const FACT_LABELS_MAX: usize = 16;
+pub(crate) const FACT_LABELS_MAX: usize = 16;
 /// Most bytes of a key or a value of those.
-pub const FACT_LABEL_BYTES_MAX: usize = 256;
+pub(crate) const FACT_LABEL_BYTES_MAX: usize = 256;
 /// Most facts of a session, and of a tenant: all of them together have at most 64 MiB.
 pub const FACTS_MAX: usize = 1_000;
 /// Most bytes of a query; words beyond [`QUERY_WORDS_MAX`] do not count.

@@ -11,7 +11,7 @@ pub const METRIC_NAME_BYTES_MAX: usize = 64;
 /// Most labels of a series.
 pub const METRIC_LABELS_MAX: usize = 8;
 /// Most bytes of a key or a value of those.
-pub const METRIC_LABEL_BYTES_MAX: usize = 64;
+pub(crate) const METRIC_LABEL_BYTES_MAX: usize = 64;
 
 /// Whether a text is the name of a metric: `[a-z0-9_.]{1,64}`.
 #[must_use]

@@ -12,7 +12,7 @@ const MICROUSD: u64 = 1_000_000;
 const DIGITS: usize = 6;
 /// Most dollars that a budget or a price names: beyond any use of one run, and far from where sums
 /// would be too large.
-pub const USD_MAX: u64 = 1_000_000;
+pub(crate) const USD_MAX: u64 = 1_000_000;
 
 /// Reads an amount such as `1.50`.
 ///

@@ -13,13 +13,13 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 /// Most notes of a run: a model heeds a handful.
-pub const REMINDERS_MAX: usize = 100;
+pub(crate) const REMINDERS_MAX: usize = 100;
 /// Most bytes of a note's id.
-pub const REMINDER_ID_BYTES_MAX: usize = 256;
+pub(crate) const REMINDER_ID_BYTES_MAX: usize = 256;
 /// Most bytes of a note's text: a note is a paragraph, and is shown in every turn.
-pub const REMINDER_TEXT_BYTES_MAX: usize = 4 << 10;
+pub(crate) const REMINDER_TEXT_BYTES_MAX: usize = 4 << 10;
 /// Most bytes of all texts of a run together. They take room from the conversation.
-pub const REMINDERS_BYTES_MAX: usize = 64 << 10;
+pub(crate) const REMINDERS_BYTES_MAX: usize = 64 << 10;
 
 /// How much a note matters. Notes are shown in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -19,7 +19,7 @@ use crate::spec::RunSpec;
 use crate::status::{BlockedOn, Status, StopReason};
 use crate::time::Timestamp;
 
-pub use failures::{Failures, MISTAKES_IN_A_ROW_MAX, REFUSED_BATCHES_MAX};
+pub use failures::{Failures, MISTAKES_IN_A_ROW_MAX};
 pub use view::{PauseView, RunView};
 
 /// Most characters of a summary.

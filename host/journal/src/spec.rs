@@ -146,7 +146,7 @@ impl RunClass {
 impl RunSpec {
     /// Whether it was asked for from a session, or the first run of its tree was.
     #[must_use]
-    pub fn is_in_session(&self, id: &str) -> bool {
+    pub(crate) fn is_in_session(&self, id: &str) -> bool {
         self.parent_session_id == id || self.root_session_id.as_deref() == Some(id)
     }
 

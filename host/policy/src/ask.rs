@@ -10,7 +10,7 @@ use crate::selector::ToolSelector;
 /// How long consent is waited for unless the policy says otherwise.
 pub const ASK_TIMEOUT_DEFAULT: Duration = Duration::from_secs(24 * 3_600);
 /// Longest wait for consent: thirty days, as long as a run may take.
-pub const ASK_TIMEOUT_MAX: Duration = super::WALL_MAX;
+pub(crate) const ASK_TIMEOUT_MAX: Duration = super::WALL_MAX;
 
 /// One line of `ask`.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use crate::tool_lists::ToolLists;
 pub const POLICY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Longest time that a policy component may take to decide: a run stands still meanwhile.
-pub const ENGINE_TIMEOUT_MAX: Duration = Duration::from_secs(10);
+pub(crate) const ENGINE_TIMEOUT_MAX: Duration = Duration::from_secs(10);
 
 /// Who decides, turn by turn, which of its tools an agent may use: `policy` of an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]

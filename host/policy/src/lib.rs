@@ -87,9 +87,9 @@ mod tool_lists;
 mod verdict;
 mod workspace;
 
-pub use self::ask::{ASK_TIMEOUT_DEFAULT, ASK_TIMEOUT_MAX, AskRule, AskRules, Asked};
+pub use self::ask::{ASK_TIMEOUT_DEFAULT, AskRule, AskRules, Asked};
 pub use self::chain::{AgentRules, CallRules, Chain, Denied};
-pub use self::engine::{ENGINE_TIMEOUT_MAX, EnginePolicy, POLICY_TIMEOUT};
+pub use self::engine::{EnginePolicy, POLICY_TIMEOUT};
 pub use self::error::{PolicyError, PolicyErrorKind, PolicyErrors, PolicyLoadError};
 pub use self::grants::{Decision, Grants, Preopen, Standing};
 pub use self::http::{HostPattern, HttpSelector};
@@ -100,7 +100,7 @@ pub use self::memory::MemorySelector;
 pub use self::metrics::MetricSelector;
 pub use self::model::*;
 pub use self::names::folded;
-pub use self::path_glob::{GLOB_SEGMENTS_MAX, PATH_BYTES_MAX, PathGlob};
+pub use self::path_glob::{PATH_BYTES_MAX, PathGlob};
 pub use self::policy::{
     AgentPolicy, DESCRIPTION_BYTES_MAX, MEMBERS_MAX, POLICY_BYTES_MAX, Policy, RULES_MAX,
     ToolPolicy,
@@ -112,8 +112,8 @@ pub use self::rule::{
     parse_denial,
 };
 pub use self::selector::{AGENTS, ToolSelector};
-pub use self::settings::{Heartbeat, Interrupted, MissingFields, Retry, SKIPS_DEFAULT, Then};
-pub use self::timeouts::{CallTimeouts, TIMEOUTS_MAX, is_about};
+pub use self::settings::{Heartbeat, Interrupted, MissingFields, Retry, Then};
+pub use self::timeouts::{CallTimeouts, is_about};
 pub use self::tool_lists::{POLICY_LABEL_BYTES_MAX, POLICY_LABELS_MAX, PolicyDecision, ToolLists};
 pub use self::verdict::Verdict;
 pub use self::workspace::*;

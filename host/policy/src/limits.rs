@@ -10,7 +10,7 @@ pub const MEMORY_BYTES_DEFAULT: u64 = 64 * MIB;
 /// Most memory of an instance: the size of a slot in the engine's pool, which is reserved once.
 pub const MEMORY_BYTES_MAX: u64 = 64 * MIB;
 /// Least memory of an instance: one WebAssembly page. With less no component can start.
-pub const MEMORY_BYTES_MIN: u64 = 64 * KIB;
+pub(crate) const MEMORY_BYTES_MIN: u64 = 64 * KIB;
 
 /// Time for a tool call unless the policy says otherwise.
 pub const CALL_DEFAULT: Duration = Duration::from_secs(10);
@@ -20,12 +20,12 @@ pub const CALL_MAX: Duration = Duration::from_secs(3_600);
 /// Time for a plan step unless the policy says otherwise: several answers of a slow model.
 pub const STEP_DEFAULT: Duration = Duration::from_secs(120);
 /// Longest plan step; after a crash all of it is repeated.
-pub const STEP_MAX: Duration = Duration::from_secs(3_600);
+pub(crate) const STEP_MAX: Duration = Duration::from_secs(3_600);
 
 /// Time between asking a component to stop and interrupting it, unless the policy says otherwise.
 pub const GRACE_DEFAULT: Duration = Duration::from_secs(5);
 /// Longest grace: whoever cancels waits that long, and so does a host that shuts down.
-pub const GRACE_MAX: Duration = Duration::from_secs(60);
+pub(crate) const GRACE_MAX: Duration = Duration::from_secs(60);
 
 /// Tool calls of a run unless the policy says otherwise: twice the default of turns.
 pub const TOOL_CALLS_DEFAULT: u32 = 40;
@@ -50,18 +50,18 @@ pub const TABLE_ELEMENTS_MAX: u32 = 20_000;
 /// Calls from a component to the host in one call, unless the policy says otherwise.
 pub const HOST_CALLS_DEFAULT: u32 = 100_000;
 /// Most calls to the host in one call: some seconds of nothing else.
-pub const HOST_CALLS_MAX: u32 = 10_000_000;
+pub(crate) const HOST_CALLS_MAX: u32 = 10_000_000;
 
 /// Bytes that one call to the host may carry, unless the policy says otherwise.
 pub const HOST_CALL_BYTES_DEFAULT: u64 = 8 * MIB;
 /// Most bytes that one call to the host may carry: they are copied out of a memory that has no
 /// more.
-pub const HOST_CALL_BYTES_MAX: u64 = MEMORY_BYTES_MAX;
+pub(crate) const HOST_CALL_BYTES_MAX: u64 = MEMORY_BYTES_MAX;
 
 /// Tool calls that may fail in a row unless the policy says otherwise.
 pub const TOOL_FAILURES_DEFAULT: u32 = 8;
 /// Most of them that a policy can allow: as many calls as a run can make.
-pub const TOOL_FAILURES_MAX: u32 = TOOL_CALLS_MAX;
+pub(crate) const TOOL_FAILURES_MAX: u32 = TOOL_CALLS_MAX;
 
 /// Events that a component may emit in one call, unless the policy says otherwise.
 pub const EVENTS_DEFAULT: u32 = 10_000;
@@ -71,9 +71,9 @@ pub const EVENTS_MAX: u32 = 100_000;
 /// Bytes of a run's journal unless the policy says otherwise: a thousand turns of long answers.
 pub const JOURNAL_BYTES_DEFAULT: u64 = 256 * MIB;
 /// Most bytes of a journal: whoever takes the run up after its host died reads all of it.
-pub const JOURNAL_BYTES_MAX: u64 = 4_096 * MIB;
+pub(crate) const JOURNAL_BYTES_MAX: u64 = 4_096 * MIB;
 /// Least bytes of a journal: a task with what stands before it, and some turns.
-pub const JOURNAL_BYTES_MIN: u64 = MIB;
+pub(crate) const JOURNAL_BYTES_MIN: u64 = MIB;
 /// Bytes that one call may write to files unless the policy says otherwise.
 pub const WRITE_BYTES_DEFAULT: u64 = 64 * MIB;
 /// Most bytes that a policy can let one call write: the disk of a small machine.
@@ -82,7 +82,7 @@ pub const WRITE_BYTES_MAX: u64 = 16 << 30;
 /// Files and folders that one call may make unless the policy says otherwise.
 pub const NEW_FILES_DEFAULT: u32 = 1_000;
 /// Most files and folders that a policy can let one call make.
-pub const NEW_FILES_MAX: u32 = 100_000;
+pub(crate) const NEW_FILES_MAX: u32 = 100_000;
 
 /// Shortest time from one tick of a heartbeat to the next: each looks into the store.
 pub const HEARTBEAT_INTERVAL_MIN: Duration = Duration::from_secs(1);
@@ -94,7 +94,7 @@ pub const HEARTBEAT_PROMPT_BYTES_MAX: usize = 16 << 10;
 /// Turns of a run unless the policy says otherwise.
 pub const TURNS_DEFAULT: u32 = 20;
 /// Most turns of a run: its conversation, which grows with each, is sent to the model each time.
-pub const TURNS_MAX: u32 = 1_000;
+pub(crate) const TURNS_MAX: u32 = 1_000;
 
 /// Most tokens that a budget can name: a million million, beyond any use of one run.
 pub const TOKENS_MAX: u64 = 1_000_000_000_000;
@@ -107,7 +107,7 @@ pub const WALL_MAX: Duration = Duration::from_secs(30 * 24 * 3_600);
 /// Most attempts at a plan step: each may ask a model for as much as the first did.
 pub const RETRY_ATTEMPTS_MAX: u32 = 10;
 /// Most turns that are skipped in a row: each may ask a model as often as there are attempts.
-pub const RETRY_SKIPS_MAX: u32 = 10;
+pub(crate) const RETRY_SKIPS_MAX: u32 = 10;
 /// Longest first pause between attempts; the pauses after it double, and `wall` bounds them all.
 pub const RETRY_PAUSE_MAX: Duration = Duration::from_secs(5 * 60);
 
@@ -188,7 +188,7 @@ impl LimitSettings {
     /// What both state: of two values the smaller, of one that one, of none the default. So the
     /// limits of a tool call are those of the agent narrowed by the tool's, and a default
     /// narrows nothing that someone has written down.
-    pub fn narrowed_by(&self, other: &Self) -> Self {
+    pub(crate) fn narrowed_by(&self, other: &Self) -> Self {
         fn least<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
             match (one, other) {
                 (Some(one), Some(other)) => Some(one.min(other)),

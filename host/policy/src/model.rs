@@ -10,16 +10,16 @@ use super::Location;
 use crate::Retry;
 
 /// Longest name of a model at its provider, in bytes. Some servers take a path for it.
-pub const PROVIDER_MODEL_BYTES_MAX: usize = 256;
+pub(crate) const PROVIDER_MODEL_BYTES_MAX: usize = 256;
 /// Most bytes of a provider's whole answer unless the policy says otherwise: thirty times the
 /// longest answer that models give.
 pub const RESPONSE_BYTES_DEFAULT: u64 = 8 << 20;
 /// The most that a policy may ask for. An answer is kept in memory and in the journal.
-pub const RESPONSE_BYTES_MAX: u64 = 64 << 20;
+pub(crate) const RESPONSE_BYTES_MAX: u64 = 64 << 20;
 /// The longest time-out of a provider: longer than any run may take by default.
-pub const MODEL_TIME_MAX: Duration = Duration::from_secs(3_600);
+pub(crate) const MODEL_TIME_MAX: Duration = Duration::from_secs(3_600);
 /// The most tokens that a policy may allow for one answer: ten times what any model writes.
-pub const ANSWER_TOKENS_MAX: u32 = 1_000_000;
+pub(crate) const ANSWER_TOKENS_MAX: u32 = 1_000_000;
 /// Most words in the schedule of faults.
 pub const FAULTS_MAX: usize = 1_000;
 

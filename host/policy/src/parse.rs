@@ -12,7 +12,8 @@ use super::location::Source;
 use super::parse_limits::{TOOL_LIMIT_KEYS, read_limits};
 use super::read::{Section, Text};
 use super::workspace::read_workspace_limits;
-use super::{ASK_TIMEOUT_MAX, Interrupted, ModelPolicy, Provider, WorkspaceLimits};
+use super::{Interrupted, ModelPolicy, Provider, WorkspaceLimits};
+use crate::ask::ASK_TIMEOUT_MAX;
 use crate::policy::{POLICY_BYTES_MAX, Policy, ToolPolicy};
 use crate::selector::AGENTS;
 

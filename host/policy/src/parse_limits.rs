@@ -16,7 +16,8 @@ use super::limits::{
     WRITE_BYTES_MAX,
 };
 use super::read::Section;
-use crate::{Heartbeat, Retry, SKIPS_DEFAULT, Then};
+use crate::settings::SKIPS_DEFAULT;
+use crate::{Heartbeat, Retry, Then};
 
 /// The last five are for agents only.
 pub(super) const AGENT_LIMIT_KEYS: [&str; 16] = [

@@ -11,7 +11,7 @@ use super::names::{Asked, caseless_pattern, folded};
 pub const PATH_BYTES_MAX: usize = 4_096;
 
 /// Most segments of a pattern. Matching keeps its states in the bits of one `u64`.
-pub const GLOB_SEGMENTS_MAX: usize = 32;
+pub(crate) const GLOB_SEGMENTS_MAX: usize = 32;
 
 /// A pattern over relative paths, segment by segment.
 ///

@@ -47,7 +47,7 @@ impl Default for Retry {
 }
 
 /// Turns in a row that are skipped, unless the policy says otherwise.
-pub const SKIPS_DEFAULT: u32 = 3;
+pub(crate) const SKIPS_DEFAULT: u32 = 3;
 
 /// What happens when all attempts at a plan step failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

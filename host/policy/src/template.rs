@@ -15,11 +15,11 @@ use taskrun_journal::event::ChosenBy;
 use taskrun_journal::message::Labels;
 
 /// Most bytes of a template: a prompt is read by people.
-pub const PROMPT_BYTES_MAX: usize = 64 << 10;
+pub(crate) const PROMPT_BYTES_MAX: usize = 64 << 10;
 /// Most bytes of the data for one rendering, as JSON.
 pub const PROMPT_DATA_BYTES_MAX: usize = 64 << 10;
 /// Most bytes of a rendered prompt: a quarter of what a plan step may put before a model.
-pub const RENDERED_BYTES_MAX: usize = 256 << 10;
+pub(crate) const RENDERED_BYTES_MAX: usize = 256 << 10;
 /// Steps of the template engine for one rendering, so that loops over loops end. A step takes at
 /// most as long as it takes to walk through the data once.
 const FUEL: u64 = 20_000;
@@ -137,7 +137,7 @@ impl Prompt {
 ///
 /// # Errors
 /// What is wrong with it, and in which line.
-pub fn check_template(text: &str) -> Result<(), String> {
+pub(crate) fn check_template(text: &str) -> Result<(), String> {
     if text.len() > PROMPT_BYTES_MAX {
         return Err(format!("it has more than {PROMPT_BYTES_MAX} bytes"));
     }

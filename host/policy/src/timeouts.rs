@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Most time-outs of an agent: each is compared with each function that the agent may call.
-pub const TIMEOUTS_MAX: usize = 256;
+pub(crate) const TIMEOUTS_MAX: usize = 256;
 
 /// Time-outs by the names of functions: a name, or the beginning of names with a `*` behind it.
 /// Of those about a function its own name wins, then the longest beginning.

@@ -260,7 +260,7 @@ impl AgentTools {
 
     /// The same functions, whose calls take no longer than this.
     #[must_use]
-    pub fn no_longer_than(self, timeouts: CallTimeouts) -> Self {
+    pub(crate) fn no_longer_than(self, timeouts: CallTimeouts) -> Self {
         Self { timeouts, ..self }
     }
 

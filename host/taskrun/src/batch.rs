@@ -46,7 +46,7 @@ fn line(spec: &RunSpec) -> String {
 /// What keeps a beat from making two batches where one is due: there is one open batch at a time
 /// of an agent for an owner, session and application, and each tick makes one at most.
 #[must_use]
-pub fn beat_of(entry: &RunSpec, tick: &str) -> Idempotency {
+pub(crate) fn beat_of(entry: &RunSpec, tick: &str) -> Idempotency {
     let app = entry.parent_app_name.as_deref().unwrap_or_default();
     let parts = [
         // Tells it from the keys of callers.

@@ -19,7 +19,7 @@ use crate::agents::{Agent, Agents};
 use crate::error::ControllerError;
 
 /// Most messages that a request puts before its task.
-pub const CONTEXT_MESSAGES_MAX: usize = 256;
+pub(crate) const CONTEXT_MESSAGES_MAX: usize = 256;
 
 /// A request for a run. All of it can be serialised, so that the same request works in process
 /// and through any adapter.
@@ -373,7 +373,7 @@ fn check_sizes(request: &SpawnRequest) -> Result<(), ControllerError> {
 /// state given to it, session and applications, and what the request and those above take away: who
 /// may less is not given what somebody found who may more.
 #[must_use]
-pub fn task_digest(spec: &RunSpec, request: &SpawnRequest) -> String {
+pub(crate) fn task_digest(spec: &RunSpec, request: &SpawnRequest) -> String {
     // In the state that is kept the host's own keys name the run.
     let given = (
         &spec.context_messages,

@@ -12,7 +12,7 @@ use crate::tool::ToolOutcome;
 pub const MISTAKES_IN_A_ROW_MAX: u32 = 8;
 /// Batches in a row of which the host allowed no call at all, before the run is ended. One is
 /// told to the planner, which may still do something else.
-pub const REFUSED_BATCHES_MAX: u32 = 2;
+pub(crate) const REFUSED_BATCHES_MAX: u32 = 2;
 
 /// How many calls failed in a row. A batch without such a failure starts the count again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

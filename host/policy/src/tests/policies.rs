@@ -11,7 +11,8 @@ use super::super::{
 };
 use super::{agent, parse, with_agent};
 use crate::policy::Policy;
-use crate::{Heartbeat, Interrupted, MissingFields, Retry, SKIPS_DEFAULT, Then};
+use crate::settings::SKIPS_DEFAULT;
+use crate::{Heartbeat, Interrupted, MissingFields, Retry, Then};
 
 /// The example of the design, without what this version refuses.
 const EXAMPLE: &str = r#"

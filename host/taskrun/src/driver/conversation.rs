@@ -19,7 +19,7 @@ pub const CONVERSATION_RESULT_BYTES_MAX: usize = 64 << 10;
 /// Bytes of that preview.
 const PREVIEW_BYTES: usize = 1 << 10;
 /// What a planner is told when a turn of it was skipped.
-pub const CONTINUATION: &str = "continue";
+pub(crate) const CONTINUATION: &str = "continue";
 /// What stands above messages that were told to the run while it worked or waited.
 const INBOX: &str = "[Inbox]\n";
 /// Why a result is left out that is too large by itself.

@@ -73,7 +73,7 @@ impl Journal {
 
     /// Whether a cancellation is recorded and the run not yet at its end.
     #[must_use]
-    pub fn is_canceling(&self) -> bool {
+    pub(crate) fn is_canceling(&self) -> bool {
         self.run.status() == Status::Canceling
     }
 
@@ -194,7 +194,7 @@ impl Journal {
     ///
     /// # Errors
     /// [`Halt::Fenced`] if the run has another owner now or was ended by somebody else.
-    pub async fn catch_up(&mut self) -> Result<(), Halt> {
+    pub(crate) async fn catch_up(&mut self) -> Result<(), Halt> {
         let epoch = self.run.state.epoch;
         loop {
             let head = self.run.state.head;

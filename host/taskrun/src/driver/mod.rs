@@ -53,7 +53,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use beneath::find_beneath;
-pub use conversation::{CONTINUATION, CONVERSATION_RESULT_BYTES_MAX, Conversation, Shown};
+pub use conversation::{CONVERSATION_RESULT_BYTES_MAX, Conversation, Shown};
 pub use finalizer::{FINALIZER_TIMEOUT, FINALIZER_TIMEOUT_CANCELED};
 pub use journal::{Halt, Journal};
 pub(crate) use lease::Lease;

@@ -50,11 +50,11 @@ use super::runs::RunsAccess;
 /// Most bytes of one log line; longer ones are cut. A line is for reading.
 pub const LOG_LINE_BYTES_MAX: usize = 8 << 10;
 /// Most keys of a run's state. State is for a handful of small values; large ones are artifacts.
-pub const STATE_KEYS_MAX: usize = 1_000;
+pub(crate) const STATE_KEYS_MAX: usize = 1_000;
 /// Most bytes of a state key.
-pub const STATE_KEY_BYTES_MAX: usize = 256;
+pub(crate) const STATE_KEY_BYTES_MAX: usize = 256;
 /// Most bytes of all state values of a run together.
-pub const STATE_BYTES_MAX: usize = 1 << 20;
+pub(crate) const STATE_BYTES_MAX: usize = 1 << 20;
 /// Most random bytes a guest is given at once.
 pub const RANDOM_BYTES_MAX: u32 = 65_536;
 
@@ -123,7 +123,7 @@ impl Models {
 
     /// The first model that the agent may ask and of which no price is known.
     #[must_use]
-    pub fn unpriced(&self) -> Option<&str> {
+    pub(crate) fn unpriced(&self) -> Option<&str> {
         let mut names = self.by_name.keys().map(String::as_str);
         names
             .find(|name| self.grants.decide_model(name).allowed && !self.prices.contains_key(*name))
@@ -577,7 +577,7 @@ impl CallScope {
     /// Takes the events recorded since the last time, in order, after the times that the call was
     /// told before them.
     #[must_use]
-    pub fn take_events(&self) -> Taken {
+    pub(crate) fn take_events(&self) -> Taken {
         let mut open = self.open();
         let mut events = std::mem::take(&mut open.events);
         if !events.is_empty() {

@@ -22,7 +22,7 @@ use taskrun_journal::time::{Clock, millis};
 /// short enough that nobody takes the host for dead.
 pub const HOOK_TIMEOUT: Duration = Duration::from_secs(5);
 /// Most bytes of a reason that are passed on: it stands in the conversation of the run.
-pub const HOOK_REASON_BYTES_MAX: usize = 1 << 10;
+pub(crate) const HOOK_REASON_BYTES_MAX: usize = 1 << 10;
 
 /// What is about to happen.
 #[derive(Clone, Copy, Debug)]
