@@ -4,9 +4,12 @@
 //! Everything that a method acknowledged is on disk, as far as the store has one, and becomes
 //! visible to readers at that moment and not before.
 
+mod error;
+mod hosts;
+mod sessions;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 
@@ -16,6 +19,10 @@ use crate::ids::{HostId, RunId, Seq};
 use crate::list::{Cursor, ListFilter, Page, Scope};
 use crate::run::Run;
 use crate::time::Timestamp;
+
+pub use self::error::{Full, StoreError};
+pub use self::hosts::{BEATS_PER_LEASE, Host, Hosts, LEASE};
+pub use self::sessions::{Session, SessionEvent, SessionKey, SessionPage, Sessions};
 
 /// Journal, records and queue.
 ///
@@ -152,137 +159,9 @@ pub trait Store: Send + Sync {
     async fn remove(&self, removal: Removal) -> Result<Removed, StoreError>;
 }
 
-/// The sessions from which runs are started, and what happens in them.
-///
-/// A session need not be created to be used; a name that was never mentioned is an open session. A
-/// run belongs to the session from which it was asked for and to that of the first run of its tree.
-///
-/// A key without an owner, or without an application, covers those with one: what is known of a
-/// session is also what was said of a key that covers its own. Nothing that was said of a session
-/// is known of a key that covers it.
-#[async_trait]
-pub trait Sessions: Send + Sync {
-    /// Makes a session known, unless it is. Gives what is known of it then.
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    async fn open_session(&self, session: Session) -> Result<Session, StoreError>;
-
-    /// Ends a session, made known or not: no run is asked for from it any more, nor from those that
-    /// its key covers. Repeated, it changes nothing; the first end counts.
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    async fn end_session(&self, key: &SessionKey, at: Timestamp) -> Result<Session, StoreError>;
-
-    /// What is known of a session.
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    async fn session(&self, key: &SessionKey) -> Result<Option<Session>, StoreError>;
-
-    /// Events of all runs of a session after a place, in the order in which they became durable,
-    /// in pages like those of [`Store::read`]. Place 0 is the beginning.
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    async fn read_session(
-        &self,
-        key: &SessionKey,
-        after: u64,
-        limit: usize,
-    ) -> Result<SessionPage, StoreError>;
-
-    /// Returns when there may be events of a session after a place. May return early; never later
-    /// than a second after the fact.
-    ///
-    /// # Cancel safety
-    /// Dropping the future gives up the wait.
-    async fn session_changed(&self, key: &SessionKey, after: u64);
-}
-
-/// The processes that share a store.
-#[async_trait]
-pub trait Hosts: Send + Sync {
-    /// Enters a host into the list; from now on its heart beats without the caller's doing, six
-    /// times in its lease, on a thread that no executor can starve.
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    async fn register(&self, host: Host) -> Result<(), StoreError>;
-
-    /// Takes a host out of the list, if it holds no run and none under its policy is wanted or
-    /// waits for a heartbeat; says whether it is out. So work that was queued while the host lived
-    /// is never left lying.
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    async fn retire(&self, host: &HostId) -> Result<bool, StoreError>;
-
-    /// The hosts that live: their process exists and their heart beat within their lease.
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    async fn hosts(&self) -> Result<Vec<Host>, StoreError>;
-
-    /// Runs that are held by hosts which do not live, at most `limit`. A host whose process is there
-    /// is not taken for dead before its heart was silent for a whole lease in which this process could
-    /// write itself.
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    async fn orphans(&self, limit: usize) -> Result<Vec<Run>, StoreError>;
-
-    /// When a host last gave a sign of life, in the time of its own `started_at`; `None` if that is
-    /// not known. Of one that is gone, for as long as it holds runs.
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    async fn heard(&self, host: &HostId) -> Result<Option<Timestamp>, StoreError>;
-
-    /// Runs that a host holds after `after` in the order of their ids, at most `limit`.
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    async fn held(
-        &self,
-        host: &HostId,
-        after: Option<&RunId>,
-        limit: usize,
-    ) -> Result<Vec<Run>, StoreError>;
-
-    /// How long ago the last heartbeat of a host of this process was sent that was written; time
-    /// in which the process stood still counts. `None` for a host that is none of this process.
-    ///
-    /// A host whose answer comes near its lease may be taken for dead: it begins nothing more.
-    fn silence(&self, host: &HostId) -> Option<Duration>;
-}
-
 /// Most bytes of the events of one page, as JSON, unless a single one has more: few enough that
 /// every reader of a process may hold a page, and more than most journals have.
 pub const PAGE_BYTES_MAX: usize = 4 << 20;
-
-/// After what silence a host counts as dead, unless it says otherwise of itself.
-pub const LEASE: Duration = Duration::from_secs(30);
-/// Beats in one lease, so that a few may be late: every 5 s in the usual one.
-pub const BEATS_PER_LEASE: u32 = 6;
-
-/// A host process.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Host {
-    /// Its name.
-    pub id: HostId,
-    /// Its process on this machine.
-    pub pid: u32,
-    /// Digest of the policy under which it executes.
-    pub policy_digest: String,
-    /// When it began.
-    pub started_at: Timestamp,
-    /// Runs that it executes at once.
-    pub slots: u32,
-    /// After what silence it counts as dead.
-    pub lease: Duration,
-}
 
 /// A run to be kept.
 #[derive(Clone, Debug)]
@@ -381,17 +260,6 @@ pub enum Created {
     NameTaken(RunId),
 }
 
-/// A bound that keeps a run from being accepted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Full {
-    /// [`Admission::queue_max`].
-    Queue,
-    /// [`Admission::tree_max`].
-    Tree,
-    /// [`Admission::at_once`].
-    Slots,
-}
-
 /// Events to be added.
 #[derive(Clone, Debug)]
 pub struct Append {
@@ -454,78 +322,6 @@ pub struct Claim {
     pub now: Timestamp,
 }
 
-/// Names a session. The same name stands for as many sessions as there are owners who use it: none
-/// of them is told of another's, ends it or waits for it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct SessionKey {
-    /// Its tenant.
-    pub tenant: String,
-    /// Whose it is; `None` for the sessions of this name of all owners, which only the operator of
-    /// the tenant may speak of.
-    pub owner_user_id: Option<String>,
-    /// The application it belongs to; `None` for those of all applications.
-    pub parent_app_name: Option<String>,
-    /// Its id, as in [`crate::spec::RunSpec::parent_session_id`].
-    pub id: String,
-}
-
-impl SessionKey {
-    /// The session of this name as somebody sees it.
-    #[must_use]
-    pub fn of(scope: &Scope, id: &str) -> Self {
-        Self {
-            tenant: scope.tenant.clone(),
-            owner_user_id: scope.owner_user_id.clone(),
-            parent_app_name: scope.parent_app_name.clone(),
-            id: id.to_owned(),
-        }
-    }
-
-    /// The runs of the session.
-    #[must_use]
-    pub fn scope(&self) -> Scope {
-        Scope {
-            tenant: self.tenant.clone(),
-            owner_user_id: self.owner_user_id.clone(),
-            parent_session_id: Some(self.id.clone()),
-            parent_app_name: self.parent_app_name.clone(),
-        }
-    }
-}
-
-/// A session from which runs are started.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Session {
-    /// Its name, and whose it is.
-    pub key: SessionKey,
-    /// When it was made known.
-    pub created_at: Timestamp,
-    /// When it ended.
-    pub ended_at: Option<Timestamp>,
-}
-
-/// An event of a session.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SessionEvent {
-    /// Its place among all events of the store; grows, with gaps.
-    pub place: u64,
-    /// Its run.
-    pub run: RunId,
-    /// The event.
-    pub recorded: Recorded,
-}
-
-/// Part of the events of a session.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct SessionPage {
-    /// The events, in the order in which they became durable.
-    pub events: Vec<SessionEvent>,
-    /// The place to go on from. Every event up to it was looked at: on the last page it is the
-    /// end of the whole store, so that nobody looks again at what others did. It tells that there
-    /// are others, and nothing else of them.
-    pub next: u64,
-}
-
 /// Which runs are to be removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Removal {
@@ -550,125 +346,4 @@ pub struct Removed {
     pub bytes: u64,
     /// Runs that are old enough and stay, as one under them is still open.
     pub kept: u64,
-}
-
-/// Why a store could not do its work.
-#[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    /// Another program keeps the store locked.
-    #[error("the store {path} is locked by another program")]
-    Locked {
-        /// Its file.
-        path: String,
-    },
-    /// The store was written by a program of another version.
-    #[error("unsupported store version {found} in {path}; this program knows version {known}")]
-    Version {
-        /// Its file.
-        path: String,
-        /// Version of the store.
-        found: i64,
-        /// The version that is known.
-        known: i64,
-    },
-    /// The file is not a store, or is damaged.
-    #[error("the store {path} is damaged or not a store: {detail}")]
-    Corrupt {
-        /// Its file.
-        path: String,
-        /// What was found.
-        detail: String,
-    },
-    /// No space is left.
-    #[error("no space is left for the store {path}")]
-    Full {
-        /// Its file.
-        path: String,
-    },
-    /// The store cannot be read, as there is no room on its disk for the index of its log.
-    #[error("no space is left to read the store {path}: {bytes} bytes are missing on its disk")]
-    NoRoom {
-        /// Its file.
-        path: String,
-        /// How many.
-        bytes: u64,
-    },
-    /// The store cannot be written.
-    #[error("the store {path} cannot be written: {detail}")]
-    ReadOnly {
-        /// Its file.
-        path: String,
-        /// What the operating system said.
-        detail: String,
-    },
-    /// The store cannot be reached.
-    #[error("the store {path} cannot be opened: {detail}")]
-    Unavailable {
-        /// Its file.
-        path: String,
-        /// What the operating system said.
-        detail: String,
-    },
-    /// What stands where the store was opened is not that store any more. It never will be: nothing
-    /// more is read or written, and what was written last may be lost.
-    #[error("the store {path} was removed or replaced while it was in use")]
-    Replaced {
-        /// Its file.
-        path: String,
-    },
-    /// The store is closed.
-    #[error("the store is closed")]
-    Closed,
-    /// What was to be kept never can be, as it is too large or contradicts what is there.
-    #[error("the store {path} cannot keep this: {detail}")]
-    Refused {
-        /// Its file.
-        path: String,
-        /// What was said.
-        detail: String,
-    },
-    /// Whether the last operation took effect is not known.
-    #[error("the store did not say whether the last change took effect: {detail}")]
-    Unknown {
-        /// What was said.
-        detail: String,
-    },
-}
-
-impl StoreError {
-    /// The word for programs.
-    #[must_use]
-    pub fn code(&self) -> &'static str {
-        match self {
-            Self::Locked { .. } => "store-locked",
-            Self::Version { .. } => "store-version",
-            Self::Corrupt { .. } => "store-corrupt",
-            Self::Full { .. } | Self::NoRoom { .. } => "store-full",
-            Self::ReadOnly { .. } => "store-read-only",
-            Self::Unavailable { .. } => "store-unavailable",
-            Self::Replaced { .. } => "store-replaced",
-            Self::Closed => "store-closed",
-            Self::Refused { .. } => "store-refused",
-            Self::Unknown { .. } => "store-unknown",
-        }
-    }
-
-    /// Whether the same may be possible later: another program may free the store, somebody may make
-    /// room on its disk.
-    #[must_use]
-    pub fn is_passing(&self) -> bool {
-        match self {
-            Self::Locked { .. }
-            | Self::Full { .. }
-            | Self::NoRoom { .. }
-            | Self::ReadOnly { .. }
-            | Self::Unavailable { .. }
-            | Self::Unknown { .. } => true,
-            Self::Version { .. }
-            | Self::Corrupt { .. }
-            | Self::Replaced { .. }
-            | Self::Refused { .. }
-            | Self::Closed => false,
-        }
-    }
 }

@@ -1,0 +1,133 @@
+//! Errors of stores.
+
+/// A bound that keeps a run from being accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Full {
+    /// [`super::Admission::queue_max`].
+    Queue,
+    /// [`super::Admission::tree_max`].
+    Tree,
+    /// [`super::Admission::at_once`].
+    Slots,
+}
+
+/// Why a store could not do its work.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Another program keeps the store locked.
+    #[error("the store {path} is locked by another program")]
+    Locked {
+        /// Its file.
+        path: String,
+    },
+    /// The store was written by a program of another version.
+    #[error("unsupported store version {found} in {path}; this program knows version {known}")]
+    Version {
+        /// Its file.
+        path: String,
+        /// Version of the store.
+        found: i64,
+        /// The version that is known.
+        known: i64,
+    },
+    /// The file is not a store, or is damaged.
+    #[error("the store {path} is damaged or not a store: {detail}")]
+    Corrupt {
+        /// Its file.
+        path: String,
+        /// What was found.
+        detail: String,
+    },
+    /// No space is left.
+    #[error("no space is left for the store {path}")]
+    Full {
+        /// Its file.
+        path: String,
+    },
+    /// The store cannot be read, as there is no room on its disk for the index of its log.
+    #[error("no space is left to read the store {path}: {bytes} bytes are missing on its disk")]
+    NoRoom {
+        /// Its file.
+        path: String,
+        /// How many.
+        bytes: u64,
+    },
+    /// The store cannot be written.
+    #[error("the store {path} cannot be written: {detail}")]
+    ReadOnly {
+        /// Its file.
+        path: String,
+        /// What the operating system said.
+        detail: String,
+    },
+    /// The store cannot be reached.
+    #[error("the store {path} cannot be opened: {detail}")]
+    Unavailable {
+        /// Its file.
+        path: String,
+        /// What the operating system said.
+        detail: String,
+    },
+    /// What stands where the store was opened is not that store any more. It never will be: nothing
+    /// more is read or written, and what was written last may be lost.
+    #[error("the store {path} was removed or replaced while it was in use")]
+    Replaced {
+        /// Its file.
+        path: String,
+    },
+    /// The store is closed.
+    #[error("the store is closed")]
+    Closed,
+    /// What was to be kept never can be, as it is too large or contradicts what is there.
+    #[error("the store {path} cannot keep this: {detail}")]
+    Refused {
+        /// Its file.
+        path: String,
+        /// What was said.
+        detail: String,
+    },
+    /// Whether the last operation took effect is not known.
+    #[error("the store did not say whether the last change took effect: {detail}")]
+    Unknown {
+        /// What was said.
+        detail: String,
+    },
+}
+
+impl StoreError {
+    /// The word for programs.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Locked { .. } => "store-locked",
+            Self::Version { .. } => "store-version",
+            Self::Corrupt { .. } => "store-corrupt",
+            Self::Full { .. } | Self::NoRoom { .. } => "store-full",
+            Self::ReadOnly { .. } => "store-read-only",
+            Self::Unavailable { .. } => "store-unavailable",
+            Self::Replaced { .. } => "store-replaced",
+            Self::Closed => "store-closed",
+            Self::Refused { .. } => "store-refused",
+            Self::Unknown { .. } => "store-unknown",
+        }
+    }
+
+    /// Whether the same may be possible later: another program may free the store, somebody may make
+    /// room on its disk.
+    #[must_use]
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::Locked { .. }
+            | Self::Full { .. }
+            | Self::NoRoom { .. }
+            | Self::ReadOnly { .. }
+            | Self::Unavailable { .. }
+            | Self::Unknown { .. } => true,
+            Self::Version { .. }
+            | Self::Corrupt { .. }
+            | Self::Replaced { .. }
+            | Self::Refused { .. }
+            | Self::Closed => false,
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! The port to hosts: which processes claim runs, and which of them are silent.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use super::StoreError;
+use crate::ids::{HostId, RunId};
+use crate::run::Run;
+use crate::time::Timestamp;
+
+/// The processes that share a store.
+#[async_trait]
+pub trait Hosts: Send + Sync {
+    /// Enters a host into the list; from now on its heart beats without the caller's doing, six
+    /// times in its lease, on a thread that no executor can starve.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn register(&self, host: Host) -> Result<(), StoreError>;
+
+    /// Takes a host out of the list, if it holds no run and none under its policy is wanted or
+    /// waits for a heartbeat; says whether it is out. So work that was queued while the host lived
+    /// is never left lying.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn retire(&self, host: &HostId) -> Result<bool, StoreError>;
+
+    /// The hosts that live: their process exists and their heart beat within their lease.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn hosts(&self) -> Result<Vec<Host>, StoreError>;
+
+    /// Runs that are held by hosts which do not live, at most `limit`. A host whose process is there
+    /// is not taken for dead before its heart was silent for a whole lease in which this process could
+    /// write itself.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn orphans(&self, limit: usize) -> Result<Vec<Run>, StoreError>;
+
+    /// When a host last gave a sign of life, in the time of its own `started_at`; `None` if that is
+    /// not known. Of one that is gone, for as long as it holds runs.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn heard(&self, host: &HostId) -> Result<Option<Timestamp>, StoreError>;
+
+    /// Runs that a host holds after `after` in the order of their ids, at most `limit`.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn held(
+        &self,
+        host: &HostId,
+        after: Option<&RunId>,
+        limit: usize,
+    ) -> Result<Vec<Run>, StoreError>;
+
+    /// How long ago the last heartbeat of a host of this process was sent that was written; time
+    /// in which the process stood still counts. `None` for a host that is none of this process.
+    ///
+    /// A host whose answer comes near its lease may be taken for dead: it begins nothing more.
+    fn silence(&self, host: &HostId) -> Option<Duration>;
+}
+
+/// After what silence a host counts as dead, unless it says otherwise of itself.
+pub const LEASE: Duration = Duration::from_secs(30);
+/// Beats in one lease, so that a few may be late: every 5 s in the usual one.
+pub const BEATS_PER_LEASE: u32 = 6;
+
+/// A host process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// Its name.
+    pub id: HostId,
+    /// Its process on this machine.
+    pub pid: u32,
+    /// Digest of the policy under which it executes.
+    pub policy_digest: String,
+    /// When it began.
+    pub started_at: Timestamp,
+    /// Runs that it executes at once.
+    pub slots: u32,
+    /// After what silence it counts as dead.
+    pub lease: Duration,
+}
