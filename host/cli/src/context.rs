@@ -1,33 +1,27 @@
 //! What a command works with: options, places, output, time, and the store on demand.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use taskrun::agents::Agents;
-use taskrun::clock::{SystemClock, SystemRandom};
-use taskrun::controller::{Controller, ControllerParts, Settings};
-use taskrun::ports::call::Interrupt;
-use taskrun::ports::hook::Hooks;
-use taskrun_engine::Engine;
+use taskrun::clock::SystemClock;
+use taskrun::controller::Controller;
 use taskrun_journal::ids::TENANT_DEFAULT;
 use taskrun_journal::list::Scope;
-use taskrun_journal::memory::Memory;
-use taskrun_journal::store::{Hosts, Sessions, Store, StoreError};
-use taskrun_journal::time::{Clock, Random, Timestamp};
+use taskrun_journal::time::{Clock, Timestamp};
 use taskrun_policy::Policy;
-use taskrun_store::{MemoryStore, SqliteOptions, SqliteStore};
+use taskrun_runtime::{
+    BackgroundError, BackgroundHost, CompileWorker, HostCommand, Loader, LoaderOptions, Options,
+    STORE_BYTES_DEFAULT, Storage, read_policy,
+};
 
 use crate::args::Globals;
-use crate::failure::{Failure, Outcome, policy_failure};
+use crate::failure::{Outcome, background_failure, loader_failure, policy_failure};
 use crate::output::Printer;
 use crate::place;
 use crate::trust::Trust;
-
-/// Most bytes of a store unless set otherwise: some five million small runs.
-const STORE_BYTES_DEFAULT: u64 = 16 << 30;
-/// Keeps a data directory out of version control.
-const GITIGNORE: &str = "*\n";
 
 /// What a command works with.
 #[derive(Clone)]
@@ -38,32 +32,10 @@ pub(crate) struct Context {
     pub printer: Printer,
     /// Time.
     pub clock: Arc<dyn Clock>,
-    /// Randomness.
-    pub random: Arc<dyn Random>,
     /// Which policies are used where they are found.
     pub trust: Trust,
     /// The policy file, once it was looked for: nobody is asked twice about it.
     policy_file: Arc<OnceLock<Outcome<Option<PathBuf>>>>,
-}
-
-/// The sides of a store.
-#[derive(Clone)]
-pub(crate) struct Books {
-    /// Journal, records and queue.
-    pub store: Arc<dyn Store>,
-    /// The processes that share it.
-    pub hosts: Arc<dyn Hosts>,
-    /// The sessions from which runs are started.
-    pub sessions: Arc<dyn Sessions>,
-    /// Facts of sessions and tenants.
-    pub memory: Arc<dyn Memory>,
-}
-
-impl Books {
-    fn of<S: Store + Hosts + Sessions + Memory + 'static>(store: S) -> Self {
-        let store = Arc::new(store);
-        Self { store: store.clone(), hosts: store.clone(), sessions: store.clone(), memory: store }
-    }
 }
 
 impl Context {
@@ -77,7 +49,6 @@ impl Context {
             trust,
             policy_file: Arc::default(),
             clock: Arc::new(SystemClock::new()),
-            random: Arc::new(SystemRandom),
         }
     }
 
@@ -120,13 +91,11 @@ impl Context {
     /// # Errors
     /// If anything is wrong with it.
     pub(crate) fn read_policy(&self, file: &Path) -> Outcome<Policy> {
-        let fancy = self.is_colourful();
-        let policy = Policy::load(file).map_err(|error| policy_failure(&error, fancy))?;
-        policy.check_files().map_err(|errors| policy_failure(&errors.into(), fancy))?;
-        Ok(policy)
+        read_policy(file).map_err(|error| policy_failure(&error, self.is_colourful()))
     }
 
-    fn is_colourful(&self) -> bool {
+    /// True if reports may have colours and frames.
+    pub(crate) fn is_colourful(&self) -> bool {
         self.printer.talks_to_terminal()
             && anstream::AutoStream::choice(&std::io::stderr()) != anstream::ColorChoice::Never
     }
@@ -145,60 +114,33 @@ impl Context {
     ///
     /// # Errors
     /// Those of opening it.
-    pub(crate) fn existing_books(&self) -> Outcome<Books> {
-        let dir = self.data_dir()?;
-        if dir.is_dir() { self.open(&dir) } else { Ok(Books::of(MemoryStore::new())) }
+    pub(crate) fn existing_storage(&self) -> Outcome<Storage> {
+        let storage = Storage::open_existing(&self.data_dir()?, self.store_bytes_max())?;
+        self.tell_of_damage(&storage);
+        Ok(storage)
     }
 
     /// The store, made if it is not there.
     ///
     /// # Errors
     /// Those of opening it.
-    pub(crate) fn books(&self, dir: &Path) -> Outcome<Books> {
-        make_data_dir(dir)?;
-        self.open(dir)
+    pub(crate) fn storage(&self, dir: &Path) -> Outcome<Storage> {
+        let storage = Storage::open(dir, self.store_bytes_max())?;
+        self.tell_of_damage(&storage);
+        Ok(storage)
     }
 
-    fn open(&self, dir: &Path) -> Outcome<Books> {
-        let bytes_max = Some(self.globals.store_max.unwrap_or(STORE_BYTES_DEFAULT));
-        let store = SqliteStore::open(dir, SqliteOptions { bytes_max, ..Default::default() })?;
-        if !store.findings().is_empty() {
+    fn store_bytes_max(&self) -> u64 {
+        self.globals.store_max.unwrap_or(STORE_BYTES_DEFAULT)
+    }
+
+    /// Says so if the store is damaged.
+    pub(crate) fn tell_of_damage(&self, storage: &Storage) {
+        if !storage.findings().is_empty() {
             self.printer.say(
                 "the store is damaged, and what is shown may lack something; see `taskrun doctor`",
             );
         }
-        Ok(Books::of(store))
-    }
-
-    /// A controller that executes nothing, over the agents that can be spawned here.
-    #[must_use]
-    pub(crate) fn watching(&self, books: &Books, agents: Agents) -> Controller {
-        let settings = Settings { slots: 0, ..Settings::default() };
-        self.controller(books, agents, None, settings)
-    }
-
-    /// A controller with these bounds; the engine is that of agents that are executed.
-    #[must_use]
-    pub(crate) fn controller(
-        &self,
-        books: &Books,
-        agents: Agents,
-        engine: Option<&Engine>,
-        settings: Settings,
-    ) -> Controller {
-        let parts = ControllerParts {
-            store: Arc::clone(&books.store),
-            hosts: Arc::clone(&books.hosts),
-            sessions: Arc::clone(&books.sessions),
-            memory: Arc::clone(&books.memory),
-            agents,
-            clock: Arc::clone(&self.clock),
-            random: Arc::clone(&self.random),
-            interrupt: engine.map_or_else(|| Arc::new(|| {}) as Interrupt, Engine::interrupt),
-            hooks: Hooks::default(),
-            settings,
-        };
-        Controller::driving_on(parts, engine.and_then(Engine::drivers))
     }
 
     /// A controller for commands about runs that exist. Runs of dead hosts are freed when this
@@ -206,32 +148,74 @@ impl Context {
     ///
     /// # Errors
     /// Those of opening the store.
-    pub(crate) async fn looking(&self) -> Outcome<(Books, Controller)> {
-        let books = self.existing_books()?;
-        let none = Agents { policy_digest: String::new(), by_name: BTreeMap::new() };
-        let controller = self.watching(&books, none);
+    pub(crate) async fn looking(&self) -> Outcome<(Storage, Controller)> {
+        let storage = self.existing_storage()?;
+        let controller = storage.watch(no_agents());
         controller.start().await?;
-        Ok((books, controller))
+        Ok((storage, controller))
+    }
+
+    /// A loader for looking at the components of a policy. Native code is kept in the data directory;
+    /// where there is none yet, in the user's cache folder, as nobody asked for a data directory.
+    ///
+    /// # Errors
+    /// If the engine cannot be set up, or nothing says where the data directory would be.
+    pub(crate) fn looking_loader(&self, policy: Policy) -> Outcome<Loader> {
+        let data_dir = self.data_dir()?;
+        let options = match data_dir.is_dir() {
+            true => LoaderOptions::of_data_dir(&data_dir),
+            false => LoaderOptions { cache: place::cache_folder(), ..LoaderOptions::default() },
+        };
+        self.loader(policy, options)
+    }
+
+    /// A loader of a policy.
+    ///
+    /// # Errors
+    /// If the engine or a model cannot be set up, or a file that the policy names cannot be read.
+    pub(crate) fn loader(&self, policy: Policy, options: LoaderOptions) -> Outcome<Loader> {
+        let options = LoaderOptions { compile_worker: compile_worker(), ..options };
+        Loader::open(policy, options).map_err(|error| loader_failure(&error))
+    }
+
+    /// The parts of a runtime of this program.
+    pub(crate) fn options(&self, policy: PathBuf, data_dir: PathBuf) -> Options {
+        Options {
+            store_bytes_max: self.store_bytes_max(),
+            compile_worker: compile_worker(),
+            ..Options::new(policy, data_dir)
+        }
+    }
+
+    /// The background host of a policy file whose execution has this digest.
+    ///
+    /// # Errors
+    /// If the program does not know its own file, or nothing says where the data directory is.
+    pub(crate) fn background_host(
+        &self,
+        policy: &Path,
+        digest: &str,
+        storage: &Storage,
+    ) -> Outcome<BackgroundHost> {
+        let program = std::env::current_exe()
+            .map_err(|error| background_failure(&BackgroundError::Start(error)))?;
+        let data_dir = self.data_dir()?;
+        let mut args: Vec<OsString> =
+            vec!["--config".into(), policy.into(), "--data-dir".into(), data_dir.clone().into()];
+        args.extend(self.globals.store_max.map(|bytes| format!("--store-max={bytes}B").into()));
+        args.extend(["host", "--background"].map(OsString::from));
+        let command = HostCommand { program, args };
+        Ok(BackgroundHost::new(command, &data_dir, digest, Arc::clone(&storage.hosts)))
     }
 }
 
-/// Makes a data directory that only its owner reads and that version control ignores.
-///
-/// # Errors
-/// What the operating system says.
-pub(crate) fn make_data_dir(dir: &Path) -> Outcome<()> {
-    use std::os::unix::fs::DirBuilderExt;
-    let failed = |error: std::io::Error| {
-        Box::<Failure>::from(StoreError::Unavailable {
-            path: dir.display().to_string(),
-            detail: error.to_string(),
-        })
-    };
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed)?;
-    let ignore = dir.join(".gitignore");
-    if !ignore.exists() {
-        // Without it version control sees the store, which harms nothing here.
-        std::fs::write(ignore, GITIGNORE).ok();
-    }
-    Ok(())
+/// The agents of a command that starts no runs.
+pub(crate) fn no_agents() -> Agents {
+    Agents { policy_digest: String::new(), by_name: BTreeMap::new() }
+}
+
+/// This program, which compiles components in processes of their own.
+pub(crate) fn compile_worker() -> Option<CompileWorker> {
+    let program = std::env::current_exe().ok()?;
+    Some(CompileWorker { program, args: vec!["compile-worker".into()] })
 }

@@ -1,4 +1,5 @@
-//! The command line of taskrun: wires domain, engine, store and models together.
+//! The command line of taskrun: a front door over [`taskrun_runtime`] that speaks to terminals and
+//! to programs that read its output.
 
 pub mod args;
 mod commands;
@@ -8,7 +9,7 @@ pub mod exit;
 pub mod failure;
 mod follow;
 mod host;
-mod house;
+mod lookup;
 pub mod output;
 mod place;
 mod resolve;
@@ -34,7 +35,7 @@ pub fn main() -> ExitCode {
         Err(error) => return of_arguments(&error),
     };
     if matches!(cli.command, Command::CompileWorker) {
-        return taskrun_engine::compile_worker_main();
+        return taskrun_runtime::compile_worker_main();
     }
     tracing_setup::start(&cli);
     // Its stderr is a log for people.

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use taskrun_runtime::DATA_DIR;
+
 use crate::args::Globals;
 use crate::failure::{Failure, Outcome};
 use crate::trust::{Trust, surrounding};
@@ -10,8 +12,6 @@ use crate::trust::{Trust, surrounding};
 pub(crate) const POLICY_FILE: &str = "taskrun.toml";
 /// Folder of native code in the user's cache folder.
 const CACHE_FOLDER: &str = "taskrun/native";
-/// Name of a data directory.
-pub(crate) const DATA_DIR: &str = ".taskrun";
 
 /// The policy file, if there is one: the one named, else the nearest from here upward, which must
 /// be trusted.

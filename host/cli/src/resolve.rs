@@ -163,21 +163,18 @@ async fn pages(
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
     use std::sync::Arc;
 
-    use taskrun::agents::Agents;
-    use taskrun::clock::{SystemClock, SystemRandom};
-    use taskrun::controller::{ControllerParts, Settings};
     use taskrun_journal::event::{Event, Recorded};
     use taskrun_journal::machine;
     use taskrun_journal::spec::RunSpec;
     use taskrun_journal::status::StopReason;
-    use taskrun_journal::store::{Admission, Append, Appended, Created, NewRun, Store};
+    use taskrun_journal::store::{Admission, Append, Appended, Created, NewRun};
     use taskrun_journal::time::Timestamp;
-    use taskrun_store::MemoryStore;
+    use taskrun_runtime::Storage;
 
     use super::*;
+    use crate::context::no_agents;
 
     fn spec(id: &str, owner: &str, name: Option<&str>) -> RunSpec {
         let spec = serde_json::json!({
@@ -189,7 +186,7 @@ mod tests {
         serde_json::from_value(spec).expect("all that has no default")
     }
 
-    async fn keep(store: &MemoryStore, spec: RunSpec) -> Run {
+    async fn keep(storage: &Storage, spec: RunSpec) -> Run {
         let event = Event::Queued { spec: Box::new(spec) };
         let first = Recorded { seq: 1, id: 1, at: Timestamp(1_000), event };
         let run = machine::begin(&first).expect("begins");
@@ -200,12 +197,12 @@ mod tests {
             task: None,
             admission: Admission::UNBOUNDED,
         };
-        let created = store.create(new).await.expect("creates");
+        let created = storage.store.create(new).await.expect("creates");
         assert!(matches!(created, Created::New), "{created:?}");
         run
     }
 
-    async fn end(store: &MemoryStore, run: &Run, at: u64) {
+    async fn end(storage: &Storage, run: &Run, at: u64) {
         let mut state = run.state.clone();
         let mut events = Vec::new();
         for event in machine::decide::cancel(run, StopReason::CanceledByOwner, None) {
@@ -220,27 +217,12 @@ mod tests {
             events: events.into(),
             artifacts: Vec::new(),
         };
-        assert_eq!(store.append(append).await.expect("appends"), Appended::Done);
-    }
-
-    fn controller(store: &Arc<MemoryStore>) -> Controller {
-        Controller::new(ControllerParts {
-            store: store.clone(),
-            hosts: store.clone(),
-            sessions: store.clone(),
-            memory: store.clone(),
-            agents: Agents { policy_digest: String::new(), by_name: BTreeMap::new() },
-            clock: Arc::new(SystemClock::new()),
-            random: Arc::new(SystemRandom),
-            interrupt: Arc::new(|| {}),
-            hooks: taskrun::ports::hook::Hooks::default(),
-            settings: Settings { slots: 0, ..Settings::default() },
-        })
+        assert_eq!(storage.store.append(append).await.expect("appends"), Appended::Done);
     }
 
     /// The id of the run that a text means, or the code and causes of the failure.
-    async fn meant(store: &Arc<MemoryStore>, scope: &Scope, text: &str) -> Result<String, String> {
-        match resolve(&controller(store), scope, text).await {
+    async fn meant(storage: &Storage, scope: &Scope, text: &str) -> Result<String, String> {
+        match resolve(&storage.watch(no_agents()), scope, text).await {
             Ok(run) => Ok(run.id().to_string()),
             Err(failure) => Err(format!("{}: {}", failure.code, failure.causes.join("; "))),
         }
@@ -248,34 +230,34 @@ mod tests {
 
     #[tokio::test]
     async fn a_name_means_its_open_run_or_else_the_one_that_ended_last() {
-        let store = Arc::new(MemoryStore::new());
+        let storage = Storage::in_memory();
         let all = Scope::tenant("default");
         for (id, at) in [("0199-a", 3_000), ("0199-b", 2_000)] {
-            let run = keep(&store, spec(id, "ann", Some("up"))).await;
-            end(&store, &run, at).await;
+            let run = keep(&storage, spec(id, "ann", Some("up"))).await;
+            end(&storage, &run, at).await;
         }
-        assert_eq!(meant(&store, &all, "up").await, Ok("0199-a".to_owned()));
-        keep(&store, spec("0199-c", "ann", Some("up"))).await;
-        assert_eq!(meant(&store, &all, "up").await, Ok("0199-c".to_owned()));
-        keep(&store, spec("0199-d", "bob", Some("up"))).await;
+        assert_eq!(meant(&storage, &all, "up").await, Ok("0199-a".to_owned()));
+        keep(&storage, spec("0199-c", "ann", Some("up"))).await;
+        assert_eq!(meant(&storage, &all, "up").await, Ok("0199-c".to_owned()));
+        keep(&storage, spec("0199-d", "bob", Some("up"))).await;
         let ambiguous = "ambiguous: 0199-d (a, queued); 0199-c (a, queued)";
-        assert_eq!(meant(&store, &all, "up").await, Err(ambiguous.to_owned()));
+        assert_eq!(meant(&storage, &all, "up").await, Err(ambiguous.to_owned()));
         let bob = all.clone().owner("bob");
-        assert_eq!(meant(&store, &bob, "up").await, Ok("0199-d".to_owned()));
+        assert_eq!(meant(&storage, &bob, "up").await, Ok("0199-d".to_owned()));
         let nobody = all.clone().owner("eve");
-        assert!(meant(&store, &nobody, "up").await.is_err());
+        assert!(meant(&storage, &nobody, "up").await.is_err());
     }
 
     #[tokio::test]
     async fn an_id_comes_before_a_name_and_a_name_before_the_beginning_of_an_id() {
-        let store = Arc::new(MemoryStore::new());
+        let storage = Storage::in_memory();
         let all = Scope::tenant("default");
-        keep(&store, spec("report", "ann", None)).await;
-        keep(&store, spec("1", "ann", Some("report"))).await;
-        keep(&store, spec("nightly-1", "ann", None)).await;
-        keep(&store, spec("2", "ann", Some("nightly"))).await;
-        assert_eq!(meant(&store, &all, "report").await, Ok("report".to_owned()));
-        assert_eq!(meant(&store, &all, "nightly").await, Ok("2".to_owned()));
-        assert_eq!(meant(&store, &all, "nightly-").await, Ok("nightly-1".to_owned()));
+        keep(&storage, spec("report", "ann", None)).await;
+        keep(&storage, spec("1", "ann", Some("report"))).await;
+        keep(&storage, spec("nightly-1", "ann", None)).await;
+        keep(&storage, spec("2", "ann", Some("nightly"))).await;
+        assert_eq!(meant(&storage, &all, "report").await, Ok("report".to_owned()));
+        assert_eq!(meant(&storage, &all, "nightly").await, Ok("2".to_owned()));
+        assert_eq!(meant(&storage, &all, "nightly-").await, Ok("nightly-1".to_owned()));
     }
 }

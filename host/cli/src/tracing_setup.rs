@@ -19,7 +19,7 @@ pub(crate) fn start(cli: &Cli) {
     let filter = EnvFilter::builder()
         .with_default_directive(LevelFilter::WARN.into())
         .parse_lossy(format!(
-            "warn,taskrun={level},taskrun_cli={level},taskrun_engine={level},taskrun_store={level},taskrun_models={level}"
+            "warn,taskrun={level},taskrun_cli={level},taskrun_runtime={level},taskrun_engine={level},taskrun_store={level},taskrun_models={level}"
         ));
     let builder =
         fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(!in_background);

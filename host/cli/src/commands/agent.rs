@@ -1,13 +1,16 @@
 //! `taskrun agent ls` and `taskrun agent check`.
 
 use serde::Serialize;
-use taskrun_policy::{AGENTS, AgentPolicy};
+use taskrun::agents::Agent;
+use taskrun_policy::AGENTS;
+use taskrun_policy::AgentPolicy;
+use taskrun_runtime::Loader;
 
 use crate::args::OutputFormat;
 use crate::context::Context;
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
-use crate::house::{House, engine_for_looking};
+use crate::failure::{Failure, Outcome, agent_failure};
+use crate::lookup::agent_of;
 use crate::output::paint::{BAD, GOOD, with};
 use crate::output::{table, versioned};
 use crate::place::shown;
@@ -82,14 +85,13 @@ pub(super) fn ls(context: &Context) -> Outcome {
 
 pub(super) async fn check(context: &Context, names: &[String]) -> Outcome {
     let policy = context.policy()?;
-    let house = House::new(engine_for_looking(context)?, policy)?;
-    let all = || house.policy.agents.keys().cloned().collect();
+    let loader = context.looking_loader(policy)?;
+    let all = || loader.policy().agents.keys().cloned().collect();
     let names: Vec<String> = if names.is_empty() { all() } else { names.to_vec() };
     let mut checked = Vec::new();
     let mut first: Option<Box<Failure>> = None;
     for name in &names {
-        let loaded = house.agent(name).await;
-        let error = loaded.err();
+        let error = load(&loader, name).await.err();
         tell(context, name, error.as_deref());
         let ok = error.is_none();
         let json = error.as_ref().and_then(|failure| serde_json::from_str(&failure.json()).ok());
@@ -106,6 +108,12 @@ pub(super) async fn check(context: &Context, names: &[String]) -> Outcome {
         OutputFormat::Table | OutputFormat::Name => {}
     }
     first.map_or(Ok(Exit::Completed), |first| Err(summary(&first, bad, all)))
+}
+
+/// Loads an agent, to see whether it does.
+pub(super) async fn load(loader: &Loader, name: &str) -> Outcome<Agent> {
+    let agent = agent_of(loader.policy(), name)?;
+    loader.agent(agent).await.map_err(|error| agent_failure(&error))
 }
 
 /// What is said after the agents themselves were shown.

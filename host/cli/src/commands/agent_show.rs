@@ -4,20 +4,22 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use taskrun::agents::Agent;
-use taskrun_engine::{Examined, ImportClass};
 use taskrun_journal::history::History;
 use taskrun_journal::money::ShowUsd;
 use taskrun_policy::{
-    AgentPolicy, Capability, EnginePolicy, Heartbeat, Interrupted, Limits, Retry, Standing, Then,
-    ToolSelector, Verdict,
+    AgentPolicy, Capability, EnginePolicy, Limits, Standing, ToolSelector, Verdict,
 };
+use taskrun_policy::{Heartbeat, Interrupted, Retry, Then};
+use taskrun_runtime::{ImportClass, Inspection, Loader};
 
+use super::agent::load;
 use super::inspect::import_lines;
+use super::tool::inspect;
 use crate::args::OutputFormat;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Outcome;
-use crate::house::{House, engine_for_looking, tool_of};
+use crate::lookup::agent_of;
 use crate::output::escape::escaped_line;
 use crate::output::{human, pairs, table, versioned};
 use crate::place::{shown, shown_in};
@@ -100,9 +102,8 @@ struct Given {
 
 pub(super) async fn show(context: &Context, name: &str) -> Outcome {
     let policy = context.policy()?;
-    let house = House::new(engine_for_looking(context)?, policy)?;
-    let agent = house.agent_policy(name)?;
-    let shown = gather(&house, agent).await?;
+    let loader = context.looking_loader(policy)?;
+    let shown = gather(&loader, agent_of(loader.policy(), name)?).await?;
     match context.printer.format() {
         OutputFormat::Table => context.printer.line(text(&shown, context.printer.width())),
         OutputFormat::Json => context.printer.json(&versioned(&shown)),
@@ -110,22 +111,21 @@ pub(super) async fn show(context: &Context, name: &str) -> Outcome {
         OutputFormat::Name => context.printer.line(&shown.name),
     }
     // It is shown in any case; whether it loads is the command's answer.
-    house.agent(name).await.map(|_| Exit::Completed)
+    load(&loader, name).await.map(|_| Exit::Completed)
 }
 
-async fn gather(house: &House, agent: &AgentPolicy) -> Outcome<Shown> {
-    let own = house.component(&agent.component, &format!("agent {}", agent.name)).await?;
+async fn gather(loader: &Loader, agent: &AgentPolicy) -> Outcome<Shown> {
+    let own = inspect(loader, &agent.component, &format!("agent {}", agent.name)).await?;
     let component = part(&agent.name, &shown(&agent.component), &own);
     let mut tools = Vec::new();
-    for tool in house.policy.tools.values() {
+    for tool in loader.policy().tools.values() {
         if agent.tools.iter().any(|selector| selector.tool == tool.name) {
-            let tool = tool_of(&house.policy, &tool.name)?;
-            let loaded = house.component(&tool.component, &format!("tool {}", tool.name)).await?;
+            let loaded = inspect(loader, &tool.component, &format!("tool {}", tool.name)).await?;
             let part = part(&tool.name, &shown(&tool.component), &loaded);
             tools.push(Tool { part, interrupted: interrupted(tool.interrupted) });
         }
     }
-    let loaded = house.agent(&agent.name).await;
+    let loaded = load(loader, &agent.name).await;
     let (functions, error) = match &loaded {
         Ok(agent) => (functions(agent), None),
         Err(failure) => (Vec::new(), Some(failure.message.clone())),
@@ -140,7 +140,7 @@ async fn gather(house: &House, agent: &AgentPolicy) -> Outcome<Shown> {
         members: agent.members.clone(),
         functions,
         model: agent.model.clone(),
-        provider: provider(house, agent),
+        provider: provider(loader, agent),
         workspace: shown(&agent.workspace),
         limits: limits(&agent.limits),
         budget: budget(agent),
@@ -160,8 +160,7 @@ async fn gather(house: &House, agent: &AgentPolicy) -> Outcome<Shown> {
     })
 }
 
-fn part(name: &str, path: &str, loaded: &Examined) -> Part {
-    let inspection = loaded.inspect();
+fn part(name: &str, path: &str, inspection: &Inspection) -> Part {
     let asks = inspection.imports.iter().filter_map(|import| match import.class {
         ImportClass::Capability(capability) => Some(capability),
         ImportClass::Types
@@ -181,8 +180,8 @@ fn part(name: &str, path: &str, loaded: &Examined) -> Part {
     }
 }
 
-fn provider(house: &House, agent: &AgentPolicy) -> Option<String> {
-    let model = house.policy.models.get(agent.model.as_ref()?)?;
+fn provider(loader: &Loader, agent: &AgentPolicy) -> Option<String> {
+    let model = loader.policy().models.get(agent.model.as_ref()?)?;
     Some(model.to_string())
 }
 

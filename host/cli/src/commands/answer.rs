@@ -18,13 +18,13 @@ use crate::args::{AnswerArgs, OutputFormat};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
-use crate::follow::Care;
+use crate::follow::supervisor_at_hand;
 use crate::output::escape::{escaped_line, indented};
 use crate::output::{run_object, status_text};
 use crate::resolve::resolve;
 
 pub(super) async fn answer(context: &Context, args: &AnswerArgs) -> Outcome {
-    let (books, controller) = context.looking().await?;
+    let (storage, controller) = context.looking().await?;
     let scope = context.scope();
     let run = resolve(&controller, &scope, &args.run).await?;
     let asked = controller.asks(&scope, run.id().as_str()).await?;
@@ -32,7 +32,7 @@ pub(super) async fn answer(context: &Context, args: &AnswerArgs) -> Outcome {
     if is_form(context, args) && !asked.is_empty() {
         let answered = fill(&controller, &scope, run, &asked, by).await?;
         print(context, &controller, &answered).await?;
-        Care::at_hand(context, &controller, &books).find_host(&answered).await?;
+        supervisor_at_hand(context, &controller, &storage).find_host(&answered).await?;
         return Ok(Exit::Completed);
     }
     let words = Words::split(args, &asked);
@@ -47,7 +47,7 @@ pub(super) async fn answer(context: &Context, args: &AnswerArgs) -> Outcome {
     };
     let run = controller.answer(&scope, run.id().as_str(), words.item, answer, by).await?;
     print(context, &controller, &run).await?;
-    Care::at_hand(context, &controller, &books).find_host(&run).await?;
+    supervisor_at_hand(context, &controller, &storage).find_host(&run).await?;
     Ok(Exit::Completed)
 }
 

@@ -9,11 +9,11 @@ use crate::args::CancelArgs;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Outcome;
-use crate::follow::Care;
+use crate::follow::supervisor_at_hand;
 use crate::resolve::resolve_all;
 
 pub(super) async fn cancel(context: &Context, args: &CancelArgs) -> Outcome {
-    let (books, controller) = context.looking().await?;
+    let (storage, controller) = context.looking().await?;
     let scope = context.scope();
     let mut answers = Vec::new();
     for run in resolve_all(&controller, &scope, &args.runs).await? {
@@ -32,13 +32,13 @@ pub(super) async fn cancel(context: &Context, args: &CancelArgs) -> Outcome {
         Change { run, changed: *changed, beneath }
     });
     print(context, changes);
-    let mut care = Care::at_hand(context, &controller, &books);
+    let mut supervisor = supervisor_at_hand(context, &controller, &storage);
     for answer in answers.iter().filter(|answer| answer.changed) {
         // Whoever waited for it can go on, and its finalizer wants to be heard.
-        care.find_host(&answer.run).await?;
+        supervisor.find_host(&answer.run).await?;
         // The entries of a batch end with it, and somebody has to write that down.
         if let Some(entry) = answer.run.spec.entries.first() {
-            care.attend(entry).await?;
+            supervisor.attend(entry).await?;
         }
     }
     Ok(Exit::Completed)

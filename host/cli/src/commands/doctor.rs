@@ -1,39 +1,29 @@
 //! `taskrun doctor`.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use serde::Serialize;
-use taskrun_engine::{AgentGrants, Cache, ENGINE_VERSION, Engine};
 use taskrun_examples::SCRIPTED_TOOL;
 use taskrun_journal::store::Host;
 use taskrun_journal::time::{Timestamp, millis};
 use taskrun_policy::Policy;
-use taskrun_store::{SqliteOptions, SqliteStore};
+use taskrun_runtime::{
+    AgentLoad, CACHE_DIR, CheckError, ENGINE_VERSION, STORE_VERSION, Storage, agent_loads,
+    check_engine, check_models, check_native_code, check_store, execution_digest, instances_for,
+};
 
 use crate::args::{DoctorArgs, OutputFormat};
-use crate::context::Context;
+use crate::context::{Context, compile_worker};
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
-use crate::host::{Told, load_text, told};
-use crate::house::{CACHE_DIR, EngineUse, engine, execution_digest, open_models};
+use crate::failure::{Failure, Outcome, engine_failure, model_failure};
 use crate::output::escape::escaped_line;
 use crate::output::paint::{BAD, GOOD, NOTE, with};
-use crate::output::{human, versioned};
+use crate::output::{human, load_text, versioned};
 use crate::place::shown;
 
 /// Fewer instances than that are worth a word: a host executes 64 runs at once, each with a few
 /// tool calls.
 const INSTANCES_ENOUGH: u32 = 256;
-/// Under this policy the embedded tool is loaded: it asks for nothing and gets nothing.
-const SMOKE_POLICY: &str = "\
-[tool.smoke]
-component = \"smoke.wasm\"
-[agent.smoke]
-component = \"smoke.wasm\"
-tools = [\"smoke/*\"]
-";
-
 /// How a check came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -98,11 +88,7 @@ struct HostRow {
 
 pub(super) async fn doctor(context: &Context, args: &DoctorArgs) -> Outcome {
     let mut checks = vec![Check::new("version", Health::Good, version()), mappings()];
-    let engine = engine(None, EngineUse::Looking);
-    match &engine {
-        Ok(engine) => checks.push(smoke(engine, context).await),
-        Err(failure) => checks.push(Check::failed("engine", failure)),
-    }
+    checks.push(smoke(context).await);
     let policy = policy(context, &mut checks);
     checks.extend(policy.as_ref().and_then(models));
     let mut hosts = Vec::new();
@@ -132,7 +118,7 @@ fn version() -> String {
     format!(
         "taskrun {}, {ENGINE_VERSION}, store version {}",
         env!("CARGO_PKG_VERSION"),
-        taskrun_store::SCHEMA_VERSION
+        STORE_VERSION
     )
 }
 
@@ -141,7 +127,7 @@ fn mappings() -> Check {
     let Some(count) = text.ok().and_then(|text| text.trim().parse::<u32>().ok()) else {
         return Check::new("mappings", Health::Note, "vm.max_map_count cannot be read here");
     };
-    let instances = taskrun_engine::instances_for(count);
+    let instances = instances_for(count);
     let detail = format!("vm.max_map_count = {count} allows {instances} instances at once");
     if instances >= INSTANCES_ENOUGH {
         Check::new("mappings", Health::Good, detail)
@@ -151,9 +137,9 @@ fn mappings() -> Check {
 }
 
 /// Loads a tool that is part of this program and asks it what it can do.
-async fn smoke(engine: &Arc<Engine>, context: &Context) -> Check {
+async fn smoke(context: &Context) -> Check {
     let began = context.clock.monotonic();
-    match instantiate(engine).await {
+    match check_engine(SCRIPTED_TOOL.bytes, compile_worker()).await {
         Ok(functions) => {
             let took = human::duration(context.clock.monotonic().saturating_sub(began));
             let detail = format!(
@@ -162,23 +148,10 @@ async fn smoke(engine: &Arc<Engine>, context: &Context) -> Check {
             );
             Check::new("engine", Health::Good, detail)
         }
-        Err(detail) => Check::new("engine", Health::Bad, detail)
+        Err(CheckError::Engine(error)) => Check::failed("engine", &engine_failure(&error)),
+        Err(CheckError::Component(error)) => Check::new("engine", Health::Bad, error.to_string())
             .hint("the WebAssembly engine does not work here; see -v for more"),
     }
-}
-
-async fn instantiate(engine: &Arc<Engine>) -> Result<usize, String> {
-    let text = |error: &dyn std::error::Error| error.to_string();
-    let policy = Policy::parse(SMOKE_POLICY, Path::new("smoke.toml")).map_err(|e| text(&e))?;
-    let loaded = engine.load(SCRIPTED_TOOL.bytes.to_vec()).await.map_err(|e| text(&e))?;
-    let (Some(agent), Some(tool)) = (policy.agents.get("smoke"), policy.tools.get("smoke")) else {
-        return Err("the policy of this check has no agent".to_owned());
-    };
-    let mut grants = AgentGrants::of_tool(agent, tool);
-    // No rule of it is about files, and it must exist.
-    grants.workspace = std::env::temp_dir();
-    let tool = engine.tool(&loaded, grants).await.map_err(|e| text(&e))?;
-    Ok(tool.specs().len())
 }
 
 fn policy(context: &Context, checks: &mut Vec<Check>) -> Option<Policy> {
@@ -233,7 +206,8 @@ fn models(policy: &Policy) -> Option<Check> {
     let lines: Vec<String> =
         policy.models.values().map(|model| format!("{}: {model}", model.name)).collect();
     let mut check = Check::new("models", Health::Good, lines.join("\n"));
-    if let Err(failure) = open_models(policy) {
+    if let Err(error) = check_models(policy) {
+        let failure = model_failure(&error);
         let causes = std::iter::once(&failure.message).chain(&failure.causes);
         check.detail.extend(causes.map(|cause| format!("\n{cause}")));
         check.health = Health::Bad;
@@ -250,19 +224,19 @@ async fn store(
     args: &DoctorArgs,
     checks: &mut Vec<Check>,
 ) -> Vec<Host> {
-    let books = match context.existing_books() {
-        Ok(books) => books,
+    let storage = match context.existing_storage() {
+        Ok(storage) => storage,
         Err(failure) => {
             checks.push(Check::failed("data", &failure));
             return Vec::new();
         }
     };
     checks.push(Check::new("data", Health::Good, format!("{} opens", shown(dir))));
-    checks.extend(damage(dir, args.check).await);
-    let hosts = match books.hosts.hosts().await {
+    checks.extend(damage(dir, &storage, args.check).await);
+    let hosts = match storage.hosts.hosts().await {
         Ok(hosts) => {
             checks.push(living(context, policy, &hosts));
-            checks.extend(loads(context, &told(dir, &hosts)));
+            checks.extend(loads(context, &agent_loads(dir, &hosts)));
             hosts
         }
         Err(error) => {
@@ -271,8 +245,8 @@ async fn store(
         }
     };
     let native = dir.join(CACHE_DIR);
-    checks.push(match Cache::open(&native) {
-        Ok(_) => Check::new("native code", Health::Good, format!("kept in {}", shown(&native))),
+    checks.push(match check_native_code(dir) {
+        Ok(()) => Check::new("native code", Health::Good, format!("kept in {}", shown(&native))),
         Err(error) => Check::new("native code", Health::Bad, error.to_string()).hint(
             "every component is compiled at each start; make the folder private (mode 0700), or remove it",
         ),
@@ -282,11 +256,10 @@ async fn store(
 
 /// The damage in the store: that which a host found beside its work, or, if all is to be checked, that
 /// which is found at once.
-async fn damage(dir: &Path, all: bool) -> Option<Check> {
-    let found = match SqliteStore::open(dir, SqliteOptions::default()) {
-        Ok(store) if all => store.check().await,
-        Ok(store) => Ok(store.findings()),
-        Err(error) => Err(error),
+async fn damage(dir: &Path, storage: &Storage, all: bool) -> Option<Check> {
+    let found = match all {
+        true => check_store(dir).await,
+        false => Ok(storage.findings().to_vec()),
     };
     let findings = match found {
         Ok(findings) => findings,
@@ -326,8 +299,8 @@ fn living(context: &Context, policy: Option<&Policy>, hosts: &[Host]) -> Check {
 }
 
 /// The agents that hosts are loading, or could not load.
-fn loads(context: &Context, told: &[Told]) -> Option<Check> {
-    let lines: Vec<String> = told.iter().map(|one| load_text(one, context.now())).collect();
+fn loads(context: &Context, loads: &[AgentLoad]) -> Option<Check> {
+    let lines: Vec<String> = loads.iter().map(|one| load_text(one, context.now())).collect();
     (!lines.is_empty()).then(|| Check::new("agents", Health::Note, lines.join("\n")))
 }
 
@@ -338,7 +311,7 @@ fn print(context: &Context, hosts: Vec<Host>, checks: Vec<Check>) {
         OutputFormat::Json => printer.json(&versioned(Report {
             version: env!("CARGO_PKG_VERSION"),
             engine: ENGINE_VERSION,
-            store_version: taskrun_store::SCHEMA_VERSION,
+            store_version: STORE_VERSION,
             hosts: hosts.into_iter().map(HostRow::from).collect(),
             checks,
         })),

@@ -6,14 +6,15 @@ use taskrun_journal::event::{Event, Recorded};
 use taskrun_journal::list::Scope;
 use taskrun_journal::run::Run;
 use taskrun_journal::time::Timestamp;
+use taskrun_runtime::Storage;
 
 use super::event_line::event_line;
 use super::session_events::session_events;
 use crate::args::{EventsArgs, OutputFormat};
-use crate::context::{Books, Context};
+use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
-use crate::follow::{Care, CtrlC, Follow, Followed};
+use crate::follow::{CtrlC, Follow, Followed, supervisor_at_hand};
 use crate::output::versioned;
 use crate::resolve::resolve;
 
@@ -44,9 +45,9 @@ struct List<'a> {
 }
 
 pub(super) async fn events(context: &Context, args: &EventsArgs) -> Outcome {
-    let (books, controller) = context.looking().await?;
+    let (storage, controller) = context.looking().await?;
     let Some(run) = &args.run else {
-        return session_events(context, args, &controller, &books).await;
+        return session_events(context, args, &controller, &storage).await;
     };
     let run = resolve(&controller, &context.scope(), run).await?;
     let format = context.printer.format();
@@ -67,7 +68,7 @@ pub(super) async fn events(context: &Context, args: &EventsArgs) -> Outcome {
         }
     };
     if args.follow {
-        return follow(context, (controller, books), &run, args.after, show).await;
+        return follow(context, (controller, storage), &run, args.after, show).await;
     }
     let events = all_events(&controller, &context.scope(), &run, args.after).await?;
     if format == OutputFormat::Json {
@@ -82,7 +83,7 @@ pub(super) async fn events(context: &Context, args: &EventsArgs) -> Outcome {
 /// Shows events as they come. A JSON document that has no end is of no use to anybody.
 pub(super) async fn follow(
     context: &Context,
-    (controller, books): (Controller, Books),
+    (controller, storage): (Controller, Storage),
     run: &Run,
     after: u64,
     show: impl FnMut(&Recorded),
@@ -91,8 +92,8 @@ pub(super) async fn follow(
         return Err(Failure::usage("usage", "a run cannot be followed as one JSON document")
             .hint("use -o ndjson: one object for each line"));
     }
-    let care = Care::at_hand(context, &controller, &books);
-    let mut follow = Follow::new(context, controller, run.id().clone(), care);
+    let supervisor = supervisor_at_hand(context, &controller, &storage);
+    let mut follow = Follow::new(context, controller, run.id().clone(), supervisor);
     follow.after = after;
     match follow.follow(None, CtrlC::Leaves, show).await? {
         Followed::Ended(_) | Followed::Reached(_) | Followed::TimedOut => Ok(Exit::Completed),

@@ -1,18 +1,18 @@
 //! `taskrun get`.
 
 use taskrun_journal::run::RunView;
+use taskrun_runtime::{agent_loads, awaited_loads};
 
 use super::result::whole_result;
 use crate::args::{GetArgs, OutputFormat};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Outcome;
-use crate::host::{load_text, told, waited_for};
-use crate::output::{run_details, versioned};
+use crate::output::{load_text, run_details, versioned};
 use crate::resolve::resolve;
 
 pub(super) async fn get(context: &Context, args: &GetArgs) -> Outcome {
-    let (books, controller) = context.looking().await?;
+    let (storage, controller) = context.looking().await?;
     let run = resolve(&controller, &context.scope(), &args.run).await?;
     let printer = &context.printer;
     if args.result {
@@ -34,8 +34,8 @@ pub(super) async fn get(context: &Context, args: &GetArgs) -> Outcome {
         OutputFormat::Ndjson => printer.json_line(&object()),
         OutputFormat::Name => printer.line(run.id()),
     }
-    let told = told(&context.data_dir()?, &books.hosts.hosts().await?);
-    for load in waited_for(&told, std::slice::from_ref(&run)) {
+    let loads = agent_loads(&context.data_dir()?, &storage.hosts.hosts().await?);
+    for load in awaited_loads(&loads, std::slice::from_ref(&run)) {
         printer.talk(load_text(load, context.now()));
     }
     Ok(Exit::Completed)

@@ -1,16 +1,16 @@
 //! `taskrun inspect`.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use serde::Serialize;
-use taskrun_engine::{ImportClass, Inspection, Kind};
 use taskrun_policy::Capability;
+use taskrun_runtime::{CheckError, ImportClass, Inspection, Kind, inspect_component};
 
 use crate::args::{InspectArgs, OutputFormat};
 use crate::context::Context;
 use crate::exit::Exit;
-use crate::failure::{Outcome, load_failure};
-use crate::house::{EngineUse, engine};
+use crate::failure::{Failure, Outcome, engine_failure, load_failure};
 use crate::output::{human, pairs, versioned};
 
 #[derive(Serialize)]
@@ -33,19 +33,8 @@ struct Interface {
 }
 
 pub(super) async fn inspect(context: &Context, args: &InspectArgs) -> Outcome {
-    let engine = engine(None, EngineUse::Looking)?;
     let path = &args.component;
-    let examined = engine.examine_file(path).await;
-    let examined = examined.map_err(|error| {
-        let mut failure = load_failure(&error, "the component", path);
-        failure.message = format!("{} is no component that this host can load", path.display());
-        // It would say to inspect it.
-        if failure.hint.as_deref().is_some_and(|hint| hint.contains("taskrun inspect")) {
-            failure.hint = Some("build it again, smaller or for the interfaces in wit/".to_owned());
-        }
-        failure
-    })?;
-    let inspection = examined.inspect();
+    let inspection = &inspect_component(path).await.map_err(|error| failure(&error, path))?;
     let printer = &context.printer;
     match printer.format() {
         OutputFormat::Table => printer.line(text(&path.display().to_string(), inspection)),
@@ -58,6 +47,20 @@ pub(super) async fn inspect(context: &Context, args: &InspectArgs) -> Outcome {
         OutputFormat::Name => printer.line(&inspection.digest),
     }
     Ok(Exit::Completed)
+}
+
+fn failure(error: &CheckError, path: &Path) -> Box<Failure> {
+    let error = match error {
+        CheckError::Engine(error) => return engine_failure(error),
+        CheckError::Component(error) => error,
+    };
+    let mut failure = load_failure(error, "the component", path);
+    failure.message = format!("{} is no component that this host can load", path.display());
+    // It would say to inspect it.
+    if failure.hint.as_deref().is_some_and(|hint| hint.contains("taskrun inspect")) {
+        failure.hint = Some("build it again, smaller or for the interfaces in wit/".to_owned());
+    }
+    failure
 }
 
 fn shown(path: &str, inspection: &Inspection) -> Shown {

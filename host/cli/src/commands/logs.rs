@@ -19,7 +19,7 @@ struct List<'a> {
 }
 
 pub(super) async fn logs(context: &Context, args: &LogsArgs) -> Outcome {
-    let (books, controller) = context.looking().await?;
+    let (storage, controller) = context.looking().await?;
     let run = resolve(&controller, &context.scope(), &args.run).await?;
     let printer = &context.printer;
     let wanted = |recorded: &Recorded| matches!(&recorded.event, Event::Log { level, .. } if *level >= args.level);
@@ -50,7 +50,7 @@ pub(super) async fn logs(context: &Context, args: &LogsArgs) -> Outcome {
     }
     lines.iter().for_each(show);
     if args.follow {
-        return follow(context, (controller, books), &run, head, show).await;
+        return follow(context, (controller, storage), &run, head, show).await;
     }
     if lines.is_empty() {
         printer.talk(format!(

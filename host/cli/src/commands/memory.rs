@@ -14,7 +14,7 @@ use crate::args::{
     MemoryCommand, MemoryKeyArgs, MemoryLsArgs, MemoryPutArgs, MemoryRmArgs, MemorySearchArgs,
     OutputFormat,
 };
-use crate::context::Context;
+use crate::context::{Context, no_agents};
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::output::escape::escaped_line;
@@ -80,10 +80,8 @@ pub(super) async fn memory(context: &Context, command: &MemoryCommand) -> Outcom
     let place = Place::of(context);
     if let MemoryCommand::Put(args) = command {
         // The only one of these that something comes of where there is no store yet.
-        let books = context.books(&context.data_dir()?)?;
-        let none =
-            taskrun::agents::Agents { policy_digest: String::new(), by_name: Default::default() };
-        return put(context, &context.watching(&books, none), &place, args).await;
+        let storage = context.storage(&context.data_dir()?)?;
+        return put(context, &storage.watch(no_agents()), &place, args).await;
     }
     let (_, controller) = context.looking().await?;
     match command {

@@ -10,7 +10,7 @@ use crate::args::{InjectArgs, OutputFormat, PauseArgs, ResumeArgs};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Outcome;
-use crate::follow::Care;
+use crate::follow::supervisor_at_hand;
 use crate::output::{human, run_object, status_text};
 use crate::resolve::{resolve, resolve_all};
 
@@ -41,7 +41,7 @@ pub(super) async fn resume(context: &Context, args: &ResumeArgs) -> Outcome {
         messages: message.into_iter().collect(),
         tree: args.tree,
     };
-    let (books, controller) = context.looking().await?;
+    let (storage, controller) = context.looking().await?;
     let scope = context.scope();
     let mut answers = Vec::new();
     for run in resolve_all(&controller, &scope, &args.runs).await? {
@@ -49,9 +49,9 @@ pub(super) async fn resume(context: &Context, args: &ResumeArgs) -> Outcome {
         answers.push(controller.resume(&scope, id, &request, by(context)).await?);
     }
     print(context, answers.iter().map(change));
-    let mut care = Care::at_hand(context, &controller, &books);
+    let mut supervisor = supervisor_at_hand(context, &controller, &storage);
     for answer in &answers {
-        care.find_host(&answer.run).await?;
+        supervisor.find_host(&answer.run).await?;
     }
     Ok(Exit::Completed)
 }

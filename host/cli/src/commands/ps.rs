@@ -7,14 +7,14 @@ use taskrun_journal::hold::Hold;
 use taskrun_journal::list::{ListFilter, PAGE_DEFAULT, PAGE_MAX};
 use taskrun_journal::run::{Run, RunView};
 use taskrun_journal::status::Status;
+use taskrun_runtime::{Storage, agent_loads, awaited_loads};
 
 use crate::args::{OutputFormat, PsArgs};
-use crate::context::{Books, Context};
+use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Outcome;
 use crate::follow::nobody_executes;
-use crate::host::{load_text, told, waited_for};
-use crate::output::{RunList, run_object, run_table, run_tree, versioned};
+use crate::output::{RunList, load_text, run_object, run_table, run_tree, versioned};
 
 /// Runs to be shown, and where the next page begins.
 struct Listing {
@@ -23,7 +23,7 @@ struct Listing {
 }
 
 pub(super) async fn ps(context: &Context, args: &PsArgs) -> Outcome {
-    let (books, controller) = context.looking().await?;
+    let (storage, controller) = context.looking().await?;
     let listing = if is_plain(args) {
         overview(context, &controller).await?
     } else {
@@ -56,7 +56,7 @@ pub(super) async fn ps(context: &Context, args: &PsArgs) -> Outcome {
     {
         printer.talk(format!("there are more: add --cursor {next}"));
     }
-    tell_unattended(context, &books, &listing.runs).await
+    tell_unattended(context, &storage, &listing.runs).await
 }
 
 fn is_plain(args: &PsArgs) -> bool {
@@ -105,13 +105,13 @@ async fn page(context: &Context, controller: &Controller, args: &PsArgs) -> Outc
 }
 
 /// Says so if a run could go on and waits for its agent to be loaded, or for a host that is not there.
-async fn tell_unattended(context: &Context, books: &Books, runs: &[Run]) -> Outcome {
+async fn tell_unattended(context: &Context, storage: &Storage, runs: &[Run]) -> Outcome {
     let is_wanted = |run: &&Run| matches!(run.state.hold, Hold::Wanted { .. } | Hold::Beat);
     let Some(wanted) = runs.iter().find(is_wanted) else {
         return Ok(Exit::Completed);
     };
-    let hosts = books.hosts.hosts().await?;
-    for load in waited_for(&told(&context.data_dir()?, &hosts), runs) {
+    let hosts = storage.hosts.hosts().await?;
+    for load in awaited_loads(&agent_loads(&context.data_dir()?, &hosts), runs) {
         context.printer.talk(load_text(load, context.now()));
     }
     if !hosts.iter().any(|host| host.policy_digest == wanted.spec.policy_digest) {

@@ -1,30 +1,29 @@
 //! `taskrun run`.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
-use taskrun::agents::Agents;
 use taskrun::controller::Spawned;
 use taskrun::spawn::{REUSE_DEFAULT, SpawnRequest, WhenFull};
 use taskrun_journal::message::LogLevel;
 use taskrun_journal::narrowing::Narrowing;
 use taskrun_journal::run::{Run, RunView};
-use taskrun_journal::spec::{RunClass, TASK_BYTES_MAX};
+use taskrun_journal::spec::RunClass;
+use taskrun_journal::spec::TASK_BYTES_MAX;
 use taskrun_journal::time::millis;
+use taskrun_runtime::LoaderOptions;
 
 use super::result::whole_result;
 use super::text::text;
 use crate::args::{OutputFormat, RunArgs};
 use crate::context::Context;
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, agent_failure, background_failure};
 use crate::follow::{
-    Care, CtrlC, Follow, Followed, Lines, Notes, Screen, run_blocked, wait_timed_out,
+    CtrlC, Follow, Followed, Lines, Notes, Screen, run_blocked, supervisor, wait_timed_out,
 };
-use crate::host::{AgentOfPolicy, Attendant};
-use crate::house::{EngineUse, House, agent_of, engine};
+use crate::lookup::agent_of;
 use crate::output::paint::{DIM, GOOD, with};
 use crate::output::{human, run_object, versioned};
 use crate::resolve::resolve;
@@ -32,13 +31,10 @@ use crate::resolve::resolve;
 /// Owner unless another is named.
 pub(super) const OWNER_DEFAULT: &str = "local";
 /// Session unless another is named.
-const SESSION_DEFAULT: &str = "cli";
+pub(super) const SESSION_DEFAULT: &str = "cli";
 /// Time for reading a run that has not ended in time: longer than a store that is locked by another
 /// program is waited for.
 const SNAPSHOT_WITHIN: Duration = Duration::from_secs(15);
-
-/// Longest that an agent is loaded before its run is accepted.
-const LOAD_WITHIN: Duration = Duration::from_secs(1);
 
 /// What happens after the run was accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,69 +52,44 @@ pub(super) async fn run(context: &Context, args: &RunArgs) -> Outcome {
     agent_of(&policy, &args.agent)?;
     let mut request = request(context, args)?;
     let data_dir = context.data_dir()?;
-    let books = context.books(&data_dir)?;
-    let house = Arc::new(House::new(engine(Some(&data_dir), EngineUse::Looking)?, policy)?);
+    let storage = context.storage(&data_dir)?;
+    let loader = Arc::new(context.loader(policy, LoaderOptions::of_data_dir(&data_dir))?);
     let mut names = vec![args.agent.clone()];
     if let Some(parent) = &args.parent {
         let (_, looking) = context.looking().await?;
         let parent = resolve(&looking, &context.scope(), parent).await?;
         put_beneath(context, &mut request, &parent);
         // What its agent may start stands in the policy; one that is gone may start nothing.
-        names.extend(house.policy.agents.get(&parent.spec.agent_name).map(|a| a.name.clone()));
+        names.push(parent.spec.agent_name.clone());
     }
     names.dedup();
-    let agents = look_at(&house, &names).await?;
-    let controller = context.watching(&books, agents);
+    let agents = loader.agents_to_spawn(&names).await.map_err(|error| agent_failure(&error))?;
+    let controller = storage.watch(agents);
     controller.start().await?;
     let Spawned { run, reused } = controller.submit(&context.scope(), &request).await?;
     if reused {
         let id = run.id();
         context.printer.talk(with(DIM, &format!("{id} was there before and is used again")));
     }
-    let hosts = Arc::clone(&books.hosts);
-    let mut attendant = Attendant::new(
-        house.policy.path.clone(),
-        data_dir,
-        context.globals.store_max,
-        house.digest(),
-        hosts,
-    );
+    let mut host = context.background_host(&loader.policy().path, loader.digest(), &storage)?;
     // The engine has done its work here; a host has one of its own.
-    drop(house);
+    drop(loader);
     if !run.status().is_terminal() {
-        attendant.attend().await.map_err(|failure| failure.about(run.id()))?;
+        let attended = host.attend().await;
+        attended.map_err(|error| background_failure(&error).about(run.id()))?;
     }
-    let follow = |attendant| {
-        let care = Care::new(context, &controller, &books, Some(attendant));
-        Follow::new(context, controller.clone(), run.id().clone(), care)
+    let follow = |host| {
+        let supervisor = supervisor(context, &controller, &storage, Some(host));
+        Follow::new(context, controller.clone(), run.id().clone(), supervisor)
     };
     match manner(context, args) {
         Manner::Detach => {
             print_accepted(context, &run, reused);
             Ok(Exit::Completed)
         }
-        Manner::Wait(timeout) => wait(context, follow(attendant), timeout).await,
-        Manner::Watch => watch(context, follow(attendant)).await,
+        Manner::Wait(timeout) => wait(context, follow(host), timeout).await,
+        Manner::Watch => watch(context, follow(host)).await,
     }
-}
-
-/// The agents that a run needs to be accepted: loaded, so that whoever asks hears at once of what is
-/// wrong with them; one that takes long is loaded by the host that executes the run.
-async fn look_at(house: &Arc<House>, names: &[String]) -> Outcome<Agents> {
-    let mut by_name = BTreeMap::new();
-    for name in names {
-        let agent = match tokio::time::timeout(LOAD_WITHIN, house.agent(name)).await {
-            Ok(loaded) => loaded?,
-            Err(_) => {
-                let house = Arc::clone(house);
-                let source =
-                    AgentOfPolicy { house: Arc::clone(&house), name: name.clone(), loads: None };
-                house.agent_on_demand(name, Arc::new(source)).await?
-            }
-        };
-        by_name.insert(name.clone(), Arc::new(agent));
-    }
-    Ok(Agents { policy_digest: house.digest().to_owned(), by_name })
 }
 
 fn manner(context: &Context, args: &RunArgs) -> Manner {

@@ -10,7 +10,7 @@ use taskrun_journal::time::Timestamp;
 
 use super::gc::{RemovedView, removed_text};
 use crate::args::{OutputFormat, SessionCommand};
-use crate::context::Context;
+use crate::context::{Context, no_agents};
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::output::escape::escaped_line;
@@ -66,12 +66,8 @@ pub(super) async fn session(context: &Context, command: &SessionCommand) -> Outc
     match command {
         SessionCommand::Create(args) => {
             // The only one of these that something comes of where there is no store yet.
-            let books = context.books(&context.data_dir()?)?;
-            let none = taskrun::agents::Agents {
-                policy_digest: String::new(),
-                by_name: Default::default(),
-            };
-            let controller = context.watching(&books, none);
+            let storage = context.storage(&context.data_dir()?)?;
+            let controller = storage.watch(no_agents());
             let made = controller.create_session(&scope, &args.id).await;
             print(context, &made.map_err(|error| failure(error, &args.id))?);
             Ok(Exit::Completed)

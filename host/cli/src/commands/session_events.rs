@@ -6,11 +6,12 @@ use taskrun_journal::list::{ListFilter, Scope};
 use taskrun_journal::status::Status;
 use taskrun_journal::store::{SessionEvent, SessionKey, SessionPage};
 use taskrun_journal::time::Timestamp;
+use taskrun_runtime::Storage;
 
 use super::event_line::{DETAIL_CHARS_MAX, detail};
 use super::session::failure;
 use crate::args::{EventsArgs, OutputFormat};
-use crate::context::{Books, Context};
+use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::follow::ATTEND_EVERY;
@@ -55,7 +56,7 @@ pub(super) async fn session_events(
     context: &Context,
     args: &EventsArgs,
     controller: &Controller,
-    books: &Books,
+    storage: &Storage,
 ) -> Outcome {
     let Some(id) = context.globals.session.clone() else {
         return Err(Failure::usage("usage", "neither a run nor a session is named").hint(
@@ -84,7 +85,7 @@ pub(super) async fn session_events(
     let showing = async {
         loop {
             // Looked at before the events are: what ends it is the last of them.
-            let is_over = !args.follow || is_over(controller, books, &scope, &id).await?;
+            let is_over = !args.follow || is_over(controller, storage, &scope, &id).await?;
             let SessionPage { events, next } = page(controller, &scope, &id, after).await?;
             events.iter().filter(|event| wanted(event)).for_each(|event| show(context, event));
             let at_end = events.is_empty();
@@ -139,8 +140,13 @@ async fn all_events(
 }
 
 /// Whether nothing more can happen in a session: it has ended, and so have its runs.
-async fn is_over(controller: &Controller, books: &Books, scope: &Scope, id: &str) -> Outcome<bool> {
-    let session = books.sessions.session(&SessionKey::of(scope, id)).await?;
+async fn is_over(
+    controller: &Controller,
+    storage: &Storage,
+    scope: &Scope,
+    id: &str,
+) -> Outcome<bool> {
+    let session = storage.sessions.session(&SessionKey::of(scope, id)).await?;
     if session.is_none_or(|session| session.ended_at.is_none()) {
         return Ok(false);
     }

@@ -1,17 +1,20 @@
 //! `taskrun tool ls` and `taskrun tool show`.
 
+use std::path::Path;
+
 use serde::Serialize;
 use serde_json::value::RawValue;
 use taskrun_journal::tool::{ToolHints, ToolSpec};
-use taskrun_policy::{AgentPolicy, Policy};
+use taskrun_policy::{AgentPolicy, ToolPolicy};
+use taskrun_runtime::{Inspection, LoadError, Loader, callers};
 
 use super::agent_show::first_sentence;
 use super::inspect::import_lines;
 use crate::args::OutputFormat;
 use crate::context::Context;
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
-use crate::house::{House, agent_of, engine_for_looking, tool_of};
+use crate::failure::{Failure, Outcome, load_failure};
+use crate::lookup::{agent_of, tool_of};
 use crate::output::escape::{escaped_block, escaped_line};
 use crate::output::paint::{BOLD, with};
 use crate::output::{compact, human, pairs, table, versioned};
@@ -52,7 +55,7 @@ struct Function<'a> {
 
 pub(super) fn ls(context: &Context) -> Outcome {
     let policy = context.policy()?;
-    let row = |tool: &taskrun_policy::ToolPolicy| Row {
+    let row = |tool: &ToolPolicy| Row {
         name: tool.name.clone(),
         component: shown(&tool.component),
         agents: callers(&policy, &tool.name).map(|agent| agent.name.clone()).collect(),
@@ -75,9 +78,9 @@ pub(super) fn ls(context: &Context) -> Outcome {
     Ok(Exit::Completed)
 }
 
-/// Agents that list a tool.
-pub(super) fn callers<'p>(policy: &'p Policy, tool: &str) -> impl Iterator<Item = &'p AgentPolicy> {
-    policy.agents.values().filter(move |agent| agent.tools.iter().any(|s| s.tool == tool))
+/// Looks at a component of the policy; nothing is compiled.
+pub(super) async fn inspect(loader: &Loader, path: &Path, what: &str) -> Outcome<Inspection> {
+    loader.inspect(path).await.map_err(|error| load_failure(&error, what, path))
 }
 
 pub(super) async fn show(context: &Context, name: &str, agent: Option<&str>) -> Outcome {
@@ -93,20 +96,20 @@ pub(super) async fn show(context: &Context, name: &str, agent: Option<&str>) -> 
                 ))
         })?,
     };
-    let house = House::new(engine_for_looking(context)?, policy)?;
-    let loaded = house.component(&tool.component, &format!("tool {name}")).await?;
-    let port = house.tool(&agent, &tool).await?;
+    let loader = context.looking_loader(policy)?;
+    let inspection = inspect(&loader, &tool.component, &format!("tool {name}")).await?;
+    let port = loader.tool(&agent, &tool).await;
+    let port = port.map_err(|error| tool_failure(&error, &agent, &tool))?;
     let shown = Shown {
         name,
         component: shown(&tool.component),
-        digest: &loaded.inspect().digest,
-        imports: import_lines(loaded.inspect()),
+        digest: &inspection.digest,
+        imports: import_lines(&inspection),
         functions: port.specs().iter().map(function).collect(),
     };
     match context.printer.format() {
         OutputFormat::Table => {
-            let size = loaded.inspect().size;
-            context.printer.line(text(&shown, size, &agent.name));
+            context.printer.line(text(&shown, inspection.size, &agent.name));
         }
         OutputFormat::Json => context.printer.json(&versioned(&shown)),
         OutputFormat::Ndjson => context.printer.json_line(&versioned(&shown)),
@@ -115,6 +118,16 @@ pub(super) async fn show(context: &Context, name: &str, agent: Option<&str>) -> 
         }),
     }
     Ok(Exit::Completed)
+}
+
+/// A tool that does not load under the grants of an agent.
+pub(super) fn tool_failure(
+    error: &LoadError,
+    agent: &AgentPolicy,
+    tool: &ToolPolicy,
+) -> Box<Failure> {
+    let what = format!("tool {} of agent {}", tool.name, agent.name);
+    load_failure(error, &what, &tool.component)
 }
 
 fn function(spec: &ToolSpec) -> Function<'_> {

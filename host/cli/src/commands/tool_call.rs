@@ -1,31 +1,22 @@
 //! `taskrun tool call`.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
 use serde::Serialize;
 use serde_json::value::RawValue;
-use taskrun::agents::{AgentTool, AgentTools, LoadedTool};
-use taskrun::arguments::TurnSteps;
-use taskrun::ports::call::{
-    CallScope, CallScopeParts, Remaining, RunContext, ScopeLimits, Services, StopSignal,
-};
-use taskrun::ports::tool::{ToolCall, ToolReply, ToolValue};
+use taskrun::ports::tool::{ToolReply, ToolValue};
 use taskrun_journal::event::Event;
-use taskrun_journal::ids::RunId;
-use taskrun_journal::message::Labels;
-use taskrun_journal::stop::StopCause;
 use taskrun_journal::tool::ToolFailure;
 use taskrun_policy::{AgentPolicy, Policy};
+use taskrun_runtime::{CallEnd, Caller, FunctionsError, ToolFunction, callers};
 
+use super::run::{OWNER_DEFAULT, SESSION_DEFAULT};
 use super::text::text;
-use super::tool::callers;
+use super::tool::tool_failure;
 use crate::args::{OutputFormat, ToolCallArgs};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::follow::refusal;
-use crate::house::{House, agent_of, engine_for_looking, tool_of};
+use crate::lookup::{agent_of, tool_of};
 use crate::output::escape::{escaped_line, excerpt};
 use crate::output::paint::{DIM, with};
 use crate::output::{compact, versioned};
@@ -54,35 +45,27 @@ pub(super) async fn call(context: &Context, args: &ToolCallArgs) -> Outcome {
     let tool = tool_of(&policy, tool_name)?.clone();
     let agent = agent_for(&policy, args.agent.as_deref(), tool_name, function)?.clone();
     let payload = text(&args.arguments, "arguments", ARGUMENTS_BYTES_MAX)?;
-    let house = House::new(engine_for_looking(context)?, policy)?;
-    let limits = agent.call_limits(&tool);
-    let loaded = LoadedTool {
-        name: tool_name.to_owned(),
-        tool: house.tool(&agent, &tool).await?,
-        limits,
-        interrupted: tool.interrupted,
-        tags: tool.tags.clone(),
-        timeouts: agent.call_timeouts(&tool),
-    };
-    let tools = AgentTools::select(&agent.tools, &[loaded]);
-    let tools = tools.map_err(|error| {
-        Failure::usage("tools", format!("the tools of agent {} do not fit", agent.name))
-            .because(&error)
-            .hint(format!("see `taskrun tool show {tool_name} --agent {}`", agent.name))
+    let loader = context.looking_loader(policy)?;
+    let show = format!("see `taskrun tool show {tool_name} --agent {}`", agent.name);
+    let functions = loader.functions(&agent, &tool).await.map_err(|error| match error {
+        FunctionsError::Component(error) => tool_failure(&error, &agent, &tool),
+        FunctionsError::Tools(error) => {
+            Failure::usage("tools", format!("the tools of agent {} do not fit", agent.name))
+                .because(&error)
+                .hint(show.clone())
+        }
     })?;
-    let Some(function) = tools.get(name) else {
-        let known: Vec<&str> = tools.specs().iter().map(|spec| spec.name.as_str()).collect();
+    let Some(function) = functions.get(name) else {
+        let known: Vec<&str> = functions.names().collect();
         let message =
             format!("agent {} has no function {name}; it has {}", agent.name, known.join(", "));
-        return Err(Failure::usage("unknown-function", message)
-            .hint(format!("see `taskrun tool show {tool_name} --agent {}`", agent.name)));
+        return Err(Failure::usage("unknown-function", message).hint(show));
     };
-    let checked = function.check(&payload, &TurnSteps::default()).await;
-    checked.map_err(|failure| {
+    function.check(&payload).await.map_err(|failure| {
         failed(&failure, Exit::Usage, name)
             .hint(format!("see its arguments with `taskrun tool show {tool_name}`"))
     })?;
-    let value = execute(context, &house, &agent, function, payload).await?;
+    let value = execute(context, &function, (&agent, name), payload).await?;
     print(context, name, &agent.name, &value);
     Ok(Exit::Completed)
 }
@@ -125,40 +108,18 @@ fn agent_for<'p>(
 
 async fn execute(
     context: &Context,
-    house: &House,
-    agent: &AgentPolicy,
-    function: &AgentTool,
+    function: &ToolFunction<'_>,
+    (agent, name): (&AgentPolicy, &str),
     payload: String,
 ) -> Outcome<ToolValue> {
-    let stop = StopSignal::new(house.engine.interrupt());
-    let id = {
-        let mut random = [0; 10];
-        context.random.fill(&mut random);
-        RunId::generate(context.now().0, &random).to_string()
-    };
-    let scope = Arc::new(scope(context, agent, function, &id, stop.clone()));
-    let call = ToolCall {
-        name: function.function.clone(),
-        payload,
-        tool_call_id: format!("{id}:1"),
-        parent_tool_call_id: None,
-        agent_id: agent.name.clone(),
-        run_id: id.clone(),
-        session_id: id,
-        turn: 1,
-        labels: Labels::new(),
+    let caller = Caller {
+        tenant: context.scope().tenant,
+        owner: context.globals.owner.clone().unwrap_or_else(|| OWNER_DEFAULT.to_owned()),
+        session: SESSION_DEFAULT.to_owned(),
     };
     let mut interrupts = Interrupts::new();
-    let answer = tokio::select! {
-        answer = function.tool.call(call, Arc::clone(&scope)) => Some(answer),
-        () = interrupts.pressed() => {
-            stop.force(StopCause::Canceled);
-            None
-        }
-    };
-    let events = scope.finish().events;
+    let CallEnd { events, answer } = function.call(payload, &caller, interrupts.pressed()).await;
     tell_events(context, &events);
-    let name = &function.spec.name;
     match answer {
         Some(Ok(Ok(ToolReply::Value(value)))) => Ok(*value),
         Some(Ok(Ok(ToolReply::Park(_)))) => Err(Failure::new(
@@ -207,45 +168,6 @@ fn guest_code(code: Option<&str>) -> String {
 
 fn tool_of_name(name: &str) -> &str {
     name.split_once('/').map_or(name, |(tool, _)| tool)
-}
-
-fn scope(
-    context: &Context,
-    agent: &AgentPolicy,
-    function: &AgentTool,
-    id: &str,
-    stop: StopSignal,
-) -> CallScope {
-    let run = RunContext {
-        run_id: id.to_owned(),
-        root_run_id: id.to_owned(),
-        tenant: context.scope().tenant,
-        session_id: id.to_owned(),
-        parent_session_id: "cli".to_owned(),
-        owner_user_id: context.globals.owner.clone().unwrap_or_else(|| "local".to_owned()),
-        agent_name: agent.name.clone(),
-        turn: 1,
-        attempt: 1,
-        ..RunContext::default()
-    };
-    CallScope::new(CallScopeParts {
-        context: run,
-        stop,
-        deadline: function.deadline,
-        clock: Arc::clone(&context.clock),
-        random: Arc::clone(&context.random),
-        models: None,
-        chain: None,
-        runs: None,
-        tools: Arc::default(),
-        state: BTreeMap::new(),
-        services: Services::default(),
-        remaining: Remaining::default(),
-        limits: ScopeLimits { events: function.limits.events, bytes: function.limits.log_bytes },
-        wake: Arc::default(),
-        journal: None,
-        tape: None,
-    })
 }
 
 /// Refusals and log lines of the call.

@@ -24,7 +24,7 @@ const ARGUMENTS_CHARS_MAX: usize = 120;
 const CODE_CHARS_MAX: usize = 64;
 
 pub(super) async fn transcript(context: &Context, args: &TranscriptArgs) -> Outcome {
-    let (books, controller) = context.looking().await?;
+    let (storage, controller) = context.looking().await?;
     let scope = context.scope();
     let run = resolve(&controller, &scope, &args.run).await?;
     let printer = &context.printer;
@@ -51,7 +51,7 @@ pub(super) async fn transcript(context: &Context, args: &TranscriptArgs) -> Outc
     if args.follow {
         // Entries are numbered by their positions in the journal.
         let seen = transcript.events.last().and_then(|entry| entry.id.parse().ok()).unwrap_or(0);
-        return follow(context, (controller, books), &run, seen, |recorded| {
+        return follow(context, (controller, storage), &run, seen, |recorded| {
             if let Some(entry) = TranscriptEntry::of(&run, recorded) {
                 print_entry(printer, format, &entry);
             }

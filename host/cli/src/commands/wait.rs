@@ -10,12 +10,13 @@ use taskrun_journal::ids::RunId;
 use taskrun_journal::list::Scope;
 use taskrun_journal::run::{Run, RunView};
 use taskrun_journal::status::Status;
+use taskrun_runtime::{Supervisor, needs_somebody};
 
 use crate::args::{OutputFormat, Target, WaitArgs};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
-use crate::follow::{Care, every, needs_somebody, run_blocked, wait_timed_out};
+use crate::follow::{every, run_blocked, supervisor_at_hand, wait_timed_out};
 use crate::output::escape::excerpt;
 use crate::output::{run_object, status_text, versioned};
 use crate::resolve::resolve;
@@ -70,7 +71,7 @@ pub(super) async fn wait(context: &Context, args: &WaitArgs) -> Outcome {
 }
 
 async fn wait_in_time(context: &Context, args: &WaitArgs) -> Outcome {
-    let (books, controller) = context.looking().await?;
+    let (storage, controller) = context.looking().await?;
     let scope = context.scope();
     let mut ids: Vec<RunId> = Vec::new();
     for text in &args.runs {
@@ -79,9 +80,9 @@ async fn wait_in_time(context: &Context, args: &WaitArgs) -> Outcome {
             ids.push(run.id().clone());
         }
     }
-    let mut care = Care::at_hand(context, &controller, &books);
+    let mut supervisor = supervisor_at_hand(context, &controller, &storage);
     let waiting = async { Ok(End::Waited(waited(args, &controller, &scope, &ids).await?)) };
-    let attending = async { attend(&mut care, args, &ids).await.map(End::Blocked) };
+    let attending = async { attend(&mut supervisor, args, &ids).await.map(End::Blocked) };
     let (standing, blocked) = match first_of(waiting, attending).await? {
         End::Waited(standing) => (standing, None),
         End::Blocked(run) => (look(&controller, &scope, args.target, &ids).await?, Some(run)),
@@ -105,14 +106,14 @@ async fn first_of<T>(waiting: impl Future<Output = T>, attending: impl Future<Ou
 
 /// Looks after the runs again and again, until so many of them wait for somebody outside that there
 /// is nothing to wait for. While another one may still end where one is enough, there is.
-async fn attend(care: &mut Care, args: &WaitArgs, ids: &[RunId]) -> Outcome<Box<Run>> {
+async fn attend(supervisor: &mut Supervisor, args: &WaitArgs, ids: &[RunId]) -> Outcome<Box<Run>> {
     let enough = if args.any { ids.len() } else { 1 };
     let mut again = every();
     loop {
         again.tick().await;
         let mut blocked = Vec::new();
         for id in ids {
-            blocked.extend(care.attend(id).await?);
+            blocked.extend(supervisor.attend(id).await?);
         }
         if blocked.len() >= enough {
             return Ok(Box::new(blocked.remove(0)));

@@ -11,11 +11,12 @@ use taskrun_journal::message::LogLevel;
 use taskrun_journal::run::{Run, RunView};
 use taskrun_journal::status::Status;
 use taskrun_journal::stop::CallFailure;
+use taskrun_runtime::Storage;
 
-use crate::context::{Books, Context};
+use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
-use crate::follow::{Care, CtrlC, Follow, Followed, Lines, Notes, Screen, wait_timed_out};
+use crate::follow::{CtrlC, Follow, Followed, Lines, Notes, Screen, supervisor, wait_timed_out};
 use crate::output::escape::escaped_line;
 use crate::output::paint::{BAD, BOLD, DIM, GOOD, with};
 use crate::output::{human, status_text};
@@ -32,7 +33,7 @@ const FORBIDDEN: &str = "docs/README.md";
 pub(super) struct Stage {
     pub(super) context: Context,
     pub(super) controller: Controller,
-    pub(super) books: Books,
+    pub(super) storage: Storage,
     pub(super) folder: PathBuf,
 }
 
@@ -148,8 +149,9 @@ impl Stage {
         let mut lines = Lines::new(LogLevel::Warn);
         let mut events = Vec::new();
         let id = run.id().clone();
-        let care = Care::new(&self.context, &self.controller, &self.books, None);
-        let mut follow = Follow::new(&self.context, self.controller.clone(), id.clone(), care);
+        let supervisor = supervisor(&self.context, &self.controller, &self.storage, None);
+        let mut follow =
+            Follow::new(&self.context, self.controller.clone(), id.clone(), supervisor);
         let show = |recorded: &Recorded| {
             lines.of(recorded).iter().for_each(|line| screen.show(line));
             screen.progress(lines.progress());

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use taskrun_examples::{Example, RESEARCHER, SCRIPTED, WORKSPACE, evil};
+use taskrun_runtime::{DATA_DIR, make_data_dir};
 
-use crate::context::make_data_dir;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
-use crate::place::{DATA_DIR, POLICY_FILE};
+use crate::place::POLICY_FILE;
 
 /// Name of the folder.
 const FOLDER: &str = "taskrun-demo";

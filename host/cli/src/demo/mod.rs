@@ -4,15 +4,15 @@ mod acts;
 mod folder;
 mod invocation;
 
-use taskrun::controller::{DRAIN_DEFAULT, Settings};
+use taskrun::controller::DRAIN_DEFAULT;
+use taskrun_runtime::{Options, Runtime};
 
 use self::acts::Stage;
 use self::folder::DemoFolder;
 use self::invocation::invocation;
 use crate::context::Context;
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
-use crate::house::{EngineUse, House, engine};
+use crate::failure::{Failure, Outcome, open_failure};
 use crate::output::paint::{BOLD, DIM, GOOD, with};
 use crate::place::shown;
 
@@ -34,25 +34,26 @@ pub(crate) async fn demo(context: &Context) -> Outcome {
     printer.line("  docs/, notes/  files that they work with");
     // Whoever played it knows whose it is. Where that cannot be kept, the first look says what helps.
     context.trust.trust(&folder.path, &folder.policy()).ok();
-    let policy = context.read_policy(&folder.policy())?;
-    let books = context.books(&folder.data_dir())?;
-    let house = House::new(engine(Some(&folder.data_dir()), EngineUse::Executing)?, policy)?;
     let began = context.clock.monotonic();
-    let names: Vec<&str> = house.policy.agents.keys().map(String::as_str).collect();
-    let agents = house.agents(&names).await?;
+    let options = Options {
+        slots: SLOTS,
+        preload: true,
+        ..context.options(folder.policy(), folder.data_dir())
+    };
+    let runtime = Runtime::open(options).await;
+    let runtime = runtime.map_err(|error| open_failure(error, context.is_colourful()))?;
     let took = context.clock.monotonic().saturating_sub(began);
     let took = crate::output::human::duration(took);
-    printer.line(with(DIM, &format!("  {} agents loaded in {took}", names.len())));
-    let controller = context.controller(&books, agents, Some(&house.engine), settings());
-    controller.start().await?;
+    let count = runtime.policy().agents.len();
+    printer.line(with(DIM, &format!("  {count} agents loaded in {took}")));
     let stage = Stage {
         context: everybodys(context),
-        controller: controller.clone(),
-        books,
+        controller: runtime.controller().clone(),
+        storage: runtime.storage().clone(),
         folder: folder.path.clone(),
     };
     let played = stage.play().await;
-    controller.close(DRAIN_DEFAULT).await;
+    runtime.controller().close(DRAIN_DEFAULT).await;
     let runs = played?;
     printer.line(format!(
         "\n{} {}",
@@ -86,10 +87,6 @@ fn tell_what_is_left(context: &Context, folder: &DemoFolder, answered: &str) {
     for (command, what) in commands {
         printer.line(format!("  {call} {command}  {}", with(DIM, &format!("# {what}"))));
     }
-}
-
-fn settings() -> Settings {
-    Settings { slots: SLOTS, ..Settings::default() }
 }
 
 /// The demo's runs belong to nobody in particular, whoever plays it.

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use taskrun::agents::ToolsError;
-use taskrun_engine::{AgentError, LoadError, MissingGrant};
 use taskrun_policy::Capability;
+use taskrun_runtime::{AgentError, LoadError, MissingGrant, Problem};
 
 use super::Failure;
 use crate::exit::Exit;
@@ -72,46 +72,36 @@ pub fn load_failure(error: &LoadError, what: &str, path: &Path) -> Box<Failure> 
         LoadError::Worker { .. } | LoadError::Internal(_) => {
             ("engine", "look at the whole installation with `taskrun doctor`".to_owned())
         }
-        LoadError::Denied(missing) => return denied(missing, what, path),
+        LoadError::Denied(missing) => {
+            let problem = Problem::of_component(error, what, path);
+            return of_problem(Exit::Denied, "denied", problem).hint(missing_hint(missing, path));
+        }
     };
     let mut failure =
-        Failure::usage(code, format!("{what} does not load: {place}")).because(error).hint(hint);
+        of_problem(Exit::Usage, code, Problem::of_component(error, what, path)).hint(hint);
     if let LoadError::Worker { .. } | LoadError::Internal(_) = error {
         failure.exit = Exit::Unexpected;
     }
     failure
 }
 
-fn denied(missing: &[MissingGrant], what: &str, path: &Path) -> Box<Failure> {
-    let message = format!(
-        "{what} does not load: {} imports what the policy does not mention",
-        path.display()
-    );
-    let mut failure = Failure::new(Exit::Denied, "denied", message);
-    failure.causes = missing.iter().take(MISSING_SHOWN_MAX).map(cause).collect();
-    if let Some(more) = missing.len().checked_sub(MISSING_SHOWN_MAX).filter(|more| *more > 0) {
-        failure.causes.push(format!("and {more} more"));
-    }
+fn of_problem(exit: Exit, code: &'static str, problem: Problem) -> Box<Failure> {
+    let mut failure = Failure::new(exit, code, problem.message);
+    failure.causes = problem.causes;
+    failure
+}
+
+/// The rules that the missing grants need.
+fn missing_hint(missing: &[MissingGrant], path: &Path) -> String {
     let allow: BTreeSet<&str> = missing.iter().filter_map(MissingGrant::rule).collect();
     let deny: BTreeSet<String> = missing.iter().filter_map(denial).collect();
-    failure.hint(match missing.first().filter(|_| !allow.is_empty()) {
+    match missing.first().filter(|_| !allow.is_empty()) {
         None => format!("see what it asks for with `taskrun inspect {}`", path.display()),
         Some(MissingGrant { agent, .. }) => format!(
             "add to [agent.{agent}], narrowed: allow = [{}], or to refuse each use: deny = [{}]",
             listed(allow.into_iter()),
             listed(deny.iter().map(String::as_str))
         ),
-    })
-}
-
-/// Most imports that a refusal names; a component may have thousands.
-const MISSING_SHOWN_MAX: usize = 8;
-
-/// The missing grant, without the line that gives it: the hint has that, once for all.
-fn cause(missing: &MissingGrant) -> String {
-    match missing.capability() {
-        Some(capability) => format!("{} needs a rule for {capability}", missing.import),
-        None => missing.to_string(),
     }
 }
 
@@ -138,13 +128,12 @@ fn denial(missing: &MissingGrant) -> Option<String> {
 /// An agent that does not load.
 #[must_use]
 pub fn agent_failure(error: &AgentError) -> Box<Failure> {
-    match error {
-        AgentError::Component { agent, path, location, source } => {
-            let mut failure = load_failure(source, &format!("agent {agent}"), path);
-            failure.causes.push(format!("named at {location}"));
-            failure
+    let problem = Problem::of_agent(error);
+    let mut failure = match error {
+        AgentError::Component { agent, path, source, .. } => {
+            load_failure(source, &format!("agent {agent}"), path)
         }
-        AgentError::Tools { agent, location, source } => {
+        AgentError::Tools { agent, source, .. } => {
             let hint = match source {
                 ToolsError::UnknownFunction { tool, .. } => {
                     format!("correct `tools` of [agent.{agent}]; see `taskrun tool show {tool}`")
@@ -153,9 +142,9 @@ pub fn agent_failure(error: &AgentError) -> Box<Failure> {
                     "correct `describe` of the tool and build it again".to_owned()
                 }
             };
-            Failure::usage("tools", format!("the tools of agent {agent} do not fit ({location})"))
-                .because(source)
-                .hint(hint)
+            Failure::usage("tools", problem.message).hint(hint)
         }
-    }
+    };
+    failure.causes = problem.causes;
+    failure
 }

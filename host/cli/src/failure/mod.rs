@@ -3,6 +3,7 @@
 mod component;
 mod controller;
 mod policy;
+mod runtime;
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -15,6 +16,9 @@ use taskrun_journal::store::StoreError;
 
 pub use component::{agent_failure, load_failure};
 pub use policy::policy_failure;
+pub(crate) use runtime::{
+    background_failure, engine_failure, loader_failure, model_failure, open_failure,
+};
 
 use crate::exit::Exit;
 use crate::output::escape::{escaped_json, escaped_line, indented};

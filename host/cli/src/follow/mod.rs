@@ -1,8 +1,8 @@
 //! Following a run by its journal: what it says, calls and comes to.
 
-mod care;
 mod lines;
 mod screen;
+mod supervisor;
 
 use std::time::Duration;
 
@@ -12,10 +12,11 @@ use taskrun_journal::hold::Await;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::list::Scope;
 use taskrun_journal::run::Run;
+use taskrun_runtime::Supervisor;
 
-pub(crate) use care::{Care, needs_somebody};
 pub(crate) use lines::{Lines, refusal};
 pub(crate) use screen::{Notes, Screen};
+pub(crate) use supervisor::{supervisor, supervisor_at_hand};
 
 use crate::args::Target;
 use crate::context::Context;
@@ -40,7 +41,7 @@ pub(crate) struct Follow {
     /// The run.
     pub id: RunId,
     /// Sees to it that it goes on.
-    pub care: Care,
+    pub supervisor: Supervisor,
     /// Where warnings go.
     pub printer: Printer,
     /// Position up to which events are known.
@@ -76,9 +77,14 @@ pub(crate) enum CtrlC {
 impl Follow {
     /// Follows `id` from its first event.
     #[must_use]
-    pub(crate) fn new(context: &Context, controller: Controller, id: RunId, care: Care) -> Self {
+    pub(crate) fn new(
+        context: &Context,
+        controller: Controller,
+        id: RunId,
+        supervisor: Supervisor,
+    ) -> Self {
         let (scope, printer) = (context.scope(), context.printer.clone());
-        Self { controller, scope, id, care, printer, after: 0, target: Target::Terminal }
+        Self { controller, scope, id, supervisor, printer, after: 0, target: Target::Terminal }
     }
 
     /// Shows events as they come until the run has ended, the time is up, or Ctrl-C.
@@ -97,14 +103,14 @@ impl Follow {
                 None => std::future::pending().await,
             }
         };
-        let Self { controller, scope, id, care, printer, after, target } = self;
+        let Self { controller, scope, id, supervisor, printer, after, target } = self;
         let journal = Journal { controller, scope, id, target: *target };
         // All are polled at all times: none waits for another one to be done with the store.
         tokio::select! {
             biased;
             left = journal.leave(printer, ctrl_c) => left.map(|()| Followed::Detached),
             followed = journal.show(after, show) => followed,
-            blocked = attend(care, id) => blocked.map(Followed::Blocked),
+            blocked = attend(supervisor, id) => blocked.map(Followed::Blocked),
             () = time_is_up => Ok(Followed::TimedOut),
         }
     }
@@ -172,11 +178,11 @@ impl Journal<'_> {
 }
 
 /// Looks after a run again and again, until it waits for somebody outside.
-async fn attend(care: &mut Care, id: &RunId) -> Outcome<Box<Run>> {
+async fn attend(supervisor: &mut Supervisor, id: &RunId) -> Outcome<Box<Run>> {
     let mut again = every();
     loop {
         again.tick().await;
-        if let Some(run) = care.attend(id).await? {
+        if let Some(run) = supervisor.attend(id).await? {
             return Ok(Box::new(run));
         }
     }

@@ -1,33 +1,21 @@
-//! The process that executes runs, and how it is started.
+//! `taskrun host`: the process that executes runs.
 
-mod attendant;
 mod crash;
-mod loads;
-mod lock;
-mod log_file;
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::join_all;
-use taskrun::agents::Agents;
-use taskrun::controller::{Controller, DRAIN_DEFAULT, Settings};
+use taskrun::controller::{Controller, Settings};
 use taskrun_journal::store::Store;
-
-pub(crate) use attendant::Attendant;
-pub(crate) use loads::{AgentOfPolicy, Told, load_text, told, waited_for};
+use taskrun_runtime::{OpenError, Options, Runtime, StoreLayer};
 
 use self::crash::Crashing;
-use self::loads::Loads;
-use self::lock::BackgroundLock;
 use crate::args::HostArgs;
-use crate::context::{Books, Context};
+use crate::context::Context;
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
-use crate::house::{EngineUse, House, engine};
-use crate::signals;
+use crate::failure::{Failure, Outcome, open_failure};
+use crate::{place, signals};
 
 /// How often a host looks whether it is idle.
 const IDLE_POLL: Duration = Duration::from_millis(250);
@@ -37,31 +25,28 @@ const IDLE_POLL: Duration = Duration::from_millis(250);
 /// # Errors
 /// If policy, store, engine or every agent is unusable.
 pub(crate) async fn host(context: &Context, args: &HostArgs) -> Outcome {
-    let policy = context.policy()?;
-    let data_dir = context.data_dir()?;
-    let books = context.books(&data_dir)?;
-    let house = Arc::new(House::new(engine(Some(&data_dir), EngineUse::Executing)?, policy)?);
-    let lock = match args.background {
-        true => match BackgroundLock::take(&data_dir, house.digest(), &books).await? {
-            Some(lock) => Some(lock),
-            // Another process does it already.
-            None => return Ok(Exit::Completed),
-        },
-        false => None,
+    let Some(policy) = context.policy_file()? else {
+        return Err(place::no_policy(&context.trust));
     };
-    let loads = Arc::new(Loads::new(&data_dir, Arc::clone(&context.clock)));
-    let agents = look_at_all(&house, &loads).await?;
-    let names: Vec<&str> = agents.by_name.keys().map(String::as_str).collect();
-    tracing::info!(policy = %house.policy.path.display(), agents = names.join(","), "host begins");
-    let store = watched(&books, args)?;
-    let books = Books { store, ..books };
-    let controller = context.controller(&books, agents, Some(&house.engine), settings(args));
-    loads.begin(controller.host(), &books.hosts.hosts().await?);
-    controller.start().await?;
-    tell_begin(context, args, &house.policy.path, &controller);
+    let options = Options {
+        slots: usize::from(args.slots),
+        lease: args.lease.unwrap_or(Settings::default().lease),
+        background: args.background,
+        store_layer: crashing(args),
+        ..context.options(policy, context.data_dir()?)
+    };
+    let runtime = match Runtime::open(options).await {
+        Ok(runtime) => runtime,
+        // Another process does it already.
+        Err(OpenError::Executed) => return Ok(Exit::Completed),
+        Err(error) => return Err(open_failure(error, context.is_colourful())),
+    };
+    context.tell_of_damage(runtime.storage());
+    let controller = runtime.controller();
+    tell_begin(context, args, &runtime.policy().path, controller);
     let reason = tokio::select! {
         reason = signals::end() => reason,
-        () = idle(&controller, args.idle_exit) => "idle",
+        () = idle(controller, args.idle_exit) => "idle",
         error = controller.store_lost() => {
             // Nothing can be recorded any more, so nothing is waited for.
             controller.hand_over(Duration::ZERO).await;
@@ -69,8 +54,7 @@ pub(crate) async fn host(context: &Context, args: &HostArgs) -> Outcome {
         }
     };
     tracing::info!(reason, "host ends");
-    let closed = controller.hand_over(DRAIN_DEFAULT).await;
-    drop(lock);
+    let closed = runtime.shutdown().await;
     if closed.stragglers.is_empty() {
         return Ok(Exit::Completed);
     }
@@ -80,22 +64,16 @@ pub(crate) async fn host(context: &Context, args: &HostArgs) -> Outcome {
         .hint("they are continued when this host is taken for dead; `taskrun wait` sees to that"))
 }
 
-/// The store, and around it what the crash tests ask for.
-fn watched(books: &Books, args: &HostArgs) -> Outcome<Arc<dyn Store>> {
-    let store = Arc::clone(&books.store);
-    if args.crash_at.is_none() && args.acknowledged.is_none() {
-        return Ok(store);
+/// The layer around the store that the crash tests ask for.
+fn crashing(args: &HostArgs) -> Option<StoreLayer> {
+    let (at, acknowledged) = (args.crash_at, args.acknowledged.clone());
+    if at.is_none() && acknowledged.is_none() {
+        return None;
     }
-    match Crashing::new(store, args.crash_at, args.acknowledged.as_deref()) {
-        Ok(crashing) => Ok(Arc::new(crashing)),
-        Err(error) => Err(Failure::unexpected("the log cannot be opened").because(&error)),
-    }
-}
-
-fn settings(args: &HostArgs) -> Settings {
-    let default = Settings::default();
-    let lease = args.lease.unwrap_or(default.lease);
-    Settings { slots: usize::from(args.slots), lease, ..default }
+    Some(Box::new(move |store| {
+        let crashing = Crashing::new(store, at, acknowledged.as_deref())?;
+        Ok(Arc::new(crashing) as Arc<dyn Store>)
+    }))
 }
 
 fn tell_begin(context: &Context, args: &HostArgs, policy: &Path, controller: &Controller) {
@@ -112,35 +90,8 @@ fn tell_begin(context: &Context, args: &HostArgs, policy: &Path, controller: &Co
     context.printer.talk(format!(
         "executing runs of {} under {}; {ends}",
         agents.join(", "),
-        crate::place::shown(policy)
+        place::shown(policy)
     ));
-}
-
-/// Looks at every agent; its code is loaded when a run wants it. One that cannot be used is left out,
-/// so that it does not keep the others from working; `run` says of it what is wrong.
-async fn look_at_all(house: &Arc<House>, loads: &Arc<Loads>) -> Outcome<Agents> {
-    let mut by_name = BTreeMap::new();
-    let mut first = None;
-    let looks = house.policy.agents.keys().map(|name| async move {
-        let (house, loads) = (Arc::clone(house), Some(Arc::clone(loads)));
-        let source = AgentOfPolicy { house: Arc::clone(&house), name: name.clone(), loads };
-        (name, house.agent_on_demand(name, Arc::new(source)).await)
-    });
-    for (name, known) in join_all(looks).await {
-        match known {
-            Ok(agent) => {
-                by_name.insert(name.clone(), Arc::new(agent));
-            }
-            Err(failure) => {
-                tracing::warn!(agent = name, "left out: {}", failure.text());
-                first.get_or_insert(failure);
-            }
-        }
-    }
-    match first {
-        Some(failure) if by_name.is_empty() => Err(failure),
-        Some(_) | None => Ok(Agents { policy_digest: house.digest().to_owned(), by_name }),
-    }
 }
 
 /// Returns when the host has been idle for `limit` and is out of the list of hosts.

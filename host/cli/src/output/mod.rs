@@ -3,6 +3,7 @@
 mod compact;
 pub mod escape;
 pub mod human;
+mod loads;
 mod printer;
 mod run_details;
 mod run_table;
@@ -12,6 +13,7 @@ use serde::Serialize;
 use taskrun_journal::run::{Run, RunView};
 
 pub use compact::compact;
+pub use loads::load_text;
 pub use printer::{Printer, paint};
 pub use run_details::run_details;
 pub use run_table::{run_table, run_tree, status_text};

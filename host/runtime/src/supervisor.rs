@@ -1,72 +1,111 @@
 //! Seeing to it that runs go on while somebody waits for them.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use taskrun::clock::SystemClock;
 use taskrun::controller::Controller;
+use taskrun::error::ControllerError;
 use taskrun_journal::hold::{Hold, WaitMode};
 use taskrun_journal::ids::RunId;
 use taskrun_journal::list::Scope;
 use taskrun_journal::run::{Lifecycle, Run};
 use taskrun_journal::status::BlockedOn;
-use taskrun_journal::store::Host;
+use taskrun_journal::store::{Host, Hosts};
 use taskrun_journal::time::{Clock, Timestamp};
 
-use super::nobody_executes;
-use crate::context::{Books, Context};
-use crate::failure::Outcome;
-use crate::host::{Attendant, load_text, told, waited_for};
-use crate::output::Printer;
+use crate::background::{BackgroundError, BackgroundHost};
+use crate::loads::{AgentLoad, agent_loads, awaited_loads};
+use crate::storage::Storage;
 
 /// Looks after runs for as long as somebody waits for them.
-pub(crate) struct Care {
+pub struct Supervisor {
     controller: Controller,
     scope: Scope,
-    books: Books,
-    attendant: Option<Attendant>,
-    printer: Printer,
+    hosts: Arc<dyn Hosts>,
     clock: Arc<dyn Clock>,
+    background: Option<BackgroundHost>,
     data_dir: Option<PathBuf>,
+    notify: Notify,
     warned: bool,
-    /// Set once the user was told that the agent is being loaded.
+    /// Set once it was told that the agent is being loaded.
     said: bool,
 }
 
-impl Care {
-    /// Starts hosts only if there is an attendant, and those of its policy only.
+type Notify = Box<dyn FnMut(Notice) + Send>;
+
+/// A word for whoever waits for a run. Each is given at most once by a supervisor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// No host executes runs of the policy that the run was accepted under, and none is started.
+    Unattended(RunId),
+    /// The run waits for its agent to be loaded.
+    Loading(AgentLoad),
+}
+
+/// Why a run cannot be looked after.
+#[derive(Debug, thiserror::Error)]
+pub enum SupervisorError {
+    /// The controller refuses or fails.
+    #[error(transparent)]
+    Controller(#[from] ControllerError),
+    /// No host executes the run.
+    #[error("no host executes run {run}")]
+    Host {
+        /// The run.
+        run: RunId,
+        /// Why not.
+        source: BackgroundError,
+    },
+}
+
+impl Supervisor {
+    /// For runs that `scope` admits. It starts no hosts, and gives no notice of agents that are
+    /// being loaded.
     #[must_use]
-    pub(crate) fn new(
-        context: &Context,
+    pub fn new(
         controller: &Controller,
-        books: &Books,
-        attendant: Option<Attendant>,
+        scope: Scope,
+        storage: &Storage,
+        notify: impl FnMut(Notice) + Send + 'static,
     ) -> Self {
         Self {
             controller: controller.clone(),
-            scope: context.scope(),
-            books: books.clone(),
-            attendant,
-            printer: context.printer.clone(),
-            clock: Arc::clone(&context.clock),
-            data_dir: context.data_dir().ok(),
+            scope,
+            hosts: Arc::clone(&storage.hosts),
+            clock: Arc::new(SystemClock::new()),
+            background: None,
+            data_dir: None,
+            notify: Box::new(notify),
             warned: false,
             said: false,
         }
     }
 
-    /// With hosts of the policy at hand, if there is one.
+    /// The same, with notice of the agents that hosts of this data directory are loading.
     #[must_use]
-    pub(crate) fn at_hand(context: &Context, controller: &Controller, books: &Books) -> Self {
-        Self::new(context, controller, books, Attendant::at_hand(context, books))
+    pub fn telling_of_loads(mut self, data_dir: &Path) -> Self {
+        self.data_dir = Some(data_dir.to_owned());
+        self
+    }
+
+    /// The same, starting this host where a run of its policy needs one.
+    #[must_use]
+    pub fn starting(mut self, background: BackgroundHost) -> Self {
+        self.background = Some(background);
+        self
     }
 
     /// Frees the runs of dead hosts, and sees to it that a host lives where one is needed for this
     /// run to go on. Gives the run, or one that it waits for, that waits for somebody outside.
     ///
     /// # Errors
-    /// If the store fails, or no host can be started.
-    pub(crate) async fn attend(&mut self, id: &RunId) -> Outcome<Option<Run>> {
+    /// [`SupervisorError`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing that the next call does not look at again.
+    pub async fn attend(&mut self, id: &RunId) -> Result<Option<Run>, SupervisorError> {
         let run = self.controller.get(&self.scope, id.as_str()).await?;
         if run.status().is_terminal() {
             return Ok(None);
@@ -89,49 +128,54 @@ impl Care {
     /// Sees to it that a host lives if something in the tree of this run can go on.
     ///
     /// # Errors
-    /// If the store fails, or no host can be started.
-    pub(crate) async fn find_host(&mut self, run: &Run) -> Outcome<()> {
+    /// [`SupervisorError`].
+    ///
+    /// # Cancel safety
+    /// As [`Self::attend`].
+    pub async fn find_host(&mut self, run: &Run) -> Result<(), SupervisorError> {
         let digest = &run.spec.policy_digest;
-        let hosts = self.books.hosts.hosts().await?;
+        let hosts = self.hosts.hosts().await.map_err(ControllerError::from)?;
         if hosts.iter().any(|host| host.policy_digest == *digest) {
-            self.say_what_is_loaded(run, &hosts);
+            self.tell_of_load(run, &hosts);
             return Ok(());
         }
         let (tree, now) = (self.tree(run).await?, self.clock.now());
         if !tree.values().any(|run| needs_host(run, &tree, now)) {
             return Ok(());
         }
-        if let Some(attendant) = self.attendant.as_mut().filter(|a| a.digest() == digest) {
-            return attendant.attend().await.map_err(|failure| failure.about(run.id()));
+        if let Some(host) = self.background.as_mut().filter(|host| host.digest() == digest) {
+            let attended = host.attend().await;
+            return attended
+                .map_err(|source| SupervisorError::Host { run: run.id().clone(), source });
         }
         if !self.warned {
             self.warned = true;
-            self.printer.talk(nobody_executes(run.id()));
+            (self.notify)(Notice::Unattended(run.id().clone()));
         }
         Ok(())
     }
 
-    /// Says once that a run waits for its agent to be loaded.
-    fn say_what_is_loaded(&mut self, run: &Run, hosts: &[Host]) {
+    /// Tells once that a run waits for its agent to be loaded.
+    fn tell_of_load(&mut self, run: &Run, hosts: &[Host]) {
         let Some(dir) = self.data_dir.as_ref().filter(|_| !self.said) else { return };
-        let told = told(dir, hosts);
-        if let Some(load) = waited_for(&told, std::slice::from_ref(run)).next() {
-            self.printer.talk(load_text(load, self.clock.now()));
+        let loads = agent_loads(dir, hosts);
+        if let Some(load) = awaited_loads(&loads, std::slice::from_ref(run)).next() {
+            (self.notify)(Notice::Loading(load.clone()));
             self.said = true;
         }
     }
 
     /// The whole tree of a run, whoever may see it: nothing of it is shown.
-    async fn tree(&self, run: &Run) -> Outcome<HashMap<RunId, Run>> {
+    async fn tree(&self, run: &Run) -> Result<HashMap<RunId, Run>, ControllerError> {
         let scope = Scope::tenant(&run.spec.tenant);
         let mut all = HashMap::from([(run.id().clone(), run.clone())]);
         // Without its first run, which somebody may have removed, it is looked at from here.
         let tree = match self.controller.tree(&scope, run.spec.root_run_id.as_str()).await {
             Ok(tree) => tree,
-            Err(taskrun::error::ControllerError::NotFound { .. }) => {
+            Err(ControllerError::NotFound { .. }) => {
                 self.controller.tree(&scope, run.id().as_str()).await?
             }
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(error),
         };
         let runs = std::iter::once(tree.run).chain(tree.beneath);
         all.extend(runs.map(|run| (run.id().clone(), run)));
@@ -139,9 +183,9 @@ impl Care {
     }
 }
 
-/// Whether a run waits for somebody outside and for nothing else.
+/// True if a run waits for somebody outside and for nothing else.
 #[must_use]
-pub(crate) fn needs_somebody(run: &Run, now: Timestamp) -> bool {
+pub fn needs_somebody(run: &Run, now: Timestamp) -> bool {
     // Whoever paused it, and set no time, is the one who lets it go on.
     if run.state.pause.as_ref().is_some_and(|pause| pause.until.is_none()) {
         return run.state.hold.host().is_none();

@@ -4,8 +4,9 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::context::Books;
-use crate::failure::{Failure, Outcome};
+use taskrun_journal::store::Hosts;
+
+use crate::runtime::OpenError;
 
 /// How often a lock is tried that another process holds.
 const POLL: Duration = Duration::from_millis(50);
@@ -14,22 +15,24 @@ const DIGEST_CHARS: usize = 16;
 
 /// Held by the background host of a policy as long as it lives. When many commands start a host
 /// at once, all but one of those end at once.
-pub(super) struct BackgroundLock {
+pub(crate) struct BackgroundLock {
     file: File,
     path: PathBuf,
 }
 
 impl BackgroundLock {
-    /// Takes the lock; `None` when another process holds it and executes runs.
-    pub(super) async fn take(
+    /// Takes the lock.
+    ///
+    /// # Errors
+    /// [`OpenError::Executed`] when another process holds it and executes runs,
+    /// [`OpenError::Lock`], [`OpenError::Store`].
+    pub(crate) async fn take(
         data_dir: &Path,
         digest: &str,
-        books: &Books,
-    ) -> Outcome<Option<Self>> {
+        hosts: &dyn Hosts,
+    ) -> Result<Self, OpenError> {
         let path = data_dir.join(format!("background-{}.lock", &digest[..DIGEST_CHARS]));
-        let failed = |error: std::io::Error| {
-            Failure::unexpected(format!("cannot lock {}", path.display())).because(&error)
-        };
+        let failed = |source: std::io::Error| OpenError::Lock { path: path.clone(), source };
         let file = OpenOptions::new()
             .create(true)
             .truncate(false)
@@ -38,13 +41,13 @@ impl BackgroundLock {
             .map_err(failed)?;
         loop {
             match file.try_lock() {
-                Ok(()) => return Ok(Some(Self { file, path })),
+                Ok(()) => return Ok(Self { file, path }),
                 Err(TryLockError::Error(error)) => return Err(failed(error)),
                 // Its holder is starting, executing, or just ending: only the second is good.
                 Err(TryLockError::WouldBlock) => {
-                    let hosts = books.hosts.hosts().await?;
+                    let hosts = hosts.hosts().await?;
                     if hosts.iter().any(|host| host.policy_digest == digest) {
-                        return Ok(None);
+                        return Err(OpenError::Executed);
                     }
                     tokio::time::sleep(POLL).await;
                 }

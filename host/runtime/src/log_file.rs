@@ -10,12 +10,12 @@ const LOG_BYTES_MAX: u64 = 1 << 20;
 /// Bytes of the tail that is looked at.
 const TAIL_BYTES_MAX: u64 = 8 << 10;
 
-pub(super) fn path(data_dir: &Path) -> PathBuf {
+pub(crate) fn path(data_dir: &Path) -> PathBuf {
     data_dir.join("host.log")
 }
 
 /// Opens the log for a host, and says where its part begins.
-pub(super) fn open(data_dir: &Path) -> io::Result<(File, u64)> {
+pub(crate) fn open(data_dir: &Path) -> io::Result<(File, u64)> {
     let file = OpenOptions::new().create(true).append(true).mode(0o600).open(path(data_dir))?;
     let mut len = file.metadata()?.len();
     if len > LOG_BYTES_MAX {
@@ -26,7 +26,7 @@ pub(super) fn open(data_dir: &Path) -> io::Result<(File, u64)> {
 }
 
 /// The last lines of the log after a place in it.
-pub(super) fn tail(data_dir: &Path, after: u64, lines_max: usize) -> Vec<String> {
+pub(crate) fn tail(data_dir: &Path, after: u64, lines_max: usize) -> Vec<String> {
     let read = || -> io::Result<Vec<u8>> {
         let mut file = File::open(path(data_dir))?;
         let len = file.metadata()?.len();

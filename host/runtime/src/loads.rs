@@ -14,43 +14,38 @@ use taskrun_journal::ids::HostId;
 use taskrun_journal::run::Run;
 use taskrun_journal::store::Host;
 use taskrun_journal::time::{Clock, Timestamp};
+use taskrun_policy::AgentPolicy;
 
-use crate::house::House;
-use crate::output::{escape::escaped_line, human};
+use crate::loader::Loader;
+use crate::problem::Problem;
 
 /// A load that takes longer is told of.
 const TOLD_AFTER: Duration = Duration::from_millis(300);
 /// Largest file that is read.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// An agent whose code is not there.
+/// The load of an agent, as its host writes it down.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) struct Load {
+struct Load {
     /// Since when it is loaded, or when it failed, in milliseconds since 1970.
     since: u64,
     /// Why it did not load; `None` while it is loaded.
     #[serde(default)]
-    pub error: Option<String>,
-}
-
-impl Load {
-    /// Since when it is loaded, or when it failed.
-    #[must_use]
-    pub(crate) fn since(&self) -> Timestamp {
-        Timestamp(self.since)
-    }
+    error: Option<String>,
 }
 
 /// An agent that a living host is loading, or could not load.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Told {
+pub struct AgentLoad {
     /// The policy of the host.
     pub policy_digest: String,
     /// The agent.
     pub agent: String,
-    /// The state of its load.
-    pub load: Load,
+    /// Since when it is loaded, or when it failed.
+    pub since: Timestamp,
+    /// Why it did not load; `None` while it is loaded.
+    pub error: Option<String>,
 }
 
 /// The agents that this host is loading or could not load.
@@ -118,67 +113,58 @@ fn file_of(folder: &Path, host: &HostId) -> PathBuf {
     folder.join(format!("loads-{host}.json"))
 }
 
-/// The loads that living hosts tell of.
+/// The loads that the living hosts of a data directory tell of.
 #[must_use]
-pub(crate) fn told(data_dir: &Path, living: &[Host]) -> Vec<Told> {
+pub fn agent_loads(data_dir: &Path, living: &[Host]) -> Vec<AgentLoad> {
     let mut all = Vec::new();
     for host in living {
         let file = file_of(data_dir, &host.id);
         let is_small = std::fs::metadata(&file).is_ok_and(|it| it.len() <= FILE_BYTES_MAX);
         let Some(bytes) = is_small.then(|| std::fs::read(&file).ok()).flatten() else { continue };
         let Ok(loads) = serde_json::from_slice::<BTreeMap<String, Load>>(&bytes) else { continue };
-        all.extend(loads.into_iter().map(|(agent, load)| Told {
+        all.extend(loads.into_iter().map(|(agent, Load { since, error })| AgentLoad {
             policy_digest: host.policy_digest.clone(),
             agent,
-            load,
+            since: Timestamp(since),
+            error,
         }));
     }
     all
 }
 
-/// Those of them that a run waits for, each once.
-pub(crate) fn waited_for<'t>(
-    told: &'t [Told],
+/// Those of the loads under way that a run waits for, each once.
+pub fn awaited_loads<'t>(
+    loads: &'t [AgentLoad],
     runs: &'t [Run],
-) -> impl Iterator<Item = &'t Told> + 't {
-    let waits = |one: &Told, run: &Run| {
+) -> impl Iterator<Item = &'t AgentLoad> + 't {
+    let waits = |load: &AgentLoad, run: &Run| {
         matches!(run.state.hold, Hold::Wanted { .. })
-            && run.spec.agent_name == one.agent
-            && run.spec.policy_digest == one.policy_digest
+            && run.spec.agent_name == load.agent
+            && run.spec.policy_digest == load.policy_digest
     };
-    let is_loaded = told.iter().filter(|one| one.load.error.is_none());
-    is_loaded.filter(move |one| runs.iter().any(|run| waits(one, run)))
+    let under_way = loads.iter().filter(|load| load.error.is_none());
+    under_way.filter(move |load| runs.iter().any(|run| waits(load, run)))
 }
 
-/// One of them in a line.
-#[must_use]
-pub(crate) fn load_text(told: &Told, now: Timestamp) -> String {
-    let (agent, age) = (escaped_line(&told.agent), human::age(now.since(told.load.since())));
-    match &told.load.error {
-        None => format!("agent {agent} is being loaded for {age}"),
-        Some(error) => {
-            let error = escaped_line(error);
-            format!("agent {agent} did not load {age} ago: {error}")
-        }
-    }
-}
-
-/// The code of an agent of the policy at hand.
-pub(crate) struct AgentOfPolicy {
-    /// The policy.
-    pub house: Arc<House>,
+/// The code of an agent, loaded when a run wants it.
+pub(crate) struct OnDemand {
+    /// Loads it.
+    pub(crate) loader: Arc<Loader>,
     /// The agent.
-    pub name: String,
-    /// Where people are told.
-    pub loads: Option<Arc<Loads>>,
+    pub(crate) agent: AgentPolicy,
+    /// Where people are told of the load.
+    pub(crate) loads: Option<Arc<Loads>>,
 }
 
 #[async_trait]
-impl LoadCode for AgentOfPolicy {
+impl LoadCode for OnDemand {
     async fn load(&self) -> Result<AgentCode, String> {
-        let Self { house, name, loads } = self;
-        let load = house.code(name);
-        let Some(loads) = loads else { return load.await.map_err(|failure| failure.reason()) };
+        let Self { loader, agent, loads } = self;
+        let name = &agent.name;
+        let load = loader.code(agent);
+        let Some(loads) = loads else {
+            return load.await.map_err(|error| Problem::of_agent(&error).to_string());
+        };
         let since = loads.clock.now().0;
         tokio::pin!(load);
         let loaded = match tokio::time::timeout(TOLD_AFTER, &mut load).await {
@@ -189,12 +175,12 @@ impl LoadCode for AgentOfPolicy {
                 load.await
             }
         };
-        loaded.inspect(|_| loads.tell(name, None)).map_err(|failure| {
-            let reason = failure.reason();
-            tracing::warn!(agent = name, "does not load: {}", failure.text());
-            loads
-                .tell(name, Some(Load { since: loads.clock.now().0, error: Some(reason.clone()) }));
-            reason
+        loaded.inspect(|_| loads.tell(name, None)).map_err(|error| {
+            let problem = Problem::of_agent(&error).to_string();
+            tracing::warn!(agent = name, "does not load: {problem}");
+            let since = loads.clock.now().0;
+            loads.tell(name, Some(Load { since, error: Some(problem.clone()) }));
+            problem
         })
     }
 }

@@ -1,0 +1,91 @@
+//! What keeps the runtime from doing its work.
+
+use taskrun_runtime::{
+    BackgroundError, EngineError, FileError, LoaderError, ModelError, OpenError, SupervisorError,
+};
+
+use super::{Failure, agent_failure, controller::store_failure, policy_failure};
+use crate::exit::Exit;
+
+/// A runtime that does not open. `fancy` says whether a report may have colours and frames.
+pub(crate) fn open_failure(error: OpenError, fancy: bool) -> Box<Failure> {
+    match error {
+        OpenError::Policy(error) => policy_failure(&error, fancy),
+        OpenError::Store(error) => store_failure(&error),
+        OpenError::Loader(error) => loader_failure(&error),
+        OpenError::Agent(error) => agent_failure(&error),
+        OpenError::Controller(error) => error.into(),
+        OpenError::Layer(source) => {
+            Failure::unexpected("the log cannot be opened").because(&source)
+        }
+        OpenError::Lock { ref source, .. } => {
+            Failure::unexpected(error.to_string()).because(source)
+        }
+        OpenError::Executed => Failure::unexpected(error.to_string()),
+    }
+}
+
+/// Agents that cannot be loaded.
+pub(crate) fn loader_failure(error: &LoaderError) -> Box<Failure> {
+    match error {
+        LoaderError::Engine(error) => engine_failure(error),
+        LoaderError::File(error) => file_failure(error),
+        LoaderError::Model(error) => model_failure(error),
+    }
+}
+
+/// An engine that does not start.
+pub(crate) fn engine_failure(error: &EngineError) -> Box<Failure> {
+    let failure = Failure::unexpected("the WebAssembly engine does not start").because(error);
+    match error {
+        EngineError::Descriptors { needed, .. } => failure
+            .hint(format!("raise the hard limit of open files: `ulimit -n {needed}`, or more")),
+        EngineError::Wasmtime(_) | EngineError::Threads(_) | EngineError::Ticker(_) => failure,
+    }
+}
+
+fn file_failure(error: &FileError) -> Box<Failure> {
+    Failure::usage("file-unreadable", error.to_string())
+        .because(&error.source)
+        .hint("correct its path in the policy, or make it readable")
+}
+
+/// A model that cannot be used.
+pub(crate) fn model_failure(error: &ModelError) -> Box<Failure> {
+    let ModelError { model, place, source } = error;
+    Failure::usage("model", error.to_string())
+        .because(source)
+        .hint(format!("correct [model.{model}] at {place}, or the file that it names"))
+}
+
+/// A run that cannot be looked after.
+impl From<SupervisorError> for Box<Failure> {
+    fn from(error: SupervisorError) -> Self {
+        match error {
+            SupervisorError::Controller(error) => error.into(),
+            SupervisorError::Host { run, source } => background_failure(&source).about(&run),
+        }
+    }
+}
+
+/// A background host that does not execute runs.
+pub(crate) fn background_failure(error: &BackgroundError) -> Box<Failure> {
+    match error {
+        BackgroundError::Store(error) => store_failure(error),
+        BackgroundError::Start(source) => {
+            Failure::new(Exit::Unreachable, "host-start", error.to_string())
+                .because(source)
+                .hint("start one yourself in another terminal: `taskrun host`")
+        }
+        BackgroundError::Died { log, tail, .. } => {
+            let mut failure = Failure::new(Exit::Unreachable, "host-died", error.to_string());
+            if !tail.is_empty() {
+                failure.causes.push(format!("its log ends with:\n{}", tail.join("\n")));
+            }
+            failure.hint(format!(
+                "see {}, or watch a host in another terminal: `taskrun host`",
+                log.display()
+            ))
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! The supervisor of runs that a command waits for.
+
+use taskrun::controller::Controller;
+use taskrun_runtime::{BackgroundHost, Notice, Storage, Supervisor, execution_digest};
+
+use super::nobody_executes;
+use crate::context::Context;
+use crate::output::load_text;
+
+/// A supervisor that talks to the terminal, and starts hosts only if there is one to start.
+pub(crate) fn supervisor(
+    context: &Context,
+    controller: &Controller,
+    storage: &Storage,
+    background: Option<BackgroundHost>,
+) -> Supervisor {
+    let (printer, clock) = (context.printer.clone(), context.clock.clone());
+    let notify = move |notice: Notice| match notice {
+        Notice::Unattended(id) => printer.talk(nobody_executes(&id)),
+        Notice::Loading(load) => printer.talk(load_text(&load, clock.now())),
+    };
+    let mut supervisor = Supervisor::new(controller, context.scope(), storage, notify);
+    if let Ok(data_dir) = context.data_dir() {
+        supervisor = supervisor.telling_of_loads(&data_dir);
+    }
+    match background {
+        Some(background) => supervisor.starting(background),
+        None => supervisor,
+    }
+}
+
+/// A supervisor that starts hosts of the policy at hand, if there is one and it can be used.
+pub(crate) fn supervisor_at_hand(
+    context: &Context,
+    controller: &Controller,
+    storage: &Storage,
+) -> Supervisor {
+    supervisor(context, controller, storage, background_at_hand(context, storage))
+}
+
+fn background_at_hand(context: &Context, storage: &Storage) -> Option<BackgroundHost> {
+    let file = context.policy_file().ok()??;
+    let digest = execution_digest(&context.read_policy(&file).ok()?).ok()?;
+    context.background_host(&file, &digest, storage).ok()
+}

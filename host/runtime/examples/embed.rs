@@ -1,0 +1,48 @@
+//! Starts a run, follows its events and prints its result:
+//! `cargo run -p taskrun-runtime --example embed -- POLICY DATA_DIRECTORY AGENT TASK`
+use std::error::Error;
+
+use taskrun_journal::list::Scope;
+
+use taskrun::spawn::SpawnRequest;
+use taskrun_runtime::{Options, Runtime};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let [policy, data, agent, task] = args.as_slice() else {
+        return Err("give a policy, a data directory, an agent and a task".into());
+    };
+    println!("{}", answer(policy, data, agent, task).await?);
+    Ok(())
+}
+
+/// Gives the result of a run of `agent` whose task is `task`.
+pub async fn answer(
+    policy: &str,
+    data: &str,
+    agent: &str,
+    task: &str,
+) -> Result<String, Box<dyn Error>> {
+    let runtime = Runtime::open(Options::new(policy, data)).await?;
+    let (controller, scope) = (runtime.controller(), Scope::tenant("default"));
+    let request = SpawnRequest {
+        agent_name: agent.to_owned(),
+        task: task.to_owned(),
+        owner_user_id: "local".to_owned(),
+        parent_session_id: "embed".to_owned(),
+        ..SpawnRequest::default()
+    };
+    let run = controller.spawn(&scope, &request).await?;
+    let mut after = 0;
+    loop {
+        let events = controller.next_events(&scope, run.id().as_str(), after, 100).await?;
+        // The run has ended, and these were all.
+        let Some(last) = events.last() else { break };
+        after = last.seq;
+        events.iter().for_each(|event| eprintln!("{} {}", event.seq, event.event.kind()));
+    }
+    let run = controller.get(&scope, run.id().as_str()).await?;
+    runtime.shutdown().await;
+    run.state.reply.result().ok_or_else(|| format!("the run is {}", run.status()).into())
+}

@@ -1,0 +1,140 @@
+//! A host in the background that executes the runs of a policy, started where none lives.
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use taskrun_journal::store::{Hosts, StoreError};
+
+use crate::log_file;
+
+/// Lines of a dead host's log that an error shows.
+const LINES_SHOWN: usize = 12;
+/// How often a background host is started before that is given up. More often than a run may bring
+/// its host down before it fails for that, so that the run is what is heard of.
+const STARTS_MAX: u32 = 5;
+
+/// The command that starts a host in the background. Its program opens a
+/// [`Runtime`](crate::Runtime) with [`Options::background`](crate::Options::background) on the same
+/// policy and data directory.
+#[derive(Clone, Debug)]
+pub struct HostCommand {
+    /// The program.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub args: Vec<OsString>,
+}
+
+/// Starts a background host where there is none for a policy.
+pub struct BackgroundHost {
+    command: HostCommand,
+    data_dir: PathBuf,
+    digest: String,
+    hosts: Arc<dyn Hosts>,
+    child: Option<Child>,
+    log_begins: u64,
+    starts: u32,
+}
+
+/// Why no background host executes runs.
+#[derive(Debug, thiserror::Error)]
+pub enum BackgroundError {
+    /// The hosts that live cannot be listed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A process cannot be started, or its log cannot be opened.
+    #[error("a host cannot be started in the background")]
+    Start(#[source] std::io::Error),
+    /// The host that was started ended.
+    #[error("the background host ended ({how}); the run waits for the next one")]
+    Died {
+        /// How it ended, in the words of the operating system.
+        how: String,
+        /// Its log.
+        log: PathBuf,
+        /// The last lines that it wrote there.
+        tail: Vec<String>,
+    },
+}
+
+impl BackgroundHost {
+    /// A host of a policy and its components, by their digest
+    /// ([`execution_digest`](crate::execution_digest)), among the hosts of a data directory.
+    /// Nothing is started yet.
+    #[must_use]
+    pub fn new(command: HostCommand, data_dir: &Path, digest: &str, hosts: Arc<dyn Hosts>) -> Self {
+        Self {
+            command,
+            data_dir: data_dir.to_owned(),
+            digest: digest.to_owned(),
+            hosts,
+            child: None,
+            log_begins: 0,
+            starts: 0,
+        }
+    }
+
+    /// Digest of the policy whose runs the host executes.
+    #[must_use]
+    pub fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    /// Starts a host if none lives and none is starting.
+    ///
+    /// # Errors
+    /// [`BackgroundError`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing: a host is started after the last wait.
+    pub async fn attend(&mut self) -> Result<(), BackgroundError> {
+        let hosts = self.hosts.hosts().await?;
+        if hosts.iter().any(|host| host.policy_digest == self.digest) {
+            return Ok(());
+        }
+        if let Some(child) = &mut self.child {
+            match child.try_wait() {
+                Ok(None) => return Ok(()),
+                // It found another host at work, or was idle long enough.
+                Ok(Some(status)) if status.success() => {}
+                // It was killed: what it executed is continued by the next one.
+                Ok(Some(status)) if status.code().is_none() => {}
+                Ok(Some(status)) => return Err(self.died(&status.to_string())),
+                Err(error) => return Err(self.died(&error.to_string())),
+            }
+        }
+        if self.starts >= STARTS_MAX {
+            return Err(self.died("it was started several times and does not stay"));
+        }
+        self.start().map_err(BackgroundError::Start)
+    }
+
+    fn start(&mut self) -> std::io::Result<()> {
+        let (log, begins) = log_file::open(&self.data_dir)?;
+        let child = Command::new(&self.command.program)
+            .args(&self.command.args)
+            // It must not keep a folder busy that somebody wants to remove.
+            .current_dir(&self.data_dir)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            // Ctrl-C in this terminal is not meant for it.
+            .process_group(0)
+            .spawn()?;
+        tracing::debug!(pid = child.id(), "background host started");
+        self.child = Some(child);
+        self.log_begins = begins;
+        self.starts += 1;
+        Ok(())
+    }
+
+    fn died(&self, how: &str) -> BackgroundError {
+        BackgroundError::Died {
+            how: how.to_owned(),
+            log: log_file::path(&self.data_dir),
+            tail: log_file::tail(&self.data_dir, self.log_begins, LINES_SHOWN),
+        }
+    }
+}

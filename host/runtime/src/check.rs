@@ -1,0 +1,85 @@
+//! Checks of an installation: the engine, the native code and the store.
+
+use std::path::Path;
+
+use taskrun_engine::{
+    AgentGrants, Cache, CacheError, CompileWorker, EngineError, Inspection, LoadError,
+};
+use taskrun_journal::store::StoreError;
+use taskrun_policy::Policy;
+use taskrun_store::{SqliteOptions, SqliteStore};
+
+use crate::loader::{CACHE_DIR, LoaderOptions, engine};
+
+/// Under this policy a tool is loaded: it asks for nothing and gets nothing.
+const SMOKE_POLICY: &str = "\
+[tool.smoke]
+component = \"smoke.wasm\"
+[agent.smoke]
+component = \"smoke.wasm\"
+tools = [\"smoke/*\"]
+";
+
+/// Why the engine does not do its work.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckError {
+    /// It cannot be set up.
+    #[error("the WebAssembly engine does not start")]
+    Engine(#[from] EngineError),
+    /// The component that was tried does not load.
+    #[error(transparent)]
+    Component(#[from] LoadError),
+}
+
+/// Compiles a tool's component, has it describe itself and counts its functions: the whole way of
+/// the engine, without a policy, a data directory or native code that was kept.
+///
+/// # Errors
+/// [`CheckError`].
+///
+/// # Cancel safety
+/// Dropping the future gives up the check.
+pub async fn check_engine(
+    tool: &[u8],
+    compile_worker: Option<CompileWorker>,
+) -> Result<usize, CheckError> {
+    let engine = engine(LoaderOptions { compile_worker, ..LoaderOptions::default() })?;
+    let policy = Policy::parse(SMOKE_POLICY, Path::new("smoke.toml")).expect("it is checked here");
+    let loaded = engine.load(tool.to_vec()).await?;
+    let mut grants = AgentGrants::of_tool(&policy.agents["smoke"], &policy.tools["smoke"]);
+    // No rule of it is about files, and it must exist.
+    grants.workspace = std::env::temp_dir();
+    Ok(engine.tool(&loaded, grants).await?.specs().len())
+}
+
+/// Reads a component that no policy names, and says what it is, asks for and offers.
+///
+/// # Errors
+/// [`CheckError`].
+///
+/// # Cancel safety
+/// Dropping the future changes nothing.
+pub async fn inspect_component(path: &Path) -> Result<Inspection, CheckError> {
+    let engine = engine(LoaderOptions::default())?;
+    Ok(engine.examine_file(path).await?.inspect().clone())
+}
+
+/// Looks whether native code can be kept in a data directory.
+///
+/// # Errors
+/// [`CacheError`]; then every component is compiled at each start.
+pub fn check_native_code(data_dir: &Path) -> Result<(), CacheError> {
+    Cache::open(&data_dir.join(CACHE_DIR)).map(|_| ())
+}
+
+/// Reads every page, run and index of the store in a data directory, and gives the damage, a line
+/// each.
+///
+/// # Errors
+/// [`StoreError`], if the store cannot be used.
+///
+/// # Cancel safety
+/// Dropping the future gives up the check.
+pub async fn check_store(data_dir: &Path) -> Result<Vec<String>, StoreError> {
+    SqliteStore::open(data_dir, SqliteOptions::default())?.check().await
+}

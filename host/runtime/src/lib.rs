@@ -1,0 +1,50 @@
+//! A policy and a data directory in, a running controller out: the door for Rust programs, and what
+//! every front door of `taskrun` (command line, server) has in common.
+//!
+//! A [`Runtime`] executes the runs of the agents that a policy names, and keeps them in the store of
+//! a data directory. A program that embeds one (`examples/embed.rs`):
+//!
+//! ```no_run
+#![doc = include_str!("../examples/embed.rs")]
+//! ```
+//!
+//! Runs are durable: those that are under way when [`Runtime::shutdown`] is called, or when the
+//! process dies, go on when a runtime is opened on the same policy and data directory, by whichever
+//! program. So `taskrun ps`, `get` and `transcript` show what an embedding program started.
+//!
+//! # Front doors that execute nothing
+//!
+//! A program that only queues runs and looks at them needs no [`Runtime`]: [`Storage::watch`] gives a
+//! controller without slots, [`Loader::agents_to_spawn`] the agents that it accepts runs of, and a
+//! [`Supervisor`] sees to it that a [`BackgroundHost`] lives as long as somebody waits.
+//! [`Loader::functions`] calls single functions of tools outside any run.
+
+mod background;
+mod check;
+mod loader;
+mod loads;
+mod lock;
+mod log_file;
+mod problem;
+mod runtime;
+mod storage;
+mod supervisor;
+mod tool_call;
+
+pub use background::{BackgroundError, BackgroundHost, HostCommand};
+pub use check::{CheckError, check_engine, check_native_code, check_store, inspect_component};
+pub use loader::{
+    CACHE_DIR, FileError, Loader, LoaderError, LoaderOptions, ModelError, check_models,
+    execution_digest,
+};
+pub use loads::{AgentLoad, agent_loads, awaited_loads};
+pub use problem::Problem;
+pub use runtime::{OpenError, Options, Runtime, StoreLayer, read_policy};
+pub use storage::{DATA_DIR, STORE_BYTES_DEFAULT, Storage, make_data_dir};
+pub use supervisor::{Notice, Supervisor, SupervisorError, needs_somebody};
+pub use taskrun_engine::{
+    AgentError, CacheError, CompileWorker, ENGINE_VERSION, EngineError, ExportInfo, ImportClass,
+    ImportInfo, Inspection, Kind, LoadError, MissingGrant, compile_worker_main, instances_for,
+};
+pub use taskrun_store::SCHEMA_VERSION as STORE_VERSION;
+pub use tool_call::{CallEnd, Caller, FunctionsError, ToolFunction, ToolFunctions, callers};

@@ -1,0 +1,76 @@
+//! What keeps a component from being used, in words for people.
+
+use std::fmt;
+use std::path::Path;
+
+use taskrun_engine::{AgentError, LoadError, MissingGrant};
+
+/// Most imports that a refusal names; a component may have thousands.
+const MISSING_SHOWN_MAX: usize = 8;
+
+/// A component that does not load, in words that every front door shows alike. `Display` prints all
+/// of it in one line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// What does not load.
+    pub message: String,
+    /// What led to it, the nearest cause first.
+    pub causes: Vec<String>,
+}
+
+impl Problem {
+    /// A component of `what` (an agent or a tool, by name) that does not load.
+    #[must_use]
+    pub fn of_component(error: &LoadError, what: &str, path: &Path) -> Self {
+        let place = path.display();
+        if let LoadError::Denied(missing) = error {
+            let mut causes: Vec<String> =
+                missing.iter().take(MISSING_SHOWN_MAX).map(of_missing).collect();
+            if let Some(more) =
+                missing.len().checked_sub(MISSING_SHOWN_MAX).filter(|more| *more > 0)
+            {
+                causes.push(format!("and {more} more"));
+            }
+            let message =
+                format!("{what} does not load: {place} imports what the policy does not mention");
+            return Self { message, causes };
+        }
+        Self { message: format!("{what} does not load: {place}"), causes: chain(error) }
+    }
+
+    /// An agent that does not load.
+    #[must_use]
+    pub fn of_agent(error: &AgentError) -> Self {
+        match error {
+            AgentError::Component { agent, path, location, source } => {
+                let mut problem = Self::of_component(source, &format!("agent {agent}"), path);
+                problem.causes.push(format!("named at {location}"));
+                problem
+            }
+            AgentError::Tools { agent, location, source } => Self {
+                message: format!("the tools of agent {agent} do not fit ({location})"),
+                causes: chain(source),
+            },
+        }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)?;
+        self.causes.iter().try_for_each(|cause| write!(f, ": {cause}"))
+    }
+}
+
+/// The missing grant, without the line that gives it: a hint has that, once for all.
+fn of_missing(missing: &MissingGrant) -> String {
+    match missing.capability() {
+        Some(capability) => format!("{} needs a rule for {capability}", missing.import),
+        None => missing.to_string(),
+    }
+}
+
+/// An error and its causes.
+fn chain(error: &(dyn std::error::Error + 'static)) -> Vec<String> {
+    std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string).collect()
+}

@@ -1,0 +1,212 @@
+//! A policy and a data directory in, a running controller out.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use taskrun::clock::SystemClock;
+use taskrun::controller::{Closed, Controller, DRAIN_DEFAULT, Settings};
+use taskrun::error::ControllerError;
+use taskrun_engine::{AgentError, CompileWorker};
+use taskrun_journal::store::{Store, StoreError};
+use taskrun_policy::{Policy, PolicyLoadError};
+
+use crate::loader::{Loader, LoaderError, LoaderOptions};
+use crate::loads::Loads;
+use crate::lock::BackgroundLock;
+use crate::storage::{STORE_BYTES_DEFAULT, Storage};
+
+/// Puts something between the controller and its store, such as a store that injects faults.
+pub type StoreLayer = Box<dyn FnOnce(Arc<dyn Store>) -> std::io::Result<Arc<dyn Store>> + Send>;
+
+/// The parts and bounds of a [`Runtime`]. [`Options::new`] has the defaults.
+pub struct Options {
+    /// The policy file.
+    pub policy: PathBuf,
+    /// The data directory; made if it is not there.
+    pub data: PathBuf,
+    /// Runs executed at once. Default: 64.
+    pub slots: usize,
+    /// The silence after which other processes take this one for dead. Default:
+    /// [`LEASE`](taskrun_journal::store::LEASE).
+    pub lease: Duration,
+    /// Most bytes of the store, beyond which it takes no more runs. Default:
+    /// [`STORE_BYTES_DEFAULT`].
+    pub store_bytes_max: u64,
+    /// The program that compiles components in processes of their own, such as this one where its
+    /// `main` gives an argument of yours to [`compile_worker_main`](crate::compile_worker_main).
+    /// Default: none, so that they are compiled in this process, where time and memory of that are
+    /// bounded by their size only.
+    pub compile_worker: Option<CompileWorker>,
+    /// Loads every agent before the runtime is open, so that one that does not load is an error at
+    /// once. Default: no; an agent is loaded when a run wants it, and one that cannot be used is
+    /// left out.
+    pub preload: bool,
+    /// Refuses to open where another background host executes runs of the same policy. Default: no.
+    pub background: bool,
+    /// A layer between controller and store. Default: none.
+    pub store_layer: Option<StoreLayer>,
+}
+
+impl Options {
+    /// A policy file and a data directory, with the defaults for everything else.
+    #[must_use]
+    pub fn new(policy: impl Into<PathBuf>, data: impl Into<PathBuf>) -> Self {
+        let Settings { slots, lease, .. } = Settings::default();
+        Self {
+            policy: policy.into(),
+            data: data.into(),
+            slots,
+            lease,
+            store_bytes_max: STORE_BYTES_DEFAULT,
+            compile_worker: None,
+            preload: false,
+            background: false,
+            store_layer: None,
+        }
+    }
+}
+
+/// Why a runtime does not open.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The policy cannot be read, or something in it is wrong.
+    #[error("the policy cannot be used")]
+    Policy(#[from] PolicyLoadError),
+    /// The store cannot be used.
+    #[error("the store cannot be used")]
+    Store(#[from] StoreError),
+    /// The engine or a model cannot be set up.
+    #[error(transparent)]
+    Loader(#[from] LoaderError),
+    /// An agent does not load, and with it the runtime: as each is to be loaded first, or as there
+    /// is no other one.
+    #[error("an agent cannot be used")]
+    Agent(#[from] AgentError),
+    /// Another background host executes runs of the policy.
+    #[error("another background host executes runs of this policy")]
+    Executed,
+    /// The lock of background hosts cannot be taken.
+    #[error("cannot lock {path}", path = .path.display())]
+    Lock {
+        /// Its file.
+        path: PathBuf,
+        /// The words of the operating system.
+        source: std::io::Error,
+    },
+    /// The layer before the store cannot be set up.
+    #[error("the layer before the store cannot be set up")]
+    Layer(#[source] std::io::Error),
+    /// The controller does not start.
+    #[error("the controller does not start")]
+    Controller(#[from] ControllerError),
+}
+
+/// A running controller over the agents of a policy and the store of a data directory. Any number of
+/// processes may open the same ones.
+pub struct Runtime {
+    controller: Controller,
+    loader: Arc<Loader>,
+    storage: Storage,
+    // Held as long as runs are executed.
+    _loads: Arc<Loads>,
+    _lock: Option<BackgroundLock>,
+}
+
+impl Runtime {
+    /// Reads the policy, opens the store and begins to execute the runs that are wanted: those that
+    /// are started through [`Self::controller`], and those that other processes left or queue.
+    ///
+    /// To be called within a tokio runtime of several threads, to which the controller's timers and
+    /// connections belong; guests have threads of their own.
+    ///
+    /// # Errors
+    /// [`OpenError`]. Nothing is executed then.
+    ///
+    /// # Cancel safety
+    /// Dropping the future opens nothing, unless it was about to return.
+    pub async fn open(options: Options) -> Result<Self, OpenError> {
+        let data = absolute(&options.data);
+        let policy = read_policy(&absolute(&options.policy))?;
+        let storage = Storage::open(&data, options.store_bytes_max)?;
+        let loader = LoaderOptions {
+            executes: true,
+            compile_worker: options.compile_worker,
+            ..LoaderOptions::of_data_dir(&data)
+        };
+        let loader = Arc::new(Loader::open(policy, loader)?);
+        let lock = match options.background {
+            true => {
+                let (digest, hosts) = (loader.digest(), &*storage.hosts);
+                Some(BackgroundLock::take(&data, digest, hosts).await?)
+            }
+            false => None,
+        };
+        let loads = Arc::new(Loads::new(&data, Arc::new(SystemClock::new())));
+        let agents = match options.preload {
+            true => loader.all_agents().await?,
+            false => loader.all_agents_on_demand(&loads).await?,
+        };
+        let names: Vec<&str> = agents.by_name.keys().map(String::as_str).collect();
+        let path = loader.policy().path.display();
+        tracing::info!(policy = %path, agents = names.join(","), "host begins");
+        let mut layered = storage.clone();
+        if let Some(layer) = options.store_layer {
+            layered.store = layer(layered.store).map_err(OpenError::Layer)?;
+        }
+        let Options { slots, lease, .. } = options;
+        let settings = Settings { slots, lease, ..Settings::default() };
+        let controller = layered.controller(agents, Some(loader.engine()), settings);
+        let living = storage.hosts.hosts().await?;
+        loads.begin(controller.host(), &living);
+        controller.start().await?;
+        Ok(Self { controller, loader, storage, _loads: loads, _lock: lock })
+    }
+
+    /// The controller: spawns runs, lists, shows, waits for and cancels them. Clones are the same
+    /// one.
+    #[must_use]
+    pub fn controller(&self) -> &Controller {
+        &self.controller
+    }
+
+    /// The policy as it was opened.
+    #[must_use]
+    pub fn policy(&self) -> &Policy {
+        self.loader.policy()
+    }
+
+    /// The store, for a front door that needs more of it than the controller gives.
+    #[must_use]
+    pub fn storage(&self) -> &Storage {
+        &self.storage
+    }
+
+    /// Begins nothing more and hands over the runs under way, which go on when a runtime is opened
+    /// on the same policy and data directory, here or in another process. Runs that are to end first
+    /// are waited for, or canceled, by the caller. Says which runs did not stop within
+    /// [`DRAIN_DEFAULT`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves the runs under way to hosts that take this one for dead.
+    pub async fn shutdown(self) -> Closed {
+        self.controller.hand_over(DRAIN_DEFAULT).await
+    }
+}
+
+/// Reads a policy file and looks for every file that it names.
+///
+/// # Errors
+/// [`PolicyLoadError`], with everything that is wrong with it.
+pub fn read_policy(path: &Path) -> Result<Policy, PolicyLoadError> {
+    let policy = Policy::load(path)?;
+    policy.check_files()?;
+    Ok(policy)
+}
+
+/// A path that means the same wherever the process goes. One that is none is left to whoever opens
+/// it.
+fn absolute(path: &Path) -> PathBuf {
+    let absolute = std::path::absolute(path).map(|path| path.components().collect());
+    absolute.unwrap_or_else(|_| path.to_owned())
+}

@@ -1,0 +1,138 @@
+//! A data directory and the store in it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use taskrun::agents::Agents;
+use taskrun::clock::{SystemClock, SystemRandom};
+use taskrun::controller::{Controller, ControllerParts, Settings};
+use taskrun::ports::call::Interrupt;
+use taskrun::ports::hook::Hooks;
+use taskrun_engine::Engine;
+use taskrun_journal::memory::Memory;
+use taskrun_journal::store::{Hosts, Sessions, Store, StoreError};
+use taskrun_store::{MemoryStore, SqliteOptions, SqliteStore};
+
+/// Name of a data directory beside its policy, unless another one is named.
+pub const DATA_DIR: &str = ".taskrun";
+/// Most bytes of a store unless set otherwise: some five million small runs.
+pub const STORE_BYTES_DEFAULT: u64 = 16 << 30;
+/// Keeps a data directory out of version control.
+const GITIGNORE: &str = "*\n";
+
+/// An open store, by the ports that a controller works with. Clones are the same store.
+#[derive(Clone)]
+pub struct Storage {
+    /// Journal, records and queue.
+    pub store: Arc<dyn Store>,
+    /// The processes that share the store.
+    pub hosts: Arc<dyn Hosts>,
+    /// The sessions from which runs are started.
+    pub sessions: Arc<dyn Sessions>,
+    /// Facts of sessions and tenants.
+    pub memory: Arc<dyn Memory>,
+    findings: Arc<[String]>,
+}
+
+impl Storage {
+    fn of<S: Store + Hosts + Sessions + Memory + 'static>(store: S, findings: Vec<String>) -> Self {
+        let store = Arc::new(store);
+        Self {
+            store: store.clone(),
+            hosts: store.clone(),
+            sessions: store.clone(),
+            memory: store,
+            findings: findings.into(),
+        }
+    }
+
+    /// Opens the store of a data directory; both are made if they are not there. Beyond
+    /// `bytes_max` the store takes no more runs.
+    ///
+    /// # Errors
+    /// [`StoreError`], if the directory cannot be made or the store in it cannot be used.
+    pub fn open(dir: &Path, bytes_max: u64) -> Result<Self, StoreError> {
+        make_data_dir(dir)?;
+        Self::open_made(dir, bytes_max)
+    }
+
+    /// The same for a front door that only looks: a data directory that is not there stands for an
+    /// empty store, and is not made.
+    ///
+    /// # Errors
+    /// [`StoreError`], if the store cannot be used.
+    pub fn open_existing(dir: &Path, bytes_max: u64) -> Result<Self, StoreError> {
+        match dir.is_dir() {
+            true => Self::open_made(dir, bytes_max),
+            false => Ok(Self::in_memory()),
+        }
+    }
+
+    fn open_made(dir: &Path, bytes_max: u64) -> Result<Self, StoreError> {
+        let options = SqliteOptions { bytes_max: Some(bytes_max), ..SqliteOptions::default() };
+        let store = SqliteStore::open(dir, options)?;
+        let findings = store.findings();
+        Ok(Self::of(store, findings))
+    }
+
+    /// An empty store whose runs end with the process.
+    #[must_use]
+    pub fn in_memory() -> Self {
+        Self::of(MemoryStore::new(), Vec::new())
+    }
+
+    /// The damage that hosts found in the store beside their work, a line each; none if the store is
+    /// whole as far as that is known.
+    #[must_use]
+    pub fn findings(&self) -> &[String] {
+        &self.findings
+    }
+
+    /// A controller that executes nothing: it looks, and queues runs of these agents for hosts.
+    #[must_use]
+    pub fn watch(&self, agents: Agents) -> Controller {
+        let settings = Settings { slots: 0, ..Settings::default() };
+        self.controller(agents, None, settings)
+    }
+
+    /// A controller with these bounds; the engine is that of agents that are executed.
+    pub(crate) fn controller(
+        &self,
+        agents: Agents,
+        engine: Option<&Engine>,
+        settings: Settings,
+    ) -> Controller {
+        let parts = ControllerParts {
+            store: Arc::clone(&self.store),
+            hosts: Arc::clone(&self.hosts),
+            sessions: Arc::clone(&self.sessions),
+            memory: Arc::clone(&self.memory),
+            agents,
+            clock: Arc::new(SystemClock::new()),
+            random: Arc::new(SystemRandom),
+            interrupt: engine.map_or_else(|| Arc::new(|| {}) as Interrupt, Engine::interrupt),
+            hooks: Hooks::default(),
+            settings,
+        };
+        Controller::driving_on(parts, engine.and_then(Engine::drivers))
+    }
+}
+
+/// Makes a data directory that only its owner reads and that version control ignores.
+///
+/// # Errors
+/// [`StoreError::Unavailable`], with the words of the operating system.
+pub fn make_data_dir(dir: &Path) -> Result<(), StoreError> {
+    use std::os::unix::fs::DirBuilderExt;
+    let failed = |error: std::io::Error| StoreError::Unavailable {
+        path: dir.display().to_string(),
+        detail: error.to_string(),
+    };
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed)?;
+    let ignore = dir.join(".gitignore");
+    if !ignore.exists() {
+        // Without it version control sees the store, which harms nothing here.
+        std::fs::write(ignore, GITIGNORE).ok();
+    }
+    Ok(())
+}

@@ -1,0 +1,197 @@
+//! Single tool calls, outside any run.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use taskrun::agents::{AgentTool, AgentTools, LoadedTool, ToolsError};
+use taskrun::arguments::TurnSteps;
+use taskrun::clock::{SystemClock, SystemRandom};
+use taskrun::ports::call::{
+    CallScope, CallScopeParts, Interrupt, Remaining, RunContext, ScopeLimits, Services, StopSignal,
+};
+use taskrun::ports::tool::{ToolCall, ToolReply};
+use taskrun_engine::LoadError;
+use taskrun_journal::event::Event;
+use taskrun_journal::ids::RunId;
+use taskrun_journal::message::Labels;
+use taskrun_journal::stop::{CallFailure, StopCause};
+use taskrun_journal::time::{Clock, Random};
+use taskrun_journal::tool::ToolFailure;
+use taskrun_policy::{AgentPolicy, Policy, ToolPolicy};
+
+use crate::loader::Loader;
+
+/// The agents of a policy that list a tool.
+pub fn callers<'p>(policy: &'p Policy, tool: &str) -> impl Iterator<Item = &'p AgentPolicy> {
+    policy.agents.values().filter(move |agent| agent.tools.iter().any(|s| s.tool == tool))
+}
+
+/// The functions of a tool that one agent may call, loaded under its grants.
+pub struct ToolFunctions {
+    tools: AgentTools,
+    agent: String,
+    interrupt: Interrupt,
+}
+
+/// Why a tool cannot be called.
+#[derive(Debug, thiserror::Error)]
+pub enum FunctionsError {
+    /// Its component does not load.
+    #[error(transparent)]
+    Component(#[from] LoadError),
+    /// It does not have what the agent lists.
+    #[error(transparent)]
+    Tools(#[from] ToolsError),
+}
+
+/// The one on whose behalf a tool is called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// The tenant.
+    pub tenant: String,
+    /// The owner.
+    pub owner: String,
+    /// The session from which it is asked for.
+    pub session: String,
+}
+
+/// The end of a call.
+#[derive(Debug)]
+pub struct CallEnd {
+    /// Refusals and log lines of the call, in their order.
+    pub events: Vec<Event>,
+    /// The answer of the tool, or why it was stopped; `None` if the call was canceled.
+    pub answer: Option<Result<Result<ToolReply, ToolFailure>, CallFailure>>,
+}
+
+impl Loader {
+    /// Loads the functions of a tool that an agent may call.
+    ///
+    /// # Errors
+    /// [`FunctionsError`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives up the load.
+    pub async fn functions(
+        &self,
+        agent: &AgentPolicy,
+        tool: &ToolPolicy,
+    ) -> Result<ToolFunctions, FunctionsError> {
+        let loaded = LoadedTool {
+            name: tool.name.clone(),
+            tool: self.tool(agent, tool).await?,
+            limits: agent.call_limits(tool),
+            interrupted: tool.interrupted,
+            tags: tool.tags.clone(),
+            timeouts: agent.call_timeouts(tool),
+        };
+        let tools = AgentTools::select(&agent.tools, &[loaded])?;
+        let interrupt = self.engine().interrupt();
+        Ok(ToolFunctions { tools, agent: agent.name.clone(), interrupt })
+    }
+}
+
+impl ToolFunctions {
+    /// The functions, by their qualified names.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.tools.specs().iter().map(|spec| spec.name.as_str())
+    }
+
+    /// The function of a qualified name, if the agent may call it.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<ToolFunction<'_>> {
+        Some(ToolFunction { function: self.tools.get(name)?, of: self })
+    }
+}
+
+/// A function of a tool, to be called under the grants of an agent.
+pub struct ToolFunction<'f> {
+    function: &'f AgentTool,
+    of: &'f ToolFunctions,
+}
+
+impl ToolFunction<'_> {
+    /// Holds arguments to the schema of the function.
+    ///
+    /// # Errors
+    /// [`ToolFailure`], with a hint how to try again.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the look at once.
+    pub async fn check(&self, arguments: &str) -> Result<(), ToolFailure> {
+        self.function.check(arguments, &TurnSteps::default()).await
+    }
+
+    /// Calls the function once, until it has ended or `canceled` does. Its arguments are not held to
+    /// the schema again.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the instance of the tool at once.
+    pub async fn call(
+        &self,
+        arguments: String,
+        caller: &Caller,
+        canceled: impl Future<Output = ()>,
+    ) -> CallEnd {
+        let Self { function, of: ToolFunctions { agent, interrupt, .. } } = self;
+        let (clock, random) = (Arc::new(SystemClock::new()), Arc::new(SystemRandom));
+        let stop = StopSignal::new(interrupt.clone());
+        let id = {
+            let mut bytes = [0; 10];
+            random.fill(&mut bytes);
+            RunId::generate(clock.now().0, &bytes).to_string()
+        };
+        let context = RunContext {
+            run_id: id.clone(),
+            root_run_id: id.clone(),
+            tenant: caller.tenant.clone(),
+            session_id: id.clone(),
+            parent_session_id: caller.session.clone(),
+            owner_user_id: caller.owner.clone(),
+            agent_name: agent.clone(),
+            turn: 1,
+            attempt: 1,
+            ..RunContext::default()
+        };
+        let scope = Arc::new(CallScope::new(CallScopeParts {
+            context,
+            stop: stop.clone(),
+            deadline: function.deadline,
+            clock,
+            random,
+            models: None,
+            chain: None,
+            runs: None,
+            tools: Arc::default(),
+            state: BTreeMap::new(),
+            services: Services::default(),
+            remaining: Remaining::default(),
+            limits: ScopeLimits {
+                events: function.limits.events,
+                bytes: function.limits.log_bytes,
+            },
+            wake: Arc::default(),
+            journal: None,
+            tape: None,
+        }));
+        let call = ToolCall {
+            name: function.function.clone(),
+            payload: arguments,
+            tool_call_id: format!("{id}:1"),
+            parent_tool_call_id: None,
+            agent_id: agent.clone(),
+            run_id: id.clone(),
+            session_id: id,
+            turn: 1,
+            labels: Labels::new(),
+        };
+        let answer = tokio::select! {
+            answer = function.tool.call(call, Arc::clone(&scope)) => Some(answer),
+            () = canceled => {
+                stop.force(StopCause::Canceled);
+                None
+            }
+        };
+        CallEnd { events: scope.finish().events, answer }
+    }
+}

@@ -1,0 +1,43 @@
+//! The example of the crate's documentation, over a component.
+
+use std::path::Path;
+
+use taskrun_examples::SCRIPTED;
+
+#[path = "../examples/embed.rs"]
+#[expect(dead_code, unreachable_pub, reason = "a program, of which its `main` is not called here")]
+mod embed;
+
+/// A project with the agent `worker`, which plays the script that its task is.
+fn project() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().expect("a folder");
+    std::fs::write(dir.path().join("scripted.wasm"), SCRIPTED.bytes).expect("written");
+    let policy = "[agent.worker]\ncomponent = \"scripted.wasm\"\n";
+    std::fs::write(dir.path().join("taskrun.toml"), policy).expect("written");
+    dir
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a path of this test is text")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_example_prints_the_result_of_its_run() {
+    let project = project();
+    let (policy, data) = (project.path().join("taskrun.toml"), project.path().join("data"));
+    let task = r#"{"steps":[[{"reply":"embedded"}]]}"#;
+    let answer = embed::answer(text(&policy), text(&data), "worker", task).await;
+    assert_eq!(answer.expect("it is answered"), "embedded");
+    // What it kept is there for the next one.
+    let answer = embed::answer(text(&policy), text(&data), "worker", task).await;
+    assert_eq!(answer.expect("it is answered again"), "embedded");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_example_says_why_a_policy_is_refused() {
+    let project = project();
+    let policy = project.path().join("taskrun.toml");
+    std::fs::write(&policy, "[agent.worker]\n").expect("written");
+    let answer = embed::answer(text(&policy), text(project.path()), "worker", "t").await;
+    assert_eq!(answer.expect_err("it is refused").to_string(), "the policy cannot be used");
+}
