@@ -10,7 +10,7 @@ use taskrun::spawn::SpawnRequest;
 use taskrun_journal::narrowing::Narrowing;
 use taskrun_journal::run::Run;
 use taskrun_journal::status::Status;
-use taskrun_journal::tool::ToolHints;
+use taskrun_journal::tool::{ToolHints, ToolSpec};
 
 use super::common::{Gates, named};
 use crate::native::{ClosurePlanner, ClosureTool, World, answer, request, value};
@@ -35,6 +35,10 @@ impl LoadCode for Slow {
                 Err("it is too dear".to_owned())
             }
         }
+    }
+
+    fn functions(&self) -> Option<Arc<Vec<ToolSpec>>> {
+        None
     }
 }
 
@@ -138,6 +142,10 @@ struct Broken;
 impl LoadCode for Broken {
     async fn load(&self) -> Result<AgentCode, String> {
         panic!("the loader is broken")
+    }
+
+    fn functions(&self) -> Option<Arc<Vec<ToolSpec>>> {
+        None
     }
 }
 

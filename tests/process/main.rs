@@ -9,6 +9,7 @@ mod durable;
 mod escapes;
 mod heartbeat;
 mod input;
+mod known;
 mod loading;
 mod models;
 mod owners;

@@ -174,8 +174,12 @@ impl Context {
     /// # Errors
     /// If the engine or a model cannot be set up, or a file that the policy names cannot be read.
     pub(crate) fn loader(&self, policy: Policy, options: LoaderOptions) -> Outcome<Loader> {
-        let options = LoaderOptions { compile_worker: compile_worker(), ..options };
-        Loader::open(policy, options).map_err(|error| loader_failure(&error))
+        Loader::open(policy, self.loader_options(options)).map_err(|error| loader_failure(&error))
+    }
+
+    /// The same options, with this program as the one that compiles.
+    pub(crate) fn loader_options(&self, options: LoaderOptions) -> LoaderOptions {
+        LoaderOptions { compile_worker: compile_worker(), ..options }
     }
 
     /// The parts of a runtime of this program.

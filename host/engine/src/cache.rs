@@ -1,4 +1,4 @@
-//! Native code kept between starts. wasmtime runs whatever it is given to deserialize, so each
+//! Native code, and what is known of components beside it, kept between starts. wasmtime runs whatever it is given to deserialize, so each
 //! file carries a keyed hash over everything that makes it the right one, and a file that does
 //! not fit is as good as none.
 
@@ -15,6 +15,11 @@ const HEADER_BYTES: usize = 8 + blake3::OUT_LEN;
 const FILE_BYTES_MAX: u64 = 1 << 30;
 /// Largest refusal that is read: a kind, a time and a text that is cut before.
 const REFUSAL_BYTES_MAX: u64 = 64 << 10;
+/// Largest description that is read; a tool's description of itself is a result of a call, and few of
+/// those are as large.
+const DESCRIPTION_BYTES_MAX: u64 = 16 << 20;
+/// Largest digest that is read, with its header.
+const DIGEST_BYTES_MAX: u64 = (HEADER_BYTES + blake3::OUT_LEN) as u64;
 const KEY_FILE: &str = "key";
 
 /// A folder of native code that only this host can have written. Clones are the same cache.
@@ -58,7 +63,7 @@ pub enum CacheError {
 }
 
 /// Everything that a piece of native code must fit.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Entry {
     /// Hash of the component's bytes.
     pub(crate) component: blake3::Hash,
@@ -73,6 +78,10 @@ enum Content {
     Native,
     /// Why there is none.
     Refusal,
+    /// A component's imports, exports and functions.
+    Description,
+    /// The digest of a file.
+    FileDigest,
 }
 
 impl Content {
@@ -81,6 +90,8 @@ impl Content {
         match self {
             Self::Native => b"trnativ1",
             Self::Refusal => b"trrefus1",
+            Self::Description => b"trdescr1",
+            Self::FileDigest => b"trdiges1",
         }
     }
 
@@ -88,6 +99,8 @@ impl Content {
         match self {
             Self::Native => "native",
             Self::Refusal => "refused",
+            Self::Description => "described",
+            Self::FileDigest => "digest",
         }
     }
 }
@@ -156,6 +169,26 @@ impl Cache {
         self.keep(Content::Refusal, entry, refusal);
     }
 
+    /// What was found out about a component, in the words of [`crate::catalog`].
+    pub(crate) fn description(&self, entry: Entry) -> Option<Verified> {
+        self.read(Content::Description, entry, DESCRIPTION_BYTES_MAX)
+    }
+
+    /// Keeps what was found out about a component. A failure is logged and changes nothing.
+    pub(crate) fn put_description(&self, entry: Entry, description: &[u8]) {
+        self.keep(Content::Description, entry, description);
+    }
+
+    /// The digest of a file that was read before.
+    pub(crate) fn file_digest(&self, entry: Entry) -> Option<Verified> {
+        self.read(Content::FileDigest, entry, DIGEST_BYTES_MAX)
+    }
+
+    /// Keeps the digest of a file. A failure is logged and changes nothing.
+    pub(crate) fn put_file_digest(&self, entry: Entry, digest: &[u8]) {
+        self.keep(Content::FileDigest, entry, digest);
+    }
+
     fn read(&self, content: Content, entry: Entry, max: u64) -> Option<Verified> {
         let path = self.path(content, entry);
         let bytes = match read_bounded(&path, max) {
@@ -169,7 +202,7 @@ impl Cache {
         match self.verify(content, entry, bytes) {
             Some(verified) => Some(verified),
             None => {
-                tracing::warn!(path = %path.display(), "not what was written; compiling anew");
+                tracing::warn!(path = %path.display(), "not what was written; it is as good as none");
                 None
             }
         }

@@ -1,6 +1,6 @@
 //! One engine for all components of a process.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use taskrun::ports::call::Interrupt;
@@ -148,17 +148,7 @@ impl Engine {
     /// [`Engine::load_agent`] does so by itself; call this before loading a policy's tools in
     /// another way.
     pub fn protect_policy(&self, policy: &Policy) {
-        let agents = policy.agents.values().map(|agent| &agent.component);
-        let tools = policy.tools.values().map(|tool| &tool.component);
-        let models = policy.models.values().flat_map(|model| model.files());
-        let prompts = policy.prompts.values().flat_map(|prompt| {
-            let overrides = prompt.overrides.iter().map(|one| &one.template);
-            std::iter::once(&prompt.template).chain(overrides).filter_map(|one| one.file.as_deref())
-        });
-        let engines = policy.agents.values().filter_map(|agent| agent.engine.as_ref());
-        let engines = engines.filter_map(|engine| engine.component.as_ref());
-        let named = agents.chain(tools).chain(engines).chain([&policy.path]).map(PathBuf::as_path);
-        self.protect(named.chain(models).chain(prompts).map(Path::to_owned));
+        self.protected.add_policy(policy);
     }
 
     pub(crate) fn protected(&self) -> &Protected {

@@ -136,6 +136,44 @@ impl ImportInfo {
 }
 
 impl Inspection {
+    /// What is known of a component by what was kept of it: everything but the functions of its
+    /// interfaces.
+    pub(crate) fn known(
+        digest: &blake3::Hash,
+        size: u64,
+        imports: &[(String, bool)],
+        exports: &[String],
+    ) -> Self {
+        let imports = imports.iter().map(|(interface, only_types)| ImportInfo {
+            interface: interface.clone(),
+            functions: Vec::new(),
+            class: if *only_types { ImportClass::Types } else { classify(interface) },
+        });
+        let exports = exports
+            .iter()
+            .map(|export| ExportInfo { interface: export.clone(), functions: Vec::new() });
+        let mut known = Self {
+            digest: named(digest),
+            size,
+            kind: Kind::Other,
+            imports: imports.collect(),
+            exports: exports.collect(),
+        };
+        known.kind = known.found_kind();
+        known
+    }
+
+    /// The role, by what is exported.
+    fn found_kind(&self) -> Kind {
+        match (self.exports(PLANNER), self.exports(TOOLS)) {
+            (true, false) => Kind::Agent,
+            (false, true) => Kind::Tool,
+            (true, true) => Kind::AgentAndTool,
+            (false, false) if self.exports(POLICY) => Kind::Policy,
+            (false, false) => Kind::Other,
+        }
+    }
+
     /// Whether an interface is imported, whatever its version, with something in it.
     pub(crate) fn imports(&self, name: &str) -> bool {
         self.imports
@@ -150,6 +188,11 @@ impl Inspection {
             found == name && is_compatible(version)
         })
     }
+}
+
+/// A component's digest as it is shown.
+pub(crate) fn named(digest: &blake3::Hash) -> String {
+    format!("blake3:{}", digest.to_hex())
 }
 
 /// Reads a component's type from its bytes. Everything but the code of functions is validated;
@@ -192,13 +235,7 @@ pub(crate) fn inspect(bytes: &[u8], digest: String) -> Result<Inspection, LoadEr
     check_versions(names)?;
     let size = bytes.len() as u64;
     let mut inspection = Inspection { digest, size, kind: Kind::Other, imports, exports };
-    inspection.kind = match (inspection.exports(PLANNER), inspection.exports(TOOLS)) {
-        (true, false) => Kind::Agent,
-        (false, true) => Kind::Tool,
-        (true, true) => Kind::AgentAndTool,
-        (false, false) if inspection.exports(POLICY) => Kind::Policy,
-        (false, false) => Kind::Other,
-    };
+    inspection.kind = inspection.found_kind();
     Ok(inspection)
 }
 

@@ -30,6 +30,7 @@
 //! | size of a component and of its parts | `load`, `shape` |
 //! | time and memory of compiling it | `compile`, `worker` |
 //! | native code is ours and unchanged | `cache` |
+//! | what is known of a component without loading it | `catalog` |
 //! | imports against grants, one world per role, versions | `grants` |
 //! | calls at once | `admission` |
 //! | which threads guests run on, and for how long before others | `threads`, `attempt` |
@@ -61,6 +62,7 @@ mod bindings;
 mod buffers;
 mod cache;
 mod call;
+mod catalog;
 mod compile;
 mod config;
 mod convert;
@@ -93,6 +95,7 @@ mod tool;
 mod worker;
 
 pub use cache::{Cache, CacheError};
+pub use catalog::Catalog;
 pub use compile::CompileWorker;
 pub use config::{ENGINE_VERSION, pooled as wasmtime_config};
 pub use engine::{Engine, EngineError};

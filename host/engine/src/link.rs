@@ -9,11 +9,11 @@ use wasmtime::component::{HasSelf, InstancePre, Linker};
 use crate::bindings::{interfaces, memory_write};
 use crate::engine::Engine;
 use crate::error::LoadError;
-use crate::files::Workspace;
+use crate::files::{Protected, Workspace};
 use crate::grants::{self, Role};
 use crate::guest::{AgentGrants, Guest};
 use crate::host::wasi;
-use crate::inspect::{ImportClass, ImportInfo};
+use crate::inspect::{ImportClass, ImportInfo, Inspection};
 use crate::load::Loaded;
 use crate::state::CallState;
 
@@ -29,34 +29,7 @@ pub(crate) fn link(
 ) -> Result<Linked, LoadError> {
     let inspection = loaded.inspect();
     grants::check(inspection, role, &with.agent, &with.grants)?;
-    let preopens = match role {
-        Role::Agent | Role::Tool => grants::preopens(inspection, &with.grants)?,
-        Role::Policy => Vec::new(),
-    };
-    let uses_files = inspection.imports.iter().any(|import| match import.class {
-        ImportClass::Capability(
-            capability @ (Capability::WorkspaceRead | Capability::WorkspaceWrite),
-        ) => with.grants.standing(capability) == Standing::Selective,
-        ImportClass::Capability(
-            Capability::Model
-            | Capability::Http
-            | Capability::Prompts
-            | Capability::Controller
-            | Capability::Memory
-            | Capability::MemoryWrite
-            | Capability::Metrics,
-        )
-        | ImportClass::Types
-        | ImportClass::Always
-        | ImportClass::Agents
-        | ImportClass::WasiInert
-        | ImportClass::Sockets
-        | ImportClass::Unknown => false,
-    });
-    let workspace = match uses_files || !preopens.is_empty() {
-        true => Some(open_workspace(engine, &with.workspace, &preopens)?),
-        false => None,
-    };
+    let (workspace, preopens) = folders(engine.protected(), inspection, role, &with)?;
     let bounds = workspace.as_ref().map(|workspace| {
         let folders = with.grants.writable_folders();
         let bounds = engine.disk().bounds(workspace, folders, with.workspace_limits, &with.limits);
@@ -83,14 +56,52 @@ pub(crate) fn link(
     Ok((pre, Arc::new(guest)))
 }
 
+/// The workspace and the folders in it that a component gets under an agent's grants, if it may use
+/// files.
+pub(crate) fn folders(
+    protected: &Protected,
+    inspection: &Inspection,
+    role: Role,
+    with: &AgentGrants,
+) -> Result<(Option<Workspace>, Vec<Preopen>), LoadError> {
+    let preopens = match role {
+        Role::Agent | Role::Tool => grants::preopens(inspection, &with.grants)?,
+        Role::Policy => Vec::new(),
+    };
+    let uses_files = inspection.imports.iter().any(|import| match import.class {
+        ImportClass::Capability(
+            capability @ (Capability::WorkspaceRead | Capability::WorkspaceWrite),
+        ) => with.grants.standing(capability) == Standing::Selective,
+        ImportClass::Capability(
+            Capability::Model
+            | Capability::Http
+            | Capability::Prompts
+            | Capability::Controller
+            | Capability::Memory
+            | Capability::MemoryWrite
+            | Capability::Metrics,
+        )
+        | ImportClass::Types
+        | ImportClass::Always
+        | ImportClass::Agents
+        | ImportClass::WasiInert
+        | ImportClass::Sockets
+        | ImportClass::Unknown => false,
+    });
+    let workspace = match uses_files || !preopens.is_empty() {
+        true => Some(open_workspace(protected, &with.workspace, &preopens)?),
+        false => None,
+    };
+    Ok((workspace, preopens))
+}
+
 /// Opens the workspace, unless the host's own files would be at hand there. WASI's file system
 /// is not ours to look into, so no folder with such a file in it is given to that.
 fn open_workspace(
-    engine: &Engine,
+    protected: &Protected,
     root: &Path,
     preopens: &[Preopen],
 ) -> Result<Workspace, LoadError> {
-    let protected = engine.protected();
     let exposed = |folder: PathBuf, file| LoadError::Exposed { folder, file };
     if let Some(file) = protected.containing(root) {
         return Err(exposed(root.to_owned(), file));

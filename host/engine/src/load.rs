@@ -9,7 +9,7 @@ use wasmtime::component::Component;
 
 use crate::engine::Engine;
 use crate::error::LoadError;
-use crate::inspect::{Inspection, inspect};
+use crate::inspect::{Inspection, inspect, named};
 use crate::shape;
 
 /// A compiled component, checked against no grants. Cheap to clone.
@@ -75,7 +75,7 @@ impl Recent {
 #[derive(Clone)]
 pub struct Examined {
     bytes: Arc<Vec<u8>>,
-    digest: blake3::Hash,
+    pub(crate) digest: blake3::Hash,
     pub(crate) inspection: Arc<Inspection>,
 }
 
@@ -141,7 +141,7 @@ impl Engine {
             check_beginning(&bytes)?;
             shape::check(&bytes)?;
             let digest = blake3::hash(&bytes);
-            let inspection = inspect(&bytes, format!("blake3:{}", digest.to_hex()))?;
+            let inspection = inspect(&bytes, named(&digest))?;
             Ok(Examined { bytes: Arc::new(bytes), digest, inspection: Arc::new(inspection) })
         };
         let examined = tokio::task::spawn_blocking(examine).await;
@@ -223,7 +223,7 @@ fn read(path: &Path, limit: u64) -> Result<Vec<u8>, LoadError> {
 }
 
 /// Opens a regular file without waiting: a pipe would have its reader wait for a writer.
-fn open_regular(path: &Path, limit: u64) -> Result<std::fs::File, LoadError> {
+pub(crate) fn open_regular(path: &Path, limit: u64) -> Result<std::fs::File, LoadError> {
     let failed = |source| LoadError::Read { path: path.to_owned(), source };
     let mut options = std::fs::OpenOptions::new();
     options.read(true);

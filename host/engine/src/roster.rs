@@ -14,8 +14,10 @@ use taskrun::ports::model::Model;
 use taskrun::ports::policy_engine::PolicyEngine;
 use taskrun::ports::tool::Tool;
 use taskrun_journal::money::Price;
+use taskrun_journal::tool::ToolSpec;
 use taskrun_policy::{AgentPolicy, AgentRules, EnginePolicy, Location, Policy, ToolPolicy};
 
+use crate::catalog;
 use crate::engine::Engine;
 use crate::error::LoadError;
 use crate::grants::{self, Role};
@@ -156,13 +158,16 @@ impl Engine {
         let own = compiled.next().ok_or_else(|| of.failed(LoadError::internal("not compiled")))?;
         let planner = self.agent(&own, AgentGrants::of_agent(agent));
         let planner = planner.map_err(|error| of.failed(error))?;
+        self.keep(Role::Agent, &parts.own, &[]).await;
         let mut tools = Vec::new();
-        for ((tool, with, _), loaded) in parts.tools.into_iter().zip(compiled) {
+        for ((tool, with, examined), loaded) in parts.tools.into_iter().zip(compiled) {
             let limits = with.limits.clone();
             let linked = self.tool(&loaded, with).await;
+            let linked = linked.map_err(|error| Component::of_tool(agent, tool).failed(error))?;
+            self.keep(Role::Tool, &examined, linked.specs()).await;
             tools.push(LoadedTool {
                 name: tool.name.clone(),
-                tool: linked.map_err(|error| Component::of_tool(agent, tool).failed(error))?,
+                tool: linked,
                 limits,
                 interrupted: tool.interrupted,
                 tags: tool.tags.clone(),
@@ -189,22 +194,22 @@ struct Parts<'p> {
 
 /// A component as the policy names it for an agent.
 #[derive(Clone, Copy)]
-struct Component<'p> {
-    agent: &'p str,
-    path: &'p Path,
-    location: &'p Location,
+pub(crate) struct Component<'p> {
+    pub(crate) agent: &'p str,
+    pub(crate) path: &'p Path,
+    pub(crate) location: &'p Location,
 }
 
 impl<'p> Component<'p> {
-    fn of_agent(agent: &'p AgentPolicy) -> Self {
+    pub(crate) fn of_agent(agent: &'p AgentPolicy) -> Self {
         Self { agent: &agent.name, path: &agent.component, location: &agent.location }
     }
 
-    fn of_tool(agent: &'p AgentPolicy, tool: &'p ToolPolicy) -> Self {
+    pub(crate) fn of_tool(agent: &'p AgentPolicy, tool: &'p ToolPolicy) -> Self {
         Self { agent: &agent.name, path: &tool.component, location: &tool.location }
     }
 
-    fn failed(&self, source: LoadError) -> AgentError {
+    pub(crate) fn failed(&self, source: LoadError) -> AgentError {
         AgentError::Component {
             agent: self.agent.to_owned(),
             path: self.path.to_owned(),
@@ -215,7 +220,7 @@ impl<'p> Component<'p> {
 }
 
 /// An agent, by what the policy says of it and by what is known of its component.
-fn described(
+pub(crate) fn described(
     policy: &Policy,
     models: &BTreeMap<String, Arc<dyn Model>>,
     agent: &AgentPolicy,
@@ -254,7 +259,7 @@ fn prices(policy: &Policy) -> BTreeMap<String, Price> {
 }
 
 /// The agents that one may call as tools.
-fn callees(policy: &Policy, agent: &AgentPolicy) -> Vec<Callee> {
+pub(crate) fn callees(policy: &Policy, agent: &AgentPolicy) -> Vec<Callee> {
     let callees = agent.callees.iter().map(|name| Callee {
         name: name.clone(),
         description: policy.agents.get(name).and_then(|callee| callee.description.clone()),
@@ -289,6 +294,19 @@ impl Engine {
         Ok(examined)
     }
 
+    /// Keeps what was found out about a component that was linked, for a
+    /// [`Catalog`](crate::Catalog).
+    async fn keep(&self, role: Role, examined: &Examined, specs: &[ToolSpec]) {
+        let Some(cache) = self.options().cache.clone() else { return };
+        let (id, inspection) = ((examined.digest, role), Arc::clone(&examined.inspection));
+        let specs = specs.to_vec();
+        let kept =
+            tokio::task::spawn_blocking(move || catalog::keep(&cache, id, &inspection, &specs));
+        if let Err(error) = kept.await {
+            tracing::error!(%error, "keeping a description panicked");
+        }
+    }
+
     /// The component that decides about the agent's tool calls, if there is one.
     async fn examine_guard(&self, agent: &AgentPolicy) -> Result<Option<Examined>, AgentError> {
         let Some(engine) = &agent.engine else { return Ok(None) };
@@ -312,6 +330,7 @@ impl Engine {
                     self.policy(&loaded, AgentGrants::of_policy(agent), name, engine.timeout)
                 });
                 engines.push(policy.map_err(|source| of_guard(agent, engine, path, source))?);
+                self.keep(Role::Policy, &examined, &[]).await;
             }
         }
         Ok(Guard { engines })

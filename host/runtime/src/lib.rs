@@ -15,10 +15,11 @@
 //! # Front doors that execute nothing
 //!
 //! A program that only queues runs and looks at them needs no [`Runtime`]: [`Storage::watch`] gives a
-//! controller without slots, [`Loader::agents_to_spawn`] the agents that it accepts runs of, and a
+//! controller without slots, [`agents_to_spawn`] the agents that it accepts runs of, and a
 //! [`Supervisor`] sees to it that a [`BackgroundHost`] lives as long as somebody waits.
 //! [`Loader::functions`] calls single functions of tools outside any run.
 
+mod acceptance;
 mod background;
 mod check;
 mod loader;
@@ -31,6 +32,7 @@ mod storage;
 mod supervisor;
 mod tool_call;
 
+pub use acceptance::{AcceptanceError, agents_to_spawn};
 pub use background::{BackgroundError, BackgroundHost, HostCommand};
 pub use check::{CheckError, check_engine, check_native_code, check_store, inspect_component};
 pub use loader::{

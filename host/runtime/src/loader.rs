@@ -103,31 +103,39 @@ pub struct ModelError {
 
 pub(crate) fn engine(options: LoaderOptions) -> Result<Arc<Engine>, EngineError> {
     let LoaderOptions { data_dir, cache, compile_worker, executes } = options;
-    let cache = cache.and_then(|dir| match Cache::open(&dir) {
-        Ok(cache) => Some(cache),
-        Err(error) => {
-            let error: &dyn std::error::Error = &error;
-            tracing::warn!(error, "native code is not kept");
-            None
-        }
-    });
-    // The store, the log and the native code of this host: no guest reads or writes them. The files
-    // of the store by themselves, too: opened for a guest under a second name and closed again, they
-    // would lose the locks that SQLite has on them.
-    let protected = data_dir.iter().flat_map(|dir| {
-        let files = taskrun_store::FILE_NAMES.map(|name| dir.join(name));
-        std::iter::once(dir.clone()).chain(files)
-    });
+    let cache = cache.and_then(|dir| open_cache(&dir));
     Engine::new(EngineOptions {
         instances: (!executes).then_some(INSTANCES_FOR_LOOKING),
         cache,
         compile_worker,
         // One for each processor: more would only wait for each other.
         guest_threads: Some(std::thread::available_parallelism().map_or(1, NonZero::get)),
-        protected: protected.collect(),
         keep_free: data_dir.into_iter().collect(),
         ..EngineOptions::default()
     })
+}
+
+/// The files of a data directory that no guest reads or writes: the store, the log and the native
+/// code. The files of the store by themselves, too: opened for a guest under a second name and closed
+/// again, they would lose the locks that SQLite has on them.
+pub(crate) fn protected(data_dir: Option<&Path>, policy: &Policy) -> Vec<PathBuf> {
+    let files = data_dir.into_iter().flat_map(|dir| {
+        let files = taskrun_store::FILE_NAMES.map(|name| dir.join(name));
+        std::iter::once(dir.to_owned()).chain(files)
+    });
+    // Also where nobody has made one yet: whoever makes it decides what is in it.
+    files.chain(policy.path.parent().map(|folder| folder.join(DATA_DIR))).collect()
+}
+
+pub(crate) fn open_cache(dir: &Path) -> Option<Cache> {
+    match Cache::open(dir) {
+        Ok(cache) => Some(cache),
+        Err(error) => {
+            let error: &dyn std::error::Error = &error;
+            tracing::warn!(error, "native code is not kept");
+            None
+        }
+    }
 }
 
 impl Loader {
@@ -136,11 +144,11 @@ impl Loader {
     /// # Errors
     /// [`LoaderError`].
     pub fn open(policy: Policy, options: LoaderOptions) -> Result<Self, LoaderError> {
+        let own = protected(options.data_dir.as_deref(), &policy);
         let engine = engine(options)?;
+        engine.protect(own);
         engine.protect_policy(&policy);
-        // Also where nobody has made one yet: whoever makes it decides what is in it.
-        engine.protect(policy.path.parent().map(|folder| folder.join(DATA_DIR)));
-        let (digest, files) = digests(&policy)?;
+        let (digest, files) = digests(&policy, digest_file)?;
         // What was looked at here is what runs, whoever replaces a file from now on.
         files.into_iter().for_each(|(path, digest)| engine.pin(path, digest));
         let models = open_models(&policy)?;
@@ -220,16 +228,9 @@ impl Loader {
         Ok(self.engine.examine_file(component).await?.inspect().clone())
     }
 
-    /// The agents that are needed to accept runs of them: loaded, so that whoever asks hears at once
-    /// of what is wrong with them; one that takes longer than a second is loaded by the host that
-    /// executes the run. Names that the policy does not have are left out.
-    ///
-    /// # Errors
-    /// [`AgentError`]: the first agent that does not load.
-    ///
-    /// # Cancel safety
-    /// Dropping the future gives up the loads.
-    pub async fn agents_to_spawn(self: &Arc<Self>, names: &[String]) -> Result<Agents, AgentError> {
+    /// The agents of these names, loaded; one that takes longer than a second is loaded by the host
+    /// that executes the run.
+    pub(crate) async fn agents(self: &Arc<Self>, names: &[String]) -> Result<Agents, AgentError> {
         let mut by_name = BTreeMap::new();
         for agent in names.iter().filter_map(|name| self.policy.agents.get(name)) {
             let loaded = match tokio::time::timeout(LOAD_WITHIN, self.agent(agent)).await {
@@ -295,7 +296,7 @@ pub fn check_models(policy: &Policy) -> Result<(), ModelError> {
 }
 
 /// The models of a policy, ready to be asked.
-fn open_models(policy: &Policy) -> Result<BTreeMap<String, Arc<dyn Model>>, ModelError> {
+pub(crate) fn open_models(policy: &Policy) -> Result<BTreeMap<String, Arc<dyn Model>>, ModelError> {
     let (clock, random): (Arc<dyn Clock>, Arc<dyn Random>) =
         (Arc::new(SystemClock::new()), Arc::new(SystemRandom));
     taskrun_models::open(&policy.models, &clock, &random).map_err(|error| {
@@ -312,11 +313,14 @@ fn open_models(policy: &Policy) -> Result<BTreeMap<String, Arc<dyn Model>>, Mode
 /// # Errors
 /// [`FileError`], if one of those files cannot be read.
 pub fn execution_digest(policy: &Policy) -> Result<String, FileError> {
-    digests(policy).map(|(digest, _)| digest)
+    digests(policy, digest_file).map(|(digest, _)| digest)
 }
 
 /// The same, and the digest of each of the files.
-fn digests(policy: &Policy) -> Result<(String, BTreeMap<PathBuf, blake3::Hash>), FileError> {
+pub(crate) fn digests(
+    policy: &Policy,
+    digest_file: impl Fn(&Path, u64) -> Result<blake3::Hash, LoadError>,
+) -> Result<(String, BTreeMap<PathBuf, blake3::Hash>), FileError> {
     let mut files = BTreeMap::new();
     let mut hasher = blake3::Hasher::new();
     let mut add = |bytes: &[u8]| {

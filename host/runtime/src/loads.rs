@@ -14,6 +14,7 @@ use taskrun_journal::ids::HostId;
 use taskrun_journal::run::Run;
 use taskrun_journal::store::Host;
 use taskrun_journal::time::{Clock, Timestamp};
+use taskrun_journal::tool::ToolSpec;
 use taskrun_policy::AgentPolicy;
 
 use crate::loader::Loader;
@@ -182,5 +183,10 @@ impl LoadCode for OnDemand {
             loads.tell(name, Some(Load { since, error: Some(problem.clone()) }));
             problem
         })
+    }
+
+    /// They are known when its components are compiled.
+    fn functions(&self) -> Option<Arc<Vec<ToolSpec>>> {
+        None
     }
 }

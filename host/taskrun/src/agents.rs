@@ -87,6 +87,10 @@ pub trait LoadCode: Send + Sync {
     /// # Cancel safety
     /// Dropping the future gives up the load.
     async fn load(&self) -> Result<AgentCode, String>;
+
+    /// The functions that the agent may call, under their qualified names, if they are known without
+    /// its code.
+    fn functions(&self) -> Option<Arc<Vec<ToolSpec>>>;
 }
 
 impl CodeSource {

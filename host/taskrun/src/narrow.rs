@@ -82,12 +82,12 @@ fn invalid(field: &'static str, reason: String) -> ControllerError {
 pub(crate) fn check(
     spec: &RunSpec,
     agent: &Agent,
-    code: &AgentCode,
+    functions: &[ToolSpec],
 ) -> Result<(), ControllerError> {
     let Narrowing { tools, deny, turns, tokens, cost_microusd, tool_calls, wall_ms, .. } =
         &spec.narrow;
     let left = |tool: &&ToolSpec| spec.above.iter().all(|above| leaves(&above.narrow, tool));
-    let left: Vec<&ToolSpec> = code.tools.specs().iter().filter(left).collect();
+    let left: Vec<&ToolSpec> = functions.iter().filter(left).collect();
     for selector in tools.iter().flatten() {
         if !left.iter().any(|tool| selects(selector, &tool.name)) {
             let known: Vec<_> = left.iter().map(|tool| &*tool.name).collect();

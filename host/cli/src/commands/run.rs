@@ -1,6 +1,5 @@
 //! `taskrun run`.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -12,14 +11,14 @@ use taskrun_journal::run::{Run, RunView};
 use taskrun_journal::spec::RunClass;
 use taskrun_journal::spec::TASK_BYTES_MAX;
 use taskrun_journal::time::millis;
-use taskrun_runtime::LoaderOptions;
+use taskrun_runtime::{LoaderOptions, agents_to_spawn};
 
 use super::result::whole_result;
 use super::text::text;
 use crate::args::{OutputFormat, RunArgs};
 use crate::context::Context;
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome, agent_failure, background_failure};
+use crate::failure::{Failure, Outcome, acceptance_failure, background_failure};
 use crate::follow::{
     CtrlC, Follow, Followed, Lines, Notes, Screen, run_blocked, supervisor, wait_timed_out,
 };
@@ -53,7 +52,6 @@ pub(super) async fn run(context: &Context, args: &RunArgs) -> Outcome {
     let mut request = request(context, args)?;
     let data_dir = context.data_dir()?;
     let storage = context.storage(&data_dir)?;
-    let loader = Arc::new(context.loader(policy, LoaderOptions::of_data_dir(&data_dir))?);
     let mut names = vec![args.agent.clone()];
     if let Some(parent) = &args.parent {
         let (_, looking) = context.looking().await?;
@@ -63,7 +61,11 @@ pub(super) async fn run(context: &Context, args: &RunArgs) -> Outcome {
         names.push(parent.spec.agent_name.clone());
     }
     names.dedup();
-    let agents = loader.agents_to_spawn(&names).await.map_err(|error| agent_failure(&error))?;
+    let file = policy.path.clone();
+    let options = context.loader_options(LoaderOptions::of_data_dir(&data_dir));
+    let agents = agents_to_spawn(policy, options, &names).await;
+    let agents = agents.map_err(|error| acceptance_failure(&error))?;
+    let digest = agents.policy_digest.clone();
     let controller = storage.watch(agents);
     controller.start().await?;
     let Spawned { run, reused } = controller.submit(&context.scope(), &request).await?;
@@ -71,9 +73,7 @@ pub(super) async fn run(context: &Context, args: &RunArgs) -> Outcome {
         let id = run.id();
         context.printer.talk(with(DIM, &format!("{id} was there before and is used again")));
     }
-    let mut host = context.background_host(&loader.policy().path, loader.digest(), &storage)?;
-    // The engine has done its work here; a host has one of its own.
-    drop(loader);
+    let mut host = context.background_host(&file, &digest, &storage)?;
     if !run.status().is_terminal() {
         let attended = host.attend().await;
         attended.map_err(|error| background_failure(&error).about(run.id()))?;

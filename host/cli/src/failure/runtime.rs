@@ -1,7 +1,8 @@
 //! What keeps the runtime from doing its work.
 
 use taskrun_runtime::{
-    BackgroundError, EngineError, FileError, LoaderError, ModelError, OpenError, SupervisorError,
+    AcceptanceError, BackgroundError, EngineError, FileError, LoaderError, ModelError, OpenError,
+    SupervisorError,
 };
 
 use super::{Failure, agent_failure, controller::store_failure, policy_failure};
@@ -22,6 +23,14 @@ pub(crate) fn open_failure(error: OpenError, fancy: bool) -> Box<Failure> {
             Failure::unexpected(error.to_string()).because(source)
         }
         OpenError::Executed => Failure::unexpected(error.to_string()),
+    }
+}
+
+/// An agent of which no runs are accepted.
+pub(crate) fn acceptance_failure(error: &AcceptanceError) -> Box<Failure> {
+    match error {
+        AcceptanceError::Loader(error) => loader_failure(error),
+        AcceptanceError::Agent(error) => agent_failure(error),
     }
 }
 

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use cap_std::fs::{Dir, Metadata};
-use taskrun_policy::folded;
+use taskrun_policy::{Policy, folded};
 
 use super::{Result, from_io};
 use crate::bindings::interfaces::workspace_read::FileError;
@@ -31,6 +31,22 @@ impl Protected {
         // A relative path means what it means now.
         let paths = paths.into_iter().map(|path| std::path::absolute(&path).unwrap_or(path));
         self.0.write().unwrap_or_else(PoisonError::into_inner).extend(paths);
+    }
+
+    /// The files that a policy consists of: itself, its components and prompts, and the scripts,
+    /// cassettes and keys of its models.
+    pub(crate) fn add_policy(&self, policy: &Policy) {
+        let agents = policy.agents.values().map(|agent| &agent.component);
+        let tools = policy.tools.values().map(|tool| &tool.component);
+        let models = policy.models.values().flat_map(|model| model.files());
+        let prompts = policy.prompts.values().flat_map(|prompt| {
+            let overrides = prompt.overrides.iter().map(|one| &one.template);
+            std::iter::once(&prompt.template).chain(overrides).filter_map(|one| one.file.as_deref())
+        });
+        let engines = policy.agents.values().filter_map(|agent| agent.engine.as_ref());
+        let engines = engines.filter_map(|engine| engine.component.as_ref());
+        let named = agents.chain(tools).chain(engines).chain([&policy.path]).map(PathBuf::as_path);
+        self.add(named.chain(models).chain(prompts).map(Path::to_owned));
     }
 
     fn paths(&self) -> Vec<PathBuf> {

@@ -1,5 +1,6 @@
 //! Accepting runs.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use taskrun_journal::event::{Event, Recorded};
@@ -12,8 +13,10 @@ use taskrun_journal::spec::{KEY_BYTES_MAX, RunSpec};
 use taskrun_journal::store::{Admission, Created, Full, Idempotency, NewRun, StoreError, TaskKey};
 use taskrun_journal::text::cut;
 use taskrun_journal::time::{Timestamp, millis, random_u64};
+use taskrun_journal::tool::ToolSpec;
 
 use super::Controller;
+use crate::agents::{Agent, CodeSource};
 use crate::error::ControllerError;
 use crate::narrow;
 use crate::ports::hook::Moment;
@@ -90,11 +93,7 @@ impl Controller {
         if let Some(agent) = inner.parts.agents.by_name.get(&spec.agent_name)
             && !spec.narrow.is_empty()
         {
-            let code = self.code_of(agent).await.map_err(|why| ControllerError::Invalid {
-                field: "agent_name",
-                reason: format!("agent {} does not load: {why}", agent.name),
-            })?;
-            narrow::check(&spec, agent, &code)?;
+            narrow::check(&spec, agent, &self.functions_of(agent).await?)?;
         }
         narrow::check_prices(&spec, &inner.parts.agents)?;
         let moment = Moment::Spawn { spec: &spec };
@@ -121,6 +120,22 @@ impl Controller {
             }),
             Created::Full(full) => Err(self.full(full)),
         }
+    }
+
+    /// The functions that an agent may call, for which its code is loaded if they are not known.
+    async fn functions_of(&self, agent: &Agent) -> Result<Arc<Vec<ToolSpec>>, ControllerError> {
+        let known = match &agent.code {
+            CodeSource::OnDemand(source) => source.functions(),
+            CodeSource::Loaded(_) => None,
+        };
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let code = self.code_of(agent).await.map_err(|why| ControllerError::Invalid {
+            field: "agent_name",
+            reason: format!("agent {} does not load: {why}", agent.name),
+        })?;
+        Ok(Arc::clone(code.tools.specs()))
     }
 
     /// What is kept of a request, once it was checked.

@@ -1,0 +1,333 @@
+//! Components that were linked before: what is kept of them beside their native code is enough to
+//! accept runs of their agents without an engine.
+//!
+//! A component is known by the digest of its bytes, and a file's digest by device, inode, size and
+//! times, so that nothing is read twice. The host that executes a run reads the bytes, and holds
+//! them against the digests that the run was accepted under.
+
+use std::collections::BTreeMap;
+use std::fs::{File, Metadata};
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+use taskrun::agents::{Agent, AgentTools, CodeSource, LoadCode, LoadedTool};
+use taskrun::clock::SystemClock;
+use taskrun::ports::call::CallScope;
+use taskrun::ports::model::Model;
+use taskrun::ports::tool::{Tool, ToolCall, ToolReply};
+use taskrun_journal::stop::CallFailure;
+use taskrun_journal::time::{Clock, Timestamp};
+use taskrun_journal::tool::{ToolFailure, ToolSpec};
+use taskrun_policy::{AgentPolicy, Policy};
+
+use crate::cache::{Cache, Entry};
+use crate::error::LoadError;
+use crate::files::Protected;
+use crate::grants::{self, Role};
+use crate::guest::AgentGrants;
+use crate::inspect::{ImportClass, Inspection};
+use crate::link::folders;
+use crate::load::open_regular;
+use crate::measure;
+use crate::roster::{AgentError, Component, callees, described};
+
+/// Age of a file from which its digest is kept: a change within the tick of the file system's clock
+/// in which the file was read would leave its times as they are.
+const SETTLED: Duration = Duration::from_secs(3);
+
+/// The components that engines linked before, by what is kept of them in a [`Cache`].
+pub struct Catalog {
+    cache: Cache,
+    protected: Protected,
+    clock: SystemClock,
+}
+
+/// What is kept of a component that was linked in a role.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Description {
+    size: u64,
+    /// Imports, and whether each has only types.
+    imports: Vec<(String, bool)>,
+    exports: Vec<String>,
+    /// Functions of a tool.
+    specs: Vec<ToolSpec>,
+}
+
+impl Description {
+    fn of(inspection: &Inspection, specs: &[ToolSpec]) -> Self {
+        let imports = inspection.imports.iter();
+        let exports = inspection.exports.iter();
+        Self {
+            size: inspection.size,
+            imports: imports
+                .map(|import| (import.interface.clone(), import.class == ImportClass::Types))
+                .collect(),
+            exports: exports.map(|export| export.interface.clone()).collect(),
+            specs: specs.to_vec(),
+        }
+    }
+
+    fn inspection(&self, digest: &blake3::Hash) -> Inspection {
+        Inspection::known(digest, self.size, &self.imports, &self.exports)
+    }
+}
+
+/// Keeps what was found out about a component. A failure is logged and changes nothing.
+pub(crate) fn keep(
+    cache: &Cache,
+    (digest, role): (blake3::Hash, Role),
+    inspection: &Inspection,
+    specs: &[ToolSpec],
+) {
+    let entry = entry(digest, role);
+    if cache.description(entry).is_some() {
+        return;
+    }
+    match serde_json::to_vec(&Description::of(inspection, specs)) {
+        Ok(bytes) => cache.put_description(entry, &bytes),
+        Err(error) => tracing::warn!(%error, "a component cannot be described"),
+    }
+}
+
+/// The entry of a component in a role.
+fn entry(component: blake3::Hash, role: Role) -> Entry {
+    let role = match role {
+        Role::Agent => "agent",
+        Role::Tool => "tool",
+        Role::Policy => "policy",
+    };
+    Entry { component, compatibility: blake3::hash(role.as_bytes()) }
+}
+
+/// The entry of a file as it is, whatever its name.
+fn entry_of_file(meta: &Metadata) -> Entry {
+    let mut hasher = blake3::Hasher::new();
+    for number in [meta.dev(), meta.ino(), meta.size()] {
+        hasher.update(&number.to_le_bytes());
+    }
+    for number in [meta.mtime(), meta.mtime_nsec(), meta.ctime(), meta.ctime_nsec()] {
+        hasher.update(&number.to_le_bytes());
+    }
+    Entry { component: hasher.finalize(), compatibility: blake3::hash(b"file") }
+}
+
+/// True if the file has not changed for so long that a change from now on will show in its times.
+fn is_settled(meta: &Metadata, now: Timestamp) -> bool {
+    let changed = meta.mtime().max(meta.ctime());
+    let settled = u64::try_from(changed).unwrap_or(0).saturating_add(SETTLED.as_secs());
+    settled.saturating_mul(1_000) < now.0
+}
+
+impl Catalog {
+    /// The components that are known in a cache. `protected` are the host's own files and folders, as
+    /// in [`EngineOptions::protected`](crate::EngineOptions::protected); the cache and the files of
+    /// the policy are among them without being named.
+    #[must_use]
+    pub fn new(
+        cache: Cache,
+        protected: impl IntoIterator<Item = PathBuf>,
+        policy: &Policy,
+    ) -> Self {
+        let own = Protected::default();
+        own.add(protected);
+        own.add([cache.dir().to_owned()]);
+        own.add_policy(policy);
+        Self { cache, protected: own, clock: SystemClock::new() }
+    }
+
+    /// The digest of a file's bytes, which are read only where device, inode, size and times are not
+    /// those of a file that was read before.
+    ///
+    /// # Errors
+    /// As [`digest_file`](crate::digest_file).
+    pub fn digest_file(&self, path: &Path, limit: u64) -> Result<blake3::Hash, LoadError> {
+        let failed = |source| LoadError::Read { path: path.to_owned(), source };
+        let now = self.clock.now();
+        let file = open_regular(path, limit)?;
+        let before = file.metadata().map_err(failed)?;
+        let entry = entry_of_file(&before);
+        let kept = self.cache.file_digest(entry);
+        if let Some(bytes) = kept.and_then(|kept| <[u8; 32]>::try_from(kept.code()).ok()) {
+            return Ok(blake3::Hash::from_bytes(bytes));
+        }
+        let digest = hash(&file, limit).map_err(failed)?;
+        let after = file.metadata().map_err(failed)?;
+        if is_settled(&before, now) && entry_of_file(&after) == entry {
+            self.cache.put_file_digest(entry, digest.as_bytes());
+        }
+        Ok(digest)
+    }
+
+    fn find(
+        &self,
+        digest: Option<&blake3::Hash>,
+        role: Role,
+    ) -> Option<(Inspection, Vec<ToolSpec>)> {
+        let digest = digest?;
+        let kept = self.cache.description(entry(*digest, role))?;
+        let description: Description = serde_json::from_slice(kept.code()).ok()?;
+        Some((description.inspection(digest), description.specs))
+    }
+
+    /// An agent of a policy, if each of its components was linked before; `None` if one was not.
+    /// `digests` are those of the policy's files, and `source` makes the source of its code, given
+    /// the functions that it may call.
+    ///
+    /// # Errors
+    /// [`AgentError`], as [`Engine::load_agent`](crate::Engine::load_agent), as far as it follows from
+    /// the policy, the components' descriptions and the folders of the workspace.
+    pub fn agent(
+        &self,
+        policy: &Policy,
+        models: &BTreeMap<String, Arc<dyn Model>>,
+        agent: &AgentPolicy,
+        digests: &BTreeMap<PathBuf, blake3::Hash>,
+        source: impl FnOnce(Arc<Vec<ToolSpec>>) -> Arc<dyn LoadCode>,
+    ) -> Result<Option<Agent>, AgentError> {
+        let find = |path: &Path, role| self.find(digests.get(path), role);
+        let Some((own, _)) = find(&agent.component, Role::Agent) else { return Ok(None) };
+        let mut parts = vec![(
+            Component::of_agent(agent),
+            Role::Agent,
+            AgentGrants::of_agent(agent),
+            own.clone(),
+        )];
+        let mut tools = Vec::new();
+        for tool in policy.tools.values() {
+            if !agent.tools.iter().any(|selector| selector.tool == tool.name) {
+                continue;
+            }
+            let found = find(&tool.component, Role::Tool);
+            let Some((inspection, specs)) = found else { return Ok(None) };
+            let of = Component::of_tool(agent, tool);
+            let with = AgentGrants::of_tool(agent, tool);
+            let fits = measure::check(measure::specs(&specs), with.limits.result_bytes);
+            fits.map_err(|failure| of.failed(LoadError::Describe(failure)))?;
+            let digest = inspection.digest.clone();
+            tools.push(LoadedTool {
+                name: tool.name.clone(),
+                tool: Arc::new(DescribedTool { digest, specs }),
+                limits: with.limits.clone(),
+                interrupted: tool.interrupted,
+                tags: tool.tags.clone(),
+                timeouts: agent.call_timeouts(tool),
+            });
+            parts.push((of, Role::Tool, with, inspection));
+        }
+        if let Some(engine) = &agent.engine
+            && let Some(path) = &engine.component
+        {
+            let Some((inspection, _)) = find(path, Role::Policy) else { return Ok(None) };
+            let of = Component { agent: &agent.name, path, location: &engine.location };
+            parts.push((of, Role::Policy, AgentGrants::of_policy(agent), inspection));
+        }
+        for (of, role, with, inspection) in &parts {
+            let checked = grants::check(inspection, *role, &with.agent, &with.grants);
+            checked.map_err(|error| of.failed(error))?;
+        }
+        for (of, role, with, inspection) in &parts {
+            let found = folders(&self.protected, inspection, *role, with);
+            found.map_err(|error| of.failed(error))?;
+        }
+        let tools = AgentTools::select(&agent.tools, &tools)
+            .and_then(|tools| tools.with_agents(&callees(policy, agent), &agent.limits))
+            .map_err(|source| AgentError::Tools {
+                agent: agent.name.clone(),
+                location: agent.location.clone(),
+                source,
+            })?;
+        let code = CodeSource::OnDemand(source(Arc::clone(tools.specs())));
+        Ok(Some(described(policy, models, agent, &own, code)))
+    }
+}
+
+fn hash(file: &File, limit: u64) -> std::io::Result<blake3::Hash> {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update_reader(file.take(limit))?;
+    Ok(hasher.finalize())
+}
+
+/// A tool by its description, to be selected from; its functions are called where its component is
+/// loaded.
+struct DescribedTool {
+    digest: String,
+    specs: Vec<ToolSpec>,
+}
+
+#[async_trait]
+impl Tool for DescribedTool {
+    fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    fn hears_cancellation(&self) -> bool {
+        false
+    }
+
+    fn specs(&self) -> &[ToolSpec] {
+        &self.specs
+    }
+
+    async fn call(
+        &self,
+        _: ToolCall,
+        _: Arc<CallScope>,
+    ) -> Result<Result<ToolReply, ToolFailure>, CallFailure> {
+        Err(CallFailure::Internal)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn catalog(dir: &Path) -> Catalog {
+        let cache = Cache::open(&dir.join("native")).expect("a cache");
+        let policy = Policy::parse("", &dir.join("taskrun.toml")).expect("an empty policy");
+        Catalog::new(cache, [], &policy)
+    }
+
+    #[test]
+    fn a_file_is_not_read_again_until_it_changes() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (catalog, path) = (catalog(dir.path()), dir.path().join("a.wasm"));
+        std::fs::write(&path, "one").expect("written");
+        let meta = std::fs::metadata(&path).expect("it is there");
+        let kept = blake3::hash(b"kept");
+        catalog.cache.put_file_digest(entry_of_file(&meta), kept.as_bytes());
+        assert_eq!(catalog.digest_file(&path, 100).expect("known"), kept);
+        let (limit, longer) = (100, "three");
+        std::fs::write(&path, longer).expect("written");
+        let found = catalog.digest_file(&path, limit).expect("read");
+        assert_eq!(found, blake3::hash(longer.as_bytes()));
+        // It has just changed, and may change again without a trace.
+        let meta = std::fs::metadata(&path).expect("it is there");
+        assert!(catalog.cache.file_digest(entry_of_file(&meta)).is_none());
+        let after = u64::try_from(meta.ctime() + 4).expect("after 1970") * 1_000;
+        assert!(
+            is_settled(&meta, Timestamp(after)) && !is_settled(&meta, Timestamp(after - 2_000))
+        );
+    }
+
+    #[test]
+    fn a_description_tells_what_an_inspection_found_but_the_functions() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let catalog = catalog(dir.path());
+        let bytes = taskrun_examples::WORKSPACE.bytes;
+        let digest = blake3::hash(bytes);
+        let mut found =
+            crate::inspect::inspect(bytes, crate::inspect::named(&digest)).expect("a component");
+        assert!(catalog.find(Some(&digest), Role::Tool).is_none());
+        keep(&catalog.cache, (digest, Role::Tool), &found, &[]);
+        let (known, specs) = catalog.find(Some(&digest), Role::Tool).expect("it was kept");
+        found.imports.iter_mut().for_each(|import| import.functions.clear());
+        found.exports.iter_mut().for_each(|export| export.functions.clear());
+        assert_eq!((known, specs), (found, Vec::new()));
+        assert!(catalog.find(Some(&digest), Role::Agent).is_none(), "in that role only");
+    }
+}

@@ -1,0 +1,99 @@
+//! The agents that are needed to accept runs of them.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use taskrun::agents::{AgentCode, Agents, LoadCode};
+use taskrun_engine::{AgentError, Catalog};
+use taskrun_journal::tool::ToolSpec;
+use taskrun_policy::{AgentPolicy, Policy};
+
+use crate::loader::{
+    Loader, LoaderError, LoaderOptions, digests, open_cache, open_models, protected,
+};
+use crate::problem::Problem;
+
+/// Why runs of an agent are not accepted.
+#[derive(Debug, thiserror::Error)]
+pub enum AcceptanceError {
+    /// The agents of the policy cannot be loaded.
+    #[error(transparent)]
+    Loader(#[from] LoaderError),
+    /// The agent, or one above it, does not load.
+    #[error("an agent cannot be used")]
+    Agent(#[from] AgentError),
+}
+
+/// The agents that a controller needs to accept runs of them, so that whoever asks hears at once of
+/// what is wrong with them. Where their components were loaded before with the same cache, by
+/// whichever process, no engine is started and none is read. Others are loaded; one that takes longer
+/// than a second is loaded by the host that executes the run. Names that the policy does not have are
+/// left out.
+///
+/// # Errors
+/// [`AcceptanceError`]: the first thing that is wrong.
+///
+/// # Cancel safety
+/// Dropping the future gives up the loads.
+pub async fn agents_to_spawn(
+    policy: Policy,
+    options: LoaderOptions,
+    names: &[String],
+) -> Result<Agents, AcceptanceError> {
+    if let Some(agents) = known(&policy, &options, names)? {
+        return Ok(agents);
+    }
+    let loader = Arc::new(Loader::open(policy, options)?);
+    Ok(loader.agents(names).await?)
+}
+
+/// The agents, if the components of each were loaded before.
+fn known(
+    policy: &Policy,
+    options: &LoaderOptions,
+    names: &[String],
+) -> Result<Option<Agents>, AcceptanceError> {
+    let Some(cache) = options.cache.as_deref().and_then(open_cache) else { return Ok(None) };
+    let worker = options.compile_worker.iter().map(|worker| worker.program.clone());
+    let own = protected(options.data_dir.as_deref(), policy).into_iter().chain(worker);
+    let catalog = Catalog::new(cache, own, policy);
+    let read = |path: &Path, limit| catalog.digest_file(path, limit);
+    let (policy_digest, files) = digests(policy, read).map_err(LoaderError::from)?;
+    let models = open_models(policy).map_err(LoaderError::from)?;
+    let opened = Arc::new((policy.clone(), options.clone()));
+    let mut by_name = BTreeMap::new();
+    for agent in names.iter().filter_map(|name| policy.agents.get(name)) {
+        let source = |functions| -> Arc<dyn LoadCode> {
+            Arc::new(Described { opened: Arc::clone(&opened), agent: agent.clone(), functions })
+        };
+        match catalog.agent(policy, &models, agent, &files, source)? {
+            Some(known) => by_name.insert(agent.name.clone(), Arc::new(known)),
+            None => return Ok(None),
+        };
+    }
+    Ok(Some(Agents { policy_digest, by_name }))
+}
+
+/// The code of an agent that is known by the descriptions of its components.
+struct Described {
+    opened: Arc<(Policy, LoaderOptions)>,
+    agent: AgentPolicy,
+    functions: Arc<Vec<ToolSpec>>,
+}
+
+#[async_trait]
+impl LoadCode for Described {
+    async fn load(&self) -> Result<AgentCode, String> {
+        let (policy, options) = &*self.opened;
+        let loader = Loader::open(policy.clone(), options.clone());
+        let loader = loader.map_err(|error| error.to_string())?;
+        let code = loader.code(&self.agent).await;
+        code.map_err(|error| Problem::of_agent(&error).to_string())
+    }
+
+    fn functions(&self) -> Option<Arc<Vec<ToolSpec>>> {
+        Some(Arc::clone(&self.functions))
+    }
+}
