@@ -115,3 +115,17 @@ fn a_description_that_was_changed_counts_as_none() {
     assert!(ran.stderr.contains(ENGINE), "{ran:?}");
     assert!(!queue(&project, "worker", &[]).stderr.contains(ENGINE), "it is described again");
 }
+
+#[test]
+fn what_only_its_host_finds_out_ends_the_run_with_the_words_of_a_refusal() {
+    let project = Project::new();
+    describe(&project, "reader");
+    // A description does not say how much memory describing itself takes a tool.
+    let tools = "tools = [\"workspace/read\"]\n";
+    edit(&project, tools, &format!("{tools}limits = {{ memory = \"64KiB\" }}\n"));
+    let ran = queue(&project, "reader", &[]);
+    assert!(ran.code == 0 && !ran.stderr.contains(ENGINE), "{ran:?}");
+    let run = project.ends_by_itself(&ran.id());
+    let refused = refusal(&project, "reader");
+    assert_eq!((&run["status"], &run["error"]), (&"failed".into(), &refused["message"]));
+}

@@ -90,7 +90,7 @@ impl LoadCode for Described {
         let loader = Loader::open(policy.clone(), options.clone());
         let loader = loader.map_err(|error| error.to_string())?;
         let code = loader.code(&self.agent).await;
-        code.map_err(|error| Problem::of_agent(&error).to_string())
+        code.map_err(|error| Problem::of_agent(&error).reason())
     }
 
     fn functions(&self) -> Option<Arc<Vec<ToolSpec>>> {

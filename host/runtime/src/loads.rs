@@ -164,7 +164,7 @@ impl LoadCode for OnDemand {
         let name = &agent.name;
         let load = loader.code(agent);
         let Some(loads) = loads else {
-            return load.await.map_err(|error| Problem::of_agent(&error).to_string());
+            return load.await.map_err(|error| Problem::of_agent(&error).reason());
         };
         let since = loads.clock.now().0;
         tokio::pin!(load);
@@ -177,11 +177,11 @@ impl LoadCode for OnDemand {
             }
         };
         loaded.inspect(|_| loads.tell(name, None)).map_err(|error| {
-            let problem = Problem::of_agent(&error).to_string();
-            tracing::warn!(agent = name, "does not load: {problem}");
+            let reason = Problem::of_agent(&error).reason();
+            tracing::warn!(agent = name, "does not load: {reason}");
             let since = loads.clock.now().0;
-            loads.tell(name, Some(Load { since, error: Some(problem.clone()) }));
-            problem
+            loads.tell(name, Some(Load { since, error: Some(reason.clone()) }));
+            reason
         })
     }
 

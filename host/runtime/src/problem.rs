@@ -16,6 +16,8 @@ pub struct Problem {
     pub message: String,
     /// What led to it, the nearest cause first.
     pub causes: Vec<String>,
+    /// The message without its beginning `NAME does not load: `, where it has that.
+    reason: String,
 }
 
 impl Problem {
@@ -23,19 +25,12 @@ impl Problem {
     #[must_use]
     pub fn of_component(error: &LoadError, what: &str, path: &Path) -> Self {
         let place = path.display();
-        if let LoadError::Denied(missing) = error {
-            let mut causes: Vec<String> =
-                missing.iter().take(MISSING_SHOWN_MAX).map(of_missing).collect();
-            if let Some(more) =
-                missing.len().checked_sub(MISSING_SHOWN_MAX).filter(|more| *more > 0)
-            {
-                causes.push(format!("and {more} more"));
-            }
-            let message =
-                format!("{what} does not load: {place} imports what the policy does not mention");
-            return Self { message, causes };
-        }
-        Self { message: format!("{what} does not load: {place}"), causes: chain(error) }
+        let (reason, causes) = if let LoadError::Denied(missing) = error {
+            (format!("{place} imports what the policy does not mention"), of_missing(missing))
+        } else {
+            (place.to_string(), chain(error))
+        };
+        Self { message: format!("{what} does not load: {reason}"), causes, reason }
     }
 
     /// An agent that does not load.
@@ -47,11 +42,16 @@ impl Problem {
                 problem.causes.push(format!("named at {location}"));
                 problem
             }
-            AgentError::Tools { agent, location, source } => Self {
-                message: format!("the tools of agent {agent} do not fit ({location})"),
-                causes: chain(source),
-            },
+            AgentError::Tools { agent, location, source } => {
+                let reason = format!("the tools of agent {agent} do not fit ({location})");
+                Self { message: reason.clone(), causes: chain(source), reason }
+            }
         }
+    }
+
+    /// All of it in one line, for a record that begins with `agent NAME does not load: ` itself.
+    pub(crate) fn reason(&self) -> String {
+        self.causes.iter().fold(self.reason.clone(), |reason, cause| format!("{reason}: {cause}"))
     }
 }
 
@@ -62,12 +62,17 @@ impl fmt::Display for Problem {
     }
 }
 
-/// The missing grant, without the line that gives it: a hint has that, once for all.
-fn of_missing(missing: &MissingGrant) -> String {
-    match missing.capability() {
+/// The missing grants, without the lines that give them: a hint has those, once for all.
+fn of_missing(missing: &[MissingGrant]) -> Vec<String> {
+    let one = |missing: &MissingGrant| match missing.capability() {
         Some(capability) => format!("{} needs a rule for {capability}", missing.import),
         None => missing.to_string(),
+    };
+    let mut causes: Vec<String> = missing.iter().take(MISSING_SHOWN_MAX).map(one).collect();
+    if let Some(more) = missing.len().checked_sub(MISSING_SHOWN_MAX).filter(|more| *more > 0) {
+        causes.push(format!("and {more} more"));
     }
+    causes
 }
 
 /// An error and its causes.
