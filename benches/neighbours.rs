@@ -88,29 +88,56 @@ const HOSTILE_PER_TURN: usize = 50;
 const SETTLE: Duration = Duration::from_millis(50);
 
 fn main() -> ExitCode {
-    // Whoever measures memory alone need not wait for the rest.
-    let memory_only = std::env::args().any(|arg| arg == "memory");
+    // One part alone need not wait for the rest.
+    let part = std::env::args().find_map(|arg| Part::of(&arg));
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
-    println!("{:#}", runtime.block_on(measure(memory_only)));
+    println!("{:#}", runtime.block_on(measure(part)));
     ExitCode::SUCCESS
 }
 
-async fn measure(memory_only: bool) -> Value {
+/// A part of the report that can be asked for by its name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// Turns beside guests that spin.
+    Spinners,
+    /// Turns beside guests that make the host work.
+    Others,
+    /// Memory after hostile calls.
+    Memory,
+}
+
+impl Part {
+    fn of(name: &str) -> Option<Self> {
+        match name {
+            "spinners" => Some(Self::Spinners),
+            "others" => Some(Self::Others),
+            "memory" => Some(Self::Memory),
+            _ => None,
+        }
+    }
+}
+
+async fn measure(part: Option<Part>) -> Value {
+    let wanted = |one: Part| part.is_none_or(|part| part == one);
     let flooding = flooding_server();
     let host = Host::new(flooding).await;
     let mut report = json!({ "v": 1, "processors": cores() });
-    if !memory_only {
-        let mut all = Vec::new();
+    let mut all = Vec::new();
+    if wanted(Part::Spinners) {
         for (count, goal) in [(cores(), 2.0), (4 * cores(), 3.0)] {
             all.push(host.beside(&Neighbour::new("spinner", "spin", count), goal).await);
         }
+    }
+    if wanted(Part::Others) {
         for neighbour in others(flooding) {
             all.push(host.beside(&neighbour, 2.0).await);
         }
-        report["turns_of_an_honest_run_beside"] = all.into();
     }
-    report["after_hostile_calls"] = host.hostile().await;
+    report["turns_of_an_honest_run_beside"] = all.into();
+    if wanted(Part::Memory) {
+        report["after_hostile_calls"] = host.hostile().await;
+    }
     report
 }
 

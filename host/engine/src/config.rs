@@ -22,6 +22,10 @@ const WASM_STACK_BYTES: usize = 512 << 10;
 /// Stack of a call: the guest's and that of the host functions it calls.
 const FIBER_STACK_BYTES: usize = 1 << 20;
 
+/// Bytes of a call's stack that are cleared and kept when it is over; the rest is given back, or a
+/// crowd of guests that overflow theirs leaves half a megabyte for each.
+const STACK_KEEP_RESIDENT_BYTES: usize = 32 << 10;
+
 /// Slots of the pool that are kept warm while nobody has them, and what each keeps of a memory: as
 /// much as a call of a small tool writes to. Together they are what is left of a crowd.
 const WARM_SLOTS_MAX: u32 = 128;
@@ -38,6 +42,7 @@ pub(crate) fn base() -> Config {
         .consume_fuel(false)
         .max_wasm_stack(WASM_STACK_BYTES)
         .async_stack_size(FIBER_STACK_BYTES)
+        .async_stack_zeroing(true)
         .memory_reservation(4 << 30)
         .memory_guard_size(32 << 20)
         .memory_init_cow(true)
@@ -63,6 +68,7 @@ pub fn pooled(instances: u32) -> Config {
         .max_unused_warm_slots(WARM_SLOTS_MAX.min(instances))
         .linear_memory_keep_resident(KEEP_RESIDENT_BYTES)
         .table_keep_resident(4096)
+        .async_stack_keep_resident(STACK_KEEP_RESIDENT_BYTES)
         .pagemap_scan(Enabled::Auto)
         // What waits for others to be given back together is a whole memory for each that waits.
         .decommit_batch_size(1);

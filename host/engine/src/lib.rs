@@ -84,6 +84,7 @@ mod measure;
 mod options;
 mod planner;
 mod policy;
+mod priority;
 mod refusal;
 mod roster;
 mod shape;

@@ -12,9 +12,8 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::runtime::{Builder, Handle, Runtime};
 
-/// Added to the niceness of the process where guests run that have used up their slice: a guest
-/// there has a tenth of a processor that something else wants, and all of one that nothing wants.
-const NICENESS: i32 = 10;
+use crate::priority;
+
 /// Most threads of each kind: beyond that a host has other bounds.
 const THREADS_MAX: usize = 64;
 
@@ -70,15 +69,8 @@ fn builder(count: usize, name: &str) -> Builder {
 
 /// Lowers the priority of this thread.
 fn step_back() {
-    // Elsewhere it would be that of the whole process.
-    #[cfg(target_os = "linux")]
-    {
-        let lowered = rustix::process::getpriority_process(None).and_then(|now| {
-            rustix::process::setpriority_process(None, now.saturating_add(NICENESS))
-        });
-        if let Err(error) = lowered {
-            tracing::warn!(%error, "a thread for long calls keeps its priority");
-        }
+    if let Err(error) = priority::lower() {
+        tracing::warn!(%error, "a thread for long calls keeps its priority");
     }
 }
 

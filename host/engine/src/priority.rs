@@ -1,0 +1,82 @@
+//! The priority of threads that compute for long.
+
+use std::time::Duration;
+
+/// Added to the niceness of the process: a thread that computes for long has a tenth of a processor
+/// that something else wants, and all of one that nothing wants.
+const NICENESS: i32 = 10;
+/// Time for which the kernel lets such a thread have a processor before it looks for another. It is
+/// longer than that of all other threads, some 3 ms, and that is its purpose: Linux, since 6.12,
+/// takes a processor away at once for a thread that wakes up with a shorter slice, and else leaves
+/// it to whoever has it until the next tick, 4 ms later. Those who woke up then were, above all,
+/// the kernel's own threads that end the writes of the disk.
+const SLICE: Duration = Duration::from_millis(20);
+
+/// Lowers the priority of this thread and of those that it starts. Elsewhere than on Linux, where
+/// threads have none of their own, it changes nothing.
+pub(crate) fn lower() -> std::io::Result<()> {
+    #[cfg(target_os = "linux")]
+    {
+        let now = rustix::process::getpriority_process(None)?;
+        let lowered = now.saturating_add(NICENESS).min(19);
+        // A kernel without such slices takes no notice of them; one that refuses (a process with a
+        // policy for real time) may still take the niceness.
+        if set(lowered, SLICE).is_err() {
+            rustix::process::setpriority_process(None, lowered)?;
+        }
+    }
+    Ok(())
+}
+
+/// Sets niceness and slice, and leaves the policy as it is.
+#[cfg(target_os = "linux")]
+#[expect(unsafe_code, reason = "neither the standard library nor rustix has this call")]
+fn set(niceness: i32, slice: Duration) -> std::io::Result<()> {
+    let attributes = libc::sched_attr {
+        size: ATTRIBUTES_BYTES,
+        sched_policy: 0,
+        sched_flags: libc::SCHED_FLAG_KEEP_POLICY as u64,
+        sched_nice: niceness,
+        sched_priority: 0,
+        sched_runtime: u64::try_from(slice.as_nanos()).unwrap_or(u64::MAX),
+        sched_deadline: 0,
+        sched_period: 0,
+    };
+    // SAFETY: the kernel reads as many bytes as the structure says that it has.
+    let answer = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
+    if answer == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}
+
+#[cfg(target_os = "linux")]
+const ATTRIBUTES_BYTES: u32 = size_of::<libc::sched_attr>() as u32;
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    /// Niceness and slice of this thread.
+    #[expect(unsafe_code, reason = "as above")]
+    fn attributes() -> (i32, Duration) {
+        // SAFETY: all fields are numbers.
+        let mut found: libc::sched_attr = unsafe { std::mem::zeroed() };
+        let (to, size) = (&raw mut found, ATTRIBUTES_BYTES);
+        // SAFETY: the kernel writes at most as many bytes as it is told.
+        let answer = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, to, size, 0) };
+        assert_eq!(answer, 0, "{}", std::io::Error::last_os_error());
+        (found.sched_nice, Duration::from_nanos(found.sched_runtime))
+    }
+
+    #[test]
+    fn a_thread_of_lower_priority_has_a_longer_slice() {
+        std::thread::spawn(|| {
+            let (niceness, slice) = attributes();
+            lower().expect("lowered");
+            let (lowered, longer) = attributes();
+            assert_eq!(lowered, (niceness + NICENESS).min(19));
+            // Kernels before 6.12 have no slices of single threads and tell of none.
+            assert!(slice.is_zero() || longer == SLICE, "{slice:?} {longer:?}");
+        })
+        .join()
+        .expect("holds");
+    }
+}
