@@ -27,7 +27,7 @@ fn a_paused_run_stays_paused_over_the_death_of_its_host_until_it_is_resumed() {
     assert_eq!(run["paused"]["reason"], "lunch");
     let again = project.run(&["pause", &id]);
     assert!(again.stdout.contains("nothing changed"), "{again:?}");
-    project.kill_hosts();
+    project.kill_hosts_and_wait();
     let answered = project.run(&["answer", &id, "the third one"]);
     assert_eq!(answered.code, 0, "{answered:?}");
     let waited = project.run(&["wait", &id]);

@@ -279,9 +279,19 @@ impl Project {
         self.signal_hosts(Signal::KILL)
     }
 
+    /// The same, and waits until they are gone: one that dies just then is still taken for alive by
+    /// whoever looks for a host. What looks here may be the last to close the store.
+    pub(crate) fn kill_hosts_and_wait(&self) -> usize {
+        self.end_hosts_by(Signal::KILL)
+    }
+
     /// Asks the hosts of this project to end, and waits until they are gone.
     pub(crate) fn end_hosts(&self) -> usize {
-        let count = self.signal_hosts(Signal::TERM);
+        self.end_hosts_by(Signal::TERM)
+    }
+
+    fn end_hosts_by(&self, signal: Signal) -> usize {
+        let count = self.signal_hosts(signal);
         let deadline = deadline();
         while !self.hosts().is_empty() {
             assert!(!deadline.is_over(), "a host does not end");
