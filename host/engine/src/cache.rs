@@ -169,7 +169,7 @@ impl Cache {
         self.keep(Content::Refusal, entry, refusal);
     }
 
-    /// What was found out about a component, in the words of [`crate::catalog`].
+    /// The description of a component, in the words of [`crate::catalog`].
     pub(crate) fn description(&self, entry: Entry) -> Option<Verified> {
         self.read(Content::Description, entry, DESCRIPTION_BYTES_MAX)
     }

@@ -47,7 +47,7 @@ pub struct Catalog {
     clock: SystemClock,
 }
 
-/// What is kept of a component that was linked in a role.
+/// The description of a component that was linked in a role.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Description {
     size: u64,

@@ -136,7 +136,7 @@ impl ImportInfo {
 }
 
 impl Inspection {
-    /// What is known of a component by what was kept of it: everything but the functions of its
+    /// An inspection made of a kept description: everything but the functions of the component's
     /// interfaces.
     pub(crate) fn known(
         digest: &blake3::Hash,

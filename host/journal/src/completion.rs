@@ -51,7 +51,7 @@ pub enum Chunk {
     Stop {
         /// Why the model stopped.
         reason: CompletionStop,
-        /// What the provider calls the model that answered.
+        /// The provider's name of the model that answered.
         model: String,
     },
 }
@@ -83,7 +83,7 @@ pub struct Completion {
     pub usage: Usage,
     /// Why the model stopped.
     pub stop: CompletionStop,
-    /// What the provider calls the model that answered.
+    /// The provider's name of the model that answered.
     pub model: String,
 }
 

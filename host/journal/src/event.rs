@@ -105,7 +105,7 @@ pub enum Event {
         /// Tokens consumed for it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         usage: Option<Usage>,
-        /// What the provider calls the model that wrote it.
+        /// The provider's name of the model that wrote it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         model: Option<String>,
     },

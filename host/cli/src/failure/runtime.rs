@@ -1,4 +1,4 @@
-//! What keeps the runtime from doing its work.
+//! Failures of the runtime, as the terminal tells them.
 
 use taskrun_runtime::{
     AcceptanceError, BackgroundError, EngineError, FileError, LoaderError, ModelError, OpenError,

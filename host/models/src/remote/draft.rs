@@ -57,7 +57,7 @@ impl Draft {
         self.stopped
     }
 
-    /// What the provider calls the model that answers.
+    /// The provider's name of the model that answers.
     pub(crate) fn model(&mut self, name: &str) {
         if !name.is_empty() && name.len() <= LABEL_BYTES_MAX {
             name.clone_into(&mut self.model);
