@@ -5,7 +5,6 @@ use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
 use taskrun::clock::SystemClock;
-use taskrun_cli::args::{CrashPoint, Persisted, Side};
 use taskrun_journal::event::Event;
 use taskrun_journal::ids::HostId;
 use taskrun_journal::list::Scope;
@@ -16,6 +15,7 @@ use tokio::time::timeout;
 use crate::chance::Chance;
 use crate::idle::process_of;
 use crate::load::Kind;
+use crate::point::{CrashPoint, Persisted, Side};
 use crate::process::Process;
 use crate::round::{Broken, POLL, Round};
 
@@ -49,7 +49,7 @@ pub(crate) enum Way {
     HandOverBeside(Duration, Duration),
 }
 
-/// At the how manieth time a host dies at a point: what every run writes is worth a few.
+/// The number of the write at which a host dies at a point: what every run writes is worth a few.
 pub(crate) fn nth(point: &CrashPoint, chance: &mut Chance) -> NonZeroU32 {
     let often = match point.persisted {
         Persisted::Claim => false,

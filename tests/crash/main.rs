@@ -20,10 +20,12 @@ mod client;
 mod deaths;
 mod effects;
 mod hand_over;
+mod host;
 mod idle;
 mod journal;
 mod load;
 mod options;
+mod point;
 mod process;
 mod project;
 mod proof;
@@ -39,7 +41,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use taskrun::clock::{SystemClock, SystemRandom};
-use taskrun_cli::args::CrashPoint;
 use taskrun_engine::{Cache, Engine, EngineOptions};
 use taskrun_journal::time::{Clock, Random};
 use taskrun_policy::Policy;
@@ -48,6 +49,7 @@ use taskrun_tests::foreign::{Foreign, Maker, act_as_told};
 use self::chance::Chance;
 use self::deaths::Way;
 use self::options::{Asked, Options};
+use self::point::CrashPoint;
 use self::process::Program;
 use self::project::Project;
 use self::round::{Bench, Broken, Outcome, Round, report};
@@ -80,6 +82,9 @@ fn main() -> ExitCode {
     if act_as_told() {
         return ExitCode::SUCCESS;
     }
+    if let Some(ended) = host::act_as_host() {
+        return ended;
+    }
     let options = match Asked::read(std::env::args().skip(1)) {
         Ok(Asked::ToRun(options)) => options,
         Ok(Asked::ToList) => {
@@ -108,6 +113,7 @@ fn main() -> ExitCode {
 /// Kills as often as asked, and prints what came of it; false if anything was wrong.
 async fn run(options: &Options) -> Result<bool, Broken> {
     proof::prove()?;
+    point::prove()?;
     let bench = bench().await?;
     let mut chance = Chance::new(options.seed);
     let alone = (options.kills * 3).div_ceil(5);

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use taskrun::clock::SystemClock;
-use taskrun_cli::args::CrashPoint;
 use taskrun_journal::time::{Clock, Timestamp};
 
+use crate::host::make_host;
+use crate::point::CrashPoint;
 use crate::project::Project;
 use crate::terminal::{Terminal, forget_surroundings};
 
@@ -19,7 +20,7 @@ const SLOTS: &str = "256";
 /// How often is looked whether a process is gone.
 const POLL: Duration = Duration::from_millis(10);
 
-/// A copy of the program, which no build replaces while it is tested.
+/// Copies of the program and of this test, which no build replaces meanwhile.
 pub(crate) struct Program {
     folder: tempfile::TempDir,
 }
@@ -30,11 +31,17 @@ impl Program {
     pub(crate) fn new() -> io::Result<Self> {
         let folder = tempfile::Builder::new().prefix("taskrun-program-").tempdir()?;
         fs::copy(env!("CARGO_BIN_EXE_taskrun"), folder.path().join("taskrun"))?;
+        fs::copy(std::env::current_exe()?, folder.path().join("host"))?;
         Ok(Self { folder })
     }
 
     fn path(&self) -> PathBuf {
         self.folder.path().join("taskrun")
+    }
+
+    /// The same with a store that dies and takes notes.
+    fn host(&self) -> PathBuf {
+        self.folder.path().join("host")
     }
 
     /// The program as a person uses it on a project from elsewhere: so it starts no host.
@@ -86,15 +93,12 @@ impl Process {
         let number = fs::read_dir(&folder)?.count();
         let log = folder.join(format!("host-{number:04}.log"));
         let acknowledged = project.path().join(format!("acknowledged-{number:04}"));
-        let mut command = Command::new(program.path());
+        let mut command = Command::new(program.host());
         command.arg("--config").arg(project.policy()).arg("--data-dir").arg(project.data());
         command.args(["host", "--idle-exit", "0", "--slots", SLOTS, "--lease"]);
         command.arg(format!("{}ms", lease.as_millis()));
-        command.arg("--acknowledged").arg(&acknowledged);
-        if let Some(at) = at {
-            command.arg("--crash-at").arg(at.to_string());
-        }
         forget_surroundings(&mut command);
+        make_host(&mut command, at, &acknowledged);
         let started = SystemClock::new().now();
         let stderr = File::create(&log)?;
         command.current_dir(project.path()).stdin(Stdio::null()).stdout(Stdio::null());

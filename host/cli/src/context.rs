@@ -14,7 +14,7 @@ use taskrun_journal::time::{Clock, Timestamp};
 use taskrun_policy::Policy;
 use taskrun_runtime::{
     BackgroundError, BackgroundHost, CompileWorker, HostCommand, Loader, LoaderOptions, Options,
-    STORE_BYTES_DEFAULT, Storage, read_policy,
+    STORE_BYTES_DEFAULT, Storage, StoreLayer, read_policy,
 };
 
 use crate::args::Globals;
@@ -34,6 +34,8 @@ pub(crate) struct Context {
     pub clock: Arc<dyn Clock>,
     /// Which policies are used where they are found.
     pub trust: Trust,
+    /// The layer before the store of a host, for programs that are built on this one.
+    pub store_layer: Option<StoreLayer>,
     /// The policy file, once it was looked for: nobody is asked twice about it.
     policy_file: Arc<OnceLock<Outcome<Option<PathBuf>>>>,
 }
@@ -41,12 +43,13 @@ pub(crate) struct Context {
 impl Context {
     /// On this process's streams and clocks.
     #[must_use]
-    pub(crate) fn new(globals: Globals) -> Self {
+    pub(crate) fn new(globals: Globals, store_layer: Option<StoreLayer>) -> Self {
         let (printer, trust) = (Printer::new(&globals), Trust::new());
         Self {
             globals,
             printer,
             trust,
+            store_layer,
             policy_file: Arc::default(),
             clock: Arc::new(SystemClock::new()),
         }

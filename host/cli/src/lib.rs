@@ -21,6 +21,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use clap::error::ErrorKind;
+use taskrun_runtime::StoreLayer;
 
 use crate::args::{Cli, Command};
 use crate::context::Context;
@@ -30,6 +31,17 @@ use crate::failure::{Failure, Outcome};
 /// Reads the command line and does what it says.
 #[must_use]
 pub fn main() -> ExitCode {
+    execute(None)
+}
+
+/// The same, with a layer between the store and the controller of `taskrun host`: for a program
+/// that is this one with a store that records or fails.
+#[must_use]
+pub fn main_with(store_layer: StoreLayer) -> ExitCode {
+    execute(Some(store_layer))
+}
+
+fn execute(store_layer: Option<StoreLayer>) -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return of_arguments(&error),
@@ -40,7 +52,7 @@ pub fn main() -> ExitCode {
     tracing_setup::start(&cli);
     // Its stderr is a log for people.
     let in_background = matches!(&cli.command, Command::Host(args) if args.background);
-    let context = Context::new(cli.globals);
+    let context = Context::new(cli.globals, store_layer);
     match in_runtime(&context, cli.command) {
         Ok(exit) => exit.into(),
         Err(failure) => {

@@ -17,7 +17,7 @@ use crate::lock::BackgroundLock;
 use crate::storage::{STORE_BYTES_DEFAULT, Storage};
 
 /// Puts something between the controller and its store, such as a store that injects faults.
-pub type StoreLayer = Box<dyn FnOnce(Arc<dyn Store>) -> std::io::Result<Arc<dyn Store>> + Send>;
+pub type StoreLayer = Arc<dyn Fn(Arc<dyn Store>) -> std::io::Result<Arc<dyn Store>> + Send + Sync>;
 
 /// The parts and bounds of a [`Runtime`]. [`Options::new`] has the defaults.
 pub struct Options {

@@ -1,6 +1,5 @@
 //! The command line as it is typed.
 
-mod crash_point;
 mod memory;
 mod parse;
 mod pauses;
@@ -12,7 +11,6 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-pub use crash_point::{CrashPoint, Persisted, Side};
 pub use memory::{
     MemoryCommand, MemoryKeyArgs, MemoryLsArgs, MemoryPutArgs, MemoryRmArgs, MemorySearchArgs,
 };

@@ -5,10 +5,24 @@ use std::time::Duration;
 use taskrun_journal::money::parse_usd;
 use taskrun_journal::time::Timestamp;
 
+/// A shorter one could pass between two signs of life of a busy machine.
+const LEASE_MIN: Duration = Duration::from_millis(500);
+/// Runs of a host that died wait as long.
+const LEASE_MAX: Duration = Duration::from_secs(60 * 60);
+
 /// `30s`, `20m`, `1h 30m`.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text)
         .map_err(|error| format!("{error}; write a duration as 500ms, 30s, 20m or 1h30m"))
+}
+
+/// A lease: long enough that a host can give several signs of life in it.
+pub(super) fn lease(text: &str) -> Result<Duration, String> {
+    let lease = duration(text)?;
+    match (LEASE_MIN..=LEASE_MAX).contains(&lease) {
+        true => Ok(lease),
+        false => Err("write a lease of 500ms to 1h".to_owned()),
+    }
 }
 
 /// `key=value`.

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::CrashPoint;
-use super::parse::duration;
+use super::parse::{duration, lease};
 
 /// The agents of the policy.
 #[derive(Debug, Subcommand)]
@@ -100,19 +99,13 @@ pub struct HostArgs {
     #[arg(long, value_name = "N", default_value_t = 64, env = "TASKRUN_SLOTS", hide_env = true,
         value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub slots: u16,
-    /// After what silence others take this host for dead.
-    #[arg(long, value_name = "DURATION", hide = true, env = "TASKRUN_LEASE", hide_env = true,
-        value_parser = duration)]
-    pub lease: Option<Duration>,
+    /// Other hosts take over the runs of this one when it has given no sign of life for so long
+    #[arg(long, value_name = "DURATION", default_value = "30s", env = "TASKRUN_LEASE",
+        hide_env = true, value_parser = lease)]
+    pub lease: Duration,
     /// Ends at once if another background host does the same.
     #[arg(long, hide = true)]
     pub background: bool,
-    /// Kills itself at this point of persistence.
-    #[arg(long, value_name = "POINT[:N]", hide = true)]
-    pub crash_at: Option<CrashPoint>,
-    /// Notes in this file what the store acknowledged.
-    #[arg(long, value_name = "FILE", hide = true)]
-    pub acknowledged: Option<PathBuf>,
 }
 
 fn idle(text: &str) -> Result<Duration, String> {

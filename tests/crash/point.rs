@@ -1,8 +1,12 @@
-//! Named points at which a host kills itself, for the crash tests.
+//! Named points at which a host kills itself.
 
 use std::fmt;
 use std::num::NonZeroU32;
 use std::str::FromStr;
+
+use taskrun_journal::event::Event;
+
+const THIRD: NonZeroU32 = NonZeroU32::new(3).unwrap();
 
 /// Kinds of events that a host writes, each with a point before and one after its append.
 const KINDS: &[&str] = &[
@@ -23,18 +27,18 @@ const KINDS: &[&str] = &[
     "finished",
 ];
 
-/// What a host persists.
+/// A write of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Persisted {
+pub(crate) enum Persisted {
     /// It takes runs.
     Claim,
     /// It appends an event of this kind, with whatever else is in the append.
     Append(&'static str),
 }
 
-/// On which side of the write.
+/// The side of the write on which the host dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
+pub(crate) enum Side {
     /// The write is not made.
     Before,
     /// It is made, and nobody hears of it.
@@ -43,18 +47,18 @@ pub enum Side {
 
 /// A point at which a host dies: `claim.before`, `append.tool_result.after:3`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CrashPoint {
+pub(crate) struct CrashPoint {
     /// The write.
-    pub persisted: Persisted,
+    pub(crate) persisted: Persisted,
     /// Before or after it.
-    pub side: Side,
-    /// At the how manieth such write, from 1.
-    pub nth: NonZeroU32,
+    pub(crate) side: Side,
+    /// The number of the write at which it dies, from 1.
+    pub(crate) nth: NonZeroU32,
 }
 
 impl CrashPoint {
     /// Every point, each the first time.
-    pub fn all() -> impl Iterator<Item = Self> {
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
         let appends = KINDS.iter().map(|kind| Persisted::Append(kind));
         std::iter::once(Persisted::Claim).chain(appends).flat_map(|persisted| {
             [Side::Before, Side::After].map(|side| Self { persisted, side, nth: NonZeroU32::MIN })
@@ -62,8 +66,7 @@ impl CrashPoint {
     }
 
     /// The point without its number.
-    #[must_use]
-    pub fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         let side = match self.side {
             Side::Before => "before",
             Side::After => "after",
@@ -95,25 +98,24 @@ impl FromStr for CrashPoint {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use taskrun_journal::event::Event;
-
-    use super::*;
-
-    #[test]
-    fn points_are_read_as_they_are_shown() {
-        for point in CrashPoint::all() {
-            let third = CrashPoint { nth: NonZeroU32::new(3).expect("not zero"), ..point };
-            assert_eq!(third.to_string().parse(), Ok(third));
-            assert_eq!(point.name().parse(), Ok(point));
+/// Holds the points to their own spelling, and to events that exist.
+///
+/// # Errors
+/// The point that is not read as it is shown, or that no event comes to.
+pub(crate) fn prove() -> Result<(), String> {
+    for point in CrashPoint::all() {
+        let third = CrashPoint { nth: THIRD, ..point };
+        if third.to_string().parse() != Ok(third) || point.name().parse() != Ok(point) {
+            return Err(format!("{third} is not read as it is shown"));
         }
-        assert!("append.lost.before:0".parse::<CrashPoint>().is_err());
-        assert!("append.nothing.before".parse::<CrashPoint>().is_err());
     }
-
-    #[test]
-    fn points_are_about_kinds_that_exist() {
-        assert!(KINDS.iter().all(|kind| Event::KINDS.contains(kind)));
+    for wrong in ["append.lost.before:0", "append.nothing.before"] {
+        if wrong.parse::<CrashPoint>().is_ok() {
+            return Err(format!("{wrong} is no point"));
+        }
+    }
+    match KINDS.iter().find(|kind| !Event::KINDS.contains(kind)) {
+        Some(kind) => Err(format!("no event is a {kind}")),
+        None => Ok(()),
     }
 }

@@ -1,16 +1,11 @@
 //! `taskrun host`: the process that executes runs.
 
-mod crash;
-
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
-use taskrun::controller::{Controller, Settings};
-use taskrun_journal::store::Store;
-use taskrun_runtime::{OpenError, Options, Runtime, StoreLayer};
+use taskrun::controller::Controller;
+use taskrun_runtime::{OpenError, Options, Runtime};
 
-use self::crash::Crashing;
 use crate::args::HostArgs;
 use crate::context::Context;
 use crate::exit::Exit;
@@ -30,9 +25,9 @@ pub(crate) async fn host(context: &Context, args: &HostArgs) -> Outcome {
     };
     let options = Options {
         slots: usize::from(args.slots),
-        lease: args.lease.unwrap_or(Settings::default().lease),
+        lease: args.lease,
         background: args.background,
-        store_layer: crashing(args),
+        store_layer: context.store_layer.clone(),
         ..context.options(policy, context.data_dir()?)
     };
     let runtime = match Runtime::open(options).await {
@@ -62,18 +57,6 @@ pub(crate) async fn host(context: &Context, args: &HostArgs) -> Outcome {
     let message = format!("runs could not be handed over in time: {}", ids.join(", "));
     Err(Failure::unexpected(message)
         .hint("they are continued when this host is taken for dead; `taskrun wait` sees to that"))
-}
-
-/// The layer around the store that the crash tests ask for.
-fn crashing(args: &HostArgs) -> Option<StoreLayer> {
-    let (at, acknowledged) = (args.crash_at, args.acknowledged.clone());
-    if at.is_none() && acknowledged.is_none() {
-        return None;
-    }
-    Some(Box::new(move |store| {
-        let crashing = Crashing::new(store, at, acknowledged.as_deref())?;
-        Ok(Arc::new(crashing) as Arc<dyn Store>)
-    }))
 }
 
 fn tell_begin(context: &Context, args: &HostArgs, policy: &Path, controller: &Controller) {

@@ -1,8 +1,10 @@
-//! A store that kills its process, and one that notes what was acknowledged: for the crash tests.
+//! The host that the tests kill: the program itself, with a store that kills its process at a point
+//! of persistence and notes in a file what it acknowledged.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,7 +15,35 @@ use taskrun_journal::layer::Layer;
 use taskrun_journal::run::Run;
 use taskrun_journal::store::{Append, Appended, Batched, Claim, NewBatch, Store, StoreError};
 
-use crate::args::{CrashPoint, Persisted, Side};
+use crate::point::{CrashPoint, Persisted, Side};
+
+/// The file in which the host notes what its store acknowledged; makes this test's program the host.
+const LOG: &str = "TASKRUN_TEST_CRASH_LOG";
+/// The point at which it kills itself, if there is one.
+const POINT: &str = "TASKRUN_TEST_CRASH_AT";
+
+/// Makes a command of this test's program, or of a copy of it, a host that notes what its store
+/// acknowledged and dies at the point.
+pub(crate) fn make_host(command: &mut Command, at: Option<CrashPoint>, log: &Path) {
+    command.env(LOG, log);
+    if let Some(at) = at {
+        command.env(POINT, at.to_string());
+    }
+}
+
+/// Acts as the host, or its compiler, if this process was started as that.
+///
+/// # Panics
+/// If the point is none.
+pub(crate) fn act_as_host() -> Option<ExitCode> {
+    #[expect(clippy::disallowed_methods, reason = "how the parent tells its child what to do")]
+    let told = |name: &str| std::env::var_os(name);
+    let log = PathBuf::from(told(LOG)?);
+    let at = told(POINT).map(|at| at.to_string_lossy().parse().expect("a point"));
+    Some(taskrun_cli::main_with(Arc::new(move |store| {
+        Ok(Arc::new(Crashing::new(store, at, &log)?) as Arc<dyn Store>)
+    })))
+}
 
 /// Passes everything on, and dies where it is told.
 ///
@@ -21,23 +51,19 @@ use crate::args::{CrashPoint, Persisted, Side};
 /// store said is kept, with the place of its first event and the ids of all, and `RUN EPOCH SEQ
 /// claimed` for each claim: written by this process before anyone in it hears of it, so that a line
 /// may be missing, and never says what was not so.
-pub(super) struct Crashing {
+struct Crashing {
     store: Arc<dyn Store>,
     at: Option<CrashPoint>,
     passed: AtomicU32,
-    acknowledged: Option<Mutex<File>>,
+    acknowledged: Mutex<File>,
 }
 
 impl Crashing {
     /// # Errors
     /// If the log cannot be opened.
-    pub(super) fn new(
-        store: Arc<dyn Store>,
-        at: Option<CrashPoint>,
-        log: Option<&Path>,
-    ) -> io::Result<Self> {
-        let open = |path| OpenOptions::new().create(true).append(true).open(path);
-        let acknowledged = log.map(open).transpose()?.map(Mutex::new);
+    fn new(store: Arc<dyn Store>, at: Option<CrashPoint>, log: &Path) -> io::Result<Self> {
+        let acknowledged = OpenOptions::new().create(true).append(true).open(log)?;
+        let acknowledged = Mutex::new(acknowledged);
         Ok(Self { store, at, passed: AtomicU32::new(0), acknowledged })
     }
 
@@ -69,13 +95,10 @@ impl Crashing {
         });
     }
 
-    fn note(&self, lines: impl FnOnce() -> String) {
-        let Some(file) = &self.acknowledged else { return };
-        let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
+    fn note(&self, lines: &str) {
+        let mut file = self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner);
         // One write, so that a death leaves whole lines.
-        if let Err(error) = file.write_all(lines().as_bytes()) {
-            tracing::error!(%error, "what was acknowledged cannot be noted");
-        }
+        file.write_all(lines.as_bytes()).expect("the log of the test can be written");
     }
 }
 
@@ -98,19 +121,19 @@ impl Layer for Crashing {
         entries.iter().for_each(|one| self.pass_append(Side::Before, &one.events));
         let batched = self.store.batch(batch).await?;
         if batched == Batched::New {
-            self.note(|| entries.iter().map(acknowledged).collect());
+            self.note(&entries.iter().map(acknowledged).collect::<String>());
             entries.iter().for_each(|one| self.pass_append(Side::After, &one.events));
         }
         Ok(batched)
     }
 
     async fn append(&self, append: Append) -> Result<Appended, StoreError> {
-        let line = self.acknowledged.is_some().then(|| acknowledged(&append));
+        let line = acknowledged(&append);
         let events = Arc::clone(&append.events);
         self.pass_append(Side::Before, &events);
         let appended = self.store.append(append).await?;
         if appended == Appended::Done {
-            self.note(|| line.unwrap_or_default());
+            self.note(&line);
             self.pass_append(Side::After, &events);
         }
         Ok(appended)
@@ -123,7 +146,7 @@ impl Layer for Crashing {
             let line = |run: &Run| {
                 format!("{} {} {} claimed\n", run.id(), run.state.epoch, run.state.head)
             };
-            self.note(|| runs.iter().map(line).collect());
+            self.note(&runs.iter().map(line).collect::<String>());
             self.pass_claim(Side::After);
         }
         Ok(runs)
