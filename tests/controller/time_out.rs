@@ -1,16 +1,21 @@
-//! A run's time-out counts only while the run is running (M-16).
+//! A run's time-out counts only while the run is running (M-16, WS-25, WS-26).
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use taskrun::ports::call::CallScope;
+use taskrun::ports::planner::{Decision, PlanInput};
 use taskrun::ports::tool::{ToolReply, ToolWait};
 use taskrun_journal::question::Answer;
-use taskrun_journal::run::Run;
+use taskrun_journal::run::{Run, RunView};
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::tool::ToolHints;
 use taskrun_policy::Interrupted;
 
+use super::common::{Gates, named};
 use crate::native::{
-    ClosurePlanner, ClosureTool, Gate, Native, World, answer, call_of, request, value,
+    ClosurePlanner, ClosureTool, Gate, Native, World, answer, call_of, clarification, decided,
+    request, value,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -181,4 +186,75 @@ async fn m_16_the_time_is_counted_over_a_change_of_hosts() {
         assert_eq!(world.next(left).await, left);
         assert_eq!(second.end(&id).await.status(), status);
     }
+}
+
+#[tokio::test]
+async fn ws_25_at_its_time_out_a_run_fails_is_really_stopped_and_the_next_one_begins() {
+    let mut world = World::new();
+    world.settings.slots = 1;
+    let gates = Gates::new();
+    world.agent("block", gates.planner());
+    let host = world.start().await;
+    let mut wanted = named("1", "block");
+    wanted.timeout = Some(SECOND);
+    host.spawn(&wanted).await;
+    gates.have_come(1).await;
+    host.spawn(&named("2", "block")).await;
+    world.clock.wait_for_sleepers(1).await;
+    world.clock.advance(Duration::from_millis(999));
+    assert_eq!(host.get("1").await.status(), Status::Running);
+    world.clock.advance(Duration::from_millis(1));
+    let run = host.end("1").await;
+    let view = RunView::from(&run);
+    assert_eq!((view.status, view.stop_reason), (Status::Failed, Some(StopReason::RunTimeout)));
+    let error = view.error.expect("why");
+    assert!(error.contains("deadline exceeded") && error.contains("task timed out"), "{error}");
+    assert_eq!(view.duration_ms, Some(1_000));
+    // Its guest is gone before the next one begins, though its gate never opened.
+    assert_eq!(gates.have_come(2).await, ["1", "2"]);
+    assert_eq!((gates.gone(), gates.inside()), (vec!["1".to_owned()], 1));
+}
+
+/// Works so long, asks, waits two seconds for the answer, works so long, under a time-out of a
+/// second. Gives the end.
+async fn works_asks_works(before: Duration, after: Duration) -> RunView {
+    let mut world = World::new();
+    world.agent(
+        "a",
+        ClosurePlanner::new(move |input: PlanInput, scope: Arc<CallScope>| async move {
+            if input.resume.is_some() {
+                scope.sleep(after).await;
+                return answer("done");
+            }
+            scope.sleep(before).await;
+            decided(Decision::Await(vec![clarification("q").into()]))
+        }),
+    );
+    let host = world.start().await;
+    let mut wanted = named("1", "a");
+    wanted.timeout = Some(SECOND);
+    host.spawn(&wanted).await;
+    if !before.is_zero() {
+        world.clock.advance_to_next(before).await;
+    }
+    host.reach("1", Status::Blocked).await;
+    world.clock.advance(2 * SECOND);
+    let text = Answer::Text("this".into());
+    host.controller.answer(&host.scope, "1", None, text, "me").await.expect("taken");
+    // The end of the work or that of the time, whichever is nearer.
+    let left = SECOND.checked_sub(before).expect("less than a second").min(after);
+    assert_eq!(world.clock.advance_to_next(left).await, left);
+    RunView::from(&host.end("1").await)
+}
+
+#[tokio::test]
+async fn ws_26_time_spent_blocked_does_not_count() {
+    let view = works_asks_works(Duration::ZERO, Duration::from_millis(200)).await;
+    assert_eq!(view.status, Status::Completed, "{:?}", view.error);
+}
+
+#[tokio::test]
+async fn time_spent_running_before_and_after_a_wait_counts_together() {
+    let view = works_asks_works(Duration::from_millis(900), Duration::from_millis(200)).await;
+    assert_eq!(view.stop_reason, Some(StopReason::RunTimeout));
 }

@@ -1,7 +1,14 @@
-//! Tokens, counted for the run that used them and rolled up along parents (M-61).
+//! Tokens, counted for the run that used them and rolled up along parents (M-61, WS-28).
 
-use taskrun_journal::message::Usage;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures::StreamExt;
+use taskrun::ports::model::{Model, ModelStream};
+use taskrun_journal::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
+use taskrun_journal::message::{Message, Role, Usage};
 use taskrun_journal::run::Run;
+use tokio::sync::Barrier;
 
 use crate::native::{ClosurePlanner, Gate, World, answer, request};
 
@@ -70,4 +77,64 @@ async fn m_61_the_usage_of_a_tree_is_the_sum_of_its_runs() {
     let tree = host.controller.tree(&host.scope, "root").await.expect("there");
     let depths: Vec<_> = tree.beneath.iter().map(|run| run.spec.depth).collect();
     assert_eq!(depths, [1, 1, 2], "parents before their children");
+}
+
+/// Uses what it is asked to use: as many tokens read as the request allows it to write.
+struct Metered(Barrier);
+
+#[async_trait]
+impl Model for Metered {
+    async fn stream(&self, request: CompletionRequest) -> Result<ModelStream, ModelError> {
+        let prompt = u64::from(request.max_tokens.unwrap_or_default());
+        let completion = if prompt == 10 { 1 } else { 5 };
+        // The first questions of the two runs are under way at the same time.
+        if request.temperature == Some(0.0) {
+            self.0.wait().await;
+        }
+        let usage = Usage {
+            prompt_tokens: prompt,
+            completion_tokens: completion,
+            total_tokens: prompt + completion,
+            ..Usage::default()
+        };
+        let chunks = [
+            Chunk::Text("word".to_owned()),
+            Chunk::Usage(usage),
+            Chunk::Stop { reason: CompletionStop::EndTurn, model: "metered".to_owned() },
+        ];
+        Ok(futures::stream::iter(chunks.map(Ok)).boxed())
+    }
+}
+
+#[tokio::test]
+async fn ws_28_the_usage_of_two_concurrent_runs_of_one_agent_is_never_mixed() {
+    let mut world = World::new();
+    let planner = ClosurePlanner::new(|input, scope| async move {
+        let task = input.messages.last().map(Message::joined_text).unwrap_or_default();
+        let (tokens, times) = if task.contains("small") { (10, 2) } else { (100, 3) };
+        for number in 0..times {
+            let question = CompletionRequest {
+                model: None,
+                messages: vec![Message::text(Role::User, "go on")],
+                tools: Vec::new(),
+                max_tokens: Some(tokens),
+                temperature: (number == 0).then_some(0.0),
+                stop_sequences: Vec::new(),
+                response_schema: None,
+                extra: None,
+            };
+            scope.complete(question).await.expect("the model answers");
+        }
+        answer("done")
+    });
+    let model: Arc<dyn Model> = Arc::new(Metered(Barrier::new(2)));
+    world.agent_asking("a", planner, Some(model), |_| {});
+    let host = world.start().await;
+    let small = host.spawn(&request("a", "small")).await;
+    let large = host.spawn(&request("a", "large")).await;
+    for (id, prompt, completion) in [(small, 20, 2), (large, 300, 15)] {
+        let progress = host.end(&id).await.state.progress;
+        let found = (progress.prompt_tokens, progress.completion_tokens, progress.total_tokens);
+        assert_eq!(found, (prompt, completion, prompt + completion));
+    }
 }

@@ -1,9 +1,10 @@
 //! The scenarios of the systems that this project brings together, each under its id.
 
 mod agent_tools;
+mod delegation;
 mod driver;
 mod history;
-mod m_03;
+mod lifecycle;
 mod memory;
 mod metrics;
 mod models;
@@ -11,6 +12,5 @@ mod policy;
 mod prompts;
 mod reminders;
 mod replay;
+mod result;
 mod sizes;
-mod ts_basic;
-mod ts_result;

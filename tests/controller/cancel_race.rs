@@ -1,4 +1,4 @@
-//! A cancellation that races the end of its run.
+//! A cancellation that races the end of its run (TS-29).
 
 use taskrun_journal::event::Recorded;
 use taskrun_journal::machine;

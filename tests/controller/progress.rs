@@ -1,4 +1,4 @@
-//! M-25: progress with the runs beneath, and as a subscription.
+//! Progress, with the runs beneath, and as a subscription (M-25).
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Cancelling, closing and waiting, by scenario.
+//! Canceling a run, closing its host, and giving up a wait for it (TS-05, TS-07, TS-19).
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! L-025, M-51: time-outs of single tools.
+//! Time-outs of single tools (L-025, M-51).
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! L-030 to L-037, M-40, M-41: policy engines, before planning and before calls.
+//! Policy engines, before planning and before calls (L-030 to L-037, M-40, M-41).
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! L-064, L-037, M-35: tool calls that need the consent of a person.
+//! Tool calls that need the consent of a person (L-064, L-037, M-35).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

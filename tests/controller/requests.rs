@@ -1,4 +1,5 @@
-//! LS-14, LS-19, LS-26, LS-28: what the doors of the controller say about runs.
+//! Requests of callers: pages of a journal, the error of each end, refusals (LS-14, LS-19, LS-26,
+//! LS-28).
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! TS-01, TS-02, TS-04, TS-08.
+//! A run from its start to its end: completion, progress, cancellation, refusals (TS-01, TS-02,
+//! TS-04, TS-08).
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Scenarios of OpenWalrus tasks: slots, the tree, waiting.
+//! Slots, and the runs that start others and wait for them (WS-01 to WS-23).
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! A store that fails, by scenario.
+//! A store that fails (TS-16, TS-17).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,4 +1,4 @@
-//! TS-22.
+//! The parts, messages and errors that make a run's result (TS-22).
 
 use taskrun_journal::run::RunView;
 use taskrun_journal::status::{Status, StopReason};

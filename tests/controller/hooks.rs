@@ -1,4 +1,4 @@
-//! M-20: hooks of the host; only the veto of a critical one counts.
+//! Hooks of the host, of which only the veto of a critical one counts (M-20).
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};

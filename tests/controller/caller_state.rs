@@ -1,4 +1,4 @@
-//! What a run is told of itself, by scenario.
+//! The state that a caller gives to a run, beside the host's own keys (TS-28).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

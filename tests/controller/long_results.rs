@@ -1,4 +1,4 @@
-//! M-18: a long result is kept whole beside its record.
+//! Long results, kept whole beside their records (M-18).
 
 use std::time::Duration;
 

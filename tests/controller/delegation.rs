@@ -1,5 +1,5 @@
-//! What a component may ask of the controller: everything about the runs beneath its own, and
-//! nothing else; and what a crash leaves of it.
+//! Runs that components start, watch and cancel beneath their own: no other run is visible to
+//! them, and a crash leaves one child (M-03).
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,4 @@
-//! Real components start, watch, await, answer and cancel runs beneath their own.
+//! Real components that start, watch, await, answer and cancel runs beneath their own (M-03).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Scenarios of OpenWalrus tasks: entries that wait for a heartbeat.
+//! Entries that wait for a heartbeat (WS-11, WS-13, WS-14).
 
 use taskrun_journal::status::Status;
 

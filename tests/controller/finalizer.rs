@@ -1,4 +1,5 @@
-//! The finalizer, by scenario.
+//! Finalizers: when one is called, how long it may take, and when it adds nothing (TS-10 to TS-14,
+//! M-19).
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,4 @@
-//! L-024: what a request takes away from the tools of its run.
+//! The tools that a request takes away from its run (L-024).
 
 use std::sync::{Arc, Mutex};
 
