@@ -6,7 +6,7 @@ use std::time::Duration;
 use taskrun_journal::event::Event;
 use taskrun_journal::status::Status;
 use taskrun_journal::tool::ToolHints;
-use taskrun_policy::{CallTimeouts, Interrupted};
+use taskrun_policy::{CallTimeouts, Interrupted, Pattern};
 
 use super::common::{following, named};
 use crate::native::{ClosureTool, World, value};
@@ -14,7 +14,7 @@ use crate::native::{ClosureTool, World, value};
 #[tokio::test]
 async fn l_025_each_call_has_the_time_of_its_function_and_they_begin_in_the_order_requested() {
     let (mut world, seen) = (World::new(), Arc::new(Mutex::new(Vec::new())));
-    let secs = |pattern: &str, secs| (pattern.to_owned(), Duration::from_secs(secs));
+    let secs = |pattern: &str, secs| (Pattern::parse(pattern), Duration::from_secs(secs));
     // What a tool of the world says of itself, and its limit, is an hour.
     world.timeouts = CallTimeouts::new([secs("t/f", 7), secs("t*", 5), secs("u/*", 7_200)]);
     for name in ["t", "tt", "u", "v"] {

@@ -11,7 +11,7 @@ use taskrun_journal::question::{Answer, AwaitItem};
 use taskrun_journal::run::RunView;
 use taskrun_journal::status::{BlockedOn, Status, StopReason};
 use taskrun_journal::tool::ToolHints;
-use taskrun_policy::{AskRule, AskRules, Asked, Interrupted, Location, ToolSelector};
+use taskrun_policy::{AskRule, AskRules, Interrupted, Location, Pattern};
 
 use super::common::{Call, Gates, beneath, check_journal, count, following, named, task_tools};
 use super::dying::{Point, WRITES_MAX, survive};
@@ -21,15 +21,14 @@ fn location() -> Location {
     Location { file: std::path::Path::new("test").into(), line: 1, column: 1 }
 }
 
-fn rule(about: Asked) -> AskRule {
-    AskRule { about, text: "the rule".to_owned(), location: location() }
+fn rule(functions: Pattern) -> AskRule {
+    AskRule { functions, text: "the rule".to_owned(), location: location() }
 }
 
 /// Calls of `mail/f` and of tools with the tag `danger` need consent.
 fn asks(agent: &mut Agent) {
-    let mail = ToolSelector { tool: "mail".to_owned(), function: None, location: location() };
-    let danger = Asked::Tag("danger".to_owned());
-    let rules = vec![rule(Asked::Tool(mail)), rule(danger)];
+    let danger = Pattern::Tag("danger".to_owned());
+    let rules = vec![rule(Pattern::all_of("mail")), rule(danger)];
     agent.ask = AskRules { rules, timeout: Duration::from_secs(3_600) };
 }
 

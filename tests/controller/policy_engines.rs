@@ -11,9 +11,7 @@ use taskrun_journal::message::{RetryHint, RetryReason, ToolError};
 use taskrun_journal::ruling::{Phase, ToolsDecided};
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::tool::{ToolFailure, ToolHints, ToolOutcome};
-use taskrun_policy::{
-    Interrupted, Location, POLICY_LABELS_MAX, PolicyDecision, ToolLists, ToolSelector,
-};
+use taskrun_policy::{Interrupted, POLICY_LABELS_MAX, Pattern, PolicyDecision, ToolLists};
 
 use super::common::{Call, Gates, count, follow, following, named};
 use crate::native::{ClosurePlanner, ClosureTool, Native, World, answer, change_code, value};
@@ -77,16 +75,8 @@ fn only(tools: &[&str]) -> PolicyDecision {
     PolicyDecision { allowed_tools: Some(tools), ..PolicyDecision::default() }
 }
 
-fn selectors(names: &[&str]) -> Vec<ToolSelector> {
-    let selector = |name: &&str| {
-        let (tool, function) = name.split_once('/').expect("qualified");
-        ToolSelector {
-            tool: tool.to_owned(),
-            function: (function != "*").then(|| function.to_owned()),
-            location: Location { file: std::path::Path::new("test").into(), line: 1, column: 1 },
-        }
-    };
-    names.iter().map(selector).collect()
+fn patterns(texts: &[&str]) -> Vec<Pattern> {
+    texts.iter().map(|text| Pattern::parse(text)).collect()
 }
 
 /// The tools of these tests, each with a function `f`: `read` and `list` with the tag `look`,
@@ -179,9 +169,9 @@ async fn ended(world: &mut World) -> (Native, Vec<Recorded>) {
 async fn l_032_a_planner_sees_the_tools_that_lists_leave_and_a_call_of_another_is_refused() {
     let lists = ToolLists {
         name: "policy (x:1:1)".to_owned(),
-        allow: Some(selectors(&["drop/*", "bad/f"])),
+        allow: Some(patterns(&["drop/*", "bad/f"])),
         allow_tags: Some(vec!["look".to_owned()]),
-        block: selectors(&["list/f"]),
+        block: patterns(&["list/f"]),
         block_tags: vec!["danger".to_owned()],
         hints: false,
     };

@@ -27,8 +27,7 @@ use taskrun_journal::status::Status;
 use taskrun_journal::store::{Hosts, Sessions, Store};
 use taskrun_journal::time::Timestamp;
 use taskrun_policy::{
-    AgentRules, AskRules, Budget, CallTimeouts, Grants, Interrupted, Limits, Location, Policy,
-    Retry, ToolSelector,
+    AgentRules, AskRules, Budget, CallTimeouts, Grants, Interrupted, Limits, Pattern, Policy, Retry,
 };
 use taskrun_store::MemoryStore;
 use tokio::runtime::Runtime;
@@ -250,22 +249,14 @@ impl World {
         model: Option<Arc<dyn Model>>,
         change: impl FnOnce(&mut Agent),
     ) {
-        let selectors: Vec<_> = self
-            .tools
-            .iter()
-            .map(|tool| ToolSelector {
-                tool: tool.name.clone(),
-                function: None,
-                location: Location { file: Path::new("test").into(), line: 1, column: 1 },
-            })
-            .collect();
+        let all: Vec<_> = self.tools.iter().map(|tool| Pattern::all_of(&tool.name)).collect();
         let own = "own".to_owned();
         let mut agent = Agent {
             name: name.to_owned(),
             digest: planner.digest().to_owned(),
             has_finalizer: planner.has_finalizer(),
             code: CodeSource::Loaded(Arc::new(AgentCode {
-                tools: AgentTools::select(&selectors, &self.tools).expect("tools that fit"),
+                tools: AgentTools::select(&all, &self.tools).expect("tools that fit"),
                 planner: Arc::new(planner),
                 guard: Guard::default(),
             })),

@@ -199,7 +199,7 @@ impl Catalog {
         )];
         let mut tools = Vec::new();
         for tool in policy.tools.values() {
-            if !agent.tools.iter().any(|selector| selector.tool == tool.name) {
+            if !agent.uses_tool(&tool.name) {
                 continue;
             }
             let found = find(&tool.component, Role::Tool);

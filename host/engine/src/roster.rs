@@ -128,7 +128,7 @@ impl Engine {
         let own = own.map_err(|error| of.failed(error))?;
         let mut tools = Vec::new();
         for tool in policy.tools.values() {
-            if !agent.tools.iter().any(|selector| selector.tool == tool.name) {
+            if !agent.uses_tool(&tool.name) {
                 continue;
             }
             let with = AgentGrants::of_tool(agent, tool);

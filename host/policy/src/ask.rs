@@ -1,13 +1,13 @@
-//! Which tool calls need the consent of a person.
+//! Rules about tool calls that need the consent of a person.
 
 use std::time::Duration;
 
 use taskrun_journal::tool::ToolSpec;
 
 use super::Location;
-use crate::selector::ToolSelector;
+use crate::pattern::Pattern;
 
-/// How long consent is waited for unless the policy says otherwise.
+/// The wait for consent unless the policy says otherwise.
 pub const ASK_TIMEOUT_DEFAULT: Duration = Duration::from_secs(24 * 3_600);
 /// Longest wait for consent: thirty days, as long as a run may take.
 pub(crate) const ASK_TIMEOUT_MAX: Duration = super::WALL_MAX;
@@ -15,36 +15,25 @@ pub(crate) const ASK_TIMEOUT_MAX: Duration = super::WALL_MAX;
 /// One line of `ask`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AskRule {
-    /// What it is about.
-    pub about: Asked,
+    /// The functions whose calls need consent.
+    pub functions: Pattern,
     /// As written, such as `tool: mail/*`.
     pub text: String,
-    /// Where it stands in the policy file.
+    /// Its place in the policy file.
     pub location: Location,
 }
 
-/// Which calls a rule is about.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Asked {
-    /// Those of every tool, written `tool: *`.
-    Any,
-    /// Those of a function, or of all functions of a tool.
-    Tool(ToolSelector),
-    /// Those of functions with this tag.
-    Tag(String),
-}
-
-/// The rules of an agent, and how long somebody is waited for.
+/// The rules of an agent, and how long an answer is waited for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AskRules {
-    /// In the order of the file. At most [`RULES_MAX`](crate::policy::RULES_MAX).
+    /// In the order of the file. At most [`RULES_MAX`](crate::RULES_MAX).
     pub rules: Vec<AskRule>,
-    /// When nobody has answered by then, the call is refused. Default [`ASK_TIMEOUT_DEFAULT`].
+    /// Without an answer by then, the call is refused. Default [`ASK_TIMEOUT_DEFAULT`].
     pub timeout: Duration,
 }
 
 impl Default for AskRules {
-    /// Nobody is asked.
+    /// No call needs consent.
     fn default() -> Self {
         Self { rules: Vec::new(), timeout: ASK_TIMEOUT_DEFAULT }
     }
@@ -55,27 +44,14 @@ impl AskRules {
     /// is named by its qualified name.
     #[must_use]
     pub fn about(&self, function: &ToolSpec) -> Option<&AskRule> {
-        self.rules.iter().find(|rule| rule.about.is_about(function))
+        self.rules.iter().find(|rule| rule.functions.matches(function))
     }
 
-    /// Adds the rules of somebody above, whose wait counts where it is shorter.
+    /// Adds the rules of an agent above, whose wait counts where it is shorter.
     pub fn add(&mut self, above: &Self) {
         if !above.rules.is_empty() {
             self.timeout = self.timeout.min(above.timeout);
             self.rules.extend(above.rules.iter().cloned());
-        }
-    }
-}
-
-impl Asked {
-    fn is_about(&self, function: &ToolSpec) -> bool {
-        match self {
-            Self::Any => true,
-            Self::Tool(selector) => function
-                .name
-                .split_once('/')
-                .is_some_and(|(tool, function)| selector.matches(tool, function)),
-            Self::Tag(tag) => function.is_tagged(std::slice::from_ref(tag)),
         }
     }
 }

@@ -71,23 +71,24 @@ mod parse_model;
 mod parse_prompt;
 mod parse_timeouts;
 mod path_glob;
+mod pattern;
 mod place;
 mod policy;
 mod prompt;
 mod quantity;
 mod read;
 mod rule;
-mod selector;
 mod settings;
 pub mod template;
 #[cfg(test)]
 mod tests;
 mod timeouts;
+mod tool_filter;
 mod tool_lists;
 mod verdict;
 mod workspace;
 
-pub use self::ask::{ASK_TIMEOUT_DEFAULT, AskRule, AskRules, Asked};
+pub use self::ask::{ASK_TIMEOUT_DEFAULT, AskRule, AskRules};
 pub use self::chain::{AgentRules, CallRules, Chain, Denied};
 pub use self::engine::{EnginePolicy, POLICY_TIMEOUT};
 pub use self::error::{PolicyError, PolicyErrorKind, PolicyErrors, PolicyLoadError};
@@ -101,6 +102,7 @@ pub use self::metrics::MetricSelector;
 pub use self::model::*;
 pub use self::names::folded;
 pub use self::path_glob::{PATH_BYTES_MAX, PathGlob};
+pub use self::pattern::{AGENTS, Pattern};
 pub use self::policy::{
     AgentPolicy, DESCRIPTION_BYTES_MAX, MEMBERS_MAX, POLICY_BYTES_MAX, Policy, RULES_MAX,
     ToolPolicy,
@@ -111,9 +113,9 @@ pub use self::rule::{
     Capability, Declared, ModelSelector, OperationSelector, PromptSelector, Rule, Selector,
     parse_denial,
 };
-pub use self::selector::{AGENTS, ToolSelector};
 pub use self::settings::{Heartbeat, Interrupted, MissingFields, Retry, Then};
-pub use self::timeouts::{CallTimeouts, is_about};
+pub use self::timeouts::CallTimeouts;
+pub use self::tool_filter::ToolFilter;
 pub use self::tool_lists::{POLICY_LABEL_BYTES_MAX, POLICY_LABELS_MAX, PolicyDecision, ToolLists};
 pub use self::verdict::Verdict;
 pub use self::workspace::*;

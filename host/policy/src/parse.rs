@@ -14,8 +14,8 @@ use super::read::{Section, Text};
 use super::workspace::read_workspace_limits;
 use super::{Interrupted, ModelPolicy, Provider, WorkspaceLimits};
 use crate::ask::ASK_TIMEOUT_MAX;
+use crate::pattern::AGENTS;
 use crate::policy::{POLICY_BYTES_MAX, Policy, ToolPolicy};
-use crate::selector::AGENTS;
 
 const ROOT_KEYS: [&str; 6] = ["defaults", "workspace", "model", "prompt", "tool", "agent"];
 

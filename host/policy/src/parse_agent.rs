@@ -16,9 +16,8 @@ use super::parse_limits::{
 };
 use super::read::{Section, Text, is_function_name};
 use super::rule::{Capability, Declared, ModelSelector, Rule, Selector, parse_rule};
+use crate::pattern::{AGENTS, Pattern};
 use crate::policy::{AgentPolicy, DESCRIPTION_BYTES_MAX, MEMBERS_MAX, RULES_MAX};
-use crate::selector::AGENTS;
-use crate::selector::ToolSelector;
 use crate::verdict::Verdict;
 
 const AGENT_KEYS: [&str; 19] = [
@@ -50,7 +49,7 @@ impl Reading<'_> {
         let members = self.members(section);
         let (agents, tools): (Vec<_>, Vec<_>) =
             section.strings("tools").into_iter().partition(|text| is_callee(text.value));
-        let tools = self.tool_selectors(section, tools);
+        let tools = self.patterns(section, tools);
         let callees = self.callees(section, &agents, &members);
         let (model, grants) = self.grants(section);
         let stated_limits = read_limits(section, &AGENT_LIMIT_KEYS);
@@ -112,20 +111,13 @@ impl Reading<'_> {
         path
     }
 
-    pub(super) fn tool_selectors(
-        &self,
-        section: &Section<'_, '_>,
-        texts: Vec<Text<'_>>,
-    ) -> Vec<ToolSelector> {
-        let mut selectors: Vec<(ToolSelector, Text<'_>)> = Vec::new();
+    pub(super) fn patterns(&self, section: &Section<'_, '_>, texts: Vec<Text<'_>>) -> Vec<Pattern> {
+        let mut patterns: Vec<(Pattern, Text<'_>)> = Vec::new();
         for text in texts {
-            let Some(selector) = self.tool_selector(section, &text) else {
+            let Some(pattern) = self.pattern(section, &text) else {
                 continue;
             };
-            let covering = selectors.iter().find(|(first, _)| {
-                first.tool == selector.tool
-                    && (first.function.is_none() || first.function == selector.function)
-            });
+            let covering = patterns.iter().find(|(first, _)| first.covers(&pattern));
             if let Some((_, first)) = covering {
                 let kind = PolicyErrorKind::Duplicate {
                     text: text.value.to_owned(),
@@ -134,16 +126,13 @@ impl Reading<'_> {
                 };
                 section.report(text.span.clone(), kind, "remove it");
             }
-            selectors.push((selector, text));
+            patterns.push((pattern, text));
         }
-        selectors.into_iter().map(|(selector, _)| selector).collect()
+        patterns.into_iter().map(|(pattern, _)| pattern).collect()
     }
 
-    pub(super) fn tool_selector(
-        &self,
-        section: &Section<'_, '_>,
-        text: &Text<'_>,
-    ) -> Option<ToolSelector> {
+    /// Reads `tool/function` or `tool/*` about a tool of the policy; reports what is wrong with it.
+    pub(super) fn pattern(&self, section: &Section<'_, '_>, text: &Text<'_>) -> Option<Pattern> {
         let (tool, function) = match text.value.split_once('/') {
             Some((tool, function)) => (tool, Some(function)),
             None => (text.value, None),
@@ -158,22 +147,22 @@ impl Reading<'_> {
             section.report(text.part(section.problems, 0, tool.len()), kind, help);
             return None;
         }
-        let function = match function {
-            Some("*") => None,
-            Some(function) if is_function_name(function) => Some(function.to_owned()),
+        match function {
+            Some("*") => Some(Pattern::all_of(tool)),
+            Some(function) if is_function_name(function) => {
+                Some(Pattern::Name(text.value.to_owned()))
+            }
             Some(_) => {
                 let help = format!("write \"{tool}/FUNCTION\", or \"{tool}/*\" for all of them");
                 report_bad_value(section, text, "tool", "it does not name a function", &help);
-                return None;
+                None
             }
             None => {
                 let help = format!("write \"{tool}/*\" for all of its functions");
                 report_bad_value(section, text, "tool", "it does not say which function", &help);
-                return None;
+                None
             }
-        };
-        let location = section.problems.source.locate(text.span.start);
-        Some(ToolSelector { tool: tool.to_owned(), function, location })
+        }
     }
 
     fn members(&self, section: &Section<'_, '_>) -> Vec<String> {

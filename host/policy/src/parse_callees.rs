@@ -3,10 +3,10 @@
 use super::error::{PolicyErrorKind, shown, suggest};
 use super::parse::{Reading, report_bad_value};
 use super::read::{Section, Text};
+use crate::pattern::AGENTS;
 use crate::policy::MEMBERS_MAX;
-use crate::selector::AGENTS;
 
-/// Whether an entry of `tools` speaks of an agent.
+/// Tells if an entry of `tools` speaks of an agent.
 pub(super) fn is_callee(text: &str) -> bool {
     text == AGENTS || callee(text).is_some()
 }

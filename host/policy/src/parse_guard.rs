@@ -1,17 +1,17 @@
-//! From `policy`, `ask` and `ask_timeout` of an agent to what its tool calls are held to.
+//! From `policy`, `ask` and `ask_timeout` of an agent to the layers that hold its tool calls.
 
 use std::time::Duration;
 
-use super::ask::{ASK_TIMEOUT_DEFAULT, ASK_TIMEOUT_MAX, AskRule, AskRules, Asked};
+use super::ask::{ASK_TIMEOUT_DEFAULT, ASK_TIMEOUT_MAX, AskRule, AskRules};
 use super::error::{PolicyErrorKind, shown, suggest};
 use super::files::FileUse;
 use super::parse::{Reading, is_path, report_bad_value};
 use super::read::{Section, Text};
 use super::tool_lists::ToolLists;
 use crate::engine::{ENGINE_TIMEOUT_MAX, EnginePolicy, POLICY_TIMEOUT};
+use crate::pattern::Pattern;
 use crate::policy::RULES_MAX;
 use crate::read::tags;
-use crate::selector::ToolSelector;
 
 const ENGINE_KEYS: [&str; 7] =
     ["allow", "block", "allow_tags", "block_tags", "hints", "component", "timeout"];
@@ -21,7 +21,7 @@ impl Reading<'_> {
     pub(super) fn engine(
         &mut self,
         section: &Section<'_, '_>,
-        tools: &[ToolSelector],
+        tools: &[Pattern],
     ) -> Option<EnginePolicy> {
         const INSTANT: Duration = Duration::from_millis(1);
         let table = section.section("policy")?;
@@ -55,13 +55,13 @@ impl Reading<'_> {
         &self,
         table: &Section<'_, '_>,
         key: &'static str,
-        tools: &[ToolSelector],
-    ) -> Vec<ToolSelector> {
-        let selected = self.tool_selectors(table, table.strings(key));
-        for selector in &selected {
-            if !tools.iter().any(|own| overlap(own, selector)) {
+        tools: &[Pattern],
+    ) -> Vec<Pattern> {
+        let selected = self.patterns(table, table.strings(key));
+        for pattern in &selected {
+            if !tools.iter().any(|own| own.overlaps(pattern)) {
                 let text =
-                    table.strings(key).into_iter().find(|text| text.value == selector.to_string());
+                    table.strings(key).into_iter().find(|text| text.value == pattern.to_string());
                 let Some(text) = text else { continue };
                 let help = "remove it, or name the function under `tools`";
                 report_bad_value(table, &text, "tool", "the agent may call no such function", help);
@@ -71,7 +71,7 @@ impl Reading<'_> {
     }
 
     /// `ask` and `ask_timeout` of an agent that may call the functions of `tools`.
-    pub(super) fn ask(&self, section: &Section<'_, '_>, tools: &[ToolSelector]) -> AskRules {
+    pub(super) fn ask(&self, section: &Section<'_, '_>, tools: &[Pattern]) -> AskRules {
         let least = Duration::from_secs(1);
         let timeout = section.duration("ask_timeout", least..=ASK_TIMEOUT_MAX);
         let timeout = timeout.or(self.ask_timeout).unwrap_or(ASK_TIMEOUT_DEFAULT);
@@ -83,8 +83,8 @@ impl Reading<'_> {
                 section.report(text.span, kind, format!("write at most {RULES_MAX} rules"));
                 break;
             }
-            let Some(about) = self.asked(section, &text, tools) else { continue };
-            if let Some((_, first)) = rules.iter().find(|(rule, _)| is_same(&rule.about, &about)) {
+            let Some(functions) = self.asked(section, &text, tools) else { continue };
+            if let Some((_, first)) = rules.iter().find(|(rule, _)| rule.functions == functions) {
                 let kind = PolicyErrorKind::Duplicate {
                     text: text.value.to_owned(),
                     first_text: first.value.to_owned(),
@@ -93,7 +93,7 @@ impl Reading<'_> {
                 section.report(text.span.clone(), kind, "remove it");
             }
             let location = section.problems.source.locate(text.span.start);
-            rules.push((AskRule { about, text: text.value.to_owned(), location }, text));
+            rules.push((AskRule { functions, text: text.value.to_owned(), location }, text));
         }
         AskRules { rules: rules.into_iter().map(|(rule, _)| rule).collect(), timeout }
     }
@@ -102,8 +102,8 @@ impl Reading<'_> {
         &self,
         section: &Section<'_, '_>,
         text: &Text<'_>,
-        tools: &[ToolSelector],
-    ) -> Option<Asked> {
+        tools: &[Pattern],
+    ) -> Option<Pattern> {
         let (word, rest) = text.value.split_once(':').unwrap_or((text.value, ""));
         let rest = rest.trim();
         let bad = |reason: &str, help: &str| {
@@ -114,16 +114,16 @@ impl Reading<'_> {
             "tool" | "tag" if rest.is_empty() => {
                 bad("it selects nothing", "write \"tool: TOOL/*\", \"tool: *\" or \"tag: TAG\"")
             }
-            "tag" => Some(Asked::Tag(rest.to_owned())),
-            "tool" if rest == "*" => Some(Asked::Any),
+            "tag" => Some(Pattern::Tag(rest.to_owned())),
+            "tool" if rest == "*" => Some(Pattern::any()),
             "tool" => {
                 let part = Text { value: rest, span: text.span.clone() };
-                let selector = self.tool_selector(section, &part)?;
-                if !tools.iter().any(|own| overlap(own, &selector)) {
+                let pattern = self.pattern(section, &part)?;
+                if !tools.iter().any(|own| own.overlaps(&pattern)) {
                     let help = "remove it, or name the function under `tools`";
                     return bad("the agent may call no such function", help);
                 }
-                Some(Asked::Tool(selector))
+                Some(pattern)
             }
             other => {
                 let kind = PolicyErrorKind::Unknown { what: "word of a rule", name: shown(other) };
@@ -133,22 +133,4 @@ impl Reading<'_> {
             }
         }
     }
-}
-
-/// Whether both are about the same, wherever they stand.
-fn is_same(one: &Asked, other: &Asked) -> bool {
-    match (one, other) {
-        (Asked::Any, Asked::Any) => true,
-        (Asked::Tag(one), Asked::Tag(other)) => one == other,
-        (Asked::Tool(one), Asked::Tool(other)) => {
-            (&one.tool, &one.function) == (&other.tool, &other.function)
-        }
-        (Asked::Any | Asked::Tag(_) | Asked::Tool(_), _) => false,
-    }
-}
-
-/// Whether there is a function that both select.
-fn overlap(one: &ToolSelector, other: &ToolSelector) -> bool {
-    one.tool == other.tool
-        && (one.function.is_none() || other.function.is_none() || one.function == other.function)
 }

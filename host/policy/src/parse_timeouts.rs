@@ -1,4 +1,4 @@
-//! From `timeouts` of an agent to how long its calls may take.
+//! From `timeouts` of an agent to the time-outs of its calls.
 
 use std::time::Duration;
 
@@ -6,16 +6,12 @@ use super::error::{PolicyErrorKind, shown, suggest};
 use super::limits::CALL_MAX;
 use super::parse::Reading;
 use super::read::{Section, Text, is_function_name};
-use super::selector::ToolSelector;
-use super::timeouts::{CallTimeouts, TIMEOUTS_MAX, is_about};
+use super::timeouts::{CallTimeouts, TIMEOUTS_MAX};
+use crate::pattern::Pattern;
 
 impl Reading<'_> {
     /// The time-outs of an agent that may call the functions of `tools`.
-    pub(super) fn timeouts(
-        &self,
-        section: &Section<'_, '_>,
-        tools: &[ToolSelector],
-    ) -> CallTimeouts {
+    pub(super) fn timeouts(&self, section: &Section<'_, '_>, tools: &[Pattern]) -> CallTimeouts {
         const INSTANT: Duration = Duration::from_millis(1);
         let Some(table) = section.section("timeouts") else {
             return CallTimeouts::default();
@@ -29,26 +25,28 @@ impl Reading<'_> {
                 table.report(name.span, kind, format!("write at most {TIMEOUTS_MAX}"));
                 break;
             }
-            if self.is_pattern(&table, &name, tools)
-                && let Some(timeout) = timeout
-            {
-                all.push((name.value.to_owned(), timeout));
-            }
+            all.extend(self.timed(&table, &name, tools).zip(timeout));
         }
         CallTimeouts::new(all)
     }
 
-    /// Whether a text is a pattern about something that `tools` select; reports why not.
-    fn is_pattern(&self, table: &Section<'_, '_>, text: &Text<'_>, tools: &[ToolSelector]) -> bool {
+    /// The pattern of a text about something that `tools` mean; reports why there is none.
+    fn timed(
+        &self,
+        table: &Section<'_, '_>,
+        text: &Text<'_>,
+        tools: &[Pattern],
+    ) -> Option<Pattern> {
         let (what, value) = ("pattern of functions", shown(text.value));
         let bad = |reason: &str, help: String| {
             let reason = reason.to_owned();
             let kind = PolicyErrorKind::BadValue { what, value: value.clone(), reason };
             table.report(text.span.clone(), kind, help);
-            false
+            None
         };
-        if text.value == "*" {
-            return true;
+        let pattern = Pattern::parse(text.value);
+        if pattern == Pattern::any() {
+            return Some(pattern);
         }
         let Some((tool, function)) = text.value.split_once('/') else {
             let help = "write \"TOOL/FUNCTION\", \"TOOL/*\", or \"*\" for all".to_owned();
@@ -58,7 +56,7 @@ impl Reading<'_> {
             let kind = PolicyErrorKind::Unknown { what: "tool", name: shown(tool) };
             let help = suggest(tool, "tools", self.tools.iter().copied());
             table.report(text.span.clone(), kind, help);
-            return false;
+            return None;
         }
         let beginning = function.strip_suffix('*');
         let named = beginning.unwrap_or(function);
@@ -66,16 +64,12 @@ impl Reading<'_> {
             let help = format!("write \"{tool}/FUNCTION\", or \"{tool}/*\" for all of them");
             return bad("it does not name a function", help);
         }
-        let selected = tools.iter().filter(|selector| selector.tool == tool).any(|selector| {
-            let own = selector.function.as_deref();
-            own.is_none_or(|own| is_about(function, own))
-        });
-        if !selected {
+        if !tools.iter().any(|own| own.overlaps(&pattern)) {
             return bad(
                 "the agent may call no such function",
                 "remove it, or name the function under `tools`".to_owned(),
             );
         }
-        true
+        Some(pattern)
     }
 }

@@ -12,8 +12,8 @@ use crate::grants::Grants;
 use crate::limits::{Budget, LimitSettings, Limits, TOOL_CALLS_DEFAULT};
 use crate::location::{Location, Source};
 use crate::model::ModelPolicy;
+use crate::pattern::Pattern;
 use crate::prompt::PromptPolicy;
-use crate::selector::ToolSelector;
 use crate::settings::{Heartbeat, Interrupted, MissingFields, Retry};
 use crate::timeouts::CallTimeouts;
 use crate::workspace::WorkspaceLimits;
@@ -86,7 +86,7 @@ pub struct AgentPolicy {
     /// Its planner's component, resolved.
     pub component: PathBuf,
     /// The tools it may call, in the order of the file. Default none.
-    pub tools: Vec<ToolSelector>,
+    pub tools: Vec<Pattern>,
     /// Agents that it may call as tools, each one of the policy's and named once, in the order of
     /// the file: `agent/NAME` among its tools, or all of [`Self::members`] for `agent/*`. Its runs
     /// may start runs of them. At most [`MEMBERS_MAX`].
@@ -145,9 +145,15 @@ impl AgentPolicy {
         all
     }
 
-    /// Whether the agent may call this function of this tool.
-    pub fn may_call(&self, tool: &str, function: &str) -> bool {
-        self.tools.iter().any(|selector| selector.matches(tool, function))
+    /// Tells if the agent may call the function of this qualified name, `tool/function`.
+    pub fn may_call(&self, name: &str) -> bool {
+        self.tools.iter().any(|pattern| pattern.matches_name(name))
+    }
+
+    /// Tells if the agent may call any function of this tool.
+    pub fn uses_tool(&self, tool: &str) -> bool {
+        let all = Pattern::all_of(tool);
+        self.tools.iter().any(|pattern| pattern.overlaps(&all))
     }
 
     /// The limits of a call of `tool` by this agent: of each limit that both state the smaller,

@@ -1,6 +1,8 @@
-//! How long calls of single tools may take.
+//! Time-outs of calls of single functions.
 
 use std::time::Duration;
+
+use crate::pattern::Pattern;
 
 /// Most time-outs of an agent: each is compared with each function that the agent may call.
 pub(crate) const TIMEOUTS_MAX: usize = 256;
@@ -8,31 +10,30 @@ pub(crate) const TIMEOUTS_MAX: usize = 256;
 /// Time-outs by the names of functions: a name, or the beginning of names with a `*` behind it.
 /// Of those about a function its own name wins, then the longest beginning.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct CallTimeouts(Vec<(String, Duration)>);
+pub struct CallTimeouts(Vec<(Pattern, Duration)>);
 
 impl CallTimeouts {
     /// These; of equal patterns the last one counts.
-    pub fn new(all: impl IntoIterator<Item = (String, Duration)>) -> Self {
+    pub fn new(all: impl IntoIterator<Item = (Pattern, Duration)>) -> Self {
         Self(all.into_iter().collect())
     }
 
-    /// Whether there is none.
+    /// Tells if there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Pattern and time-out of each, in the order of the file.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, Duration)> {
-        self.0.iter().map(|(pattern, timeout)| (pattern.as_str(), *timeout))
+    pub fn iter(&self) -> impl Iterator<Item = (&Pattern, Duration)> {
+        self.0.iter().map(|(pattern, timeout)| (pattern, *timeout))
     }
 
     /// The time-out of a function by its qualified name, `tool/function`.
     #[must_use]
     pub fn of(&self, name: &str) -> Option<Duration> {
-        let about = self.iter().filter(|(pattern, _)| is_about(pattern, name));
-        // A name is longer than each of its beginnings, and may be as long as one with its star.
-        about.max_by_key(|(pattern, _)| rank(pattern)).map(|(_, timeout)| timeout)
+        let about = self.iter().filter(|(pattern, _)| pattern.matches_name(name));
+        about.max_by_key(|(pattern, _)| pattern.precision()).map(|(_, timeout)| timeout)
     }
 
     /// The same, none of them longer than `most`.
@@ -40,21 +41,5 @@ impl CallTimeouts {
     pub fn within(&self, most: Option<Duration>) -> Self {
         let least = |timeout: Duration| most.map_or(timeout, |most| timeout.min(most));
         Self::new(self.0.iter().map(|(pattern, timeout)| (pattern.clone(), least(*timeout))))
-    }
-}
-
-/// Whether a pattern is about the function of this qualified name.
-#[must_use]
-pub fn is_about(pattern: &str, name: &str) -> bool {
-    match pattern.strip_suffix('*') {
-        Some(beginning) => name.starts_with(beginning),
-        None => pattern == name,
-    }
-}
-
-fn rank(pattern: &str) -> (bool, usize) {
-    match pattern.strip_suffix('*') {
-        Some(beginning) => (false, beginning.len()),
-        None => (true, pattern.len()),
     }
 }

@@ -4,7 +4,7 @@
 use taskrun_journal::message::{Labels, RetryHint, RetryReason};
 use taskrun_journal::tool::ToolSpec;
 
-use crate::selector::ToolSelector;
+use crate::pattern::Pattern;
 
 /// Most labels, and most entries of metadata, of one decision.
 pub const POLICY_LABELS_MAX: usize = 64;
@@ -18,15 +18,15 @@ pub struct ToolLists {
     pub name: String,
     /// Tools that are allowed; together with [`Self::allow_tags`] all that are. `None` in both
     /// allows every tool.
-    pub allow: Option<Vec<ToolSelector>>,
+    pub allow: Option<Vec<Pattern>>,
     /// Tags whose tools are allowed, where the policy states them of the tool: what a tool says of
     /// itself allows nothing.
     pub allow_tags: Option<Vec<String>>,
     /// Tools that are refused, whatever allows them.
-    pub block: Vec<ToolSelector>,
+    pub block: Vec<Pattern>,
     /// Tags whose tools are refused, whatever allows them.
     pub block_tags: Vec<String>,
-    /// Whether hints of failed calls are heeded: one that wants to be tried again by the same tool
+    /// Heed the hints of failed calls: one that wants to be tried again by the same tool
     /// alone leaves that tool and one call for the next turn; one that says that a tool is not
     /// available leaves it out for the next turn.
     pub hints: bool,
@@ -56,7 +56,7 @@ impl ToolLists {
     }
 
     fn allows(&self, tool: &ToolSpec) -> bool {
-        let listed = |list: &[ToolSelector]| list.iter().any(|one| selects(one, &tool.name));
+        let listed = |list: &[Pattern]| list.iter().any(|one| one.matches(tool));
         if listed(&self.block) || tool.is_tagged(&self.block_tags) {
             return false;
         }
@@ -70,11 +70,7 @@ impl ToolLists {
     }
 }
 
-fn selects(selector: &ToolSelector, name: &str) -> bool {
-    name.split_once('/').is_some_and(|(tool, function)| selector.matches(tool, function))
-}
-
-/// What an engine decides. The default takes nothing away.
+/// A decision of an engine. The default takes nothing away.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PolicyDecision {
     /// The tools that are left, by their qualified names; `None` is all, an empty list none.
@@ -82,11 +78,11 @@ pub struct PolicyDecision {
     pub allowed_tools: Option<Vec<String>>,
     /// Most calls that the turn may make; 0 is none.
     pub tool_calls: Option<u32>,
-    /// Whether no tool at all may be used.
+    /// No tool at all may be used.
     pub disable_tools: bool,
     /// Kept with the run and shown to later decisions. At most [`POLICY_LABELS_MAX`].
     pub labels: Labels,
-    /// For whoever reads the journal. At most [`POLICY_LABELS_MAX`].
+    /// For people who read the journal. At most [`POLICY_LABELS_MAX`].
     pub metadata: Labels,
 }
 

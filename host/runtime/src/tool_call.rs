@@ -23,7 +23,7 @@ use crate::loader::Loader;
 
 /// The agents of a policy that list a tool.
 pub fn callers<'p>(policy: &'p Policy, tool: &str) -> impl Iterator<Item = &'p AgentPolicy> {
-    policy.agents.values().filter(move |agent| agent.tools.iter().any(|s| s.tool == tool))
+    policy.agents.values().filter(move |agent| agent.uses_tool(tool))
 }
 
 /// The functions of a tool that one agent may call, loaded under its grants.

@@ -11,7 +11,7 @@ use taskrun_journal::tool::{ToolFailure, ToolSpec};
 use taskrun_policy::template::Prompts;
 use taskrun_policy::{
     AGENTS, AgentRules, AskRules, Budget, CallTimeouts, Heartbeat, Interrupted, Limits,
-    MissingFields, Retry, ToolSelector,
+    MissingFields, Pattern, Retry,
 };
 
 use crate::arguments::{Arguments, TurnSteps};
@@ -142,7 +142,7 @@ pub struct AgentTool {
 /// Why an agent's tools do not fit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ToolsError {
-    /// A selector names a function that the tool does not have.
+    /// A pattern names a function that the tool does not have.
     #[error("tool {tool} has no function {function:?}; it has: {known}")]
     UnknownFunction {
         /// The tool.
@@ -195,27 +195,30 @@ impl AgentTools {
         Self::of(BTreeMap::new())
     }
 
-    /// The functions that `selectors` pick from the tools.
+    /// The functions of the tools that any of the patterns means.
     ///
     /// # Errors
-    /// [`ToolsError`] if a selector picks a function that does not exist, or a schema is none.
-    pub fn select(selectors: &[ToolSelector], tools: &[LoadedTool]) -> Result<Self, ToolsError> {
+    /// [`ToolsError`] if a pattern names a function that does not exist, or a schema is none.
+    pub fn select(patterns: &[Pattern], tools: &[LoadedTool]) -> Result<Self, ToolsError> {
         let mut by_name = BTreeMap::new();
         for loaded in tools {
-            let has = |function: &str| loaded.tool.specs().iter().any(|s| s.name == function);
-            for selector in selectors.iter().filter(|s| s.tool == loaded.name) {
-                if let Some(function) = selector.function.as_deref().filter(|f| !has(f)) {
-                    let known: Vec<_> = loaded.tool.specs().iter().map(|s| &*s.name).collect();
-                    return Err(ToolsError::UnknownFunction {
-                        tool: loaded.name.clone(),
-                        function: function.to_owned(),
-                        known: known.join(", "),
-                    });
-                }
+            let specs = loaded.tool.specs();
+            let prefix = format!("{}/", loaded.name);
+            let named = patterns.iter().filter_map(Pattern::name);
+            let mut functions = named.filter_map(|name| name.strip_prefix(&prefix));
+            let missing = functions.find(|function| specs.iter().all(|s| s.name != **function));
+            if let Some(function) = missing {
+                let known: Vec<_> = specs.iter().map(|s| &*s.name).collect();
+                return Err(ToolsError::UnknownFunction {
+                    tool: loaded.name.clone(),
+                    function: function.to_owned(),
+                    known: known.join(", "),
+                });
             }
             let mut allowance = Allowance::default();
-            for spec in loaded.tool.specs() {
-                if selectors.iter().any(|s| s.matches(&loaded.name, &spec.name)) {
+            for spec in specs {
+                let name = format!("{prefix}{}", spec.name);
+                if patterns.iter().any(|pattern| pattern.matches_name(&name)) {
                     let tool = AgentTool::new(loaded, spec, &mut allowance)?;
                     by_name.insert(tool.spec.name.clone(), Arc::new(tool));
                 }

@@ -1,5 +1,5 @@
-//! What a request takes away from what its agent may do, and who stands above a run. A run is
-//! executed with what everybody above it, its own agent and its request allow; nothing adds.
+//! The narrowing of a run by its request and by the runs above it. A run is executed with what all
+//! of those, and its own agent, allow; nothing adds.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,8 @@ use taskrun_journal::quantity::ShowDuration;
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::tool::ToolSpec;
 use taskrun_policy::{
-    Budget, CALL_MAX, CallTimeouts, Chain, Declared, Standing, TOKENS_MAX, is_about, parse_denial,
+    Budget, CALL_MAX, CallTimeouts, Chain, Declared, Pattern, Standing, TOKENS_MAX, ToolFilter,
+    parse_denial,
 };
 
 use crate::agents::{Agent, AgentCode, Agents};
@@ -19,18 +20,6 @@ use crate::error::ControllerError;
 pub const NARROWING_ENTRIES_MAX: usize = 64;
 /// Most bytes of all of them together: each run beneath keeps those of all runs above it.
 pub const NARROWING_BYTES_MAX: usize = 16 << 10;
-
-/// Whether a request leaves a function, which is described under its qualified name.
-fn leaves(narrow: &Narrowing, function: &ToolSpec) -> bool {
-    let tools = narrow.tools.as_ref();
-    tools.is_none_or(|tools| tools.iter().any(|selector| selects(selector, &function.name)))
-        && narrow.only_tags.as_ref().is_none_or(|tags| function.is_stated_as(tags))
-        && !function.is_tagged(&narrow.deny_tags)
-}
-
-fn takes_tools(narrow: &Narrowing) -> bool {
-    narrow.tools.is_some() || narrow.only_tags.is_some() || !narrow.deny_tags.is_empty()
-}
 
 /// All names and rules in a request, by field.
 fn texts(narrow: &Narrowing) -> [(&'static str, Vec<&String>); 5] {
@@ -62,14 +51,6 @@ pub(crate) fn check_sizes(narrow: &Narrowing) -> Result<(), ControllerError> {
     Ok(())
 }
 
-/// Whether `tool/*` or `tool/function` is about the function of this qualified name.
-fn selects(selector: &str, name: &str) -> bool {
-    match selector.strip_suffix("/*") {
-        Some(tool) => name.split_once('/').is_some_and(|(of, _)| of == tool),
-        None => selector == name,
-    }
-}
-
 fn invalid(field: &'static str, reason: String) -> ControllerError {
     ControllerError::Invalid { field, reason }
 }
@@ -86,10 +67,12 @@ pub(crate) fn check(
 ) -> Result<(), ControllerError> {
     let Narrowing { tools, deny, turns, tokens, cost_microusd, tool_calls, wall_ms, .. } =
         &spec.narrow;
-    let left = |tool: &&ToolSpec| spec.above.iter().all(|above| leaves(&above.narrow, tool));
+    let above: Vec<_> = spec.above.iter().map(|above| ToolFilter::of(&above.narrow)).collect();
+    let left = |tool: &&ToolSpec| above.iter().all(|filter| filter.leaves(tool));
     let left: Vec<&ToolSpec> = functions.iter().filter(left).collect();
     for selector in tools.iter().flatten() {
-        if !left.iter().any(|tool| selects(selector, &tool.name)) {
+        let pattern = Pattern::of_tool(selector);
+        if !left.iter().any(|tool| pattern.matches(tool)) {
             let known: Vec<_> = left.iter().map(|tool| &*tool.name).collect();
             return Err(invalid(
                 "narrow.tools",
@@ -172,10 +155,10 @@ fn check_tags_and_times(narrow: &Narrowing, left: &[&ToolSpec]) -> Result<(), Co
             return Err(invalid("narrow.only_tags", reason));
         }
     }
-    for (pattern, timeout) in &narrow.timeouts {
-        let field = "narrow.timeouts";
-        if !left.iter().any(|tool| is_about(pattern, &tool.name)) {
-            let reason = format!("{pattern:?} is about no function that the run may call");
+    for (text, timeout) in &narrow.timeouts {
+        let (field, pattern) = ("narrow.timeouts", Pattern::parse(text));
+        if !left.iter().any(|tool| pattern.matches(tool)) {
+            let reason = format!("{text:?} is about no function that the run may call");
             return Err(invalid(field, reason));
         }
         if *timeout == 0 || u128::from(*timeout) > CALL_MAX.as_millis() {
@@ -221,14 +204,15 @@ pub(crate) fn narrowed(
 ) -> (Arc<Agent>, Arc<AgentCode>) {
     let agent = asked_for_by_all(agent, spec, agents);
     let narrow = &spec.narrow;
-    let all = || std::iter::once(narrow).chain(spec.above.iter().map(|above| &above.narrow));
-    if narrow.is_empty() && !all().any(takes_tools) {
+    let all = std::iter::once(narrow).chain(spec.above.iter().map(|above| &above.narrow));
+    let filters: Vec<_> = all.map(ToolFilter::of).collect();
+    if narrow.is_empty() && filters.iter().all(ToolFilter::is_open) {
         return (agent, code);
     }
     let (mut own, mut own_code) = (Agent::clone(&agent), AgentCode::clone(&code));
     let timeouts = narrow.timeouts.iter();
-    let timeouts = timeouts.map(|(name, ms)| (name.clone(), Duration::from_millis(*ms)));
-    let left = code.tools.only(|tool| all().all(|one| leaves(one, tool)));
+    let timeouts = timeouts.map(|(text, ms)| (Pattern::parse(text), Duration::from_millis(*ms)));
+    let left = code.tools.only(|tool| filters.iter().all(|filter| filter.leaves(tool)));
     own_code.tools = left.no_longer_than(CallTimeouts::new(timeouts));
     own.limits.turn_calls = least(own.limits.turn_calls, narrow.turn_calls);
     if let Some(failures) = narrow.tool_failures {
@@ -339,23 +323,7 @@ fn push_request(chain: &mut Chain, of: &str, agent: &Agent, narrow: &Narrowing) 
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::spawn::SpawnRequest;
-
-    #[test]
-    fn a_selector_is_a_function_or_all_of_a_tool() {
-        for (selector, name, expected) in [
-            ("one/f", "one/f", true),
-            ("one/*", "one/f", true),
-            ("one/f", "one/g", false),
-            ("one/*", "oner/f", false),
-            ("*", "one/f", false),
-            ("*/*", "one/f", false),
-            ("", "one/f", false),
-        ] {
-            assert_eq!(selects(selector, name), expected, "{selector:?} {name:?}");
-        }
-    }
 
     #[test]
     fn a_request_that_takes_nothing_is_written_as_before() {

@@ -6,9 +6,7 @@ use serde::Serialize;
 use taskrun::agents::Agent;
 use taskrun_journal::history::History;
 use taskrun_journal::money::ShowUsd;
-use taskrun_policy::{
-    AgentPolicy, Capability, EnginePolicy, Limits, Standing, ToolSelector, Verdict,
-};
+use taskrun_policy::{AgentPolicy, Capability, EnginePolicy, Limits, Pattern, Standing, Verdict};
 use taskrun_policy::{Heartbeat, Interrupted, Retry, Then};
 use taskrun_runtime::{ImportClass, Inspection, Loader};
 
@@ -119,7 +117,7 @@ async fn gather(loader: &Loader, agent: &AgentPolicy) -> Outcome<Shown> {
     let component = part(&agent.name, &shown(&agent.component), &own);
     let mut tools = Vec::new();
     for tool in loader.policy().tools.values() {
-        if agent.tools.iter().any(|selector| selector.tool == tool.name) {
+        if agent.uses_tool(&tool.name) {
             let loaded = inspect(loader, &tool.component, &format!("tool {}", tool.name)).await?;
             let part = part(&tool.name, &shown(&tool.component), &loaded);
             tools.push(Tool { part, interrupted: interrupted(tool.interrupted) });
@@ -286,14 +284,14 @@ fn retry(retry: Retry) -> BTreeMap<&'static str, String> {
 
 fn timeouts(agent: &AgentPolicy) -> BTreeMap<String, String> {
     let all = agent.timeouts.iter();
-    all.map(|(pattern, timeout)| (pattern.to_owned(), human::duration(timeout))).collect()
+    all.map(|(pattern, timeout)| (pattern.to_string(), human::duration(timeout))).collect()
 }
 
 /// What decides about the agent's tools in each turn.
 fn engine_lists(engine: &EnginePolicy) -> BTreeMap<&'static str, String> {
     let lists = &engine.lists;
     let names =
-        |list: &[ToolSelector]| list.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        |list: &[Pattern]| list.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let mut all = BTreeMap::new();
     all.extend(lists.allow.as_deref().map(|allow| ("allow", names(allow))));
     all.extend(lists.allow_tags.as_ref().map(|tags| ("allow_tags", tags.join(", "))));

@@ -77,7 +77,7 @@ fn agent_for<'p>(
     tool: &str,
     function: &str,
 ) -> Outcome<&'p AgentPolicy> {
-    let may = |agent: &AgentPolicy| agent.may_call(tool, function);
+    let may = |agent: &AgentPolicy| agent.may_call(&format!("{tool}/{function}"));
     let able: Vec<&AgentPolicy> = callers(policy, tool).filter(|agent| may(agent)).collect();
     let names: Vec<&str> = able.iter().map(|agent| agent.name.as_str()).collect();
     let others = if names.is_empty() {

@@ -76,16 +76,17 @@ fn the_example_of_the_design_loads() {
     assert_eq!(researcher.budget.tokens, Some(200_000));
     assert!(researcher.durable && researcher.members.is_empty());
     assert_eq!(policy.tools["workspace"].interrupted, Interrupted::Ask);
-    assert!(researcher.may_call("workspace", "list"));
-    assert!(!researcher.may_call("workspace", "write"));
-    assert!(!researcher.may_call("other", "list"));
+    assert!(researcher.may_call("workspace/list"));
+    assert!(!researcher.may_call("workspace/write"));
+    assert!(!researcher.may_call("other/list"));
+    assert!(researcher.uses_tool("workspace") && !researcher.uses_tool("work"));
 
     let writer = &policy.agents["note_writer"];
     assert_eq!(writer.component, Path::new("/opt/writer.wasm"));
     assert_eq!(writer.workspace, Path::new("conf/team/notes"));
     assert_eq!(writer.description.as_deref(), Some("Writes notes."));
     assert_eq!(writer.tools[0].to_string(), "workspace/*");
-    assert!(writer.may_call("workspace", "write"));
+    assert!(writer.may_call("workspace/write"));
 }
 
 #[test]

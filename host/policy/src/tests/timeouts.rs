@@ -1,8 +1,8 @@
-//! L-025, L-032: which time-out a call has, and which tools lists leave.
+//! L-025, L-032: time-outs of calls, and the tools that lists leave.
 
 use std::time::Duration;
 
-use super::super::CallTimeouts;
+use super::super::{CallTimeouts, Pattern};
 use super::{agent, parse, with_agent};
 
 fn ms(ms: u64) -> Duration {
@@ -12,7 +12,7 @@ fn ms(ms: u64) -> Duration {
 #[test]
 fn l_025_a_name_beats_a_beginning_and_the_longest_beginning_wins() {
     let patterns = [("*", 1), ("t/*", 2), ("t/re*", 3), ("t/read", 4), ("t/rea*", 5), ("u/*", 6)];
-    let all = || patterns.map(|(pattern, timeout)| (pattern.to_owned(), ms(timeout)));
+    let all = || patterns.map(|(pattern, timeout)| (Pattern::parse(pattern), ms(timeout)));
     let mut backwards = all();
     backwards.reverse();
     for timeouts in [CallTimeouts::new(all()), CallTimeouts::new(backwards)] {
@@ -27,9 +27,9 @@ fn l_025_a_name_beats_a_beginning_and_the_longest_beginning_wins() {
             assert_eq!(timeouts.of(name), Some(ms(expected)), "{name}");
         }
     }
-    assert_eq!(CallTimeouts::new([("t/*".to_owned(), ms(1))]).of("u/read"), None);
+    assert_eq!(CallTimeouts::new([(Pattern::parse("t/*"), ms(1))]).of("u/read"), None);
     // A function may be called like a beginning with its star.
-    let same = [("t/a*".to_owned(), ms(1)), ("t/ab".to_owned(), ms(2))];
+    let same = [(Pattern::parse("t/a*"), ms(1)), (Pattern::parse("t/ab"), ms(2))];
     assert_eq!(CallTimeouts::new(same).of("t/ab"), Some(ms(2)));
 }
 
