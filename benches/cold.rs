@@ -95,7 +95,7 @@ async fn answer(folder: &Path) {
         payload: r#"{"result":{"found":true}}"#.into(),
         tool_call_id: "call-1".into(),
         parent_tool_call_id: None,
-        agent_id: "worker".into(),
+        agent_name: "worker".into(),
         run_id: "run-1".into(),
         session_id: "session-1".into(),
         turn: 1,

@@ -66,10 +66,10 @@ fn call(name: &str, payload: String) -> ToolCall {
         payload,
         tool_call_id: "call-1".into(),
         parent_tool_call_id: None,
-        agent_id: "worker".into(),
+        agent_name: "worker".into(),
         run_id: "run-1".into(),
         session_id: "session-1".into(),
-        turn_id: "1".into(),
+        turn: 1,
         labels: Vec::new(),
     }
 }

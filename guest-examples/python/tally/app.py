@@ -8,9 +8,9 @@ from collections import Counter
 
 from componentize_py_types import Err
 from wit_world import exports
-from wit_world.exports.tools import CallFailure, ToolCall, ToolResult
+from wit_world.exports.tools import ToolCall, ToolResult
 from wit_world.imports import log
-from wit_world.imports.types import ToolError, ToolHints, ToolSpec
+from wit_world.imports.types import ToolError, ToolFailure, ToolHints, ToolSpec
 
 INPUT = {
     "type": "object",
@@ -51,7 +51,7 @@ class Tools(exports.Tools):
         counts = Counter(arguments["text"].lower().split())
         if not counts:
             raise Err(
-                CallFailure(
+                ToolFailure(
                     error=ToolError(
                         code="empty-text", message="there is no word in the text", causes=[]
                     ),

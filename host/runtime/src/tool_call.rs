@@ -179,7 +179,7 @@ impl ToolFunction<'_> {
             payload: arguments,
             tool_call_id: format!("{id}:1"),
             parent_tool_call_id: None,
-            agent_id: agent.clone(),
+            agent_name: agent.clone(),
             run_id: id.clone(),
             session_id: id,
             turn: 1,

@@ -9,10 +9,9 @@ pub use crate::bindings::agent::exports::taskrun::plugin::planner::{
     Annotation, AwaitAsk, AwaitClarification, AwaitExternalTools, AwaitItem, AwaitMode,
     AwaitQuestions, AwaitRequest, AwaitRuns, Decision, DefaultAnswer, ExternalTool, FinalResponse,
     FinalToolResult, PlanInput, PlanResult, PlanResumeInput, PlannerError, Question,
-    QuestionOption, Reminder, Termination, TerminationReason, ToolFailure, ToolOutcome, ToolOutput,
-    ToolRequest,
+    QuestionOption, Reminder, Termination, TerminationReason, ToolOutcome, ToolOutput, ToolRequest,
 };
-pub use crate::types::{Message, Part, Role, Usage};
+pub use crate::types::{Message, Part, Role, ToolFailure, Usage};
 pub use finalizer::{EndStatus, FinalizeInput, Finalizer, FinalizerError};
 pub use reminders::with_reminders;
 pub use stream::{Answer, consume_stream};

@@ -144,7 +144,7 @@ pub mod events {
 /// The language models that the policy names.
 pub mod model {
     pub use crate::bindings::agent::taskrun::plugin::model::{
-        Chunk, Completion, CompletionRequest, ModelError, StopReason, ToolAccess, ToolCallDelta,
+        Chunk, Completion, CompletionRequest, CompletionStop, ModelError, ToolAccess, ToolCallDelta,
     };
     pub use crate::host::model::{CompletionStream, complete, stream};
 

@@ -13,9 +13,9 @@
 //! [`PlanResult::await_runs`](crate::agent::PlanResult::await_runs) instead.
 
 pub use crate::bindings::agent::taskrun::plugin::controller::{
-    Answer, CanceledRun, ChangedRun, ControllerError, EventPage, ExternalResult, InvalidField,
-    ListFilter, MetLimit, NotAwaitableReason, OpenItem, RunEvent, RunPage, RunRecord, RunStatus,
-    SpawnRequest, WaitedRun,
+    Answer, CancelOutcome, ChangeOutcome, ControllerError, EventPage, ExceededLimit,
+    ExternalResult, InvalidField, ListFilter, NotAwaitableReason, OpenItem, RunEvent, RunPage,
+    RunRecord, RunStatus, SpawnRequest, WaitOutcome,
 };
 pub use crate::host::controller::{
     cancel, cancel_tree, get, list, pause, provide, resume, spawn, subscribe, wait,

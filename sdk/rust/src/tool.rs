@@ -3,10 +3,10 @@
 //! [`tool!`]: crate::tool!
 //! [`export_tool!`]: crate::export_tool!
 
-pub use crate::bindings::tool::exports::taskrun::plugin::tools::{
-    CallFailure, ToolCall, ToolResult,
+pub use crate::bindings::tool::exports::taskrun::plugin::tools::{ToolCall, ToolResult};
+pub use crate::types::{
+    Bounds, RetryHint, RetryReason, Telemetry, ToolError, ToolFailure, ToolHints, ToolSpec,
 };
-pub use crate::types::{Bounds, RetryHint, RetryReason, Telemetry, ToolError, ToolHints, ToolSpec};
 use std::ops::Deref;
 
 /// A component with functions.
@@ -22,9 +22,9 @@ pub trait Tool {
     fn call(call: ToolCall) -> Result<ToolResult, Failure>;
 }
 
-/// Why a call failed: a [`CallFailure`] in a box, since errors that are handed up should be small.
+/// Why a call failed: a [`ToolFailure`] in a box, since errors that are handed up should be small.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Failure(Box<CallFailure>);
+pub struct Failure(Box<ToolFailure>);
 
 impl ToolResult {
     /// A result, given as JSON.
@@ -82,7 +82,7 @@ impl Failure {
     /// A failure without code and hint.
     #[must_use]
     pub fn new(message: impl Into<String>) -> Self {
-        Self(Box::new(CallFailure { error: ToolError::new(message), retry_hint: None }))
+        Self(Box::new(ToolFailure { error: ToolError::new(message), retry_hint: None }))
     }
 
     /// The answer to a call of a function that the tool does not have.
@@ -114,20 +114,20 @@ impl Failure {
 }
 
 impl Deref for Failure {
-    type Target = CallFailure;
+    type Target = ToolFailure;
 
-    fn deref(&self) -> &CallFailure {
+    fn deref(&self) -> &ToolFailure {
         &self.0
     }
 }
 
-impl From<CallFailure> for Failure {
-    fn from(failure: CallFailure) -> Self {
+impl From<ToolFailure> for Failure {
+    fn from(failure: ToolFailure) -> Self {
         Self(Box::new(failure))
     }
 }
 
-impl From<Failure> for CallFailure {
+impl From<Failure> for ToolFailure {
     fn from(failure: Failure) -> Self {
         *failure.0
     }
@@ -135,7 +135,7 @@ impl From<Failure> for CallFailure {
 
 /// The two functions that a tool exports.
 #[doc(hidden)]
-pub type Entries = (fn() -> Vec<ToolSpec>, fn(ToolCall) -> Result<ToolResult, CallFailure>);
+pub type Entries = (fn() -> Vec<ToolSpec>, fn(ToolCall) -> Result<ToolResult, ToolFailure>);
 
 /// A doc comment as the text it stands for: the lines of a paragraph joined, paragraphs apart.
 #[doc(hidden)]
@@ -260,7 +260,7 @@ macro_rules! export_tool {
 
                 fn call(
                     call: $crate::tool::ToolCall,
-                ) -> ::std::result::Result<$crate::tool::ToolResult, $crate::tool::CallFailure>
+                ) -> ::std::result::Result<$crate::tool::ToolResult, $crate::tool::ToolFailure>
                 {
                     $crate::panics::install_hook();
                     <$tool as $crate::tool::Tool>::call(call).map_err(::std::convert::Into::into)

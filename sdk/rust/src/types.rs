@@ -2,7 +2,8 @@
 
 pub use crate::bindings::agent::taskrun::plugin::types::{
     Attachment, Bounds, DurationMs, Label, Message, Part, RetryHint, RetryReason, Role, RunContext,
-    Telemetry, Thinking, TimestampMs, ToolAnswer, ToolError, ToolHints, ToolSpec, ToolUse, Usage,
+    Telemetry, Thinking, TimestampMs, ToolAnswer, ToolError, ToolFailure, ToolHints, ToolSpec,
+    ToolUse, Usage,
 };
 
 impl Message {

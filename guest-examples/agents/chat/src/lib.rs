@@ -47,7 +47,7 @@ fn step(
         return Ok(PlanResult::tool_calls(requests));
     }
     if answer.text.is_empty() {
-        log::warn(format!("the model stopped ({:?}) without an answer", answer.stop_reason));
+        log::warn(format!("the model stopped ({:?}) without an answer", answer.stop));
         return Err(PlannerError::new("the model gave no answer").code("empty-answer"));
     }
     let mut parts: Vec<Part> = answer.thinking.into_iter().map(Part::Thinking).collect();
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
     use taskrun_guest::{
         agent::{Decision, TerminationReason},
-        model::{Chunk, StopReason},
+        model::{Chunk, CompletionStop},
         native::{self, Event},
         run,
         types::{Attachment, Thinking, ToolUse},
@@ -111,7 +111,7 @@ mod tests {
             Chunk::Thinking(thinking.clone()),
             Chunk::Text("Hel".into()),
             Chunk::Text("lo.".into()),
-            Chunk::Stop(StopReason::EndTurn),
+            Chunk::Stop(CompletionStop::EndTurn),
         ]);
         let result = start().expect("a decision");
         assert!(result.streamed);
@@ -135,7 +135,7 @@ mod tests {
                 payload: "{}".into(),
             })
         };
-        answer_with(vec![call("a"), call("b"), Chunk::Stop(StopReason::ToolUse)]);
+        answer_with(vec![call("a"), call("b"), Chunk::Stop(CompletionStop::ToolUse)]);
         let Decision::ToolCalls(calls) = start().expect("a decision").decision else {
             panic!("no calls")
         };
@@ -170,7 +170,7 @@ mod tests {
         native::reset();
         native::host(|host| host.completions.push_back(Err(ModelError::RateLimited(None))));
         assert_eq!(start().expect_err("it fails").code.as_deref(), Some("rate-limited"));
-        answer_with(vec![Chunk::Stop(StopReason::Refusal)]);
+        answer_with(vec![Chunk::Stop(CompletionStop::Refusal)]);
         assert_eq!(start().expect_err("it fails").code.as_deref(), Some("empty-answer"));
     }
 }

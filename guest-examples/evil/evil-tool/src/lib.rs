@@ -177,7 +177,7 @@ fn alias_result(call: &ToolCall) -> Result<ToolResult, Failure> {
     let args: SizeArgs = call.args()?;
     let bytes = args.mib.unwrap_or(8) << 20;
     let text = Box::leak("a".repeat(bytes).into_boxed_str());
-    let mut failure = taskrun_guest::tool::CallFailure {
+    let mut failure = taskrun_guest::tool::ToolFailure {
         error: taskrun_guest::tool::ToolError::new("aliased"),
         retry_hint: None,
     };

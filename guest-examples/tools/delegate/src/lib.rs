@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 use taskrun_guest::{
-    controller::{self, Answer, CanceledRun, ControllerError, ListFilter, RunRecord, SpawnRequest},
+    controller::{self, Answer, CancelOutcome, ControllerError, ListFilter, RunRecord, SpawnRequest},
     tool::{Failure, ToolCall, ToolResult},
 };
 
@@ -243,9 +243,9 @@ fn cancel_tree(call: &ToolCall) -> Result<ToolResult, Failure> {
     canceled(controller::cancel_tree(&args.run, None).map_err(refused)?)
 }
 
-fn canceled(done: CanceledRun) -> Result<ToolResult, Failure> {
-    let (run, changed, beneath) = (Shown::from(done.run), done.changed, done.beneath);
-    ToolResult::json(&serde_json::json!({ "run": run, "changed": changed, "beneath": beneath }))
+fn canceled(done: CancelOutcome) -> Result<ToolResult, Failure> {
+    let (run, changed) = (Shown::from(done.run), done.changed);
+    ToolResult::json(&serde_json::json!({ "run": run, "changed": changed, "descendants": done.descendants }))
 }
 
 #[cfg(test)]
@@ -260,10 +260,10 @@ mod tests {
             payload: payload.into(),
             tool_call_id: "1".into(),
             parent_tool_call_id: None,
-            agent_id: "agent".into(),
+            agent_name: "agent".into(),
             run_id: "run-1".into(),
             session_id: "session-1".into(),
-            turn_id: "1".into(),
+            turn: 1,
             labels: Vec::new(),
         });
         match result {

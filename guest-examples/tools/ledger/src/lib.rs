@@ -90,10 +90,10 @@ mod tests {
             payload: payload.into(),
             tool_call_id: id.into(),
             parent_tool_call_id: None,
-            agent_id: "agent".into(),
+            agent_name: "agent".into(),
             run_id: "run-1".into(),
             session_id: "session-1".into(),
-            turn_id: "1".into(),
+            turn: 1,
             labels: Vec::new(),
         })
     }

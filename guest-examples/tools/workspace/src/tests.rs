@@ -9,10 +9,10 @@ fn call(name: &str, args: &Value) -> Result<ToolResult, Failure> {
         payload: args.to_string(),
         tool_call_id: "call-1".into(),
         parent_tool_call_id: None,
-        agent_id: "agent".into(),
+        agent_name: "agent".into(),
         run_id: "run-1".into(),
         session_id: "session-1".into(),
-        turn_id: "1".into(),
+        turn: 1,
         labels: Vec::new(),
     })
 }
@@ -146,10 +146,10 @@ fn blank_call() -> ToolCall {
         payload: "{}".into(),
         tool_call_id: String::new(),
         parent_tool_call_id: None,
-        agent_id: String::new(),
+        agent_name: String::new(),
         run_id: String::new(),
         session_id: String::new(),
-        turn_id: String::new(),
+        turn: 1,
         labels: Vec::new(),
     }
 }

@@ -89,10 +89,10 @@ pub(crate) fn page_to_guest(
 
 pub(crate) fn canceled_to_guest(
     answer: port::RunsAnswer,
-) -> Result<guest::CanceledRun, guest::ControllerError> {
+) -> Result<guest::CancelOutcome, guest::ControllerError> {
     match answer {
         port::RunsAnswer::Canceled { run, changed, beneath } => {
-            Ok(guest::CanceledRun { run: record(*run), changed, beneath })
+            Ok(guest::CancelOutcome { run: record(*run), changed, descendants: beneath })
         }
         port::RunsAnswer::Run { .. }
         | port::RunsAnswer::Page { .. }
@@ -104,10 +104,10 @@ pub(crate) fn canceled_to_guest(
 
 pub(crate) fn changed_to_guest(
     answer: port::RunsAnswer,
-) -> Result<guest::ChangedRun, guest::ControllerError> {
+) -> Result<guest::ChangeOutcome, guest::ControllerError> {
     match answer {
         port::RunsAnswer::Changed { run, changed } => {
-            Ok(guest::ChangedRun { run: record(*run), changed })
+            Ok(guest::ChangeOutcome { run: record(*run), changed })
         }
         port::RunsAnswer::Run { .. }
         | port::RunsAnswer::Page { .. }
@@ -119,10 +119,10 @@ pub(crate) fn changed_to_guest(
 
 pub(crate) fn waited_to_guest(
     answer: port::RunsAnswer,
-) -> Result<guest::WaitedRun, guest::ControllerError> {
+) -> Result<guest::WaitOutcome, guest::ControllerError> {
     match answer {
         port::RunsAnswer::Waited { run, timed_out } => {
-            Ok(guest::WaitedRun { run: record(*run), timed_out })
+            Ok(guest::WaitOutcome { run: record(*run), timed_out })
         }
         port::RunsAnswer::Run { .. }
         | port::RunsAnswer::Page { .. }
@@ -219,7 +219,7 @@ pub(crate) fn error_to_guest(error: port::RunsError) -> guest::ControllerError {
         }
         port::RunsError::Forbidden { reason } => guest::ControllerError::Forbidden(reason),
         port::RunsError::Limit { kind, cap } => {
-            guest::ControllerError::Limit(guest::MetLimit { kind, cap })
+            guest::ControllerError::Limit(guest::ExceededLimit { kind, cap })
         }
         port::RunsError::NotAwaitable { why } => guest::ControllerError::NotAwaitable(match why {
             NotAwaitable::UnknownItem => guest::NotAwaitableReason::UnknownItem,

@@ -1,6 +1,7 @@
 //! Messages, and the small values that go with results.
 
 use taskrun_journal::message as host;
+use taskrun_journal::tool::ToolFailure;
 
 use super::{labels_from_guest, labels_to_guest};
 use crate::bindings::interfaces::types as guest;
@@ -160,6 +161,20 @@ impl From<host::ToolError> for guest::ToolError {
 impl From<guest::ToolError> for host::ToolError {
     fn from(error: guest::ToolError) -> Self {
         Self { code: error.code, message: error.message, causes: error.causes }
+    }
+}
+
+impl From<ToolFailure> for guest::ToolFailure {
+    fn from(failure: ToolFailure) -> Self {
+        let retry_hint = failure.retry_hint.map(|hint| (*hint).into());
+        Self { error: failure.error.into(), retry_hint }
+    }
+}
+
+impl From<guest::ToolFailure> for ToolFailure {
+    fn from(failure: guest::ToolFailure) -> Self {
+        let retry_hint = failure.retry_hint.map(|hint| Box::new(hint.into()));
+        Self { error: failure.error.into(), retry_hint }
     }
 }
 

@@ -41,7 +41,7 @@ pub(crate) fn request_from_guest(
     }
 }
 
-impl From<host::CompletionStop> for guest::StopReason {
+impl From<host::CompletionStop> for guest::CompletionStop {
     fn from(stop: host::CompletionStop) -> Self {
         match stop {
             host::CompletionStop::EndTurn => Self::EndTurn,
@@ -59,7 +59,7 @@ impl From<host::Completion> for guest::Completion {
         Self {
             message: (&completion.message).into(),
             usage: completion.usage.into(),
-            stop_reason: completion.stop.into(),
+            stop: completion.stop.into(),
             model: completion.model,
         }
     }

@@ -62,10 +62,7 @@ fn termination_to_guest(termination: &plan::Termination) -> guest::Termination {
 fn output_to_guest(output: &tool::ToolOutput) -> guest::ToolOutput {
     let outcome = match &output.outcome {
         tool::ToolOutcome::Value(value) => guest::ToolOutcome::Value(value.clone()),
-        tool::ToolOutcome::Failure(failure) => guest::ToolOutcome::Failure(guest::ToolFailure {
-            error: failure.error.clone().into(),
-            retry_hint: failure.retry_hint.as_deref().cloned().map(Into::into),
-        }),
+        tool::ToolOutcome::Failure(failure) => guest::ToolOutcome::Failure(failure.clone().into()),
     };
     guest::ToolOutput {
         name: output.name.clone(),
@@ -142,10 +139,7 @@ impl From<guest::FinalToolResult> for plan::FinalToolResult {
     fn from(result: guest::FinalToolResult) -> Self {
         let outcome = match result.outcome {
             guest::ToolOutcome::Value(value) => tool::ToolOutcome::Value(value),
-            guest::ToolOutcome::Failure(failure) => tool::ToolOutcome::Failure(tool::ToolFailure {
-                error: failure.error.into(),
-                retry_hint: failure.retry_hint.map(|hint| Box::new(hint.into())),
-            }),
+            guest::ToolOutcome::Failure(failure) => tool::ToolOutcome::Failure(failure.into()),
         };
         Self {
             outcome,

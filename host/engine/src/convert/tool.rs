@@ -1,7 +1,6 @@
 //! Tool calls and what they give.
 
 use taskrun::ports::tool as host;
-use taskrun_journal::tool::ToolFailure;
 
 use super::labels_to_guest;
 use crate::bindings::tool::exports::taskrun::plugin::tools as guest;
@@ -13,10 +12,10 @@ impl From<&host::ToolCall> for guest::ToolCall {
             payload: call.payload.clone(),
             tool_call_id: call.tool_call_id.clone(),
             parent_tool_call_id: call.parent_tool_call_id.clone(),
-            agent_id: call.agent_id.clone(),
+            agent_name: call.agent_name.clone(),
             run_id: call.run_id.clone(),
             session_id: call.session_id.clone(),
-            turn_id: call.turn.to_string(),
+            turn: call.turn,
             labels: labels_to_guest(&call.labels),
         }
     }
@@ -30,12 +29,5 @@ impl From<guest::ToolResult> for host::ToolValue {
             bounds: result.bounds.map(Into::into),
             telemetry: result.telemetry.map(Into::into),
         }
-    }
-}
-
-impl From<guest::CallFailure> for ToolFailure {
-    fn from(failure: guest::CallFailure) -> Self {
-        let retry_hint = failure.retry_hint.map(|hint| Box::new(hint.into()));
-        Self { error: failure.error.into(), retry_hint }
     }
 }

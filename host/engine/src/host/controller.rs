@@ -4,8 +4,8 @@ use taskrun_journal::runs::{RunsAnswer, RunsFilter, RunsRequest};
 use taskrun_policy::Capability;
 
 use crate::bindings::interfaces::controller::{
-    Answer, CanceledRun, ChangedRun, ControllerError, EventPage, Host, ListFilter, RunPage,
-    RunRecord, SpawnRequest, WaitedRun,
+    Answer, CancelOutcome, ChangeOutcome, ControllerError, EventPage, Host, ListFilter, RunPage,
+    RunRecord, SpawnRequest, WaitOutcome,
 };
 use crate::convert::controller as convert;
 use crate::measure;
@@ -56,12 +56,12 @@ impl Host for CallState {
         self.ask_for_run(RunsRequest::Get { id }).await
     }
 
-    async fn cancel(&mut self, id: String, reason: Option<String>) -> Answered<CanceledRun> {
+    async fn cancel(&mut self, id: String, reason: Option<String>) -> Answered<CancelOutcome> {
         let answer = self.ask_controller(RunsRequest::Cancel { id, reason }).await?;
         Ok(answer.and_then(convert::canceled_to_guest))
     }
 
-    async fn cancel_tree(&mut self, id: String, reason: Option<String>) -> Answered<CanceledRun> {
+    async fn cancel_tree(&mut self, id: String, reason: Option<String>) -> Answered<CancelOutcome> {
         let answer = self.ask_controller(RunsRequest::CancelTree { id, reason }).await?;
         Ok(answer.and_then(convert::canceled_to_guest))
     }
@@ -71,17 +71,17 @@ impl Host for CallState {
         id: String,
         reason: Option<String>,
         timeout_ms: Option<u64>,
-    ) -> Answered<ChangedRun> {
+    ) -> Answered<ChangeOutcome> {
         let answer = self.ask_controller(RunsRequest::Pause { id, reason, timeout_ms }).await?;
         Ok(answer.and_then(convert::changed_to_guest))
     }
 
-    async fn resume(&mut self, id: String, note: Option<String>) -> Answered<ChangedRun> {
+    async fn resume(&mut self, id: String, note: Option<String>) -> Answered<ChangeOutcome> {
         let answer = self.ask_controller(RunsRequest::Resume { id, note }).await?;
         Ok(answer.and_then(convert::changed_to_guest))
     }
 
-    async fn wait(&mut self, id: String, timeout_ms: Option<u64>) -> Answered<WaitedRun> {
+    async fn wait(&mut self, id: String, timeout_ms: Option<u64>) -> Answered<WaitOutcome> {
         let answer = self.ask_controller(RunsRequest::Wait { id, timeout_ms }).await?;
         Ok(answer.and_then(convert::waited_to_guest))
     }

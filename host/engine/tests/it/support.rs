@@ -200,7 +200,7 @@ pub(crate) fn call() -> ToolCall {
         payload: "{}".to_owned(),
         tool_call_id: "call-1".to_owned(),
         parent_tool_call_id: None,
-        agent_id: "tester".to_owned(),
+        agent_name: "tester".to_owned(),
         run_id: "run-1".to_owned(),
         session_id: "session-1".to_owned(),
         turn: 1,

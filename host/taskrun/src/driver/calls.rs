@@ -270,7 +270,7 @@ impl Driver {
             payload: request.payload.clone(),
             tool_call_id: self.call_key(request),
             parent_tool_call_id: request.parent_tool_call_id.clone(),
-            agent_id: run.spec.agent_name.clone(),
+            agent_name: run.spec.agent_name.clone(),
             run_id: run.spec.id.to_string(),
             session_id: run.execution().map_or_else(String::new, |e| e.child_session_id.clone()),
             turn: run.state.turns,

@@ -90,7 +90,7 @@ pub struct ToolCall {
     /// Call this one belongs under in displays.
     pub parent_tool_call_id: Option<String>,
     /// Agent that calls.
-    pub agent_id: String,
+    pub agent_name: String,
     /// Run that calls.
     pub run_id: String,
     /// Session of that run.

@@ -2,7 +2,7 @@
 
 use crate::{
     events,
-    model::{Chunk, CompletionStream, ModelError, StopReason},
+    model::{Chunk, CompletionStop, CompletionStream, ModelError},
     types::{Thinking, ToolUse, Usage},
 };
 
@@ -21,7 +21,7 @@ pub struct Answer {
     /// Tokens consumed, which the host has counted already.
     pub usage: Usage,
     /// Why it stopped.
-    pub stop_reason: StopReason,
+    pub stop: CompletionStop,
 }
 
 /// Reads an answer to its end. Text and reasoning go out as events while they arrive, and so do
@@ -38,7 +38,7 @@ pub fn consume_stream(stream: &CompletionStream) -> Result<Answer, ModelError> {
         thinking: Vec::new(),
         tool_calls: Vec::new(),
         usage: Usage { prompt_tokens: 0, completion_tokens: 0, total_tokens: 0 },
-        stop_reason: StopReason::Other,
+        stop: CompletionStop::Other,
     };
     loop {
         let chunks = stream.next(CHUNKS_MAX)?;
@@ -64,7 +64,7 @@ pub fn consume_stream(stream: &CompletionStream) -> Result<Answer, ModelError> {
                 }
                 Chunk::ToolCall(call) => answer.tool_calls.push(call),
                 Chunk::Usage(usage) => answer.usage = sum(answer.usage, usage),
-                Chunk::Stop(reason) => answer.stop_reason = reason,
+                Chunk::Stop(reason) => answer.stop = reason,
             }
         }
         send(&mut piece, &mut answer.text);

@@ -367,6 +367,32 @@ pub mod taskrun {
                         .finish()
                 }
             }
+            /// A failed or refused tool call: its error, and how to try again.
+            #[derive(Clone, PartialEq)]
+            pub struct ToolFailure {
+                pub error: ToolError,
+                pub retry_hint: Option<RetryHint>,
+            }
+            impl ::core::fmt::Debug for ToolFailure {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    f.debug_struct("ToolFailure")
+                        .field("error", &self.error)
+                        .field("retry-hint", &self.retry_hint)
+                        .finish()
+                }
+            }
+            impl ::core::fmt::Display for ToolFailure {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    write!(f, "{:?}", self)
+                }
+            }
+            impl ::core::error::Error for ToolFailure {}
             /// What part of a larger result this is.
             #[derive(Clone, PartialEq)]
             pub struct Bounds {
@@ -619,7 +645,7 @@ pub mod taskrun {
             /// Why a model stopped.
             #[repr(u8)]
             #[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
-            pub enum StopReason {
+            pub enum CompletionStop {
                 EndTurn,
                 ToolUse,
                 MaxTokens,
@@ -627,44 +653,46 @@ pub mod taskrun {
                 Refusal,
                 Other,
             }
-            impl ::core::fmt::Debug for StopReason {
+            impl ::core::fmt::Debug for CompletionStop {
                 fn fmt(
                     &self,
                     f: &mut ::core::fmt::Formatter<'_>,
                 ) -> ::core::fmt::Result {
                     match self {
-                        StopReason::EndTurn => {
-                            f.debug_tuple("StopReason::EndTurn").finish()
+                        CompletionStop::EndTurn => {
+                            f.debug_tuple("CompletionStop::EndTurn").finish()
                         }
-                        StopReason::ToolUse => {
-                            f.debug_tuple("StopReason::ToolUse").finish()
+                        CompletionStop::ToolUse => {
+                            f.debug_tuple("CompletionStop::ToolUse").finish()
                         }
-                        StopReason::MaxTokens => {
-                            f.debug_tuple("StopReason::MaxTokens").finish()
+                        CompletionStop::MaxTokens => {
+                            f.debug_tuple("CompletionStop::MaxTokens").finish()
                         }
-                        StopReason::StopSequence => {
-                            f.debug_tuple("StopReason::StopSequence").finish()
+                        CompletionStop::StopSequence => {
+                            f.debug_tuple("CompletionStop::StopSequence").finish()
                         }
-                        StopReason::Refusal => {
-                            f.debug_tuple("StopReason::Refusal").finish()
+                        CompletionStop::Refusal => {
+                            f.debug_tuple("CompletionStop::Refusal").finish()
                         }
-                        StopReason::Other => f.debug_tuple("StopReason::Other").finish(),
+                        CompletionStop::Other => {
+                            f.debug_tuple("CompletionStop::Other").finish()
+                        }
                     }
                 }
             }
-            impl StopReason {
+            impl CompletionStop {
                 #[doc(hidden)]
-                pub unsafe fn _lift(val: u8) -> StopReason {
+                pub unsafe fn _lift(val: u8) -> CompletionStop {
                     if !cfg!(debug_assertions) {
                         return unsafe { ::core::mem::transmute(val) };
                     }
                     match val {
-                        0 => StopReason::EndTurn,
-                        1 => StopReason::ToolUse,
-                        2 => StopReason::MaxTokens,
-                        3 => StopReason::StopSequence,
-                        4 => StopReason::Refusal,
-                        5 => StopReason::Other,
+                        0 => CompletionStop::EndTurn,
+                        1 => CompletionStop::ToolUse,
+                        2 => CompletionStop::MaxTokens,
+                        3 => CompletionStop::StopSequence,
+                        4 => CompletionStop::Refusal,
+                        5 => CompletionStop::Other,
                         _ => panic!("invalid enum discriminant"),
                     }
                 }
@@ -675,7 +703,7 @@ pub mod taskrun {
                 /// Of role `assistant`; requests for tools are parts of it.
                 pub message: Message,
                 pub usage: Usage,
-                pub stop_reason: StopReason,
+                pub stop: CompletionStop,
                 /// Name of the model that answered, as its provider calls it.
                 pub model: _rt::String,
             }
@@ -687,7 +715,7 @@ pub mod taskrun {
                     f.debug_struct("Completion")
                         .field("message", &self.message)
                         .field("usage", &self.usage)
-                        .field("stop-reason", &self.stop_reason)
+                        .field("stop", &self.stop)
                         .field("model", &self.model)
                         .finish()
                 }
@@ -723,7 +751,7 @@ pub mod taskrun {
                 /// Tokens since the last such chunk.
                 Usage(Usage),
                 /// The answer is complete; the last chunk.
-                Stop(StopReason),
+                Stop(CompletionStop),
             }
             impl ::core::fmt::Debug for Chunk {
                 fn fmt(
@@ -1477,7 +1505,7 @@ pub mod taskrun {
                                         completion_tokens: l64 as u64,
                                         total_tokens: l65 as u64,
                                     },
-                                    stop_reason: StopReason::_lift(l66 as u8),
+                                    stop: CompletionStop::_lift(l66 as u8),
                                     model: _rt::string_lift(bytes69),
                                 }
                             };
@@ -1820,7 +1848,7 @@ pub mod taskrun {
                                                     debug_assert_eq!(n, 5, "invalid enum discriminant");
                                                     let e38 = {
                                                         let l37 = i32::from(*base.add(8).cast::<u8>());
-                                                        StopReason::_lift(l37 as u8)
+                                                        CompletionStop::_lift(l37 as u8)
                                                     };
                                                     Chunk::Stop(e38)
                                                 }
@@ -6872,39 +6900,39 @@ pub mod taskrun {
             }
             /// What a cancellation did.
             #[derive(Clone, PartialEq)]
-            pub struct CanceledRun {
+            pub struct CancelOutcome {
                 pub run: RunRecord,
                 /// Whether this request changed anything about that run. A run that has ended, or is on
                 /// its way out, stays as it is.
                 pub changed: bool,
                 /// Runs beneath it that were cancelled as well, the deepest first.
-                pub beneath: _rt::Vec<_rt::String>,
+                pub descendants: _rt::Vec<_rt::String>,
             }
-            impl ::core::fmt::Debug for CanceledRun {
+            impl ::core::fmt::Debug for CancelOutcome {
                 fn fmt(
                     &self,
                     f: &mut ::core::fmt::Formatter<'_>,
                 ) -> ::core::fmt::Result {
-                    f.debug_struct("CanceledRun")
+                    f.debug_struct("CancelOutcome")
                         .field("run", &self.run)
                         .field("changed", &self.changed)
-                        .field("beneath", &self.beneath)
+                        .field("descendants", &self.descendants)
                         .finish()
                 }
             }
             /// What a request to pause or to resume did.
             #[derive(Clone, PartialEq)]
-            pub struct ChangedRun {
+            pub struct ChangeOutcome {
                 pub run: RunRecord,
                 /// Whether this request changed anything about that run.
                 pub changed: bool,
             }
-            impl ::core::fmt::Debug for ChangedRun {
+            impl ::core::fmt::Debug for ChangeOutcome {
                 fn fmt(
                     &self,
                     f: &mut ::core::fmt::Formatter<'_>,
                 ) -> ::core::fmt::Result {
-                    f.debug_struct("ChangedRun")
+                    f.debug_struct("ChangeOutcome")
                         .field("run", &self.run)
                         .field("changed", &self.changed)
                         .finish()
@@ -6912,17 +6940,17 @@ pub mod taskrun {
             }
             /// What a wait came to.
             #[derive(Clone, PartialEq)]
-            pub struct WaitedRun {
+            pub struct WaitOutcome {
                 pub run: RunRecord,
                 /// Whether the time was up before the run had ended.
                 pub timed_out: bool,
             }
-            impl ::core::fmt::Debug for WaitedRun {
+            impl ::core::fmt::Debug for WaitOutcome {
                 fn fmt(
                     &self,
                     f: &mut ::core::fmt::Formatter<'_>,
                 ) -> ::core::fmt::Result {
-                    f.debug_struct("WaitedRun")
+                    f.debug_struct("WaitOutcome")
                         .field("run", &self.run)
                         .field("timed-out", &self.timed_out)
                         .finish()
@@ -7041,17 +7069,17 @@ pub mod taskrun {
             }
             /// A bound that was met.
             #[derive(Clone, PartialEq)]
-            pub struct MetLimit {
+            pub struct ExceededLimit {
                 /// `depth`, `tree`, `queue` or `controller-bytes`. Words may be added.
                 pub kind: _rt::String,
                 pub cap: u64,
             }
-            impl ::core::fmt::Debug for MetLimit {
+            impl ::core::fmt::Debug for ExceededLimit {
                 fn fmt(
                     &self,
                     f: &mut ::core::fmt::Formatter<'_>,
                 ) -> ::core::fmt::Result {
-                    f.debug_struct("MetLimit")
+                    f.debug_struct("ExceededLimit")
                         .field("kind", &self.kind)
                         .field("cap", &self.cap)
                         .finish()
@@ -7117,7 +7145,7 @@ pub mod taskrun {
                 Invalid(InvalidField),
                 /// The agent is not among the members of the calling run's own. In words.
                 Forbidden(_rt::String),
-                Limit(MetLimit),
+                Limit(ExceededLimit),
                 NotAwaitable(NotAwaitableReason),
                 /// Somebody else has it locked; who, as far as that may be known.
                 Locked(_rt::String),
@@ -7881,7 +7909,7 @@ pub mod taskrun {
                                             let l106 = *ptr18
                                                 .add(16 + 2 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<i64>();
-                                            MetLimit {
+                                            ExceededLimit {
                                                 kind: _rt::string_lift(bytes105),
                                                 cap: l106 as u64,
                                             }
@@ -8657,7 +8685,7 @@ pub mod taskrun {
                                             let l108 = *ptr13
                                                 .add(16 + 2 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<i64>();
-                                            MetLimit {
+                                            ExceededLimit {
                                                 kind: _rt::string_lift(bytes107),
                                                 cap: l108 as u64,
                                             }
@@ -9252,7 +9280,7 @@ pub mod taskrun {
                                             let l89 = *ptr1
                                                 .add(16 + 2 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<i64>();
-                                            MetLimit {
+                                            ExceededLimit {
                                                 kind: _rt::string_lift(bytes88),
                                                 cap: l89 as u64,
                                             }
@@ -9352,7 +9380,7 @@ pub mod taskrun {
             pub fn cancel(
                 id: &str,
                 reason: Option<&str>,
-            ) -> Result<CanceledRun, ControllerError> {
+            ) -> Result<CancelOutcome, ControllerError> {
                 unsafe {
                     #[repr(align(8))]
                     struct RetArea(
@@ -9666,7 +9694,7 @@ pub mod taskrun {
                                     len75 * (2 * ::core::mem::size_of::<*const u8>()),
                                     ::core::mem::size_of::<*const u8>(),
                                 );
-                                CanceledRun {
+                                CancelOutcome {
                                     run: RunRecord {
                                         id: _rt::string_lift(bytes8),
                                         parent_run_id: _rt::string_lift(bytes11),
@@ -9802,7 +9830,7 @@ pub mod taskrun {
                                         details: _rt::string_lift(bytes68),
                                     },
                                     changed: _rt::bool_lift(l69 as u8),
-                                    beneath: result75,
+                                    descendants: result75,
                                 }
                             };
                             Ok(e)
@@ -9923,7 +9951,7 @@ pub mod taskrun {
                                             let l98 = *ptr3
                                                 .add(16 + 2 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<i64>();
-                                            MetLimit {
+                                            ExceededLimit {
                                                 kind: _rt::string_lift(bytes97),
                                                 cap: l98 as u64,
                                             }
@@ -10021,7 +10049,7 @@ pub mod taskrun {
             pub fn cancel_tree(
                 id: &str,
                 reason: Option<&str>,
-            ) -> Result<CanceledRun, ControllerError> {
+            ) -> Result<CancelOutcome, ControllerError> {
                 unsafe {
                     #[repr(align(8))]
                     struct RetArea(
@@ -10335,7 +10363,7 @@ pub mod taskrun {
                                     len75 * (2 * ::core::mem::size_of::<*const u8>()),
                                     ::core::mem::size_of::<*const u8>(),
                                 );
-                                CanceledRun {
+                                CancelOutcome {
                                     run: RunRecord {
                                         id: _rt::string_lift(bytes8),
                                         parent_run_id: _rt::string_lift(bytes11),
@@ -10471,7 +10499,7 @@ pub mod taskrun {
                                         details: _rt::string_lift(bytes68),
                                     },
                                     changed: _rt::bool_lift(l69 as u8),
-                                    beneath: result75,
+                                    descendants: result75,
                                 }
                             };
                             Ok(e)
@@ -10592,7 +10620,7 @@ pub mod taskrun {
                                             let l98 = *ptr3
                                                 .add(16 + 2 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<i64>();
-                                            MetLimit {
+                                            ExceededLimit {
                                                 kind: _rt::string_lift(bytes97),
                                                 cap: l98 as u64,
                                             }
@@ -10696,7 +10724,7 @@ pub mod taskrun {
                 id: &str,
                 reason: Option<&str>,
                 timeout: Option<DurationMs>,
-            ) -> Result<ChangedRun, ControllerError> {
+            ) -> Result<ChangeOutcome, ControllerError> {
                 unsafe {
                     #[repr(align(8))]
                     struct RetArea(
@@ -10988,7 +11016,7 @@ pub mod taskrun {
                                         .add(88 + 28 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                ChangedRun {
+                                ChangeOutcome {
                                     run: RunRecord {
                                         id: _rt::string_lift(bytes9),
                                         parent_run_id: _rt::string_lift(bytes12),
@@ -11244,7 +11272,7 @@ pub mod taskrun {
                                             let l93 = *ptr4
                                                 .add(16 + 2 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<i64>();
-                                            MetLimit {
+                                            ExceededLimit {
                                                 kind: _rt::string_lift(bytes92),
                                                 cap: l93 as u64,
                                             }
@@ -11343,7 +11371,7 @@ pub mod taskrun {
             pub fn resume(
                 id: &str,
                 note: Option<&str>,
-            ) -> Result<ChangedRun, ControllerError> {
+            ) -> Result<ChangeOutcome, ControllerError> {
                 unsafe {
                     #[repr(align(8))]
                     struct RetArea(
@@ -11625,7 +11653,7 @@ pub mod taskrun {
                                         .add(88 + 28 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                ChangedRun {
+                                ChangeOutcome {
                                     run: RunRecord {
                                         id: _rt::string_lift(bytes8),
                                         parent_run_id: _rt::string_lift(bytes11),
@@ -11881,7 +11909,7 @@ pub mod taskrun {
                                             let l92 = *ptr3
                                                 .add(16 + 2 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<i64>();
-                                            MetLimit {
+                                            ExceededLimit {
                                                 kind: _rt::string_lift(bytes91),
                                                 cap: l92 as u64,
                                             }
@@ -11984,7 +12012,7 @@ pub mod taskrun {
             pub fn wait(
                 id: &str,
                 timeout: Option<DurationMs>,
-            ) -> Result<WaitedRun, ControllerError> {
+            ) -> Result<WaitOutcome, ControllerError> {
                 unsafe {
                     #[repr(align(8))]
                     struct RetArea(
@@ -12246,7 +12274,7 @@ pub mod taskrun {
                                         .add(88 + 28 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                WaitedRun {
+                                WaitOutcome {
                                     run: RunRecord {
                                         id: _rt::string_lift(bytes7),
                                         parent_run_id: _rt::string_lift(bytes10),
@@ -12502,7 +12530,7 @@ pub mod taskrun {
                                             let l91 = *ptr2
                                                 .add(16 + 2 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<i64>();
-                                            MetLimit {
+                                            ExceededLimit {
                                                 kind: _rt::string_lift(bytes90),
                                                 cap: l91 as u64,
                                             }
@@ -13328,7 +13356,7 @@ pub mod taskrun {
                                             let l107 = *ptr19
                                                 .add(16 + 2 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<i64>();
-                                            MetLimit {
+                                            ExceededLimit {
                                                 kind: _rt::string_lift(bytes106),
                                                 cap: l107 as u64,
                                             }
@@ -13671,7 +13699,7 @@ pub mod taskrun {
                                             let l40 = *ptr2
                                                 .add(16 + 2 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<i64>();
-                                            MetLimit {
+                                            ExceededLimit {
                                                 kind: _rt::string_lift(bytes39),
                                                 cap: l40 as u64,
                                             }
@@ -13787,8 +13815,7 @@ pub mod exports {
                 pub type Part = super::super::super::super::taskrun::plugin::types::Part;
                 pub type RunContext = super::super::super::super::taskrun::plugin::types::RunContext;
                 pub type Usage = super::super::super::super::taskrun::plugin::types::Usage;
-                pub type ToolError = super::super::super::super::taskrun::plugin::types::ToolError;
-                pub type RetryHint = super::super::super::super::taskrun::plugin::types::RetryHint;
+                pub type ToolFailure = super::super::super::super::taskrun::plugin::types::ToolFailure;
                 pub type Bounds = super::super::super::super::taskrun::plugin::types::Bounds;
                 pub type Telemetry = super::super::super::super::taskrun::plugin::types::Telemetry;
                 pub type DurationMs = super::super::super::super::taskrun::plugin::types::DurationMs;
@@ -13913,23 +13940,6 @@ pub mod exports {
                         f.debug_struct("Termination")
                             .field("reason", &self.reason)
                             .field("message", &self.message)
-                            .finish()
-                    }
-                }
-                /// A failed call.
-                #[derive(Clone, PartialEq)]
-                pub struct ToolFailure {
-                    pub error: ToolError,
-                    pub retry_hint: Option<RetryHint>,
-                }
-                impl ::core::fmt::Debug for ToolFailure {
-                    fn fmt(
-                        &self,
-                        f: &mut ::core::fmt::Formatter<'_>,
-                    ) -> ::core::fmt::Result {
-                        f.debug_struct("ToolFailure")
-                            .field("error", &self.error)
-                            .field("retry-hint", &self.retry_hint)
                             .finish()
                     }
                 }
@@ -15342,7 +15352,7 @@ pub mod exports {
                                             }
                                             ToolOutcome::Failure(e) => {
                                                 *ptr100.add(16).cast::<u8>() = (1i32) as u8;
-                                                let ToolFailure {
+                                                let super::super::super::super::taskrun::plugin::types::ToolFailure {
                                                     error: error126,
                                                     retry_hint: retry_hint126,
                                                 } = e;
@@ -18246,7 +18256,7 @@ pub mod exports {
                                                         .add(14 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<u8>(),
                                                 );
-                                                ToolFailure {
+                                                super::super::super::super::taskrun::plugin::types::ToolFailure {
                                                     error: super::super::super::super::taskrun::plugin::types::ToolError {
                                                         code: match l114 {
                                                             0 => None,
@@ -19205,7 +19215,7 @@ pub mod exports {
                                             }
                                             ToolOutcome::Failure(e) => {
                                                 *ptr205.add(16).cast::<u8>() = (1i32) as u8;
-                                                let ToolFailure {
+                                                let super::super::super::super::taskrun::plugin::types::ToolFailure {
                                                     error: error231,
                                                     retry_hint: retry_hint231,
                                                 } = e;
@@ -21831,10 +21841,10 @@ macro_rules! __export_agent_impl {
         =
         "component-type:wit-bindgen:0.60.0:taskrun:plugin@0.1.0:agent:imports and exports-agent")]
         #[doc(hidden)] #[allow(clippy::octal_escapes)] pub static
-        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 8864] = *
+        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 8857] = *
         b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xa4D\x01A\x02\x01A4\x01\
-B-\x01w\x04\0\x0bduration-ms\x03\0\0\x01w\x04\0\x0ctimestamp-ms\x03\0\x02\x01o\x02\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\x9dD\x01A\x02\x01A4\x01\
+B0\x01w\x04\0\x0bduration-ms\x03\0\0\x01w\x04\0\x0ctimestamp-ms\x03\0\x02\x01o\x02\
 ss\x04\0\x05label\x03\0\x04\x01m\x04\x06system\x04user\x09assistant\x04tool\x04\0\
 \x04role\x03\0\x06\x01m\x02\x09run-start\x09user-turn\x04\0\x0aattachment\x03\0\x08\
 \x01ks\x01r\x02\x04texts\x09signature\x0a\x04\0\x08thinking\x03\0\x0b\x01r\x03\x0c\
@@ -21848,128 +21858,129 @@ causes\x18\x04\0\x0atool-error\x03\0\x19\x01m\x06\x11invalid-arguments\x0emissin
 g-fields\x12malformed-response\x07timeout\x0crate-limited\x10tool-unavailable\x04\
 \0\x0cretry-reason\x03\0\x1b\x01r\x08\x06reason\x1c\x04tools\x10restrict-to-tool\
 \x7f\x0emissing-fields\x18\x0dexample-input\x0a\x0bprior-input\x0a\x13clarifying\
--question\x0a\x07message\x0a\x04\0\x0aretry-hint\x03\0\x1d\x01kw\x01r\x05\x08ret\
-urnedw\x05total\x1f\x09truncated\x7f\x0ccontinuation\x0a\x0arefinement\x0a\x04\0\
-\x06bounds\x03\0\x20\x01k\x01\x01k\x17\x01r\x04\x08duration\"\x05usage#\x05model\
-\x0a\x05extra\x0a\x04\0\x09telemetry\x03\0$\x01r\x05\x09read-only\x7f\x0bdestruc\
-tive\x7f\x0aidempotent\x7f\x08terminal\x7f\x07bounded\x7f\x04\0\x0atool-hints\x03\
-\0&\x01r\x08\x04names\x05title\x0a\x0bdescriptions\x0cinput-schemas\x0doutput-sc\
-hema\x0a\x05hints'\x07timeout\"\x04tags\x18\x04\0\x09tool-spec\x03\0(\x01p\x05\x01\
-r\x0e\x06run-ids\x0dparent-run-id\x0a\x0broot-run-ids\x0asession-ids\x11parent-s\
-ession-ids\x0downer-user-ids\x08app-name\x0a\x0aagent-names\x04turny\x07attempty\
-\x05depthy\x13parent-tool-call-id\x0a\x06labels*\x08envelope*\x04\0\x0brun-conte\
-xt\x03\0+\x03\0\x1ataskrun:plugin/types@0.1.0\x05\0\x02\x03\0\0\x07message\x02\x03\
-\0\0\x08tool-use\x02\x03\0\0\x08thinking\x02\x03\0\0\x05usage\x02\x03\0\0\x0bdur\
-ation-ms\x01B+\x02\x03\x02\x01\x01\x04\0\x07message\x03\0\0\x02\x03\x02\x01\x02\x04\
-\0\x08tool-use\x03\0\x02\x02\x03\x02\x01\x03\x04\0\x08thinking\x03\0\x04\x02\x03\
-\x02\x01\x04\x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\
-\0\x08\x01ps\x01q\x03\x04none\0\0\x03all\0\0\x04only\x01\x0a\0\x04\0\x0btool-acc\
-ess\x03\0\x0b\x01ks\x01p\x01\x01ky\x01kv\x01r\x08\x05model\x0d\x08messages\x0e\x05\
-tools\x0c\x0amax-tokens\x0f\x0btemperature\x10\x0estop-sequences\x0a\x0fresponse\
--schema\x0d\x05extra\x0d\x04\0\x12completion-request\x03\0\x11\x01m\x06\x08end-t\
-urn\x08tool-use\x0amax-tokens\x0dstop-sequence\x07refusal\x05other\x04\0\x0bstop\
--reason\x03\0\x13\x01r\x04\x07message\x01\x05usage\x07\x0bstop-reason\x14\x05mod\
-els\x04\0\x0acompletion\x03\0\x15\x01r\x03\x0ctool-call-ids\x04names\x05deltas\x04\
-\0\x0ftool-call-delta\x03\0\x17\x01q\x06\x04text\x01s\0\x08thinking\x01\x05\0\x0f\
-tool-call-delta\x01\x18\0\x09tool-call\x01\x03\0\x05usage\x01\x07\0\x04stop\x01\x14\
-\0\x04\0\x05chunk\x03\0\x19\x01k\x09\x01q\x09\x06denied\x01s\0\x0dunknown-model\x01\
-s\0\x0crate-limited\x01\x1b\0\x0bunavailable\x01s\0\x0finvalid-request\x01s\0\x06\
-budget\x01s\0\x07timeout\0\0\x08canceled\0\0\x05other\x01s\0\x04\0\x0bmodel-erro\
-r\x03\0\x1c\x04\0\x11completion-stream\x03\x01\x01h\x1e\x01p\x1a\x01j\x01\x20\x01\
-\x1d\x01@\x02\x04self\x1f\x03maxy\0!\x04\0\x1e[method]completion-stream.next\x01\
-\"\x01j\x01\x16\x01\x1d\x01@\x01\x07request\x12\0#\x04\0\x08complete\x01$\x01i\x1e\
-\x01j\x01%\x01\x1d\x01@\x01\x07request\x12\0&\x04\0\x06stream\x01'\x03\0\x1atask\
-run:plugin/model@0.1.0\x05\x06\x02\x03\0\0\x0ctimestamp-ms\x02\x03\0\0\x05label\x01\
-B\x11\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\x02\x03\x02\x01\x08\x04\0\
-\x05label\x03\0\x02\x01p\x03\x01r\x04\x03keys\x04texts\x06labels\x04\x0awritten-\
-at\x01\x04\0\x04fact\x03\0\x05\x01q\x02\x06denied\x01s\0\x05other\x01s\0\x04\0\x0c\
-memory-error\x03\0\x07\x01k\x06\x01j\x01\x09\x01\x08\x01@\x01\x03keys\0\x0a\x04\0\
-\x03get\x01\x0b\x01p\x06\x01j\x01\x0c\x01\x08\x01@\x02\x05querys\x05limity\0\x0d\
-\x04\0\x06search\x01\x0e\x03\0\x1btaskrun:plugin/memory@0.1.0\x05\x09\x01B\x0b\x01\
-q\x01\x05limit\x01s\0\x04\0\x0bstate-error\x03\0\0\x01ks\x01@\x01\x03keys\0\x02\x04\
-\0\x03get\x01\x03\x01j\0\x01\x01\x01@\x02\x03keys\x05value\x02\0\x04\x04\0\x03se\
-t\x01\x05\x01ps\x01@\0\0\x06\x04\0\x04keys\x01\x07\x03\0\x1ataskrun:plugin/state\
-@0.1.0\x05\x0a\x01B\x05\x01q\x04\x07unknown\x01s\0\x0cinvalid-data\x01s\0\x06den\
-ied\x01s\0\x05other\x01s\0\x04\0\x0cprompt-error\x03\0\0\x01j\x01s\x01\x01\x01@\x02\
-\x02ids\x04datas\0\x02\x04\0\x06render\x01\x03\x03\0\x1ctaskrun:plugin/prompts@0\
-.1.0\x05\x0b\x02\x03\0\0\x0aattachment\x01B\x0e\x02\x03\x02\x01\x0c\x04\0\x0aatt\
-achment\x03\0\0\x01m\x02\x06safety\x08guidance\x04\0\x04tier\x03\0\x02\x01ky\x01\
-r\x06\x02ids\x04texts\x08priority\x03\x0aattachment\x01\x0bmax-per-run\x04\x11mi\
-n-turns-betweeny\x04\0\x0dreminder-spec\x03\0\x05\x01q\x01\x05limit\x01s\0\x04\0\
-\x0ereminder-error\x03\0\x07\x01j\0\x01\x08\x01@\x01\x08reminder\x06\0\x09\x04\0\
-\x03add\x01\x0a\x01@\x01\x02ids\x01\0\x04\0\x06remove\x01\x0b\x03\0\x1etaskrun:p\
-lugin/reminders@0.1.0\x05\x0d\x01B\x12\x02\x03\x02\x01\x03\x04\0\x08thinking\x03\
-\0\0\x02\x03\x02\x01\x04\x04\0\x05usage\x03\0\x02\x02\x03\x02\x01\x08\x04\0\x05l\
-abel\x03\0\x04\x01@\x01\x04texts\x01\0\x04\0\x0fassistant-chunk\x01\x06\x04\0\x11\
-assistant-message\x01\x06\x01@\x03\x0ctool-call-ids\x04names\x05deltas\x01\0\x04\
-\0\x14tool-call-args-delta\x01\x07\x01@\x01\x05block\x01\x01\0\x04\0\x16planner-\
-thinking-block\x01\x08\x01p\x05\x01@\x02\x04notes\x06labels\x09\x01\0\x04\0\x0fp\
-lanner-thought\x01\x0a\x01@\x01\x05usage\x03\x01\0\x04\0\x0busage-delta\x01\x0b\x03\
-\0\x1btaskrun:plugin/events@0.1.0\x05\x0e\x02\x03\0\0\x0brun-context\x02\x03\0\0\
-\x09tool-spec\x01B\x15\x02\x03\x02\x01\x0f\x04\0\x0brun-context\x03\0\0\x02\x03\x02\
-\x01\x10\x04\0\x09tool-spec\x03\0\x02\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\
-\0\x04\x01ky\x01kw\x01r\x04\x09call-time\x05\x05turns\x06\x0atool-calls\x06\x06t\
-okens\x07\x04\0\x09remaining\x03\0\x08\x01@\0\0\x01\x04\0\x07context\x01\x0a\x01\
-@\0\0\x09\x04\0\x06budget\x01\x0b\x01p\x03\x01@\0\0\x0c\x04\0\x05tools\x01\x0d\x01\
-p}\x01j\x01\x0e\x01s\x01@\x03\x04hashs\x06offsetw\x03maxy\0\x0f\x04\0\x0bread-re\
-sult\x01\x10\x03\0\x18taskrun:plugin/run@0.1.0\x05\x11\x01B\x02\x01@\0\0\x7f\x04\
-\0\x09requested\x01\0\x03\0!taskrun:plugin/cancellation@0.1.0\x05\x12\x01B\x07\x02\
-\x03\x02\x01\x08\x04\0\x05label\x03\0\0\x01m\x05\x05trace\x05debug\x04info\x04wa\
-rn\x05error\x04\0\x05level\x03\0\x02\x01p\x01\x01@\x03\x05level\x03\x07messages\x06\
-fields\x04\x01\0\x04\0\x03log\x01\x05\x03\0\x18taskrun:plugin/log@0.1.0\x05\x13\x01\
-B\x07\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\0\x01p\x01\x01@\x03\x04names\x05d\
-eltaw\x06labels\x02\x01\0\x04\0\x03add\x01\x03\x01@\x03\x04names\x05valueu\x06la\
-bels\x02\x01\0\x04\0\x0crecord-value\x01\x04\x03\0\x1ctaskrun:plugin/metrics@0.1\
-.0\x05\x14\x01B\x0b\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\x02\x03\x02\
-\x01\x05\x04\0\x0bduration-ms\x03\0\x02\x01m\x01\x08canceled\x04\0\x0await-error\
-\x03\0\x04\x01@\0\0\x01\x04\0\x03now\x01\x06\x01j\0\x01\x05\x01@\x01\x08duration\
-\x03\0\x07\x04\0\x05sleep\x01\x08\x03\0\x1ataskrun:plugin/clock@0.1.0\x05\x15\x01\
-B\x03\x01p}\x01@\x01\x03leny\0\0\x04\0\x05bytes\x01\x01\x03\0\x1btaskrun:plugin/\
-random@0.1.0\x05\x16\x01B\x16\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\x01\
-m\x03\x04file\x09directory\x05other\x04\0\x0aentry-kind\x03\0\x02\x01k\x01\x01r\x04\
-\x04paths\x04kind\x03\x04sizew\x0bmodified-at\x04\x04\0\x05entry\x03\0\x05\x01p\x06\
-\x01r\x02\x07entries\x07\x09truncated\x7f\x04\0\x07listing\x03\0\x08\x01q\x08\x06\
-denied\x01s\0\x09not-found\0\0\x0cinvalid-path\x01s\0\x0anot-a-file\0\0\x0fnot-a\
--directory\0\0\x0ealready-exists\0\0\x05limit\x01s\0\x05other\x01s\0\x04\0\x0afi\
-le-error\x03\0\x0a\x01j\x01\x09\x01\x0b\x01@\x03\x04paths\x09recursive\x7f\x05li\
-mity\0\x0c\x04\0\x04list\x01\x0d\x01j\x01\x06\x01\x0b\x01@\x01\x04paths\0\x0e\x04\
-\0\x04stat\x01\x0f\x01p}\x01j\x01\x10\x01\x0b\x01@\x03\x04paths\x06offsetw\x09ma\
-x-bytesy\0\x11\x04\0\x04read\x01\x12\x03\0#taskrun:plugin/workspace-read@0.1.0\x05\
-\x17\x02\x03\0\x0d\x0afile-error\x01B\x0b\x02\x03\x02\x01\x18\x04\0\x0afile-erro\
-r\x03\0\0\x01m\x03\x0acreate-new\x07replace\x06append\x04\0\x0awrite-mode\x03\0\x02\
-\x01p}\x01j\0\x01\x01\x01@\x03\x04paths\x08contents\x04\x04mode\x03\0\x05\x04\0\x05\
-write\x01\x06\x01@\x01\x04paths\0\x05\x04\0\x10create-directory\x01\x07\x04\0\x06\
-remove\x01\x07\x03\0$taskrun:plugin/workspace-write@0.1.0\x05\x19\x01B\x10\x02\x03\
-\x02\x01\x05\x04\0\x0bduration-ms\x03\0\0\x01o\x02ss\x04\0\x06header\x03\0\x02\x01\
-p\x03\x01p}\x01k\x01\x01r\x05\x06methods\x03urls\x07headers\x04\x04body\x05\x07t\
-imeout\x06\x04\0\x07request\x03\0\x07\x01r\x03\x06status{\x07headers\x04\x04body\
-\x05\x04\0\x08response\x03\0\x09\x01q\x07\x06denied\x01s\0\x0finvalid-request\x01\
-s\0\x0bunreachable\x01s\0\x07timeout\0\0\x05limit\x01s\0\x08canceled\0\0\x05othe\
-r\x01s\0\x04\0\x0ahttp-error\x03\0\x0b\x01j\x01\x0a\x01\x0c\x01@\x01\x07request\x08\
-\0\x0d\x04\0\x04send\x01\x0e\x03\0\x19taskrun:plugin/http@0.1.0\x05\x1a\x02\x03\0\
-\0\x0atool-error\x01BS\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\0\x02\x03\x02\
-\x01\x07\x04\0\x0ctimestamp-ms\x03\0\x02\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\
-\x04\x02\x03\x02\x01\x04\x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x1b\x04\0\x0at\
-ool-error\x03\0\x08\x01m\x08\x06queued\x07running\x07blocked\x09canceling\x0afin\
-alizing\x09completed\x06failed\x08canceled\x04\0\x0arun-status\x03\0\x0a\x01r\x03\
-\x02ids\x04kinds\x06prompts\x04\0\x09open-item\x03\0\x0c\x01ks\x01p\x0d\x01p\x05\
-\x01k\x03\x01r\x14\x02ids\x0dparent-run-ids\x0aagent-names\x06status\x0b\x0abloc\
-ked-on\x0e\x0bstop-reason\x0e\x07partial\x7f\x06result\x0e\x09truncated\x7f\x05e\
-rror\x0e\x06awaits\x0f\x05turnsy\x05usage\x07\x06labels\x10\x08revisionw\x0acrea\
-ted-at\x03\x0aupdated-at\x03\x0astarted-at\x11\x0bfinished-at\x11\x07detailss\x04\
-\0\x0arun-record\x03\0\x12\x01k\x01\x01r\x07\x0aagent-names\x04tasks\x07timeout\x14\
-\x06labels\x10\x08metadata\x10\x08envelope\x10\x03key\x0e\x04\0\x0dspawn-request\
-\x03\0\x15\x01p\x0b\x01r\x04\x06status\x17\x0aagent-name\x0e\x0dparent-run-id\x0e\
-\x06labels\x10\x04\0\x0blist-filter\x03\0\x18\x01p\x13\x01r\x02\x04runs\x1a\x04n\
-ext\x0e\x04\0\x08run-page\x03\0\x1b\x01ps\x01r\x03\x03run\x13\x07changed\x7f\x07\
-beneath\x1d\x04\0\x0ccanceled-run\x03\0\x1e\x01r\x02\x03run\x13\x07changed\x7f\x04\
-\0\x0bchanged-run\x03\0\x20\x01r\x02\x03run\x13\x09timed-out\x7f\x04\0\x0awaited\
--run\x03\0\"\x01j\x01s\x01\x09\x01r\x02\x0ctool-call-ids\x07outcome$\x04\0\x0fex\
-ternal-result\x03\0%\x01o\x02s\x1d\x01p'\x01p&\x01q\x03\x04text\x01s\0\x07choice\
-s\x01(\0\x07results\x01)\0\x04\0\x06answer\x03\0*\x01r\x04\x03seqw\x02at\x03\x04\
-kinds\x07payloads\x04\0\x09run-event\x03\0,\x01p-\x01r\x03\x06events.\x0anext-af\
-terw\x05ended\x7f\x04\0\x0aevent-page\x03\0/\x01r\x02\x05fields\x06reasons\x04\0\
-\x0dinvalid-field\x03\01\x01r\x02\x04kinds\x03capw\x04\0\x09met-limit\x03\03\x01\
+-question\x0a\x07message\x0a\x04\0\x0aretry-hint\x03\0\x1d\x01k\x1e\x01r\x02\x05\
+error\x1a\x0aretry-hint\x1f\x04\0\x0ctool-failure\x03\0\x20\x01kw\x01r\x05\x08re\
+turnedw\x05total\"\x09truncated\x7f\x0ccontinuation\x0a\x0arefinement\x0a\x04\0\x06\
+bounds\x03\0#\x01k\x01\x01k\x17\x01r\x04\x08duration%\x05usage&\x05model\x0a\x05\
+extra\x0a\x04\0\x09telemetry\x03\0'\x01r\x05\x09read-only\x7f\x0bdestructive\x7f\
+\x0aidempotent\x7f\x08terminal\x7f\x07bounded\x7f\x04\0\x0atool-hints\x03\0)\x01\
+r\x08\x04names\x05title\x0a\x0bdescriptions\x0cinput-schemas\x0doutput-schema\x0a\
+\x05hints*\x07timeout%\x04tags\x18\x04\0\x09tool-spec\x03\0+\x01p\x05\x01r\x0e\x06\
+run-ids\x0dparent-run-id\x0a\x0broot-run-ids\x0asession-ids\x11parent-session-id\
+s\x0downer-user-ids\x08app-name\x0a\x0aagent-names\x04turny\x07attempty\x05depth\
+y\x13parent-tool-call-id\x0a\x06labels-\x08envelope-\x04\0\x0brun-context\x03\0.\
+\x03\0\x1ataskrun:plugin/types@0.1.0\x05\0\x02\x03\0\0\x07message\x02\x03\0\0\x08\
+tool-use\x02\x03\0\0\x08thinking\x02\x03\0\0\x05usage\x02\x03\0\0\x0bduration-ms\
+\x01B+\x02\x03\x02\x01\x01\x04\0\x07message\x03\0\0\x02\x03\x02\x01\x02\x04\0\x08\
+tool-use\x03\0\x02\x02\x03\x02\x01\x03\x04\0\x08thinking\x03\0\x04\x02\x03\x02\x01\
+\x04\x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\x08\
+\x01ps\x01q\x03\x04none\0\0\x03all\0\0\x04only\x01\x0a\0\x04\0\x0btool-access\x03\
+\0\x0b\x01ks\x01p\x01\x01ky\x01kv\x01r\x08\x05model\x0d\x08messages\x0e\x05tools\
+\x0c\x0amax-tokens\x0f\x0btemperature\x10\x0estop-sequences\x0a\x0fresponse-sche\
+ma\x0d\x05extra\x0d\x04\0\x12completion-request\x03\0\x11\x01m\x06\x08end-turn\x08\
+tool-use\x0amax-tokens\x0dstop-sequence\x07refusal\x05other\x04\0\x0fcompletion-\
+stop\x03\0\x13\x01r\x04\x07message\x01\x05usage\x07\x04stop\x14\x05models\x04\0\x0a\
+completion\x03\0\x15\x01r\x03\x0ctool-call-ids\x04names\x05deltas\x04\0\x0ftool-\
+call-delta\x03\0\x17\x01q\x06\x04text\x01s\0\x08thinking\x01\x05\0\x0ftool-call-\
+delta\x01\x18\0\x09tool-call\x01\x03\0\x05usage\x01\x07\0\x04stop\x01\x14\0\x04\0\
+\x05chunk\x03\0\x19\x01k\x09\x01q\x09\x06denied\x01s\0\x0dunknown-model\x01s\0\x0c\
+rate-limited\x01\x1b\0\x0bunavailable\x01s\0\x0finvalid-request\x01s\0\x06budget\
+\x01s\0\x07timeout\0\0\x08canceled\0\0\x05other\x01s\0\x04\0\x0bmodel-error\x03\0\
+\x1c\x04\0\x11completion-stream\x03\x01\x01h\x1e\x01p\x1a\x01j\x01\x20\x01\x1d\x01\
+@\x02\x04self\x1f\x03maxy\0!\x04\0\x1e[method]completion-stream.next\x01\"\x01j\x01\
+\x16\x01\x1d\x01@\x01\x07request\x12\0#\x04\0\x08complete\x01$\x01i\x1e\x01j\x01\
+%\x01\x1d\x01@\x01\x07request\x12\0&\x04\0\x06stream\x01'\x03\0\x1ataskrun:plugi\
+n/model@0.1.0\x05\x06\x02\x03\0\0\x0ctimestamp-ms\x02\x03\0\0\x05label\x01B\x11\x02\
+\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\x02\x03\x02\x01\x08\x04\0\x05labe\
+l\x03\0\x02\x01p\x03\x01r\x04\x03keys\x04texts\x06labels\x04\x0awritten-at\x01\x04\
+\0\x04fact\x03\0\x05\x01q\x02\x06denied\x01s\0\x05other\x01s\0\x04\0\x0cmemory-e\
+rror\x03\0\x07\x01k\x06\x01j\x01\x09\x01\x08\x01@\x01\x03keys\0\x0a\x04\0\x03get\
+\x01\x0b\x01p\x06\x01j\x01\x0c\x01\x08\x01@\x02\x05querys\x05limity\0\x0d\x04\0\x06\
+search\x01\x0e\x03\0\x1btaskrun:plugin/memory@0.1.0\x05\x09\x01B\x0b\x01q\x01\x05\
+limit\x01s\0\x04\0\x0bstate-error\x03\0\0\x01ks\x01@\x01\x03keys\0\x02\x04\0\x03\
+get\x01\x03\x01j\0\x01\x01\x01@\x02\x03keys\x05value\x02\0\x04\x04\0\x03set\x01\x05\
+\x01ps\x01@\0\0\x06\x04\0\x04keys\x01\x07\x03\0\x1ataskrun:plugin/state@0.1.0\x05\
+\x0a\x01B\x05\x01q\x04\x07unknown\x01s\0\x0cinvalid-data\x01s\0\x06denied\x01s\0\
+\x05other\x01s\0\x04\0\x0cprompt-error\x03\0\0\x01j\x01s\x01\x01\x01@\x02\x02ids\
+\x04datas\0\x02\x04\0\x06render\x01\x03\x03\0\x1ctaskrun:plugin/prompts@0.1.0\x05\
+\x0b\x02\x03\0\0\x0aattachment\x01B\x0e\x02\x03\x02\x01\x0c\x04\0\x0aattachment\x03\
+\0\0\x01m\x02\x06safety\x08guidance\x04\0\x04tier\x03\0\x02\x01ky\x01r\x06\x02id\
+s\x04texts\x08priority\x03\x0aattachment\x01\x0bmax-per-run\x04\x11min-turns-bet\
+weeny\x04\0\x0dreminder-spec\x03\0\x05\x01q\x01\x05limit\x01s\0\x04\0\x0ereminde\
+r-error\x03\0\x07\x01j\0\x01\x08\x01@\x01\x08reminder\x06\0\x09\x04\0\x03add\x01\
+\x0a\x01@\x01\x02ids\x01\0\x04\0\x06remove\x01\x0b\x03\0\x1etaskrun:plugin/remin\
+ders@0.1.0\x05\x0d\x01B\x12\x02\x03\x02\x01\x03\x04\0\x08thinking\x03\0\0\x02\x03\
+\x02\x01\x04\x04\0\x05usage\x03\0\x02\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\x04\
+\x01@\x01\x04texts\x01\0\x04\0\x0fassistant-chunk\x01\x06\x04\0\x11assistant-mes\
+sage\x01\x06\x01@\x03\x0ctool-call-ids\x04names\x05deltas\x01\0\x04\0\x14tool-ca\
+ll-args-delta\x01\x07\x01@\x01\x05block\x01\x01\0\x04\0\x16planner-thinking-bloc\
+k\x01\x08\x01p\x05\x01@\x02\x04notes\x06labels\x09\x01\0\x04\0\x0fplanner-though\
+t\x01\x0a\x01@\x01\x05usage\x03\x01\0\x04\0\x0busage-delta\x01\x0b\x03\0\x1btask\
+run:plugin/events@0.1.0\x05\x0e\x02\x03\0\0\x0brun-context\x02\x03\0\0\x09tool-s\
+pec\x01B\x15\x02\x03\x02\x01\x0f\x04\0\x0brun-context\x03\0\0\x02\x03\x02\x01\x10\
+\x04\0\x09tool-spec\x03\0\x02\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\x04\
+\x01ky\x01kw\x01r\x04\x09call-time\x05\x05turns\x06\x0atool-calls\x06\x06tokens\x07\
+\x04\0\x09remaining\x03\0\x08\x01@\0\0\x01\x04\0\x07context\x01\x0a\x01@\0\0\x09\
+\x04\0\x06budget\x01\x0b\x01p\x03\x01@\0\0\x0c\x04\0\x05tools\x01\x0d\x01p}\x01j\
+\x01\x0e\x01s\x01@\x03\x04hashs\x06offsetw\x03maxy\0\x0f\x04\0\x0bread-result\x01\
+\x10\x03\0\x18taskrun:plugin/run@0.1.0\x05\x11\x01B\x02\x01@\0\0\x7f\x04\0\x09re\
+quested\x01\0\x03\0!taskrun:plugin/cancellation@0.1.0\x05\x12\x01B\x07\x02\x03\x02\
+\x01\x08\x04\0\x05label\x03\0\0\x01m\x05\x05trace\x05debug\x04info\x04warn\x05er\
+ror\x04\0\x05level\x03\0\x02\x01p\x01\x01@\x03\x05level\x03\x07messages\x06field\
+s\x04\x01\0\x04\0\x03log\x01\x05\x03\0\x18taskrun:plugin/log@0.1.0\x05\x13\x01B\x07\
+\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\0\x01p\x01\x01@\x03\x04names\x05deltaw\
+\x06labels\x02\x01\0\x04\0\x03add\x01\x03\x01@\x03\x04names\x05valueu\x06labels\x02\
+\x01\0\x04\0\x0crecord-value\x01\x04\x03\0\x1ctaskrun:plugin/metrics@0.1.0\x05\x14\
+\x01B\x0b\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\x02\x03\x02\x01\x05\x04\
+\0\x0bduration-ms\x03\0\x02\x01m\x01\x08canceled\x04\0\x0await-error\x03\0\x04\x01\
+@\0\0\x01\x04\0\x03now\x01\x06\x01j\0\x01\x05\x01@\x01\x08duration\x03\0\x07\x04\
+\0\x05sleep\x01\x08\x03\0\x1ataskrun:plugin/clock@0.1.0\x05\x15\x01B\x03\x01p}\x01\
+@\x01\x03leny\0\0\x04\0\x05bytes\x01\x01\x03\0\x1btaskrun:plugin/random@0.1.0\x05\
+\x16\x01B\x16\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\x01m\x03\x04file\
+\x09directory\x05other\x04\0\x0aentry-kind\x03\0\x02\x01k\x01\x01r\x04\x04paths\x04\
+kind\x03\x04sizew\x0bmodified-at\x04\x04\0\x05entry\x03\0\x05\x01p\x06\x01r\x02\x07\
+entries\x07\x09truncated\x7f\x04\0\x07listing\x03\0\x08\x01q\x08\x06denied\x01s\0\
+\x09not-found\0\0\x0cinvalid-path\x01s\0\x0anot-a-file\0\0\x0fnot-a-directory\0\0\
+\x0ealready-exists\0\0\x05limit\x01s\0\x05other\x01s\0\x04\0\x0afile-error\x03\0\
+\x0a\x01j\x01\x09\x01\x0b\x01@\x03\x04paths\x09recursive\x7f\x05limity\0\x0c\x04\
+\0\x04list\x01\x0d\x01j\x01\x06\x01\x0b\x01@\x01\x04paths\0\x0e\x04\0\x04stat\x01\
+\x0f\x01p}\x01j\x01\x10\x01\x0b\x01@\x03\x04paths\x06offsetw\x09max-bytesy\0\x11\
+\x04\0\x04read\x01\x12\x03\0#taskrun:plugin/workspace-read@0.1.0\x05\x17\x02\x03\
+\0\x0d\x0afile-error\x01B\x0b\x02\x03\x02\x01\x18\x04\0\x0afile-error\x03\0\0\x01\
+m\x03\x0acreate-new\x07replace\x06append\x04\0\x0awrite-mode\x03\0\x02\x01p}\x01\
+j\0\x01\x01\x01@\x03\x04paths\x08contents\x04\x04mode\x03\0\x05\x04\0\x05write\x01\
+\x06\x01@\x01\x04paths\0\x05\x04\0\x10create-directory\x01\x07\x04\0\x06remove\x01\
+\x07\x03\0$taskrun:plugin/workspace-write@0.1.0\x05\x19\x01B\x10\x02\x03\x02\x01\
+\x05\x04\0\x0bduration-ms\x03\0\0\x01o\x02ss\x04\0\x06header\x03\0\x02\x01p\x03\x01\
+p}\x01k\x01\x01r\x05\x06methods\x03urls\x07headers\x04\x04body\x05\x07timeout\x06\
+\x04\0\x07request\x03\0\x07\x01r\x03\x06status{\x07headers\x04\x04body\x05\x04\0\
+\x08response\x03\0\x09\x01q\x07\x06denied\x01s\0\x0finvalid-request\x01s\0\x0bun\
+reachable\x01s\0\x07timeout\0\0\x05limit\x01s\0\x08canceled\0\0\x05other\x01s\0\x04\
+\0\x0ahttp-error\x03\0\x0b\x01j\x01\x0a\x01\x0c\x01@\x01\x07request\x08\0\x0d\x04\
+\0\x04send\x01\x0e\x03\0\x19taskrun:plugin/http@0.1.0\x05\x1a\x02\x03\0\0\x0atoo\
+l-error\x01BS\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\0\x02\x03\x02\x01\x07\
+\x04\0\x0ctimestamp-ms\x03\0\x02\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\x04\x02\
+\x03\x02\x01\x04\x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x1b\x04\0\x0atool-erro\
+r\x03\0\x08\x01m\x08\x06queued\x07running\x07blocked\x09canceling\x0afinalizing\x09\
+completed\x06failed\x08canceled\x04\0\x0arun-status\x03\0\x0a\x01r\x03\x02ids\x04\
+kinds\x06prompts\x04\0\x09open-item\x03\0\x0c\x01ks\x01p\x0d\x01p\x05\x01k\x03\x01\
+r\x14\x02ids\x0dparent-run-ids\x0aagent-names\x06status\x0b\x0ablocked-on\x0e\x0b\
+stop-reason\x0e\x07partial\x7f\x06result\x0e\x09truncated\x7f\x05error\x0e\x06aw\
+aits\x0f\x05turnsy\x05usage\x07\x06labels\x10\x08revisionw\x0acreated-at\x03\x0a\
+updated-at\x03\x0astarted-at\x11\x0bfinished-at\x11\x07detailss\x04\0\x0arun-rec\
+ord\x03\0\x12\x01k\x01\x01r\x07\x0aagent-names\x04tasks\x07timeout\x14\x06labels\
+\x10\x08metadata\x10\x08envelope\x10\x03key\x0e\x04\0\x0dspawn-request\x03\0\x15\
+\x01p\x0b\x01r\x04\x06status\x17\x0aagent-name\x0e\x0dparent-run-id\x0e\x06label\
+s\x10\x04\0\x0blist-filter\x03\0\x18\x01p\x13\x01r\x02\x04runs\x1a\x04next\x0e\x04\
+\0\x08run-page\x03\0\x1b\x01ps\x01r\x03\x03run\x13\x07changed\x7f\x0bdescendants\
+\x1d\x04\0\x0ecancel-outcome\x03\0\x1e\x01r\x02\x03run\x13\x07changed\x7f\x04\0\x0e\
+change-outcome\x03\0\x20\x01r\x02\x03run\x13\x09timed-out\x7f\x04\0\x0cwait-outc\
+ome\x03\0\"\x01j\x01s\x01\x09\x01r\x02\x0ctool-call-ids\x07outcome$\x04\0\x0fext\
+ernal-result\x03\0%\x01o\x02s\x1d\x01p'\x01p&\x01q\x03\x04text\x01s\0\x07choices\
+\x01(\0\x07results\x01)\0\x04\0\x06answer\x03\0*\x01r\x04\x03seqw\x02at\x03\x04k\
+inds\x07payloads\x04\0\x09run-event\x03\0,\x01p-\x01r\x03\x06events.\x0anext-aft\
+erw\x05ended\x7f\x04\0\x0aevent-page\x03\0/\x01r\x02\x05fields\x06reasons\x04\0\x0d\
+invalid-field\x03\01\x01r\x02\x04kinds\x03capw\x04\0\x0eexceeded-limit\x03\03\x01\
 m\x03\x0cunknown-item\x08answered\x05ended\x04\0\x14not-awaitable-reason\x03\05\x01\
 q\x10\x06denied\x01s\0\x09not-found\x01s\0\x0ealready-exists\x01s\0\x0bnot-start\
 ed\0\0\x06closed\0\0\x07invalid\x012\0\x09forbidden\x01s\0\x05limit\x014\0\x0dno\
@@ -21984,51 +21995,50 @@ te\x0e\0\xc1\0\x04\0\x06resume\x01C\x01j\x01#\x018\x01@\x02\x02ids\x07timeout\x1
 \0\xc4\0\x04\0\x04wait\x01E\x01@\x03\x02ids\x04item\x0e\x06answer+\09\x04\0\x07p\
 rovide\x01F\x01j\x010\x018\x01@\x04\x02ids\x05afterw\x05limity\x07timeout\x14\0\xc7\
 \0\x04\0\x09subscribe\x01H\x03\0\x1ftaskrun:plugin/controller@0.1.0\x05\x1c\x02\x03\
-\0\0\x04part\x02\x03\0\0\x0aretry-hint\x02\x03\0\0\x06bounds\x02\x03\0\0\x09tele\
-metry\x01Bg\x02\x03\x02\x01\x01\x04\0\x07message\x03\0\0\x02\x03\x02\x01\x1d\x04\
+\0\0\x04part\x02\x03\0\0\x0ctool-failure\x02\x03\0\0\x06bounds\x02\x03\0\0\x09te\
+lemetry\x01Bb\x02\x03\x02\x01\x01\x04\0\x07message\x03\0\0\x02\x03\x02\x01\x1d\x04\
 \0\x04part\x03\0\x02\x02\x03\x02\x01\x0f\x04\0\x0brun-context\x03\0\x04\x02\x03\x02\
-\x01\x04\x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x1b\x04\0\x0atool-error\x03\0\x08\
-\x02\x03\x02\x01\x1e\x04\0\x0aretry-hint\x03\0\x0a\x02\x03\x02\x01\x1f\x04\0\x06\
-bounds\x03\0\x0c\x02\x03\x02\x01\x20\x04\0\x09telemetry\x03\0\x0e\x02\x03\x02\x01\
-\x05\x04\0\x0bduration-ms\x03\0\x10\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\x12\
-\x02\x03\x02\x01\x0c\x04\0\x0aattachment\x03\0\x14\x01r\x03\x02ids\x04texts\x0aa\
-ttachment\x15\x04\0\x08reminder\x03\0\x16\x01p\x01\x01p\x17\x01r\x03\x08messages\
-\x18\x03run\x05\x09reminders\x19\x04\0\x0aplan-input\x03\0\x1a\x01m\x06\x0btime-\
-budget\x08tool-cap\x0bfailure-cap\x08turn-cap\x09token-cap\x08cost-cap\x04\0\x12\
-termination-reason\x03\0\x1c\x01r\x02\x06reason\x1d\x07messages\x04\0\x0btermina\
-tion\x03\0\x1e\x01k\x0b\x01r\x02\x05error\x09\x0aretry-hint\x20\x04\0\x0ctool-fa\
-ilure\x03\0!\x01q\x02\x05value\x01s\0\x07failure\x01\"\0\x04\0\x0ctool-outcome\x03\
-\0#\x01ks\x01k\x0d\x01k\x0f\x01r\x0b\x04names\x0ctool-call-ids\x07payloads\x07ou\
-tcome$\x0cresult-bytesw\x0eresult-omitted%\x0bserver-data%\x06bounds&\x09telemet\
-ry'\x0echildren-county\x08run-link%\x04\0\x0btool-output\x03\0(\x01p)\x01k\x1f\x01\
-r\x05\x08messages\x18\x03run\x05\x09reminders\x19\x0ctool-outputs*\x08finalize+\x04\
-\0\x11plan-resume-input\x03\0,\x01r\x04\x04names\x07payloads\x0ctool-call-id%\x13\
-parent-tool-call-id%\x04\0\x0ctool-request\x03\0.\x01r\x01\x07message\x01\x04\0\x0e\
-final-response\x03\00\x01r\x04\x07outcome$\x0bserver-data%\x06bounds&\x09telemet\
-ry'\x04\0\x11final-tool-result\x03\02\x01ps\x01o\x02s4\x01p5\x01q\x03\x04text\x01\
-s\0\x07choices\x016\0\x0beach-result\x01s\0\x04\0\x0edefault-answer\x03\07\x01r\x06\
-\x02ids\x08questions\x0emissing-fields4\x10restrict-to-tool%\x0dexample-input%\x11\
-clarifying-prompt%\x04\0\x13await-clarification\x03\09\x01r\x02\x02ids\x05labels\
-\x04\0\x0fquestion-option\x03\0;\x01p<\x01r\x04\x02ids\x06prompts\x07options=\x0e\
-allow-multiple\x7f\x04\0\x08question\x03\0>\x01p?\x01r\x06\x02ids\x09tool-names\x0c\
-tool-call-ids\x07payloads\x05title%\x09questions\xc0\0\x04\0\x0fawait-questions\x03\
-\0A\x01r\x03\x04names\x0ctool-call-ids\x07payloads\x04\0\x0dexternal-tool\x03\0C\
-\x01p\xc4\0\x01r\x02\x02ids\x05items\xc5\0\x04\0\x14await-external-tools\x03\0F\x01\
-q\x03\x0dclarification\x01:\0\x09questions\x01\xc2\0\0\x0eexternal-tools\x01\xc7\
-\0\0\x04\0\x0aawait-item\x03\0H\x01k\x11\x01k8\x01r\x03\x04what\xc9\0\x07timeout\
-\xca\0\x0edefault-answer\xcb\0\x04\0\x09await-ask\x03\0L\x01p\xcd\0\x01r\x01\x05\
-items\xce\0\x04\0\x0dawait-request\x03\0O\x01m\x02\x03all\x03any\x04\0\x0aawait-\
-mode\x03\0Q\x01k/\x01r\x04\x04runs4\x04mode\xd2\0\x07timeout\xca\0\x04call\xd3\0\
-\x04\0\x0aawait-runs\x03\0T\x01p/\x01q\x05\x0atool-calls\x01\xd6\0\0\x0efinal-re\
-sponse\x011\0\x11final-tool-result\x013\0\x05await\x01\xd0\0\0\x0aawait-runs\x01\
-\xd5\0\0\x04\0\x08decision\x03\0W\x01p\x13\x01r\x02\x04texts\x06labels\xd9\0\x04\
-\0\x0aannotation\x03\0Z\x01ky\x01p\xdb\0\x01r\x04\x08decision\xd8\0\x08streamed\x7f\
-\x11expected-children\xdc\0\x05notes\xdd\0\x04\0\x0bplan-result\x03\0^\x01r\x03\x04\
-code%\x07messages\x06causes4\x04\0\x0dplanner-error\x03\0`\x01j\x01\xdf\0\x01\xe1\
-\0\x01@\x01\x05input\x1b\0\xe2\0\x04\0\x0aplan-start\x01c\x01@\x01\x05input-\0\xe2\
-\0\x04\0\x0bplan-resume\x01d\x04\0\x1ctaskrun:plugin/planner@0.1.0\x05!\x04\0\x1a\
-taskrun:plugin/agent@0.1.0\x04\0\x0b\x0b\x01\0\x05agent\x03\0\0\0G\x09producers\x01\
-\x0cprocessed-by\x02\x0dwit-component\x070.254.2\x10wit-bindgen-rust\x060.60.0";
+\x01\x04\x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x1e\x04\0\x0ctool-failure\x03\0\
+\x08\x02\x03\x02\x01\x1f\x04\0\x06bounds\x03\0\x0a\x02\x03\x02\x01\x20\x04\0\x09\
+telemetry\x03\0\x0c\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\x0e\x02\x03\x02\
+\x01\x08\x04\0\x05label\x03\0\x10\x02\x03\x02\x01\x0c\x04\0\x0aattachment\x03\0\x12\
+\x01r\x03\x02ids\x04texts\x0aattachment\x13\x04\0\x08reminder\x03\0\x14\x01p\x01\
+\x01p\x15\x01r\x03\x08messages\x16\x03run\x05\x09reminders\x17\x04\0\x0aplan-inp\
+ut\x03\0\x18\x01m\x06\x0btime-budget\x08tool-cap\x0bfailure-cap\x08turn-cap\x09t\
+oken-cap\x08cost-cap\x04\0\x12termination-reason\x03\0\x1a\x01r\x02\x06reason\x1b\
+\x07messages\x04\0\x0btermination\x03\0\x1c\x01q\x02\x05value\x01s\0\x07failure\x01\
+\x09\0\x04\0\x0ctool-outcome\x03\0\x1e\x01ks\x01k\x0b\x01k\x0d\x01r\x0b\x04names\
+\x0ctool-call-ids\x07payloads\x07outcome\x1f\x0cresult-bytesw\x0eresult-omitted\x20\
+\x0bserver-data\x20\x06bounds!\x09telemetry\"\x0echildren-county\x08run-link\x20\
+\x04\0\x0btool-output\x03\0#\x01p$\x01k\x1d\x01r\x05\x08messages\x16\x03run\x05\x09\
+reminders\x17\x0ctool-outputs%\x08finalize&\x04\0\x11plan-resume-input\x03\0'\x01\
+r\x04\x04names\x07payloads\x0ctool-call-id\x20\x13parent-tool-call-id\x20\x04\0\x0c\
+tool-request\x03\0)\x01r\x01\x07message\x01\x04\0\x0efinal-response\x03\0+\x01r\x04\
+\x07outcome\x1f\x0bserver-data\x20\x06bounds!\x09telemetry\"\x04\0\x11final-tool\
+-result\x03\0-\x01ps\x01o\x02s/\x01p0\x01q\x03\x04text\x01s\0\x07choices\x011\0\x0b\
+each-result\x01s\0\x04\0\x0edefault-answer\x03\02\x01r\x06\x02ids\x08questions\x0e\
+missing-fields/\x10restrict-to-tool\x20\x0dexample-input\x20\x11clarifying-promp\
+t\x20\x04\0\x13await-clarification\x03\04\x01r\x02\x02ids\x05labels\x04\0\x0fque\
+stion-option\x03\06\x01p7\x01r\x04\x02ids\x06prompts\x07options8\x0eallow-multip\
+le\x7f\x04\0\x08question\x03\09\x01p:\x01r\x06\x02ids\x09tool-names\x0ctool-call\
+-ids\x07payloads\x05title\x20\x09questions;\x04\0\x0fawait-questions\x03\0<\x01r\
+\x03\x04names\x0ctool-call-ids\x07payloads\x04\0\x0dexternal-tool\x03\0>\x01p?\x01\
+r\x02\x02ids\x05items\xc0\0\x04\0\x14await-external-tools\x03\0A\x01q\x03\x0dcla\
+rification\x015\0\x09questions\x01=\0\x0eexternal-tools\x01\xc2\0\0\x04\0\x0aawa\
+it-item\x03\0C\x01k\x0f\x01k3\x01r\x03\x04what\xc4\0\x07timeout\xc5\0\x0edefault\
+-answer\xc6\0\x04\0\x09await-ask\x03\0G\x01p\xc8\0\x01r\x01\x05items\xc9\0\x04\0\
+\x0dawait-request\x03\0J\x01m\x02\x03all\x03any\x04\0\x0aawait-mode\x03\0L\x01k*\
+\x01r\x04\x04runs/\x04mode\xcd\0\x07timeout\xc5\0\x04call\xce\0\x04\0\x0aawait-r\
+uns\x03\0O\x01p*\x01q\x05\x0atool-calls\x01\xd1\0\0\x0efinal-response\x01,\0\x11\
+final-tool-result\x01.\0\x05await\x01\xcb\0\0\x0aawait-runs\x01\xd0\0\0\x04\0\x08\
+decision\x03\0R\x01p\x11\x01r\x02\x04texts\x06labels\xd4\0\x04\0\x0aannotation\x03\
+\0U\x01ky\x01p\xd6\0\x01r\x04\x08decision\xd3\0\x08streamed\x7f\x11expected-chil\
+dren\xd7\0\x05notes\xd8\0\x04\0\x0bplan-result\x03\0Y\x01r\x03\x04code\x20\x07me\
+ssages\x06causes/\x04\0\x0dplanner-error\x03\0[\x01j\x01\xda\0\x01\xdc\0\x01@\x01\
+\x05input\x19\0\xdd\0\x04\0\x0aplan-start\x01^\x01@\x01\x05input(\0\xdd\0\x04\0\x0b\
+plan-resume\x01_\x04\0\x1ctaskrun:plugin/planner@0.1.0\x05!\x04\0\x1ataskrun:plu\
+gin/agent@0.1.0\x04\0\x0b\x0b\x01\0\x05agent\x03\0\0\0G\x09producers\x01\x0cproc\
+essed-by\x02\x0dwit-component\x070.254.2\x10wit-bindgen-rust\x060.60.0";
         };
     };
 }
@@ -22041,9 +22051,9 @@ pub use __export_agent_impl as export_agent_world;
 )]
 #[doc(hidden)]
 #[allow(clippy::octal_escapes)]
-pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 6916] = *b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xe84\x01A\x02\x01A.\x01\
-B-\x01w\x04\0\x0bduration-ms\x03\0\0\x01w\x04\0\x0ctimestamp-ms\x03\0\x02\x01o\x02\
+pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 6972] = *b"\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xa05\x01A\x02\x01A.\x01\
+B0\x01w\x04\0\x0bduration-ms\x03\0\0\x01w\x04\0\x0ctimestamp-ms\x03\0\x02\x01o\x02\
 ss\x04\0\x05label\x03\0\x04\x01m\x04\x06system\x04user\x09assistant\x04tool\x04\0\
 \x04role\x03\0\x06\x01m\x02\x09run-start\x09user-turn\x04\0\x0aattachment\x03\0\x08\
 \x01ks\x01r\x02\x04texts\x09signature\x0a\x04\0\x08thinking\x03\0\x0b\x01r\x03\x0c\
@@ -22057,128 +22067,129 @@ causes\x18\x04\0\x0atool-error\x03\0\x19\x01m\x06\x11invalid-arguments\x0emissin
 g-fields\x12malformed-response\x07timeout\x0crate-limited\x10tool-unavailable\x04\
 \0\x0cretry-reason\x03\0\x1b\x01r\x08\x06reason\x1c\x04tools\x10restrict-to-tool\
 \x7f\x0emissing-fields\x18\x0dexample-input\x0a\x0bprior-input\x0a\x13clarifying\
--question\x0a\x07message\x0a\x04\0\x0aretry-hint\x03\0\x1d\x01kw\x01r\x05\x08ret\
-urnedw\x05total\x1f\x09truncated\x7f\x0ccontinuation\x0a\x0arefinement\x0a\x04\0\
-\x06bounds\x03\0\x20\x01k\x01\x01k\x17\x01r\x04\x08duration\"\x05usage#\x05model\
-\x0a\x05extra\x0a\x04\0\x09telemetry\x03\0$\x01r\x05\x09read-only\x7f\x0bdestruc\
-tive\x7f\x0aidempotent\x7f\x08terminal\x7f\x07bounded\x7f\x04\0\x0atool-hints\x03\
-\0&\x01r\x08\x04names\x05title\x0a\x0bdescriptions\x0cinput-schemas\x0doutput-sc\
-hema\x0a\x05hints'\x07timeout\"\x04tags\x18\x04\0\x09tool-spec\x03\0(\x01p\x05\x01\
-r\x0e\x06run-ids\x0dparent-run-id\x0a\x0broot-run-ids\x0asession-ids\x11parent-s\
-ession-ids\x0downer-user-ids\x08app-name\x0a\x0aagent-names\x04turny\x07attempty\
-\x05depthy\x13parent-tool-call-id\x0a\x06labels*\x08envelope*\x04\0\x0brun-conte\
-xt\x03\0+\x03\0\x1ataskrun:plugin/types@0.1.0\x05\0\x02\x03\0\0\x07message\x02\x03\
-\0\0\x08tool-use\x02\x03\0\0\x08thinking\x02\x03\0\0\x05usage\x02\x03\0\0\x0bdur\
-ation-ms\x01B+\x02\x03\x02\x01\x01\x04\0\x07message\x03\0\0\x02\x03\x02\x01\x02\x04\
-\0\x08tool-use\x03\0\x02\x02\x03\x02\x01\x03\x04\0\x08thinking\x03\0\x04\x02\x03\
-\x02\x01\x04\x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\
-\0\x08\x01ps\x01q\x03\x04none\0\0\x03all\0\0\x04only\x01\x0a\0\x04\0\x0btool-acc\
-ess\x03\0\x0b\x01ks\x01p\x01\x01ky\x01kv\x01r\x08\x05model\x0d\x08messages\x0e\x05\
-tools\x0c\x0amax-tokens\x0f\x0btemperature\x10\x0estop-sequences\x0a\x0fresponse\
--schema\x0d\x05extra\x0d\x04\0\x12completion-request\x03\0\x11\x01m\x06\x08end-t\
-urn\x08tool-use\x0amax-tokens\x0dstop-sequence\x07refusal\x05other\x04\0\x0bstop\
--reason\x03\0\x13\x01r\x04\x07message\x01\x05usage\x07\x0bstop-reason\x14\x05mod\
-els\x04\0\x0acompletion\x03\0\x15\x01r\x03\x0ctool-call-ids\x04names\x05deltas\x04\
-\0\x0ftool-call-delta\x03\0\x17\x01q\x06\x04text\x01s\0\x08thinking\x01\x05\0\x0f\
-tool-call-delta\x01\x18\0\x09tool-call\x01\x03\0\x05usage\x01\x07\0\x04stop\x01\x14\
-\0\x04\0\x05chunk\x03\0\x19\x01k\x09\x01q\x09\x06denied\x01s\0\x0dunknown-model\x01\
-s\0\x0crate-limited\x01\x1b\0\x0bunavailable\x01s\0\x0finvalid-request\x01s\0\x06\
-budget\x01s\0\x07timeout\0\0\x08canceled\0\0\x05other\x01s\0\x04\0\x0bmodel-erro\
-r\x03\0\x1c\x04\0\x11completion-stream\x03\x01\x01h\x1e\x01p\x1a\x01j\x01\x20\x01\
-\x1d\x01@\x02\x04self\x1f\x03maxy\0!\x04\0\x1e[method]completion-stream.next\x01\
-\"\x01j\x01\x16\x01\x1d\x01@\x01\x07request\x12\0#\x04\0\x08complete\x01$\x01i\x1e\
-\x01j\x01%\x01\x1d\x01@\x01\x07request\x12\0&\x04\0\x06stream\x01'\x03\0\x1atask\
-run:plugin/model@0.1.0\x05\x06\x02\x03\0\0\x0ctimestamp-ms\x02\x03\0\0\x05label\x01\
-B\x11\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\x02\x03\x02\x01\x08\x04\0\
-\x05label\x03\0\x02\x01p\x03\x01r\x04\x03keys\x04texts\x06labels\x04\x0awritten-\
-at\x01\x04\0\x04fact\x03\0\x05\x01q\x02\x06denied\x01s\0\x05other\x01s\0\x04\0\x0c\
-memory-error\x03\0\x07\x01k\x06\x01j\x01\x09\x01\x08\x01@\x01\x03keys\0\x0a\x04\0\
-\x03get\x01\x0b\x01p\x06\x01j\x01\x0c\x01\x08\x01@\x02\x05querys\x05limity\0\x0d\
-\x04\0\x06search\x01\x0e\x03\0\x1btaskrun:plugin/memory@0.1.0\x05\x09\x01B\x0b\x01\
-q\x01\x05limit\x01s\0\x04\0\x0bstate-error\x03\0\0\x01ks\x01@\x01\x03keys\0\x02\x04\
-\0\x03get\x01\x03\x01j\0\x01\x01\x01@\x02\x03keys\x05value\x02\0\x04\x04\0\x03se\
-t\x01\x05\x01ps\x01@\0\0\x06\x04\0\x04keys\x01\x07\x03\0\x1ataskrun:plugin/state\
-@0.1.0\x05\x0a\x01B\x05\x01q\x04\x07unknown\x01s\0\x0cinvalid-data\x01s\0\x06den\
-ied\x01s\0\x05other\x01s\0\x04\0\x0cprompt-error\x03\0\0\x01j\x01s\x01\x01\x01@\x02\
-\x02ids\x04datas\0\x02\x04\0\x06render\x01\x03\x03\0\x1ctaskrun:plugin/prompts@0\
-.1.0\x05\x0b\x02\x03\0\0\x0aattachment\x01B\x0e\x02\x03\x02\x01\x0c\x04\0\x0aatt\
-achment\x03\0\0\x01m\x02\x06safety\x08guidance\x04\0\x04tier\x03\0\x02\x01ky\x01\
-r\x06\x02ids\x04texts\x08priority\x03\x0aattachment\x01\x0bmax-per-run\x04\x11mi\
-n-turns-betweeny\x04\0\x0dreminder-spec\x03\0\x05\x01q\x01\x05limit\x01s\0\x04\0\
-\x0ereminder-error\x03\0\x07\x01j\0\x01\x08\x01@\x01\x08reminder\x06\0\x09\x04\0\
-\x03add\x01\x0a\x01@\x01\x02ids\x01\0\x04\0\x06remove\x01\x0b\x03\0\x1etaskrun:p\
-lugin/reminders@0.1.0\x05\x0d\x01B\x12\x02\x03\x02\x01\x03\x04\0\x08thinking\x03\
-\0\0\x02\x03\x02\x01\x04\x04\0\x05usage\x03\0\x02\x02\x03\x02\x01\x08\x04\0\x05l\
-abel\x03\0\x04\x01@\x01\x04texts\x01\0\x04\0\x0fassistant-chunk\x01\x06\x04\0\x11\
-assistant-message\x01\x06\x01@\x03\x0ctool-call-ids\x04names\x05deltas\x01\0\x04\
-\0\x14tool-call-args-delta\x01\x07\x01@\x01\x05block\x01\x01\0\x04\0\x16planner-\
-thinking-block\x01\x08\x01p\x05\x01@\x02\x04notes\x06labels\x09\x01\0\x04\0\x0fp\
-lanner-thought\x01\x0a\x01@\x01\x05usage\x03\x01\0\x04\0\x0busage-delta\x01\x0b\x03\
-\0\x1btaskrun:plugin/events@0.1.0\x05\x0e\x02\x03\0\0\x0brun-context\x02\x03\0\0\
-\x09tool-spec\x01B\x15\x02\x03\x02\x01\x0f\x04\0\x0brun-context\x03\0\0\x02\x03\x02\
-\x01\x10\x04\0\x09tool-spec\x03\0\x02\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\
-\0\x04\x01ky\x01kw\x01r\x04\x09call-time\x05\x05turns\x06\x0atool-calls\x06\x06t\
-okens\x07\x04\0\x09remaining\x03\0\x08\x01@\0\0\x01\x04\0\x07context\x01\x0a\x01\
-@\0\0\x09\x04\0\x06budget\x01\x0b\x01p\x03\x01@\0\0\x0c\x04\0\x05tools\x01\x0d\x01\
-p}\x01j\x01\x0e\x01s\x01@\x03\x04hashs\x06offsetw\x03maxy\0\x0f\x04\0\x0bread-re\
-sult\x01\x10\x03\0\x18taskrun:plugin/run@0.1.0\x05\x11\x01B\x02\x01@\0\0\x7f\x04\
-\0\x09requested\x01\0\x03\0!taskrun:plugin/cancellation@0.1.0\x05\x12\x01B\x07\x02\
-\x03\x02\x01\x08\x04\0\x05label\x03\0\0\x01m\x05\x05trace\x05debug\x04info\x04wa\
-rn\x05error\x04\0\x05level\x03\0\x02\x01p\x01\x01@\x03\x05level\x03\x07messages\x06\
-fields\x04\x01\0\x04\0\x03log\x01\x05\x03\0\x18taskrun:plugin/log@0.1.0\x05\x13\x01\
-B\x07\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\0\x01p\x01\x01@\x03\x04names\x05d\
-eltaw\x06labels\x02\x01\0\x04\0\x03add\x01\x03\x01@\x03\x04names\x05valueu\x06la\
-bels\x02\x01\0\x04\0\x0crecord-value\x01\x04\x03\0\x1ctaskrun:plugin/metrics@0.1\
-.0\x05\x14\x01B\x0b\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\x02\x03\x02\
-\x01\x05\x04\0\x0bduration-ms\x03\0\x02\x01m\x01\x08canceled\x04\0\x0await-error\
-\x03\0\x04\x01@\0\0\x01\x04\0\x03now\x01\x06\x01j\0\x01\x05\x01@\x01\x08duration\
-\x03\0\x07\x04\0\x05sleep\x01\x08\x03\0\x1ataskrun:plugin/clock@0.1.0\x05\x15\x01\
-B\x03\x01p}\x01@\x01\x03leny\0\0\x04\0\x05bytes\x01\x01\x03\0\x1btaskrun:plugin/\
-random@0.1.0\x05\x16\x01B\x16\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\x01\
-m\x03\x04file\x09directory\x05other\x04\0\x0aentry-kind\x03\0\x02\x01k\x01\x01r\x04\
-\x04paths\x04kind\x03\x04sizew\x0bmodified-at\x04\x04\0\x05entry\x03\0\x05\x01p\x06\
-\x01r\x02\x07entries\x07\x09truncated\x7f\x04\0\x07listing\x03\0\x08\x01q\x08\x06\
-denied\x01s\0\x09not-found\0\0\x0cinvalid-path\x01s\0\x0anot-a-file\0\0\x0fnot-a\
--directory\0\0\x0ealready-exists\0\0\x05limit\x01s\0\x05other\x01s\0\x04\0\x0afi\
-le-error\x03\0\x0a\x01j\x01\x09\x01\x0b\x01@\x03\x04paths\x09recursive\x7f\x05li\
-mity\0\x0c\x04\0\x04list\x01\x0d\x01j\x01\x06\x01\x0b\x01@\x01\x04paths\0\x0e\x04\
-\0\x04stat\x01\x0f\x01p}\x01j\x01\x10\x01\x0b\x01@\x03\x04paths\x06offsetw\x09ma\
-x-bytesy\0\x11\x04\0\x04read\x01\x12\x03\0#taskrun:plugin/workspace-read@0.1.0\x05\
-\x17\x02\x03\0\x0d\x0afile-error\x01B\x0b\x02\x03\x02\x01\x18\x04\0\x0afile-erro\
-r\x03\0\0\x01m\x03\x0acreate-new\x07replace\x06append\x04\0\x0awrite-mode\x03\0\x02\
-\x01p}\x01j\0\x01\x01\x01@\x03\x04paths\x08contents\x04\x04mode\x03\0\x05\x04\0\x05\
-write\x01\x06\x01@\x01\x04paths\0\x05\x04\0\x10create-directory\x01\x07\x04\0\x06\
-remove\x01\x07\x03\0$taskrun:plugin/workspace-write@0.1.0\x05\x19\x01B\x10\x02\x03\
-\x02\x01\x05\x04\0\x0bduration-ms\x03\0\0\x01o\x02ss\x04\0\x06header\x03\0\x02\x01\
-p\x03\x01p}\x01k\x01\x01r\x05\x06methods\x03urls\x07headers\x04\x04body\x05\x07t\
-imeout\x06\x04\0\x07request\x03\0\x07\x01r\x03\x06status{\x07headers\x04\x04body\
-\x05\x04\0\x08response\x03\0\x09\x01q\x07\x06denied\x01s\0\x0finvalid-request\x01\
-s\0\x0bunreachable\x01s\0\x07timeout\0\0\x05limit\x01s\0\x08canceled\0\0\x05othe\
-r\x01s\0\x04\0\x0ahttp-error\x03\0\x0b\x01j\x01\x0a\x01\x0c\x01@\x01\x07request\x08\
-\0\x0d\x04\0\x04send\x01\x0e\x03\0\x19taskrun:plugin/http@0.1.0\x05\x1a\x02\x03\0\
-\0\x0atool-error\x01BS\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\0\x02\x03\x02\
-\x01\x07\x04\0\x0ctimestamp-ms\x03\0\x02\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\
-\x04\x02\x03\x02\x01\x04\x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x1b\x04\0\x0at\
-ool-error\x03\0\x08\x01m\x08\x06queued\x07running\x07blocked\x09canceling\x0afin\
-alizing\x09completed\x06failed\x08canceled\x04\0\x0arun-status\x03\0\x0a\x01r\x03\
-\x02ids\x04kinds\x06prompts\x04\0\x09open-item\x03\0\x0c\x01ks\x01p\x0d\x01p\x05\
-\x01k\x03\x01r\x14\x02ids\x0dparent-run-ids\x0aagent-names\x06status\x0b\x0abloc\
-ked-on\x0e\x0bstop-reason\x0e\x07partial\x7f\x06result\x0e\x09truncated\x7f\x05e\
-rror\x0e\x06awaits\x0f\x05turnsy\x05usage\x07\x06labels\x10\x08revisionw\x0acrea\
-ted-at\x03\x0aupdated-at\x03\x0astarted-at\x11\x0bfinished-at\x11\x07detailss\x04\
-\0\x0arun-record\x03\0\x12\x01k\x01\x01r\x07\x0aagent-names\x04tasks\x07timeout\x14\
-\x06labels\x10\x08metadata\x10\x08envelope\x10\x03key\x0e\x04\0\x0dspawn-request\
-\x03\0\x15\x01p\x0b\x01r\x04\x06status\x17\x0aagent-name\x0e\x0dparent-run-id\x0e\
-\x06labels\x10\x04\0\x0blist-filter\x03\0\x18\x01p\x13\x01r\x02\x04runs\x1a\x04n\
-ext\x0e\x04\0\x08run-page\x03\0\x1b\x01ps\x01r\x03\x03run\x13\x07changed\x7f\x07\
-beneath\x1d\x04\0\x0ccanceled-run\x03\0\x1e\x01r\x02\x03run\x13\x07changed\x7f\x04\
-\0\x0bchanged-run\x03\0\x20\x01r\x02\x03run\x13\x09timed-out\x7f\x04\0\x0awaited\
--run\x03\0\"\x01j\x01s\x01\x09\x01r\x02\x0ctool-call-ids\x07outcome$\x04\0\x0fex\
-ternal-result\x03\0%\x01o\x02s\x1d\x01p'\x01p&\x01q\x03\x04text\x01s\0\x07choice\
-s\x01(\0\x07results\x01)\0\x04\0\x06answer\x03\0*\x01r\x04\x03seqw\x02at\x03\x04\
-kinds\x07payloads\x04\0\x09run-event\x03\0,\x01p-\x01r\x03\x06events.\x0anext-af\
-terw\x05ended\x7f\x04\0\x0aevent-page\x03\0/\x01r\x02\x05fields\x06reasons\x04\0\
-\x0dinvalid-field\x03\01\x01r\x02\x04kinds\x03capw\x04\0\x09met-limit\x03\03\x01\
+-question\x0a\x07message\x0a\x04\0\x0aretry-hint\x03\0\x1d\x01k\x1e\x01r\x02\x05\
+error\x1a\x0aretry-hint\x1f\x04\0\x0ctool-failure\x03\0\x20\x01kw\x01r\x05\x08re\
+turnedw\x05total\"\x09truncated\x7f\x0ccontinuation\x0a\x0arefinement\x0a\x04\0\x06\
+bounds\x03\0#\x01k\x01\x01k\x17\x01r\x04\x08duration%\x05usage&\x05model\x0a\x05\
+extra\x0a\x04\0\x09telemetry\x03\0'\x01r\x05\x09read-only\x7f\x0bdestructive\x7f\
+\x0aidempotent\x7f\x08terminal\x7f\x07bounded\x7f\x04\0\x0atool-hints\x03\0)\x01\
+r\x08\x04names\x05title\x0a\x0bdescriptions\x0cinput-schemas\x0doutput-schema\x0a\
+\x05hints*\x07timeout%\x04tags\x18\x04\0\x09tool-spec\x03\0+\x01p\x05\x01r\x0e\x06\
+run-ids\x0dparent-run-id\x0a\x0broot-run-ids\x0asession-ids\x11parent-session-id\
+s\x0downer-user-ids\x08app-name\x0a\x0aagent-names\x04turny\x07attempty\x05depth\
+y\x13parent-tool-call-id\x0a\x06labels-\x08envelope-\x04\0\x0brun-context\x03\0.\
+\x03\0\x1ataskrun:plugin/types@0.1.0\x05\0\x02\x03\0\0\x07message\x02\x03\0\0\x08\
+tool-use\x02\x03\0\0\x08thinking\x02\x03\0\0\x05usage\x02\x03\0\0\x0bduration-ms\
+\x01B+\x02\x03\x02\x01\x01\x04\0\x07message\x03\0\0\x02\x03\x02\x01\x02\x04\0\x08\
+tool-use\x03\0\x02\x02\x03\x02\x01\x03\x04\0\x08thinking\x03\0\x04\x02\x03\x02\x01\
+\x04\x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\x08\
+\x01ps\x01q\x03\x04none\0\0\x03all\0\0\x04only\x01\x0a\0\x04\0\x0btool-access\x03\
+\0\x0b\x01ks\x01p\x01\x01ky\x01kv\x01r\x08\x05model\x0d\x08messages\x0e\x05tools\
+\x0c\x0amax-tokens\x0f\x0btemperature\x10\x0estop-sequences\x0a\x0fresponse-sche\
+ma\x0d\x05extra\x0d\x04\0\x12completion-request\x03\0\x11\x01m\x06\x08end-turn\x08\
+tool-use\x0amax-tokens\x0dstop-sequence\x07refusal\x05other\x04\0\x0fcompletion-\
+stop\x03\0\x13\x01r\x04\x07message\x01\x05usage\x07\x04stop\x14\x05models\x04\0\x0a\
+completion\x03\0\x15\x01r\x03\x0ctool-call-ids\x04names\x05deltas\x04\0\x0ftool-\
+call-delta\x03\0\x17\x01q\x06\x04text\x01s\0\x08thinking\x01\x05\0\x0ftool-call-\
+delta\x01\x18\0\x09tool-call\x01\x03\0\x05usage\x01\x07\0\x04stop\x01\x14\0\x04\0\
+\x05chunk\x03\0\x19\x01k\x09\x01q\x09\x06denied\x01s\0\x0dunknown-model\x01s\0\x0c\
+rate-limited\x01\x1b\0\x0bunavailable\x01s\0\x0finvalid-request\x01s\0\x06budget\
+\x01s\0\x07timeout\0\0\x08canceled\0\0\x05other\x01s\0\x04\0\x0bmodel-error\x03\0\
+\x1c\x04\0\x11completion-stream\x03\x01\x01h\x1e\x01p\x1a\x01j\x01\x20\x01\x1d\x01\
+@\x02\x04self\x1f\x03maxy\0!\x04\0\x1e[method]completion-stream.next\x01\"\x01j\x01\
+\x16\x01\x1d\x01@\x01\x07request\x12\0#\x04\0\x08complete\x01$\x01i\x1e\x01j\x01\
+%\x01\x1d\x01@\x01\x07request\x12\0&\x04\0\x06stream\x01'\x03\0\x1ataskrun:plugi\
+n/model@0.1.0\x05\x06\x02\x03\0\0\x0ctimestamp-ms\x02\x03\0\0\x05label\x01B\x11\x02\
+\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\x02\x03\x02\x01\x08\x04\0\x05labe\
+l\x03\0\x02\x01p\x03\x01r\x04\x03keys\x04texts\x06labels\x04\x0awritten-at\x01\x04\
+\0\x04fact\x03\0\x05\x01q\x02\x06denied\x01s\0\x05other\x01s\0\x04\0\x0cmemory-e\
+rror\x03\0\x07\x01k\x06\x01j\x01\x09\x01\x08\x01@\x01\x03keys\0\x0a\x04\0\x03get\
+\x01\x0b\x01p\x06\x01j\x01\x0c\x01\x08\x01@\x02\x05querys\x05limity\0\x0d\x04\0\x06\
+search\x01\x0e\x03\0\x1btaskrun:plugin/memory@0.1.0\x05\x09\x01B\x0b\x01q\x01\x05\
+limit\x01s\0\x04\0\x0bstate-error\x03\0\0\x01ks\x01@\x01\x03keys\0\x02\x04\0\x03\
+get\x01\x03\x01j\0\x01\x01\x01@\x02\x03keys\x05value\x02\0\x04\x04\0\x03set\x01\x05\
+\x01ps\x01@\0\0\x06\x04\0\x04keys\x01\x07\x03\0\x1ataskrun:plugin/state@0.1.0\x05\
+\x0a\x01B\x05\x01q\x04\x07unknown\x01s\0\x0cinvalid-data\x01s\0\x06denied\x01s\0\
+\x05other\x01s\0\x04\0\x0cprompt-error\x03\0\0\x01j\x01s\x01\x01\x01@\x02\x02ids\
+\x04datas\0\x02\x04\0\x06render\x01\x03\x03\0\x1ctaskrun:plugin/prompts@0.1.0\x05\
+\x0b\x02\x03\0\0\x0aattachment\x01B\x0e\x02\x03\x02\x01\x0c\x04\0\x0aattachment\x03\
+\0\0\x01m\x02\x06safety\x08guidance\x04\0\x04tier\x03\0\x02\x01ky\x01r\x06\x02id\
+s\x04texts\x08priority\x03\x0aattachment\x01\x0bmax-per-run\x04\x11min-turns-bet\
+weeny\x04\0\x0dreminder-spec\x03\0\x05\x01q\x01\x05limit\x01s\0\x04\0\x0ereminde\
+r-error\x03\0\x07\x01j\0\x01\x08\x01@\x01\x08reminder\x06\0\x09\x04\0\x03add\x01\
+\x0a\x01@\x01\x02ids\x01\0\x04\0\x06remove\x01\x0b\x03\0\x1etaskrun:plugin/remin\
+ders@0.1.0\x05\x0d\x01B\x12\x02\x03\x02\x01\x03\x04\0\x08thinking\x03\0\0\x02\x03\
+\x02\x01\x04\x04\0\x05usage\x03\0\x02\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\x04\
+\x01@\x01\x04texts\x01\0\x04\0\x0fassistant-chunk\x01\x06\x04\0\x11assistant-mes\
+sage\x01\x06\x01@\x03\x0ctool-call-ids\x04names\x05deltas\x01\0\x04\0\x14tool-ca\
+ll-args-delta\x01\x07\x01@\x01\x05block\x01\x01\0\x04\0\x16planner-thinking-bloc\
+k\x01\x08\x01p\x05\x01@\x02\x04notes\x06labels\x09\x01\0\x04\0\x0fplanner-though\
+t\x01\x0a\x01@\x01\x05usage\x03\x01\0\x04\0\x0busage-delta\x01\x0b\x03\0\x1btask\
+run:plugin/events@0.1.0\x05\x0e\x02\x03\0\0\x0brun-context\x02\x03\0\0\x09tool-s\
+pec\x01B\x15\x02\x03\x02\x01\x0f\x04\0\x0brun-context\x03\0\0\x02\x03\x02\x01\x10\
+\x04\0\x09tool-spec\x03\0\x02\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\x04\
+\x01ky\x01kw\x01r\x04\x09call-time\x05\x05turns\x06\x0atool-calls\x06\x06tokens\x07\
+\x04\0\x09remaining\x03\0\x08\x01@\0\0\x01\x04\0\x07context\x01\x0a\x01@\0\0\x09\
+\x04\0\x06budget\x01\x0b\x01p\x03\x01@\0\0\x0c\x04\0\x05tools\x01\x0d\x01p}\x01j\
+\x01\x0e\x01s\x01@\x03\x04hashs\x06offsetw\x03maxy\0\x0f\x04\0\x0bread-result\x01\
+\x10\x03\0\x18taskrun:plugin/run@0.1.0\x05\x11\x01B\x02\x01@\0\0\x7f\x04\0\x09re\
+quested\x01\0\x03\0!taskrun:plugin/cancellation@0.1.0\x05\x12\x01B\x07\x02\x03\x02\
+\x01\x08\x04\0\x05label\x03\0\0\x01m\x05\x05trace\x05debug\x04info\x04warn\x05er\
+ror\x04\0\x05level\x03\0\x02\x01p\x01\x01@\x03\x05level\x03\x07messages\x06field\
+s\x04\x01\0\x04\0\x03log\x01\x05\x03\0\x18taskrun:plugin/log@0.1.0\x05\x13\x01B\x07\
+\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\0\x01p\x01\x01@\x03\x04names\x05deltaw\
+\x06labels\x02\x01\0\x04\0\x03add\x01\x03\x01@\x03\x04names\x05valueu\x06labels\x02\
+\x01\0\x04\0\x0crecord-value\x01\x04\x03\0\x1ctaskrun:plugin/metrics@0.1.0\x05\x14\
+\x01B\x0b\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\x02\x03\x02\x01\x05\x04\
+\0\x0bduration-ms\x03\0\x02\x01m\x01\x08canceled\x04\0\x0await-error\x03\0\x04\x01\
+@\0\0\x01\x04\0\x03now\x01\x06\x01j\0\x01\x05\x01@\x01\x08duration\x03\0\x07\x04\
+\0\x05sleep\x01\x08\x03\0\x1ataskrun:plugin/clock@0.1.0\x05\x15\x01B\x03\x01p}\x01\
+@\x01\x03leny\0\0\x04\0\x05bytes\x01\x01\x03\0\x1btaskrun:plugin/random@0.1.0\x05\
+\x16\x01B\x16\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\x01m\x03\x04file\
+\x09directory\x05other\x04\0\x0aentry-kind\x03\0\x02\x01k\x01\x01r\x04\x04paths\x04\
+kind\x03\x04sizew\x0bmodified-at\x04\x04\0\x05entry\x03\0\x05\x01p\x06\x01r\x02\x07\
+entries\x07\x09truncated\x7f\x04\0\x07listing\x03\0\x08\x01q\x08\x06denied\x01s\0\
+\x09not-found\0\0\x0cinvalid-path\x01s\0\x0anot-a-file\0\0\x0fnot-a-directory\0\0\
+\x0ealready-exists\0\0\x05limit\x01s\0\x05other\x01s\0\x04\0\x0afile-error\x03\0\
+\x0a\x01j\x01\x09\x01\x0b\x01@\x03\x04paths\x09recursive\x7f\x05limity\0\x0c\x04\
+\0\x04list\x01\x0d\x01j\x01\x06\x01\x0b\x01@\x01\x04paths\0\x0e\x04\0\x04stat\x01\
+\x0f\x01p}\x01j\x01\x10\x01\x0b\x01@\x03\x04paths\x06offsetw\x09max-bytesy\0\x11\
+\x04\0\x04read\x01\x12\x03\0#taskrun:plugin/workspace-read@0.1.0\x05\x17\x02\x03\
+\0\x0d\x0afile-error\x01B\x0b\x02\x03\x02\x01\x18\x04\0\x0afile-error\x03\0\0\x01\
+m\x03\x0acreate-new\x07replace\x06append\x04\0\x0awrite-mode\x03\0\x02\x01p}\x01\
+j\0\x01\x01\x01@\x03\x04paths\x08contents\x04\x04mode\x03\0\x05\x04\0\x05write\x01\
+\x06\x01@\x01\x04paths\0\x05\x04\0\x10create-directory\x01\x07\x04\0\x06remove\x01\
+\x07\x03\0$taskrun:plugin/workspace-write@0.1.0\x05\x19\x01B\x10\x02\x03\x02\x01\
+\x05\x04\0\x0bduration-ms\x03\0\0\x01o\x02ss\x04\0\x06header\x03\0\x02\x01p\x03\x01\
+p}\x01k\x01\x01r\x05\x06methods\x03urls\x07headers\x04\x04body\x05\x07timeout\x06\
+\x04\0\x07request\x03\0\x07\x01r\x03\x06status{\x07headers\x04\x04body\x05\x04\0\
+\x08response\x03\0\x09\x01q\x07\x06denied\x01s\0\x0finvalid-request\x01s\0\x0bun\
+reachable\x01s\0\x07timeout\0\0\x05limit\x01s\0\x08canceled\0\0\x05other\x01s\0\x04\
+\0\x0ahttp-error\x03\0\x0b\x01j\x01\x0a\x01\x0c\x01@\x01\x07request\x08\0\x0d\x04\
+\0\x04send\x01\x0e\x03\0\x19taskrun:plugin/http@0.1.0\x05\x1a\x02\x03\0\0\x0atoo\
+l-error\x01BS\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\0\x02\x03\x02\x01\x07\
+\x04\0\x0ctimestamp-ms\x03\0\x02\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\x04\x02\
+\x03\x02\x01\x04\x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x1b\x04\0\x0atool-erro\
+r\x03\0\x08\x01m\x08\x06queued\x07running\x07blocked\x09canceling\x0afinalizing\x09\
+completed\x06failed\x08canceled\x04\0\x0arun-status\x03\0\x0a\x01r\x03\x02ids\x04\
+kinds\x06prompts\x04\0\x09open-item\x03\0\x0c\x01ks\x01p\x0d\x01p\x05\x01k\x03\x01\
+r\x14\x02ids\x0dparent-run-ids\x0aagent-names\x06status\x0b\x0ablocked-on\x0e\x0b\
+stop-reason\x0e\x07partial\x7f\x06result\x0e\x09truncated\x7f\x05error\x0e\x06aw\
+aits\x0f\x05turnsy\x05usage\x07\x06labels\x10\x08revisionw\x0acreated-at\x03\x0a\
+updated-at\x03\x0astarted-at\x11\x0bfinished-at\x11\x07detailss\x04\0\x0arun-rec\
+ord\x03\0\x12\x01k\x01\x01r\x07\x0aagent-names\x04tasks\x07timeout\x14\x06labels\
+\x10\x08metadata\x10\x08envelope\x10\x03key\x0e\x04\0\x0dspawn-request\x03\0\x15\
+\x01p\x0b\x01r\x04\x06status\x17\x0aagent-name\x0e\x0dparent-run-id\x0e\x06label\
+s\x10\x04\0\x0blist-filter\x03\0\x18\x01p\x13\x01r\x02\x04runs\x1a\x04next\x0e\x04\
+\0\x08run-page\x03\0\x1b\x01ps\x01r\x03\x03run\x13\x07changed\x7f\x0bdescendants\
+\x1d\x04\0\x0ecancel-outcome\x03\0\x1e\x01r\x02\x03run\x13\x07changed\x7f\x04\0\x0e\
+change-outcome\x03\0\x20\x01r\x02\x03run\x13\x09timed-out\x7f\x04\0\x0cwait-outc\
+ome\x03\0\"\x01j\x01s\x01\x09\x01r\x02\x0ctool-call-ids\x07outcome$\x04\0\x0fext\
+ernal-result\x03\0%\x01o\x02s\x1d\x01p'\x01p&\x01q\x03\x04text\x01s\0\x07choices\
+\x01(\0\x07results\x01)\0\x04\0\x06answer\x03\0*\x01r\x04\x03seqw\x02at\x03\x04k\
+inds\x07payloads\x04\0\x09run-event\x03\0,\x01p-\x01r\x03\x06events.\x0anext-aft\
+erw\x05ended\x7f\x04\0\x0aevent-page\x03\0/\x01r\x02\x05fields\x06reasons\x04\0\x0d\
+invalid-field\x03\01\x01r\x02\x04kinds\x03capw\x04\0\x0eexceeded-limit\x03\03\x01\
 m\x03\x0cunknown-item\x08answered\x05ended\x04\0\x14not-awaitable-reason\x03\05\x01\
 q\x10\x06denied\x01s\0\x09not-found\x01s\0\x0ealready-exists\x01s\0\x0bnot-start\
 ed\0\0\x06closed\0\0\x07invalid\x012\0\x09forbidden\x01s\0\x05limit\x014\0\x0dno\

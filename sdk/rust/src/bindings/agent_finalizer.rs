@@ -843,10 +843,10 @@ macro_rules! __export_agent_finalizer_impl {
         (link_section =
         "component-type:wit-bindgen:0.60.0:taskrun:plugin@0.1.0:agent-finalizer:imports and exports-agent-finalizer")]
         #[doc(hidden)] #[allow(clippy::octal_escapes)] pub static
-        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 1720] = *
+        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 1763] = *
         b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xb2\x0c\x01A\x02\x01\
-A\x06\x01B-\x01w\x04\0\x0bduration-ms\x03\0\0\x01w\x04\0\x0ctimestamp-ms\x03\0\x02\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xdd\x0c\x01A\x02\x01\
+A\x06\x01B0\x01w\x04\0\x0bduration-ms\x03\0\0\x01w\x04\0\x0ctimestamp-ms\x03\0\x02\
 \x01o\x02ss\x04\0\x05label\x03\0\x04\x01m\x04\x06system\x04user\x09assistant\x04\
 tool\x04\0\x04role\x03\0\x06\x01m\x02\x09run-start\x09user-turn\x04\0\x0aattachm\
 ent\x03\0\x08\x01ks\x01r\x02\x04texts\x09signature\x0a\x04\0\x08thinking\x03\0\x0b\
@@ -860,27 +860,28 @@ messages\x06causes\x18\x04\0\x0atool-error\x03\0\x19\x01m\x06\x11invalid-argumen
 ts\x0emissing-fields\x12malformed-response\x07timeout\x0crate-limited\x10tool-un\
 available\x04\0\x0cretry-reason\x03\0\x1b\x01r\x08\x06reason\x1c\x04tools\x10res\
 trict-to-tool\x7f\x0emissing-fields\x18\x0dexample-input\x0a\x0bprior-input\x0a\x13\
-clarifying-question\x0a\x07message\x0a\x04\0\x0aretry-hint\x03\0\x1d\x01kw\x01r\x05\
-\x08returnedw\x05total\x1f\x09truncated\x7f\x0ccontinuation\x0a\x0arefinement\x0a\
-\x04\0\x06bounds\x03\0\x20\x01k\x01\x01k\x17\x01r\x04\x08duration\"\x05usage#\x05\
-model\x0a\x05extra\x0a\x04\0\x09telemetry\x03\0$\x01r\x05\x09read-only\x7f\x0bde\
-structive\x7f\x0aidempotent\x7f\x08terminal\x7f\x07bounded\x7f\x04\0\x0atool-hin\
-ts\x03\0&\x01r\x08\x04names\x05title\x0a\x0bdescriptions\x0cinput-schemas\x0dout\
-put-schema\x0a\x05hints'\x07timeout\"\x04tags\x18\x04\0\x09tool-spec\x03\0(\x01p\
-\x05\x01r\x0e\x06run-ids\x0dparent-run-id\x0a\x0broot-run-ids\x0asession-ids\x11\
-parent-session-ids\x0downer-user-ids\x08app-name\x0a\x0aagent-names\x04turny\x07\
-attempty\x05depthy\x13parent-tool-call-id\x0a\x06labels*\x08envelope*\x04\0\x0br\
-un-context\x03\0+\x03\0\x1ataskrun:plugin/types@0.1.0\x05\0\x02\x03\0\0\x0brun-c\
-ontext\x02\x03\0\0\x05label\x01B\x10\x02\x03\x02\x01\x01\x04\0\x0brun-context\x03\
-\0\0\x02\x03\x02\x01\x02\x04\0\x05label\x03\0\x02\x01m\x03\x09completed\x06faile\
-d\x08canceled\x04\0\x0aend-status\x03\0\x04\x01ks\x01p\x03\x01r\x06\x03run\x01\x06\
-status\x05\x0bstop-reasons\x05error\x06\x06result\x06\x08metadata\x07\x04\0\x0ef\
-inalize-input\x03\0\x08\x01ps\x01r\x03\x04code\x06\x07messages\x06causes\x0a\x04\
-\0\x0ffinalizer-error\x03\0\x0b\x01j\x01\x07\x01\x0c\x01@\x01\x05input\x09\0\x0d\
-\x04\0\x08finalize\x01\x0e\x04\0\x1etaskrun:plugin/finalizer@0.1.0\x05\x03\x04\0\
-$taskrun:plugin/agent-finalizer@0.1.0\x04\0\x0b\x15\x01\0\x0fagent-finalizer\x03\
-\0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0dwit-component\x070.254.2\x10wit-\
-bindgen-rust\x060.60.0";
+clarifying-question\x0a\x07message\x0a\x04\0\x0aretry-hint\x03\0\x1d\x01k\x1e\x01\
+r\x02\x05error\x1a\x0aretry-hint\x1f\x04\0\x0ctool-failure\x03\0\x20\x01kw\x01r\x05\
+\x08returnedw\x05total\"\x09truncated\x7f\x0ccontinuation\x0a\x0arefinement\x0a\x04\
+\0\x06bounds\x03\0#\x01k\x01\x01k\x17\x01r\x04\x08duration%\x05usage&\x05model\x0a\
+\x05extra\x0a\x04\0\x09telemetry\x03\0'\x01r\x05\x09read-only\x7f\x0bdestructive\
+\x7f\x0aidempotent\x7f\x08terminal\x7f\x07bounded\x7f\x04\0\x0atool-hints\x03\0)\
+\x01r\x08\x04names\x05title\x0a\x0bdescriptions\x0cinput-schemas\x0doutput-schem\
+a\x0a\x05hints*\x07timeout%\x04tags\x18\x04\0\x09tool-spec\x03\0+\x01p\x05\x01r\x0e\
+\x06run-ids\x0dparent-run-id\x0a\x0broot-run-ids\x0asession-ids\x11parent-sessio\
+n-ids\x0downer-user-ids\x08app-name\x0a\x0aagent-names\x04turny\x07attempty\x05d\
+epthy\x13parent-tool-call-id\x0a\x06labels-\x08envelope-\x04\0\x0brun-context\x03\
+\0.\x03\0\x1ataskrun:plugin/types@0.1.0\x05\0\x02\x03\0\0\x0brun-context\x02\x03\
+\0\0\x05label\x01B\x10\x02\x03\x02\x01\x01\x04\0\x0brun-context\x03\0\0\x02\x03\x02\
+\x01\x02\x04\0\x05label\x03\0\x02\x01m\x03\x09completed\x06failed\x08canceled\x04\
+\0\x0aend-status\x03\0\x04\x01ks\x01p\x03\x01r\x06\x03run\x01\x06status\x05\x0bs\
+top-reasons\x05error\x06\x06result\x06\x08metadata\x07\x04\0\x0efinalize-input\x03\
+\0\x08\x01ps\x01r\x03\x04code\x06\x07messages\x06causes\x0a\x04\0\x0ffinalizer-e\
+rror\x03\0\x0b\x01j\x01\x07\x01\x0c\x01@\x01\x05input\x09\0\x0d\x04\0\x08finaliz\
+e\x01\x0e\x04\0\x1etaskrun:plugin/finalizer@0.1.0\x05\x03\x04\0$taskrun:plugin/a\
+gent-finalizer@0.1.0\x04\0\x0b\x15\x01\0\x0fagent-finalizer\x03\0\0\0G\x09produc\
+ers\x01\x0cprocessed-by\x02\x0dwit-component\x070.254.2\x10wit-bindgen-rust\x060\
+.60.0";
         };
     };
 }
@@ -893,9 +894,9 @@ pub use __export_agent_finalizer_impl as export_agent_finalizer_world;
 )]
 #[doc(hidden)]
 #[allow(clippy::octal_escapes)]
-pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 1476] = *b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\x9e\x0a\x01A\x02\x01\
-A\x02\x01B-\x01w\x04\0\x0bduration-ms\x03\0\0\x01w\x04\0\x0ctimestamp-ms\x03\0\x02\
+pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 1519] = *b"\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xc9\x0a\x01A\x02\x01\
+A\x02\x01B0\x01w\x04\0\x0bduration-ms\x03\0\0\x01w\x04\0\x0ctimestamp-ms\x03\0\x02\
 \x01o\x02ss\x04\0\x05label\x03\0\x04\x01m\x04\x06system\x04user\x09assistant\x04\
 tool\x04\0\x04role\x03\0\x06\x01m\x02\x09run-start\x09user-turn\x04\0\x0aattachm\
 ent\x03\0\x08\x01ks\x01r\x02\x04texts\x09signature\x0a\x04\0\x08thinking\x03\0\x0b\
@@ -909,20 +910,21 @@ messages\x06causes\x18\x04\0\x0atool-error\x03\0\x19\x01m\x06\x11invalid-argumen
 ts\x0emissing-fields\x12malformed-response\x07timeout\x0crate-limited\x10tool-un\
 available\x04\0\x0cretry-reason\x03\0\x1b\x01r\x08\x06reason\x1c\x04tools\x10res\
 trict-to-tool\x7f\x0emissing-fields\x18\x0dexample-input\x0a\x0bprior-input\x0a\x13\
-clarifying-question\x0a\x07message\x0a\x04\0\x0aretry-hint\x03\0\x1d\x01kw\x01r\x05\
-\x08returnedw\x05total\x1f\x09truncated\x7f\x0ccontinuation\x0a\x0arefinement\x0a\
-\x04\0\x06bounds\x03\0\x20\x01k\x01\x01k\x17\x01r\x04\x08duration\"\x05usage#\x05\
-model\x0a\x05extra\x0a\x04\0\x09telemetry\x03\0$\x01r\x05\x09read-only\x7f\x0bde\
-structive\x7f\x0aidempotent\x7f\x08terminal\x7f\x07bounded\x7f\x04\0\x0atool-hin\
-ts\x03\0&\x01r\x08\x04names\x05title\x0a\x0bdescriptions\x0cinput-schemas\x0dout\
-put-schema\x0a\x05hints'\x07timeout\"\x04tags\x18\x04\0\x09tool-spec\x03\0(\x01p\
-\x05\x01r\x0e\x06run-ids\x0dparent-run-id\x0a\x0broot-run-ids\x0asession-ids\x11\
-parent-session-ids\x0downer-user-ids\x08app-name\x0a\x0aagent-names\x04turny\x07\
-attempty\x05depthy\x13parent-tool-call-id\x0a\x06labels*\x08envelope*\x04\0\x0br\
-un-context\x03\0+\x03\0\x1ataskrun:plugin/types@0.1.0\x05\0\x04\0Dtaskrun:plugin\
-/agent-finalizer-with-all-of-its-exports-removed@0.1.0\x04\0\x0b5\x01\0/agent-fi\
-nalizer-with-all-of-its-exports-removed\x03\0\0\0G\x09producers\x01\x0cprocessed\
--by\x02\x0dwit-component\x070.254.2\x10wit-bindgen-rust\x060.60.0";
+clarifying-question\x0a\x07message\x0a\x04\0\x0aretry-hint\x03\0\x1d\x01k\x1e\x01\
+r\x02\x05error\x1a\x0aretry-hint\x1f\x04\0\x0ctool-failure\x03\0\x20\x01kw\x01r\x05\
+\x08returnedw\x05total\"\x09truncated\x7f\x0ccontinuation\x0a\x0arefinement\x0a\x04\
+\0\x06bounds\x03\0#\x01k\x01\x01k\x17\x01r\x04\x08duration%\x05usage&\x05model\x0a\
+\x05extra\x0a\x04\0\x09telemetry\x03\0'\x01r\x05\x09read-only\x7f\x0bdestructive\
+\x7f\x0aidempotent\x7f\x08terminal\x7f\x07bounded\x7f\x04\0\x0atool-hints\x03\0)\
+\x01r\x08\x04names\x05title\x0a\x0bdescriptions\x0cinput-schemas\x0doutput-schem\
+a\x0a\x05hints*\x07timeout%\x04tags\x18\x04\0\x09tool-spec\x03\0+\x01p\x05\x01r\x0e\
+\x06run-ids\x0dparent-run-id\x0a\x0broot-run-ids\x0asession-ids\x11parent-sessio\
+n-ids\x0downer-user-ids\x08app-name\x0a\x0aagent-names\x04turny\x07attempty\x05d\
+epthy\x13parent-tool-call-id\x0a\x06labels-\x08envelope-\x04\0\x0brun-context\x03\
+\0.\x03\0\x1ataskrun:plugin/types@0.1.0\x05\0\x04\0Dtaskrun:plugin/agent-finaliz\
+er-with-all-of-its-exports-removed@0.1.0\x04\0\x0b5\x01\0/agent-finalizer-with-a\
+ll-of-its-exports-removed\x03\0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0dwit\
+-component\x070.254.2\x10wit-bindgen-rust\x060.60.0";
 #[inline(never)]
 #[doc(hidden)]
 pub fn __link_custom_section_describing_imports() {

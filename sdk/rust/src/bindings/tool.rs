@@ -469,8 +469,7 @@ pub mod exports {
                 static __FORCE_SECTION_REF: fn() = super::super::super::super::__link_custom_section_describing_imports;
                 use super::super::super::super::_rt;
                 pub type ToolSpec = super::super::super::super::__with_name0::ToolSpec;
-                pub type ToolError = super::super::super::super::__with_name0::ToolError;
-                pub type RetryHint = super::super::super::super::__with_name0::RetryHint;
+                pub type ToolFailure = super::super::super::super::__with_name0::ToolFailure;
                 pub type Bounds = super::super::super::super::__with_name0::Bounds;
                 pub type Telemetry = super::super::super::super::__with_name0::Telemetry;
                 pub type Label = super::super::super::super::__with_name0::Label;
@@ -486,11 +485,11 @@ pub mod exports {
                     /// whatever the tool changes.
                     pub tool_call_id: _rt::String,
                     pub parent_tool_call_id: Option<_rt::String>,
-                    pub agent_id: _rt::String,
+                    pub agent_name: _rt::String,
                     pub run_id: _rt::String,
                     pub session_id: _rt::String,
-                    /// Turn of the run, as text, from `1`.
-                    pub turn_id: _rt::String,
+                    /// Number of the turn, from 1.
+                    pub turn: u32,
                     pub labels: _rt::Vec<Label>,
                 }
                 impl ::core::fmt::Debug for ToolCall {
@@ -503,10 +502,10 @@ pub mod exports {
                             .field("payload", &self.payload)
                             .field("tool-call-id", &self.tool_call_id)
                             .field("parent-tool-call-id", &self.parent_tool_call_id)
-                            .field("agent-id", &self.agent_id)
+                            .field("agent-name", &self.agent_name)
                             .field("run-id", &self.run_id)
                             .field("session-id", &self.session_id)
-                            .field("turn-id", &self.turn_id)
+                            .field("turn", &self.turn)
                             .field("labels", &self.labels)
                             .finish()
                     }
@@ -535,32 +534,6 @@ pub mod exports {
                             .finish()
                     }
                 }
-                /// A call that failed. The run that made it goes on.
-                #[derive(Clone, PartialEq)]
-                pub struct CallFailure {
-                    pub error: ToolError,
-                    pub retry_hint: Option<RetryHint>,
-                }
-                impl ::core::fmt::Debug for CallFailure {
-                    fn fmt(
-                        &self,
-                        f: &mut ::core::fmt::Formatter<'_>,
-                    ) -> ::core::fmt::Result {
-                        f.debug_struct("CallFailure")
-                            .field("error", &self.error)
-                            .field("retry-hint", &self.retry_hint)
-                            .finish()
-                    }
-                }
-                impl ::core::fmt::Display for CallFailure {
-                    fn fmt(
-                        &self,
-                        f: &mut ::core::fmt::Formatter<'_>,
-                    ) -> ::core::fmt::Result {
-                        write!(f, "{:?}", self)
-                    }
-                }
-                impl ::core::error::Error for CallFailure {}
                 #[doc(hidden)]
                 #[allow(non_snake_case, unused_unsafe)]
                 pub unsafe fn _export_describe_cabi<T_: Guest>() -> *mut u8 {
@@ -865,7 +838,7 @@ pub mod exports {
                 pub unsafe fn _export_call_cabi<T_: Guest>(arg0: *mut u8) -> *mut u8 {
                     unsafe {
                         #[cfg(target_arch = "wasm32")] _rt::run_ctors_once();
-                        let result34 = {
+                        let result32 = {
                             let l0 = *arg0.add(0).cast::<*mut u8>();
                             let l1 = *arg0
                                 .add(::core::mem::size_of::<*const u8>())
@@ -931,58 +904,49 @@ pub mod exports {
                             );
                             let l22 = *arg0
                                 .add(15 * ::core::mem::size_of::<*const u8>())
-                                .cast::<*mut u8>();
+                                .cast::<i32>();
                             let l23 = *arg0
                                 .add(16 * ::core::mem::size_of::<*const u8>())
-                                .cast::<usize>();
-                            let len24 = l23;
-                            let bytes24 = _rt::Vec::from_raw_parts(
-                                l22.cast(),
-                                len24,
-                                len24,
-                            );
-                            let l25 = *arg0
-                                .add(17 * ::core::mem::size_of::<*const u8>())
                                 .cast::<*mut u8>();
-                            let l26 = *arg0
-                                .add(18 * ::core::mem::size_of::<*const u8>())
+                            let l24 = *arg0
+                                .add(17 * ::core::mem::size_of::<*const u8>())
                                 .cast::<usize>();
-                            let base33 = l25;
-                            let len33 = l26;
-                            let mut result33 = _rt::Vec::with_capacity(len33);
-                            for i in 0..len33 {
-                                let base = base33
+                            let base31 = l23;
+                            let len31 = l24;
+                            let mut result31 = _rt::Vec::with_capacity(len31);
+                            for i in 0..len31 {
+                                let base = base31
                                     .add(i * (4 * ::core::mem::size_of::<*const u8>()));
-                                let e33 = {
-                                    let l27 = *base.add(0).cast::<*mut u8>();
-                                    let l28 = *base
+                                let e31 = {
+                                    let l25 = *base.add(0).cast::<*mut u8>();
+                                    let l26 = *base
                                         .add(::core::mem::size_of::<*const u8>())
                                         .cast::<usize>();
-                                    let len29 = l28;
-                                    let bytes29 = _rt::Vec::from_raw_parts(
-                                        l27.cast(),
-                                        len29,
-                                        len29,
+                                    let len27 = l26;
+                                    let bytes27 = _rt::Vec::from_raw_parts(
+                                        l25.cast(),
+                                        len27,
+                                        len27,
                                     );
-                                    let l30 = *base
+                                    let l28 = *base
                                         .add(2 * ::core::mem::size_of::<*const u8>())
                                         .cast::<*mut u8>();
-                                    let l31 = *base
+                                    let l29 = *base
                                         .add(3 * ::core::mem::size_of::<*const u8>())
                                         .cast::<usize>();
-                                    let len32 = l31;
-                                    let bytes32 = _rt::Vec::from_raw_parts(
-                                        l30.cast(),
-                                        len32,
-                                        len32,
+                                    let len30 = l29;
+                                    let bytes30 = _rt::Vec::from_raw_parts(
+                                        l28.cast(),
+                                        len30,
+                                        len30,
                                     );
-                                    (_rt::string_lift(bytes29), _rt::string_lift(bytes32))
+                                    (_rt::string_lift(bytes27), _rt::string_lift(bytes30))
                                 };
-                                result33.push(e33);
+                                result31.push(e31);
                             }
                             _rt::cabi_dealloc(
-                                base33,
-                                len33 * (4 * ::core::mem::size_of::<*const u8>()),
+                                base31,
+                                len31 * (4 * ::core::mem::size_of::<*const u8>()),
                                 ::core::mem::size_of::<*const u8>(),
                             );
                             T_::call(ToolCall {
@@ -1011,486 +975,486 @@ pub mod exports {
                                     }
                                     _ => _rt::invalid_enum_discriminant(),
                                 },
-                                agent_id: _rt::string_lift(bytes15),
+                                agent_name: _rt::string_lift(bytes15),
                                 run_id: _rt::string_lift(bytes18),
                                 session_id: _rt::string_lift(bytes21),
-                                turn_id: _rt::string_lift(bytes24),
-                                labels: result33,
+                                turn: l22 as u32,
+                                labels: result31,
                             })
                         };
                         _rt::cabi_dealloc(
                             arg0,
-                            19 * ::core::mem::size_of::<*const u8>(),
+                            18 * ::core::mem::size_of::<*const u8>(),
                             ::core::mem::size_of::<*const u8>(),
                         );
-                        let ptr35 = (&raw mut _RET_AREA.0).cast::<u8>();
-                        match result34 {
+                        let ptr33 = (&raw mut _RET_AREA.0).cast::<u8>();
+                        match result32 {
                             Ok(e) => {
-                                *ptr35.add(0).cast::<u8>() = (0i32) as u8;
+                                *ptr33.add(0).cast::<u8>() = (0i32) as u8;
                                 let ToolResult {
-                                    value: value36,
-                                    server_data: server_data36,
-                                    bounds: bounds36,
-                                    telemetry: telemetry36,
+                                    value: value34,
+                                    server_data: server_data34,
+                                    bounds: bounds34,
+                                    telemetry: telemetry34,
                                 } = e;
-                                let vec37 = (value36.into_bytes()).into_boxed_slice();
-                                let ptr37 = vec37.as_ptr().cast::<u8>();
-                                let len37 = vec37.len();
-                                ::core::mem::forget(vec37);
-                                *ptr35
+                                let vec35 = (value34.into_bytes()).into_boxed_slice();
+                                let ptr35 = vec35.as_ptr().cast::<u8>();
+                                let len35 = vec35.len();
+                                ::core::mem::forget(vec35);
+                                *ptr33
                                     .add(8 + 1 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<usize>() = len37;
-                                *ptr35.add(8).cast::<*mut u8>() = ptr37.cast_mut();
-                                match server_data36 {
+                                    .cast::<usize>() = len35;
+                                *ptr33.add(8).cast::<*mut u8>() = ptr35.cast_mut();
+                                match server_data34 {
                                     Some(e) => {
-                                        *ptr35
+                                        *ptr33
                                             .add(8 + 2 * ::core::mem::size_of::<*const u8>())
                                             .cast::<u8>() = (1i32) as u8;
-                                        let vec38 = (e.into_bytes()).into_boxed_slice();
-                                        let ptr38 = vec38.as_ptr().cast::<u8>();
-                                        let len38 = vec38.len();
-                                        ::core::mem::forget(vec38);
-                                        *ptr35
+                                        let vec36 = (e.into_bytes()).into_boxed_slice();
+                                        let ptr36 = vec36.as_ptr().cast::<u8>();
+                                        let len36 = vec36.len();
+                                        ::core::mem::forget(vec36);
+                                        *ptr33
                                             .add(8 + 4 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len38;
-                                        *ptr35
+                                            .cast::<usize>() = len36;
+                                        *ptr33
                                             .add(8 + 3 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>() = ptr38.cast_mut();
+                                            .cast::<*mut u8>() = ptr36.cast_mut();
                                     }
                                     None => {
-                                        *ptr35
+                                        *ptr33
                                             .add(8 + 2 * ::core::mem::size_of::<*const u8>())
                                             .cast::<u8>() = (0i32) as u8;
                                     }
                                 };
-                                match bounds36 {
+                                match bounds34 {
                                     Some(e) => {
-                                        *ptr35
+                                        *ptr33
                                             .add(16 + 4 * ::core::mem::size_of::<*const u8>())
                                             .cast::<u8>() = (1i32) as u8;
                                         let super::super::super::super::__with_name0::Bounds {
-                                            returned: returned39,
-                                            total: total39,
-                                            truncated: truncated39,
-                                            continuation: continuation39,
-                                            refinement: refinement39,
+                                            returned: returned37,
+                                            total: total37,
+                                            truncated: truncated37,
+                                            continuation: continuation37,
+                                            refinement: refinement37,
                                         } = e;
-                                        *ptr35
+                                        *ptr33
                                             .add(24 + 4 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<i64>() = _rt::as_i64(returned39);
-                                        match total39 {
+                                            .cast::<i64>() = _rt::as_i64(returned37);
+                                        match total37 {
                                             Some(e) => {
-                                                *ptr35
+                                                *ptr33
                                                     .add(32 + 4 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (1i32) as u8;
-                                                *ptr35
+                                                *ptr33
                                                     .add(40 + 4 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<i64>() = _rt::as_i64(e);
                                             }
                                             None => {
-                                                *ptr35
+                                                *ptr33
                                                     .add(32 + 4 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (0i32) as u8;
                                             }
                                         };
-                                        *ptr35
+                                        *ptr33
                                             .add(48 + 4 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<u8>() = (match truncated39 {
+                                            .cast::<u8>() = (match truncated37 {
                                             true => 1,
                                             false => 0,
                                         }) as u8;
-                                        match continuation39 {
+                                        match continuation37 {
                                             Some(e) => {
-                                                *ptr35
+                                                *ptr33
                                                     .add(48 + 5 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (1i32) as u8;
-                                                let vec40 = (e.into_bytes()).into_boxed_slice();
-                                                let ptr40 = vec40.as_ptr().cast::<u8>();
-                                                let len40 = vec40.len();
-                                                ::core::mem::forget(vec40);
-                                                *ptr35
+                                                let vec38 = (e.into_bytes()).into_boxed_slice();
+                                                let ptr38 = vec38.as_ptr().cast::<u8>();
+                                                let len38 = vec38.len();
+                                                ::core::mem::forget(vec38);
+                                                *ptr33
                                                     .add(48 + 7 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len40;
-                                                *ptr35
+                                                    .cast::<usize>() = len38;
+                                                *ptr33
                                                     .add(48 + 6 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>() = ptr40.cast_mut();
+                                                    .cast::<*mut u8>() = ptr38.cast_mut();
                                             }
                                             None => {
-                                                *ptr35
+                                                *ptr33
                                                     .add(48 + 5 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (0i32) as u8;
                                             }
                                         };
-                                        match refinement39 {
+                                        match refinement37 {
                                             Some(e) => {
-                                                *ptr35
+                                                *ptr33
                                                     .add(48 + 8 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (1i32) as u8;
-                                                let vec41 = (e.into_bytes()).into_boxed_slice();
-                                                let ptr41 = vec41.as_ptr().cast::<u8>();
-                                                let len41 = vec41.len();
-                                                ::core::mem::forget(vec41);
-                                                *ptr35
+                                                let vec39 = (e.into_bytes()).into_boxed_slice();
+                                                let ptr39 = vec39.as_ptr().cast::<u8>();
+                                                let len39 = vec39.len();
+                                                ::core::mem::forget(vec39);
+                                                *ptr33
                                                     .add(48 + 10 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len41;
-                                                *ptr35
+                                                    .cast::<usize>() = len39;
+                                                *ptr33
                                                     .add(48 + 9 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>() = ptr41.cast_mut();
+                                                    .cast::<*mut u8>() = ptr39.cast_mut();
                                             }
                                             None => {
-                                                *ptr35
+                                                *ptr33
                                                     .add(48 + 8 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (0i32) as u8;
                                             }
                                         };
                                     }
                                     None => {
-                                        *ptr35
+                                        *ptr33
                                             .add(16 + 4 * ::core::mem::size_of::<*const u8>())
                                             .cast::<u8>() = (0i32) as u8;
                                     }
                                 };
-                                match telemetry36 {
+                                match telemetry34 {
                                     Some(e) => {
-                                        *ptr35
+                                        *ptr33
                                             .add(56 + 10 * ::core::mem::size_of::<*const u8>())
                                             .cast::<u8>() = (1i32) as u8;
                                         let super::super::super::super::__with_name0::Telemetry {
-                                            duration: duration42,
-                                            usage: usage42,
-                                            model: model42,
-                                            extra: extra42,
+                                            duration: duration40,
+                                            usage: usage40,
+                                            model: model40,
+                                            extra: extra40,
                                         } = e;
-                                        match duration42 {
+                                        match duration40 {
                                             Some(e) => {
-                                                *ptr35
+                                                *ptr33
                                                     .add(64 + 10 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (1i32) as u8;
-                                                *ptr35
+                                                *ptr33
                                                     .add(72 + 10 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<i64>() = _rt::as_i64(e);
                                             }
                                             None => {
-                                                *ptr35
+                                                *ptr33
                                                     .add(64 + 10 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (0i32) as u8;
                                             }
                                         };
-                                        match usage42 {
+                                        match usage40 {
                                             Some(e) => {
-                                                *ptr35
+                                                *ptr33
                                                     .add(80 + 10 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (1i32) as u8;
                                                 let super::super::super::super::__with_name0::Usage {
-                                                    prompt_tokens: prompt_tokens43,
-                                                    completion_tokens: completion_tokens43,
-                                                    total_tokens: total_tokens43,
+                                                    prompt_tokens: prompt_tokens41,
+                                                    completion_tokens: completion_tokens41,
+                                                    total_tokens: total_tokens41,
                                                 } = e;
-                                                *ptr35
+                                                *ptr33
                                                     .add(88 + 10 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<i64>() = _rt::as_i64(prompt_tokens43);
-                                                *ptr35
+                                                    .cast::<i64>() = _rt::as_i64(prompt_tokens41);
+                                                *ptr33
                                                     .add(96 + 10 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<i64>() = _rt::as_i64(completion_tokens43);
-                                                *ptr35
+                                                    .cast::<i64>() = _rt::as_i64(completion_tokens41);
+                                                *ptr33
                                                     .add(104 + 10 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<i64>() = _rt::as_i64(total_tokens43);
+                                                    .cast::<i64>() = _rt::as_i64(total_tokens41);
                                             }
                                             None => {
-                                                *ptr35
+                                                *ptr33
                                                     .add(80 + 10 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (0i32) as u8;
                                             }
                                         };
-                                        match model42 {
+                                        match model40 {
                                             Some(e) => {
-                                                *ptr35
+                                                *ptr33
                                                     .add(112 + 10 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (1i32) as u8;
-                                                let vec44 = (e.into_bytes()).into_boxed_slice();
-                                                let ptr44 = vec44.as_ptr().cast::<u8>();
-                                                let len44 = vec44.len();
-                                                ::core::mem::forget(vec44);
-                                                *ptr35
+                                                let vec42 = (e.into_bytes()).into_boxed_slice();
+                                                let ptr42 = vec42.as_ptr().cast::<u8>();
+                                                let len42 = vec42.len();
+                                                ::core::mem::forget(vec42);
+                                                *ptr33
                                                     .add(112 + 12 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len44;
-                                                *ptr35
+                                                    .cast::<usize>() = len42;
+                                                *ptr33
                                                     .add(112 + 11 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>() = ptr44.cast_mut();
+                                                    .cast::<*mut u8>() = ptr42.cast_mut();
                                             }
                                             None => {
-                                                *ptr35
+                                                *ptr33
                                                     .add(112 + 10 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (0i32) as u8;
                                             }
                                         };
-                                        match extra42 {
+                                        match extra40 {
                                             Some(e) => {
-                                                *ptr35
+                                                *ptr33
                                                     .add(112 + 13 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (1i32) as u8;
-                                                let vec45 = (e.into_bytes()).into_boxed_slice();
-                                                let ptr45 = vec45.as_ptr().cast::<u8>();
-                                                let len45 = vec45.len();
-                                                ::core::mem::forget(vec45);
-                                                *ptr35
+                                                let vec43 = (e.into_bytes()).into_boxed_slice();
+                                                let ptr43 = vec43.as_ptr().cast::<u8>();
+                                                let len43 = vec43.len();
+                                                ::core::mem::forget(vec43);
+                                                *ptr33
                                                     .add(112 + 15 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len45;
-                                                *ptr35
+                                                    .cast::<usize>() = len43;
+                                                *ptr33
                                                     .add(112 + 14 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>() = ptr45.cast_mut();
+                                                    .cast::<*mut u8>() = ptr43.cast_mut();
                                             }
                                             None => {
-                                                *ptr35
+                                                *ptr33
                                                     .add(112 + 13 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (0i32) as u8;
                                             }
                                         };
                                     }
                                     None => {
-                                        *ptr35
+                                        *ptr33
                                             .add(56 + 10 * ::core::mem::size_of::<*const u8>())
                                             .cast::<u8>() = (0i32) as u8;
                                     }
                                 };
                             }
                             Err(e) => {
-                                *ptr35.add(0).cast::<u8>() = (1i32) as u8;
-                                let CallFailure {
-                                    error: error46,
-                                    retry_hint: retry_hint46,
+                                *ptr33.add(0).cast::<u8>() = (1i32) as u8;
+                                let super::super::super::super::__with_name0::ToolFailure {
+                                    error: error44,
+                                    retry_hint: retry_hint44,
                                 } = e;
                                 let super::super::super::super::__with_name0::ToolError {
-                                    code: code47,
-                                    message: message47,
-                                    causes: causes47,
-                                } = error46;
-                                match code47 {
+                                    code: code45,
+                                    message: message45,
+                                    causes: causes45,
+                                } = error44;
+                                match code45 {
                                     Some(e) => {
-                                        *ptr35.add(8).cast::<u8>() = (1i32) as u8;
+                                        *ptr33.add(8).cast::<u8>() = (1i32) as u8;
+                                        let vec46 = (e.into_bytes()).into_boxed_slice();
+                                        let ptr46 = vec46.as_ptr().cast::<u8>();
+                                        let len46 = vec46.len();
+                                        ::core::mem::forget(vec46);
+                                        *ptr33
+                                            .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>() = len46;
+                                        *ptr33
+                                            .add(8 + 1 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>() = ptr46.cast_mut();
+                                    }
+                                    None => {
+                                        *ptr33.add(8).cast::<u8>() = (0i32) as u8;
+                                    }
+                                };
+                                let vec47 = (message45.into_bytes()).into_boxed_slice();
+                                let ptr47 = vec47.as_ptr().cast::<u8>();
+                                let len47 = vec47.len();
+                                ::core::mem::forget(vec47);
+                                *ptr33
+                                    .add(8 + 4 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>() = len47;
+                                *ptr33
+                                    .add(8 + 3 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>() = ptr47.cast_mut();
+                                let vec49 = causes45;
+                                let len49 = vec49.len();
+                                let layout49 = _rt::alloc::Layout::from_size_align(
+                                        vec49.len() * (2 * ::core::mem::size_of::<*const u8>()),
+                                        ::core::mem::size_of::<*const u8>(),
+                                    )
+                                    .unwrap();
+                                let (result49, _cleanup49) = ::wit_bindgen::rt::Cleanup::new(
+                                    layout49,
+                                );
+                                if let Some(cleanup) = _cleanup49 {
+                                    cleanup.forget();
+                                }
+                                for (i, e) in vec49.into_iter().enumerate() {
+                                    let base = result49
+                                        .add(i * (2 * ::core::mem::size_of::<*const u8>()));
+                                    {
                                         let vec48 = (e.into_bytes()).into_boxed_slice();
                                         let ptr48 = vec48.as_ptr().cast::<u8>();
                                         let len48 = vec48.len();
                                         ::core::mem::forget(vec48);
-                                        *ptr35
-                                            .add(8 + 2 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len48;
-                                        *ptr35
-                                            .add(8 + 1 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>() = ptr48.cast_mut();
-                                    }
-                                    None => {
-                                        *ptr35.add(8).cast::<u8>() = (0i32) as u8;
-                                    }
-                                };
-                                let vec49 = (message47.into_bytes()).into_boxed_slice();
-                                let ptr49 = vec49.as_ptr().cast::<u8>();
-                                let len49 = vec49.len();
-                                ::core::mem::forget(vec49);
-                                *ptr35
-                                    .add(8 + 4 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<usize>() = len49;
-                                *ptr35
-                                    .add(8 + 3 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<*mut u8>() = ptr49.cast_mut();
-                                let vec51 = causes47;
-                                let len51 = vec51.len();
-                                let layout51 = _rt::alloc::Layout::from_size_align(
-                                        vec51.len() * (2 * ::core::mem::size_of::<*const u8>()),
-                                        ::core::mem::size_of::<*const u8>(),
-                                    )
-                                    .unwrap();
-                                let (result51, _cleanup51) = ::wit_bindgen::rt::Cleanup::new(
-                                    layout51,
-                                );
-                                if let Some(cleanup) = _cleanup51 {
-                                    cleanup.forget();
-                                }
-                                for (i, e) in vec51.into_iter().enumerate() {
-                                    let base = result51
-                                        .add(i * (2 * ::core::mem::size_of::<*const u8>()));
-                                    {
-                                        let vec50 = (e.into_bytes()).into_boxed_slice();
-                                        let ptr50 = vec50.as_ptr().cast::<u8>();
-                                        let len50 = vec50.len();
-                                        ::core::mem::forget(vec50);
                                         *base
                                             .add(::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len50;
-                                        *base.add(0).cast::<*mut u8>() = ptr50.cast_mut();
+                                            .cast::<usize>() = len48;
+                                        *base.add(0).cast::<*mut u8>() = ptr48.cast_mut();
                                     }
                                 }
-                                *ptr35
+                                *ptr33
                                     .add(8 + 6 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<usize>() = len51;
-                                *ptr35
+                                    .cast::<usize>() = len49;
+                                *ptr33
                                     .add(8 + 5 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<*mut u8>() = result51;
-                                match retry_hint46 {
+                                    .cast::<*mut u8>() = result49;
+                                match retry_hint44 {
                                     Some(e) => {
-                                        *ptr35
+                                        *ptr33
                                             .add(8 + 7 * ::core::mem::size_of::<*const u8>())
                                             .cast::<u8>() = (1i32) as u8;
                                         let super::super::super::super::__with_name0::RetryHint {
-                                            reason: reason52,
-                                            tool: tool52,
-                                            restrict_to_tool: restrict_to_tool52,
-                                            missing_fields: missing_fields52,
-                                            example_input: example_input52,
-                                            prior_input: prior_input52,
-                                            clarifying_question: clarifying_question52,
-                                            message: message52,
+                                            reason: reason50,
+                                            tool: tool50,
+                                            restrict_to_tool: restrict_to_tool50,
+                                            missing_fields: missing_fields50,
+                                            example_input: example_input50,
+                                            prior_input: prior_input50,
+                                            clarifying_question: clarifying_question50,
+                                            message: message50,
                                         } = e;
-                                        *ptr35
+                                        *ptr33
                                             .add(8 + 8 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<u8>() = (reason52.clone() as i32) as u8;
-                                        let vec53 = (tool52.into_bytes()).into_boxed_slice();
-                                        let ptr53 = vec53.as_ptr().cast::<u8>();
-                                        let len53 = vec53.len();
-                                        ::core::mem::forget(vec53);
-                                        *ptr35
+                                            .cast::<u8>() = (reason50.clone() as i32) as u8;
+                                        let vec51 = (tool50.into_bytes()).into_boxed_slice();
+                                        let ptr51 = vec51.as_ptr().cast::<u8>();
+                                        let len51 = vec51.len();
+                                        ::core::mem::forget(vec51);
+                                        *ptr33
                                             .add(8 + 10 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len53;
-                                        *ptr35
+                                            .cast::<usize>() = len51;
+                                        *ptr33
                                             .add(8 + 9 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>() = ptr53.cast_mut();
-                                        *ptr35
+                                            .cast::<*mut u8>() = ptr51.cast_mut();
+                                        *ptr33
                                             .add(8 + 11 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<u8>() = (match restrict_to_tool52 {
+                                            .cast::<u8>() = (match restrict_to_tool50 {
                                             true => 1,
                                             false => 0,
                                         }) as u8;
-                                        let vec55 = missing_fields52;
-                                        let len55 = vec55.len();
-                                        let layout55 = _rt::alloc::Layout::from_size_align(
-                                                vec55.len() * (2 * ::core::mem::size_of::<*const u8>()),
+                                        let vec53 = missing_fields50;
+                                        let len53 = vec53.len();
+                                        let layout53 = _rt::alloc::Layout::from_size_align(
+                                                vec53.len() * (2 * ::core::mem::size_of::<*const u8>()),
                                                 ::core::mem::size_of::<*const u8>(),
                                             )
                                             .unwrap();
-                                        let (result55, _cleanup55) = ::wit_bindgen::rt::Cleanup::new(
-                                            layout55,
+                                        let (result53, _cleanup53) = ::wit_bindgen::rt::Cleanup::new(
+                                            layout53,
                                         );
-                                        if let Some(cleanup) = _cleanup55 {
+                                        if let Some(cleanup) = _cleanup53 {
                                             cleanup.forget();
                                         }
-                                        for (i, e) in vec55.into_iter().enumerate() {
-                                            let base = result55
+                                        for (i, e) in vec53.into_iter().enumerate() {
+                                            let base = result53
                                                 .add(i * (2 * ::core::mem::size_of::<*const u8>()));
                                             {
+                                                let vec52 = (e.into_bytes()).into_boxed_slice();
+                                                let ptr52 = vec52.as_ptr().cast::<u8>();
+                                                let len52 = vec52.len();
+                                                ::core::mem::forget(vec52);
+                                                *base
+                                                    .add(::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>() = len52;
+                                                *base.add(0).cast::<*mut u8>() = ptr52.cast_mut();
+                                            }
+                                        }
+                                        *ptr33
+                                            .add(8 + 13 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>() = len53;
+                                        *ptr33
+                                            .add(8 + 12 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>() = result53;
+                                        match example_input50 {
+                                            Some(e) => {
+                                                *ptr33
+                                                    .add(8 + 14 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<u8>() = (1i32) as u8;
                                                 let vec54 = (e.into_bytes()).into_boxed_slice();
                                                 let ptr54 = vec54.as_ptr().cast::<u8>();
                                                 let len54 = vec54.len();
                                                 ::core::mem::forget(vec54);
-                                                *base
-                                                    .add(::core::mem::size_of::<*const u8>())
+                                                *ptr33
+                                                    .add(8 + 16 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>() = len54;
-                                                *base.add(0).cast::<*mut u8>() = ptr54.cast_mut();
+                                                *ptr33
+                                                    .add(8 + 15 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>() = ptr54.cast_mut();
                                             }
-                                        }
-                                        *ptr35
-                                            .add(8 + 13 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len55;
-                                        *ptr35
-                                            .add(8 + 12 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>() = result55;
-                                        match example_input52 {
-                                            Some(e) => {
-                                                *ptr35
+                                            None => {
+                                                *ptr33
                                                     .add(8 + 14 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<u8>() = (0i32) as u8;
+                                            }
+                                        };
+                                        match prior_input50 {
+                                            Some(e) => {
+                                                *ptr33
+                                                    .add(8 + 17 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<u8>() = (1i32) as u8;
+                                                let vec55 = (e.into_bytes()).into_boxed_slice();
+                                                let ptr55 = vec55.as_ptr().cast::<u8>();
+                                                let len55 = vec55.len();
+                                                ::core::mem::forget(vec55);
+                                                *ptr33
+                                                    .add(8 + 19 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>() = len55;
+                                                *ptr33
+                                                    .add(8 + 18 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>() = ptr55.cast_mut();
+                                            }
+                                            None => {
+                                                *ptr33
+                                                    .add(8 + 17 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<u8>() = (0i32) as u8;
+                                            }
+                                        };
+                                        match clarifying_question50 {
+                                            Some(e) => {
+                                                *ptr33
+                                                    .add(8 + 20 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (1i32) as u8;
                                                 let vec56 = (e.into_bytes()).into_boxed_slice();
                                                 let ptr56 = vec56.as_ptr().cast::<u8>();
                                                 let len56 = vec56.len();
                                                 ::core::mem::forget(vec56);
-                                                *ptr35
-                                                    .add(8 + 16 * ::core::mem::size_of::<*const u8>())
+                                                *ptr33
+                                                    .add(8 + 22 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>() = len56;
-                                                *ptr35
-                                                    .add(8 + 15 * ::core::mem::size_of::<*const u8>())
+                                                *ptr33
+                                                    .add(8 + 21 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<*mut u8>() = ptr56.cast_mut();
                                             }
                                             None => {
-                                                *ptr35
-                                                    .add(8 + 14 * ::core::mem::size_of::<*const u8>())
+                                                *ptr33
+                                                    .add(8 + 20 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (0i32) as u8;
                                             }
                                         };
-                                        match prior_input52 {
+                                        match message50 {
                                             Some(e) => {
-                                                *ptr35
-                                                    .add(8 + 17 * ::core::mem::size_of::<*const u8>())
+                                                *ptr33
+                                                    .add(8 + 23 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (1i32) as u8;
                                                 let vec57 = (e.into_bytes()).into_boxed_slice();
                                                 let ptr57 = vec57.as_ptr().cast::<u8>();
                                                 let len57 = vec57.len();
                                                 ::core::mem::forget(vec57);
-                                                *ptr35
-                                                    .add(8 + 19 * ::core::mem::size_of::<*const u8>())
+                                                *ptr33
+                                                    .add(8 + 25 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>() = len57;
-                                                *ptr35
-                                                    .add(8 + 18 * ::core::mem::size_of::<*const u8>())
+                                                *ptr33
+                                                    .add(8 + 24 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<*mut u8>() = ptr57.cast_mut();
                                             }
                                             None => {
-                                                *ptr35
-                                                    .add(8 + 17 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<u8>() = (0i32) as u8;
-                                            }
-                                        };
-                                        match clarifying_question52 {
-                                            Some(e) => {
-                                                *ptr35
-                                                    .add(8 + 20 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<u8>() = (1i32) as u8;
-                                                let vec58 = (e.into_bytes()).into_boxed_slice();
-                                                let ptr58 = vec58.as_ptr().cast::<u8>();
-                                                let len58 = vec58.len();
-                                                ::core::mem::forget(vec58);
-                                                *ptr35
-                                                    .add(8 + 22 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len58;
-                                                *ptr35
-                                                    .add(8 + 21 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>() = ptr58.cast_mut();
-                                            }
-                                            None => {
-                                                *ptr35
-                                                    .add(8 + 20 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<u8>() = (0i32) as u8;
-                                            }
-                                        };
-                                        match message52 {
-                                            Some(e) => {
-                                                *ptr35
-                                                    .add(8 + 23 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<u8>() = (1i32) as u8;
-                                                let vec59 = (e.into_bytes()).into_boxed_slice();
-                                                let ptr59 = vec59.as_ptr().cast::<u8>();
-                                                let len59 = vec59.len();
-                                                ::core::mem::forget(vec59);
-                                                *ptr35
-                                                    .add(8 + 25 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len59;
-                                                *ptr35
-                                                    .add(8 + 24 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>() = ptr59.cast_mut();
-                                            }
-                                            None => {
-                                                *ptr35
+                                                *ptr33
                                                     .add(8 + 23 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (0i32) as u8;
                                             }
                                         };
                                     }
                                     None => {
-                                        *ptr35
+                                        *ptr33
                                             .add(8 + 7 * ::core::mem::size_of::<*const u8>())
                                             .cast::<u8>() = (0i32) as u8;
                                     }
                                 };
                             }
                         };
-                        ptr35
+                        ptr33
                     }
                 }
                 #[doc(hidden)]
@@ -1774,9 +1738,9 @@ pub mod exports {
                     /// the same each time and cannot use any capability but `log`.
                     #[allow(async_fn_in_trait)]
                     fn describe() -> _rt::Vec<ToolSpec>;
-                    /// Executes a call.
+                    /// Executes a call. A failure is told to the run that made the call, which goes on.
                     #[allow(async_fn_in_trait)]
-                    fn call(call: ToolCall) -> Result<ToolResult, CallFailure>;
+                    fn call(call: ToolCall) -> Result<ToolResult, ToolFailure>;
                 }
                 #[doc(hidden)]
                 #[macro_export]
@@ -1914,10 +1878,10 @@ macro_rules! __export_tool_impl {
         : () = { #[rustfmt::skip] #[cfg(target_arch = "wasm32")] #[unsafe (link_section =
         "component-type:wit-bindgen:0.60.0:taskrun:plugin@0.1.0:tool:imports and exports-tool")]
         #[doc(hidden)] #[allow(clippy::octal_escapes)] pub static
-        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 5841] = *
+        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 5839] = *
         b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xd6,\x01A\x02\x01A'\x01\
-B-\x01w\x04\0\x0bduration-ms\x03\0\0\x01w\x04\0\x0ctimestamp-ms\x03\0\x02\x01o\x02\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xd4,\x01A\x02\x01A'\x01\
+B0\x01w\x04\0\x0bduration-ms\x03\0\0\x01w\x04\0\x0ctimestamp-ms\x03\0\x02\x01o\x02\
 ss\x04\0\x05label\x03\0\x04\x01m\x04\x06system\x04user\x09assistant\x04tool\x04\0\
 \x04role\x03\0\x06\x01m\x02\x09run-start\x09user-turn\x04\0\x0aattachment\x03\0\x08\
 \x01ks\x01r\x02\x04texts\x09signature\x0a\x04\0\x08thinking\x03\0\x0b\x01r\x03\x0c\
@@ -1931,76 +1895,77 @@ causes\x18\x04\0\x0atool-error\x03\0\x19\x01m\x06\x11invalid-arguments\x0emissin
 g-fields\x12malformed-response\x07timeout\x0crate-limited\x10tool-unavailable\x04\
 \0\x0cretry-reason\x03\0\x1b\x01r\x08\x06reason\x1c\x04tools\x10restrict-to-tool\
 \x7f\x0emissing-fields\x18\x0dexample-input\x0a\x0bprior-input\x0a\x13clarifying\
--question\x0a\x07message\x0a\x04\0\x0aretry-hint\x03\0\x1d\x01kw\x01r\x05\x08ret\
-urnedw\x05total\x1f\x09truncated\x7f\x0ccontinuation\x0a\x0arefinement\x0a\x04\0\
-\x06bounds\x03\0\x20\x01k\x01\x01k\x17\x01r\x04\x08duration\"\x05usage#\x05model\
-\x0a\x05extra\x0a\x04\0\x09telemetry\x03\0$\x01r\x05\x09read-only\x7f\x0bdestruc\
-tive\x7f\x0aidempotent\x7f\x08terminal\x7f\x07bounded\x7f\x04\0\x0atool-hints\x03\
-\0&\x01r\x08\x04names\x05title\x0a\x0bdescriptions\x0cinput-schemas\x0doutput-sc\
-hema\x0a\x05hints'\x07timeout\"\x04tags\x18\x04\0\x09tool-spec\x03\0(\x01p\x05\x01\
-r\x0e\x06run-ids\x0dparent-run-id\x0a\x0broot-run-ids\x0asession-ids\x11parent-s\
-ession-ids\x0downer-user-ids\x08app-name\x0a\x0aagent-names\x04turny\x07attempty\
-\x05depthy\x13parent-tool-call-id\x0a\x06labels*\x08envelope*\x04\0\x0brun-conte\
-xt\x03\0+\x03\0\x1ataskrun:plugin/types@0.1.0\x05\0\x02\x03\0\0\x0ctimestamp-ms\x02\
-\x03\0\0\x05label\x01B\x11\x02\x03\x02\x01\x01\x04\0\x0ctimestamp-ms\x03\0\0\x02\
-\x03\x02\x01\x02\x04\0\x05label\x03\0\x02\x01p\x03\x01r\x04\x03keys\x04texts\x06\
-labels\x04\x0awritten-at\x01\x04\0\x04fact\x03\0\x05\x01q\x02\x06denied\x01s\0\x05\
-other\x01s\0\x04\0\x0cmemory-error\x03\0\x07\x01k\x06\x01j\x01\x09\x01\x08\x01@\x01\
-\x03keys\0\x0a\x04\0\x03get\x01\x0b\x01p\x06\x01j\x01\x0c\x01\x08\x01@\x02\x05qu\
-erys\x05limity\0\x0d\x04\0\x06search\x01\x0e\x03\0\x1btaskrun:plugin/memory@0.1.\
-0\x05\x03\x01B\x0f\x02\x03\x02\x01\x02\x04\0\x05label\x03\0\0\x01m\x02\x07sessio\
-n\x06tenant\x04\0\x0cmemory-scope\x03\0\x02\x01p\x01\x01r\x03\x03keys\x04texts\x06\
-labels\x04\x04\0\x08new-fact\x03\0\x05\x01q\x05\x06denied\x01s\0\x07invalid\x01s\
-\0\x04full\0\0\x08canceled\0\0\x05other\x01s\0\x04\0\x0bwrite-error\x03\0\x07\x01\
-j\0\x01\x08\x01@\x02\x05scope\x03\x04fact\x06\0\x09\x04\0\x03put\x01\x0a\x01j\x01\
-\x7f\x01\x08\x01@\x02\x05scope\x03\x03keys\0\x0b\x04\0\x06delete\x01\x0c\x03\0!t\
-askrun:plugin/memory-write@0.1.0\x05\x04\x02\x03\0\0\x0brun-context\x02\x03\0\0\x09\
-tool-spec\x02\x03\0\0\x0bduration-ms\x01B\x15\x02\x03\x02\x01\x05\x04\0\x0brun-c\
-ontext\x03\0\0\x02\x03\x02\x01\x06\x04\0\x09tool-spec\x03\0\x02\x02\x03\x02\x01\x07\
-\x04\0\x0bduration-ms\x03\0\x04\x01ky\x01kw\x01r\x04\x09call-time\x05\x05turns\x06\
-\x0atool-calls\x06\x06tokens\x07\x04\0\x09remaining\x03\0\x08\x01@\0\0\x01\x04\0\
-\x07context\x01\x0a\x01@\0\0\x09\x04\0\x06budget\x01\x0b\x01p\x03\x01@\0\0\x0c\x04\
-\0\x05tools\x01\x0d\x01p}\x01j\x01\x0e\x01s\x01@\x03\x04hashs\x06offsetw\x03maxy\
-\0\x0f\x04\0\x0bread-result\x01\x10\x03\0\x18taskrun:plugin/run@0.1.0\x05\x08\x01\
-B\x02\x01@\0\0\x7f\x04\0\x09requested\x01\0\x03\0!taskrun:plugin/cancellation@0.\
-1.0\x05\x09\x01B\x07\x02\x03\x02\x01\x02\x04\0\x05label\x03\0\0\x01m\x05\x05trac\
-e\x05debug\x04info\x04warn\x05error\x04\0\x05level\x03\0\x02\x01p\x01\x01@\x03\x05\
-level\x03\x07messages\x06fields\x04\x01\0\x04\0\x03log\x01\x05\x03\0\x18taskrun:\
-plugin/log@0.1.0\x05\x0a\x01B\x07\x02\x03\x02\x01\x02\x04\0\x05label\x03\0\0\x01\
-p\x01\x01@\x03\x04names\x05deltaw\x06labels\x02\x01\0\x04\0\x03add\x01\x03\x01@\x03\
-\x04names\x05valueu\x06labels\x02\x01\0\x04\0\x0crecord-value\x01\x04\x03\0\x1ct\
-askrun:plugin/metrics@0.1.0\x05\x0b\x01B\x0b\x02\x03\x02\x01\x01\x04\0\x0ctimest\
-amp-ms\x03\0\0\x02\x03\x02\x01\x07\x04\0\x0bduration-ms\x03\0\x02\x01m\x01\x08ca\
-nceled\x04\0\x0await-error\x03\0\x04\x01@\0\0\x01\x04\0\x03now\x01\x06\x01j\0\x01\
-\x05\x01@\x01\x08duration\x03\0\x07\x04\0\x05sleep\x01\x08\x03\0\x1ataskrun:plug\
-in/clock@0.1.0\x05\x0c\x01B\x03\x01p}\x01@\x01\x03leny\0\0\x04\0\x05bytes\x01\x01\
-\x03\0\x1btaskrun:plugin/random@0.1.0\x05\x0d\x01B\x16\x02\x03\x02\x01\x01\x04\0\
-\x0ctimestamp-ms\x03\0\0\x01m\x03\x04file\x09directory\x05other\x04\0\x0aentry-k\
-ind\x03\0\x02\x01k\x01\x01r\x04\x04paths\x04kind\x03\x04sizew\x0bmodified-at\x04\
-\x04\0\x05entry\x03\0\x05\x01p\x06\x01r\x02\x07entries\x07\x09truncated\x7f\x04\0\
-\x07listing\x03\0\x08\x01q\x08\x06denied\x01s\0\x09not-found\0\0\x0cinvalid-path\
-\x01s\0\x0anot-a-file\0\0\x0fnot-a-directory\0\0\x0ealready-exists\0\0\x05limit\x01\
-s\0\x05other\x01s\0\x04\0\x0afile-error\x03\0\x0a\x01j\x01\x09\x01\x0b\x01@\x03\x04\
-paths\x09recursive\x7f\x05limity\0\x0c\x04\0\x04list\x01\x0d\x01j\x01\x06\x01\x0b\
-\x01@\x01\x04paths\0\x0e\x04\0\x04stat\x01\x0f\x01p}\x01j\x01\x10\x01\x0b\x01@\x03\
-\x04paths\x06offsetw\x09max-bytesy\0\x11\x04\0\x04read\x01\x12\x03\0#taskrun:plu\
-gin/workspace-read@0.1.0\x05\x0e\x02\x03\0\x09\x0afile-error\x01B\x0b\x02\x03\x02\
-\x01\x0f\x04\0\x0afile-error\x03\0\0\x01m\x03\x0acreate-new\x07replace\x06append\
-\x04\0\x0awrite-mode\x03\0\x02\x01p}\x01j\0\x01\x01\x01@\x03\x04paths\x08content\
-s\x04\x04mode\x03\0\x05\x04\0\x05write\x01\x06\x01@\x01\x04paths\0\x05\x04\0\x10\
-create-directory\x01\x07\x04\0\x06remove\x01\x07\x03\0$taskrun:plugin/workspace-\
-write@0.1.0\x05\x10\x01B\x10\x02\x03\x02\x01\x07\x04\0\x0bduration-ms\x03\0\0\x01\
-o\x02ss\x04\0\x06header\x03\0\x02\x01p\x03\x01p}\x01k\x01\x01r\x05\x06methods\x03\
-urls\x07headers\x04\x04body\x05\x07timeout\x06\x04\0\x07request\x03\0\x07\x01r\x03\
-\x06status{\x07headers\x04\x04body\x05\x04\0\x08response\x03\0\x09\x01q\x07\x06d\
-enied\x01s\0\x0finvalid-request\x01s\0\x0bunreachable\x01s\0\x07timeout\0\0\x05l\
-imit\x01s\0\x08canceled\0\0\x05other\x01s\0\x04\0\x0ahttp-error\x03\0\x0b\x01j\x01\
-\x0a\x01\x0c\x01@\x01\x07request\x08\0\x0d\x04\0\x04send\x01\x0e\x03\0\x19taskru\
-n:plugin/http@0.1.0\x05\x11\x02\x03\0\0\x05usage\x02\x03\0\0\x0atool-error\x01BS\
-\x02\x03\x02\x01\x07\x04\0\x0bduration-ms\x03\0\0\x02\x03\x02\x01\x01\x04\0\x0ct\
-imestamp-ms\x03\0\x02\x02\x03\x02\x01\x02\x04\0\x05label\x03\0\x04\x02\x03\x02\x01\
-\x12\x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x13\x04\0\x0atool-error\x03\0\x08\x01\
-m\x08\x06queued\x07running\x07blocked\x09canceling\x0afinalizing\x09completed\x06\
+-question\x0a\x07message\x0a\x04\0\x0aretry-hint\x03\0\x1d\x01k\x1e\x01r\x02\x05\
+error\x1a\x0aretry-hint\x1f\x04\0\x0ctool-failure\x03\0\x20\x01kw\x01r\x05\x08re\
+turnedw\x05total\"\x09truncated\x7f\x0ccontinuation\x0a\x0arefinement\x0a\x04\0\x06\
+bounds\x03\0#\x01k\x01\x01k\x17\x01r\x04\x08duration%\x05usage&\x05model\x0a\x05\
+extra\x0a\x04\0\x09telemetry\x03\0'\x01r\x05\x09read-only\x7f\x0bdestructive\x7f\
+\x0aidempotent\x7f\x08terminal\x7f\x07bounded\x7f\x04\0\x0atool-hints\x03\0)\x01\
+r\x08\x04names\x05title\x0a\x0bdescriptions\x0cinput-schemas\x0doutput-schema\x0a\
+\x05hints*\x07timeout%\x04tags\x18\x04\0\x09tool-spec\x03\0+\x01p\x05\x01r\x0e\x06\
+run-ids\x0dparent-run-id\x0a\x0broot-run-ids\x0asession-ids\x11parent-session-id\
+s\x0downer-user-ids\x08app-name\x0a\x0aagent-names\x04turny\x07attempty\x05depth\
+y\x13parent-tool-call-id\x0a\x06labels-\x08envelope-\x04\0\x0brun-context\x03\0.\
+\x03\0\x1ataskrun:plugin/types@0.1.0\x05\0\x02\x03\0\0\x0ctimestamp-ms\x02\x03\0\
+\0\x05label\x01B\x11\x02\x03\x02\x01\x01\x04\0\x0ctimestamp-ms\x03\0\0\x02\x03\x02\
+\x01\x02\x04\0\x05label\x03\0\x02\x01p\x03\x01r\x04\x03keys\x04texts\x06labels\x04\
+\x0awritten-at\x01\x04\0\x04fact\x03\0\x05\x01q\x02\x06denied\x01s\0\x05other\x01\
+s\0\x04\0\x0cmemory-error\x03\0\x07\x01k\x06\x01j\x01\x09\x01\x08\x01@\x01\x03ke\
+ys\0\x0a\x04\0\x03get\x01\x0b\x01p\x06\x01j\x01\x0c\x01\x08\x01@\x02\x05querys\x05\
+limity\0\x0d\x04\0\x06search\x01\x0e\x03\0\x1btaskrun:plugin/memory@0.1.0\x05\x03\
+\x01B\x0f\x02\x03\x02\x01\x02\x04\0\x05label\x03\0\0\x01m\x02\x07session\x06tena\
+nt\x04\0\x0cmemory-scope\x03\0\x02\x01p\x01\x01r\x03\x03keys\x04texts\x06labels\x04\
+\x04\0\x08new-fact\x03\0\x05\x01q\x05\x06denied\x01s\0\x07invalid\x01s\0\x04full\
+\0\0\x08canceled\0\0\x05other\x01s\0\x04\0\x0bwrite-error\x03\0\x07\x01j\0\x01\x08\
+\x01@\x02\x05scope\x03\x04fact\x06\0\x09\x04\0\x03put\x01\x0a\x01j\x01\x7f\x01\x08\
+\x01@\x02\x05scope\x03\x03keys\0\x0b\x04\0\x06delete\x01\x0c\x03\0!taskrun:plugi\
+n/memory-write@0.1.0\x05\x04\x02\x03\0\0\x0brun-context\x02\x03\0\0\x09tool-spec\
+\x02\x03\0\0\x0bduration-ms\x01B\x15\x02\x03\x02\x01\x05\x04\0\x0brun-context\x03\
+\0\0\x02\x03\x02\x01\x06\x04\0\x09tool-spec\x03\0\x02\x02\x03\x02\x01\x07\x04\0\x0b\
+duration-ms\x03\0\x04\x01ky\x01kw\x01r\x04\x09call-time\x05\x05turns\x06\x0atool\
+-calls\x06\x06tokens\x07\x04\0\x09remaining\x03\0\x08\x01@\0\0\x01\x04\0\x07cont\
+ext\x01\x0a\x01@\0\0\x09\x04\0\x06budget\x01\x0b\x01p\x03\x01@\0\0\x0c\x04\0\x05\
+tools\x01\x0d\x01p}\x01j\x01\x0e\x01s\x01@\x03\x04hashs\x06offsetw\x03maxy\0\x0f\
+\x04\0\x0bread-result\x01\x10\x03\0\x18taskrun:plugin/run@0.1.0\x05\x08\x01B\x02\
+\x01@\0\0\x7f\x04\0\x09requested\x01\0\x03\0!taskrun:plugin/cancellation@0.1.0\x05\
+\x09\x01B\x07\x02\x03\x02\x01\x02\x04\0\x05label\x03\0\0\x01m\x05\x05trace\x05de\
+bug\x04info\x04warn\x05error\x04\0\x05level\x03\0\x02\x01p\x01\x01@\x03\x05level\
+\x03\x07messages\x06fields\x04\x01\0\x04\0\x03log\x01\x05\x03\0\x18taskrun:plugi\
+n/log@0.1.0\x05\x0a\x01B\x07\x02\x03\x02\x01\x02\x04\0\x05label\x03\0\0\x01p\x01\
+\x01@\x03\x04names\x05deltaw\x06labels\x02\x01\0\x04\0\x03add\x01\x03\x01@\x03\x04\
+names\x05valueu\x06labels\x02\x01\0\x04\0\x0crecord-value\x01\x04\x03\0\x1ctaskr\
+un:plugin/metrics@0.1.0\x05\x0b\x01B\x0b\x02\x03\x02\x01\x01\x04\0\x0ctimestamp-\
+ms\x03\0\0\x02\x03\x02\x01\x07\x04\0\x0bduration-ms\x03\0\x02\x01m\x01\x08cancel\
+ed\x04\0\x0await-error\x03\0\x04\x01@\0\0\x01\x04\0\x03now\x01\x06\x01j\0\x01\x05\
+\x01@\x01\x08duration\x03\0\x07\x04\0\x05sleep\x01\x08\x03\0\x1ataskrun:plugin/c\
+lock@0.1.0\x05\x0c\x01B\x03\x01p}\x01@\x01\x03leny\0\0\x04\0\x05bytes\x01\x01\x03\
+\0\x1btaskrun:plugin/random@0.1.0\x05\x0d\x01B\x16\x02\x03\x02\x01\x01\x04\0\x0c\
+timestamp-ms\x03\0\0\x01m\x03\x04file\x09directory\x05other\x04\0\x0aentry-kind\x03\
+\0\x02\x01k\x01\x01r\x04\x04paths\x04kind\x03\x04sizew\x0bmodified-at\x04\x04\0\x05\
+entry\x03\0\x05\x01p\x06\x01r\x02\x07entries\x07\x09truncated\x7f\x04\0\x07listi\
+ng\x03\0\x08\x01q\x08\x06denied\x01s\0\x09not-found\0\0\x0cinvalid-path\x01s\0\x0a\
+not-a-file\0\0\x0fnot-a-directory\0\0\x0ealready-exists\0\0\x05limit\x01s\0\x05o\
+ther\x01s\0\x04\0\x0afile-error\x03\0\x0a\x01j\x01\x09\x01\x0b\x01@\x03\x04paths\
+\x09recursive\x7f\x05limity\0\x0c\x04\0\x04list\x01\x0d\x01j\x01\x06\x01\x0b\x01\
+@\x01\x04paths\0\x0e\x04\0\x04stat\x01\x0f\x01p}\x01j\x01\x10\x01\x0b\x01@\x03\x04\
+paths\x06offsetw\x09max-bytesy\0\x11\x04\0\x04read\x01\x12\x03\0#taskrun:plugin/\
+workspace-read@0.1.0\x05\x0e\x02\x03\0\x09\x0afile-error\x01B\x0b\x02\x03\x02\x01\
+\x0f\x04\0\x0afile-error\x03\0\0\x01m\x03\x0acreate-new\x07replace\x06append\x04\
+\0\x0awrite-mode\x03\0\x02\x01p}\x01j\0\x01\x01\x01@\x03\x04paths\x08contents\x04\
+\x04mode\x03\0\x05\x04\0\x05write\x01\x06\x01@\x01\x04paths\0\x05\x04\0\x10creat\
+e-directory\x01\x07\x04\0\x06remove\x01\x07\x03\0$taskrun:plugin/workspace-write\
+@0.1.0\x05\x10\x01B\x10\x02\x03\x02\x01\x07\x04\0\x0bduration-ms\x03\0\0\x01o\x02\
+ss\x04\0\x06header\x03\0\x02\x01p\x03\x01p}\x01k\x01\x01r\x05\x06methods\x03urls\
+\x07headers\x04\x04body\x05\x07timeout\x06\x04\0\x07request\x03\0\x07\x01r\x03\x06\
+status{\x07headers\x04\x04body\x05\x04\0\x08response\x03\0\x09\x01q\x07\x06denie\
+d\x01s\0\x0finvalid-request\x01s\0\x0bunreachable\x01s\0\x07timeout\0\0\x05limit\
+\x01s\0\x08canceled\0\0\x05other\x01s\0\x04\0\x0ahttp-error\x03\0\x0b\x01j\x01\x0a\
+\x01\x0c\x01@\x01\x07request\x08\0\x0d\x04\0\x04send\x01\x0e\x03\0\x19taskrun:pl\
+ugin/http@0.1.0\x05\x11\x02\x03\0\0\x05usage\x02\x03\0\0\x0atool-error\x01BS\x02\
+\x03\x02\x01\x07\x04\0\x0bduration-ms\x03\0\0\x02\x03\x02\x01\x01\x04\0\x0ctimes\
+tamp-ms\x03\0\x02\x02\x03\x02\x01\x02\x04\0\x05label\x03\0\x04\x02\x03\x02\x01\x12\
+\x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x13\x04\0\x0atool-error\x03\0\x08\x01m\
+\x08\x06queued\x07running\x07blocked\x09canceling\x0afinalizing\x09completed\x06\
 failed\x08canceled\x04\0\x0arun-status\x03\0\x0a\x01r\x03\x02ids\x04kinds\x06pro\
 mpts\x04\0\x09open-item\x03\0\x0c\x01ks\x01p\x0d\x01p\x05\x01k\x03\x01r\x14\x02i\
 ds\x0dparent-run-ids\x0aagent-names\x06status\x0b\x0ablocked-on\x0e\x0bstop-reas\
@@ -2011,42 +1976,41 @@ k\x01\x01r\x07\x0aagent-names\x04tasks\x07timeout\x14\x06labels\x10\x08metadata\
 \x08envelope\x10\x03key\x0e\x04\0\x0dspawn-request\x03\0\x15\x01p\x0b\x01r\x04\x06\
 status\x17\x0aagent-name\x0e\x0dparent-run-id\x0e\x06labels\x10\x04\0\x0blist-fi\
 lter\x03\0\x18\x01p\x13\x01r\x02\x04runs\x1a\x04next\x0e\x04\0\x08run-page\x03\0\
-\x1b\x01ps\x01r\x03\x03run\x13\x07changed\x7f\x07beneath\x1d\x04\0\x0ccanceled-r\
-un\x03\0\x1e\x01r\x02\x03run\x13\x07changed\x7f\x04\0\x0bchanged-run\x03\0\x20\x01\
-r\x02\x03run\x13\x09timed-out\x7f\x04\0\x0awaited-run\x03\0\"\x01j\x01s\x01\x09\x01\
-r\x02\x0ctool-call-ids\x07outcome$\x04\0\x0fexternal-result\x03\0%\x01o\x02s\x1d\
-\x01p'\x01p&\x01q\x03\x04text\x01s\0\x07choices\x01(\0\x07results\x01)\0\x04\0\x06\
-answer\x03\0*\x01r\x04\x03seqw\x02at\x03\x04kinds\x07payloads\x04\0\x09run-event\
-\x03\0,\x01p-\x01r\x03\x06events.\x0anext-afterw\x05ended\x7f\x04\0\x0aevent-pag\
-e\x03\0/\x01r\x02\x05fields\x06reasons\x04\0\x0dinvalid-field\x03\01\x01r\x02\x04\
-kinds\x03capw\x04\0\x09met-limit\x03\03\x01m\x03\x0cunknown-item\x08answered\x05\
-ended\x04\0\x14not-awaitable-reason\x03\05\x01q\x10\x06denied\x01s\0\x09not-foun\
-d\x01s\0\x0ealready-exists\x01s\0\x0bnot-started\0\0\x06closed\0\0\x07invalid\x01\
-2\0\x09forbidden\x01s\0\x05limit\x014\0\x0dnot-awaitable\x016\0\x06locked\x01s\0\
-\x08conflict\0\0\x07timeout\0\0\x08canceled\0\0\x07storage\x01s\0\x04trap\x01s\0\
-\x05other\x01s\0\x04\0\x10controller-error\x03\07\x01j\x01\x13\x018\x01@\x01\x07\
-request\x16\09\x04\0\x05spawn\x01:\x01ky\x01j\x01\x1c\x018\x01@\x03\x06filter\x19\
-\x06cursor\x0e\x05limit;\0<\x04\0\x04list\x01=\x01@\x01\x02ids\09\x04\0\x03get\x01\
->\x01j\x01\x1f\x018\x01@\x02\x02ids\x06reason\x0e\0?\x04\0\x06cancel\x01@\x04\0\x0b\
-cancel-tree\x01@\x01j\x01!\x018\x01@\x03\x02ids\x06reason\x0e\x07timeout\x14\0\xc1\
-\0\x04\0\x05pause\x01B\x01@\x02\x02ids\x04note\x0e\0\xc1\0\x04\0\x06resume\x01C\x01\
-j\x01#\x018\x01@\x02\x02ids\x07timeout\x14\0\xc4\0\x04\0\x04wait\x01E\x01@\x03\x02\
-ids\x04item\x0e\x06answer+\09\x04\0\x07provide\x01F\x01j\x010\x018\x01@\x04\x02i\
-ds\x05afterw\x05limity\x07timeout\x14\0\xc7\0\x04\0\x09subscribe\x01H\x03\0\x1ft\
-askrun:plugin/controller@0.1.0\x05\x14\x02\x03\0\0\x0aretry-hint\x02\x03\0\0\x06\
-bounds\x02\x03\0\0\x09telemetry\x01B\x1d\x02\x03\x02\x01\x06\x04\0\x09tool-spec\x03\
-\0\0\x02\x03\x02\x01\x13\x04\0\x0atool-error\x03\0\x02\x02\x03\x02\x01\x15\x04\0\
-\x0aretry-hint\x03\0\x04\x02\x03\x02\x01\x16\x04\0\x06bounds\x03\0\x06\x02\x03\x02\
-\x01\x17\x04\0\x09telemetry\x03\0\x08\x02\x03\x02\x01\x02\x04\0\x05label\x03\0\x0a\
-\x01ks\x01p\x0b\x01r\x09\x04names\x07payloads\x0ctool-call-ids\x13parent-tool-ca\
-ll-id\x0c\x08agent-ids\x06run-ids\x0asession-ids\x07turn-ids\x06labels\x0d\x04\0\
-\x09tool-call\x03\0\x0e\x01k\x07\x01k\x09\x01r\x04\x05values\x0bserver-data\x0c\x06\
-bounds\x10\x09telemetry\x11\x04\0\x0btool-result\x03\0\x12\x01k\x05\x01r\x02\x05\
-error\x03\x0aretry-hint\x14\x04\0\x0ccall-failure\x03\0\x15\x01p\x01\x01@\0\0\x17\
-\x04\0\x08describe\x01\x18\x01j\x01\x13\x01\x16\x01@\x01\x04call\x0f\0\x19\x04\0\
-\x04call\x01\x1a\x04\0\x1ataskrun:plugin/tools@0.1.0\x05\x18\x04\0\x19taskrun:pl\
-ugin/tool@0.1.0\x04\0\x0b\x0a\x01\0\x04tool\x03\0\0\0G\x09producers\x01\x0cproce\
-ssed-by\x02\x0dwit-component\x070.254.2\x10wit-bindgen-rust\x060.60.0";
+\x1b\x01ps\x01r\x03\x03run\x13\x07changed\x7f\x0bdescendants\x1d\x04\0\x0ecancel\
+-outcome\x03\0\x1e\x01r\x02\x03run\x13\x07changed\x7f\x04\0\x0echange-outcome\x03\
+\0\x20\x01r\x02\x03run\x13\x09timed-out\x7f\x04\0\x0cwait-outcome\x03\0\"\x01j\x01\
+s\x01\x09\x01r\x02\x0ctool-call-ids\x07outcome$\x04\0\x0fexternal-result\x03\0%\x01\
+o\x02s\x1d\x01p'\x01p&\x01q\x03\x04text\x01s\0\x07choices\x01(\0\x07results\x01)\
+\0\x04\0\x06answer\x03\0*\x01r\x04\x03seqw\x02at\x03\x04kinds\x07payloads\x04\0\x09\
+run-event\x03\0,\x01p-\x01r\x03\x06events.\x0anext-afterw\x05ended\x7f\x04\0\x0a\
+event-page\x03\0/\x01r\x02\x05fields\x06reasons\x04\0\x0dinvalid-field\x03\01\x01\
+r\x02\x04kinds\x03capw\x04\0\x0eexceeded-limit\x03\03\x01m\x03\x0cunknown-item\x08\
+answered\x05ended\x04\0\x14not-awaitable-reason\x03\05\x01q\x10\x06denied\x01s\0\
+\x09not-found\x01s\0\x0ealready-exists\x01s\0\x0bnot-started\0\0\x06closed\0\0\x07\
+invalid\x012\0\x09forbidden\x01s\0\x05limit\x014\0\x0dnot-awaitable\x016\0\x06lo\
+cked\x01s\0\x08conflict\0\0\x07timeout\0\0\x08canceled\0\0\x07storage\x01s\0\x04\
+trap\x01s\0\x05other\x01s\0\x04\0\x10controller-error\x03\07\x01j\x01\x13\x018\x01\
+@\x01\x07request\x16\09\x04\0\x05spawn\x01:\x01ky\x01j\x01\x1c\x018\x01@\x03\x06\
+filter\x19\x06cursor\x0e\x05limit;\0<\x04\0\x04list\x01=\x01@\x01\x02ids\09\x04\0\
+\x03get\x01>\x01j\x01\x1f\x018\x01@\x02\x02ids\x06reason\x0e\0?\x04\0\x06cancel\x01\
+@\x04\0\x0bcancel-tree\x01@\x01j\x01!\x018\x01@\x03\x02ids\x06reason\x0e\x07time\
+out\x14\0\xc1\0\x04\0\x05pause\x01B\x01@\x02\x02ids\x04note\x0e\0\xc1\0\x04\0\x06\
+resume\x01C\x01j\x01#\x018\x01@\x02\x02ids\x07timeout\x14\0\xc4\0\x04\0\x04wait\x01\
+E\x01@\x03\x02ids\x04item\x0e\x06answer+\09\x04\0\x07provide\x01F\x01j\x010\x018\
+\x01@\x04\x02ids\x05afterw\x05limity\x07timeout\x14\0\xc7\0\x04\0\x09subscribe\x01\
+H\x03\0\x1ftaskrun:plugin/controller@0.1.0\x05\x14\x02\x03\0\0\x0ctool-failure\x02\
+\x03\0\0\x06bounds\x02\x03\0\0\x09telemetry\x01B\x18\x02\x03\x02\x01\x06\x04\0\x09\
+tool-spec\x03\0\0\x02\x03\x02\x01\x15\x04\0\x0ctool-failure\x03\0\x02\x02\x03\x02\
+\x01\x16\x04\0\x06bounds\x03\0\x04\x02\x03\x02\x01\x17\x04\0\x09telemetry\x03\0\x06\
+\x02\x03\x02\x01\x02\x04\0\x05label\x03\0\x08\x01ks\x01p\x09\x01r\x09\x04names\x07\
+payloads\x0ctool-call-ids\x13parent-tool-call-id\x0a\x0aagent-names\x06run-ids\x0a\
+session-ids\x04turny\x06labels\x0b\x04\0\x09tool-call\x03\0\x0c\x01k\x05\x01k\x07\
+\x01r\x04\x05values\x0bserver-data\x0a\x06bounds\x0e\x09telemetry\x0f\x04\0\x0bt\
+ool-result\x03\0\x10\x01p\x01\x01@\0\0\x12\x04\0\x08describe\x01\x13\x01j\x01\x11\
+\x01\x03\x01@\x01\x04call\x0d\0\x14\x04\0\x04call\x01\x15\x04\0\x1ataskrun:plugi\
+n/tools@0.1.0\x05\x18\x04\0\x19taskrun:plugin/tool@0.1.0\x04\0\x0b\x0a\x01\0\x04\
+tool\x03\0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0dwit-component\x070.254.2\
+\x10wit-bindgen-rust\x060.60.0";
         };
     };
 }
@@ -2059,9 +2023,9 @@ pub use __export_tool_impl as export_tool_world;
 )]
 #[doc(hidden)]
 #[allow(clippy::octal_escapes)]
-pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 5440] = *b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xa5)\x01A\x02\x01A\"\
-\x01B-\x01w\x04\0\x0bduration-ms\x03\0\0\x01w\x04\0\x0ctimestamp-ms\x03\0\x02\x01\
+pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 5499] = *b"\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xe0)\x01A\x02\x01A\"\
+\x01B0\x01w\x04\0\x0bduration-ms\x03\0\0\x01w\x04\0\x0ctimestamp-ms\x03\0\x02\x01\
 o\x02ss\x04\0\x05label\x03\0\x04\x01m\x04\x06system\x04user\x09assistant\x04tool\
 \x04\0\x04role\x03\0\x06\x01m\x02\x09run-start\x09user-turn\x04\0\x0aattachment\x03\
 \0\x08\x01ks\x01r\x02\x04texts\x09signature\x0a\x04\0\x08thinking\x03\0\x0b\x01r\
@@ -2075,21 +2039,22 @@ s\x06causes\x18\x04\0\x0atool-error\x03\0\x19\x01m\x06\x11invalid-arguments\x0em
 issing-fields\x12malformed-response\x07timeout\x0crate-limited\x10tool-unavailab\
 le\x04\0\x0cretry-reason\x03\0\x1b\x01r\x08\x06reason\x1c\x04tools\x10restrict-t\
 o-tool\x7f\x0emissing-fields\x18\x0dexample-input\x0a\x0bprior-input\x0a\x13clar\
-ifying-question\x0a\x07message\x0a\x04\0\x0aretry-hint\x03\0\x1d\x01kw\x01r\x05\x08\
-returnedw\x05total\x1f\x09truncated\x7f\x0ccontinuation\x0a\x0arefinement\x0a\x04\
-\0\x06bounds\x03\0\x20\x01k\x01\x01k\x17\x01r\x04\x08duration\"\x05usage#\x05mod\
-el\x0a\x05extra\x0a\x04\0\x09telemetry\x03\0$\x01r\x05\x09read-only\x7f\x0bdestr\
-uctive\x7f\x0aidempotent\x7f\x08terminal\x7f\x07bounded\x7f\x04\0\x0atool-hints\x03\
-\0&\x01r\x08\x04names\x05title\x0a\x0bdescriptions\x0cinput-schemas\x0doutput-sc\
-hema\x0a\x05hints'\x07timeout\"\x04tags\x18\x04\0\x09tool-spec\x03\0(\x01p\x05\x01\
-r\x0e\x06run-ids\x0dparent-run-id\x0a\x0broot-run-ids\x0asession-ids\x11parent-s\
-ession-ids\x0downer-user-ids\x08app-name\x0a\x0aagent-names\x04turny\x07attempty\
-\x05depthy\x13parent-tool-call-id\x0a\x06labels*\x08envelope*\x04\0\x0brun-conte\
-xt\x03\0+\x03\0\x1ataskrun:plugin/types@0.1.0\x05\0\x02\x03\0\0\x0ctimestamp-ms\x02\
-\x03\0\0\x05label\x01B\x11\x02\x03\x02\x01\x01\x04\0\x0ctimestamp-ms\x03\0\0\x02\
-\x03\x02\x01\x02\x04\0\x05label\x03\0\x02\x01p\x03\x01r\x04\x03keys\x04texts\x06\
-labels\x04\x0awritten-at\x01\x04\0\x04fact\x03\0\x05\x01q\x02\x06denied\x01s\0\x05\
-other\x01s\0\x04\0\x0cmemory-error\x03\0\x07\x01k\x06\x01j\x01\x09\x01\x08\x01@\x01\
+ifying-question\x0a\x07message\x0a\x04\0\x0aretry-hint\x03\0\x1d\x01k\x1e\x01r\x02\
+\x05error\x1a\x0aretry-hint\x1f\x04\0\x0ctool-failure\x03\0\x20\x01kw\x01r\x05\x08\
+returnedw\x05total\"\x09truncated\x7f\x0ccontinuation\x0a\x0arefinement\x0a\x04\0\
+\x06bounds\x03\0#\x01k\x01\x01k\x17\x01r\x04\x08duration%\x05usage&\x05model\x0a\
+\x05extra\x0a\x04\0\x09telemetry\x03\0'\x01r\x05\x09read-only\x7f\x0bdestructive\
+\x7f\x0aidempotent\x7f\x08terminal\x7f\x07bounded\x7f\x04\0\x0atool-hints\x03\0)\
+\x01r\x08\x04names\x05title\x0a\x0bdescriptions\x0cinput-schemas\x0doutput-schem\
+a\x0a\x05hints*\x07timeout%\x04tags\x18\x04\0\x09tool-spec\x03\0+\x01p\x05\x01r\x0e\
+\x06run-ids\x0dparent-run-id\x0a\x0broot-run-ids\x0asession-ids\x11parent-sessio\
+n-ids\x0downer-user-ids\x08app-name\x0a\x0aagent-names\x04turny\x07attempty\x05d\
+epthy\x13parent-tool-call-id\x0a\x06labels-\x08envelope-\x04\0\x0brun-context\x03\
+\0.\x03\0\x1ataskrun:plugin/types@0.1.0\x05\0\x02\x03\0\0\x0ctimestamp-ms\x02\x03\
+\0\0\x05label\x01B\x11\x02\x03\x02\x01\x01\x04\0\x0ctimestamp-ms\x03\0\0\x02\x03\
+\x02\x01\x02\x04\0\x05label\x03\0\x02\x01p\x03\x01r\x04\x03keys\x04texts\x06labe\
+ls\x04\x0awritten-at\x01\x04\0\x04fact\x03\0\x05\x01q\x02\x06denied\x01s\0\x05ot\
+her\x01s\0\x04\0\x0cmemory-error\x03\0\x07\x01k\x06\x01j\x01\x09\x01\x08\x01@\x01\
 \x03keys\0\x0a\x04\0\x03get\x01\x0b\x01p\x06\x01j\x01\x0c\x01\x08\x01@\x02\x05qu\
 erys\x05limity\0\x0d\x04\0\x06search\x01\x0e\x03\0\x1btaskrun:plugin/memory@0.1.\
 0\x05\x03\x01B\x0f\x02\x03\x02\x01\x02\x04\0\x05label\x03\0\0\x01m\x02\x07sessio\
@@ -2155,32 +2120,32 @@ k\x01\x01r\x07\x0aagent-names\x04tasks\x07timeout\x14\x06labels\x10\x08metadata\
 \x08envelope\x10\x03key\x0e\x04\0\x0dspawn-request\x03\0\x15\x01p\x0b\x01r\x04\x06\
 status\x17\x0aagent-name\x0e\x0dparent-run-id\x0e\x06labels\x10\x04\0\x0blist-fi\
 lter\x03\0\x18\x01p\x13\x01r\x02\x04runs\x1a\x04next\x0e\x04\0\x08run-page\x03\0\
-\x1b\x01ps\x01r\x03\x03run\x13\x07changed\x7f\x07beneath\x1d\x04\0\x0ccanceled-r\
-un\x03\0\x1e\x01r\x02\x03run\x13\x07changed\x7f\x04\0\x0bchanged-run\x03\0\x20\x01\
-r\x02\x03run\x13\x09timed-out\x7f\x04\0\x0awaited-run\x03\0\"\x01j\x01s\x01\x09\x01\
-r\x02\x0ctool-call-ids\x07outcome$\x04\0\x0fexternal-result\x03\0%\x01o\x02s\x1d\
-\x01p'\x01p&\x01q\x03\x04text\x01s\0\x07choices\x01(\0\x07results\x01)\0\x04\0\x06\
-answer\x03\0*\x01r\x04\x03seqw\x02at\x03\x04kinds\x07payloads\x04\0\x09run-event\
-\x03\0,\x01p-\x01r\x03\x06events.\x0anext-afterw\x05ended\x7f\x04\0\x0aevent-pag\
-e\x03\0/\x01r\x02\x05fields\x06reasons\x04\0\x0dinvalid-field\x03\01\x01r\x02\x04\
-kinds\x03capw\x04\0\x09met-limit\x03\03\x01m\x03\x0cunknown-item\x08answered\x05\
-ended\x04\0\x14not-awaitable-reason\x03\05\x01q\x10\x06denied\x01s\0\x09not-foun\
-d\x01s\0\x0ealready-exists\x01s\0\x0bnot-started\0\0\x06closed\0\0\x07invalid\x01\
-2\0\x09forbidden\x01s\0\x05limit\x014\0\x0dnot-awaitable\x016\0\x06locked\x01s\0\
-\x08conflict\0\0\x07timeout\0\0\x08canceled\0\0\x07storage\x01s\0\x04trap\x01s\0\
-\x05other\x01s\0\x04\0\x10controller-error\x03\07\x01j\x01\x13\x018\x01@\x01\x07\
-request\x16\09\x04\0\x05spawn\x01:\x01ky\x01j\x01\x1c\x018\x01@\x03\x06filter\x19\
-\x06cursor\x0e\x05limit;\0<\x04\0\x04list\x01=\x01@\x01\x02ids\09\x04\0\x03get\x01\
->\x01j\x01\x1f\x018\x01@\x02\x02ids\x06reason\x0e\0?\x04\0\x06cancel\x01@\x04\0\x0b\
-cancel-tree\x01@\x01j\x01!\x018\x01@\x03\x02ids\x06reason\x0e\x07timeout\x14\0\xc1\
-\0\x04\0\x05pause\x01B\x01@\x02\x02ids\x04note\x0e\0\xc1\0\x04\0\x06resume\x01C\x01\
-j\x01#\x018\x01@\x02\x02ids\x07timeout\x14\0\xc4\0\x04\0\x04wait\x01E\x01@\x03\x02\
-ids\x04item\x0e\x06answer+\09\x04\0\x07provide\x01F\x01j\x010\x018\x01@\x04\x02i\
-ds\x05afterw\x05limity\x07timeout\x14\0\xc7\0\x04\0\x09subscribe\x01H\x03\0\x1ft\
-askrun:plugin/controller@0.1.0\x05\x14\x04\09taskrun:plugin/tool-with-all-of-its\
--exports-removed@0.1.0\x04\0\x0b*\x01\0$tool-with-all-of-its-exports-removed\x03\
-\0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0dwit-component\x070.254.2\x10wit-\
-bindgen-rust\x060.60.0";
+\x1b\x01ps\x01r\x03\x03run\x13\x07changed\x7f\x0bdescendants\x1d\x04\0\x0ecancel\
+-outcome\x03\0\x1e\x01r\x02\x03run\x13\x07changed\x7f\x04\0\x0echange-outcome\x03\
+\0\x20\x01r\x02\x03run\x13\x09timed-out\x7f\x04\0\x0cwait-outcome\x03\0\"\x01j\x01\
+s\x01\x09\x01r\x02\x0ctool-call-ids\x07outcome$\x04\0\x0fexternal-result\x03\0%\x01\
+o\x02s\x1d\x01p'\x01p&\x01q\x03\x04text\x01s\0\x07choices\x01(\0\x07results\x01)\
+\0\x04\0\x06answer\x03\0*\x01r\x04\x03seqw\x02at\x03\x04kinds\x07payloads\x04\0\x09\
+run-event\x03\0,\x01p-\x01r\x03\x06events.\x0anext-afterw\x05ended\x7f\x04\0\x0a\
+event-page\x03\0/\x01r\x02\x05fields\x06reasons\x04\0\x0dinvalid-field\x03\01\x01\
+r\x02\x04kinds\x03capw\x04\0\x0eexceeded-limit\x03\03\x01m\x03\x0cunknown-item\x08\
+answered\x05ended\x04\0\x14not-awaitable-reason\x03\05\x01q\x10\x06denied\x01s\0\
+\x09not-found\x01s\0\x0ealready-exists\x01s\0\x0bnot-started\0\0\x06closed\0\0\x07\
+invalid\x012\0\x09forbidden\x01s\0\x05limit\x014\0\x0dnot-awaitable\x016\0\x06lo\
+cked\x01s\0\x08conflict\0\0\x07timeout\0\0\x08canceled\0\0\x07storage\x01s\0\x04\
+trap\x01s\0\x05other\x01s\0\x04\0\x10controller-error\x03\07\x01j\x01\x13\x018\x01\
+@\x01\x07request\x16\09\x04\0\x05spawn\x01:\x01ky\x01j\x01\x1c\x018\x01@\x03\x06\
+filter\x19\x06cursor\x0e\x05limit;\0<\x04\0\x04list\x01=\x01@\x01\x02ids\09\x04\0\
+\x03get\x01>\x01j\x01\x1f\x018\x01@\x02\x02ids\x06reason\x0e\0?\x04\0\x06cancel\x01\
+@\x04\0\x0bcancel-tree\x01@\x01j\x01!\x018\x01@\x03\x02ids\x06reason\x0e\x07time\
+out\x14\0\xc1\0\x04\0\x05pause\x01B\x01@\x02\x02ids\x04note\x0e\0\xc1\0\x04\0\x06\
+resume\x01C\x01j\x01#\x018\x01@\x02\x02ids\x07timeout\x14\0\xc4\0\x04\0\x04wait\x01\
+E\x01@\x03\x02ids\x04item\x0e\x06answer+\09\x04\0\x07provide\x01F\x01j\x010\x018\
+\x01@\x04\x02ids\x05afterw\x05limity\x07timeout\x14\0\xc7\0\x04\0\x09subscribe\x01\
+H\x03\0\x1ftaskrun:plugin/controller@0.1.0\x05\x14\x04\09taskrun:plugin/tool-wit\
+h-all-of-its-exports-removed@0.1.0\x04\0\x0b*\x01\0$tool-with-all-of-its-exports\
+-removed\x03\0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0dwit-component\x070.2\
+54.2\x10wit-bindgen-rust\x060.60.0";
 #[inline(never)]
 #[doc(hidden)]
 pub fn __link_custom_section_describing_imports() {

@@ -3,7 +3,7 @@
 pub(crate) mod model {
     use crate::{
         bindings::agent::taskrun::plugin::model::{
-            Chunk, Completion, CompletionRequest, ModelError, StopReason,
+            Chunk, Completion, CompletionRequest, CompletionStop, ModelError,
         },
         native::host,
         types::{Message, Part, Role, Usage},
@@ -57,7 +57,7 @@ pub(crate) mod model {
         let mut whole = Completion {
             message: Message { role: Role::Assistant, parts: Vec::new() },
             usage: Usage { prompt_tokens: 0, completion_tokens: 0, total_tokens: 0 },
-            stop_reason: StopReason::Other,
+            stop: CompletionStop::Other,
             model: "native".into(),
         };
         for chunk in answer(request)? {
@@ -73,7 +73,7 @@ pub(crate) mod model {
                 Chunk::ToolCallDelta(_) => {}
                 Chunk::ToolCall(call) => whole.message.parts.push(Part::ToolUse(call)),
                 Chunk::Usage(usage) => whole.usage = usage,
-                Chunk::Stop(reason) => whole.stop_reason = reason,
+                Chunk::Stop(reason) => whole.stop = reason,
             }
         }
         Ok(whole)

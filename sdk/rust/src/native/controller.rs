@@ -2,8 +2,8 @@
 
 use crate::{
     bindings::agent::taskrun::plugin::controller::{
-        Answer, CanceledRun, ChangedRun, ControllerError, EventPage, InvalidField, ListFilter,
-        NotAwaitableReason, RunPage, RunRecord, RunStatus, SpawnRequest, WaitedRun,
+        Answer, CancelOutcome, ChangeOutcome, ControllerError, EventPage, InvalidField, ListFilter,
+        NotAwaitableReason, RunPage, RunRecord, RunStatus, SpawnRequest, WaitOutcome,
     },
     native::{Host, host},
     types::Usage,
@@ -116,11 +116,11 @@ pub fn get(id: &str) -> Result<RunRecord, ControllerError> {
 /// # Errors
 ///
 /// When there is none of that id.
-pub fn cancel(id: &str, _reason: Option<&str>) -> Result<CanceledRun, ControllerError> {
+pub fn cancel(id: &str, _reason: Option<&str>) -> Result<CancelOutcome, ControllerError> {
     host(|host| {
         let at = place(host, id)?;
         let changed = stop(&mut host.runs[at]);
-        Ok(CanceledRun { run: host.runs[at].clone(), changed, beneath: Vec::new() })
+        Ok(CancelOutcome { run: host.runs[at].clone(), changed, descendants: Vec::new() })
     })
 }
 
@@ -129,11 +129,11 @@ pub fn cancel(id: &str, _reason: Option<&str>) -> Result<CanceledRun, Controller
 /// # Errors
 ///
 /// When there is none of that id.
-pub fn cancel_tree(id: &str, reason: Option<&str>) -> Result<CanceledRun, ControllerError> {
+pub fn cancel_tree(id: &str, reason: Option<&str>) -> Result<CancelOutcome, ControllerError> {
     let mut done = cancel(id, reason)?;
     host(|host| {
         let children = host.runs.iter_mut().filter(|run| run.parent_run_id == id);
-        done.beneath = children.filter_map(|run| stop(run).then(|| run.id.clone())).collect();
+        done.descendants = children.filter_map(|run| stop(run).then(|| run.id.clone())).collect();
     });
     Ok(done)
 }
@@ -155,7 +155,7 @@ pub fn pause(
     id: &str,
     _reason: Option<&str>,
     _timeout: Option<u64>,
-) -> Result<ChangedRun, ControllerError> {
+) -> Result<ChangeOutcome, ControllerError> {
     change(id, |run| {
         let changed = run.blocked_on.as_deref() != Some(PAUSE);
         run.status = RunStatus::Blocked;
@@ -169,7 +169,7 @@ pub fn pause(
 /// # Errors
 ///
 /// When there is none of that id, or it has ended.
-pub fn resume(id: &str, _note: Option<&str>) -> Result<ChangedRun, ControllerError> {
+pub fn resume(id: &str, _note: Option<&str>) -> Result<ChangeOutcome, ControllerError> {
     change(id, |run| {
         let changed = run.blocked_on.as_deref() == Some(PAUSE);
         if changed {
@@ -186,14 +186,14 @@ const PAUSE: &str = "pause";
 fn change(
     id: &str,
     change: impl FnOnce(&mut RunRecord) -> bool,
-) -> Result<ChangedRun, ControllerError> {
+) -> Result<ChangeOutcome, ControllerError> {
     host(|host| {
         let at = place(host, id)?;
         if host.runs[at].is_over() {
             return Err(ControllerError::NotAwaitable(NotAwaitableReason::Ended));
         }
         let changed = change(&mut host.runs[at]);
-        Ok(ChangedRun { run: host.runs[at].clone(), changed })
+        Ok(ChangeOutcome { run: host.runs[at].clone(), changed })
     })
 }
 
@@ -202,9 +202,9 @@ fn change(
 /// # Errors
 ///
 /// When there is none of that id.
-pub fn wait(id: &str, _timeout: Option<u64>) -> Result<WaitedRun, ControllerError> {
+pub fn wait(id: &str, _timeout: Option<u64>) -> Result<WaitOutcome, ControllerError> {
     let run = get(id)?;
-    Ok(WaitedRun { timed_out: !run.is_over(), run })
+    Ok(WaitOutcome { timed_out: !run.is_over(), run })
 }
 
 /// Answers what a run asks.
