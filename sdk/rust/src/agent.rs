@@ -53,8 +53,8 @@ impl PlanResult {
         Self::new(Decision::ToolCalls(requests))
     }
 
-    /// Waits until all of these runs, which are beneath this one, have ended. What became of them
-    /// is the result of the last tool call then.
+    /// Waits until all of these runs, which are beneath this one, have ended. Their outcomes are
+    /// the result of the last tool call then.
     #[must_use]
     pub fn await_runs(runs: Vec<String>) -> Self {
         let (mode, timeout, call) = (AwaitMode::All, None, None);
@@ -97,7 +97,7 @@ impl PlanResult {
         self
     }
 
-    /// Adds a remark for whoever watches the run.
+    /// Adds a remark for observers of the run.
     #[must_use]
     pub fn note(mut self, text: impl Into<String>) -> Self {
         self.notes.push(Annotation { text: text.into(), labels: Vec::new() });

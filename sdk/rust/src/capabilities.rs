@@ -16,7 +16,7 @@ pub mod log {
     pub use crate::bindings::agent::taskrun::plugin::log::Level;
     pub use crate::host::log::log;
 
-    /// Logs for whoever looks for a fault in this guest.
+    /// Logs for a developer who looks for a fault in this guest.
     pub fn debug(message: impl AsRef<str>) {
         log(Level::Debug, message.as_ref(), &[]);
     }
@@ -48,7 +48,7 @@ pub mod run {
     pub use crate::host::run::{budget, context, read_result, tools};
 }
 
-/// Whether the run is being cancelled. A component that asks is given a grace period.
+/// The request to stop. A component that asks for it is given a grace period.
 pub mod cancellation {
     pub use crate::host::cancellation::requested;
 }
@@ -80,7 +80,7 @@ pub mod workspace {
             }
         }
 
-        /// What went wrong, in words fit for a model.
+        /// The error, in words fit for a model.
         #[must_use]
         pub fn text(&self) -> String {
             match self {
@@ -117,7 +117,7 @@ pub mod http {
             }
         }
 
-        /// What went wrong, in words fit for a model.
+        /// The error, in words fit for a model.
         #[must_use]
         pub fn text(&self) -> String {
             match self {
@@ -126,14 +126,14 @@ pub mod http {
                 Self::Unreachable(why) => format!("nobody answers: {why}"),
                 Self::Timeout => "the server took too long".into(),
                 Self::Limit(which) => format!("too much: {which}"),
-                Self::Canceled => "the run is being cancelled".into(),
+                Self::Canceled => "the run is being canceled".into(),
                 Self::Other(why) => why.clone(),
             }
         }
     }
 }
 
-/// What an agent tells whoever watches its run.
+/// Events of an agent for observers of its run.
 pub mod events {
     pub use crate::host::events::{
         assistant_chunk, assistant_message, planner_thinking_block, planner_thought,
@@ -182,7 +182,7 @@ pub mod model {
             }
         }
 
-        /// What went wrong, in words.
+        /// The error, in words.
         #[must_use]
         pub fn text(&self) -> String {
             match self {
@@ -196,7 +196,7 @@ pub mod model {
                 Self::InvalidRequest(why) => format!("the model refuses the request: {why}"),
                 Self::Budget(which) => format!("the budget does not allow it: {which}"),
                 Self::Timeout => "the model took too long".into(),
-                Self::Canceled => "the run is being cancelled".into(),
+                Self::Canceled => "the run is being canceled".into(),
                 Self::Other(why) => why.clone(),
             }
         }
@@ -224,7 +224,7 @@ pub mod memory {
             }
         }
 
-        /// What went wrong, in words fit for a model.
+        /// The error, in words fit for a model.
         #[must_use]
         pub fn text(&self) -> String {
             match self {
@@ -247,14 +247,14 @@ pub mod memory {
             }
         }
 
-        /// What went wrong, in words fit for a model.
+        /// The error, in words fit for a model.
         #[must_use]
         pub fn text(&self) -> String {
             match self {
                 Self::Denied(rule) => format!("the policy does not allow it: {rule}"),
                 Self::Invalid(why) | Self::Other(why) => why.clone(),
                 Self::Full => "no more facts fit there; forget some".into(),
-                Self::Canceled => "the run is being cancelled".into(),
+                Self::Canceled => "the run is being canceled".into(),
             }
         }
     }
@@ -283,7 +283,7 @@ pub mod prompts {
             }
         }
 
-        /// What went wrong, in words.
+        /// The error, in words.
         #[must_use]
         pub fn text(&self) -> String {
             match self {

@@ -1,4 +1,4 @@
-//! Runs of other agents beneath this one's: started, watched, awaited, answered, cancelled.
+//! Runs of other agents beneath this one's: started, watched, awaited, answered, canceled.
 //!
 //! ```
 //! use taskrun_guest::controller::{self, SpawnRequest};
@@ -83,7 +83,7 @@ impl RunStatus {
         }
     }
 
-    /// Whether a run of this status never changes again.
+    /// True if a run of this status never changes again.
     #[must_use]
     pub fn is_terminal(self) -> bool {
         match self {
@@ -96,7 +96,7 @@ impl RunStatus {
 }
 
 impl RunRecord {
-    /// Whether it has ended.
+    /// True if the run has ended.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.status.is_terminal()
@@ -139,7 +139,7 @@ impl ControllerError {
         }
     }
 
-    /// What went wrong, in words fit for a model.
+    /// The error, in words fit for a model.
     #[must_use]
     pub fn text(&self) -> String {
         match self {
@@ -155,7 +155,7 @@ impl ControllerError {
             Self::Locked(holder) => format!("the run is locked by {holder}"),
             Self::Conflict => "somebody else changed it in this moment".into(),
             Self::Timeout => "the host was not ready in time".into(),
-            Self::Canceled => "the run is being cancelled".into(),
+            Self::Canceled => "the run is being canceled".into(),
             Self::Storage(word) => format!("the host's store failed: {word}"),
         }
     }

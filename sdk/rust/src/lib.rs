@@ -1,4 +1,4 @@
-//! What an author needs to write agents and tools for `taskrun` in Rust.
+//! The library for authors of agents and tools for `taskrun` in Rust.
 //!
 //! A guest is a `cdylib` crate for `wasm32-unknown-unknown` (or `wasm32-wasip2`, for code that
 //! wants files through `std::fs`). A **tool** lists its functions with [`tool!`]:
@@ -50,10 +50,10 @@
 //!
 //! A **policy** decides which of its tools an agent may use; see [`policy`].
 //!
-//! Every other module is a capability of the host, one for each interface of the contract. What a
-//! guest calls ends up in its component's import list, which is what it asks the operator for;
-//! what it does not call does not. `log` is always there: a panic is written to the run's log
-//! before it ends the call.
+//! Every other module is a capability of the host, one for each interface of the contract. A call
+//! of a capability puts it into the component's import list, which is the guest's request to the
+//! operator; a capability that is not called is not asked for. `log` is always there: a panic is
+//! written to the run's log before it ends the call.
 //!
 //! On any target but WebAssembly the capabilities are stand-ins ([`native`]), so that
 //! `cargo test` runs a guest's logic on the author's machine.

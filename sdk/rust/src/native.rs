@@ -44,7 +44,7 @@ pub struct Host {
     /// The time, in milliseconds since 1970. Starts at 0; only [`clock::sleep`](crate::clock)
     /// moves it on.
     pub now_ms: u64,
-    /// Whether the run is being cancelled.
+    /// True once the run is being canceled.
     pub cancel_requested: bool,
     /// Where the random numbers come from: the same seed, the same numbers.
     pub random_seed: u64,
@@ -54,7 +54,7 @@ pub struct Host {
     pub directories: BTreeSet<String>,
     /// The run's state.
     pub state: BTreeMap<String, String>,
-    /// What memory holds.
+    /// The facts in memory.
     pub facts: Vec<Fact>,
     /// Texts of prompts by id, given as they are.
     pub prompts: BTreeMap<String, String>,
@@ -62,7 +62,7 @@ pub struct Host {
     pub reminders: BTreeMap<String, ReminderSpec>,
     /// The run, as the guest may know it.
     pub context: RunContext,
-    /// What is left of the budget.
+    /// The rest of the budget.
     pub remaining: Remaining,
     /// Tools that the agent may use.
     pub tools: Vec<ToolSpec>,
@@ -70,25 +70,25 @@ pub struct Host {
     pub results: BTreeMap<String, Vec<u8>>,
     /// Answers of the model, the next one first. Without one it is `unavailable`.
     pub completions: VecDeque<Result<Vec<Chunk>, ModelError>>,
-    /// What the model was asked.
+    /// The questions that the model was asked.
     pub completion_requests: Vec<CompletionRequest>,
     /// Answers of the network, the next one first. Without one it is `unreachable`.
     pub http_answers: VecDeque<Result<Response, HttpError>>,
-    /// What was sent to the network.
+    /// The requests that were sent to the network.
     pub http_requests: Vec<Request>,
     /// The runs beneath this one, as they stand. Those that are started come last and stay queued.
     pub runs: Vec<RunRecord>,
     /// The runs that were asked for.
     pub spawns: Vec<SpawnRequest>,
-    /// Agents whose runs are refused, and how.
+    /// Errors for spawns, by the agent's name.
     pub spawn_errors: BTreeMap<String, ControllerError>,
     /// Events of runs by id.
     pub run_events: BTreeMap<String, Vec<RunEvent>>,
-    /// What runs were answered: run, item, answer.
+    /// The answers that runs were given: run, item, answer.
     pub provided: Vec<(String, String, Answer)>,
     /// Lines of the log, which also go to standard error.
     pub log: Vec<(Level, String, Vec<Label>)>,
-    /// What observers were told.
+    /// The events that observers were sent.
     pub events: Vec<Event>,
     /// Sums of counters by name.
     pub counters: BTreeMap<String, u64>,

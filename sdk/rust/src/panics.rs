@@ -1,4 +1,4 @@
-//! What happens before a trap: the panic's message and place go into the run's log.
+//! The hook that runs before a trap: the panic's message and place go into the run's log.
 
 /// Sees to it that a panic is logged. The export macros call it at each entry; only the first
 /// call of an instance does something.

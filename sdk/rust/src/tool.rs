@@ -22,7 +22,8 @@ pub trait Tool {
     fn call(call: ToolCall) -> Result<ToolResult, Failure>;
 }
 
-/// Why a call failed: a [`ToolFailure`] in a box, since errors that are handed up should be small.
+/// The failure of a call: a [`ToolFailure`] in a box, since errors that are handed up should be
+/// small.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Failure(Box<ToolFailure>);
 

@@ -55,8 +55,8 @@ fn step(
     Ok(PlanResult::final_message(Message { role: Role::Assistant, parts }).streamed())
 }
 
-/// What the model is shown: the conversation with the notes of this turn, and the demand for a last
-/// answer if there is one.
+/// The messages that the model is shown: the conversation with the notes of this turn, and the
+/// demand for a last answer if there is one.
 fn conversation(
     messages: Vec<Message>,
     reminders: &[Reminder],

@@ -19,7 +19,7 @@ struct Line {
     run: Result<String, String>,
 }
 
-/// How a run that was waited for stands.
+/// A run as it stands when the wait for it is over.
 #[derive(Deserialize)]
 struct Ended {
     run_id: String,

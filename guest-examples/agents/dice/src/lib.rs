@@ -16,7 +16,7 @@ use taskrun_guest::{
     types::{Message, Role},
 };
 
-/// How often the model is asked in a step.
+/// Questions to the model in a step.
 const ROUNDS: u32 = 3;
 
 struct Dice;

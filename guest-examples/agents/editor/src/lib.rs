@@ -38,7 +38,7 @@ impl Agent for Editor {
     }
 }
 
-/// Asks the model; what it says goes out to whoever watches while it says it.
+/// Asks the model; its answer is streamed to observers of the run.
 fn ask(question: &str) -> Result<String, PlannerError> {
     let request = CompletionRequest::new(vec![Message::text(Role::User, question)]);
     model::stream(&request)

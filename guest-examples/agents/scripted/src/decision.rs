@@ -29,7 +29,7 @@ use taskrun_guest::{
     types::ToolError,
 };
 
-/// Reads a decision. What is absent is empty, except names and ids.
+/// Reads a decision. Absent fields are empty, except names and ids.
 pub(crate) fn plan(value: &Value, place: &str) -> Result<PlanResult, Malformed> {
     let here = Place { value, place: place.to_owned() };
     let mut result = PlanResult::new(decision(&here)?);

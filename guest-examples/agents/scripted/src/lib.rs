@@ -13,8 +13,8 @@
 //! | `{"thought": "t"}`, `{"log": "t"}` | remarks, for observers and for the log |
 //! | `{"err": "m"}` | the step fails, after everything else in it |
 //! | `"close"` | ends with an empty final response |
-//! | `"block"` | waits until cancelled |
-//! | `{"ignore_cancel": ms}` | goes on for that long, also when cancelled |
+//! | `"block"` | waits until canceled |
+//! | `{"ignore_cancel": ms}` | goes on for that long, also when canceled |
 //! | `{"sleep": ms}` | waits |
 //! | `{"spin": true}` | computes for ever |
 //! | `{"set": ["k", "v"]}` | keeps a value in the run's state; `null` removes it |

@@ -7,20 +7,20 @@ use taskrun_guest::{
     cancellation, clock, events, log, reminders, run, state,
 };
 
-/// What the step was given.
+/// The input of the step.
 pub(crate) enum Input<'a> {
     Start(&'a PlanInput),
     Resume(&'a PlanResumeInput),
 }
 
-/// What came of a step.
+/// The result of a step.
 pub(crate) struct Played {
     pub(crate) result: PlanResult,
     /// The reply that waits for the calls of the last step.
     pub(crate) held: Option<String>,
 }
 
-/// How long a wait that ignores the cancel is at once.
+/// The longest single wait of one that ignores the cancellation.
 const SLICE_MS: u64 = 20;
 
 /// A reply that may be the final one, and what was said around it.
@@ -28,7 +28,7 @@ const SLICE_MS: u64 = 20;
 struct Speech {
     /// The last reply.
     reply: Option<String>,
-    /// Whether it went out as an event already.
+    /// True if it went out as an event already.
     is_out: bool,
     /// Pieces since the last whole message.
     pieces: String,
@@ -148,10 +148,10 @@ fn decide(
 }
 
 fn canceled(_: clock::WaitError) -> PlannerError {
-    PlannerError::new("the run is being cancelled").code("canceled")
+    PlannerError::new("the run is being canceled").code("canceled")
 }
 
-/// Goes on for `ms`, whether the run is cancelled or not.
+/// Goes on for `ms`, also when the run is being canceled.
 fn ignore_cancel(ms: u64) {
     let end = clock::now().saturating_add(ms);
     let mut is_known = false;
@@ -161,7 +161,7 @@ fn ignore_cancel(ms: u64) {
             is_known = true;
         }
         if clock::sleep(SLICE_MS).is_err() {
-            // A cancelled wait returns at once; without work in between this would be a flood of
+            // A canceled wait returns at once; without work in between this would be a flood of
             // host calls.
             for turn in 0..200_000_u32 {
                 black_box(turn);

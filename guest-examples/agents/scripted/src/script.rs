@@ -9,14 +9,14 @@ use taskrun_guest::{
 
 use crate::decision;
 
-/// What a task is.
+/// A task, parsed.
 pub(crate) enum Task {
     /// Not a script: to be answered with itself.
     Text(String),
     Script(Script),
 }
 
-/// What to do in each step.
+/// The operations of each step.
 pub(crate) struct Script {
     pub(crate) steps: Vec<Vec<Op>>,
     pub(crate) finalize: Option<Vec<Op>>,

@@ -109,7 +109,7 @@ fn a_wait_ends_with_the_cancel() {
     native::host(|host| host.cancel_requested = true);
     for op in [r#""block""#, r#"{"sleep":5}"#] {
         let error = start(&format!(r#"{{"ops":[{op},{{"reply":"r"}}]}}"#));
-        assert_eq!(error.expect_err("cancelled").code.as_deref(), Some("canceled"));
+        assert_eq!(error.expect_err("canceled").code.as_deref(), Some("canceled"));
     }
     assert_eq!(text(start(r#"{"ops":[{"ignore_cancel":5},{"reply":"r"}]}"#)), "r");
 }

@@ -243,7 +243,7 @@ fn slow_host_calls(call: &ToolCall) -> Result<ToolResult, Failure> {
         if args.sleep_ms == 0 {
             black_box(clock::now());
         } else if clock::sleep(args.sleep_ms).is_err() {
-            return Err(Failure::new("the run is being cancelled").code("canceled"));
+            return Err(Failure::new("the run is being canceled").code("canceled"));
         }
     }
     Ok(ToolResult::new(args.count.to_string()))

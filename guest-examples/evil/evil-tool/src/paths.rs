@@ -11,7 +11,7 @@ struct Args {
     paths: Vec<String>,
 }
 
-/// What came of the attempts at one path: `ok`, or the error's code.
+/// The results of the attempts at one path: `ok`, or the error's code.
 #[derive(Serialize)]
 struct Read<'a> {
     path: &'a str,

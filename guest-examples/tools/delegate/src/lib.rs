@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_are_started_listed_and_cancelled() {
+    fn runs_are_started_listed_and_canceled() {
         native::reset();
         let run = call("spawn", r#"{"agent":"a","task":"t","labels":{"k":"v"}}"#).expect("a run");
         assert_eq!((&run["run"], &run["status"]), (&"child-1".into(), &"queued".into()));

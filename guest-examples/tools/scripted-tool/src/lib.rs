@@ -107,7 +107,7 @@ impl From<Reason> for RetryReason {
 fn lookup(call: &ToolCall) -> Result<ToolResult, Failure> {
     let args: Args = call.args()?;
     if args.sleep_ms > 0 && clock::sleep(args.sleep_ms).is_err() {
-        return Err(Failure::new("the run is being cancelled").code("canceled"));
+        return Err(Failure::new("the run is being canceled").code("canceled"));
     }
     match args.fail {
         Some(fail) => Err(failure(fail, call)),
@@ -174,13 +174,13 @@ mod tests {
     }
 
     #[test]
-    fn it_waits_and_stops_waiting_when_cancelled() {
+    fn it_waits_and_stops_waiting_when_canceled() {
         call(r#"{"sleep_ms":70}"#).expect("a result");
         native::host(|host| {
             assert_eq!(host.now_ms, 70);
             host.cancel_requested = true;
         });
-        let failure = call(r#"{"sleep_ms":70}"#).expect_err("cancelled");
+        let failure = call(r#"{"sleep_ms":70}"#).expect_err("canceled");
         assert_eq!(failure.error.code.as_deref(), Some("canceled"));
     }
 }

@@ -1,4 +1,4 @@
-//! What a model is told when the host refuses.
+//! The answer that a model is given when the host refuses.
 
 use taskrun_guest::{
     tool::{Failure, RetryHint, RetryReason, ToolCall},

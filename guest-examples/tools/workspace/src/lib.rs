@@ -108,8 +108,8 @@ const WRITTEN: &str = r#"{
 }"#;
 
 taskrun_guest::tool! {
-    /// Lists the files and folders of a folder in the workspace, sorted by path, with kind and
-    /// size in bytes. What the policy hides is not listed.
+    /// Lists the files and folders of a folder in the workspace, sorted by path, with kind and size
+    /// in bytes. Entries that the policy hides are not listed.
     fn list(LIST, output(LISTED), title("List files"), read_only, bounded, tag("files")) => list;
 
     /// Searches all text files of the workspace for passages about the words of a query or
@@ -257,7 +257,7 @@ fn search(call: &ToolCall) -> Result<ToolResult, Failure> {
     Ok(ToolResult::json(&Found { hits, files_searched, files_skipped })?.bounds(bounds))
 }
 
-/// Why a file's text cannot be had.
+/// The reason that a file's text cannot be had.
 enum TextError {
     File(FileError),
     NotText,

@@ -1,4 +1,4 @@
-//! Which passages answer a query best.
+//! The ranking of passages for a query.
 //!
 //! A passage is a paragraph with the headings above it. Its score adds up, for each word of the
 //! query, how rare the word is (BM25's inverse document frequency) times how often it stands in
@@ -12,9 +12,9 @@ use std::collections::BTreeMap;
 
 /// Occurrences after which more of them hardly count.
 const SATURATION: f64 = 1.2;
-/// How many occurrences one in a heading is worth.
+/// The weight of a heading: an occurrence there counts as so many.
 const HEADING_WEIGHT: f64 = 2.0;
-/// How many occurrences one in the path is worth.
+/// The weight of the path: an occurrence there counts as so many.
 const PATH_WEIGHT: f64 = 1.0;
 /// Bytes of an excerpt.
 const EXCERPT_BYTES_MAX: usize = 240;
@@ -132,7 +132,7 @@ impl Search {
         }
     }
 
-    /// How often each word of the query stands in `text`.
+    /// The number of occurrences in `text` of each word of the query.
     fn occurrences(&self, text: &str) -> Vec<f64> {
         let mut counts = vec![0.0; self.words.len()];
         for word in words(text) {

@@ -42,7 +42,7 @@ use crate::types::Label;
 /// ```
 pub trait Finalizer {
     /// Names keys and values for the run's metadata: at most 64 keys, and 4 KiB a key or value.
-    /// Called once for each run, also for one that failed or was cancelled before it began.
+    /// Called once for each run, also for one that failed or was canceled before it began.
     ///
     /// # Errors
     ///

@@ -3,9 +3,9 @@
 use crate::agent::{Message, Part, Reminder, Role};
 use crate::types::Attachment;
 
-/// What a model is shown: the conversation with the notes of this turn in it, as messages of role
-/// `system`, in the order given. Notes for the run's start are added to the first message if that
-/// is one of instructions, or else become the first. The others stand together before the last
+/// The messages for a model: the conversation with the notes of this turn in it, as messages of
+/// role `system`, in the order given. Notes for the run's start are added to the first message if
+/// that is one of instructions, or else become the first. The others stand together before the last
 /// message of role `user`; where results of tools came after it they stand after these, as
 /// providers refuse a request for a tool without its result right behind it.
 #[must_use]

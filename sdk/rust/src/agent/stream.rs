@@ -1,4 +1,4 @@
-//! A model's answer on its way, passed on to whoever watches the run.
+//! A model's answer on its way, passed on to observers of the run.
 
 use crate::{
     events,
@@ -9,7 +9,7 @@ use crate::{
 /// Chunks asked for at once. Enough that a fast model does not cost a host call per token.
 const CHUNKS_MAX: u32 = 64;
 
-/// What a model answered, put together.
+/// A model's answer, put together from its chunks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
     /// Its text.
@@ -20,7 +20,7 @@ pub struct Answer {
     pub tool_calls: Vec<ToolUse>,
     /// Tokens consumed, which the host has counted already.
     pub usage: Usage,
-    /// Why it stopped.
+    /// The reason that the model stopped.
     pub stop: CompletionStop,
 }
 
@@ -30,8 +30,8 @@ pub struct Answer {
 ///
 /// # Errors
 ///
-/// When the model fails on the way. What had arrived is lost to the caller, and was seen by
-/// whoever watches.
+/// When the model fails on the way. The chunks that had arrived are lost to the caller, and were
+/// seen by observers.
 pub fn consume_stream(stream: &CompletionStream) -> Result<Answer, ModelError> {
     let mut answer = Answer {
         text: String::new(),

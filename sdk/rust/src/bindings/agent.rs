@@ -24,7 +24,7 @@ pub mod taskrun {
             /// A key and its value, both free text. In a list of labels each key stands once; of
             /// duplicates the last one counts.
             pub type Label = (_rt::String, _rt::String);
-            /// Who speaks in a message.
+            /// The speaker of a message.
             #[repr(u8)]
             #[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
             pub enum Role {
@@ -151,7 +151,7 @@ pub mod taskrun {
                 pub tool_call_id: _rt::String,
                 /// The result as JSON, or the error's text.
                 pub content: _rt::String,
-                /// Whether `content` is an error's text.
+                /// True if `content` is an error's text.
                 pub is_error: bool,
             }
             impl ::core::fmt::Debug for ToolAnswer {
@@ -243,9 +243,9 @@ pub mod taskrun {
             pub struct ToolError {
                 /// A short lower-case word for programs, such as `not-found`; `none` if there is none.
                 pub code: Option<_rt::String>,
-                /// What went wrong, for the model and for people.
+                /// The error in words, for the model and for people.
                 pub message: _rt::String,
-                /// What led to it, the nearest cause first.
+                /// Its causes, the nearest first.
                 pub causes: _rt::Vec<_rt::String>,
             }
             impl ::core::fmt::Debug for ToolError {
@@ -269,7 +269,7 @@ pub mod taskrun {
                 }
             }
             impl ::core::error::Error for ToolError {}
-            /// Why a call should be tried again in another way.
+            /// The reason that a call should be tried again in another way.
             #[repr(u8)]
             #[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
             pub enum RetryReason {
@@ -330,13 +330,13 @@ pub mod taskrun {
                     }
                 }
             }
-            /// How to try a failed call again. Attached to an error; never parsed from its text.
+            /// Advice on how to try a failed call again. Attached to an error; never parsed from its text.
             #[derive(Clone, PartialEq)]
             pub struct RetryHint {
                 pub reason: RetryReason,
                 /// Qualified name of the tool the hint is about.
                 pub tool: _rt::String,
-                /// Whether only this tool should be offered in the next turn.
+                /// True if only this tool should be offered in the next turn.
                 pub restrict_to_tool: bool,
                 /// Names of the absent fields, or with the reason `invalid-arguments` of those whose values
                 /// are refused, as JSON pointers without the leading slash.
@@ -393,18 +393,18 @@ pub mod taskrun {
                 }
             }
             impl ::core::error::Error for ToolFailure {}
-            /// What part of a larger result this is.
+            /// The part of a larger result that this one is.
             #[derive(Clone, PartialEq)]
             pub struct Bounds {
                 /// Items in this result.
                 pub returned: u64,
                 /// Items there are in all, if known.
                 pub total: Option<u64>,
-                /// Whether items are left out. If so, one of the next two must be set.
+                /// True if items are left out. If so, one of the next two must be set.
                 pub truncated: bool,
                 /// Arguments, as JSON, of the call that continues where this one stopped.
                 pub continuation: Option<_rt::String>,
-                /// How to ask for less, in words.
+                /// A way to ask for less, in words.
                 pub refinement: Option<_rt::String>,
             }
             impl ::core::fmt::Debug for Bounds {
@@ -421,7 +421,7 @@ pub mod taskrun {
                         .finish()
                 }
             }
-            /// What a call cost, as far as its tool knows.
+            /// The cost of a call, as far as its tool knows.
             #[derive(Clone, PartialEq)]
             pub struct Telemetry {
                 pub duration: Option<DurationMs>,
@@ -483,7 +483,7 @@ pub mod taskrun {
                 pub name: _rt::String,
                 /// A few words for people.
                 pub title: Option<_rt::String>,
-                /// What it does, for a model: at most 4,096 bytes, without control characters but line
+                /// A description for a model: at most 4,096 bytes, without control characters but line
                 /// breaks and tabs.
                 pub description: _rt::String,
                 /// JSON schema of the arguments, of type `object`, in one of the dialects from draft 4 to
@@ -496,11 +496,11 @@ pub mod taskrun {
                 /// JSON schema of the result.
                 pub output_schema: Option<_rt::String>,
                 pub hints: ToolHints,
-                /// How long a call may take. The policy's limit applies where it is shorter.
+                /// The time that a call may take. The policy's limit applies where it is shorter.
                 pub timeout: Option<DurationMs>,
                 /// Words that policies select by, such as `search`. From `describe` they are a claim: they
-                /// may take a call away or have somebody asked about it; only those that the policy states
-                /// of the tool allow anything. A few words each, without control characters, like `title`.
+                /// may take a call away or make it need consent; only those that the policy states of the
+                /// tool allow anything. A few words each, without control characters, like `title`.
                 pub tags: _rt::Vec<_rt::String>,
             }
             impl ::core::fmt::Debug for ToolSpec {
@@ -586,7 +586,7 @@ pub mod taskrun {
             pub type Thinking = super::super::super::taskrun::plugin::types::Thinking;
             pub type Usage = super::super::super::taskrun::plugin::types::Usage;
             pub type DurationMs = super::super::super::taskrun::plugin::types::DurationMs;
-            /// Which tools the model is shown. Never more than the agent may use.
+            /// The tools that the model is shown. Never more than the agent may use.
             #[derive(Clone, PartialEq)]
             pub enum ToolAccess {
                 None,
@@ -642,7 +642,7 @@ pub mod taskrun {
                         .finish()
                 }
             }
-            /// Why a model stopped.
+            /// The reason that a model stopped.
             #[repr(u8)]
             #[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
             pub enum CompletionStop {
@@ -776,7 +776,7 @@ pub mod taskrun {
                     }
                 }
             }
-            /// Why there is no answer.
+            /// The reason that there is no answer.
             #[derive(Clone, PartialEq)]
             pub enum ModelError {
                 /// The policy does not give this agent that model.
@@ -792,7 +792,7 @@ pub mod taskrun {
                 /// The run's budget does not allow it.
                 Budget(_rt::String),
                 Timeout,
-                /// The run is being cancelled.
+                /// The run is being canceled.
                 Canceled,
                 /// Anything else, for people only.
                 Other(_rt::String),
@@ -2522,9 +2522,9 @@ pub mod taskrun {
                 }
             }
         }
-        /// Lets the guest read facts that tools and the host have kept for its session and tenant, as far as
-        /// its policy lets it read each. There is no way to write here. What a planner reads is recorded: a
-        /// plan step that runs again is given the same.
+        /// Lets the guest read facts that tools and the host have kept for its session and tenant, as far
+        /// as its policy lets it read each. There is no way to write here. A planner's reads are recorded:
+        /// a plan step that runs again is given the same.
         #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
         pub mod memory {
             #[used]
@@ -2533,7 +2533,7 @@ pub mod taskrun {
             use super::super::super::_rt;
             pub type TimestampMs = super::super::super::taskrun::plugin::types::TimestampMs;
             pub type Label = super::super::super::taskrun::plugin::types::Label;
-            /// Something remembered.
+            /// A fact that is kept.
             #[derive(Clone, PartialEq)]
             pub struct Fact {
                 pub key: _rt::String,
@@ -2554,7 +2554,7 @@ pub mod taskrun {
                         .finish()
                 }
             }
-            /// Why memory could not be read.
+            /// The reason that memory could not be read.
             #[derive(Clone, PartialEq)]
             pub enum MemoryError {
                 Denied(_rt::String),
@@ -2970,10 +2970,10 @@ pub mod taskrun {
             #[doc(hidden)]
             static __FORCE_SECTION_REF: fn() = super::super::super::__link_custom_section_describing_imports;
             use super::super::super::_rt;
-            /// Why a value could not be kept.
+            /// The reason that a value could not be kept.
             #[derive(Clone, PartialEq)]
             pub enum StateError {
-                /// Which bound was met, in words.
+                /// The bound that was met, in words.
                 Limit(_rt::String),
             }
             impl ::core::fmt::Debug for StateError {
@@ -3215,16 +3215,16 @@ pub mod taskrun {
                 }
             }
         }
-        /// Lets the planner render prompts that the operator has registered and may override by session
-        /// and label. What counts is first what is said for the session that asked for the run, then what
-        /// is said for its labels, then the prompt itself.
+        /// Lets the planner render prompts that the operator has registered and may override by session and
+        /// label. An override for the session that asked for the run comes first, then one for its labels,
+        /// then the prompt itself.
         #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
         pub mod prompts {
             #[used]
             #[doc(hidden)]
             static __FORCE_SECTION_REF: fn() = super::super::super::__link_custom_section_describing_imports;
             use super::super::super::_rt;
-            /// Why a prompt could not be rendered.
+            /// The reason that a prompt could not be rendered.
             #[derive(Clone, PartialEq)]
             pub enum PromptError {
                 /// No prompt of that id.
@@ -3266,8 +3266,8 @@ pub mod taskrun {
             }
             impl ::core::error::Error for PromptError {}
             #[allow(unused_unsafe, clippy::all)]
-            /// Renders the prompt `id` with `data`, a JSON object of at most 65,536 bytes. What the template
-            /// names and `data` lacks is `invalid-data`. A text has at most 262,144 bytes.
+            /// Renders the prompt `id` with `data`, a JSON object of at most 65,536 bytes. A name of the
+            /// template that `data` lacks is `invalid-data`. A text has at most 262,144 bytes.
             #[allow(async_fn_in_trait)]
             pub fn render(id: &str, data: &str) -> Result<_rt::String, PromptError> {
                 unsafe {
@@ -3433,7 +3433,7 @@ pub mod taskrun {
             static __FORCE_SECTION_REF: fn() = super::super::super::__link_custom_section_describing_imports;
             use super::super::super::_rt;
             pub type Attachment = super::super::super::taskrun::plugin::types::Attachment;
-            /// How much a note matters. Notes are shown in this order, and within it by id.
+            /// The tier of a note. Notes are shown in this order, and within it by id.
             #[repr(u8)]
             #[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
             pub enum Tier {
@@ -3494,10 +3494,10 @@ pub mod taskrun {
                         .finish()
                 }
             }
-            /// Why a note could not be kept.
+            /// The reason that a note could not be kept.
             #[derive(Clone, PartialEq)]
             pub enum ReminderError {
-                /// Which bound was met, in words.
+                /// The bound that was met, in words.
                 Limit(_rt::String),
             }
             impl ::core::fmt::Debug for ReminderError {
@@ -3663,8 +3663,8 @@ pub mod taskrun {
                 }
             }
         }
-        /// Lets the guest tell whoever watches the run what it is doing. Nothing here changes the run,
-        /// and nothing comes back. A call past the run's event bound is dropped and counted.
+        /// Lets the guest tell observers of the run about its work. Nothing here changes the run, and
+        /// nothing comes back. A call past the run's event bound is dropped and counted.
         #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
         pub mod events {
             #[used]
@@ -3874,7 +3874,7 @@ pub mod taskrun {
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
-            /// Tokens consumed at a model that the host does not know of. What goes through `model` is
+            /// Tokens consumed at a model that the host does not know of. Completions through `model` are
             /// counted by the host; reporting it here counts it twice.
             #[allow(async_fn_in_trait)]
             pub fn usage_delta(usage: Usage) -> () {
@@ -3913,7 +3913,7 @@ pub mod taskrun {
             pub type RunContext = super::super::super::taskrun::plugin::types::RunContext;
             pub type ToolSpec = super::super::super::taskrun::plugin::types::ToolSpec;
             pub type DurationMs = super::super::super::taskrun::plugin::types::DurationMs;
-            /// What is left; `none`: not limited.
+            /// The rest of the budget; `none`: not limited.
             #[repr(C)]
             #[derive(Clone, Copy, PartialEq)]
             pub struct Remaining {
@@ -4201,7 +4201,7 @@ pub mod taskrun {
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
-            /// What is left at this moment.
+            /// The rest of the budget at this moment.
             #[allow(async_fn_in_trait)]
             pub fn budget() -> Remaining {
                 unsafe {
@@ -4587,7 +4587,7 @@ pub mod taskrun {
             static __FORCE_SECTION_REF: fn() = super::super::super::__link_custom_section_describing_imports;
             use super::super::super::_rt;
             #[allow(unused_unsafe, clippy::all)]
-            /// Whether the run is being cancelled. Poll it in long computations. Host calls that wait at
+            /// True if the run is being canceled. Poll it in long computations. Host calls that wait at
             /// that moment (`clock.sleep`, `model`, `http`) return early with `canceled`. A `clock.sleep`
             /// that begins later waits as usual, so that there can be an orderly end; models and HTTP
             /// answer `canceled` from then on.
@@ -4618,7 +4618,7 @@ pub mod taskrun {
             static __FORCE_SECTION_REF: fn() = super::super::super::__link_custom_section_describing_imports;
             use super::super::super::_rt;
             pub type Label = super::super::super::taskrun::plugin::types::Label;
-            /// How much a line matters.
+            /// The severity of a line.
             #[repr(u8)]
             #[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
             pub enum Level {
@@ -4731,7 +4731,7 @@ pub mod taskrun {
         }
         /// Lets the guest count and measure for the operator, who sees the sums with the run. They are
         /// recorded when the plan step or the tool call ends, once for a step that runs again. A run has at
-        /// most 64 series: a name with its labels is one, counter or measurements. What is beyond that, or
+        /// most 64 series: a name with its labels is one, counter or measurements. Anything beyond that, or
         /// malformed, or refused by the policy, is dropped and counted, and the guest is not told.
         #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
         pub mod metrics {
@@ -4893,11 +4893,11 @@ pub mod taskrun {
             use super::super::super::_rt;
             pub type TimestampMs = super::super::super::taskrun::plugin::types::TimestampMs;
             pub type DurationMs = super::super::super::taskrun::plugin::types::DurationMs;
-            /// Why a wait ended early.
+            /// The reason that a wait ended early.
             #[repr(u8)]
             #[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
             pub enum WaitError {
-                /// The run is being cancelled.
+                /// The run is being canceled.
                 Canceled,
             }
             impl WaitError {
@@ -4908,7 +4908,7 @@ pub mod taskrun {
                 }
                 pub fn message(&self) -> &'static str {
                     match self {
-                        WaitError::Canceled => "The run is being cancelled.",
+                        WaitError::Canceled => "The run is being canceled.",
                     }
                 }
             }
@@ -5062,7 +5062,7 @@ pub mod taskrun {
             static __FORCE_SECTION_REF: fn() = super::super::super::__link_custom_section_describing_imports;
             use super::super::super::_rt;
             pub type TimestampMs = super::super::super::taskrun::plugin::types::TimestampMs;
-            /// What stands at a path.
+            /// The kind of an entry.
             #[repr(u8)]
             #[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
             pub enum EntryKind {
@@ -5125,9 +5125,9 @@ pub mod taskrun {
             /// One page of a listing.
             #[derive(Clone, PartialEq)]
             pub struct Listing {
-                /// Sorted by path. What the policy hides is not in it.
+                /// Sorted by path, without the entries that the policy hides.
                 pub entries: _rt::Vec<Entry>,
-                /// Whether entries were left out because of `limit`.
+                /// True if entries were left out because of `limit`.
                 pub truncated: bool,
             }
             impl ::core::fmt::Debug for Listing {
@@ -5141,7 +5141,7 @@ pub mod taskrun {
                         .finish()
                 }
             }
-            /// Why a file operation failed.
+            /// The reason that a file operation failed.
             #[derive(Clone, PartialEq)]
             pub enum FileError {
                 /// The policy does not allow it: the rule that decided.
@@ -5152,7 +5152,7 @@ pub mod taskrun {
                 NotAFile,
                 NotADirectory,
                 AlreadyExists,
-                /// Which bound was met, in words.
+                /// The bound that was met, in words.
                 Limit(_rt::String),
                 /// Anything else, for people only.
                 Other(_rt::String),
@@ -5422,7 +5422,7 @@ pub mod taskrun {
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
-            /// What stands at `path`.
+            /// The entry at `path`.
             #[allow(async_fn_in_trait)]
             pub fn stat(path: &str) -> Result<Entry, FileError> {
                 unsafe {
@@ -5758,7 +5758,7 @@ pub mod taskrun {
             static __FORCE_SECTION_REF: fn() = super::super::super::__link_custom_section_describing_imports;
             use super::super::super::_rt;
             pub type FileError = super::super::super::taskrun::plugin::workspace_read::FileError;
-            /// What to do about a file that exists.
+            /// The treatment of a file that exists.
             #[repr(u8)]
             #[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
             pub enum WriteMode {
@@ -6280,19 +6280,19 @@ pub mod taskrun {
                         .finish()
                 }
             }
-            /// Why there is no answer.
+            /// The reason that there is no answer.
             #[derive(Clone, PartialEq)]
             pub enum HttpError {
                 /// The policy does not allow it: the rule that decided.
                 Denied(_rt::String),
                 /// The request is not of the form above.
                 InvalidRequest(_rt::String),
-                /// The name does not resolve, or nobody answers.
+                /// The name does not resolve, or nothing answers at the address.
                 Unreachable(_rt::String),
                 Timeout,
-                /// Which bound was met, in words.
+                /// The bound that was met, in words.
                 Limit(_rt::String),
-                /// The run is being cancelled.
+                /// The run is being canceled.
                 Canceled,
                 /// Anything else, for people only.
                 Other(_rt::String),
@@ -6634,8 +6634,8 @@ pub mod taskrun {
         ///
         /// The scope is exactly the runs beneath the guest's own run: those that it or a tool of it
         /// started, those that these started, and so on. Any other id, also that of the run itself or of
-        /// one above it, is answered `not-found`, so nobody can wait for themselves. Whose run a child is,
-        /// and its session, application and place in the tree, are set by the host from the calling run.
+        /// one above it, is answered `not-found`, so no run can wait for itself. The owner of a child, its
+        /// session, application and place in the tree are set by the host from the calling run.
         ///
         /// Everything here is a value: no call leaves anything open in the host, and the same request can
         /// be made in another process. In a plan step the host records every answer before the guest sees
@@ -6663,9 +6663,9 @@ pub mod taskrun {
                 /// Accepted, waiting for a slot.
                 Queued,
                 Running,
-                /// Waits for somebody or something; see `blocked-on`.
+                /// Waits for an answer, a run or a time; see `blocked-on`.
                 Blocked,
-                /// Is being cancelled; its component may still be there.
+                /// Is being canceled; its component may still be there.
                 Canceling,
                 /// The outcome is fixed and not yet on record.
                 Finalizing,
@@ -6721,12 +6721,12 @@ pub mod taskrun {
                     }
                 }
             }
-            /// Something that a run asks and nobody has answered.
+            /// A question of a run that is still unanswered.
             #[derive(Clone, PartialEq)]
             pub struct OpenItem {
                 /// Unique in its run.
                 pub id: _rt::String,
-                /// What kind of answer it needs: `input`, `confirmation` or `external_tools`.
+                /// The kind of answer it needs: `input`, `confirmation` or `external_tools`.
                 pub kind: _rt::String,
                 /// The question, at most 240 characters. The whole is in the run's event `asked`.
                 pub prompt: _rt::String,
@@ -6751,21 +6751,21 @@ pub mod taskrun {
                 pub parent_run_id: _rt::String,
                 pub agent_name: _rt::String,
                 pub status: RunStatus,
-                /// What a blocked run waits for: `input`, `children`, `confirmation`, `external_tools`,
+                /// The reason that it is blocked: `input`, `children`, `confirmation`, `external_tools`,
                 /// `pause` or `schedule`; `none` for any other. Words may be added.
                 pub blocked_on: Option<_rt::String>,
-                /// Why it ended, such as `final_response` or `run_timeout`; `none` before. Words may be
-                /// added.
+                /// The reason that it ended, such as `final_response` or `run_timeout`; `none` before.
+                /// Words may be added.
                 pub stop_reason: Option<_rt::String>,
-                /// Whether a limit cut the work short and the result is what there was.
+                /// True if a limit cut the work short and the result is what there was.
                 pub partial: bool,
                 /// The answer so far, at most 4,000 characters; `none` if there is none.
                 pub result: Option<_rt::String>,
-                /// Whether `result` is cut. The whole is in the run's events.
+                /// True if `result` is cut. The whole is in the run's events.
                 pub truncated: bool,
-                /// What went wrong; `none` if nothing did, or the run has not ended.
+                /// The error that ended it; `none` if there was none, or the run has not ended.
                 pub error: Option<_rt::String>,
-                /// What it asks while it is blocked, in the order asked.
+                /// Its open questions while it is blocked, in the order asked.
                 pub awaits: _rt::Vec<OpenItem>,
                 /// Plan steps that decided.
                 pub turns: u32,
@@ -6819,10 +6819,10 @@ pub mod taskrun {
             pub struct SpawnRequest {
                 /// Name of an agent among the members of the calling run's own.
                 pub agent_name: _rt::String,
-                /// What to do, at most 256 KiB.
+                /// The task, at most 256 KiB.
                 pub task: _rt::String,
-                /// How long it may run, counted from when it leaves the queue; `none`: no limit of its
-                /// own. What it waits for something does not count.
+                /// The time for which it may run, counted from when it leaves the queue; `none`: no limit
+                /// of its own. Time in which it is blocked does not count.
                 pub timeout: Option<DurationMs>,
                 /// To find it by. Of these and the two lists below at most 64 each; a key or value has at
                 /// most 4 KiB.
@@ -6854,7 +6854,8 @@ pub mod taskrun {
                         .finish()
                 }
             }
-            /// Which runs are listed. What is empty or `none` admits all; the others are all to hold.
+            /// The conditions on the runs that are listed. An empty or absent one admits all; a run meets
+            /// all the others.
             #[derive(Clone, PartialEq)]
             pub struct ListFilter {
                 /// Any of these.
@@ -6898,14 +6899,14 @@ pub mod taskrun {
                         .finish()
                 }
             }
-            /// What a cancellation did.
+            /// The effect of a cancellation.
             #[derive(Clone, PartialEq)]
             pub struct CancelOutcome {
                 pub run: RunRecord,
-                /// Whether this request changed anything about that run. A run that has ended, or is on
-                /// its way out, stays as it is.
+                /// True if this request changed anything about that run. A run that has ended, or is on its
+                /// way out, stays as it is.
                 pub changed: bool,
-                /// Runs beneath it that were cancelled as well, the deepest first.
+                /// Runs beneath it that were canceled as well, the deepest first.
                 pub descendants: _rt::Vec<_rt::String>,
             }
             impl ::core::fmt::Debug for CancelOutcome {
@@ -6920,11 +6921,11 @@ pub mod taskrun {
                         .finish()
                 }
             }
-            /// What a request to pause or to resume did.
+            /// The effect of a request to pause or to resume.
             #[derive(Clone, PartialEq)]
             pub struct ChangeOutcome {
                 pub run: RunRecord,
-                /// Whether this request changed anything about that run.
+                /// True if this request changed anything about that run.
                 pub changed: bool,
             }
             impl ::core::fmt::Debug for ChangeOutcome {
@@ -6938,11 +6939,11 @@ pub mod taskrun {
                         .finish()
                 }
             }
-            /// What a wait came to.
+            /// The end of a wait.
             #[derive(Clone, PartialEq)]
             pub struct WaitOutcome {
                 pub run: RunRecord,
-                /// Whether the time was up before the run had ended.
+                /// True if the time was up before the run had ended.
                 pub timed_out: bool,
             }
             impl ::core::fmt::Debug for WaitOutcome {
@@ -6956,7 +6957,7 @@ pub mod taskrun {
                         .finish()
                 }
             }
-            /// What a tool outside gave.
+            /// The result of a call that was executed outside.
             #[derive(Clone, PartialEq)]
             pub struct ExternalResult {
                 pub tool_call_id: _rt::String,
@@ -6974,7 +6975,7 @@ pub mod taskrun {
                         .finish()
                 }
             }
-            /// An answer to something that a run asks.
+            /// An answer to a question of a run.
             #[derive(Clone, PartialEq)]
             pub enum Answer {
                 /// To a clarification. Not blank.
@@ -7003,7 +7004,7 @@ pub mod taskrun {
                     }
                 }
             }
-            /// Something that happened in a run.
+            /// An event of a run.
             #[derive(Clone, PartialEq)]
             pub struct RunEvent {
                 /// Position in the run's journal. Grows, with gaps: what only the host needs is left out.
@@ -7011,7 +7012,7 @@ pub mod taskrun {
                 pub at: TimestampMs,
                 /// Such as `assistant_chunk`, `tool_result`, `asked` or `finished`. Words may be added.
                 pub kind: _rt::String,
-                /// What belongs to it, as a JSON object. One of more than 64 KiB is replaced by
+                /// The data of the event, as a JSON object. One of more than 64 KiB is replaced by
                 /// `{"omitted":true,"bytes":N}`.
                 pub payload: _rt::String,
             }
@@ -7032,9 +7033,9 @@ pub mod taskrun {
             #[derive(Clone, PartialEq)]
             pub struct EventPage {
                 pub events: _rt::Vec<RunEvent>,
-                /// What to say as `after` for the next page.
+                /// The value of `after` for the next page.
                 pub next_after: u64,
-                /// Whether the run has ended and nothing follows.
+                /// True if the run has ended and nothing follows.
                 pub ended: bool,
             }
             impl ::core::fmt::Debug for EventPage {
@@ -7085,13 +7086,13 @@ pub mod taskrun {
                         .finish()
                 }
             }
-            /// Why a run takes no answer.
+            /// The reason that a run takes no answer.
             #[repr(u8)]
             #[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
             pub enum NotAwaitableReason {
                 /// Nothing of that name is asked.
                 UnknownItem,
-                /// Somebody else has answered it.
+                /// It has been answered by another caller.
                 Answered,
                 /// The run has ended, or is on its way out.
                 Ended,
@@ -7128,7 +7129,8 @@ pub mod taskrun {
                     }
                 }
             }
-            /// Why a request was not met. Nothing has changed then, except perhaps after `storage`.
+            /// The reason that a request was not met. Nothing has changed then, except perhaps after
+            /// `storage`.
             #[derive(Clone, PartialEq)]
             pub enum ControllerError {
                 /// The policy does not give this agent the operation; the rule that says so.
@@ -7147,9 +7149,9 @@ pub mod taskrun {
                 Forbidden(_rt::String),
                 Limit(ExceededLimit),
                 NotAwaitable(NotAwaitableReason),
-                /// Somebody else has it locked; who, as far as that may be known.
+                /// Another caller has it locked; its name, as far as that may be known.
                 Locked(_rt::String),
-                /// Somebody else changed it in this moment; ask again.
+                /// Another caller changed it in this moment; ask again.
                 Conflict,
                 /// The host was not ready in time.
                 Timeout,
@@ -11365,8 +11367,8 @@ pub mod taskrun {
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
-            /// Ends the pause of this run, whoever paused it, and returns when that is durable. One that is
-            /// not paused stays as it is. `note` is kept in its journal, at most 4 KiB of it.
+            /// Ends the pause of this run, of whatever caller, and returns when that is durable. A run that
+            /// is not paused stays as it is. `note` is kept in its journal, at most 4 KiB of it.
             #[allow(async_fn_in_trait)]
             pub fn resume(
                 id: &str,
@@ -12623,11 +12625,10 @@ pub mod taskrun {
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
-            /// Answers something that a run asks; without `item` the only open one, and `invalid` if there
-            /// are several. An answer that does
-            /// not fit is `invalid`, and the run stays as it was. The calling run's own answer given again
-            /// changes nothing and is no error. Consent, `confirmation`, is for people: nothing said here
-            /// counts as that.
+            /// Answers a question of a run; without `item` the only open one, and `invalid` if there are
+            /// several. An answer that does not fit is `invalid`, and the run stays as it was. The calling
+            /// run's own answer given again changes nothing and is no error. Consent, `confirmation`, is
+            /// for people: nothing said here counts as that.
             #[allow(async_fn_in_trait)]
             pub fn provide(
                 id: &str,
@@ -13799,8 +13800,8 @@ pub mod taskrun {
 pub mod exports {
     pub mod taskrun {
         pub mod plugin {
-            /// What an agent exports. The host calls `plan-start` once, then `plan-resume` after each batch
-            /// of tool calls or answers, until a decision ends the run or a limit does.
+            /// The export of agents. The host calls `plan-start` once, then `plan-resume` after each batch of
+            /// tool calls or answers, until a decision ends the run or a limit does.
             ///
             /// A planner only decides. The host executes tools, asks people, keeps the budget and the
             /// journal. After a crash a step that was cut off is called again with the same input and gets
@@ -13826,7 +13827,7 @@ pub mod exports {
                 pub struct Reminder {
                     pub id: _rt::String,
                     pub text: _rt::String,
-                    /// Where a planner that asks a model puts it.
+                    /// The part of the prompt to which a planner that asks a model adds it.
                     pub attachment: Attachment,
                 }
                 impl ::core::fmt::Debug for Reminder {
@@ -13864,7 +13865,7 @@ pub mod exports {
                             .finish()
                     }
                 }
-                /// Why the host ends the run.
+                /// The limit for which the host ends the run.
                 #[repr(u8)]
                 #[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
                 pub enum TerminationReason {
@@ -13943,7 +13944,7 @@ pub mod exports {
                             .finish()
                     }
                 }
-                /// How a tool call ended.
+                /// The outcome of a tool call.
                 #[derive(Clone, PartialEq)]
                 pub enum ToolOutcome {
                     /// The result, as JSON.
@@ -13977,7 +13978,7 @@ pub mod exports {
                     pub outcome: ToolOutcome,
                     /// Size of the whole result in bytes, also where it was left out.
                     pub result_bytes: u64,
-                    /// Why the result was left out; `none` if it was not.
+                    /// The reason that the result was left out; `none` if it was not.
                     pub result_omitted: Option<_rt::String>,
                     /// Data for the agent and the operator, as JSON. Never given to a model.
                     pub server_data: Option<_rt::String>,
@@ -14097,7 +14098,7 @@ pub mod exports {
                             .finish()
                     }
                 }
-                /// An answer for the case that nobody gives one.
+                /// An answer of the host in place of one that did not come.
                 #[derive(Clone, PartialEq)]
                 pub enum DefaultAnswer {
                     /// To a clarification. Not blank.
@@ -14216,7 +14217,7 @@ pub mod exports {
                             .finish()
                     }
                 }
-                /// A tool call for somebody outside.
+                /// A tool call that is executed outside.
                 #[derive(Clone, PartialEq)]
                 pub struct ExternalTool {
                     pub name: _rt::String,
@@ -14235,7 +14236,7 @@ pub mod exports {
                             .finish()
                     }
                 }
-                /// Tool calls that somebody outside executes.
+                /// Tool calls that are executed outside.
                 #[derive(Clone, PartialEq)]
                 pub struct AwaitExternalTools {
                     pub id: _rt::String,
@@ -14252,7 +14253,7 @@ pub mod exports {
                             .finish()
                     }
                 }
-                /// Something only somebody outside can give.
+                /// A question that can be answered only from outside.
                 #[derive(Clone, PartialEq)]
                 pub enum AwaitItem {
                     Clarification(AwaitClarification),
@@ -14277,14 +14278,15 @@ pub mod exports {
                         }
                     }
                 }
-                /// Something that is asked, and what becomes of it if nobody answers.
+                /// A question, and what the host does when the time for an answer is over.
                 #[derive(Clone, PartialEq)]
                 pub struct AwaitAsk {
                     pub what: AwaitItem,
-                    /// How long an answer is waited for, also across a crash; `none`: for ever.
+                    /// The time for an answer, which a crash does not begin anew; `none`: for ever.
                     pub timeout: Option<DurationMs>,
-                    /// What is taken for the answer when that time is over. It has to fit what is asked. `none`:
-                    /// a clarification is answered by a message that says so, and calls fail with `timeout`.
+                    /// The answer that the host gives when that time is over. It has to fit the question.
+                    /// `none`: a clarification is answered by a message that says so, and calls fail with
+                    /// `timeout`.
                     pub default_answer: Option<DefaultAnswer>,
                 }
                 impl ::core::fmt::Debug for AwaitAsk {
@@ -14315,7 +14317,7 @@ pub mod exports {
                             .finish()
                     }
                 }
-                /// How many of several runs are waited for.
+                /// The number of runs, of several, that end a wait.
                 #[repr(u8)]
                 #[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
                 pub enum AwaitMode {
@@ -14377,7 +14379,7 @@ pub mod exports {
                             .finish()
                     }
                 }
-                /// What happens next.
+                /// The next thing that the host does.
                 #[derive(Clone, PartialEq)]
                 pub enum Decision {
                     /// Execute these, in parallel; then `plan-resume`. At least one.
@@ -14432,16 +14434,16 @@ pub mod exports {
                             .finish()
                     }
                 }
-                /// What a step answers.
+                /// The answer of a step.
                 #[derive(Clone, PartialEq)]
                 pub struct PlanResult {
                     pub decision: Decision,
-                    /// Whether the text of `final-response` already went out by `events.assistant-chunk`, so
+                    /// True if the text of `final-response` already went out by `events.assistant-chunk`, so
                     /// that observers must not be shown it again.
                     pub streamed: bool,
-                    /// How many child results to expect in all; for progress displays.
+                    /// The number of child results to expect in all; for progress displays.
                     pub expected_children: Option<u32>,
-                    /// Remarks for whoever watches the run.
+                    /// Remarks for observers of the run.
                     pub notes: _rt::Vec<Annotation>,
                 }
                 impl ::core::fmt::Debug for PlanResult {
@@ -14462,10 +14464,10 @@ pub mod exports {
                 #[derive(Clone, PartialEq)]
                 pub struct PlannerError {
                     /// A short lower-case word for programs, or `none`. `canceled` says that the agent only
-                    /// passes on that the run is being cancelled; any other error stays one, also then.
+                    /// passes on that the run is being canceled; any other error stays one, also then.
                     pub code: Option<_rt::String>,
                     pub message: _rt::String,
-                    /// What led to it, the nearest cause first.
+                    /// Its causes, the nearest first.
                     pub causes: _rt::Vec<_rt::String>,
                 }
                 impl ::core::fmt::Debug for PlannerError {

@@ -14,12 +14,12 @@ use crate::bindings::agent::taskrun::plugin::types as __with_name0;
 pub mod exports {
     pub mod taskrun {
         pub mod plugin {
-            /// What an agent may export beside `planner`, to add to the metadata of its runs.
+            /// An export of agents beside `planner`, to add to the metadata of their runs.
             ///
-            /// The host calls `finalize` once for each run, when its outcome is fixed and before it is shown
-            /// as ended; also for a run that failed, and for one that was cancelled before it began. It
-            /// cannot change the outcome: a trap, an error or a missed deadline adds nothing. After a crash
-            /// that cut it off it is not called again.
+            /// The host calls `finalize` once for each run, when its outcome is fixed and before it is shown as
+            /// ended; also for a run that failed, and for one that was canceled before it began. It cannot
+            /// change the outcome: a trap, an error or a missed deadline adds nothing. After a crash that cut
+            /// it off it is not called again.
             #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
             pub mod finalizer {
                 #[used]
@@ -28,7 +28,7 @@ pub mod exports {
                 use super::super::super::super::_rt;
                 pub type RunContext = super::super::super::super::__with_name0::RunContext;
                 pub type Label = super::super::super::super::__with_name0::Label;
-                /// How a run ends.
+                /// The status with which a run ends.
                 #[repr(u8)]
                 #[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
                 pub enum EndStatus {
@@ -36,7 +36,7 @@ pub mod exports {
                     Completed,
                     /// Without an answer.
                     Failed,
-                    /// Because somebody asked for it.
+                    /// On request.
                     Canceled,
                 }
                 impl ::core::fmt::Debug for EndStatus {
@@ -74,18 +74,18 @@ pub mod exports {
                 /// The run and its outcome.
                 #[derive(Clone, PartialEq)]
                 pub struct FinalizeInput {
-                    /// Its `turn` is 0 if the run was cancelled before it began.
+                    /// Its `turn` is 0 if the run was canceled before it began.
                     pub run: RunContext,
                     pub status: EndStatus,
                     /// A word of a closed set that says why, such as `final_response`, `max_turns`,
                     /// `agent_error` or `canceled_by_owner`: the same as the run is shown with.
                     pub stop_reason: _rt::String,
-                    /// What went wrong, for people.
+                    /// The error that ended the run, for people.
                     pub error: Option<_rt::String>,
                     /// The answer's text, as it is shown with the run. A run that a limit cut short can have
                     /// one, too.
                     pub result: Option<_rt::String>,
-                    /// What the run was started with.
+                    /// The metadata that the run was started with.
                     pub metadata: _rt::Vec<Label>,
                 }
                 impl ::core::fmt::Debug for FinalizeInput {
@@ -103,13 +103,14 @@ pub mod exports {
                             .finish()
                     }
                 }
-                /// Why there is nothing to add. It is recorded with the end of the run, which stays what it is.
+                /// The reason that there is nothing to add. It is recorded with the end of the run, which stays
+                /// as it is.
                 #[derive(Clone, PartialEq)]
                 pub struct FinalizerError {
                     /// A short lower-case word for programs, or `none`.
                     pub code: Option<_rt::String>,
                     pub message: _rt::String,
-                    /// What led to it, the nearest cause first.
+                    /// Its causes, the nearest first.
                     pub causes: _rt::Vec<_rt::String>,
                 }
                 impl ::core::fmt::Debug for FinalizerError {

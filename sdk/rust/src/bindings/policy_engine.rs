@@ -17,7 +17,7 @@ use crate::bindings::agent::taskrun::plugin::log as __with_name1;
 pub mod exports {
     pub mod taskrun {
         pub mod plugin {
-            /// What a policy exports: a component that decides, turn by turn, which of its tools an agent may
+            /// The export of a policy: a component that decides, turn by turn, which of its tools an agent may
             /// use. An operator puts it before an agent; the agent knows nothing of it.
             ///
             /// It can only take away from what the rules of the policy file give. The host calls it before each
@@ -35,7 +35,7 @@ pub mod exports {
                 pub type ToolError = super::super::super::super::__with_name0::ToolError;
                 pub type RetryHint = super::super::super::super::__with_name0::RetryHint;
                 pub type Label = super::super::super::super::__with_name0::Label;
-                /// Before what the host asks.
+                /// The point in a turn at which the host asks.
                 #[repr(u8)]
                 #[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
                 pub enum Phase {
@@ -89,7 +89,7 @@ pub mod exports {
                             .finish()
                     }
                 }
-                /// What is decided about.
+                /// The input of a decision.
                 #[derive(Clone, PartialEq)]
                 pub struct PolicyInput {
                     pub phase: Phase,
@@ -124,7 +124,7 @@ pub mod exports {
                             .finish()
                     }
                 }
-                /// What is decided.
+                /// A decision about one turn.
                 #[derive(Clone, PartialEq)]
                 pub struct PolicyDecision {
                     /// The tools that are left, by their qualified names; `none` is all, an empty list none.
@@ -132,11 +132,11 @@ pub mod exports {
                     pub allowed_tools: Option<_rt::Vec<_rt::String>>,
                     /// Most calls of this turn; 0 is none, `none` no bound but those of the policy file.
                     pub tool_calls: Option<u32>,
-                    /// Whether no tool at all may be used.
+                    /// True if no tool at all may be used.
                     pub disable_tools: bool,
                     /// Kept with the run and shown to later decisions. At most 64, 16 KiB together.
                     pub labels: _rt::Vec<Label>,
-                    /// For whoever reads the journal. At most 64, 16 KiB together.
+                    /// For readers of the journal. At most 64, 16 KiB together.
                     pub metadata: _rt::Vec<Label>,
                 }
                 impl ::core::fmt::Debug for PolicyDecision {
@@ -1353,7 +1353,7 @@ pub mod exports {
                     }
                 }
                 pub trait Guest {
-                    /// Decides.
+                    /// Decides about one phase of a turn.
                     #[allow(async_fn_in_trait)]
                     fn decide(input: PolicyInput) -> Result<PolicyDecision, ToolError>;
                 }

@@ -55,7 +55,7 @@ pub mod taskrun {
             static __FORCE_SECTION_REF: fn() = super::super::super::__link_custom_section_describing_imports;
             use super::super::super::_rt;
             pub type Label = super::super::super::__with_name0::Label;
-            /// Which memory.
+            /// The memory that keeps a fact.
             #[repr(u8)]
             #[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
             pub enum MemoryScope {
@@ -116,15 +116,15 @@ pub mod taskrun {
                         .finish()
                 }
             }
-            /// Why a fact was not kept.
+            /// The reason that a fact was not kept.
             #[derive(Clone, PartialEq)]
             pub enum WriteError {
                 Denied(_rt::String),
-                /// Which bound was met, or what is malformed, in words.
+                /// The bound that was met, or the part that is malformed, in words.
                 Invalid(_rt::String),
                 /// No more facts fit there.
                 Full,
-                /// The run is being cancelled.
+                /// The run is being canceled.
                 Canceled,
                 /// Anything else, for people only.
                 Other(_rt::String),
@@ -461,7 +461,7 @@ pub mod taskrun {
 pub mod exports {
     pub mod taskrun {
         pub mod plugin {
-            /// What a tool exports.
+            /// The export of tools.
             #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
             pub mod tools {
                 #[used]
@@ -510,7 +510,7 @@ pub mod exports {
                             .finish()
                     }
                 }
-                /// What a call gave.
+                /// The result of a call.
                 #[derive(Clone, PartialEq)]
                 pub struct ToolResult {
                     /// As JSON, fitting the output schema where there is one.

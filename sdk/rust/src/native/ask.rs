@@ -1,4 +1,4 @@
-//! What answers: models, the network, memory, prompts.
+//! The stand-ins that answer: models, the network, memory, prompts.
 
 pub(crate) mod model {
     use crate::{

@@ -1,4 +1,4 @@
-//! Runs that nobody executes: they stand as tests put them.
+//! Runs that are never executed: they stand as tests put them.
 
 use crate::{
     bindings::agent::taskrun::plugin::controller::{
@@ -180,7 +180,7 @@ pub fn resume(id: &str, _note: Option<&str>) -> Result<ChangeOutcome, Controller
     })
 }
 
-/// What a paused run waits for.
+/// The value of `blocked_on` of a paused run.
 const PAUSE: &str = "pause";
 
 fn change(

@@ -14,7 +14,7 @@ pub(crate) mod clock {
     ///
     /// # Errors
     ///
-    /// When the run is being cancelled.
+    /// When the run is being canceled.
     pub fn sleep(duration_ms: u64) -> Result<(), WaitError> {
         host(|host| {
             if host.cancel_requested {
@@ -89,7 +89,7 @@ pub(crate) mod run {
         host(|host| host.context.clone())
     }
 
-    /// What is left of its budget at this moment.
+    /// The rest of its budget at this moment.
     #[must_use]
     pub fn budget() -> Remaining {
         host(|host| host.remaining)
@@ -123,7 +123,7 @@ pub(crate) mod run {
 pub(crate) mod cancellation {
     use crate::native::host;
 
-    /// Whether the run is being cancelled.
+    /// True if the run is being canceled.
     #[must_use]
     pub fn requested() -> bool {
         host(|host| host.cancel_requested)

@@ -87,7 +87,7 @@ pub(crate) mod workspace_read {
             .collect()
     }
 
-    /// What stands at `path`.
+    /// The entry at `path`.
     ///
     /// # Errors
     ///
