@@ -16,7 +16,7 @@ use taskrun_journal::list::Scope;
 use taskrun_journal::message::{Labels, Message, Role};
 use taskrun_journal::plan::PlannerError;
 use taskrun_journal::question::AwaitItem;
-use taskrun_journal::stop::CallFailure;
+use taskrun_journal::stop::CallAbort;
 use taskrun_policy::{AgentRules, Policy, Retry};
 use taskrun_store::{Durability, SqliteOptions, SqliteStore};
 
@@ -59,7 +59,7 @@ impl Planner for Fixed {
         &self,
         _input: FinalizeInput,
         _scope: Arc<CallScope>,
-    ) -> Result<Result<Labels, PlannerError>, CallFailure> {
+    ) -> Result<Result<Labels, PlannerError>, CallAbort> {
         Ok(Ok(Labels::new()))
     }
 
@@ -67,7 +67,7 @@ impl Planner for Fixed {
         &self,
         _input: PlanInput,
         _scope: Arc<CallScope>,
-    ) -> Result<Result<PlanResult, PlannerError>, CallFailure> {
+    ) -> Result<Result<PlanResult, PlannerError>, CallAbort> {
         let decision = self.0.clone();
         Ok(Ok(PlanResult { decision, streamed: false, expected_children: None, notes: Vec::new() }))
     }

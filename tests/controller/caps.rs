@@ -13,7 +13,7 @@ use taskrun_journal::message::ToolError;
 use taskrun_journal::plan::TerminationReason;
 use taskrun_journal::run::{MISTAKES_IN_A_ROW_MAX, Run};
 use taskrun_journal::status::{Status, StopReason};
-use taskrun_journal::stop::{CallFailure, StopCause};
+use taskrun_journal::stop::{CallAbort, StopCause};
 use taskrun_journal::tool::{ToolFailure, ToolHints, ToolSpec};
 use taskrun_policy::{Budget, Interrupted};
 
@@ -193,7 +193,7 @@ impl Tool for Stubborn {
         self.gates.open("asked");
         drop(self.gates.pass("asked").await);
         scope.stop().forced().await;
-        Err(CallFailure::Stopped { cause: StopCause::RunTimeout })
+        Err(CallAbort::Stopped { cause: StopCause::RunTimeout })
     }
 }
 

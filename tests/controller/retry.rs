@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use taskrun_journal::event::Event;
 use taskrun_journal::status::{Status, StopReason};
-use taskrun_journal::stop::CallFailure;
+use taskrun_journal::stop::CallAbort;
 use taskrun_journal::time::millis;
 
 use crate::native::{
@@ -65,7 +65,7 @@ async fn m_47_a_step_is_tried_again_after_a_pause_that_doubles() {
 
 #[tokio::test]
 async fn m_47_a_failure_of_the_host_is_tried_again_too() {
-    let mut world = fails_first(1, || Err(CallFailure::Internal));
+    let mut world = fails_first(1, || Err(CallAbort::Internal));
     let host = world.start().await;
     let id = host.spawn(&request("a", "x")).await;
     world.next(SECOND).await;

@@ -24,15 +24,15 @@ use taskrun::ports::planner::{FinalizeInput, PlanInput, PlanResult, Planner};
 use taskrun::ports::tool::{Tool, ToolCall, ToolReply};
 use taskrun_journal::message::Labels;
 use taskrun_journal::plan::PlannerError;
-use taskrun_journal::stop::CallFailure;
+use taskrun_journal::stop::CallAbort;
 use taskrun_journal::tool::{ToolFailure, ToolHints, ToolSpec};
 
 /// What a planner answers.
-pub type Planned = Result<Result<PlanResult, PlannerError>, CallFailure>;
+pub type Planned = Result<Result<PlanResult, PlannerError>, CallAbort>;
 /// What a tool answers.
-pub type Replied = Result<Result<ToolReply, ToolFailure>, CallFailure>;
+pub type Replied = Result<Result<ToolReply, ToolFailure>, CallAbort>;
 /// What a finalizer answers.
-pub type Finalized = Result<Result<Labels, PlannerError>, CallFailure>;
+pub type Finalized = Result<Result<Labels, PlannerError>, CallAbort>;
 
 type PlanFn = Arc<dyn Fn(PlanInput, Arc<CallScope>) -> BoxFuture<'static, Planned> + Send + Sync>;
 type CallFn = Arc<dyn Fn(ToolCall, Arc<CallScope>) -> BoxFuture<'static, Replied> + Send + Sync>;
@@ -107,14 +107,14 @@ impl Planner for ClosurePlanner {
 /// Stops like the engine does: a call that is forced is dropped.
 async fn stoppable<T>(
     stop: &taskrun::ports::call::StopSignal,
-    call: impl Future<Output = Result<T, CallFailure>>,
-) -> Result<T, CallFailure> {
+    call: impl Future<Output = Result<T, CallAbort>>,
+) -> Result<T, CallAbort> {
     tokio::select! {
         biased;
         answer = call => answer,
         () = stop.forced() => {
             let cause = stop.cause().expect("a forced stop has a cause");
-            Err(CallFailure::Stopped { cause })
+            Err(CallAbort::Stopped { cause })
         }
     }
 }

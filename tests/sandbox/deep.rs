@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpListener};
 
 use taskrun_journal::run::{Run, RunView};
 use taskrun_journal::status::Status;
-use taskrun_journal::stop::CallFailure;
+use taskrun_journal::stop::CallAbort;
 use taskrun_tests::{Builder, House};
 
 const POLICY: &str = r#"
@@ -75,7 +75,7 @@ fn overflowed(run: &Run) -> bool {
         return false;
     }
     let failure = RunView::from(run).failure;
-    assert!(matches!(failure, Some(CallFailure::Stack)), "{failure:?}: {run:?}");
+    assert!(matches!(failure, Some(CallAbort::Stack)), "{failure:?}: {run:?}");
     true
 }
 

@@ -5,7 +5,7 @@ use taskrun_engine::{AgentGrants, LoadError};
 use taskrun_journal::event::Event;
 use taskrun_journal::run::RunView;
 use taskrun_journal::status::{Status, StopReason};
-use taskrun_journal::stop::CallFailure;
+use taskrun_journal::stop::CallAbort;
 use taskrun_policy::Policy;
 use taskrun_tests::engine;
 
@@ -27,7 +27,7 @@ async fn case_01_an_endless_call_ends_at_its_deadline() {
     let run = RunView::from(&house.run("evil", "spin").await);
     assert_eq!(run.status, Status::Failed);
     assert_eq!(run.stop_reason, Some(StopReason::TurnTimeout));
-    assert_eq!(run.failure, Some(CallFailure::Deadline { limit_ms: 500 }));
+    assert_eq!(run.failure, Some(CallAbort::Deadline { limit_ms: 500 }));
     assert!(run.error.is_some_and(|text| text.contains("deadline exceeded")));
     neighbour_is_served(&house).await;
 }
@@ -65,7 +65,7 @@ async fn case_02_a_tool_that_spins_in_describe_does_not_load() {
         Ok(_) => panic!("it spins in describe"),
         Err(error) => error,
     };
-    assert!(matches!(&error, LoadError::Describe(CallFailure::Deadline { .. })), "{error:?}");
+    assert!(matches!(&error, LoadError::Describe(CallAbort::Deadline { .. })), "{error:?}");
     neighbour_is_served(&evil_house().await).await;
 }
 
@@ -95,7 +95,7 @@ async fn case_10_a_guest_parked_in_a_host_call_meets_its_deadline() {
     let house = evil_house().await;
     assert_eq!(code(&call(&house, "evil/park", json!({})).await), "deadline");
     let run = RunView::from(&house.run("evil", "park").await);
-    assert_eq!(run.failure, Some(CallFailure::Deadline { limit_ms: 500 }));
+    assert_eq!(run.failure, Some(CallAbort::Deadline { limit_ms: 500 }));
     neighbour_is_served(&house).await;
 }
 
@@ -109,7 +109,7 @@ async fn case_15_memory_beyond_the_limit_ends_the_call_and_comes_back() {
         assert_eq!(code(&call_by(&house, "patient", "evil/grow", json!({})).await), "memory");
     }
     let run = RunView::from(&house.run("patient_evil", "grow").await);
-    assert_eq!(run.failure, Some(CallFailure::Memory { limit_bytes: 64 << 20 }));
+    assert_eq!(run.failure, Some(CallAbort::Memory { limit_bytes: 64 << 20 }));
     assert_eq!(run.stop_reason, Some(StopReason::AgentTrap));
     let grown = resident().saturating_sub(before);
     // Nine guests took 64 MiB each. Other tests of this process run meanwhile and may hold a few.

@@ -18,7 +18,7 @@ use taskrun_journal::question::{AwaitItem, Item, NotAwaitable};
 use taskrun_journal::run::{Run, RunView};
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::status::{BlockedOn, StopReason};
-use taskrun_journal::stop::CallFailure;
+use taskrun_journal::stop::CallAbort;
 use taskrun_journal::time::Timestamp;
 use taskrun_policy::{Policy, PolicyLoadError};
 
@@ -115,7 +115,7 @@ fn runs() -> Vec<Run> {
     let completed = Ending::completed(StopReason::FinalResponse);
     let failed =
         Ending::failed(StopReason::TurnTimeout, "deadline exceeded: a plan step may take 1000 ms")
-            .because(CallFailure::Deadline { limit_ms: 1_000 });
+            .because(CallAbort::Deadline { limit_ms: 1_000 });
     let question = spec(1, "readonly_researcher", "Where are apples kept?\nAnd \x1b[31mpears?");
     vec![
         run(spec(3, "note_writer", "write"), vec![]),

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use taskrun::ports::call::CallScope;
-use taskrun_journal::stop::{CallFailure, StopCause};
+use taskrun_journal::stop::{CallAbort, StopCause};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Slots of the pool.
@@ -19,21 +19,18 @@ impl Admission {
     /// A slot, for as long as the permit is held. First come, first served.
     ///
     /// # Errors
-    /// [`CallFailure::Stopped`] if the call is stopped while it waits.
+    /// [`CallAbort::Stopped`] if the call is stopped while it waits.
     ///
     /// # Cancel safety
     /// Dropping the future gives up the place in the queue.
-    pub(crate) async fn enter(
-        &self,
-        scope: &CallScope,
-    ) -> Result<OwnedSemaphorePermit, CallFailure> {
+    pub(crate) async fn enter(&self, scope: &CallScope) -> Result<OwnedSemaphorePermit, CallAbort> {
         if let Ok(permit) = Arc::clone(&self.0).try_acquire_owned() {
             return Ok(permit);
         }
         tokio::select! {
-            permit = Arc::clone(&self.0).acquire_owned() => permit.map_err(|_| CallFailure::Internal),
+            permit = Arc::clone(&self.0).acquire_owned() => permit.map_err(|_| CallAbort::Internal),
             () = scope.stop().forced() => {
-                Err(CallFailure::Stopped { cause: scope.stop().cause().unwrap_or(StopCause::Canceled) })
+                Err(CallAbort::Stopped { cause: scope.stop().cause().unwrap_or(StopCause::Canceled) })
             }
         }
     }

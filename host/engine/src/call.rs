@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use taskrun::ports::call::CallScope;
-use taskrun_journal::stop::{CallFailure, StopCause};
+use taskrun_journal::stop::{CallAbort, StopCause};
 use tokio::time::Instant;
 use wasmtime::{Store, UpdateDeadline};
 
@@ -34,7 +34,7 @@ pub(crate) async fn run<R, F>(
     scope: Arc<CallScope>,
     mode: Mode,
     body: F,
-) -> Result<R, CallFailure>
+) -> Result<R, CallAbort>
 where
     R: Send + 'static,
     F: for<'s> FnOnce(&'s mut Store<CallState>) -> BoxFuture<'s, wasmtime::Result<R>>
@@ -46,7 +46,7 @@ where
     let deadline = deadline_after(limit);
     let stopped = || {
         let cause = scope.stop().cause().unwrap_or(StopCause::Canceled);
-        CallFailure::Stopped { cause }
+        CallAbort::Stopped { cause }
     };
     let course = Course::new(guest.engine.options().slice);
     let state =
@@ -65,7 +65,7 @@ where
         outcome = attempt.outcome() => outcome.ok_or_else(stopped),
         () = scope.stop().forced() => Err(stopped()),
         () = tokio::time::sleep_until(deadline) => {
-            Err(CallFailure::Deadline { limit_ms: taskrun_journal::time::millis(limit) })
+            Err(CallAbort::Deadline { limit_ms: taskrun_journal::time::millis(limit) })
         }
     };
     attempt.end().await;
@@ -80,7 +80,7 @@ where
             let message = panic_message(&*panic);
             let run = &scope.context().run_id;
             tracing::error!(%run, source = %guest.source, said = ?message, "a host function panicked");
-            Err(CallFailure::Internal)
+            Err(CallAbort::Internal)
         }
     }
 }
@@ -115,19 +115,19 @@ fn store(state: CallState) -> Store<CallState> {
 }
 
 /// The guest's stack and the engine's own words go to the host's log and nowhere else.
-fn report(failure: &CallFailure, error: &wasmtime::Error, guest: &Guest, scope: &CallScope) {
+fn report(failure: &CallAbort, error: &wasmtime::Error, guest: &Guest, scope: &CallScope) {
     let (run, source) = (&scope.context().run_id, &guest.source);
     match failure {
-        CallFailure::Internal => {
+        CallAbort::Internal => {
             tracing::error!(%run, %source, ?error, "the host failed in a call");
         }
-        CallFailure::Memory { .. }
-        | CallFailure::Deadline { .. }
-        | CallFailure::Stack
-        | CallFailure::Limit { .. }
-        | CallFailure::Trap { .. }
-        | CallFailure::Contract { .. }
-        | CallFailure::Stopped { .. } => {
+        CallAbort::Memory { .. }
+        | CallAbort::Deadline { .. }
+        | CallAbort::Stack
+        | CallAbort::Limit { .. }
+        | CallAbort::Trap { .. }
+        | CallAbort::Contract { .. }
+        | CallAbort::Stopped { .. } => {
             tracing::debug!(%run, %source, ?error, kind = failure.kind(), "a call was ended");
         }
     }

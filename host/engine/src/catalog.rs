@@ -20,7 +20,7 @@ use taskrun::clock::SystemClock;
 use taskrun::ports::call::CallScope;
 use taskrun::ports::model::Model;
 use taskrun::ports::tool::{Tool, ToolCall, ToolReply};
-use taskrun_journal::stop::CallFailure;
+use taskrun_journal::stop::CallAbort;
 use taskrun_journal::time::{Clock, Timestamp};
 use taskrun_journal::tool::{ToolFailure, ToolSpec};
 use taskrun_policy::{AgentPolicy, Policy};
@@ -277,8 +277,8 @@ impl Tool for DescribedTool {
         &self,
         _: ToolCall,
         _: Arc<CallScope>,
-    ) -> Result<Result<ToolReply, ToolFailure>, CallFailure> {
-        Err(CallFailure::Internal)
+    ) -> Result<Result<ToolReply, ToolFailure>, CallAbort> {
+        Err(CallAbort::Internal)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use taskrun_journal::stop::CallFailure;
+use taskrun_journal::stop::CallAbort;
 use taskrun_journal::time::Timestamp;
 use taskrun_policy::Capability;
 
@@ -171,7 +171,7 @@ pub enum LoadError {
     },
     /// The tool did not describe itself.
     #[error("the tool did not describe itself: {0}")]
-    Describe(CallFailure),
+    Describe(CallAbort),
     /// The tool describes itself in a way that is not allowed.
     #[error("the tool describes itself wrongly: {reason}")]
     Description {

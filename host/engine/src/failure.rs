@@ -1,6 +1,6 @@
 //! From whatever ended a call to the reason that the caller is given.
 
-use taskrun_journal::stop::{CallFailure, StopCause};
+use taskrun_journal::stop::{CallAbort, StopCause};
 use wasmtime::component::ResourceTableError;
 use wasmtime::{PoolConcurrencyLimitError, Trap, WasmBacktrace};
 use wasmtime_wasi::I32Exit;
@@ -10,19 +10,19 @@ use crate::guest::Guest;
 /// What the host itself ends a guest for. Travels through the guest's frames as an error.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum Violation {
-    /// See [`CallFailure::Memory`].
+    /// See [`CallAbort::Memory`].
     #[error("memory limit of {limit_bytes} bytes")]
     Memory {
         /// The limit.
         limit_bytes: u64,
     },
-    /// See [`CallFailure::Deadline`].
+    /// See [`CallAbort::Deadline`].
     #[error("deadline of {limit_ms} ms")]
     Deadline {
         /// The limit.
         limit_ms: u64,
     },
-    /// See [`CallFailure::Limit`].
+    /// See [`CallAbort::Limit`].
     #[error("limit on {what} ({limit})")]
     Limit {
         /// What is limited.
@@ -30,15 +30,15 @@ pub(crate) enum Violation {
         /// The limit.
         limit: u64,
     },
-    /// See [`CallFailure::Contract`].
+    /// See [`CallAbort::Contract`].
     #[error("contract: {0}")]
     Contract(String),
-    /// See [`CallFailure::Stopped`].
+    /// See [`CallAbort::Stopped`].
     #[error("{0}")]
     Stopped(StopCause),
 }
 
-impl From<Violation> for CallFailure {
+impl From<Violation> for CallAbort {
     fn from(violation: Violation) -> Self {
         match violation {
             Violation::Memory { limit_bytes } => Self::Memory { limit_bytes },
@@ -55,12 +55,12 @@ impl From<Violation> for CallFailure {
 pub(crate) const RESOURCES_MAX: usize = 1_000;
 
 /// The reason for the caller. Details, such as the guest's stack, stay in the host's log.
-pub(crate) fn classify(error: &wasmtime::Error, guest: &Guest) -> CallFailure {
+pub(crate) fn classify(error: &wasmtime::Error, guest: &Guest) -> CallAbort {
     if let Some(violation) = error.downcast_ref::<Violation>() {
         return violation.clone().into();
     }
     if let Some(I32Exit(status)) = error.downcast_ref::<I32Exit>() {
-        return CallFailure::Trap { code: format!("exit with status {status}") };
+        return CallAbort::Trap { code: format!("exit with status {status}") };
     }
     if let Some(trap) = error.downcast_ref::<Trap>() {
         return from_trap(*trap);
@@ -78,7 +78,7 @@ pub(crate) fn classify(error: &wasmtime::Error, guest: &Guest) -> CallFailure {
     // The operating system refused something, or the count of slots is wrong: not the guest's
     // doing.
     if error.is::<std::io::Error>() || error.is::<PoolConcurrencyLimitError>() {
-        return CallFailure::Internal;
+        return CallAbort::Internal;
     }
     from_text(error, guest)
 }
@@ -95,9 +95,9 @@ const TRAPS: [(Trap, &str); 8] = [
     (Trap::BadConversionToInteger, "invalid conversion to integer"),
 ];
 
-fn from_trap(trap: Trap) -> CallFailure {
+fn from_trap(trap: Trap) -> CallAbort {
     if trap == Trap::StackOverflow {
-        return CallFailure::Stack;
+        return CallAbort::Stack;
     }
     let code = match TRAPS.iter().find(|(known, _)| *known == trap) {
         Some((_, name)) => (*name).to_owned(),
@@ -106,11 +106,11 @@ fn from_trap(trap: Trap) -> CallFailure {
             text.strip_prefix("wasm trap: ").unwrap_or(&text).to_owned()
         }
     };
-    CallFailure::Trap { code }
+    CallAbort::Trap { code }
 }
 
 /// Errors that wasmtime gives no type. Those of the canonical ABI are the guest's doing.
-fn from_text(error: &wasmtime::Error, guest: &Guest) -> CallFailure {
+fn from_text(error: &wasmtime::Error, guest: &Guest) -> CallAbort {
     let text = error.root_cause().to_string();
     if text.contains("fuel allocated for hostcalls has been exhausted") {
         // What a guest passes to a host function is read while the guest's frames are on the
@@ -148,10 +148,10 @@ fn from_text(error: &wasmtime::Error, guest: &Guest) -> CallFailure {
     contract(detail)
 }
 
-fn limit(what: &str, limit: u64) -> CallFailure {
-    CallFailure::Limit { what: what.to_owned(), limit }
+fn limit(what: &str, limit: u64) -> CallAbort {
+    CallAbort::Limit { what: what.to_owned(), limit }
 }
 
-fn contract(detail: &str) -> CallFailure {
-    CallFailure::Contract { detail: detail.to_owned() }
+fn contract(detail: &str) -> CallAbort {
+    CallAbort::Contract { detail: detail.to_owned() }
 }

@@ -12,16 +12,16 @@ use taskrun_journal::message::{Bounds, Message, Part, RetryHint, Telemetry, Tool
 use taskrun_journal::plan::{PlannerError, ToolRequest};
 use taskrun_journal::question::{Answer, AwaitItem, Question};
 use taskrun_journal::runs::RunsRequest;
-use taskrun_journal::stop::CallFailure;
+use taskrun_journal::stop::CallAbort;
 use taskrun_journal::tool::{ToolFailure, ToolOutcome, ToolSpec};
 
 /// What an item of a list counts besides its texts.
 pub(crate) const ITEM_BYTES: usize = 32;
 
 /// Refuses a result beyond its limit.
-pub(crate) fn check(bytes: usize, limit: u64) -> Result<(), CallFailure> {
+pub(crate) fn check(bytes: usize, limit: u64) -> Result<(), CallAbort> {
     match bytes as u64 > limit {
-        true => Err(CallFailure::Limit { what: "result bytes".to_owned(), limit }),
+        true => Err(CallAbort::Limit { what: "result bytes".to_owned(), limit }),
         false => Ok(()),
     }
 }
@@ -248,9 +248,6 @@ mod tests {
     #[test]
     fn the_limit_itself_is_allowed() {
         assert!(check(10, 10).is_ok());
-        assert_eq!(
-            check(11, 10),
-            Err(CallFailure::Limit { what: "result bytes".into(), limit: 10 })
-        );
+        assert_eq!(check(11, 10), Err(CallAbort::Limit { what: "result bytes".into(), limit: 10 }));
     }
 }

@@ -7,7 +7,7 @@ use taskrun::ports::call::CallScope;
 use taskrun::ports::planner::{FinalizeInput, PlanInput, PlanResult, Planner};
 use taskrun_journal::message::Labels;
 use taskrun_journal::plan::PlannerError;
-use taskrun_journal::stop::CallFailure;
+use taskrun_journal::stop::CallAbort;
 
 use crate::bindings::agent::AgentPre;
 use crate::bindings::finalizer::AgentFinalizerPre;
@@ -70,7 +70,7 @@ impl Planner for AgentComponent {
         &self,
         input: FinalizeInput,
         scope: Arc<CallScope>,
-    ) -> Result<Result<Labels, PlannerError>, CallFailure> {
+    ) -> Result<Result<Labels, PlannerError>, CallAbort> {
         let Some(pre) = self.finalizer.clone() else { return Ok(Ok(Labels::new())) };
         let result = call::run(&self.guest, scope, Mode::Call, move |store| {
             Box::pin(async move {
@@ -98,7 +98,7 @@ impl Planner for AgentComponent {
         &self,
         input: PlanInput,
         scope: Arc<CallScope>,
-    ) -> Result<Result<PlanResult, PlannerError>, CallFailure> {
+    ) -> Result<Result<PlanResult, PlannerError>, CallAbort> {
         let (pre, limit) = (self.pre.clone(), self.guest.limits.result_bytes);
         call::run(&self.guest, scope, Mode::Call, move |store| {
             Box::pin(async move {

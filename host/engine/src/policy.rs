@@ -65,8 +65,7 @@ impl PolicyEngine for PolicyComponent {
         })
         .await;
         apart::show_log(&self.guest, &scope, "decide");
-        let failed =
-            |failure: taskrun_journal::stop::CallFailure| PolicyFailure(failure.to_string());
+        let failed = |failure: taskrun_journal::stop::CallAbort| PolicyFailure(failure.to_string());
         let decision = match decided.map_err(failed)? {
             Ok(decision) => decision,
             Err(error) => return Err(PolicyFailure(error.message)),

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use taskrun::ports::call::{CallScope, RunContext};
 use taskrun::ports::tool::{Tool, ToolCall, ToolReply, ToolValue};
 use taskrun_journal::json;
-use taskrun_journal::stop::CallFailure;
+use taskrun_journal::stop::CallAbort;
 use taskrun_journal::tool::{ToolFailure, ToolSpec};
 
 use crate::bindings::tool::ToolPre;
@@ -57,7 +57,7 @@ async fn describe(
     pre: &ToolPre<CallState>,
     guest: &Arc<Guest>,
     deadline: Duration,
-) -> Result<Vec<ToolSpec>, CallFailure> {
+) -> Result<Vec<ToolSpec>, CallAbort> {
     let scope = apart::scope(RunContext::default(), deadline);
     let pre = pre.clone();
     let described = call::run(guest, Arc::clone(&scope), Mode::Describe, move |store| {
@@ -91,7 +91,7 @@ impl Tool for ToolComponent {
         &self,
         call: ToolCall,
         scope: Arc<CallScope>,
-    ) -> Result<Result<ToolReply, ToolFailure>, CallFailure> {
+    ) -> Result<Result<ToolReply, ToolFailure>, CallAbort> {
         let (pre, limit) = (self.pre.clone(), self.guest.limits.result_bytes);
         call::run(&self.guest, scope, Mode::Call, move |store| {
             Box::pin(async move {
@@ -121,7 +121,7 @@ impl Tool for ToolComponent {
 }
 
 /// Holds a value to its limit and its form.
-fn checked(value: ToolValue, bytes: usize, limit: u64) -> Result<ToolValue, CallFailure> {
+fn checked(value: ToolValue, bytes: usize, limit: u64) -> Result<ToolValue, CallAbort> {
     measure::check(bytes, limit)?;
     check_json("its result", &value.value)?;
     let bounds = value.bounds.as_ref().and_then(|bounds| bounds.continuation.as_ref());
@@ -141,7 +141,7 @@ fn checked_failure(
     failure: ToolFailure,
     bytes: usize,
     limit: u64,
-) -> Result<ToolFailure, CallFailure> {
+) -> Result<ToolFailure, CallAbort> {
     measure::check(bytes, limit)?;
     if let Some(hint) = &failure.retry_hint {
         let mut inputs = [&hint.example_input, &hint.prior_input].into_iter().flatten();
@@ -150,8 +150,7 @@ fn checked_failure(
     Ok(failure)
 }
 
-fn check_json(what: &str, text: &str) -> Result<(), CallFailure> {
-    json::check(text).map_err(|problem| CallFailure::Contract {
-        detail: format!("{what} is not JSON: {problem}"),
-    })
+fn check_json(what: &str, text: &str) -> Result<(), CallAbort> {
+    json::check(text)
+        .map_err(|problem| CallAbort::Contract { detail: format!("{what} is not JSON: {problem}") })
 }

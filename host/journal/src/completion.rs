@@ -139,8 +139,8 @@ pub enum ModelError {
     /// The provider took too long.
     #[error("the provider did not answer in time")]
     Timeout,
-    /// The run is being cancelled.
-    #[error("the run is being cancelled")]
+    /// The run is being canceled.
+    #[error("the run is being canceled")]
     Canceled,
     /// Anything else.
     #[error("{0}")]

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::artifact::ArtifactRef;
 use crate::status::StopReason;
-use crate::stop::CallFailure;
+use crate::stop::CallAbort;
 
 /// How a run ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,7 +21,7 @@ pub struct Ending {
     pub reason: Option<String>,
     /// How the component was stopped, where it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failure: Option<CallFailure>,
+    pub failure: Option<CallAbort>,
     /// Whether a limit cut the work short and the result is what there was.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub partial: bool,
@@ -87,7 +87,7 @@ impl Ending {
 
     /// The same with the typed reason for which the component was stopped.
     #[must_use]
-    pub fn because(mut self, failure: CallFailure) -> Self {
+    pub fn because(mut self, failure: CallAbort) -> Self {
         self.failure = Some(failure);
         self
     }

@@ -1,14 +1,14 @@
-//! Why a call has no answer of its own, and who or what stops one.
+//! Calls that the host aborts, and the causes for which it stops one.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Who or what stops a call.
+/// The cause for which the host stops a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopCause {
-    /// The run was cancelled.
+    /// The run was canceled.
     Canceled,
     /// The run's own time-out passed.
     RunTimeout,
@@ -38,50 +38,51 @@ impl fmt::Display for StopCause {
     }
 }
 
-/// Why a call has no answer of its own. Nothing in here speaks of the host's insides; details
-/// for the operator go to the host's log.
+/// The reason that the host aborted a call, which then has no answer of the component's own: a
+/// failure that a tool reports is a [`ToolFailure`](crate::tool::ToolFailure). Nothing in here
+/// speaks of the host's insides; details for the operator go to the host's log.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
-pub enum CallFailure {
-    /// It wanted more memory than it may have.
+pub enum CallAbort {
+    /// The component wanted more memory than it may have.
     #[error("stopped: memory limit of {limit_bytes} bytes")]
     Memory {
         /// The limit.
         limit_bytes: u64,
     },
-    /// It took longer than it may.
+    /// The call took longer than it may.
     #[error("stopped: deadline of {limit_ms} ms exceeded")]
     Deadline {
         /// The limit.
         limit_ms: u64,
     },
-    /// Its stack overflowed.
+    /// The component's stack overflowed.
     #[error("stopped: stack overflow")]
     Stack,
-    /// It met another of its limits.
+    /// The component met another of its limits.
     #[error("stopped: limit on {what} ({limit})")]
     Limit {
-        /// What is limited.
+        /// The name of the limit.
         what: String,
         /// The limit.
         limit: u64,
     },
-    /// It trapped.
+    /// The component trapped.
     #[error("trapped: {code}")]
     Trap {
         /// WebAssembly's name of the trap.
         code: String,
     },
-    /// It did what its interface forbids.
+    /// The component did something that its interface forbids.
     #[error("contract violated: {detail}")]
     Contract {
-        /// What.
+        /// The violation, in words.
         detail: String,
     },
-    /// Somebody stopped it.
+    /// The host stopped the call for a cause outside of it.
     #[error("stopped: {cause}")]
     Stopped {
-        /// Who or what.
+        /// The cause.
         cause: StopCause,
     },
     /// The host itself failed.
@@ -89,7 +90,7 @@ pub enum CallFailure {
     Internal,
 }
 
-impl CallFailure {
+impl CallAbort {
     /// The word for programs.
     #[must_use]
     pub fn kind(&self) -> &'static str {

@@ -14,7 +14,7 @@ use taskrun_engine::LoadError;
 use taskrun_journal::event::Event;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::message::Labels;
-use taskrun_journal::stop::{CallFailure, StopCause};
+use taskrun_journal::stop::{CallAbort, StopCause};
 use taskrun_journal::time::{Clock, Random};
 use taskrun_journal::tool::ToolFailure;
 use taskrun_policy::{AgentPolicy, Policy, ToolPolicy};
@@ -61,7 +61,7 @@ pub struct CallEnd {
     /// Refusals and log lines of the call, in their order.
     pub events: Vec<Event>,
     /// The answer of the tool, or why it was stopped; `None` if the call was canceled.
-    pub answer: Option<Result<Result<ToolReply, ToolFailure>, CallFailure>>,
+    pub answer: Option<Result<Result<ToolReply, ToolFailure>, CallAbort>>,
 }
 
 impl Loader {

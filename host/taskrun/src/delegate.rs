@@ -7,7 +7,7 @@ use serde::Deserialize;
 use taskrun_journal::message::{RetryHint, RetryReason, ToolError};
 use taskrun_journal::runs::{ChildRequest, RunsAnswer, RunsError, RunsRequest};
 use taskrun_journal::spec::TASK_BYTES_MAX;
-use taskrun_journal::stop::{CallFailure, StopCause};
+use taskrun_journal::stop::{CallAbort, StopCause};
 use taskrun_journal::tool::{ToolFailure, ToolHints, ToolSpec};
 use taskrun_policy::AGENTS;
 
@@ -117,7 +117,7 @@ impl Tool for Delegate {
         &self,
         call: ToolCall,
         scope: Arc<CallScope>,
-    ) -> Result<Result<ToolReply, ToolFailure>, CallFailure> {
+    ) -> Result<Result<ToolReply, ToolFailure>, CallAbort> {
         let arguments: Arguments = match serde_json::from_str(&call.payload) {
             Ok(arguments) => arguments,
             // The schema has let it through.
@@ -133,7 +133,7 @@ impl Tool for Delegate {
         match scope.ask_controller(request).await {
             Ok(RunsAnswer::Run { run }) => {
                 let run =
-                    taskrun_journal::ids::RunId::new(&run.id).map_err(|_| CallFailure::Internal)?;
+                    taskrun_journal::ids::RunId::new(&run.id).map_err(|_| CallAbort::Internal)?;
                 let agent_name = self.agent.clone();
                 Ok(Ok(ToolReply::Park(ToolWait::Child { run, agent_name })))
             }
@@ -143,10 +143,10 @@ impl Tool for Delegate {
                 | RunsAnswer::Changed { .. }
                 | RunsAnswer::Waited { .. }
                 | RunsAnswer::Events { .. },
-            ) => Err(CallFailure::Internal),
+            ) => Err(CallAbort::Internal),
             Err(RunsError::Canceled) => {
                 let cause = scope.stop().cause().unwrap_or(StopCause::Canceled);
-                Err(CallFailure::Stopped { cause })
+                Err(CallAbort::Stopped { cause })
             }
             Err(error) => Ok(Err(self.failure(&error))),
         }

@@ -10,7 +10,7 @@ use taskrun_journal::ids::RunId;
 use taskrun_journal::message::LogLevel;
 use taskrun_journal::run::{Run, RunView};
 use taskrun_journal::status::Status;
-use taskrun_journal::stop::CallFailure;
+use taskrun_journal::stop::CallAbort;
 use taskrun_runtime::Storage;
 
 use crate::context::Context;
@@ -98,7 +98,7 @@ impl Stage {
         self.tell_end(&ended.run);
         let failure = ended.run.ending().and_then(|ending| ending.failure.clone());
         match failure {
-            Some(CallFailure::Deadline { limit_ms }) => {
+            Some(CallAbort::Deadline { limit_ms }) => {
                 let reason = RunView::from(&ended.run).stop_reason;
                 let reason = reason.map_or_else(String::new, |reason| reason.to_string());
                 self.say(&format!(

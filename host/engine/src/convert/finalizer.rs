@@ -7,7 +7,7 @@ use taskrun_journal::ending::EndStatus;
 use taskrun_journal::message::Labels;
 use taskrun_journal::plan::PlannerError;
 use taskrun_journal::spec::{KEY_BYTES_MAX, KEYS_MAX};
-use taskrun_journal::stop::CallFailure;
+use taskrun_journal::stop::CallAbort;
 
 use super::labels_to_guest;
 use crate::bindings::finalizer::exports::taskrun::plugin::finalizer as guest;
@@ -37,12 +37,10 @@ impl From<guest::FinalizerError> for PlannerError {
 /// The metadata that a finalizer names, within the bounds of metadata given at the start.
 ///
 /// # Errors
-/// [`CallFailure::Limit`] where it is more.
-pub(crate) fn metadata(labels: Vec<(String, String)>) -> Result<Labels, CallFailure> {
-    let limit = |what: &str, limit: usize| CallFailure::Limit {
-        what: what.to_owned(),
-        limit: limit as u64,
-    };
+/// [`CallAbort::Limit`] where it is more.
+pub(crate) fn metadata(labels: Vec<(String, String)>) -> Result<Labels, CallAbort> {
+    let limit =
+        |what: &str, limit: usize| CallAbort::Limit { what: what.to_owned(), limit: limit as u64 };
     let mut metadata = BTreeMap::new();
     for (key, value) in labels {
         let (key, value) = (key.trim(), value.trim());
@@ -64,7 +62,7 @@ pub(crate) fn metadata(labels: Vec<(String, String)>) -> Result<Labels, CallFail
 mod tests {
     use super::*;
 
-    fn of(labels: &[(&str, &str)]) -> Result<Labels, CallFailure> {
+    fn of(labels: &[(&str, &str)]) -> Result<Labels, CallAbort> {
         metadata(labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect())
     }
 
@@ -80,12 +78,12 @@ mod tests {
         let names: Vec<String> = (0..=KEYS_MAX).map(|n| n.to_string()).collect();
         let many: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "")).collect();
         assert_eq!(of(&many[1..]).expect("as many as allowed").len(), KEYS_MAX);
-        let failure = CallFailure::Limit { what: "metadata keys".to_owned(), limit: 64 };
+        let failure = CallAbort::Limit { what: "metadata keys".to_owned(), limit: 64 };
         assert_eq!(of(&many), Err(failure));
         let long = "x".repeat(KEY_BYTES_MAX + 1);
         assert!(of(&[("a", &long[1..]), (&long[1..], "")]).is_ok());
         for label in [("a", long.as_str()), (long.as_str(), "")] {
-            assert!(matches!(of(&[label]), Err(CallFailure::Limit { limit: 4_096, .. })));
+            assert!(matches!(of(&[label]), Err(CallAbort::Limit { limit: 4_096, .. })));
         }
         let padded = format!("{}a", " ".repeat(KEY_BYTES_MAX));
         assert!(of(&[(&padded, &padded)]).is_ok());

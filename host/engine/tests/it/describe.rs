@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use taskrun_engine::{EngineOptions, LoadError};
-use taskrun_journal::stop::CallFailure;
+use taskrun_journal::stop::CallAbort;
 
 use crate::support::*;
 
@@ -29,16 +29,13 @@ async fn a_plain_description_is_kept() {
 #[tokio::test]
 async fn a_description_that_never_ends_is_ended() {
     let error = described("", "(loop $l (br $l)) unreachable").await;
-    assert!(
-        matches!(error, LoadError::Describe(CallFailure::Deadline { limit_ms: 100 })),
-        "{error}"
-    );
+    assert!(matches!(error, LoadError::Describe(CallAbort::Deadline { limit_ms: 100 })), "{error}");
 }
 
 #[tokio::test]
 async fn a_description_that_traps_says_so() {
     let error = described("", "unreachable").await;
-    assert!(matches!(error, LoadError::Describe(CallFailure::Trap { .. })), "{error}");
+    assert!(matches!(error, LoadError::Describe(CallAbort::Trap { .. })), "{error}");
 }
 
 #[tokio::test]
@@ -65,9 +62,7 @@ async fn a_description_may_log_and_nothing_else() {
     ];
     for (import, code, name) in others {
         let error = described(import, code).await;
-        let LoadError::Describe(CallFailure::Contract { detail }) = &error else {
-            panic!("{error}")
-        };
+        let LoadError::Describe(CallAbort::Contract { detail }) = &error else { panic!("{error}") };
         assert!(detail.contains(name), "{detail}");
     }
 }

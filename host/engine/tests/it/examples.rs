@@ -8,7 +8,7 @@ use taskrun::ports::tool::ToolCall;
 use taskrun_engine::AgentGrants;
 use taskrun_examples as examples;
 use taskrun_journal::event::Event;
-use taskrun_journal::stop::CallFailure;
+use taskrun_journal::stop::CallAbort;
 
 use crate::support::*;
 
@@ -61,14 +61,14 @@ fn nowhere() -> AgentGrants {
 
 #[tokio::test]
 async fn evil_functions_end_with_their_reasons() {
-    let limit = |what: &str, limit| CallFailure::Limit { what: what.to_owned(), limit };
-    let memory = CallFailure::Memory { limit_bytes: 64 << 20 };
+    let limit = |what: &str, limit| CallAbort::Limit { what: what.to_owned(), limit };
+    let memory = CallAbort::Memory { limit_bytes: 64 << 20 };
     let cases = [
         ("grow", "{}", memory),
-        ("overflow", "{}", CallFailure::Stack),
+        ("overflow", "{}", CallAbort::Stack),
         ("big_result", r#"{"mib":20}"#, limit("result bytes", 1 << 20)),
         ("alias_result", "{}", limit("result bytes", 1 << 20)),
-        ("panic", "{}", CallFailure::Trap { code: "unreachable".to_owned() }),
+        ("panic", "{}", CallAbort::Trap { code: "unreachable".to_owned() }),
         ("slow_host_calls", r#"{"count":100001}"#, limit("host calls", 100_000)),
         ("log_flood", "{}", limit("host calls", 100_000)),
     ];
@@ -76,7 +76,7 @@ async fn evil_functions_end_with_their_reasons() {
         assert_eq!(evil(function, payload, nowhere()).await.unwrap_err(), expected, "{function}");
     }
     let lie = evil("lie", "{}", nowhere()).await.unwrap_err();
-    assert!(matches!(lie, CallFailure::Contract { .. }), "{lie:?}");
+    assert!(matches!(lie, CallAbort::Contract { .. }), "{lie:?}");
 }
 
 #[tokio::test]
@@ -171,7 +171,7 @@ async fn calls_of_wasi_are_counted_too() {
     let attempts = vec![serde_json::json!({"op": "print", "path": "x"}); 1_000];
     let payload = serde_json::json!({ "attempts": attempts }).to_string();
     let failure = tool.call(calling("attempt", &payload), patient()).await.unwrap_err();
-    assert_eq!(failure, CallFailure::Limit { what: "host calls".to_owned(), limit: 50 });
+    assert_eq!(failure, CallAbort::Limit { what: "host calls".to_owned(), limit: 50 });
 }
 
 #[tokio::test]

@@ -11,11 +11,11 @@ use taskrun_journal::ending::Ending;
 use taskrun_journal::message::Labels;
 use taskrun_journal::plan::PlannerError;
 use taskrun_journal::status::StopReason;
-use taskrun_journal::stop::CallFailure;
+use taskrun_journal::stop::CallAbort;
 
 use crate::support::*;
 
-type Finalized = Result<Result<Labels, PlannerError>, CallFailure>;
+type Finalized = Result<Result<Labels, PlannerError>, CallAbort>;
 
 fn input(ending: Ending, result: Option<&str>) -> FinalizeInput {
     FinalizeInput {
@@ -73,19 +73,19 @@ async fn it_is_told_of_runs_without_an_answer_and_of_the_metadata_they_began_wit
 #[tokio::test]
 async fn a_trap_has_its_name() {
     let failure = after("trap", grants(""), patient()).await.unwrap_err();
-    assert_eq!(failure, CallFailure::Trap { code: "unreachable".to_owned() });
+    assert_eq!(failure, CallAbort::Trap { code: "unreachable".to_owned() });
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_endless_finalizer_meets_its_deadline() {
     let scope = scope(Duration::from_millis(80), StopSignal::never());
     let failure = after("spin", grants(""), scope).await.unwrap_err();
-    assert_eq!(failure, CallFailure::Deadline { limit_ms: 80 });
+    assert_eq!(failure, CallAbort::Deadline { limit_ms: 80 });
 }
 
 #[tokio::test]
 async fn too_much_metadata_is_refused() {
-    let limit = |what: &str, limit| CallFailure::Limit { what: what.to_owned(), limit };
+    let limit = |what: &str, limit| CallAbort::Limit { what: what.to_owned(), limit };
     let failure = after("flood", grants(""), patient()).await.unwrap_err();
     assert_eq!(failure, limit("metadata keys", 64));
     let with = limited(|limits| limits.result_bytes = 100);

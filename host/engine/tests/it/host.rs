@@ -1,7 +1,7 @@
 //! Host functions, as a guest meets them.
 
 use taskrun_journal::event::Event;
-use taskrun_journal::stop::CallFailure;
+use taskrun_journal::stop::CallAbort;
 
 use crate::support::*;
 
@@ -78,6 +78,6 @@ async fn an_agent_without_a_model_hears_it() {
     let loaded = engine.load(agent_bytes(imports, code)).await.unwrap();
     let planner = engine.agent(&loaded, grants(r#"deny = ["model: *"]"#)).unwrap();
     let result = planner.plan(plan_input(), patient()).await;
-    assert!(!matches!(result, Err(CallFailure::Contract { .. })), "{result:?}");
+    assert!(!matches!(result, Err(CallAbort::Contract { .. })), "{result:?}");
     assert!(result.unwrap().is_ok());
 }

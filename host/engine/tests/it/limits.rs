@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
-use taskrun_journal::stop::CallFailure;
+use taskrun_journal::stop::CallAbort;
 
 use crate::support::*;
 
-fn limit(what: &str, limit: u64) -> CallFailure {
-    CallFailure::Limit { what: what.to_owned(), limit }
+fn limit(what: &str, limit: u64) -> CallAbort {
+    CallAbort::Limit { what: what.to_owned(), limit }
 }
 
-async fn failure_of(code: &str) -> CallFailure {
+async fn failure_of(code: &str) -> CallAbort {
     failure_under(code, grants("")).await
 }
 
-async fn failure_under(code: &str, with: taskrun_engine::AgentGrants) -> CallFailure {
+async fn failure_under(code: &str, with: taskrun_engine::AgentGrants) -> CallAbort {
     run(tool_bytes("", code), with).await.unwrap_err()
 }
 
@@ -44,10 +44,10 @@ async fn memory_is_bounded() {
     let grow =
         "(loop $l (br_if $l (i32.ne (memory.grow (i32.const 1)) (i32.const -1)))) unreachable";
     let with = limited(|limits| limits.memory_bytes = 4 << 20);
-    assert_eq!(failure_under(grow, with).await, CallFailure::Memory { limit_bytes: 4 << 20 });
+    assert_eq!(failure_under(grow, with).await, CallAbort::Memory { limit_bytes: 4 << 20 });
     // At once to 4 GiB, past the slot of the pool.
     let huge = "(drop (memory.grow (i32.const 65000))) unreachable";
-    assert_eq!(failure_of(huge).await, CallFailure::Memory { limit_bytes: 64 << 20 });
+    assert_eq!(failure_of(huge).await, CallAbort::Memory { limit_bytes: 64 << 20 });
     // What a component begins with counts too.
     let with = limited(|limits| limits.memory_bytes = 1 << 20);
     let refused = tool(&engine(), tool_bytes("", OK), with).await.err().unwrap();
@@ -69,12 +69,12 @@ async fn tables_are_bounded() {
 #[tokio::test]
 async fn a_stack_overflow_is_one() {
     let code = "(call $deep) unreachable) (func $deep (call $deep) (call $deep)";
-    assert_eq!(failure_of(code).await, CallFailure::Stack);
+    assert_eq!(failure_of(code).await, CallAbort::Stack);
 }
 
 #[tokio::test]
 async fn traps_have_names_and_nothing_more() {
-    let trap = |code: &str| CallFailure::Trap { code: code.to_owned() };
+    let trap = |code: &str| CallAbort::Trap { code: code.to_owned() };
     assert_eq!(failure_of("unreachable").await, trap("unreachable"));
     let division = "(i32.div_u (i32.const 1) (i32.const 0))";
     assert_eq!(failure_of(division).await, trap("integer divide by zero"));
@@ -84,7 +84,7 @@ async fn traps_have_names_and_nothing_more() {
 
 #[tokio::test]
 async fn broken_answers_are_breaches_of_contract() {
-    let contract = |failure: &CallFailure| matches!(failure, CallFailure::Contract { .. });
+    let contract = |failure: &CallAbort| matches!(failure, CallAbort::Contract { .. });
     let outside = failure_of("(call $ok (i32.const -8) (i32.const 4))").await;
     assert!(contract(&outside), "{outside:?}");
     let unaligned = failure_of("(i32.const 4097)").await;
@@ -98,7 +98,7 @@ async fn broken_answers_are_breaches_of_contract() {
     .await;
     assert!(contract(&unicode), "{unicode:?}");
     let json = failure_of("(call $ok (i32.const 2048) (i32.const 3))").await;
-    let CallFailure::Contract { detail } = json else { panic!("{json:?}") };
+    let CallAbort::Contract { detail } = json else { panic!("{json:?}") };
     assert!(detail.starts_with("its result is not JSON"), "{detail}");
 }
 
@@ -239,7 +239,7 @@ async fn an_endless_loop_meets_its_deadline() {
         let scope = scope(Duration::from_millis(80), taskrun::ports::call::StopSignal::never());
         let started = tokio::time::Instant::now();
         let failure = tool.call(call(), scope).await.unwrap_err();
-        assert_eq!(failure, CallFailure::Deadline { limit_ms: 80 });
+        assert_eq!(failure, CallAbort::Deadline { limit_ms: 80 });
         assert!(started.elapsed() >= Duration::from_millis(80));
         assert!(started.elapsed() < Duration::from_secs(5));
     }
@@ -262,7 +262,7 @@ async fn one_guests_deadline_is_not_anothers() {
     .unwrap();
     let short = scope(Duration::from_millis(50), taskrun::ports::call::StopSignal::never());
     let (spun, slept) = tokio::join!(spinner.call(call(), short), good.call(call(), patient()));
-    assert!(matches!(spun, Err(CallFailure::Deadline { .. })));
+    assert!(matches!(spun, Err(CallAbort::Deadline { .. })));
     assert!(slept.unwrap().is_ok());
 }
 
@@ -274,7 +274,7 @@ async fn a_parked_guest_meets_its_deadline() {
     );
     let scope = scope(Duration::from_millis(50), taskrun::ports::call::StopSignal::never());
     let failure = run_in(bytes, grants(""), scope).await.unwrap_err();
-    assert_eq!(failure, CallFailure::Deadline { limit_ms: 50 });
+    assert_eq!(failure, CallAbort::Deadline { limit_ms: 50 });
 }
 
 #[tokio::test]
@@ -292,5 +292,5 @@ async fn instantiation_and_post_return_are_inside_the_deadline() {
     );
     let tool = tool(&engine, tool_bytes("", &post), grants("")).await.unwrap();
     let scope = scope(Duration::from_millis(50), taskrun::ports::call::StopSignal::never());
-    assert_eq!(tool.call(call(), scope).await.unwrap_err(), CallFailure::Deadline { limit_ms: 50 });
+    assert_eq!(tool.call(call(), scope).await.unwrap_err(), CallAbort::Deadline { limit_ms: 50 });
 }

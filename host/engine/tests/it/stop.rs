@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use taskrun::clock::SystemClock;
 use taskrun::ports::call::StopSignal;
-use taskrun_journal::stop::{CallFailure, StopCause};
+use taskrun_journal::stop::{CallAbort, StopCause};
 use taskrun_journal::time::{Clock, Timestamp};
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -53,7 +53,7 @@ impl Clock for Heard {
     }
 }
 
-async fn stopped_after(code: &str, times: u32) -> (CallFailure, Duration) {
+async fn stopped_after(code: &str, times: u32) -> (CallAbort, Duration) {
     let engine = engine();
     let tool = tool(&engine, tool_bytes(CLOCK, code), grants("")).await.unwrap();
     let stop = StopSignal::new(engine.interrupt());
@@ -73,7 +73,7 @@ async fn stopped_after(code: &str, times: u32) -> (CallFailure, Duration) {
 async fn a_spinning_guest_is_stopped() {
     let (failure, took) =
         stopped_after("(drop (call $now)) (loop $l (br $l)) unreachable", 1).await;
-    assert_eq!(failure, CallFailure::Stopped { cause: StopCause::Shutdown });
+    assert_eq!(failure, CallAbort::Stopped { cause: StopCause::Shutdown });
     assert!(took < Duration::from_secs(2), "{took:?}");
 }
 
@@ -82,7 +82,7 @@ async fn a_parked_guest_is_stopped_also_twice() {
     // `clock.sleep` would return early when asked; this one goes back to sleep.
     let code = "(loop $l (call $sleep (i64.const 3600000) (i32.const 5120)) (br $l)) unreachable";
     let (failure, took) = stopped_after(code, 2).await;
-    assert_eq!(failure, CallFailure::Stopped { cause: StopCause::Shutdown });
+    assert_eq!(failure, CallAbort::Stopped { cause: StopCause::Shutdown });
     assert!(took < Duration::from_secs(2), "{took:?}");
 }
 
@@ -105,12 +105,12 @@ async fn a_call_that_waits_for_a_slot_is_stopped() {
     // A call that has a slot elsewhere, and began later, meets the same deadline.
     let other = self::tool(&self::engine(), tool_bytes(CLOCK, sleeper), grants("")).await.unwrap();
     let failure = other.call(call(), scope(short, StopSignal::never())).await.unwrap_err();
-    assert_eq!(failure, CallFailure::Deadline { limit_ms: 1 });
+    assert_eq!(failure, CallAbort::Deadline { limit_ms: 1 });
     let waits = futures::poll!(&mut second).is_pending();
     assert!(waits, "the deadline counts from the slot on");
     stop.force(StopCause::Canceled);
     let failure = second.await.unwrap_err();
-    assert_eq!(failure, CallFailure::Stopped { cause: StopCause::Canceled });
+    assert_eq!(failure, CallAbort::Stopped { cause: StopCause::Canceled });
     first.abort();
 }
 
@@ -184,7 +184,7 @@ async fn a_panic_in_a_host_function_fails_one_call() {
     ] {
         let tool = tool(&engine, tool_bytes(CLOCK, code), grants("")).await.unwrap();
         let scope = scope_on(Arc::new(BrokenClock), Duration::from_secs(60), StopSignal::never());
-        assert_eq!(tool.call(call(), scope).await.unwrap_err(), CallFailure::Internal);
+        assert_eq!(tool.call(call(), scope).await.unwrap_err(), CallAbort::Internal);
     }
     let good = tool(&engine, tool_bytes("", OK), grants("")).await.unwrap();
     assert!(good.call(call(), patient()).await.unwrap().is_ok());

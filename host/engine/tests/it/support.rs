@@ -16,7 +16,7 @@ use taskrun::ports::planner::PlanInput;
 use taskrun::ports::tool::{Tool, ToolCall, ToolReply, ToolValue};
 use taskrun_engine::{AgentGrants, Cache, Engine, EngineOptions, LoadError};
 use taskrun_journal::event::Event;
-use taskrun_journal::stop::CallFailure;
+use taskrun_journal::stop::CallAbort;
 use taskrun_journal::time::Clock;
 use taskrun_journal::tool::ToolFailure;
 use taskrun_policy::{Limits, Policy};
@@ -208,7 +208,7 @@ pub(crate) fn call() -> ToolCall {
     }
 }
 
-pub(crate) type CallResult = Result<Result<ToolValue, ToolFailure>, CallFailure>;
+pub(crate) type CallResult = Result<Result<ToolValue, ToolFailure>, CallAbort>;
 
 /// Loads a tool without grants and calls it.
 pub(crate) async fn run(bytes: Vec<u8>, with: AgentGrants) -> CallResult {

@@ -15,7 +15,7 @@ use taskrun_engine::{Engine, EngineOptions};
 use taskrun_examples as examples;
 use taskrun_journal::completion::{CompletionRequest, ModelError};
 use taskrun_journal::message::{Message, Role};
-use taskrun_journal::stop::{CallFailure, StopCause};
+use taskrun_journal::stop::{CallAbort, StopCause};
 use taskrun_journal::time::{Clock, Timestamp};
 use tokio::sync::watch;
 
@@ -144,7 +144,7 @@ async fn a_call_that_is_behind_meets_its_deadline() {
         // Many slices, also where other programs leave a thread of low priority little.
         let scope = scope(Duration::from_secs(3), StopSignal::never());
         let failure = tool.call(call(), scope).await.unwrap_err();
-        assert_eq!(failure, CallFailure::Deadline { limit_ms: 3_000 });
+        assert_eq!(failure, CallAbort::Deadline { limit_ms: 3_000 });
         next_call_is_served(&engine).await;
     }
 }
@@ -160,7 +160,7 @@ async fn a_call_that_is_behind_is_stopped() {
         clock.is_asked(1).await;
         stop.force(StopCause::Canceled);
         let failure = task.await.unwrap().unwrap_err();
-        assert_eq!(failure, CallFailure::Stopped { cause: StopCause::Canceled });
+        assert_eq!(failure, CallAbort::Stopped { cause: StopCause::Canceled });
         assert_eq!(clock.seen(), [BEHIND]);
         next_call_is_served(&engine).await;
     }
@@ -221,7 +221,7 @@ async fn a_short_call_is_served_while_long_ones_have_all_their_threads() {
     stop.force(StopCause::Shutdown);
     for task in tasks {
         let failure = task.await.unwrap().unwrap_err();
-        assert_eq!(failure, CallFailure::Stopped { cause: StopCause::Shutdown });
+        assert_eq!(failure, CallAbort::Stopped { cause: StopCause::Shutdown });
     }
 }
 
@@ -246,7 +246,7 @@ async fn a_panic_in_a_host_function_fails_one_call_also_behind() {
     for code in [format!("{NOW} unreachable"), format!("{LONG} {NOW} unreachable")] {
         let tool = tool_of(&engine, &code).await;
         let scope = scope_on(Arc::new(BrokenClock), Duration::from_secs(60), StopSignal::never());
-        assert_eq!(tool.call(call(), scope).await.unwrap_err(), CallFailure::Internal);
+        assert_eq!(tool.call(call(), scope).await.unwrap_err(), CallAbort::Internal);
         next_call_is_served(&engine).await;
     }
 }

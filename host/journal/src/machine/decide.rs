@@ -13,7 +13,7 @@ use crate::pause::PauseEnd;
 use crate::plan::{PlannerError, TerminationReason};
 use crate::run::{Lifecycle, Run};
 use crate::status::{BlockedOn, Status, StopReason};
-use crate::stop::{CallFailure, StopCause};
+use crate::stop::{CallAbort, StopCause};
 use crate::time::{Timestamp, millis};
 
 pub use entry::{acknowledge, said, settle, take};
@@ -239,7 +239,7 @@ pub enum Outcome {
     /// The planner decided what is not allowed.
     Refused(String),
     /// The component was stopped or broke its contract.
-    Failed(CallFailure),
+    Failed(CallAbort),
     /// The store refused a record of the work.
     PersistFailed(String),
     /// The host cannot execute it, or made a mistake.
@@ -315,10 +315,10 @@ fn counted(number: u32, what: &str) -> String {
     if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
-fn failed(run: &Run, failure: CallFailure) -> Ending {
+fn failed(run: &Run, failure: CallAbort) -> Ending {
     let agent = &run.spec.agent_name;
     match &failure {
-        CallFailure::Stopped { cause } => match cause {
+        CallAbort::Stopped { cause } => match cause {
             StopCause::Canceled => Ending::canceled(StopReason::CanceledByOwner),
             StopCause::RunTimeout => Ending::failed(
                 StopReason::RunTimeout,
@@ -340,20 +340,20 @@ fn failed(run: &Run, failure: CallFailure) -> Ending {
                 "the host could not say for too long that it lives",
             ),
         },
-        CallFailure::Deadline { limit_ms } => Ending::failed(
+        CallAbort::Deadline { limit_ms } => Ending::failed(
             StopReason::TurnTimeout,
             format!("deadline exceeded: a plan step of agent {agent} may take {limit_ms} ms"),
         )
         .because(failure),
-        CallFailure::Contract { .. } => {
+        CallAbort::Contract { .. } => {
             Ending::failed(StopReason::ContractViolation, format!("agent {agent}: {failure}"))
                 .because(failure)
         }
-        CallFailure::Memory { .. }
-        | CallFailure::Stack
-        | CallFailure::Limit { .. }
-        | CallFailure::Trap { .. }
-        | CallFailure::Internal => {
+        CallAbort::Memory { .. }
+        | CallAbort::Stack
+        | CallAbort::Limit { .. }
+        | CallAbort::Trap { .. }
+        | CallAbort::Internal => {
             Ending::failed(StopReason::AgentTrap, format!("agent {agent}: {failure}"))
                 .because(failure)
         }

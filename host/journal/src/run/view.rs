@@ -14,7 +14,7 @@ use crate::pause::Pause;
 use crate::progress::{Children, Progress};
 use crate::spec::RunClass;
 use crate::status::{BlockedOn, Status, StopReason};
-use crate::stop::CallFailure;
+use crate::stop::CallAbort;
 use crate::text::first_chars;
 use crate::time::{Timestamp, millis};
 
@@ -87,7 +87,7 @@ pub struct RunView {
     pub error: Option<String>,
     /// How the component was stopped, where it was: `kind` and what belongs to it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub failure: Option<CallFailure>,
+    pub failure: Option<CallAbort>,
     /// Counts; absent before the first event. Those of the runs beneath it only where a single run
     /// is shown, or a tree.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use taskrun_journal::stop::{CallFailure, StopCause};
+use taskrun_journal::stop::{CallAbort, StopCause};
 use taskrun_journal::store::Until;
 
 use super::lease::Standstill;
@@ -119,7 +119,7 @@ impl Driver {
         // up: it would have to do the same.
         // The same holds for what it does on hearing that its time is up: should the host die now,
         // it would run again and hear nothing. Only a cancellation is on record already.
-        let canceled = CallFailure::Stopped { cause: StopCause::Canceled };
+        let canceled = CallAbort::Stopped { cause: StopCause::Canceled };
         let cut_short = self.scopes.iter().any(|scope| scope.is_cut_short());
         if cut_short || self.stopped().is_some_and(|failure| failure != canceled) {
             return Ok(());
@@ -136,7 +136,7 @@ impl Driver {
     }
 
     /// Waits, unless somebody asks to stop or pauses the run; says which stop it was.
-    pub(super) async fn pause(&mut self, pause: Duration) -> Result<Option<CallFailure>, Halt> {
+    pub(super) async fn pause(&mut self, pause: Duration) -> Result<Option<CallAbort>, Halt> {
         let (clock, live) = (Arc::clone(&self.env.clock), Arc::clone(&self.live));
         let halted = Arc::clone(&self.halted);
         let waits = async move {
@@ -154,7 +154,7 @@ impl Driver {
 
     /// Waits for what is left of a pause that the end of another host cut short; never for longer
     /// than that pause, whatever was done to the time of day meanwhile, nor than the run has time.
-    pub(super) async fn rest_of_pause(&mut self) -> Result<Option<CallFailure>, Halt> {
+    pub(super) async fn rest_of_pause(&mut self) -> Result<Option<CallAbort>, Halt> {
         let failed = self.journal.run().state.failed_attempts > 0;
         let Some((over_at, pause)) = self.cut_pause.take().filter(|_| failed) else {
             return Ok(None);

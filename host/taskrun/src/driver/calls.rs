@@ -9,7 +9,7 @@ use taskrun_journal::event::{Event, Parked, Refusal};
 use taskrun_journal::ids::RunId;
 use taskrun_journal::message::{Bounds, Labels, LogLevel, RetryHint, RetryReason, ToolError};
 use taskrun_journal::plan::ToolRequest;
-use taskrun_journal::stop::{CallFailure, StopCause};
+use taskrun_journal::stop::{CallAbort, StopCause};
 use taskrun_journal::time::millis;
 use taskrun_journal::tool::{ToolFailure, ToolOutcome, ToolOutput};
 
@@ -29,7 +29,7 @@ const FINALIZED: &str = "Finalized before a tool result was provided for this re
 struct Ended<'a> {
     tool: &'a AgentTool,
     request: ToolRequest,
-    answer: Result<Result<ToolReply, ToolFailure>, CallFailure>,
+    answer: Result<Result<ToolReply, ToolFailure>, CallAbort>,
     took: Duration,
     scope: Arc<CallScope>,
 }
@@ -215,7 +215,7 @@ impl Driver {
     /// What is recorded of a call that came to its end.
     async fn ended(&self, ended: Ended<'_>) -> Vec<Event> {
         let Ended { tool, request, answer, took, scope: _ } = ended;
-        let out_of_time_failure = CallFailure::Stopped { cause: StopCause::RunTimeout };
+        let out_of_time_failure = CallAbort::Stopped { cause: StopCause::RunTimeout };
         let answer = match answer {
             // Whoever takes the run up decides what becomes of the call.
             Err(failure) if is_given_back(&failure) => return Vec::new(),
@@ -342,7 +342,7 @@ pub(super) fn refuse_all(pending: &mut Vec<Event>, requests: &[ToolRequest]) {
 fn output(
     tool: &AgentTool,
     request: ToolRequest,
-    answer: Result<Result<ToolValue, ToolFailure>, CallFailure>,
+    answer: Result<Result<ToolValue, ToolFailure>, CallAbort>,
 ) -> ToolOutput {
     let name = &request.name;
     let (outcome, value) = match answer {
@@ -411,18 +411,18 @@ pub(super) fn broken(name: &str, detail: &str) -> ToolOutcome {
     ToolOutcome::Failure(ToolFailure { error, retry_hint })
 }
 
-fn stopped(name: &str, failure: &CallFailure) -> ToolOutcome {
+fn stopped(name: &str, failure: &CallAbort) -> ToolOutcome {
     let retry_hint = match failure {
-        CallFailure::Deadline { .. } => Some(Box::new(RetryHint::new(RetryReason::Timeout, name))),
-        CallFailure::Memory { .. }
-        | CallFailure::Stack
-        | CallFailure::Limit { .. }
-        | CallFailure::Trap { .. }
-        | CallFailure::Contract { .. }
-        | CallFailure::Stopped { .. }
-        | CallFailure::Internal => None,
+        CallAbort::Deadline { .. } => Some(Box::new(RetryHint::new(RetryReason::Timeout, name))),
+        CallAbort::Memory { .. }
+        | CallAbort::Stack
+        | CallAbort::Limit { .. }
+        | CallAbort::Trap { .. }
+        | CallAbort::Contract { .. }
+        | CallAbort::Stopped { .. }
+        | CallAbort::Internal => None,
     };
-    let canceled = *failure == CallFailure::Stopped { cause: StopCause::Canceled };
+    let canceled = *failure == CallAbort::Stopped { cause: StopCause::Canceled };
     let code = if canceled { "canceled" } else { failure.kind() };
     let error = ToolError::coded(code, format!("{name}: {failure}"));
     ToolOutcome::Failure(ToolFailure { error, retry_hint })

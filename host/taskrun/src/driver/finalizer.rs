@@ -10,7 +10,7 @@ use taskrun_journal::event::Event;
 use taskrun_journal::message::Labels;
 use taskrun_journal::run::{Lifecycle, Run};
 use taskrun_journal::status::Status;
-use taskrun_journal::stop::CallFailure;
+use taskrun_journal::stop::CallAbort;
 
 use super::{Driver, Halt};
 use crate::ports::call::{CallScope, CallScopeParts, Remaining, ScopeLimits, Services};
@@ -107,8 +107,8 @@ impl Driver {
         let asked = AssertUnwindSafe(planner.finalize(input, scope)).catch_unwind();
         let answer = tokio::select! {
             biased;
-            answer = asked => answer.unwrap_or(Err(CallFailure::Internal)),
-            () = self.env.clock.sleep(timeout) => Err(CallFailure::Deadline { limit_ms }),
+            answer = asked => answer.unwrap_or(Err(CallAbort::Internal)),
+            () = self.env.clock.sleep(timeout) => Err(CallAbort::Deadline { limit_ms }),
         };
         drop(entered);
         Ok(match answer {

@@ -45,7 +45,7 @@ use taskrun_journal::machine::decide::{self, Outcome};
 use taskrun_journal::memory::Memory;
 use taskrun_journal::run::Run;
 use taskrun_journal::status::{Status, StopReason};
-use taskrun_journal::stop::{CallFailure, StopCause};
+use taskrun_journal::stop::{CallAbort, StopCause};
 use taskrun_journal::store::{Store, StoreError};
 use taskrun_journal::time::{Clock, Random, Timestamp, millis};
 use taskrun_policy::{Budget, Chain};
@@ -150,7 +150,7 @@ impl End {
         Self::Done { pending, outcome }
     }
 
-    fn failed(failure: CallFailure) -> Self {
+    fn failed(failure: CallAbort) -> Self {
         Self::done(Vec::new(), Outcome::Failed(failure))
     }
 }
@@ -365,9 +365,9 @@ impl Driver {
         self.work.journal_bytes >= self.agent.limits.journal_bytes
     }
 
-    fn journal_limit(&self) -> CallFailure {
+    fn journal_limit(&self) -> CallAbort {
         let limit = self.agent.limits.journal_bytes;
-        CallFailure::Limit { what: "bytes of the run's journal".to_owned(), limit }
+        CallAbort::Limit { what: "bytes of the run's journal".to_owned(), limit }
     }
 
     fn tool_calls_left(&self) -> Option<u32> {
@@ -496,8 +496,8 @@ impl Driver {
     }
 
     /// The stop that somebody asked for while a call answered in its own way.
-    fn stopped(&self) -> Option<CallFailure> {
-        self.live.cause().map(|cause| CallFailure::Stopped { cause })
+    fn stopped(&self) -> Option<CallAbort> {
+        self.live.cause().map(|cause| CallAbort::Stopped { cause })
     }
 }
 
@@ -526,6 +526,6 @@ fn may_be_written(run: &Run, event: &Event) -> bool {
 }
 
 /// Whether a run that was stopped so is to be continued by another host.
-fn is_given_back(failure: &CallFailure) -> bool {
-    matches!(failure, CallFailure::Stopped { cause: StopCause::HandOver | StopCause::LeaseLost })
+fn is_given_back(failure: &CallAbort) -> bool {
+    matches!(failure, CallAbort::Stopped { cause: StopCause::HandOver | StopCause::LeaseLost })
 }

@@ -11,7 +11,7 @@ use taskrun_journal::plan::{
     FinalToolResult, PlannerError, Termination, TerminationReason, ToolRequest,
 };
 use taskrun_journal::status::StopReason;
-use taskrun_journal::stop::{CallFailure, StopCause};
+use taskrun_journal::stop::{CallAbort, StopCause};
 use taskrun_journal::text::cut;
 use taskrun_journal::time::{Random, millis, random_u64};
 use taskrun_journal::tool::ToolOutcome;
@@ -211,7 +211,7 @@ impl Driver {
         &mut self,
         turn: u32,
         end: ScopeEnd,
-        answer: Result<Result<PlanResult, PlannerError>, CallFailure>,
+        answer: Result<Result<PlanResult, PlannerError>, CallAbort>,
         overtaken: Option<Outcome>,
     ) -> Step {
         let mut pending = end.events;
@@ -224,7 +224,7 @@ impl Driver {
             let cut = |text: String| cut(&text, DIVERGENCE_BYTES_MAX).to_owned();
             let (recorded, found) = (cut(recorded), cut(found));
             pending = vec![Event::ReplayDiverged { turn, recorded, found }];
-            let failure = CallFailure::Stopped { cause: StopCause::Diverged };
+            let failure = CallAbort::Stopped { cause: StopCause::Diverged };
             return Step { pending, outcome: Err(Outcome::Failed(failure)) };
         }
         let outcome = match (answer, overtaken) {
@@ -261,11 +261,11 @@ impl Driver {
                     Err(detail) => Outcome::Refused(detail),
                 }
             }
-            (Ok(Err(_)) | Err(CallFailure::Stopped { .. }), Some(overtaken)) => overtaken,
+            (Ok(Err(_)) | Err(CallAbort::Stopped { .. }), Some(overtaken)) => overtaken,
             (Ok(Err(error)), None) => match self.stopped() {
                 // Whoever cancels may be told that something else went wrong; whoever set a limit
                 // is told that it was met.
-                Some(CallFailure::Stopped { cause: StopCause::Canceled })
+                Some(CallAbort::Stopped { cause: StopCause::Canceled })
                     if error.code.as_deref() != Some(CANCELED) =>
                 {
                     Outcome::Error(error)
@@ -273,8 +273,8 @@ impl Driver {
                 Some(failure) => Outcome::Failed(failure),
                 None => Outcome::Error(error),
             },
-            (Err(CallFailure::Stopped { cause }), None) => {
-                Outcome::Failed(self.stopped().unwrap_or(CallFailure::Stopped { cause }))
+            (Err(CallAbort::Stopped { cause }), None) => {
+                Outcome::Failed(self.stopped().unwrap_or(CallAbort::Stopped { cause }))
             }
             (Err(failure), _) => Outcome::Failed(failure),
         };
@@ -316,20 +316,20 @@ impl Driver {
 /// to be had just now.
 fn passing(outcome: &Result<PlanResult, Outcome>) -> Option<String> {
     match outcome {
-        Err(Outcome::Failed(failure @ CallFailure::Internal)) => Some(failure.to_string()),
+        Err(Outcome::Failed(failure @ CallAbort::Internal)) => Some(failure.to_string()),
         Err(Outcome::Error(error)) => {
             let code = error.code.as_deref()?;
             TRANSIENT.contains(&code).then(|| error.to_string())
         }
         Err(
             Outcome::Failed(
-                CallFailure::Memory { .. }
-                | CallFailure::Deadline { .. }
-                | CallFailure::Stack
-                | CallFailure::Limit { .. }
-                | CallFailure::Trap { .. }
-                | CallFailure::Contract { .. }
-                | CallFailure::Stopped { .. },
+                CallAbort::Memory { .. }
+                | CallAbort::Deadline { .. }
+                | CallAbort::Stack
+                | CallAbort::Limit { .. }
+                | CallAbort::Trap { .. }
+                | CallAbort::Contract { .. }
+                | CallAbort::Stopped { .. },
             )
             | Outcome::Answered(_)
             | Outcome::Partial(_)

@@ -10,7 +10,7 @@ use taskrun_journal::message::{Labels, Message};
 use taskrun_journal::plan::{Annotation, FinalToolResult, PlannerError, Termination, ToolRequest};
 use taskrun_journal::question::Ask;
 use taskrun_journal::reminders::Reminder;
-use taskrun_journal::stop::CallFailure;
+use taskrun_journal::stop::CallAbort;
 use taskrun_journal::tool::ToolOutput;
 
 use super::call::{CallScope, RunContext};
@@ -32,7 +32,7 @@ pub trait Planner: Send + Sync {
     /// Asked once for each run, and only where [`Self::has_finalizer`].
     ///
     /// # Errors
-    /// [`CallFailure`] when the guest was stopped or broke its contract. An error that the agent
+    /// [`CallAbort`] when the guest was stopped or broke its contract. An error that the agent
     /// itself returned is the inner `Err`.
     ///
     /// # Cancel safety
@@ -41,13 +41,13 @@ pub trait Planner: Send + Sync {
         &self,
         input: FinalizeInput,
         scope: Arc<CallScope>,
-    ) -> Result<Result<Labels, PlannerError>, CallFailure>;
+    ) -> Result<Result<Labels, PlannerError>, CallAbort>;
 
     /// Decides one step, in a fresh instance. When this returns, the instance is gone, however
     /// it ended.
     ///
     /// # Errors
-    /// [`CallFailure`] when the guest was stopped or broke its contract. An error that the agent
+    /// [`CallAbort`] when the guest was stopped or broke its contract. An error that the agent
     /// itself returned is the inner `Err`.
     ///
     /// # Cancel safety
@@ -56,7 +56,7 @@ pub trait Planner: Send + Sync {
         &self,
         input: PlanInput,
         scope: Arc<CallScope>,
-    ) -> Result<Result<PlanResult, PlannerError>, CallFailure>;
+    ) -> Result<Result<PlanResult, PlannerError>, CallAbort>;
 }
 
 /// Input of a finalizer.

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use taskrun_journal::hold::WaitMode;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::message::{Bounds, Labels, Telemetry};
-use taskrun_journal::stop::CallFailure;
+use taskrun_journal::stop::CallAbort;
 use taskrun_journal::tool::{ToolFailure, ToolSpec};
 
 use super::call::CallScope;
@@ -28,7 +28,7 @@ pub trait Tool: Send + Sync {
     /// it ended.
     ///
     /// # Errors
-    /// [`CallFailure`] when the guest was stopped or broke its contract. A failure that the tool
+    /// [`CallAbort`] when the guest was stopped or broke its contract. A failure that the tool
     /// itself returned is the inner `Err`.
     ///
     /// # Cancel safety
@@ -37,7 +37,7 @@ pub trait Tool: Send + Sync {
         &self,
         call: ToolCall,
         scope: Arc<CallScope>,
-    ) -> Result<Result<ToolReply, ToolFailure>, CallFailure>;
+    ) -> Result<Result<ToolReply, ToolFailure>, CallAbort>;
 }
 
 /// What a call gave.

@@ -5,7 +5,7 @@ use crate::ending::EndStatus;
 use crate::machine::decide::{self, Outcome};
 use crate::message::{Message, Role};
 use crate::plan::{PlannerError, TerminationReason};
-use crate::stop::{CallFailure, StopCause};
+use crate::stop::{CallAbort, StopCause};
 
 #[test]
 fn ts_20_the_outcome_is_decided_from_facts() {
@@ -14,7 +14,7 @@ fn ts_20_the_outcome_is_decided_from_facts() {
     let error = |text: &str| {
         Outcome::Error(PlannerError { code: None, message: text.into(), causes: Vec::new() })
     };
-    let stopped = |cause| Outcome::Failed(CallFailure::Stopped { cause });
+    let stopped = |cause| Outcome::Failed(CallAbort::Stopped { cause });
     let answered = || Outcome::Answered(StopReason::FinalResponse);
     // TS-20, and the rows for what stops a component.
     let table = [
@@ -43,11 +43,11 @@ fn ts_20_the_outcome_is_decided_from_facts() {
         (&running, stopped(StopCause::Shutdown), EndStatus::Canceled, None),
         (
             &running,
-            Outcome::Failed(CallFailure::Stack),
+            Outcome::Failed(CallAbort::Stack),
             EndStatus::Failed,
             Some("agent a: stopped: stack overflow"),
         ),
-        (&canceling, Outcome::Failed(CallFailure::Stack), EndStatus::Canceled, None),
+        (&canceling, Outcome::Failed(CallAbort::Stack), EndStatus::Canceled, None),
         (&canceling, Outcome::HostFailed("x".into()), EndStatus::Canceled, None),
         (&canceling, Outcome::PersistFailed("x".into()), EndStatus::Canceled, None),
         (&running, Outcome::HostFailed("x".into()), EndStatus::Failed, Some("x")),
