@@ -1,5 +1,5 @@
-//! How many instances there may be at once. Whoever comes later waits; the pool's own limit,
-//! which fails instead, is never met.
+//! The bound on instances at one time. Later calls wait; the pool's own limit, which fails instead,
+//! is never met.
 
 use std::sync::Arc;
 

@@ -14,10 +14,10 @@ use tokio_util::context::TokioContext;
 use crate::engine::Engine;
 use crate::threads::{Course, is_first};
 
-/// What came of polling a call for a while.
+/// The result of polling a call for a while.
 #[derive(Debug)]
 enum Turn<R> {
-    /// It ended.
+    /// The call ended.
     Ended(R),
     /// Its slice is used up.
     UsedUp,
@@ -41,7 +41,7 @@ enum Place<R: Send + 'static> {
     Here(BoxFuture<'static, R>),
     /// On another thread.
     There(There<R>),
-    /// It ended.
+    /// The call ended.
     Nowhere,
 }
 
@@ -83,7 +83,7 @@ impl<R: Send + 'static> Attempt<R> {
         Place::There(There { slot, course, task, engine: Arc::clone(&self.engine) })
     }
 
-    /// What the call came to; `None` if its stop was forced.
+    /// The call's result; `None` if its stop was forced.
     ///
     /// # Cancel safety
     /// The call goes on where it is; [`Self::end`] ends it.

@@ -3,7 +3,7 @@
 //! All imported interfaces are bound once, in [`agent`], but for the one that only tools have; the
 //! other worlds use the same types and the same host functions. What can wait is `async`; everything else is called directly.
 
-/// What agents import and export.
+/// The world of agents.
 pub(crate) mod agent {
     wasmtime::component::bindgen!({
         path: "../../wit",
@@ -44,7 +44,7 @@ pub(crate) mod agent {
     });
 }
 
-/// What agents with a finalizer export in addition.
+/// The export of agents with a finalizer.
 pub(crate) mod finalizer {
     wasmtime::component::bindgen!({
         path: "../../wit",
@@ -57,7 +57,7 @@ pub(crate) mod finalizer {
     });
 }
 
-/// What tools import and export.
+/// The world of tools.
 pub(crate) mod tool {
     wasmtime::component::bindgen!({
         path: "../../wit",
@@ -88,7 +88,7 @@ pub(crate) mod tool {
     });
 }
 
-/// What policies import and export.
+/// The world of policies.
 pub(crate) mod policy {
     wasmtime::component::bindgen!({
         path: "../../wit",

@@ -1,10 +1,11 @@
 //! Memory of the host that guests make it hold: one pool for the whole process.
 //!
-//! Whatever a host function puts together for a guest, at a size that the guest chose, takes its
-//! bytes from here first and gives them back when the guest has the answer. Who finds too few
-//! waits, in the order of coming. Each operation takes all that it can come to at once, so that
-//! nobody holds some and waits for more. What a guest keeps from call to call comes from a part of
-//! its own, where nobody waits, as it could be for oneself: whoever keeps much makes nobody wait.
+//! A host function that puts something together for a guest, at a size that the guest chose, takes
+//! its bytes from here first and gives them back when the guest has the answer. One that finds too
+//! few waits, in the order of coming. Each operation takes at once all that it can need, so that
+//! none holds a part and waits for more. Memory that a guest keeps from call to call comes from a
+//! part of its own, which is refused rather than waited for: a guest would wait for itself, and one
+//! that keeps much makes no other wait.
 
 use std::sync::Arc;
 

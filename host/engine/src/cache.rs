@@ -35,7 +35,7 @@ impl fmt::Debug for Cache {
     }
 }
 
-/// Why a folder cannot be used as a cache.
+/// The reason that a folder cannot be used as a cache.
 #[derive(Debug, thiserror::Error)]
 pub enum CacheError {
     /// The folder or its key cannot be made, read or written.
@@ -43,7 +43,7 @@ pub enum CacheError {
     Io {
         /// The folder or file.
         path: PathBuf,
-        /// What the operating system says.
+        /// The operating system's error.
         source: io::Error,
     },
     /// Others can write there, so what is in it proves nothing.
@@ -57,7 +57,7 @@ pub enum CacheError {
     /// The key is not 32 bytes; remove the folder to begin anew.
     #[error("{path:?} is not a key of 32 bytes", path = .path.display())]
     BadKey {
-        /// The file.
+        /// The file of the key.
         path: PathBuf,
     },
 }
@@ -71,12 +71,12 @@ pub(crate) struct Entry {
     pub(crate) compatibility: blake3::Hash,
 }
 
-/// What a file of the cache holds.
+/// The kind of a file of the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Content {
-    /// Native code.
+    /// Native code of a component.
     Native,
-    /// Why there is none.
+    /// The reason that a component has none.
     Refusal,
     /// A component's imports, exports and functions.
     Description,
@@ -159,7 +159,7 @@ impl Cache {
         self.keep(Content::Native, entry, code);
     }
 
-    /// Why there is no native code for `entry`, if that was found out before.
+    /// The reason that there is no native code for `entry`, if that was found out before.
     pub(crate) fn refusal(&self, entry: Entry) -> Option<Verified> {
         self.read(Content::Refusal, entry, REFUSAL_BYTES_MAX)
     }

@@ -24,7 +24,8 @@ use crate::threads::{AtTick, Course};
 /// forced, wherever the guest is: a spinning guest is interrupted by the epoch, one that waits in
 /// a host function by the drop. The deadline counts from when a slot is free.
 ///
-/// Where the engine has threads for guests the guest runs on those, whoever calls.
+/// Where the engine has threads for guests the guest runs on those, on whatever thread the caller
+/// is.
 ///
 /// # Cancel safety
 /// Dropping the future drops the instance at once, or where a guest is just running on another

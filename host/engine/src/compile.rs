@@ -30,9 +30,9 @@ const AT_ONCE_MAX: usize = 2;
 /// calls [`compile_worker_main`](crate::compile_worker_main).
 #[derive(Debug, Clone)]
 pub struct CompileWorker {
-    /// The program.
+    /// The program that compiles.
     pub program: PathBuf,
-    /// Its arguments.
+    /// The program's arguments.
     pub args: Vec<OsString>,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Compiler {
     cache: Option<Cache>,
     worker: Option<CompileWorker>,
     turns: tokio::sync::Semaphore,
-    /// One lock for each component that is being compiled, so that nobody compiles it beside.
+    /// One lock for each component that is being compiled, so that it is compiled once at a time.
     flights: Mutex<HashMap<blake3::Hash, Weak<tokio::sync::Mutex<()>>>>,
     clock: Arc<dyn Clock>,
 }
@@ -147,7 +147,7 @@ impl Compiler {
         }
     }
 
-    /// Why the component was refused before, if it was and that still counts.
+    /// The reason that the component was refused before, if it was and that still counts.
     async fn refused(&self, entry: Entry) -> Result<Option<Refusal>, LoadError> {
         let Some(cache) = self.cache.clone() else { return Ok(None) };
         let now = self.clock.now();
@@ -213,7 +213,7 @@ async fn blocking<R: Send + 'static>(
     }
 }
 
-/// What a worker made of a component.
+/// The answer of a worker about a component.
 enum Answer {
     Native(Vec<u8>),
     /// The component is not valid, and why.
@@ -277,8 +277,9 @@ fn threads() -> usize {
     (all / 2).clamp(1, THREADS_MAX)
 }
 
-/// Whether a worker met a limit of its own, as it would each time: of processor time, of memory or
-/// of its stack. One that somebody else killed, such as the system when memory was short, did not.
+/// True if a worker met a limit of its own, as it would each time: of processor time, of memory or
+/// of its stack. One that was killed from outside, such as by the system when memory was short, did
+/// not.
 #[cfg(unix)]
 fn met_limit(status: ExitStatus) -> bool {
     use rustix::process::Signal;

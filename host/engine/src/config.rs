@@ -1,5 +1,5 @@
-//! How wasmtime is set up. Everything that shapes native code is constant, so that the cache and
-//! the compile worker agree with the engine.
+//! The configuration of wasmtime. Everything that shapes native code is constant, so that the cache
+//! and the compile worker agree with the engine.
 
 use wasmtime::{
     Config, Enabled, InstanceAllocationStrategy, PoolingAllocationConfig, WasmBacktraceDetails,
@@ -26,12 +26,12 @@ const FIBER_STACK_BYTES: usize = 1 << 20;
 /// crowd of guests that overflow theirs leaves half a megabyte for each.
 const STACK_KEEP_RESIDENT_BYTES: usize = 32 << 10;
 
-/// Slots of the pool that are kept warm while nobody has them, and what each keeps of a memory: as
+/// Slots of the pool that are kept warm while no call has them, and what each keeps of a memory: as
 /// much as a call of a small tool writes to. Together they are what is left of a crowd.
 const WARM_SLOTS_MAX: u32 = 128;
 const KEEP_RESIDENT_BYTES: usize = 128 << 10;
 
-/// What both the engine and the compile worker set.
+/// The settings that the engine and the compile worker share.
 pub(crate) fn base() -> Config {
     let mut config = Config::new();
     config

@@ -1,10 +1,10 @@
-//! What guests add to the disk, held to three bounds: what one call may write, what a workspace
-//! may hold, and how much of the disk stays free for the host.
+//! The growth of the disk by guests, held to three bounds: what one call may write, what a
+//! workspace may hold, and how much of the disk stays free for the host.
 //!
 //! A workspace is counted when a guest of this process first writes there, by a walk through the
 //! folders that rules let guests write in, and from then on by what each operation adds and
-//! removes. What people and other processes do meanwhile is seen when the workspace seems full:
-//! then it is counted again, as often as [`PAUSE`] lets it.
+//! removes. Changes that people and other processes make meanwhile are seen when the workspace
+//! seems full: then it is counted again, as often as [`PAUSE`] lets it.
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
@@ -18,14 +18,14 @@ use tokio::time::Instant;
 use crate::bindings::interfaces::workspace_read::FileError;
 use crate::files::{Used, Workspace};
 
-/// How many times as long as a count took nobody counts the same workspace again: a guest that
-/// is refused again and again does not keep the disk busy.
+/// The pause after a count of a workspace, as a multiple of the time that the count took: a guest
+/// that is refused again and again does not keep the disk busy.
 const PAUSE: u32 = 20;
 
 /// Free entries of a file system that guests leave alone, where it has a fixed number of them.
 const FREE_FILES_MIN: u64 = 1_000;
 
-/// What one operation adds.
+/// The growth of a workspace by one operation.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Growth {
     /// Bytes that are written.
@@ -36,7 +36,7 @@ pub(crate) struct Growth {
     pub(crate) files: u64,
 }
 
-/// Which bound an operation would break. Guests are told this text.
+/// The bound that an operation would break. Guests are told this text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum DiskFull {
     /// `write` of the call's limits.
@@ -74,7 +74,7 @@ pub(crate) struct Disk {
     counting: Mutex<()>,
 }
 
-/// One workspace.
+/// The account of one workspace.
 #[derive(Debug, Default)]
 struct Ledger {
     account: Mutex<Account>,
@@ -94,7 +94,7 @@ struct Account {
     again_at: Option<Instant>,
 }
 
-/// What the guests of one component may add to their workspace.
+/// The bounds on what the guests of one component add to their workspace.
 #[derive(Debug)]
 pub(crate) struct Bounds {
     disk: Arc<Disk>,
@@ -106,7 +106,7 @@ pub(crate) struct Bounds {
     call_files: u64,
 }
 
-/// What one call has added so far, and may add.
+/// The growth of a workspace by one call so far, and its bounds.
 #[derive(Debug)]
 pub(crate) struct Writes {
     bounds: Arc<Bounds>,
@@ -148,7 +148,7 @@ impl Disk {
         bounds.workspace.used(folders, bounds.limits.files)
     }
 
-    /// Whether so much can be written where `place` is and `reserve` bytes stay free, there and
+    /// True if so much can be written where `place` is and `reserve` bytes stay free, there and
     /// where the host keeps its own. A file system that does not know its size has room.
     fn has_room(&self, place: impl AsFd, bytes: u64, reserve: u64) -> bool {
         let under_way = self.under_way.load(Ordering::Relaxed);
@@ -207,7 +207,7 @@ impl Bounds {
 }
 
 impl Writes {
-    /// What the workspace is taken to hold.
+    /// The use of the workspace, as accounted.
     #[cfg(test)]
     pub(crate) fn used(&self) -> Used {
         self.bounds.ledger.open().used
@@ -251,7 +251,7 @@ impl Writes {
         Ok(Grant { writes: self, added, written: growth.written, kept: false })
     }
 
-    /// Whether this is the first refusal of the call, which alone is recorded.
+    /// True for the first refusal of the call, which alone is recorded.
     pub(crate) fn is_first_refusal(&self) -> bool {
         !self.refused.swap(true, Ordering::Relaxed)
     }
@@ -262,8 +262,8 @@ impl Writes {
         self.bounds.ledger.steady.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// For operations that take away: until this is dropped, nobody else does, nor adds as much as
-    /// something says that is about to change.
+    /// For operations that take away: until this is dropped, no other guest does, nor adds as much
+    /// as a length or a count says that is about to change.
     pub(crate) fn alone(&self) -> Alone<'_> {
         let ledger = &*self.bounds.ledger;
         let alone = ledger.steady.write().unwrap_or_else(PoisonError::into_inner);
@@ -271,7 +271,7 @@ impl Writes {
     }
 }
 
-/// What takes away from a workspace.
+/// The exclusive right to take something away from a workspace.
 #[derive(Debug)]
 pub(crate) struct Alone<'w> {
     ledger: &'w Ledger,
@@ -314,7 +314,7 @@ pub(crate) struct Grant<'w> {
 }
 
 impl Grant<'_> {
-    /// What was granted is in the workspace.
+    /// Says that the growth that was granted is in the workspace.
     pub(crate) fn keep(mut self) {
         self.kept = true;
     }

@@ -42,7 +42,7 @@ const ANSWER_HEADER_BYTES_MAX: usize = 64 << 10;
 /// Most interim answers (100 to 199) before the answer.
 const INTERIM_ANSWERS_MAX: usize = 8;
 
-/// An answer.
+/// The answer of a server.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: http::StatusCode,
@@ -50,12 +50,12 @@ pub(crate) struct Answer {
     pub(crate) body: Vec<u8>,
 }
 
-/// Why there is no answer. The texts are fit for guests, but for `operator`.
+/// The reason that there is no answer. The texts are fit for guests, but for `operator`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// By a rule, for want of one, or because of the address.
     Denied {
-        /// What it was about.
+        /// The part of the request that is refused.
         subject: String,
         /// For the guest.
         reason: String,
@@ -64,13 +64,13 @@ pub(crate) enum Refusal {
     },
     /// The request is not of the right form.
     Invalid(String),
-    /// The name does not resolve, or nobody answers.
+    /// The name does not resolve, or nothing answers at the address.
     Unreachable(String),
     /// It took too long.
     Timeout,
     /// A bound was met.
     Limit(String),
-    /// Anything else.
+    /// Any other error.
     Other(String),
 }
 
@@ -197,12 +197,12 @@ impl Flood {
     }
 }
 
-/// Why a body was not read to its end.
+/// The reason that a body was not read to its end.
 #[derive(Debug)]
 pub(crate) enum Unread<E> {
     /// It has more bytes than it may.
     TooLong,
-    /// Whoever sends it failed.
+    /// The sender failed.
     Failed(E),
 }
 

@@ -39,7 +39,7 @@ pub struct Engine {
     ticker: Ticker,
 }
 
-/// Why there is no engine.
+/// The reason that there is no engine.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// wasmtime does not accept the settings, or cannot reserve what they ask for.
@@ -188,7 +188,7 @@ impl Engine {
         &self.ticker
     }
 
-    /// What guests write to the disk.
+    /// The account of what guests write to the disk.
     pub(crate) fn disk(&self) -> &Arc<Disk> {
         &self.disk
     }

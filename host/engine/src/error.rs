@@ -1,4 +1,5 @@
-//! Why a component does not load, in words for whoever reads the policy or builds the component.
+//! The reasons that a component does not load, in words for readers of the policy and authors of
+//! components.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,15 +10,15 @@ use taskrun_policy::Capability;
 
 use crate::inspect::HOST_VERSION;
 
-/// Why a component does not load.
+/// The reason that a component does not load.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// The file cannot be read.
     #[error("cannot read {path}", path = .path.display())]
     Read {
-        /// The file.
+        /// The file that cannot be read.
         path: PathBuf,
-        /// What the operating system says.
+        /// The operating system's error.
         source: std::io::Error,
     },
     /// There is nothing in it.
@@ -34,21 +35,21 @@ pub enum LoadError {
     /// It is larger than allowed; it was not read as a whole.
     #[error("the component is too large: {bytes} bytes, at most {limit} are allowed")]
     TooLarge {
-        /// Its size.
+        /// The component's size.
         bytes: u64,
-        /// The limit.
+        /// The limit on its size.
         limit: u64,
     },
     /// It ends too soon.
     #[error("the component is cut off: {detail}")]
     Truncated {
-        /// Where.
+        /// The place in the component.
         detail: String,
     },
     /// It is not valid.
     #[error("not a valid component: {detail}")]
     Invalid {
-        /// What is wrong and where.
+        /// The fault and its place.
         detail: String,
     },
     /// It uses the component model's own async functions, which this host does not run.
@@ -56,7 +57,7 @@ pub enum LoadError {
         "the component uses async features of the component model, which this host does not run; with jco, build it with --backend-qjs-disable-async: {detail}"
     )]
     Async {
-        /// Which.
+        /// The feature and its place.
         detail: String,
     },
     /// Compiling it took more time or memory than it may.
@@ -76,35 +77,35 @@ pub enum LoadError {
         "the component is refused before it is compiled: it has {found} {what}, at most {limit} are compiled"
     )]
     Shape {
-        /// The parts.
+        /// The kind of parts.
         what: &'static str,
-        /// How many there are, as far as they were counted.
+        /// Their number, as far as they were counted.
         found: u64,
-        /// The limit.
+        /// The limit on their number.
         limit: u64,
     },
     /// The path leads to no regular file.
     #[error("{path} is no regular file", path = .path.display())]
     NotAFile {
-        /// The path.
+        /// The path, as the policy names it.
         path: PathBuf,
     },
     /// The file is another one than when its digest was taken.
     #[error("{path} changed meanwhile", path = .path.display())]
     Changed {
-        /// The file.
+        /// The file that changed.
         path: PathBuf,
     },
     /// The program that compiles does not start.
     #[error("cannot run the compile worker")]
     Worker {
-        /// What the operating system says.
+        /// The operating system's error.
         source: std::io::Error,
     },
     /// An instance needs more than the host has for one.
     #[error("the component needs more than an instance may have: {detail}")]
     TooMuch {
-        /// What it needs.
+        /// The need that is not met.
         detail: String,
     },
     /// It does not export what its role must.
@@ -112,7 +113,7 @@ pub enum LoadError {
     WrongWorld {
         /// Interface that the role must export.
         wanted: &'static str,
-        /// What it exports.
+        /// The exports that were found.
         found: Vec<String>,
     },
     /// It names an import, an export or a function otherwise than WIT does.
@@ -158,15 +159,15 @@ pub enum LoadError {
     /// Imports or exports have another form than this host's.
     #[error("the component's interfaces do not fit: {detail}")]
     Mismatch {
-        /// What does not fit.
+        /// The import or export that does not fit.
         detail: String,
     },
     /// The folder that its rules about files start at cannot be opened.
     #[error("cannot open the workspace {path}", path = .path.display())]
     Workspace {
-        /// The folder.
+        /// The folder that cannot be opened.
         path: PathBuf,
-        /// What the operating system says.
+        /// The operating system's error.
         source: std::io::Error,
     },
     /// The tool did not describe itself.
@@ -175,7 +176,7 @@ pub enum LoadError {
     /// The tool describes itself in a way that is not allowed.
     #[error("the tool describes itself wrongly: {reason}")]
     Description {
-        /// What is wrong, and with which function.
+        /// The fault, and the function that has it.
         reason: String,
     },
     /// The host failed; see its log.
@@ -190,11 +191,11 @@ pub struct MissingGrant {
     pub import: String,
     /// Agent that the component would work for.
     pub agent: String,
-    /// What is missing.
+    /// The reason that it is missing.
     pub need: Need,
 }
 
-/// What is missing for an import.
+/// The reason that an import is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {
     /// A rule of the policy.

@@ -7,27 +7,27 @@ use wasmtime_wasi::I32Exit;
 
 use crate::guest::Guest;
 
-/// What the host itself ends a guest for. Travels through the guest's frames as an error.
+/// The reason that the host itself ends a guest. Travels through the guest's frames as an error.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum Violation {
     /// See [`CallAbort::Memory`].
     #[error("memory limit of {limit_bytes} bytes")]
     Memory {
-        /// The limit.
+        /// The limit that was met.
         limit_bytes: u64,
     },
     /// See [`CallAbort::Deadline`].
     #[error("deadline of {limit_ms} ms")]
     Deadline {
-        /// The limit.
+        /// The limit that was met.
         limit_ms: u64,
     },
     /// See [`CallAbort::Limit`].
     #[error("limit on {what} ({limit})")]
     Limit {
-        /// What is limited.
+        /// The name of the limit.
         what: &'static str,
-        /// The limit.
+        /// The limit that was met.
         limit: u64,
     },
     /// See [`CallAbort::Contract`].

@@ -45,7 +45,7 @@ pub(crate) struct Workspace {
     protected: Protected,
 }
 
-/// Set when whoever asked has gone; long operations look at it between their steps.
+/// Set when the caller has gone; long operations look at it between their steps.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Abandoned(Arc<AtomicBool>);
 
@@ -139,7 +139,7 @@ impl Workspace {
         Ok(Some((dir, name)))
     }
 
-    /// What stands at a path.
+    /// The entry at a path.
     pub(crate) fn stat(&self, path: RelativePath<'_>) -> Result<Entry> {
         let guard = self.protected.now();
         let metadata = match self.parent(path, &guard)? {
@@ -174,8 +174,8 @@ fn walk(root: &Dir, path: RelativePath<'_>, guard: &Guard) -> Result<Dir> {
     Ok(dir)
 }
 
-/// Why a directory or a file could not be opened. The system's answer for a link differs from
-/// one system to another.
+/// The error for a directory or a file that could not be opened. The system's answer for a link
+/// differs from one system to another.
 fn not_opened(dir: &Dir, name: &str, error: io::Error) -> FileError {
     match dir.symlink_metadata(name) {
         Ok(metadata) if metadata.is_symlink() => through_link(name),

@@ -7,7 +7,7 @@ use crate::inspect::{
     ImportClass, ImportInfo, Inspection, LOG, PLANNER, POLICY, TOOLS, WASI_FILES,
 };
 
-/// What a component is linked as.
+/// The role in which a component is linked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     Agent,
@@ -53,7 +53,7 @@ pub(crate) fn check(
     if missing.is_empty() { Ok(()) } else { Err(LoadError::Denied(missing)) }
 }
 
-/// What keeps a policy from having an import: it decides from what it is told.
+/// The reason that a policy may not have an import: it decides from its input alone.
 fn need_of_policy(import: &ImportInfo) -> Option<Need> {
     match import.class {
         ImportClass::Types | ImportClass::WasiInert => None,
@@ -66,7 +66,7 @@ fn need_of_policy(import: &ImportInfo) -> Option<Need> {
     }
 }
 
-/// What is missing for an import of a class, if anything is.
+/// The reason that an import of a class is missing, if it is.
 fn need(class: ImportClass, role: Role, grants: &Grants) -> Option<Need> {
     match (class, role) {
         (ImportClass::Types | ImportClass::Always | ImportClass::WasiInert, _) => None,

@@ -1,4 +1,4 @@
-//! What is fixed about a component under one agent's grants.
+//! The parts of a component under one agent's grants that no call changes.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::files::Workspace;
 pub struct AgentGrants {
     /// Agent that the component is, or works for.
     pub agent: String,
-    /// What its lines in the run's log are marked with: the agent's or the tool's name.
+    /// The name that marks its lines in the run's log: the agent's or the tool's.
     pub source: String,
     /// The agent's rules.
     pub grants: Grants,
@@ -22,7 +22,7 @@ pub struct AgentGrants {
     pub limits: Limits,
     /// Folder that rules about files start at.
     pub workspace: PathBuf,
-    /// What that folder may hold.
+    /// The bounds on what that folder may hold.
     pub workspace_limits: WorkspaceLimits,
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct Guest {
     pub(crate) limits: Limits,
     /// Open if the component may use files.
     pub(crate) workspace: Option<Workspace>,
-    /// What it may add to the workspace, if that is open.
+    /// The bounds on what it adds to the workspace, if that is open.
     pub(crate) bounds: Option<Arc<Bounds>>,
     /// Folders for WASI's file system.
     pub(crate) preopens: Vec<Preopen>,

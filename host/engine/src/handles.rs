@@ -1,7 +1,7 @@
 //! Descriptors that guests keep open: a small share for each instance, and a pool for all.
 //!
 //! The pool is what the process may have open, less what the host needs itself. Half of it is for
-//! the first few descriptors of each instance, so that whoever opens many leaves others theirs.
+//! the first few descriptors of each instance, so that one that opens many leaves others theirs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -38,7 +38,7 @@ pub(crate) struct Handle {
     share: Arc<AtomicU32>,
 }
 
-/// Why a guest gets no more descriptors.
+/// The reason that a guest gets no more descriptors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NoHandle {
     /// It has its share.

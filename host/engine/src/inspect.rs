@@ -1,4 +1,4 @@
-//! What a component asks for and offers, read from its type, before anything is compiled.
+//! The imports and exports of a component, read from its type, before anything is compiled.
 
 use std::fmt;
 
@@ -15,13 +15,13 @@ use crate::error::LoadError;
 const PACKAGE: &str = "taskrun:plugin";
 /// Version of [`PACKAGE`] that this host speaks.
 pub(crate) const HOST_VERSION: &str = "0.1.0";
-/// What agents export.
+/// The export of agents.
 pub(crate) const PLANNER: &str = "taskrun:plugin/planner";
-/// What agents may export besides.
+/// The export that agents may have besides.
 pub(crate) const FINALIZER: &str = "taskrun:plugin/finalizer";
-/// What tools export.
+/// The export of tools.
 pub(crate) const TOOLS: &str = "taskrun:plugin/tools";
-/// What policies export.
+/// The export of policies.
 pub(crate) const POLICY: &str = "taskrun:plugin/policy";
 /// All that policies import of ours.
 pub(crate) const LOG: &str = "taskrun:plugin/log";
@@ -32,29 +32,29 @@ const NAME_CHARS_SHOWN: usize = 80;
 /// WASI's own files; needs folders to be expressed in.
 pub(crate) const WASI_FILES: &str = "wasi:filesystem/types";
 
-/// What a component is, asks for and offers.
+/// The kind of a component, with its imports and exports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inspection {
     /// `blake3:` and the hash of its bytes in hexadecimal digits.
     pub digest: String,
     /// Bytes of the component.
     pub size: u64,
-    /// Its role.
+    /// The component's role.
     pub kind: Kind,
-    /// What it imports, sorted by name.
+    /// Its imports, sorted by name.
     pub imports: Vec<ImportInfo>,
-    /// What it exports, sorted by name.
+    /// Its exports, sorted by name.
     pub exports: Vec<ExportInfo>,
 }
 
 /// Role of a component, by what it exports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Exports `planner`.
+    /// An agent: exports `planner`.
     Agent,
-    /// Exports `tools`.
+    /// A tool: exports `tools`.
     Tool,
-    /// Exports both.
+    /// Both at once.
     AgentAndTool,
     /// Exports `policy` and neither of them.
     Policy,
@@ -74,18 +74,18 @@ impl fmt::Display for Kind {
     }
 }
 
-/// One import.
+/// An import of a component.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImportInfo {
     /// As the component names it, with its version.
     pub interface: String,
     /// Functions that it imports from there, sorted; methods as in `[method]stream.next`.
     pub functions: Vec<String>,
-    /// What it takes to have it.
+    /// The condition on which it is given.
     pub class: ImportClass,
 }
 
-/// One export.
+/// An export of a component.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExportInfo {
     /// As the component names it, with its version.
@@ -94,7 +94,7 @@ pub struct ExportInfo {
     pub functions: Vec<String>,
 }
 
-/// What it takes to have an import.
+/// The condition on which an import is given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ImportClass {
     /// Only types: nothing to be had.
@@ -105,10 +105,10 @@ pub enum ImportClass {
     Agents,
     /// A rule that grants the capability.
     Capability(Capability),
-    /// What languages' standard libraries always import; given to every component and leads
-    /// nowhere: no variables, no arguments, no files but those of the workspace rules.
+    /// The imports that languages' standard libraries always have; given to every component and
+    /// leads nowhere: no variables, no arguments, no files but those of the workspace rules.
     WasiInert,
-    /// Never given.
+    /// Sockets, never given.
     Sockets,
     /// Unknown to the host.
     Unknown,
@@ -174,14 +174,14 @@ impl Inspection {
         }
     }
 
-    /// Whether an interface is imported, whatever its version, with something in it.
+    /// True if an interface is imported, whatever its version, with something in it.
     pub(crate) fn imports(&self, name: &str) -> bool {
         self.imports
             .iter()
             .any(|import| import.name() == name && import.class != ImportClass::Types)
     }
 
-    /// Whether an interface is exported in a version that this host speaks.
+    /// True if an interface is exported in a version that this host speaks.
     pub(crate) fn exports(&self, name: &str) -> bool {
         self.exports.iter().any(|export| {
             let (found, version) = split_version(&export.interface);
@@ -277,8 +277,8 @@ fn outline(bytes: &[u8]) -> Result<Outline, LoadError> {
     Ok(Outline { imports, exports, types })
 }
 
-/// What a component asks for is read by people, who decide by that. Besides WIT's own names the format
-/// has some that are any text, such as URLs, and lead nowhere here.
+/// Checks the names, which are read by people, who decide by them. Besides WIT's own names the
+/// format has some that are any text, such as URLs, and lead nowhere here.
 fn check_names<'a>(mut names: impl Iterator<Item = &'a String>) -> Result<(), LoadError> {
     match names.find(|name| !is_plain(name)) {
         None => Ok(()),
@@ -289,7 +289,7 @@ fn check_names<'a>(mut names: impl Iterator<Item = &'a String>) -> Result<(), Lo
     }
 }
 
-/// Whether a name is of such characters as `ns:pkg/iface@1.0.0`, `a-function` and
+/// True if a name is of such characters as `ns:pkg/iface@1.0.0`, `a-function` and
 /// `[method]stream.next` are made of.
 fn is_plain(name: &str) -> bool {
     let is_word = |c: char| c.is_ascii_alphanumeric() || "-:/@.+[]".contains(c);
@@ -377,7 +377,7 @@ fn split_version(name: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// Whether a version of our package fits this host's: below 1.0 the second number must agree.
+/// True if a version of our package fits this host's: below 1.0 the second number must agree.
 fn is_compatible(version: Option<&str>) -> bool {
     let head = |version: &str| version.splitn(3, '.').take(2).collect::<Vec<_>>().join(".");
     version.is_some_and(|version| head(version) == head(HOST_VERSION))

@@ -1,4 +1,4 @@
-//! What all memories and tables of one instance may take together.
+//! The bound on all memories and tables of one instance together.
 
 use taskrun_policy::Limits;
 use wasmtime::{Error, ResourceLimiter, Result};

@@ -34,7 +34,7 @@ impl std::fmt::Debug for Loaded {
 }
 
 impl Loaded {
-    /// What it is, asks for and offers.
+    /// The component's kind, imports and exports.
     #[must_use]
     pub fn inspect(&self) -> &Inspection {
         &self.0.inspection
@@ -51,7 +51,7 @@ impl Loaded {
     }
 }
 
-/// Components that somebody holds, so that agents which share a tool share its code.
+/// Components that are held elsewhere, so that agents which share a tool share its code.
 #[derive(Debug, Default)]
 pub(crate) struct Recent(Mutex<HashMap<blake3::Hash, Weak<LoadedInner>>>);
 
@@ -86,7 +86,7 @@ impl std::fmt::Debug for Examined {
 }
 
 impl Examined {
-    /// What it is, asks for and offers.
+    /// The component's kind, imports and exports.
     #[must_use]
     pub fn inspect(&self) -> &Inspection {
         &self.inspection
@@ -105,7 +105,7 @@ impl Pins {
 
 impl Engine {
     /// Reads of this file from now on only what has this digest: the bytes that were decided about
-    /// are those that run, also where somebody replaces the file in between.
+    /// are those that run, also where the file is replaced in between.
     pub fn pin(&self, path: PathBuf, digest: blake3::Hash) {
         self.pins().lock().insert(path, digest);
     }

@@ -15,7 +15,7 @@ use taskrun_journal::runs::RunsRequest;
 use taskrun_journal::stop::CallAbort;
 use taskrun_journal::tool::{ToolFailure, ToolOutcome, ToolSpec};
 
-/// What an item of a list counts besides its texts.
+/// The size of an item of a list, besides its texts.
 pub(crate) const ITEM_BYTES: usize = 32;
 
 /// Refuses a result beyond its limit.
@@ -49,7 +49,7 @@ pub(crate) fn specs(specs: &[ToolSpec]) -> usize {
     items(specs, bytes)
 }
 
-/// What a guest asks the controller for; what it cannot make long counts nothing.
+/// The size of a request to the controller; parts that a guest cannot make long count nothing.
 pub(crate) fn runs_request(request: &RunsRequest) -> usize {
     let pairs = |pairs: &BTreeMap<String, String>| items(pairs, |(k, v)| k.len() + v.len());
     match request {

@@ -1,4 +1,4 @@
-//! What can be set about an engine, and how the defaults are found.
+//! The options of an engine, and their defaults.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -73,7 +73,7 @@ impl Default for EngineOptions {
 }
 
 impl EngineOptions {
-    /// How many instances the pool gets.
+    /// The number of instances in the pool.
     pub(crate) fn instances(&self) -> u32 {
         let allowed = max_map_count().map_or(INSTANCES_DEFAULT, instances_for);
         match self.instances {

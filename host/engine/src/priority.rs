@@ -8,8 +8,8 @@ const NICENESS: i32 = 10;
 /// Time for which the kernel lets such a thread have a processor before it looks for another. It is
 /// longer than that of all other threads, some 3 ms, and that is its purpose: Linux, since 6.12,
 /// takes a processor away at once for a thread that wakes up with a shorter slice, and else leaves
-/// it to whoever has it until the next tick, 4 ms later. Those who woke up then were, above all,
-/// the kernel's own threads that end the writes of the disk.
+/// it to the thread that has it until the next tick, 4 ms later. The threads that woke up then
+/// were, above all, the kernel's own threads that end the writes of the disk.
 const SLICE: Duration = Duration::from_millis(20);
 
 /// Lowers the priority of this thread and of those that it starts. Elsewhere than on Linux, where

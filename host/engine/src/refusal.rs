@@ -1,5 +1,5 @@
-//! Why a component was not compiled, kept beside the native code of others: who asks again is told
-//! at once.
+//! The reason that a component was not compiled, kept beside the native code of others: the next
+//! request is answered at once.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use crate::cache::Entry;
 use crate::error::LoadError;
 use crate::worker::{ADDRESS_SPACE_BYTES_MAX, CPU_SECONDS_MAX};
 
-/// How long it is remembered that a component took too much: it may have met a limit of the
-/// machine, such as that of a container, which somebody raises.
+/// The time for which it is remembered that a component took too much: it may have met a limit of
+/// the machine, such as that of a container, which an operator raises.
 pub(crate) const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 /// Most bytes of a compiler's error; it may quote the component.
 const TEXT_BYTES_MAX: usize = 4 << 10;
 
-/// Why a component was not compiled.
+/// The reason that a component was not compiled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// The compiler does not accept it. This version of it never will.
@@ -28,7 +28,7 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    /// Whether it still counts.
+    /// True while it still counts.
     pub(crate) fn counts(&self, now: Timestamp) -> bool {
         match self {
             Self::Invalid(_) => true,

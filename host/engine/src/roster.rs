@@ -25,29 +25,29 @@ use crate::guest::AgentGrants;
 use crate::inspect::{FINALIZER, Inspection};
 use crate::load::Examined;
 
-/// Why an agent does not load.
+/// The reason that an agent does not load.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
     /// Its own component, or one of its tools', does not load.
     #[error("agent {agent}: {path} does not load", path = .path.display())]
     Component {
-        /// The agent.
+        /// The agent's name.
         agent: String,
-        /// The component.
+        /// The component's file.
         path: PathBuf,
         /// Where the policy names it.
         location: Location,
-        /// Why.
+        /// The component's error.
         source: Box<LoadError>,
     },
     /// Its tools do not fit.
     #[error("agent {agent}: its tools do not fit")]
     Tools {
-        /// The agent.
+        /// The agent's name.
         agent: String,
         /// Where the policy names the agent.
         location: Location,
-        /// Why.
+        /// The error of its tools.
         source: ToolsError,
     },
 }
@@ -185,7 +185,7 @@ impl Engine {
     }
 }
 
-/// What an agent is made of, read and not compiled.
+/// The parts of an agent, read and not compiled.
 struct Parts<'p> {
     own: Examined,
     tools: Vec<(&'p ToolPolicy, AgentGrants, Examined)>,
@@ -252,7 +252,7 @@ pub(crate) fn described(
     }
 }
 
-/// What is known of what models cost.
+/// The prices of models, as far as they are known.
 fn prices(policy: &Policy) -> BTreeMap<String, Price> {
     let known = policy.models.values().filter_map(|model| Some((model.name.clone(), model.price?)));
     known.collect()
@@ -315,7 +315,7 @@ impl Engine {
         examined.map(Some).map_err(|source| of_guard(agent, engine, path, source))
     }
 
-    /// What the agent's tool calls are held to beside its rules.
+    /// The guard of the agent's tool calls, beside its rules.
     async fn guard(
         self: &Arc<Self>,
         agent: &AgentPolicy,
@@ -346,8 +346,8 @@ fn of_guard(
     Component { agent: &agent.name, path, location: &engine.location }.failed(source)
 }
 
-/// A folder by the one name that it has without links. One that is not there keeps its own: nobody
-/// opens it.
+/// A folder by the one name that it has without links. One that is not there keeps its own: it is
+/// never opened.
 fn real(folder: &Path) -> PathBuf {
     folder.canonicalize().unwrap_or_else(|_| folder.to_owned())
 }

@@ -40,7 +40,7 @@ const LOCALS_TIMES_BLOCKS_MAX: u64 = 4_000_000;
 /// The same of all functions together.
 const CARRIED_MAX: u64 = 40_000_000;
 
-/// What was counted so far.
+/// The counts so far.
 #[derive(Debug, Default)]
 struct Shape {
     modules: u64,

@@ -1,4 +1,4 @@
-//! What a tool says of itself, checked once at load.
+//! The description that a tool gives of itself, checked once at load.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ const FUNCTIONS_MAX: usize = 256;
 const NAME_BYTES_MAX: usize = 64;
 /// Longest description: it is sent to a model with every request.
 const DESCRIPTION_BYTES_MAX: usize = 4_096;
-/// Longest title.
+/// Longest title, in bytes.
 const TITLE_BYTES_MAX: usize = 256;
 /// Largest schema: it is sent to a model with every request.
 const SCHEMA_BYTES_MAX: usize = 64 << 10;

@@ -1,4 +1,4 @@
-//! What a store holds: one call of one guest.
+//! The state of a store: one call of one guest.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::threads::Course;
 /// tenth of a millisecond.
 pub(crate) const WORK_BYTES_MAX: usize = 64 << 10;
 
-/// What a guest is called for.
+/// The purpose of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// A plan step, a finalizer or a tool call.
@@ -49,9 +49,9 @@ pub(crate) struct CallState {
     pub(crate) files: WasiFiles,
     /// Directories that are read through WASI.
     pub(crate) open_directories: u32,
-    /// What the call has written to files; made when it first writes.
+    /// The growth of the workspace by the call; made when it first writes.
     writes: Option<Arc<Writes>>,
-    /// Whether it is in the journal that a metric was refused.
+    /// True once it is in the journal that a metric was refused.
     pub(crate) metrics_denied: bool,
     host_calls: u32,
     pending: Option<Violation>,
@@ -136,7 +136,7 @@ impl CallState {
         }
     }
 
-    /// Why the guest must end, if it must.
+    /// The reason that the guest must end, if it must.
     pub(crate) fn must_end(&self) -> Option<Violation> {
         if let Some(violation) = &self.pending {
             return Some(violation.clone());
@@ -154,7 +154,7 @@ impl CallState {
         })
     }
 
-    /// What the call may still add to its workspace, if it has one.
+    /// The growth of the workspace that the call may still cause, if it has one.
     pub(crate) fn writes(&mut self) -> Option<Arc<Writes>> {
         if self.writes.is_none() {
             self.writes = self.guest.bounds.as_ref().map(|bounds| Arc::new(bounds.for_call()));

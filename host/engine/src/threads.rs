@@ -1,8 +1,8 @@
 //! The threads on which guests run: those where every call begins, and those of lower priority
 //! where a call goes on that has used up its slice.
 //!
-//! Nothing else runs there but drivers of runs, which wait for their guests. What needs a reactor
-//! or a timer has it from the runtime of whoever calls, which no guest can hold up.
+//! Nothing else runs there but drivers of runs, which wait for their guests. A call that needs a
+//! reactor or a timer has it from the runtime of its caller, which no guest can hold up.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -74,7 +74,7 @@ fn step_back() {
     }
 }
 
-/// Whether this is a thread where calls begin.
+/// True on a thread where calls begin.
 pub(crate) fn is_first() -> bool {
     IS_FIRST.get()
 }
@@ -92,7 +92,7 @@ fn cpu_ns() -> u64 {
     ns(ClockId::ThreadCPUTime).max(1)
 }
 
-/// Where a call stands with its slice. Shared by whoever polls it and its epoch callback, which
+/// The use of a slice by a call. Shared by the caller that polls it and its epoch callback, which
 /// run on one thread at a time, and by its owner, who may end it from another.
 ///
 /// A call that is over before its slice could be needs no look at what it used. So the slice is
@@ -103,7 +103,7 @@ pub(crate) struct Course(Arc<CourseInner>);
 #[derive(Debug)]
 struct CourseInner {
     slice_ns: u64,
-    /// Whether it is where a slice counts.
+    /// True while it is where a slice counts.
     counts: AtomicBool,
     /// Real time before this poll, and when that began.
     passed_ns: AtomicU64,
@@ -112,7 +112,7 @@ struct CourseInner {
     /// it did not yet.
     used_ns: AtomicU64,
     counted_from_ns: AtomicU64,
-    /// Whether the owner does not want it any more.
+    /// True once the owner does not want it any more.
     over: AtomicBool,
 }
 
@@ -158,12 +158,12 @@ impl Course {
         used >= inner.slice_ns
     }
 
-    /// What is left of the slice is given up: with its next pause the call goes behind others.
+    /// Gives up the rest of the slice: with its next pause the call goes behind others.
     pub(crate) fn give_up(&self) {
         self.0.used_ns.store(self.0.slice_ns, Ordering::Relaxed);
     }
 
-    /// What the guest does at a tick of the epoch.
+    /// The guest's next move at a tick of the epoch.
     pub(crate) fn at_tick(&self) -> AtTick {
         let inner = &*self.0;
         if !inner.counts.load(Ordering::Relaxed) {
@@ -193,18 +193,18 @@ impl Course {
         }
     }
 
-    /// Nobody waits for the call any more: no host function begins from now on.
+    /// Says that the call is not waited for any more: no host function begins from now on.
     pub(crate) fn end(&self) {
         self.0.over.store(true, Ordering::Release);
     }
 
-    /// Whether nobody waits for the call any more.
+    /// True once the call is not waited for any more.
     pub(crate) fn is_over(&self) -> bool {
         self.0.over.load(Ordering::Acquire)
     }
 }
 
-/// What a guest does at a tick.
+/// The next move of a guest at a tick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AtTick {
     /// It has some of its slice left.

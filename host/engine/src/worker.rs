@@ -78,8 +78,8 @@ fn component() -> io::Result<Vec<u8>> {
     }
 }
 
-/// Sees to it that nobody compiles for a host that is gone: its end of the pipe closes with it,
-/// also where it was killed.
+/// Makes the worker end with its host: its end of the pipe closes with it, also where it was
+/// killed.
 fn end_with_the_host() -> io::Result<()> {
     let watch = || {
         let mut byte = [0; 1];

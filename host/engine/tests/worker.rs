@@ -60,7 +60,7 @@ fn component() -> Vec<u8> {
         .unwrap()
 }
 
-/// What is read well and does not compile.
+/// A component that is read well and does not compile.
 fn ill_typed() -> Vec<u8> {
     wat::parse_str("(component (core module (func (result i32) i64.const 0)))").unwrap()
 }
@@ -175,7 +175,7 @@ fn a_worker_ends_with_its_host(program: &Path) {
     assert!(ended, "the worker went on without its host");
 }
 
-/// Whether something comes of it within the deadline: bytes of a pipe, the end of a process.
+/// True if something comes of it within the deadline: bytes of a pipe, the end of a process.
 fn comes(from: &impl AsFd) -> bool {
     let timeout = Timespec { tv_sec: DEADLINE_SECONDS, tv_nsec: 0 };
     rustix::event::poll(&mut [PollFd::new(from, PollFlags::IN)], Some(&timeout)).unwrap() == 1

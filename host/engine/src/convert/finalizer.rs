@@ -1,4 +1,4 @@
-//! What finalizers are told, and what they add.
+//! The input of finalizers, and the metadata that they add.
 
 use std::collections::BTreeMap;
 

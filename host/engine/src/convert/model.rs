@@ -80,8 +80,8 @@ impl From<host::Chunk> for guest::Chunk {
     }
 }
 
-/// What the guest may know of an error. A refusal names the policy file, which is for operators,
-/// as are the provider's address and what it says about the key.
+/// An error as the guest may see it. A refusal names the policy file, which is for operators, as
+/// are the provider's address and what it says about the key.
 pub(crate) fn error_to_guest(error: host::ModelError) -> guest::ModelError {
     match error {
         host::ModelError::Denied(_) => {

@@ -1,4 +1,4 @@
-//! What planners are told, and what they decide.
+//! The input of planners, and their decisions.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

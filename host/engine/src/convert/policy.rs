@@ -1,4 +1,4 @@
-//! What policies are told, and what they decide.
+//! The input of policies, and their decisions.
 
 use taskrun::ports::policy_engine as host;
 use taskrun_journal::ruling::Phase;

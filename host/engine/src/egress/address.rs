@@ -1,11 +1,11 @@
-//! Which addresses everybody may reach. What is not known to be public is not.
+//! The addresses that everybody may reach. One that is not known to be public is not.
 //!
 //! After the IANA registries of special-purpose addresses (RFC 6890 and its successors) and the
 //! metadata services of the large clouds.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Why an address is not a public one; `None` if it is.
+/// The reason that an address is not a public one; `None` if it is.
 pub(super) fn not_public(address: IpAddr) -> Option<&'static str> {
     match address {
         IpAddr::V4(address) => not_public_v4(address),

@@ -8,7 +8,7 @@ use url::Url;
 
 use super::{BODY_BYTES_MAX, Refusal};
 
-/// Longest URL.
+/// Longest URL, in bytes.
 const URL_BYTES_MAX: usize = 8 << 10;
 /// Most headers, and most bytes of them: what servers take.
 const HEADERS_MAX: usize = 100;
@@ -59,7 +59,7 @@ impl Outgoing {
         self.url.host_str().unwrap_or_default().to_owned()
     }
 
-    /// What a decision was about. Without the query, where people put secrets.
+    /// The request as a decision about it names it, without the query, where people put secrets.
     pub(super) fn subject(&self) -> String {
         let mut url = self.url.clone();
         url.set_query(None);

@@ -30,17 +30,17 @@ pub(super) trait Lookup: Send + Sync {
     async fn lookup(&self, name: &str) -> Result<Vec<IpAddr>, String>;
 }
 
-/// Why a name leads nowhere.
+/// The reason that a name leads nowhere.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(super) enum ResolveError {
     /// An address of the name is not public.
     #[error("{name} leads to {address}, which is {reason}")]
     NotPublic {
-        /// The name.
+        /// The name that was asked for.
         name: String,
         /// The first such address.
         address: IpAddr,
-        /// Its kind.
+        /// The kind of address that it leads to.
         reason: &'static str,
     },
     /// The name servers know no address of the name, or do not answer.

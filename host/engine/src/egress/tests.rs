@@ -252,7 +252,7 @@ async fn case_41_an_endless_interim_answer_is_cut_and_holds_nobody() {
     is_gone.await.unwrap();
 }
 
-/// What a connection reads without end takes turns with others, whatever it is.
+/// A connection that reads without end takes turns with others.
 #[tokio::test]
 async fn case_41_a_flood_of_bytes_lets_others_go_first() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

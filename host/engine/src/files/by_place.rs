@@ -17,7 +17,7 @@ use super::place::{Fault, Place, id_of};
 use super::protected::Guard;
 use crate::disk::{Growth, Writes};
 
-/// How something is opened.
+/// The flags with which a path is opened.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct How {
     pub(crate) read: bool,
@@ -28,7 +28,7 @@ pub(crate) struct How {
     pub(crate) folder: bool,
 }
 
-/// What was opened.
+/// A file or folder that was opened.
 #[derive(Debug)]
 pub(crate) enum Opened {
     File(File),
@@ -39,7 +39,7 @@ fn kind(stat: &Stat) -> FileType {
     FileType::from_raw_mode(stat.st_mode)
 }
 
-/// What is gone with one name of a file.
+/// The use that ends with one name of a file.
 fn freed(stat: &Stat) -> Used {
     let is_last = kind(stat) == FileType::RegularFile && stat.st_nlink == 1;
     let bytes = if is_last { u64::try_from(stat.st_size).unwrap_or(0) } else { 0 };

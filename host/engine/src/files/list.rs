@@ -16,12 +16,12 @@ const VISITED_MAX: u32 = 100_000;
 /// Most directories below the one that is listed: each on the way keeps one open.
 const DEPTH_MAX: usize = 64;
 
-/// What to list.
+/// The extent of a listing.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted {
-    /// Whether the directories below are listed too.
+    /// True if the directories below are listed too.
     pub(crate) recursive: bool,
-    /// Most entries.
+    /// Most entries of the listing.
     pub(crate) limit: u32,
     /// Most bytes of the entries with their paths.
     pub(crate) bytes: u64,
@@ -55,7 +55,7 @@ struct Walk<'a> {
     found: Vec<Entry>,
     /// Of those that were found and are kept.
     found_bytes: u64,
-    /// Whether some were left out because of their bytes.
+    /// True if some were left out because of their bytes.
     cut: bool,
 }
 

@@ -7,8 +7,8 @@ use crate::bindings::interfaces::workspace_read::FileError;
 /// Longest component: what file systems take.
 const NAME_BYTES_MAX: usize = 255;
 
-/// How the names of files begin that are being written and have not replaced the old one yet.
-/// Guests neither see nor name them.
+/// The beginning of the names of files that are being written and have not replaced the old one
+/// yet. Guests neither see nor name them.
 pub(super) const TEMPORARY: &str = ".taskrun-tmp-";
 
 /// A path of the right form: it names something below the workspace, or the workspace itself,
@@ -64,7 +64,7 @@ impl<'a> RelativePath<'a> {
     }
 }
 
-/// What is wrong with a component. Backslashes and colons lead elsewhere on some systems.
+/// The fault of a path's component. Backslashes and colons lead elsewhere on some systems.
 fn problem(component: &str) -> Option<&'static str> {
     match component {
         "" => Some("the path has an empty component"),
@@ -79,12 +79,12 @@ fn problem(component: &str) -> Option<&'static str> {
     }
 }
 
-/// Whether a name is, or may lead to, that of a file which the host is just writing.
+/// True if a name is, or may lead to, that of a file which the host is just writing.
 pub(super) fn is_temporary(name: &str) -> bool {
     folded(name).starts_with(&folded(TEMPORARY))
 }
 
-/// Whether a guest may see a directory's entry of this name.
+/// True if a guest may see a directory's entry of this name.
 pub(super) fn is_visible(name: &str) -> bool {
     problem(name).is_none()
 }

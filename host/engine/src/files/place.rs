@@ -26,14 +26,14 @@ pub(crate) struct Place {
     pub(crate) dir: Dir,
     /// `None` is the folder itself.
     pub(crate) name: Option<String>,
-    /// Whether the path says that a folder is meant, by its end.
+    /// True if the path says by its end that a folder is meant.
     pub(crate) is_folder: bool,
 }
 
-/// Why an operation of WASI is refused.
+/// The reason that an operation of WASI is refused.
 #[derive(Debug)]
 pub(crate) enum Fault {
-    /// What the system says, or would say.
+    /// The system's error, or the one that it would give.
     Io(io::Error),
     /// It is about one of the host's own files.
     Own,
@@ -150,7 +150,7 @@ impl Place {
         }
     }
 
-    /// What is there. None of the host's own files is.
+    /// The status of the file. None of the host's own files has one.
     pub(crate) fn stat(&self, guard: &Guard) -> Result<Stat, Fault> {
         let stat = match &self.name {
             Some(name) => statat(&self.dir, name.as_str(), AtFlags::SYMLINK_NOFOLLOW)?,

@@ -16,7 +16,7 @@ use taskrun_policy::{Policy, folded};
 use super::{Result, from_io};
 use crate::bindings::interfaces::workspace_read::FileError;
 
-/// What a guest hears of such a file.
+/// The name under which a guest hears of such a file.
 pub(crate) const OWN_FILES: &str = "the host's own files";
 
 /// Device and inode.

@@ -1,4 +1,4 @@
-//! What folders of a workspace hold.
+//! The use of folders of a workspace.
 
 use cap_fs_ext::DirExt;
 use cap_std::fs::Dir;
@@ -6,8 +6,8 @@ use cap_std::fs::Dir;
 use super::protected::Guard;
 use super::{RelativePath, Workspace};
 
-/// Most folders below each other, as in a listing: each on the way keeps one open. A workspace
-/// that is nested deeper counts as full, so that nothing is hidden where nobody counts.
+/// Most folders below each other, as in a listing: each on the way keeps one open. A workspace that
+/// is nested deeper counts as full, so that nothing is hidden where it is not counted.
 const DEPTH_MAX: usize = 64;
 
 /// Bytes of length, and the number of files, folders and links.
@@ -30,7 +30,7 @@ impl Used {
 }
 
 impl Workspace {
-    /// What these folders hold, the host's own files left out. Stops when there are more than
+    /// The use of these folders, the host's own files left out. Stops when there are more than
     /// `files_max`: a workspace with so many is full. What cannot be read is not counted.
     pub(crate) fn used(&self, folders: &[String], files_max: u32) -> Used {
         let guard = &self.protected.now();
@@ -53,7 +53,7 @@ impl Workspace {
     }
 }
 
-/// Whether a folder is another one or below it.
+/// True if a folder is another one or below it.
 fn is_inside(folder: &str, wider: &str) -> bool {
     wider.is_empty()
         || folder.strip_prefix(wider).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))

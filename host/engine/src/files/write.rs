@@ -153,7 +153,7 @@ fn append(
     written
 }
 
-/// What a name stands for, if for anything: a regular file, and none of the host's own.
+/// The file that a name stands for, if for any: a regular file, and none of the host's own.
 fn existing(dir: &Dir, name: &str, guard: &Guard) -> Result<Option<Metadata>> {
     match dir.symlink_metadata(name) {
         Ok(metadata) => {
@@ -226,7 +226,8 @@ fn replace(
     written
 }
 
-/// A program that runs as its owner was somebody's; what a guest writes in its place is not.
+/// The permissions without set-id bits: a program that runs as its owner was one person's; what a
+/// guest writes in its place is not.
 #[cfg(unix)]
 fn plain(permissions: Permissions) -> Permissions {
     use cap_std::fs::PermissionsExt;

@@ -1,4 +1,4 @@
-//! `events`: what the planner shows to whoever watches the run. The scope bounds it.
+//! `events`: what the planner shows to observers of the run. The scope bounds it.
 
 use taskrun_journal::event::Event;
 use taskrun_journal::message::{Message, Role};

@@ -1,4 +1,4 @@
-//! What components get of WASI: enough to start, and nothing to reach.
+//! WASI as components get it: enough to start, and nothing to reach.
 //!
 //! Environment and arguments are empty, standard input is at its end, output goes into the run's
 //! log, `exit` ends the call. Clocks and random numbers are the scope's. The file system has the

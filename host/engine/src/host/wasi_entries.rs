@@ -35,8 +35,8 @@ type Answer<T> = (Result<T, ErrorCode>,);
 /// Most bytes of such entries, with the longest names that file systems take.
 const ENTRIES_BYTES_MAX: usize = ENTRIES_MAX * (size_of::<DirectoryEntry>() + 255);
 
-/// Most bytes of the entries of one folder that need nothing of the pool: whoever keeps it empty
-/// does not keep others from folders of some hundred entries.
+/// Most bytes of the entries of one folder that need nothing of the pool: a guest that keeps it
+/// empty does not keep others from folders of some hundred entries.
 const SMALL_BYTES_MAX: u64 = 16 << 10;
 
 /// The entries of a folder that a guest has not taken yet.

@@ -45,9 +45,9 @@ type Fd = Resource<Descriptor>;
 /// The files and folders that a guest has open through WASI.
 #[derive(Default)]
 pub(crate) struct WasiFiles {
-    /// How many there are.
+    /// The number of handles.
     share: Arc<AtomicU32>,
-    /// What keeps each counted, by its number in the table of resources.
+    /// The handles, which keep each counted, by their numbers in the table of resources.
     handles: HashMap<u32, Arc<Handle>>,
     /// Counts the streams: each has a clone.
     streams: Arc<()>,

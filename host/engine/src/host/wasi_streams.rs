@@ -38,7 +38,7 @@ type Job<T> = AbortOnDropJoinHandle<io::Result<T>>;
 
 impl OpenFile {
     /// Works with the file on a thread for such. The turn is kept until the thread is back, also
-    /// when nobody waits for it any longer.
+    /// when the result is not waited for any longer.
     fn start<T: Send + 'static>(
         &self,
         work: impl FnOnce(&File) -> io::Result<T> + Send + 'static,
@@ -56,7 +56,7 @@ impl OpenFile {
     }
 }
 
-/// What a bound is for who writes to a stream.
+/// The error of a bound for a guest that writes to a stream.
 fn as_io(full: DiskFull) -> io::Error {
     match full {
         DiskFull::Reserve(_) => Errno::NOSPC.into(),

@@ -59,7 +59,7 @@ impl CallState {
     }
 }
 
-/// Whether a listing shows an entry.
+/// True if a listing shows an entry.
 fn shows(rules: CallRules<'_>, path: &str, kind: EntryKind) -> bool {
     rules.allows_path(READ, path) || (kind == EntryKind::Directory && rules.may_contain(READ, path))
 }

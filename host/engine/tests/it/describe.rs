@@ -1,4 +1,4 @@
-//! What tools say of themselves.
+//! Descriptions that tools give of themselves.
 
 use std::time::Duration;
 

@@ -36,7 +36,7 @@ impl Model for Saying {
     }
 }
 
-/// What the agent `chat` makes of such an answer, and what its observers saw.
+/// The result of the agent `chat` for such an answer, and the events for its observers.
 async fn chat(
     chunks: Vec<Option<Result<Chunk, ModelError>>>,
 ) -> (Result<PlanResult, PlannerError>, Vec<Event>) {

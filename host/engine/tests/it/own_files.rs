@@ -90,7 +90,7 @@ async fn a_policys_files_are_among_them() {
     assert!(matches!(error, LoadError::Exposed { .. }), "{error}");
 }
 
-/// What came of attempts to use files through WASI, each within a second.
+/// The results of attempts to use files through WASI, each within a second.
 async fn attempts(dir: &Path, attempts: serde_json::Value) -> Vec<serde_json::Value> {
     let mut with = grants(ALL);
     with.workspace = dir.to_owned();

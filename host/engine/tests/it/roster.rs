@@ -1,4 +1,4 @@
-//! What an agent gets from its policy, besides its grants.
+//! The settings that an agent gets from its policy, besides its grants.
 
 use std::time::Duration;
 

@@ -102,7 +102,7 @@ pub(crate) fn tool_with(imports: &str, describe: &str, run: &str) -> Vec<u8> {
     component("tool", &module)
 }
 
-/// Answers `true`.
+/// A call whose result is `true`.
 pub(crate) const OK: &str = "(call $ok (i32.const 2100) (i32.const 4))";
 
 /// An agent whose first step runs this code before its final response, the text `done`.
@@ -189,7 +189,7 @@ pub(crate) fn scope_with(change: impl FnOnce(&mut CallScopeParts)) -> Arc<CallSc
     Arc::new(CallScope::new(parts))
 }
 
-/// A patient scope that nobody stops.
+/// A patient scope that is never stopped.
 pub(crate) fn patient() -> Arc<CallScope> {
     scope(Duration::from_secs(60), StopSignal::never())
 }
@@ -244,7 +244,7 @@ pub(crate) fn plan_input() -> PlanInput {
     }
 }
 
-/// What a scope was told, but for lines of the log.
+/// The decisions that a scope was told.
 pub(crate) fn decisions(scope: &CallScope) -> Vec<(String, String, String)> {
     let decision = |event| {
         let Event::PolicyDecision { capability, subject, rule, .. } = event else { return None };

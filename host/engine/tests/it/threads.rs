@@ -100,7 +100,7 @@ async fn tool_of(engine: &Arc<Engine>, code: &str) -> Arc<dyn Tool> {
     tool(engine, tool_bytes(CLOCK, code), grants("")).await.unwrap()
 }
 
-/// Whether the only slot is free, or will be: then nothing is left of the call before.
+/// Returns when the only slot is free: then nothing is left of the call before.
 async fn next_call_is_served(engine: &Arc<Engine>) {
     let good = tool_of(engine, OK).await;
     assert!(good.call(call(), patient()).await.unwrap().is_ok());

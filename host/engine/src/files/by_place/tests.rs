@@ -52,7 +52,7 @@ impl Fixture {
         remove(self.place(path)?, false, &self.workspace.guard(), &self.writes)
     }
 
-    /// What is there, each file once for each of its names.
+    /// The use of the workspace, each file once for each of its names.
     fn held(&self) -> Used {
         let mut held = Used::default();
         let mut folders = vec![self.folder.path().to_owned()];

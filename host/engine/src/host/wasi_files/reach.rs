@@ -1,5 +1,5 @@
-//! What the operations of `wasi:filesystem` work on: open files and folders, and places that paths
-//! lead to. All work is done on threads for file operations.
+//! The objects of `wasi:filesystem`: open files and folders, and places that paths lead to. All
+//! work is done on threads for file operations.
 
 use std::fs::File as StdFile;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ impl CallState {
         self.enter().map_err(FsError::trap)
     }
 
-    /// What a fault is for the guest. What a rule or a bound refused is recorded.
+    /// The error of a fault for the guest. The refusal of a rule or a bound is recorded.
     pub(in crate::host) fn refusal(&mut self, fault: Fault, path: &str) -> FsError {
         match fault {
             Fault::Io(error) => code(&error).into(),
@@ -176,7 +176,7 @@ impl CallState {
         })
     }
 
-    /// What one more stream of a file works with.
+    /// One more stream of a file.
     pub(super) fn open_file(&self, fd: &Fd, file: &File) -> FsResult<OpenFile> {
         // The first is the instance's own.
         if Arc::strong_count(&self.files.streams) > STREAMS_MAX as usize {

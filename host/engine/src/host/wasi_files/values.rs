@@ -1,4 +1,4 @@
-//! What `wasi:filesystem` says of files, and what it says of failures.
+//! The values of `wasi:filesystem`: metadata of files, and codes of failures.
 
 use std::io;
 use std::sync::LazyLock;
@@ -47,8 +47,9 @@ pub(super) fn described(stat: &Stat) -> DescriptorStat {
     }
 }
 
-/// What the numbers of files are hashed with. Another one in each process: whoever could work out
-/// a hash could find out the number of a file, or know a file again that it once had.
+/// The key with which the numbers of files are hashed. Another one in each process: a guest that
+/// could work out a hash could find out the number of a file, or know a file again that it once
+/// had.
 static HASH_KEY: LazyLock<[u8; blake3::KEY_LEN]> = LazyLock::new(|| {
     let mut key = [0; blake3::KEY_LEN];
     getrandom::fill(&mut key).expect("the operating system's random numbers never run out");
