@@ -31,32 +31,32 @@ pub(crate) struct Entry {
     pub(crate) request: CompletionRequest,
     #[serde(default)]
     pub(crate) responses: Vec<Chunk>,
-    /// `canceled`, if whoever asked did not want the rest.
+    /// `canceled`, if the caller did not want the rest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<ModelError>,
 }
 
-/// Why a cassette cannot be used.
+/// The reason that a cassette cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CassetteError {
     /// The file cannot be read, or written to.
     #[error("the cassette {path} cannot be used")]
     File {
-        /// The file.
+        /// The file that cannot be read or written.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: std::io::Error,
     },
     /// Nothing is recorded in it.
     #[error("the cassette {path} is empty")]
     Empty {
-        /// The file.
+        /// The cassette's file.
         path: PathBuf,
     },
     /// It has more than a host keeps in memory.
     #[error("the cassette {path} has more than {limit}")]
     TooLarge {
-        /// The file.
+        /// The cassette's file.
         path: PathBuf,
         /// The bound that it met.
         limit: String,
@@ -64,11 +64,11 @@ pub enum CassetteError {
     /// A line is no entry.
     #[error("{path}:{line}: not an entry of a cassette: {detail}")]
     Line {
-        /// The file.
+        /// The cassette's file.
         path: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The fault of the entry.
         detail: String,
     },
 }
@@ -145,7 +145,7 @@ impl Writer {
     }
 
     /// Adds an entry. It is in the file when this returns, as one write, so that several hosts may
-    /// record into the same. A failure is logged and stops nobody: the run matters more.
+    /// record into the same. A failure is logged and changes nothing else: the run matters more.
     pub(crate) fn add(&self, entry: &Entry) {
         if let Err(error) = self.try_add(entry) {
             let path = self.path.display();

@@ -6,7 +6,7 @@ use taskrun::ports::model::{Model, ModelStream};
 use taskrun_journal::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
 use taskrun_journal::message::{Message, Role, Usage};
 
-/// What it calls itself unless the policy says otherwise.
+/// The model's name unless the policy gives another.
 const NAME: &str = "echo";
 
 /// Answers with the text of the last message of role `user`, word by word. A word counts as a

@@ -25,7 +25,7 @@ impl Faulty {
         Self { model, faults, seed, asked: AtomicU64::new(0) }
     }
 
-    /// What happens to request number `number`, from 0. The same for the same seed, whatever
+    /// The fault of request number `number`, from 0, if any. The same for the same seed, whatever
     /// happened to the others.
     fn fault(&self, number: u64) -> Fault {
         let drawn = match self.seed {

@@ -22,29 +22,29 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Why a key cannot be had. Names where it should be, never what is there.
+/// The reason that a key cannot be had. Names where it should be, never what is there.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// The file cannot be read.
     #[error("the key file {path} cannot be read")]
     Read {
-        /// The file.
+        /// The key's file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: std::io::Error,
     },
     /// Others than its owner can read or write the file.
     #[error("the key file {path} can be {what} by others: `chmod 600` it")]
     Open {
-        /// The file.
+        /// The key's file.
         path: PathBuf,
-        /// What they can do with it.
+        /// The access that others have.
         what: &'static str,
     },
     /// The environment variable is not set.
     #[error("the environment variable {0} is not set")]
     NoVariable(String),
-    /// What is there is empty, too long, or has spaces or control characters in it.
+    /// The content is empty, too long, or has spaces or control characters in it.
     #[error("{0} does not hold a key: one line of visible ASCII is expected")]
     NotAKey(String),
 }
@@ -91,9 +91,9 @@ impl Secret {
     }
 }
 
-/// What others than the owner can do with a file of this owner, group and mode, if that is too much
-/// for a key. One that root owns may be read by others, as containers mount their secrets so. A group
-/// of the same number as the owner is the owner's alone, as most systems make them.
+/// The access of others than the owner to a file of this owner, group and mode, if that is too much
+/// for a key. One that root owns may be read by others, as containers mount their secrets so. A
+/// group of the same number as the owner is the owner's alone, as most systems make them.
 fn open_to_others(owner: u32, group: u32, mode: u32) -> Option<&'static str> {
     let mode = if owner == group { mode & !0o070 } else { mode };
     match mode {

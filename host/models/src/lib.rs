@@ -30,27 +30,27 @@ pub use key::KeyError;
 pub use remote::RemoteError;
 pub use scripted::{LINE_BYTES_MAX, ScriptError, Scripted};
 
-/// Why a model of a policy cannot be used.
+/// The reason that a model of a policy cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("model {model} cannot be used")]
 pub struct OpenError {
     /// Its name in the policy.
     pub model: String,
-    /// What is wrong.
+    /// The fault of the model.
     #[source]
     pub cause: OpenErrorCause,
 }
 
-/// What is wrong with a model.
+/// The fault of a model.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenErrorCause {
-    /// Its script.
+    /// The model's script.
     #[error(transparent)]
     Script(#[from] ScriptError),
     /// The cassette that it answers from or records into.
     #[error(transparent)]
     Cassette(#[from] CassetteError),
-    /// Its provider.
+    /// The model's provider.
     #[error(transparent)]
     Remote(#[from] RemoteError),
     /// It stands before a model that the policy does not have.
@@ -59,7 +59,7 @@ pub enum OpenErrorCause {
 }
 
 /// The models of a policy, by their names, ready to be asked. Scripts, cassettes and keys are read
-/// at once; nobody is connected to.
+/// at once; no connection is made.
 ///
 /// # Errors
 /// The first one that cannot be used.

@@ -41,7 +41,7 @@ impl Model for Record {
     }
 }
 
-/// The entry of one call; written when the call ends or nobody wants its rest.
+/// The entry of one call; written when the call ends or its rest is not wanted.
 struct Tape {
     writer: Arc<Writer>,
     entry: Option<Entry>,

@@ -22,10 +22,9 @@ const SHOWN_CHARS_MAX: usize = 120;
 /// the model may differ. Of several with the same contents the first asking gets the first, and
 /// the last one is repeated. What is not there is an error that says what is nearest.
 ///
-/// *By order* compares nothing: whoever begins a conversation is given the answers of one that was
-/// recorded, in their order: of the one that began alike, or else of the first that nobody has.
+/// *By order* compares nothing: a new conversation is given the answers of one that was recorded, in their order: of the one that began alike, or else of the first that is not taken.
 ///
-/// Who has come how far is not kept when the host ends. Plan steps that run again do not ask again.
+/// The positions are not kept when the host ends. Plan steps that run again do not ask again.
 #[derive(Debug)]
 pub(crate) struct Replay {
     entries: Vec<Entry>,
@@ -37,7 +36,7 @@ pub(crate) struct Replay {
 
 #[derive(Debug, Default)]
 struct Cursors {
-    /// How many answers each group has given.
+    /// The number of answers that each group has given.
     given: BTreeMap<usize, usize>,
     /// The group of a conversation that began otherwise than any that was recorded.
     adopted: BTreeMap<String, usize>,
@@ -139,7 +138,8 @@ fn shown(message: Option<&Message>) -> String {
     format!("{} {text}", message.role.as_str())
 }
 
-/// What a request is found by: all of it but the model's name, or how its conversation began.
+/// The key by which a request is found: all of it but the model's name, or the beginning of its
+/// conversation.
 fn key(request: &CompletionRequest, strict: bool) -> String {
     if strict {
         let CompletionRequest {

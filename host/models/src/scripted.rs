@@ -24,7 +24,7 @@ use taskrun_journal::message::{Message, Part, Role};
 
 /// Most bytes of a line; an answer with a large document in it fits.
 pub const LINE_BYTES_MAX: usize = 16 << 20;
-/// What it calls itself unless the policy says otherwise.
+/// The model's name unless the policy gives another.
 const NAME: &str = "scripted";
 
 /// Answers turn by turn from a script.
@@ -46,7 +46,7 @@ struct Turn {
     error: Option<String>,
 }
 
-/// What a strict script expects to be asked.
+/// The question that a strict script expects.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Expected {
@@ -54,31 +54,31 @@ struct Expected {
     content: String,
 }
 
-/// Why a script cannot be used.
+/// The reason that a script cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ScriptError {
     /// The file cannot be read.
     #[error("the script {path} cannot be read")]
     Read {
-        /// The file.
+        /// The script's file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: std::io::Error,
     },
     /// The file has no turns.
     #[error("the script {path} has no turns")]
     Empty {
-        /// The file.
+        /// The script's file.
         path: PathBuf,
     },
     /// A line is no turn.
     #[error("{path}:{line}: not a turn of a script: {detail}")]
     Line {
-        /// The file.
+        /// The script's file.
         path: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The fault of the script.
         detail: String,
     },
 }

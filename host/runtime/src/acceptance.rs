@@ -15,7 +15,7 @@ use crate::loader::{
 };
 use crate::problem::Problem;
 
-/// Why runs of an agent are not accepted.
+/// The reason that runs of an agent are not accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum AcceptanceError {
     /// The agents of the policy cannot be loaded.
@@ -26,14 +26,14 @@ pub enum AcceptanceError {
     Agent(#[from] AgentError),
 }
 
-/// The agents that a controller needs to accept runs of them, so that whoever asks hears at once of
-/// what is wrong with them. Where their components were loaded before with the same cache, by
-/// whichever process, no engine is started and none is read. Others are loaded; one that takes longer
-/// than a second is loaded by the host that executes the run. Names that the policy does not have are
-/// left out.
+/// The agents that a controller needs to accept runs of them, so that the caller hears at once of
+/// faults in them. Where their components were loaded before with the same cache, by whichever
+/// process, no engine is started and none is read. Others are loaded; one that takes longer than a
+/// second is loaded by the host that executes the run. Names that the policy does not have are left
+/// out.
 ///
 /// # Errors
-/// [`AcceptanceError`]: the first thing that is wrong.
+/// [`AcceptanceError`]: the first fault.
 ///
 /// # Cancel safety
 /// Dropping the future gives up the loads.

@@ -12,8 +12,8 @@ use crate::log_file;
 
 /// Lines of a dead host's log that an error shows.
 const LINES_SHOWN: usize = 12;
-/// How often a background host is started before that is given up. More often than a run may bring
-/// its host down before it fails for that, so that the run is what is heard of.
+/// The number of times that a background host is started before that is given up. More often than a
+/// run may bring its host down before it fails for that, so that the run is what is heard of.
 const STARTS_MAX: u32 = 5;
 
 /// The command that starts a host in the background. Its program opens a
@@ -21,9 +21,9 @@ const STARTS_MAX: u32 = 5;
 /// policy and data directory.
 #[derive(Clone, Debug)]
 pub struct HostCommand {
-    /// The program.
+    /// The program that is started.
     pub program: PathBuf,
-    /// Its arguments.
+    /// The program's arguments.
     pub args: Vec<OsString>,
 }
 
@@ -38,7 +38,7 @@ pub struct BackgroundHost {
     starts: u32,
 }
 
-/// Why no background host executes runs.
+/// The reason that no background host executes runs.
 #[derive(Debug, thiserror::Error)]
 pub enum BackgroundError {
     /// The hosts that live cannot be listed.
@@ -50,9 +50,9 @@ pub enum BackgroundError {
     /// The host that was started ended.
     #[error("the background host ended ({how}); the run waits for the next one")]
     Died {
-        /// How it ended, in the words of the operating system.
+        /// The end of the host, in the words of the operating system.
         how: String,
-        /// Its log.
+        /// The host's log.
         log: PathBuf,
         /// The last lines that it wrote there.
         tail: Vec<String>,

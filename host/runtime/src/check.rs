@@ -20,7 +20,7 @@ component = \"smoke.wasm\"
 tools = [\"smoke/*\"]
 ";
 
-/// Why the engine does not do its work.
+/// The reason that the engine does not do its work.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
     /// It cannot be set up.

@@ -14,9 +14,9 @@
 //!
 //! # Front doors that execute nothing
 //!
-//! A program that only queues runs and looks at them needs no [`Runtime`]: [`Storage::watch`] gives a
-//! controller without slots, [`agents_to_spawn`] the agents that it accepts runs of, and a
-//! [`Supervisor`] sees to it that a [`BackgroundHost`] lives as long as somebody waits.
+//! A program that only queues runs and looks at them needs no [`Runtime`]: [`Storage::watch`] gives
+//! a controller without slots, [`agents_to_spawn`] the agents that it accepts runs of, and a
+//! [`Supervisor`] keeps a [`BackgroundHost`] alive as long as a run is waited for.
 //! [`Loader::functions`] calls single functions of tools outside any run.
 
 mod acceptance;
@@ -43,7 +43,7 @@ pub use loads::{AgentLoad, agent_loads, awaited_loads};
 pub use problem::Problem;
 pub use runtime::{OpenError, Options, Runtime, StoreLayer, read_policy};
 pub use storage::{DATA_DIR, STORE_BYTES_DEFAULT, Storage, make_data_dir};
-pub use supervisor::{Notice, Supervisor, SupervisorError, needs_somebody};
+pub use supervisor::{Notice, Supervisor, SupervisorError, needs_answer};
 pub use taskrun_engine::{
     AgentError, CacheError, CompileWorker, ENGINE_VERSION, EngineError, ExportInfo, ImportClass,
     ImportInfo, Inspection, Kind, LoadError, MissingGrant, compile_worker_main, instances_for,

@@ -43,7 +43,7 @@ pub struct LoaderOptions {
     /// The program that compiles components in processes of their own. Default: none, so that they
     /// are compiled in this process, where time and memory of that are bounded by their size only.
     pub compile_worker: Option<CompileWorker>,
-    /// Whether runs are executed. Default: no, for components that are looked at and single calls.
+    /// True if runs are executed. Default: no, for components that are looked at and single calls.
     pub executes: bool,
 }
 
@@ -65,7 +65,7 @@ pub struct Loader {
     models: BTreeMap<String, Arc<dyn Model>>,
 }
 
-/// Why the agents of a policy cannot be loaded.
+/// The reason that the agents of a policy cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoaderError {
     /// The engine cannot be set up.
@@ -83,9 +83,9 @@ pub enum LoaderError {
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read {path}", path = .path.display())]
 pub struct FileError {
-    /// The file.
+    /// The component's file.
     pub path: PathBuf,
-    /// Why not.
+    /// The component's error.
     pub source: LoadError,
 }
 
@@ -97,7 +97,7 @@ pub struct ModelError {
     pub model: String,
     /// The place where the policy names it.
     pub place: String,
-    /// Why not.
+    /// The model's error.
     pub source: OpenErrorCause,
 }
 
@@ -155,7 +155,7 @@ impl Loader {
         Ok(Self { engine, policy, digest, models })
     }
 
-    /// The policy.
+    /// The policy that is loaded.
     #[must_use]
     pub fn policy(&self) -> &Policy {
         &self.policy
@@ -286,8 +286,8 @@ impl Loader {
     }
 }
 
-/// Looks whether the models of a policy can be used: scripts, cassettes and keys are read, and nobody
-/// is asked.
+/// Checks that the models of a policy can be used: scripts, cassettes and keys are read, and no
+/// model nobody is asked.
 ///
 /// # Errors
 /// [`ModelError`] of the first that cannot.

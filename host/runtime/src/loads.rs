@@ -1,5 +1,5 @@
-//! Which agents a host is loading, and which did not load: told in a file of the data directory, as
-//! other processes are where people look.
+//! The agents that a host is loading, and those that did not load: told in a file of the data
+//! directory, as other processes are where people look.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 struct Load {
     /// Since when it is loaded, or when it failed, in milliseconds since 1970.
     since: u64,
-    /// Why it did not load; `None` while it is loaded.
+    /// The error for which it did not load; `None` while it is loaded.
     #[serde(default)]
     error: Option<String>,
 }
@@ -41,11 +41,11 @@ struct Load {
 pub struct AgentLoad {
     /// The policy of the host.
     pub policy_digest: String,
-    /// The agent.
+    /// The agent's name.
     pub agent: String,
     /// Since when it is loaded, or when it failed.
     pub since: Timestamp,
-    /// Why it did not load; `None` while it is loaded.
+    /// The error for which it did not load; `None` while it is loaded.
     pub error: Option<String>,
 }
 
@@ -149,9 +149,9 @@ pub fn awaited_loads<'t>(
 
 /// The code of an agent, loaded when a run wants it.
 pub(crate) struct OnDemand {
-    /// Loads it.
+    /// The loader of the agent.
     pub(crate) loader: Arc<Loader>,
-    /// The agent.
+    /// The agent's settings.
     pub(crate) agent: AgentPolicy,
     /// Where people are told of the load.
     pub(crate) loads: Option<Arc<Loads>>,

@@ -8,7 +8,7 @@ use taskrun_journal::store::Hosts;
 
 use crate::runtime::OpenError;
 
-/// How often a lock is tried that another process holds.
+/// The pause between two attempts at a lock that another process holds.
 const POLL: Duration = Duration::from_millis(50);
 /// Characters of the digest in the name of the file.
 const DIGEST_CHARS: usize = 16;

@@ -1,4 +1,4 @@
-//! What keeps a component from being used, in words for people.
+//! The problem that keeps a component from being used, in words for people.
 
 use std::fmt;
 use std::path::Path;
@@ -12,9 +12,9 @@ const MISSING_SHOWN_MAX: usize = 8;
 /// of it in one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// What does not load.
+    /// The problem in one line.
     pub message: String,
-    /// What led to it, the nearest cause first.
+    /// Its causes, the nearest first.
     pub causes: Vec<String>,
     /// The message without its beginning `NAME does not load: `, where it has that.
     reason: String,

@@ -67,7 +67,7 @@ impl Options {
     }
 }
 
-/// Why a runtime does not open.
+/// The reason that a runtime does not open.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The policy cannot be read, or something in it is wrong.
@@ -89,7 +89,7 @@ pub enum OpenError {
     /// The lock of background hosts cannot be taken.
     #[error("cannot lock {path}", path = .path.display())]
     Lock {
-        /// Its file.
+        /// The lock file.
         path: PathBuf,
         /// The words of the operating system.
         source: std::io::Error,
@@ -204,8 +204,8 @@ pub fn read_policy(path: &Path) -> Result<Policy, PolicyLoadError> {
     Ok(policy)
 }
 
-/// A path that means the same wherever the process goes. One that is none is left to whoever opens
-/// it.
+/// A path that means the same wherever the process goes. One that cannot be made so is left to the
+/// caller that opens it.
 fn absolute(path: &Path) -> PathBuf {
     let absolute = std::path::absolute(path).map(|path| path.components().collect());
     absolute.unwrap_or_else(|_| path.to_owned())

@@ -1,4 +1,4 @@
-//! Seeing to it that runs go on while somebody waits for them.
+//! Supervision of runs while they are waited for.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use crate::background::{BackgroundError, BackgroundHost};
 use crate::loads::{AgentLoad, agent_loads, awaited_loads};
 use crate::storage::Storage;
 
-/// Looks after runs for as long as somebody waits for them.
+/// Keeps runs going for as long as they are waited for.
 pub struct Supervisor {
     controller: Controller,
     scope: Scope,
@@ -35,7 +35,7 @@ pub struct Supervisor {
 
 type Notify = Box<dyn FnMut(Notice) + Send>;
 
-/// A word for whoever waits for a run. Each is given at most once by a supervisor.
+/// A message for a caller that waits for a run. Each is given at most once by a supervisor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// No host executes runs of the policy that the run was accepted under, and none is started.
@@ -44,7 +44,7 @@ pub enum Notice {
     Loading(AgentLoad),
 }
 
-/// Why a run cannot be looked after.
+/// The reason that a run cannot be supervised.
 #[derive(Debug, thiserror::Error)]
 pub enum SupervisorError {
     /// The controller refuses or fails.
@@ -53,9 +53,9 @@ pub enum SupervisorError {
     /// No host executes the run.
     #[error("no host executes run {run}")]
     Host {
-        /// The run.
+        /// The run that is waited for.
         run: RunId,
-        /// Why not.
+        /// The error of the background host.
         source: BackgroundError,
     },
 }
@@ -98,7 +98,7 @@ impl Supervisor {
     }
 
     /// Frees the runs of dead hosts, and sees to it that a host lives where one is needed for this
-    /// run to go on. Gives the run, or one that it waits for, that waits for somebody outside.
+    /// run to go on. Gives the run, or one that it waits for, that needs an answer from outside.
     ///
     /// # Errors
     /// [`SupervisorError`].
@@ -112,7 +112,7 @@ impl Supervisor {
         }
         self.controller.sweep().await?;
         let now = self.clock.now();
-        if needs_somebody(&run, now) {
+        if needs_answer(&run, now) {
             return Ok(Some(run));
         }
         self.find_host(&run).await?;
@@ -165,7 +165,7 @@ impl Supervisor {
         }
     }
 
-    /// The whole tree of a run, whoever may see it: nothing of it is shown.
+    /// The whole tree of a run, also the parts that the caller may not see: nothing of it is shown.
     async fn tree(&self, run: &Run) -> Result<HashMap<RunId, Run>, ControllerError> {
         let scope = Scope::tenant(&run.spec.tenant);
         let mut all = HashMap::from([(run.id().clone(), run.clone())]);
@@ -183,9 +183,9 @@ impl Supervisor {
     }
 }
 
-/// True if a run waits for somebody outside and for nothing else.
+/// True if a run waits for an answer from outside and for nothing else.
 #[must_use]
-pub fn needs_somebody(run: &Run, now: Timestamp) -> bool {
+pub fn needs_answer(run: &Run, now: Timestamp) -> bool {
     // Whoever paused it, and set no time, is the one who lets it go on.
     if run.state.pause.as_ref().is_some_and(|pause| pause.until.is_none()) {
         return run.state.hold.host().is_none();
@@ -204,8 +204,8 @@ pub fn needs_somebody(run: &Run, now: Timestamp) -> bool {
     }
 }
 
-/// Whether a run can go on and somebody has to execute it for that. Runs outside the tree count as
-/// ended: whoever takes it up looks for itself.
+/// True if a run can go on and a host has to execute it for that. Runs outside the tree count as
+/// ended: the host that takes it up looks for itself.
 fn needs_host(run: &Run, tree: &HashMap<RunId, Run>, now: Timestamp) -> bool {
     match &run.state.hold {
         // The heart that takes it beats in a host.
@@ -222,10 +222,10 @@ fn needs_host(run: &Run, tree: &HashMap<RunId, Run>, now: Timestamp) -> bool {
     }
 }
 
-/// The run that waits for somebody outside and without which this one does not go on.
+/// The run that needs an answer from outside and without which this one does not go on.
 fn asking<'t>(run: &'t Run, tree: &'t HashMap<RunId, Run>, now: Timestamp) -> Option<&'t Run> {
     let Hold::Runs { runs, mode, until: None } = &run.state.hold else {
-        return needs_somebody(run, now).then_some(run);
+        return needs_answer(run, now).then_some(run);
     };
     // The store lets no run wait for one that waits for it, so this comes to an end.
     let mut found = runs.iter().map(|id| tree.get(id).and_then(|run| asking(run, tree, now)));

@@ -33,7 +33,7 @@ pub struct ToolFunctions {
     interrupt: Interrupt,
 }
 
-/// Why a tool cannot be called.
+/// The reason that a tool cannot be called.
 #[derive(Debug, thiserror::Error)]
 pub enum FunctionsError {
     /// Its component does not load.
@@ -47,9 +47,9 @@ pub enum FunctionsError {
 /// The one on whose behalf a tool is called.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// The tenant.
+    /// The tenant for which the tool is called.
     pub tenant: String,
-    /// The owner.
+    /// The owner for whom the tool is called.
     pub owner: String,
     /// The session from which it is asked for.
     pub session: String,

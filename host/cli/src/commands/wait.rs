@@ -10,7 +10,7 @@ use taskrun_journal::ids::RunId;
 use taskrun_journal::list::Scope;
 use taskrun_journal::run::{Run, RunView};
 use taskrun_journal::status::Status;
-use taskrun_runtime::{Supervisor, needs_somebody};
+use taskrun_runtime::{Supervisor, needs_answer};
 
 use crate::args::{OutputFormat, Target, WaitArgs};
 use crate::context::Context;
@@ -214,7 +214,7 @@ fn too_short(context: &Context, run: &Run) -> Option<Box<Failure>> {
     if run.status().is_terminal() {
         return None;
     }
-    let is_asking = needs_somebody(run, context.now());
+    let is_asking = needs_answer(run, context.now());
     Some(if is_asking { run_blocked(run) } else { wait_timed_out(run.id()) })
 }
 

@@ -17,13 +17,13 @@ use crate::wire::Decoder;
 /// Bounds on what is left of an answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
-    /// Whether it comes piece by piece, as events.
+    /// True if it comes piece by piece, as events.
     pub(super) in_pieces: bool,
     /// When, on the monotonic clock, it must be complete.
     pub(super) deadline: Duration,
     /// Longest wait for the next piece.
     pub(super) between: Duration,
-    /// Most bytes.
+    /// Most bytes of the answer.
     pub(super) bytes: u64,
 }
 

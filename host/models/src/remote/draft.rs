@@ -9,7 +9,7 @@ use super::names::Names;
 
 /// Most tool calls of one answer. Agents may make 40 in a run unless their policy says otherwise.
 const TOOL_CALLS_MAX: usize = 128;
-/// How deep the arguments of a call may be nested; no tool's are nearly so deep, and whoever reads
+/// The greatest depth of the arguments of a call; no tool's are nearly so deep, and code that reads
 /// them by recursion is safe.
 const JSON_DEPTH_MAX: usize = 64;
 /// Most bytes of what a provider calls a model, and of the id and the name of a call.
@@ -52,7 +52,7 @@ impl Draft {
         self.ready.pop_front()
     }
 
-    /// Whether the answer is complete.
+    /// True once the answer is complete.
     pub(crate) fn is_stopped(&self) -> bool {
         self.stopped
     }
@@ -122,8 +122,8 @@ impl Draft {
         Ok(())
     }
 
-    /// A whole call. Arguments that are no JSON are handed on: whoever checks them against the
-    /// tool's schema tells the model what is wrong with them.
+    /// A whole call. Arguments that are no JSON are handed on: the check against the tool's schema
+    /// tells the model what is wrong with them.
     ///
     /// # Errors
     /// If it has no name or too long a one, is one too many, or its arguments are nested too deep.
@@ -206,7 +206,7 @@ pub(crate) fn too_many_calls() -> ModelError {
     ModelError::TooLarge(format!("it asks for more than {TOOL_CALLS_MAX} tool calls"))
 }
 
-/// Whether one more call may be begun where there are so many.
+/// Checks that one more call may be begun where there are so many.
 pub(crate) fn may_begin_call(begun: usize) -> Result<(), ModelError> {
     if begun < TOOL_CALLS_MAX { Ok(()) } else { Err(too_many_calls()) }
 }
@@ -220,7 +220,7 @@ fn check_label(label: &str) -> Result<(), ModelError> {
     }
 }
 
-/// How deep arrays and objects are nested in a JSON text, without recursion.
+/// The depth to which arrays and objects are nested in a JSON text, found without recursion.
 fn depth_of(json: &str) -> usize {
     let (mut depth, mut deepest, mut in_string, mut escaped) = (0_usize, 0, false, false);
     for byte in json.bytes() {

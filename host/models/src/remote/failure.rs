@@ -13,7 +13,7 @@ use crate::key::Secret;
 /// Most characters of a provider's own words in an error: enough to understand it.
 const WORDS_CHARS_MAX: usize = 300;
 
-/// Why a request was not answered, and whether it makes sense to send it again.
+/// The failure of a request, and whether it makes sense to send it again.
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) error: ModelError,
@@ -37,7 +37,7 @@ impl From<ModelError> for Failure {
     }
 }
 
-/// What an answer with another status than success means.
+/// The failure for an answer with another status than success.
 pub(super) fn of_status(
     status: StatusCode,
     wait: Option<Duration>,
@@ -71,7 +71,7 @@ pub(super) fn of_status(
     }
 }
 
-/// What an error in the middle of an answer means, for all protocols alike.
+/// The error for an error in the middle of an answer, for all protocols alike.
 pub(crate) fn of_event(error: &Value, key: Option<&Secret>) -> ModelError {
     let wrapped = serde_json::json!({ "error": error });
     let said = words(&wrapped, key).unwrap_or_else(|| "it gives no reason".to_owned());
@@ -93,7 +93,7 @@ pub(crate) fn of_event(error: &Value, key: Option<&Secret>) -> ModelError {
     }
 }
 
-/// Whether `code`, `type` or `status` of the error is one of these.
+/// True if `code`, `type` or `status` of the error is one of these.
 fn is_kind(body: &Value, kinds: &[&str]) -> bool {
     let error = body.get("error").unwrap_or(body);
     ["code", "type", "status"].iter().filter_map(|key| error.get(key)).any(|value| match value {
@@ -103,7 +103,7 @@ fn is_kind(body: &Value, kinds: &[&str]) -> bool {
     })
 }
 
-/// What the provider says, on one line, without the key.
+/// The provider's message, on one line, without the key.
 fn words(body: &Value, key: Option<&Secret>) -> Option<String> {
     // Gemini wraps its error in a list where an answer was asked for piece by piece.
     let body = body.get(0).unwrap_or(body);
@@ -118,7 +118,7 @@ fn words(body: &Value, key: Option<&Secret>) -> Option<String> {
     Some(line.trim().to_owned()).filter(|line| !line.is_empty())
 }
 
-/// How long the provider asks to be left alone.
+/// The pause that the provider asks for.
 pub(super) fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
     if let Some(ms) = text("retry-after-ms").and_then(|text| text.parse().ok()) {

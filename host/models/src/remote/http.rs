@@ -35,7 +35,7 @@ pub(super) fn client(connect: Duration) -> reqwest::Result<reqwest::Client> {
         .build()
 }
 
-/// What is sent.
+/// A request to be sent.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     pub(crate) url: String,
@@ -119,7 +119,7 @@ fn unreachable(error: reqwest::Error) -> Failure {
     Failure { error: ModelError::Unreachable(words), again: Some(Again::Later) }
 }
 
-/// What `work` gives, or `None` if that takes longer than `limit`.
+/// The result of `work`, or `None` if that takes longer than `limit`.
 pub(super) async fn within<T>(
     clock: &dyn Clock,
     limit: Duration,

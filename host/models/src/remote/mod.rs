@@ -26,8 +26,8 @@ use self::names::Names;
 use crate::key::{KeyError, Secret};
 use crate::wire::{self, Asked, Decoder};
 
-/// The longest pause that a provider may ask for and that is kept. Where it asks for more, whoever
-/// asked is told at once, instead of holding a slot.
+/// The longest pause that a provider may ask for and that is kept. Where it asks for more, the
+/// caller is told at once, instead of holding a slot.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// Asks a provider over HTTP.
@@ -42,7 +42,7 @@ pub(crate) struct Remote {
     random: Arc<dyn Random>,
 }
 
-/// Why a provider cannot be asked at all.
+/// The reason that a provider cannot be asked at all.
 #[derive(Debug, thiserror::Error)]
 pub enum RemoteError {
     /// There is no key where the policy says that one is.
@@ -59,7 +59,7 @@ struct Prepared {
 }
 
 impl Remote {
-    /// Reads the key. Connects to nobody.
+    /// Reads the key. Makes no connection.
     ///
     /// # Errors
     /// [`RemoteError`].

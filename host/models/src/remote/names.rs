@@ -12,7 +12,7 @@ use taskrun_journal::message::{Message, Part};
 
 /// Longest name of a function that every provider takes.
 const WIRE_BYTES_MAX: usize = 64;
-/// Hexadecimal digits of a digest, 64 bits: nobody finds two names with the same.
+/// Hexadecimal digits of a digest, 64 bits: two names with the same are not to be found.
 const DIGEST_DIGITS: usize = 16;
 /// Readable characters before a digest.
 const READABLE_BYTES: usize = 40;

@@ -12,7 +12,7 @@ pub(crate) struct Events {
     line: Vec<u8>,
     data: String,
     has_data: bool,
-    /// Whether the last byte was a carriage return: a line feed after it ends no other line.
+    /// True if the last byte was a carriage return: a line feed after it ends no other line.
     after_return: bool,
     begun: bool,
     ready: VecDeque<String>,
@@ -47,7 +47,7 @@ impl Events {
         self.ready.pop_front()
     }
 
-    /// Whether an event has begun and is not whole.
+    /// True if an event has begun and is not whole.
     pub(crate) fn is_within_event(&self) -> bool {
         self.has_data || !self.line.is_empty()
     }

@@ -9,7 +9,7 @@ use super::anthropic_answer::AnthropicDecoder;
 use super::{Asked, Prepared, arguments, schema};
 use crate::remote::names::to_wire;
 
-/// Tokens of an answer where nobody says how many: this protocol wants a number.
+/// Tokens of an answer where the request has no number: this protocol wants one.
 const MAX_TOKENS_DEFAULT: u32 = 8_192;
 /// The least that may be given for reasoning.
 const THINKING_TOKENS_MIN: u32 = 1_024;
@@ -17,7 +17,7 @@ const THINKING_TOKENS_MIN: u32 = 1_024;
 /// Signatures are Base64, which has no colon.
 pub(super) const REDACTED: &str = "redacted:";
 
-/// What is sent, and who reads what comes.
+/// The request to send, and the reader of its answer.
 ///
 /// # Errors
 /// [`ModelError::InvalidRequest`].

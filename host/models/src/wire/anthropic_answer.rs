@@ -31,7 +31,7 @@ enum Open {
         name: String,
         input: String,
     },
-    /// Of a kind that nobody asked for.
+    /// Of a kind that was not asked for.
     Other,
 }
 
@@ -100,7 +100,8 @@ impl AnthropicDecoder {
         Ok(())
     }
 
-    /// What was read is told at the beginning, so that it counts also if the answer breaks off.
+    /// Tokens of the prompt are told at the beginning, so that they count also if the answer breaks
+    /// off.
     fn read_prompt(&mut self, message: &Value, draft: &mut Draft) {
         draft.model(str_of(message, "model"));
         let Some(usage) = message.get("usage") else { return };

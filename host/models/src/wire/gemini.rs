@@ -9,7 +9,7 @@ use super::gemini_answer::GeminiDecoder;
 use super::{Asked, Prepared, arguments, schema};
 use crate::remote::names::{name_of_call, to_wire};
 
-/// What is sent, and who reads what comes.
+/// The request to send, and the reader of its answer.
 ///
 /// # Errors
 /// [`ModelError::InvalidRequest`].

@@ -79,7 +79,7 @@ pub(crate) trait Decoder: Send {
     /// Takes the data of an event.
     ///
     /// # Errors
-    /// What the provider says went wrong, or that it cannot be understood.
+    /// The provider's error, or that the event cannot be understood.
     fn piece(&mut self, data: &str, draft: &mut Draft) -> Result<(), ModelError>;
 
     /// There are no more events. An answer that is complete all the same is stopped here.
@@ -201,7 +201,7 @@ fn schema(text: &str, what: &str) -> Result<Value, ModelError> {
     }
 }
 
-/// What a message says, structured data included.
+/// The text of a message, structured data included.
 fn text_of(message: &Message) -> String {
     let texts = message.parts.iter().filter_map(|part| match part {
         Part::Text(text) | Part::Json(text) => Some(text.as_str()),

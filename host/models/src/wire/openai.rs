@@ -12,7 +12,7 @@ use super::openai_answer::OpenAiDecoder;
 use super::{Asked, Prepared, schema, text_of};
 use crate::remote::names::to_wire;
 
-/// What is sent, and who reads what comes.
+/// The request to send, and the reader of its answer.
 ///
 /// # Errors
 /// [`ModelError::InvalidRequest`].

@@ -33,7 +33,7 @@ impl OpenAiDecoder {
         Self { key, ..Self::default() }
     }
 
-    /// What a message or a part of one says.
+    /// A message or a part of one.
     fn message(&mut self, said: &Value, draft: &mut Draft) -> Result<(), ModelError> {
         // Reasoning is no part of OpenAI's protocol; these are the two names that servers use.
         for key in ["reasoning_content", "reasoning"] {

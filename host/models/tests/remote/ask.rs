@@ -48,7 +48,7 @@ pub(crate) fn model(wire: &str, provider: &Provider, more: &str) -> Arc<dyn Mode
     model_at(Arc::new(SystemClock::new()), wire, provider, more)
 }
 
-/// A question.
+/// A question with these messages.
 pub(crate) fn request(messages: Vec<Message>) -> CompletionRequest {
     CompletionRequest {
         model: None,

@@ -1,4 +1,5 @@
-//! Answers that are too long, too slow, or none, and questions that nobody waits for any more.
+//! Answers that are too long, too slow, or none, and questions whose answer is not waited for any
+//! more.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What is asked again, when, and how often.
+//! Requests that are sent again: which, when, and how often.
 
 use std::sync::Arc;
 use std::time::Duration;
