@@ -25,7 +25,7 @@ use crate::native::{
     request, value,
 };
 
-/// How long a test waits for something that must happen.
+/// The time that a test waits for something that must happen.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Waits for something that must happen.
@@ -43,7 +43,7 @@ pub(crate) struct Gates {
     gone: watch::Sender<Vec<String>>,
 }
 
-/// Somebody between a gate and what comes after it.
+/// A visitor between a gate and what comes after it.
 pub(crate) struct Inside {
     gates: Arc<Gates>,
     name: String,
@@ -81,12 +81,12 @@ impl Gates {
         inside
     }
 
-    /// Who came, in order.
+    /// The visitors that came, in order.
     pub(crate) fn came(&self) -> Vec<String> {
         self.came.borrow().clone()
     }
 
-    /// Who came and is gone, in order.
+    /// The visitors that came and are gone, in order.
     pub(crate) fn gone(&self) -> Vec<String> {
         self.gone.borrow().clone()
     }
@@ -134,7 +134,7 @@ pub(crate) fn beneath(parent: &str, id: &str, agent: &str) -> SpawnRequest {
     SpawnRequest { parent_run_id: Some(parent.to_owned()), ..named(id, agent) }
 }
 
-/// What is asked of the controller to start a run.
+/// A request to the controller for a run.
 pub(crate) fn child(agent: &str, task: &str) -> ChildRequest {
     ChildRequest { agent_name: agent.into(), task: task.into(), ..ChildRequest::default() }
 }
@@ -187,7 +187,7 @@ pub(crate) fn follow(turns: &[Vec<Call>], input: &PlanInput) -> Planned {
     }
 }
 
-/// What all tools said so far.
+/// The results of all tools so far, joined.
 pub(crate) fn words_so_far(input: &PlanInput) -> String {
     let outputs = input.resume.iter().flat_map(|resume| resume.tool_outputs.iter());
     let words: Vec<_> = outputs.map(|output| words_of(&output.outcome)).collect();
@@ -293,7 +293,7 @@ pub(crate) fn check_journal(journal: &[Recorded]) {
     assert_eq!(journal.last().map(|last| last.event.kind()), Some("finished"));
 }
 
-/// How often a kind of event is in a journal.
+/// The number of events of a kind in a journal.
 pub(crate) fn count(journal: &[Recorded], kind: &str) -> usize {
     journal.iter().filter(|recorded| recorded.event.kind() == kind).count()
 }

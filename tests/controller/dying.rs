@@ -1,4 +1,4 @@
-//! Hosts that die at chosen writes, one after the other, and runs that are cancelled meanwhile.
+//! Hosts that die at chosen writes, one after the other, and runs that are canceled meanwhile.
 
 use std::future::Future;
 use std::sync::Arc;

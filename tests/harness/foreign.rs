@@ -44,12 +44,12 @@ while :; do
 done
 ";
 
-/// Who does it.
+/// The program that opens the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Maker {
-    /// Debian's `sqlite3`.
+    /// Debian's `sqlite3`, a shell.
     Shell,
-    /// Python's module.
+    /// Python's module `sqlite3`.
     Python,
     /// A process of our own.
     Ourselves,
@@ -75,7 +75,7 @@ impl Maker {
 pub struct Foreign {
     child: Child,
     stdin: Option<ChildStdin>,
-    /// Kept, as a program whose output nobody reads fails.
+    /// Kept, as a program whose output is not read fails.
     stdout: BufReader<ChildStdout>,
 }
 

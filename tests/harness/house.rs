@@ -20,13 +20,13 @@ use taskrun_journal::time::{Clock, Random};
 use taskrun_policy::Policy;
 use taskrun_store::{MemoryStore, SqliteStore};
 
-/// How long a test waits for something that must happen. Only a test that fails waits so long.
+/// The time that a test waits for something that must happen. Only a test that fails waits so long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Where a house keeps its runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Storage {
-    /// In memory.
+    /// A store in memory.
     Memory,
     /// In a file.
     Sqlite,
@@ -45,7 +45,7 @@ pub struct Builder {
 pub struct House {
     /// The controller, started.
     pub controller: Controller,
-    /// Its store.
+    /// The store of the house.
     pub store: Arc<dyn Store>,
     /// Sees everything of the tenant.
     pub scope: Scope,
@@ -99,7 +99,7 @@ impl Builder {
         self
     }
 
-    /// Another clock.
+    /// Takes another clock than the system's.
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;

@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// How long a test waits for something that must happen. Only a test that fails waits so long.
+/// The time that a test waits for something that must happen. Only a test that fails waits so long.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Most bytes of a request that a test sends.
 const REQUEST_BYTES_MAX: usize = 16 << 20;
@@ -21,9 +21,9 @@ const REQUEST_BYTES_MAX: usize = 16 << 20;
 pub struct Provider {
     address: SocketAddr,
     state: Arc<Mutex<State>>,
-    /// How many connections a client closed while an answer was under way.
+    /// The number of connections that a client closed while an answer was under way.
     abandoned: watch::Receiver<usize>,
-    /// How many answers were sent as far as they go.
+    /// The number of answers that were sent as far as they go.
     sent: watch::Receiver<usize>,
 }
 
@@ -40,7 +40,7 @@ pub struct Asked {
     pub path: String,
     /// Names in lower case.
     pub headers: BTreeMap<String, String>,
-    /// What it says.
+    /// The body of the request, as JSON.
     pub body: Value,
 }
 
@@ -97,7 +97,7 @@ impl Reply {
         self
     }
 
-    /// Never ends.
+    /// Makes the answer one that never ends.
     #[must_use]
     pub fn hang(mut self) -> Self {
         self.end = End::Hang;
@@ -141,7 +141,7 @@ impl Provider {
         format!("http://{}/v1", self.address)
     }
 
-    /// What it was asked so far.
+    /// The requests so far.
     #[must_use]
     pub fn asked(&self) -> Vec<Asked> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).asked.clone()

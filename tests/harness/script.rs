@@ -35,7 +35,7 @@ impl Script {
         self.op(json!({ "reply": text }))
     }
 
-    /// Partial text.
+    /// Adds partial text.
     #[must_use]
     pub fn delta(self, text: &str) -> Self {
         self.op(json!({ "delta": text }))
@@ -47,7 +47,7 @@ impl Script {
         self.op(json!({ "call": { "id": id, "name": name, "args": args } }))
     }
 
-    /// Tokens consumed.
+    /// Adds tokens consumed.
     #[must_use]
     pub fn usage(self, prompt: u64, completion: u64, total: u64) -> Self {
         self.op(json!({ "usage": [prompt, completion, total] }))
@@ -59,13 +59,13 @@ impl Script {
         self.op(json!({ "err": message }))
     }
 
-    /// Ends silently.
+    /// Ends the step silently.
     #[must_use]
     pub fn close(self) -> Self {
         self.op(json!("close"))
     }
 
-    /// Waits until cancelled.
+    /// Waits until canceled.
     #[must_use]
     pub fn block(self) -> Self {
         self.op(json!("block"))
@@ -77,7 +77,7 @@ impl Script {
         self.op(json!({ "ignore_cancel": ms }))
     }
 
-    /// Waits.
+    /// Waits for so long.
     #[must_use]
     pub fn sleep(self, ms: u64) -> Self {
         self.op(json!({ "sleep": ms }))

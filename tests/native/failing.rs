@@ -11,14 +11,14 @@ use taskrun_journal::store::{
 };
 use tokio::sync::watch;
 
-/// What a store is asked to write.
+/// A kind of write to the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     /// A new run.
     Create,
-    /// A claim.
+    /// Claims of runs.
     Claim,
-    /// Events.
+    /// Appends of events.
     Append,
     /// A batch with its entries.
     Batch,
@@ -29,11 +29,11 @@ pub enum Op {
 pub enum Side {
     /// The write is not done.
     Before,
-    /// It is done, and nobody hears of it.
+    /// The write is done, and the caller does not hear of it.
     After,
 }
 
-/// How a write fails.
+/// The failure of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     /// It is not done, and may be later.
@@ -97,7 +97,7 @@ impl Failing {
         self.all_fail.send_replace(op);
     }
 
-    /// How often a write of a kind was tried.
+    /// The number of times that a write of a kind was tried.
     #[must_use]
     pub fn tries(&self, op: Op) -> u64 {
         self.seen[op as usize].load(Ordering::SeqCst)

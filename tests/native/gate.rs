@@ -20,7 +20,7 @@ impl Default for Gate {
 }
 
 impl Gate {
-    /// Closed.
+    /// A gate that is closed.
     #[must_use]
     pub fn new() -> Self {
         Self { open: Arc::new(watch::Sender::new(false)), came: Arc::new(watch::Sender::new(0)) }
@@ -51,7 +51,7 @@ impl Gate {
         self.open.send_replace(true);
     }
 
-    /// How many came, let through or not.
+    /// The number of visitors, let through or not.
     #[must_use]
     pub fn visitors(&self) -> usize {
         *self.came.borrow()

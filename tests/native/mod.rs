@@ -27,11 +27,11 @@ use taskrun_journal::plan::PlannerError;
 use taskrun_journal::stop::CallAbort;
 use taskrun_journal::tool::{ToolFailure, ToolHints, ToolSpec};
 
-/// What a planner answers.
+/// The answer of a planner.
 pub type Planned = Result<Result<PlanResult, PlannerError>, CallAbort>;
-/// What a tool answers.
+/// The answer of a tool.
 pub type Replied = Result<Result<ToolReply, ToolFailure>, CallAbort>;
-/// What a finalizer answers.
+/// The answer of a finalizer.
 pub type Finalized = Result<Result<Labels, PlannerError>, CallAbort>;
 
 type PlanFn = Arc<dyn Fn(PlanInput, Arc<CallScope>) -> BoxFuture<'static, Planned> + Send + Sync>;

@@ -34,35 +34,35 @@ use tokio::runtime::Runtime;
 
 use super::{Failing, Hearts};
 
-/// Who asks, in [`request`].
+/// The owner of the runs of [`request`].
 pub const OWNER: &str = "user-a";
 /// From which session, in [`request`].
 pub const SESSION: &str = "parent-a";
-/// How long a test waits for something that must happen. Only a test that fails waits so long.
+/// The time that a test waits for something that must happen. Only a test that fails waits so long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The pause after the death of a host is over then, however many died.
 pub const PAUSE_OVER: Duration = Duration::from_secs(60);
 
-/// What is shared by all controllers of a test: store, time, agents.
+/// The parts that all controllers of a test share: store, time, agents.
 pub struct World {
-    /// Time.
+    /// The clock that the test moves.
     pub clock: Arc<SimulatedClock>,
     /// The store, failing when told to.
     pub store: Arc<Failing>,
-    /// What it wraps, where that is in memory.
+    /// The store that it wraps, where that is in memory.
     pub memory: Option<Arc<MemoryStore>>,
     inner: Arc<dyn Store>,
     /// The list of hosts, silent when told to.
     pub hearts: Arc<Hearts>,
     sessions: Arc<dyn Sessions>,
-    /// Facts.
+    /// The store of facts.
     pub facts: Arc<dyn Memory>,
     agents: BTreeMap<String, Arc<Agent>>,
     tools: Vec<LoadedTool>,
     /// Bounds of the controllers.
     pub settings: Settings,
-    /// Who is asked by the controllers.
+    /// The hooks that the controllers ask.
     pub hooks: Hooks,
     /// Time-outs of the tools that are added from now on.
     pub timeouts: CallTimeouts,
@@ -71,7 +71,7 @@ pub struct World {
 
 /// A controller on a runtime of its own, so that it can be killed like a process.
 pub struct Native {
-    /// The controller.
+    /// The controller under test.
     pub controller: Controller,
     /// Sees everything of the tenant.
     pub scope: Scope,
@@ -104,7 +104,7 @@ pub fn request(agent: &str, task: &str) -> SpawnRequest {
     }
 }
 
-/// What an agent of these rules may do; `own` is the one model of the policy.
+/// The grants of an agent with these rules; `own` is the one model of the policy.
 #[must_use]
 pub fn grants(rules: &str) -> Grants {
     let text =
@@ -118,7 +118,7 @@ fn any_model() -> Grants {
     grants("model = \"own\"\nallow = [\"model: *\", \"controller: *\"]")
 }
 
-/// What a planner decided.
+/// The answer of a planner that decided so.
 pub fn decided(decision: Decision) -> super::Planned {
     Ok(Ok(PlanResult { decision, streamed: false, expected_children: None, notes: Vec::new() }))
 }
@@ -307,8 +307,8 @@ impl World {
         self.store = Arc::new(Failing::new(Arc::clone(&self.inner)));
     }
 
-    /// A controller that executes nothing and whose writes never fail: whoever watches and
-    /// answers from outside.
+    /// A controller that executes nothing and whose writes never fail: for observers and answers
+    /// from outside.
     pub async fn door(&mut self) -> Native {
         let (store, slots) = (Arc::clone(&self.store), self.settings.slots);
         self.part_stores();
@@ -460,7 +460,7 @@ impl Native {
         }
     }
 
-    /// What the run's outside shows.
+    /// The view of the run from outside.
     pub async fn view(&self, id: &str) -> RunView {
         RunView::from(&self.get(id).await)
     }

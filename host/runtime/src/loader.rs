@@ -287,7 +287,7 @@ impl Loader {
 }
 
 /// Checks that the models of a policy can be used: scripts, cassettes and keys are read, and no
-/// model nobody is asked.
+/// model is asked.
 ///
 /// # Errors
 /// [`ModelError`] of the first that cannot.
