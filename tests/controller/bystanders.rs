@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use taskrun::ports::model::{Model, ModelStream};
 use taskrun_journal::completion::{CompletionRequest, ModelError};
-use taskrun_journal::run::{HeldWait, RunView};
+use taskrun_journal::run::{Crashes, HeldWait, RunView};
 use taskrun_journal::status::{Status, StopReason};
 
 use super::common::named;
@@ -95,9 +95,13 @@ async fn hosts_that_die_with_the_runs_of_one_agent_end_no_run_that_only_waits() 
     }
     for id in &bystanders {
         let run = host.until(id, "waits", |run| run.state.held_wait == HeldWait::Model).await;
-        assert_eq!((run.status(), run.state.crashes), (Status::Running, (0, 0)), "{id}");
+        assert_eq!(
+            (run.status(), run.state.crashes),
+            (Status::Running, Crashes::default()),
+            "{id}"
+        );
     }
-    assert_eq!(host.get("later").await.state.crashes, (0, 0));
+    assert_eq!(host.get("later").await.state.crashes, Crashes::default());
     // Those that had a step under way are charged, and three in a row are too many.
     assert_eq!(killers.len(), DEATHS.div_ceil(3));
     for id in &killers[..killers.len() - 1] {

@@ -10,6 +10,7 @@ use taskrun::ports::planner::{FinalizeInput, PlanInput, Planner};
 use taskrun_journal::event::Event;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::message::Labels;
+use taskrun_journal::run::Crashes;
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::tool::ToolHints;
 use taskrun_policy::Interrupted;
@@ -79,7 +80,7 @@ async fn ends_elsewhere(parts: &mut TwoCalls, first: &Native, id: &str) {
     let run = second.end(id).await;
     assert_eq!(run.status(), Status::Completed, "{:?}", second.kinds(id).await);
     assert_eq!(run.state.reply.result().as_deref(), Some("Value(\"2\")"));
-    assert_eq!(run.state.crashes, (0, 0), "nobody died");
+    assert_eq!(run.state.crashes, Crashes::default(), "nobody died");
     assert_eq!(parts.first_calls.load(Ordering::SeqCst), 1, "what is done is not done again");
 }
 

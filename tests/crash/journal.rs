@@ -152,7 +152,6 @@ impl Seen {
             | Event::ToolAuthorization { .. }
             | Event::Log { .. }
             | Event::FinalizeRequested { .. }
-            | Event::Unblocked
             | Event::Injected { .. }
             | Event::InboxShown { .. }
             | Event::Finalizing { .. } => {}

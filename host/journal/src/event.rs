@@ -25,7 +25,8 @@ use crate::time::Timestamp;
 use crate::tool::ToolOutput;
 
 pub use self::parts::{
-    ChosenBy, ControllerAnswer, DecisionKind, MemoryAnswer, ModelAnswer, Parked, Refusal,
+    ChosenBy, ControllerAnswer, DecisionKind, KeptPart, MemoryAnswer, ModelAnswer, Parked, Reading,
+    Refusal,
 };
 
 /// An event in its place.
@@ -259,17 +260,16 @@ pub enum Event {
     },
     /// Times that a plan step was told. Should the step run again, it is told the same.
     ClockRead {
-        /// Each time, with how often in a row it was told.
-        readings: Vec<(Timestamp, u32)>,
+        /// The times, in order.
+        readings: Vec<Reading>,
     },
     /// A plan step was cut off while a model answered; that answer is void and the step goes on
     /// from there.
     StepRestarted {
         /// Number of the turn, from 1.
         turn: u32,
-        /// Events of the step, and times that it was told, that stay valid: those before the
-        /// question that was not answered.
-        kept: (u32, u32),
+        /// The part of the step before the question that was not answered.
+        kept: KeptPart,
     },
     /// A plan step did something else than when it ran before on the same input.
     ReplayDiverged {
@@ -400,8 +400,6 @@ pub enum Event {
         /// How long the run has been running so far.
         ran_ms: u64,
     },
-    /// The wait was ended from outside.
-    Unblocked,
     /// Somebody asked to pause the run: nothing more begins. Each is followed by one
     /// [`Event::PauseEnded`], at the latest just before the end of the run.
     PauseRequested {

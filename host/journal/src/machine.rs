@@ -13,7 +13,7 @@ use crate::hold::{Await, Hold, Lane};
 use crate::message::Usage;
 use crate::pause::Inbox;
 use crate::progress::{Progress, Reply};
-use crate::run::{HeldWait, Lifecycle, Run, RunState, SUMMARY_CHARS_MAX, Uncounted};
+use crate::run::{Crashes, HeldWait, Lifecycle, Run, RunState, SUMMARY_CHARS_MAX, Uncounted};
 use crate::spec::RunClass;
 use crate::status::Status;
 use crate::text::first_chars;
@@ -63,7 +63,7 @@ pub fn begin(recorded: &Recorded) -> Result<Run, IllegalBeginning> {
             epoch: 0,
             ran_ms: 0,
             uncounted: None,
-            crashes: (0, 0),
+            crashes: Crashes::default(),
             held_wait: HeldWait::default(),
             failed_attempts: 0,
             skipped: 0,
@@ -124,14 +124,14 @@ fn count(state: &mut RunState, recorded: &Recorded) -> bool {
             if let Event::Lost { crashed: true, .. } = recorded.event
                 && !waited.lasts(recorded.at)
             {
-                state.crashes.0 += 1;
-                state.crashes.1 += 1;
+                state.crashes.in_a_row += 1;
+                state.crashes.total += 1;
             }
             return *epoch == state.epoch + 1;
         }
         Event::PlanDecided { turn, .. } => {
             state.turns = *turn;
-            state.crashes.0 = 0;
+            state.crashes.in_a_row = 0;
             state.failed_attempts = 0;
             state.skipped = 0;
         }
@@ -194,7 +194,6 @@ fn count(state: &mut RunState, recorded: &Recorded) -> bool {
         | Event::ToolAuthorization { approved: true, .. }
         | Event::Log { .. }
         | Event::FinalizeRequested { .. }
-        | Event::Unblocked
         | Event::PauseRequested { .. }
         | Event::CancelRequested { .. }
         | Event::Finalizing { .. }
@@ -255,7 +254,6 @@ fn held_wait(before: HeldWait, recorded: &Recorded) -> HeldWait {
         | Event::PlanDecided { .. }
         | Event::FinalizeRequested { .. }
         | Event::Blocked { .. }
-        | Event::Unblocked
         | Event::InboxShown { .. }
         | Event::Finalizing { .. }
         | Event::FinalizerStarted
@@ -306,7 +304,6 @@ fn count_running_time(state: &mut RunState, recorded: &Recorded) {
         | Event::FinalizeRequested { .. }
         | Event::Asked { .. }
         | Event::Answered { .. }
-        | Event::Unblocked
         | Event::PauseRequested { .. }
         | Event::PauseEnded { .. }
         | Event::Injected { .. }
@@ -371,7 +368,6 @@ fn count_step_usage(state: &mut RunState, event: &Event) {
         | Event::ToolAuthorization { .. }
         | Event::Log { .. }
         | Event::Blocked { .. }
-        | Event::Unblocked
         | Event::PauseRequested { .. }
         | Event::PauseEnded { .. }
         | Event::Injected { .. }

@@ -163,7 +163,6 @@ impl Progress {
             | Event::PlanDecided { expected_children: None, .. }
             | Event::FinalizeRequested { .. }
             | Event::Blocked { .. }
-            | Event::Unblocked
             | Event::PauseRequested { .. }
             | Event::PauseEnded { .. }
             | Event::Injected { .. }
@@ -314,7 +313,6 @@ fn said(event: &Event) -> Said<'_> {
         | Event::PlanDecided { .. }
         | Event::FinalizeRequested { .. }
         | Event::Blocked { .. }
-        | Event::Unblocked
         | Event::PauseRequested { .. }
         | Event::PauseEnded { .. }
         | Event::Injected { .. }

@@ -136,6 +136,15 @@ pub struct Uncounted {
     pub until: Timestamp,
 }
 
+/// The hosts that died with a run. One that died while the run only waited is not counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Crashes {
+    /// Those since the last decided plan step.
+    pub in_a_row: u32,
+    /// All of them.
+    pub total: u32,
+}
+
 /// What changes in a run: the fold of its journal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunState {
@@ -160,10 +169,9 @@ pub struct RunState {
     /// Running time that `ran_ms` does not have yet; `None` while nobody executes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uncounted: Option<Uncounted>,
-    /// Hosts that died with it since its last decided plan step, and in all. One that died while
-    /// the run only waited is not counted.
+    /// Hosts that died with it.
     #[serde(default)]
-    pub crashes: (u32, u32),
+    pub crashes: Crashes,
     /// What the run waits for while a host holds it.
     #[serde(default, skip_serializing_if = "HeldWait::is_none")]
     pub held_wait: HeldWait,

@@ -135,7 +135,7 @@ impl Told {
                 true => Ok(()),
                 false => Err(format!("{} in {}", event.kind(), self.status)),
             },
-            Event::Answered { .. } | Event::Unblocked | Event::Injected { .. } => Ok(()),
+            Event::Answered { .. } | Event::Injected { .. } => Ok(()),
             Event::PauseRequested { .. } => {
                 if std::mem::replace(&mut self.paused, true) {
                     return Err("paused twice".to_owned());

@@ -84,7 +84,7 @@ pub(super) fn detail(event: &Event) -> String {
         Event::MetricsRecorded { metrics } => human::count(metrics.series.len() as u64, "series"),
         Event::ModelWait { over, .. } => (if *over { "over" } else { "begins" }).to_owned(),
         Event::ClockRead { readings } => {
-            let told: u64 = readings.iter().map(|(_, times)| u64::from(*times)).sum();
+            let told: u64 = readings.iter().map(|reading| u64::from(reading.times)).sum();
             human::count(told, "time")
         }
         Event::StepRestarted { turn, .. } => format!("turn {turn}"),
@@ -139,7 +139,7 @@ pub(super) fn detail(event: &Event) -> String {
         }
         Event::Injected { text, by } => format!("by {by}: {text}"),
         Event::InboxShown { messages } => human::count(u64::from(*messages), "message"),
-        Event::Unblocked | Event::FinalizerStarted | Event::Finished { .. } => String::new(),
+        Event::FinalizerStarted | Event::Finished { .. } => String::new(),
         Event::CancelRequested { by, reason } => match reason {
             Some(reason) => format!("{by}: {reason}"),
             None => by.to_string(),

@@ -190,7 +190,6 @@ impl Lines {
             | Event::StepRestarted { .. }
             | Event::Log { .. }
             | Event::PlanDecided { .. }
-            | Event::Unblocked
             | Event::InboxShown { .. }
             | Event::Finalizing { .. }
             | Event::FinalizerStarted
@@ -259,7 +258,6 @@ impl Lines {
             | Event::ToolAuthorization { .. }
             | Event::Log { .. }
             | Event::FinalizeRequested { .. }
-            | Event::Unblocked
             | Event::PauseRequested { .. }
             | Event::PauseEnded { .. }
             | Event::Injected { .. }

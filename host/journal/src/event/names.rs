@@ -46,7 +46,6 @@ impl Event {
             Self::FinalToolResult { .. } => "final_tool_result",
             Self::FinalizeRequested { .. } => "finalize_requested",
             Self::Blocked { .. } => "blocked",
-            Self::Unblocked => "unblocked",
             Self::PauseRequested { .. } => "pause_requested",
             Self::PauseEnded { .. } => "pause_ended",
             Self::Injected { .. } => "injected",
@@ -98,7 +97,6 @@ impl Event {
         "final_tool_result",
         "finalize_requested",
         "blocked",
-        "unblocked",
         "pause_requested",
         "pause_ended",
         "injected",
@@ -158,7 +156,6 @@ impl Event {
             | Self::PlanDecided { .. }
             | Self::FinalizeRequested { .. }
             | Self::Blocked { .. }
-            | Self::Unblocked
             | Self::PauseRequested { .. }
             | Self::PauseEnded { .. }
             | Self::Injected { .. }

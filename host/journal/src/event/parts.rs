@@ -30,6 +30,24 @@ pub enum Refusal {
     Interrupted,
 }
 
+/// A time that a plan step was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reading {
+    /// The time.
+    pub at: Timestamp,
+    /// Times in a row that the step was told it.
+    pub times: u32,
+}
+
+/// The beginning of a plan step that stays valid when the step is cut off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptPart {
+    /// Events that the step had emitted.
+    pub events: u32,
+    /// Times that it had been told the time.
+    pub readings: u32,
+}
+
 /// What a tool call waits for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "for")]

@@ -11,7 +11,7 @@ use crate::hold::{Hold, Wait};
 use crate::ids::HostId;
 use crate::pause::PauseEnd;
 use crate::plan::{PlannerError, TerminationReason};
-use crate::run::{Lifecycle, Run};
+use crate::run::{Crashes, Lifecycle, Run};
 use crate::status::{BlockedOn, Status, StopReason};
 use crate::stop::{CallAbort, StopCause};
 use crate::time::{Timestamp, millis};
@@ -108,7 +108,7 @@ fn ended(run: &Run, events: Vec<Event>, ending: Ending) -> Vec<Event> {
 #[must_use]
 pub fn lose(run: &Run, now: Timestamp, heard: Option<Timestamp>) -> Vec<Event> {
     let Hold::Host { host } = &run.state.hold else { return Vec::new() };
-    let (in_a_row, total) = run.state.crashes;
+    let Crashes { in_a_row, total } = run.state.crashes;
     // The fold counts no death while a run only waited; what it had before stands.
     let counts = u32::from(!run.state.held_wait.lasts(now));
     let pause = CRASH_PAUSE.0.saturating_mul(1 << in_a_row.min(16)).min(CRASH_PAUSE.1);

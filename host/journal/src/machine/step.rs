@@ -33,7 +33,6 @@ enum Meaning<'a> {
         wait: &'a Wait,
     },
     Answered,
-    Unblocked,
     PauseRequested {
         by: &'a str,
         reason: Option<&'a str>,
@@ -99,7 +98,6 @@ fn meaning(event: &Event) -> Meaning<'_> {
         Event::Lost { not_before, .. } => Meaning::Lost { not_before: *not_before },
         Event::Blocked { on, wait, .. } => Meaning::Blocked { on: *on, wait },
         Event::Answered { .. } => Meaning::Answered,
-        Event::Unblocked => Meaning::Unblocked,
         Event::PauseRequested { by, reason, until } => {
             Meaning::PauseRequested { by, reason: reason.as_deref(), until: *until }
         }
@@ -175,7 +173,6 @@ fn pause_after(
             | Meaning::Lost { .. }
             | Meaning::Blocked { .. }
             | Meaning::Answered
-            | Meaning::Unblocked
             | Meaning::Told
             | Meaning::CancelRequested { .. }
             | Meaning::Finalizing { .. }
@@ -265,7 +262,6 @@ fn from_queued(hold: Hold, meaning: &Meaning<'_>, at: Timestamp) -> Option<Place
         | Meaning::Lost { .. }
         | Meaning::Blocked { .. }
         | Meaning::Answered
-        | Meaning::Unblocked
         | Meaning::Finalizing { .. }
         | Meaning::FinalizerStarted
         | Meaning::Finished => None,
@@ -331,7 +327,6 @@ fn from_running(
         | Meaning::Told
         | Meaning::Queued
         | Meaning::Started { .. }
-        | Meaning::Unblocked
         | Meaning::FinalizerStarted
         | Meaning::Finished => None,
     }
@@ -372,7 +367,6 @@ fn from_blocked(
             };
             Some((Lifecycle::Blocked { execution, on }, hold))
         }
-        Meaning::Unblocked => Some((Lifecycle::Blocked { execution, on }, Hold::RESUME)),
         Meaning::Resumed { host } => {
             let execution = moved_to(execution, host);
             Some((Lifecycle::Running { execution }, held_by(host)))
@@ -424,7 +418,6 @@ fn from_canceling(
         | Meaning::Started { .. }
         | Meaning::Blocked { .. }
         | Meaning::Answered
-        | Meaning::Unblocked
         | Meaning::PauseRequested { .. }
         | Meaning::PauseEnded
         | Meaning::Told
@@ -465,7 +458,6 @@ fn from_finalizing(
         | Meaning::Started { .. }
         | Meaning::Blocked { .. }
         | Meaning::Answered
-        | Meaning::Unblocked
         | Meaning::PauseRequested { .. }
         | Meaning::PauseEnded
         | Meaning::Told

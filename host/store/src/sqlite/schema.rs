@@ -7,7 +7,7 @@ use taskrun_journal::time::Timestamp;
 use crate::door;
 
 /// Version of the tables, kept as `user_version`.
-pub const SCHEMA_VERSION: i64 = 4;
+pub const SCHEMA_VERSION: i64 = 5;
 /// `application_id` of the file: "TASK".
 pub(crate) const APPLICATION_ID: i64 = 0x5441_534b;
 

@@ -149,7 +149,6 @@ enum What {
         until_ms: u64,
     },
     Pause,
-    Unblock,
     /// Over whatever the run is and waits for.
     PauseOver {
         until_ms: Option<u64>,
@@ -238,7 +237,6 @@ impl What {
                 vec![blocked(Wait::Answers { at })]
             }
             Self::Pause => vec![blocked(Wait::Word)],
-            Self::Unblock => vec![Event::Unblocked],
             Self::PauseOver { until_ms } => {
                 let until = until_ms.map(|later| Timestamp(now + later));
                 machine::decide::pause(run, "b", None, until).unwrap_or_default()
@@ -309,7 +307,6 @@ fn changes() -> impl Strategy<Value = Change> {
         5 => runs,
         1 => (0..800_u64).prop_map(|until_ms| What::WaitForTime { until_ms }),
         1 => Just(What::Pause),
-        2 => Just(What::Unblock),
         3 => option::weighted(0.4, 0..800_u64).prop_map(|until_ms| What::PauseOver { until_ms }),
         3 => Just(What::Resume),
         2 => Just(What::Lose),

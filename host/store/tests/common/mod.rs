@@ -14,6 +14,7 @@ use taskrun_journal::hold::{Wait, WaitMode};
 use taskrun_journal::ids::{HostId, RunId};
 use taskrun_journal::machine;
 use taskrun_journal::memory::Memory;
+use taskrun_journal::question::{Answer, AwaitItem, Item};
 use taskrun_journal::run::Run;
 use taskrun_journal::spec::{RunClass, RunSpec};
 use taskrun_journal::status::{BlockedOn, StopReason};
@@ -258,6 +259,24 @@ pub(crate) fn note(text: &str) -> Event {
 
 pub(crate) fn cancel() -> Event {
     Event::CancelRequested { by: StopReason::CanceledByOwner, reason: Some("no more".to_owned()) }
+}
+
+/// A question, and the answer that ends the wait for it.
+pub(crate) fn asked_and_answered(item: &str) -> [Event; 2] {
+    let what = AwaitItem::Clarification {
+        id: item.to_owned(),
+        question: "which?".to_owned(),
+        missing_fields: Vec::new(),
+        restrict_to_tool: None,
+        example_input: None,
+        clarifying_prompt: None,
+    };
+    let asked = Item { what, tool_call_id: None, until: None, default: None };
+    let (item, answer) = (item.to_owned(), Answer::Text("this".to_owned()));
+    [
+        Event::Asked { item: Box::new(asked) },
+        Event::Answered { item, answer, by: "b".to_owned(), by_default: false },
+    ]
 }
 
 /// What gives up the slot until something happens.

@@ -176,7 +176,6 @@ pub(crate) async fn all_kinds_of_states_read_back_as_they_were_written(f: &Fixtu
         Event::AssistantChunk { text },
         Event::Usage { usage },
         blocked(Wait::Word),
-        Event::Unblocked,
         resumed("other", 2),
         for_runs_until(&["x", "y"], WaitMode::Any, Some(9_000)),
         resumed("h", 3),

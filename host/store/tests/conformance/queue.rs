@@ -212,11 +212,12 @@ pub(crate) async fn whatever_is_wanted_can_be_claimed(f: &Fixture) {
     let runs = f.store.claim(wish("h", 9, 2_000)).await.expect("claims");
     let ending = Event::Finalizing { ending: Ending::completed(StopReason::FinalResponse) };
     let gone = lost("h", 2, Timestamp(0));
+    let [asked, answered] = asked_and_answered("q");
     let all = [
         vec![gone.clone()],
         vec![cancel(), gone.clone()],
         vec![ending, gone],
-        vec![blocked(Wait::Word), Event::Unblocked],
+        vec![asked, blocked(Wait::Answers { at: None }), answered],
     ];
     for (run, events) in runs.iter().zip(all) {
         append(&*f.store, next(run, 50, 3_000, events)).await;

@@ -95,10 +95,13 @@ pub(crate) async fn whoever_left_waits_for_nothing(f: &Fixture) {
     let a = wait(f, &a, for_runs(&["d"], WaitMode::All)).await;
     wait(f, &b, for_runs_until(&["d"], WaitMode::All, Some(4_000))).await;
     let c = wait(f, &c, for_runs(&["d"], WaitMode::All)).await;
-    // One is cancelled, one claimed as its time came, one let go by somebody's word.
+    // One is canceled, one claimed as its time came, one paused and resumed.
     let events = machine::decide::cancel(&a, StopReason::CanceledByOwner, None);
     append(&*f.store, next(&a, 300, 3_000, events)).await;
-    let c = append(&*f.store, next(&c, 300, 3_000, vec![Event::Unblocked])).await;
+    let events = machine::decide::pause(&c, "b", None, None).expect("it can be paused");
+    let c = append(&*f.store, next(&c, 300, 3_000, events)).await;
+    let events = machine::decide::resume(&c, "b", None, &[]).expect("it is paused");
+    let c = append(&*f.store, next(&c, 301, 3_000, events)).await;
     let runs = claimed(f, 4_000).await;
     assert_eq!(ids(&runs), ["b", c.id().as_str()]);
     // So nothing keeps the other from waiting for them,

@@ -61,10 +61,7 @@ pub(super) fn info(run: &Run) -> RunInfo {
 pub(super) fn shown(recorded: &Recorded) -> Option<ShownEvent> {
     let payload = match &recorded.event {
         Event::Queued { spec } => json!({ "agent_name": spec.agent_name }),
-        Event::Started { .. }
-        | Event::Resumed { .. }
-        | Event::Unblocked
-        | Event::FinalizerStarted => json!({}),
+        Event::Started { .. } | Event::Resumed { .. } | Event::FinalizerStarted => json!({}),
         Event::Blocked { on, .. } => json!({ "on": on }),
         Event::ToolCallParked { tool_call_id, name, payload, .. } => {
             json!({ "tool_call_id": tool_call_id, "name": name, "payload": payload })

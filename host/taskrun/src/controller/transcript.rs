@@ -175,7 +175,6 @@ impl TranscriptEntry {
             | Event::PlanDecided { .. }
             | Event::FinalizeRequested { .. }
             | Event::Blocked { .. }
-            | Event::Unblocked
             | Event::PauseRequested { .. }
             | Event::InboxShown { .. }
             | Event::CancelRequested { .. }

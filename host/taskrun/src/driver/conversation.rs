@@ -162,7 +162,6 @@ impl Conversation {
             | Event::ToolAuthorization { .. }
             | Event::Log { .. }
             | Event::Blocked { .. }
-            | Event::Unblocked
             | Event::PauseRequested { .. }
             | Event::PauseEnded { .. }
             | Event::Injected { .. }

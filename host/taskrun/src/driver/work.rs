@@ -223,7 +223,6 @@ impl Work {
             | Event::ReplayDiverged { .. }
             | Event::TurnSkipped { .. }
             | Event::Blocked { .. }
-            | Event::Unblocked
             | Event::PauseRequested { .. }
             | Event::CancelRequested { .. }
             | Event::Finalizing { .. }

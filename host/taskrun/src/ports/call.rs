@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use taskrun_journal::completion::ModelError;
-use taskrun_journal::event::Event;
+use taskrun_journal::event::{Event, KeptPart, Reading};
 use taskrun_journal::message::{Labels, LogLevel, Message, Usage};
 use taskrun_journal::metrics::{Measure, Metrics};
 use taskrun_journal::money::Price;
@@ -258,7 +258,7 @@ struct Open {
     /// Bytes of answers that were recorded.
     journal_bytes: u64,
     /// Times that were told and are not recorded, each with how often in a row.
-    readings: Vec<(Timestamp, u32)>,
+    readings: Vec<Reading>,
     /// Different times among all of those that were recorded.
     times_recorded: u32,
     /// Times that were told, and events that were emitted, in all.
@@ -280,7 +280,8 @@ impl Open {
     fn restart(&mut self, turn: u32) {
         let before = self.take_readings();
         self.events.extend(before);
-        self.events.push(Event::StepRestarted { turn, kept: (self.emitted, self.told) });
+        let kept = KeptPart { events: self.emitted, readings: self.told };
+        self.events.push(Event::StepRestarted { turn, kept });
     }
 }
 
@@ -374,11 +375,11 @@ impl CallScope {
         let now = self.parts.clock.now();
         let resolution = resolution_ms(open.times_recorded);
         match open.readings.last_mut() {
-            Some((last, times)) if last.0.abs_diff(now.0) < resolution => {
-                *times = times.saturating_add(1);
-                return *last;
+            Some(last) if last.at.0.abs_diff(now.0) < resolution => {
+                last.times = last.times.saturating_add(1);
+                return last.at;
             }
-            Some(_) | None => open.readings.push((now, 1)),
+            Some(_) | None => open.readings.push(Reading { at: now, times: 1 }),
         }
         open.times_recorded = open.times_recorded.saturating_add(1);
         now

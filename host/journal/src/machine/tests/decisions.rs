@@ -4,6 +4,7 @@ use super::places::{places, word};
 use super::*;
 use crate::ending::EndStatus;
 use crate::machine::decide::{self, CRASHES_IN_A_ROW_MAX, CRASHES_MAX, Outcome};
+use crate::run::Crashes;
 use crate::status::Status;
 
 /// Every place of life for every kind of run.
@@ -24,7 +25,7 @@ fn kinds(events: &[Event]) -> Vec<&'static str> {
 }
 
 /// The same run with so many dead hosts on record.
-fn crashed(run: &Run, crashes: (u32, u32)) -> Run {
+fn crashed(run: &Run, crashes: Crashes) -> Run {
     let mut run = run.clone();
     run.state.crashes = crashes;
     run
@@ -34,7 +35,9 @@ fn crashed(run: &Run, crashes: (u32, u32)) -> Run {
 fn what_is_decided_can_always_be_applied_to_its_end() {
     let host = HostId::new("n");
     for (name, run) in runs() {
-        for crashes in [(0, 0), (CRASHES_IN_A_ROW_MAX, CRASHES_IN_A_ROW_MAX), (1, CRASHES_MAX)] {
+        let most = [(0, 0), (CRASHES_IN_A_ROW_MAX, CRASHES_IN_A_ROW_MAX), (1, CRASHES_MAX)];
+        for (in_a_row, total) in most {
+            let crashes = Crashes { in_a_row, total };
             let run = crashed(&run, crashes);
             let mut all = vec![
                 decide::cancel(&run, StopReason::CanceledByParent, Some("why".into())),
@@ -161,7 +164,7 @@ fn a_run_whose_host_died_is_wanted_again_or_ends_as_what_it_was() {
         let began = name.contains("asked,");
         let expected = match run.status() {
             Status::Running if durable => {
-                let pause = 5 + 500 * 2u64.pow(run.state.crashes.0);
+                let pause = 5 + 500 * 2u64.pow(run.state.crashes.in_a_row);
                 (Status::Running, None, format!("Resume from {pause}"))
             }
             Status::Running => ends(EndStatus::Failed, Status::Failed),
@@ -194,7 +197,11 @@ fn a_finalizer_that_was_cut_off_is_not_asked_again_and_that_is_on_record() {
 #[test]
 fn the_pause_grows_with_the_hosts_that_died_in_a_row_up_to_a_minute() {
     let run = run([started()]);
-    let pause = |in_a_row| match &decide::lose(&crashed(&run, (in_a_row, 0)), Timestamp(0), None)[..]
+    let pause = |in_a_row| match &decide::lose(
+        &crashed(&run, Crashes { in_a_row, total: 0 }),
+        Timestamp(0),
+        None,
+    )[..]
     {
         [Event::Lost { not_before, .. }] => Some(not_before.0),
         [..] => None,
@@ -203,7 +210,8 @@ fn the_pause_grows_with_the_hosts_that_died_in_a_row_up_to_a_minute() {
     assert_eq!(pauses, [Some(500), Some(1_000), None, None], "and then it fails");
     let finalizing = run_of(RunSpec { finalizer: true, ..spec() }, [started(), completed()]);
     let pause = |in_a_row| {
-        let events = decide::lose(&crashed(&finalizing, (in_a_row, 0)), Timestamp(0), None);
+        let events =
+            decide::lose(&crashed(&finalizing, Crashes { in_a_row, total: 0 }), Timestamp(0), None);
         match &events[..] {
             [Event::Lost { not_before, .. }] => not_before.0,
             other => panic!("{other:?}"),

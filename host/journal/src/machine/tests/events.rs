@@ -6,7 +6,9 @@ use super::places::{places, word};
 use super::*;
 use crate::completion::ModelError;
 use crate::ending::EndStatus;
-use crate::event::{ControllerAnswer, DecisionKind, MemoryAnswer, ModelAnswer, Parked};
+use crate::event::{
+    ControllerAnswer, DecisionKind, KeptPart, MemoryAnswer, ModelAnswer, Parked, Reading,
+};
 use crate::fact::{MemoryError, MemoryScope};
 use crate::message::{LogLevel, Message, Role, Thinking, ToolError, Usage};
 use crate::metrics::Metrics;
@@ -98,8 +100,8 @@ pub(super) fn every_event(epoch: u64) -> Vec<Event> {
         Event::MemoryAppended { scope: MemoryScope::Tenant, key: id(), bytes: Some(1) },
         Event::MetricsRecorded { metrics: Metrics { series: Vec::new(), dropped: 1 } },
         Event::ModelWait { call: 1, over: false },
-        Event::ClockRead { readings: vec![(Timestamp(1), 1)] },
-        Event::StepRestarted { turn: 1, kept: (0, 0) },
+        Event::ClockRead { readings: vec![Reading { at: Timestamp(1), times: 1 }] },
+        Event::StepRestarted { turn: 1, kept: KeptPart { events: 0, readings: 0 } },
         Event::ReplayDiverged { turn: 1, recorded: text(), found: text() },
         Event::StepFailed { turn: 1, attempt: 1, error: text(), retry_after_ms: 1 },
         Event::TurnSkipped { turn: 1, attempts: 1, error: text(), ran_ms: 3 },
@@ -132,7 +134,6 @@ pub(super) fn every_event(epoch: u64) -> Vec<Event> {
         },
         Event::FinalizeRequested { reason: TerminationReason::ToolCap, message: text() },
         blocked(for_runs()),
-        Event::Unblocked,
         pause_requested(),
         pause_ended(),
         Event::Injected { text: text(), by: "b".into() },

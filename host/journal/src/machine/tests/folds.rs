@@ -3,7 +3,7 @@
 use super::places::word;
 use super::*;
 use crate::event::DecisionKind;
-use crate::run::{Lifecycle, RunView};
+use crate::run::{Crashes, Lifecycle, RunView};
 
 fn decided(turn: u32, ran_ms: u64) -> Event {
     Event::PlanDecided {
@@ -76,11 +76,11 @@ fn crashes_count_until_a_step_is_decided_and_in_all() {
         ran_ms: 0,
     };
     let mut events = vec![started(), lost(2), resumed(3), lost(4), resumed(5), gave_back(6)];
-    assert_eq!(run(events.clone()).state.crashes, (2, 2));
+    assert_eq!(run(events.clone()).state.crashes, Crashes { in_a_row: 2, total: 2 });
     events.extend([resumed(7), decided(1, 9)]);
-    assert_eq!(run(events.clone()).state.crashes, (0, 2));
+    assert_eq!(run(events.clone()).state.crashes, Crashes { in_a_row: 0, total: 2 });
     events.push(lost(8));
-    assert_eq!(run(events).state.crashes, (1, 3));
+    assert_eq!(run(events).state.crashes, Crashes { in_a_row: 1, total: 3 });
 }
 
 #[test]

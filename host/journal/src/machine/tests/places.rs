@@ -168,7 +168,6 @@ fn blocked_ones() -> Vec<Place> {
         events.extend(more);
         let mut legal = vec![
             ("resumed", Running, "host g"),
-            ("unblocked", Blocked, "Resume from 0"),
             ("cancel_requested", Canceling, "nobody"),
             ("pause_requested", Blocked, "nobody"),
             ("injected", Blocked, hold),
@@ -186,7 +185,6 @@ fn blocked_ones() -> Vec<Place> {
         place("blocked, on runs", for_runs(), false, vec![], "after 1 runs"),
         place("blocked, until a word", Wait::Word, false, vec![], "nobody"),
         place("blocked, answered", forever(), true, vec![answered("q")], "Resume from 0"),
-        place("blocked, unblocked", Wait::Word, false, vec![Event::Unblocked], "Resume from 0"),
     ]
 }
 
@@ -208,7 +206,6 @@ fn paused_ones() -> Vec<Place> {
     let waiting = |resumed: &'static str| {
         vec![
             ("resumed", Running, "host g"),
-            ("unblocked", Blocked, "nobody"),
             ("pause_ended", Blocked, resumed),
             ("injected", Blocked, "nobody"),
         ]

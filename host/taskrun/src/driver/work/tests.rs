@@ -8,6 +8,7 @@ use taskrun_journal::tool::ToolOutput;
 use super::*;
 use crate::driver::settle::repeat_id;
 use crate::fixtures::{answered, asked, spec};
+use taskrun_journal::event::KeptPart;
 
 fn calls(ids: &[&str]) -> Event {
     let parts = ids.iter().map(|id| {
@@ -194,7 +195,7 @@ fn a_step_that_runs_again_is_given_the_conversation_that_it_was_given_before() {
     let step = [chunk(), says("meanwhile"), says("void")];
     assert_eq!(texts(&work(&step)), ["do"]);
     assert_eq!(work(&step).tape.emitted().count(), 3);
-    let restarted = Event::StepRestarted { turn: 1, kept: (2, 0) };
+    let restarted = Event::StepRestarted { turn: 1, kept: KeptPart { events: 2, readings: 0 } };
     let more = [restarted, says("again"), decided(DecisionKind::ToolCalls), calls(&["a"])];
     let whole = work(&[&step[..], &more].concat());
     assert_eq!(texts(&whole), ["do", "meanwhile", "again", ""]);

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use taskrun_journal::event::{ControllerAnswer, Event, MemoryAnswer, ModelAnswer};
+use taskrun_journal::event::{
+    ControllerAnswer, Event, KeptPart, MemoryAnswer, ModelAnswer, Reading,
+};
 use taskrun_journal::time::Timestamp;
 
 /// What was recorded of a plan step that did not come to its decision. Each kind is in the order
@@ -11,7 +13,7 @@ use taskrun_journal::time::Timestamp;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tape {
     emitted: VecDeque<Event>,
-    clock: VecDeque<(Timestamp, u32)>,
+    clock: VecDeque<Reading>,
     answers: BTreeMap<u32, Kept>,
 }
 
@@ -107,7 +109,6 @@ impl Tape {
             | Event::PlanDecided { .. }
             | Event::FinalizeRequested { .. }
             | Event::Blocked { .. }
-            | Event::Unblocked
             | Event::PauseRequested { .. }
             | Event::PauseEnded { .. }
             | Event::Injected { .. }
@@ -162,10 +163,10 @@ impl Tape {
 
     /// The next time that was told.
     pub(super) fn time(&mut self) -> Option<Timestamp> {
-        let (time, left) = self.clock.front_mut()?;
-        let time = *time;
-        *left = left.saturating_sub(1);
-        if *left == 0 {
+        let reading = self.clock.front_mut()?;
+        let time = reading.at;
+        reading.times = reading.times.saturating_sub(1);
+        if reading.times == 0 {
             self.clock.pop_front();
         }
         Some(time)
@@ -180,15 +181,15 @@ impl Tape {
         }
     }
 
-    /// Keeps so many events and times, the first ones.
-    fn keep(&mut self, (events, times): (u32, u32)) {
-        self.emitted.truncate(events as usize);
-        let mut left = times;
-        for (_, told) in &mut self.clock {
-            *told = left.min(*told);
-            left -= *told;
+    /// Keeps this part of the step.
+    fn keep(&mut self, part: KeptPart) {
+        self.emitted.truncate(part.events as usize);
+        let mut left = part.readings;
+        for reading in &mut self.clock {
+            reading.times = left.min(reading.times);
+            left -= reading.times;
         }
-        self.clock.retain(|(_, told)| *told > 0);
+        self.clock.retain(|reading| reading.times > 0);
         // The answer that was cut off is the first that is missing; later questions were asked
         // while it was under way.
         let settled = |call: &u32| self.answers.get(call).is_some_and(|kept| !kept.doubtful);

@@ -16,7 +16,8 @@ fn chunk(text: &str) -> Event {
 }
 
 fn clock_read(readings: &[(u64, u32)]) -> Event {
-    Event::ClockRead { readings: readings.iter().map(|(at, n)| (Timestamp(*at), *n)).collect() }
+    let reading = |(at, times): &(u64, u32)| Reading { at: Timestamp(*at), times: *times };
+    Event::ClockRead { readings: readings.iter().map(reading).collect() }
 }
 
 fn answered(call: u32, request: &str, answer: ModelAnswer) -> Event {
@@ -80,7 +81,10 @@ async fn events_of_an_answer_that_was_cut_off_are_void_and_what_came_before_is_c
     host.run(async { host.scope.complete(question("q")).await.is_ok() }).await;
     let added = &host.journal()[journal.len()..];
     let context_turn = host.scope.context().turn;
-    assert_eq!(added[0], Event::StepRestarted { turn: context_turn, kept: (2, 2) });
+    assert_eq!(
+        added[0],
+        Event::StepRestarted { turn: context_turn, kept: KeptPart { events: 2, readings: 2 } }
+    );
     assert_eq!(added[1].kind(), "model_answered");
 }
 
