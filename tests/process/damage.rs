@@ -129,3 +129,42 @@ fn doctor_finds_a_flipped_bit_at_once_and_nothing_is_listed_as_if_it_were_whole(
     std::fs::write(&file, bytes).expect("writes");
     assert_eq!(project.run(&["ps", "-a"]).code, 0, "it is whole again");
 }
+
+#[test]
+fn doctor_makes_a_damaged_store_anew_and_says_what_it_kept() {
+    let project = Project::new();
+    for task in ["one", "two", "three"] {
+        completes(&project, task);
+    }
+    let used = project.run(&["doctor", "--repair"]);
+    assert!(used.code == 0 && used.stdout.contains("nothing is damaged"), "{used:?}");
+    project.end_hosts();
+    let bytes = std::fs::read(store(&project)).expect("reads");
+    // The tenant of a run in its row, which its journal tells as well.
+    let place = bytes.windows(12).position(|text| text == b"defaultlocal").expect("a run") + 1;
+    let mut flipped = bytes;
+    flipped[place] ^= 0x01;
+    std::fs::write(store(&project), &flipped).expect("writes");
+    assert_eq!(project.run(&["ps", "-a"]).code, 10);
+    let repaired = project.run(&["doctor", "--repair"]);
+    assert_eq!(repaired.code, 0, "{repaired:?}");
+    assert!(repaired.stdout.contains("made anew with 3 runs"), "{repaired:?}");
+    is_whole(&project, 3);
+    let kept = store(&project).with_file_name("taskrun.db.damaged-1");
+    assert_eq!(std::fs::read(kept).expect("it is kept")[place], flipped[place]);
+    completes(&project, "four");
+
+    // In the text of an event, and in what is left of it in free space.
+    project.end_hosts();
+    let mut bytes = std::fs::read(store(&project)).expect("reads");
+    let text = b"\"task\":\"two\"";
+    let places = (0..bytes.len() - text.len()).filter(|place| bytes[*place..].starts_with(text));
+    let places: Vec<usize> = places.collect();
+    assert!(!places.is_empty(), "no event has the task");
+    places.into_iter().for_each(|place| bytes[place + text.len() - 2] ^= 0x01);
+    std::fs::write(store(&project), bytes).expect("writes");
+    let repaired = project.run(&["doctor", "--repair"]);
+    assert_ne!(repaired.code, 0, "{repaired:?}");
+    assert!(repaired.stdout.contains("left out: run "), "{repaired:?}");
+    is_whole(&project, 3);
+}

@@ -7,7 +7,7 @@ use taskrun_engine::{
 };
 use taskrun_journal::store::StoreError;
 use taskrun_policy::Policy;
-use taskrun_store::{SqliteOptions, SqliteStore};
+use taskrun_store::{Repair, SqliteOptions, SqliteStore};
 
 use crate::loader::{CACHE_DIR, LoaderOptions, engine};
 
@@ -82,4 +82,14 @@ pub fn check_native_code(data_dir: &Path) -> Result<(), CacheError> {
 /// Dropping the future gives up the check.
 pub async fn check_store(data_dir: &Path) -> Result<Vec<String>, StoreError> {
     SqliteStore::open(data_dir, SqliteOptions::default())?.check().await
+}
+
+/// Makes the store of a data directory anew, see [`SqliteStore::repair`]. Blocks for as long as that
+/// takes.
+///
+/// # Errors
+/// [`StoreError::Locked`] if a process has the store open; others of [`StoreError`]. The store is as it
+/// was then.
+pub fn repair_store(data_dir: &Path) -> Result<Repair, StoreError> {
+    SqliteStore::repair(data_dir)
 }

@@ -34,7 +34,9 @@ mod tool_call;
 
 pub use acceptance::{AcceptanceError, agents_to_spawn};
 pub use background::{BackgroundError, BackgroundHost, HostCommand};
-pub use check::{CheckError, check_engine, check_native_code, check_store, inspect_component};
+pub use check::{
+    CheckError, check_engine, check_native_code, check_store, inspect_component, repair_store,
+};
 pub use loader::{
     CACHE_DIR, FileError, Loader, LoaderError, LoaderOptions, ModelError, check_models,
     execution_digest,
@@ -48,5 +50,6 @@ pub use taskrun_engine::{
     AgentError, CacheError, CompileWorker, ENGINE_VERSION, EngineError, ExportInfo, ImportClass,
     ImportInfo, Inspection, Kind, LoadError, MissingGrant, compile_worker_main, instances_for,
 };
+pub use taskrun_store::Repair;
 pub use taskrun_store::SCHEMA_VERSION as STORE_VERSION;
 pub use tool_call::{CallEnd, Caller, FunctionsError, ToolFunction, ToolFunctions, callers};

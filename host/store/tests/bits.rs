@@ -2,15 +2,14 @@
 //! the check finds each.
 
 mod common;
+mod damaged;
 
-use std::collections::BTreeMap;
-use std::path::Path;
 use std::time::Duration;
 
 use common::*;
+use damaged::*;
 use taskrun::clock::SeededRandom;
 use taskrun_journal::event::Recorded;
-use taskrun_journal::hold::Wait;
 use taskrun_journal::list::{ListFilter, Scope};
 use taskrun_journal::run::Run;
 use taskrun_journal::spec::RunSpec;
@@ -22,56 +21,14 @@ use tempfile::TempDir;
 const SEED: u64 = 20;
 /// Flips unless `TASKRUN_FLIPS` says how many.
 const FLIPS: u64 = 20;
-const PAGE: usize = 4096;
-/// Bytes of its checksum, at the end of a page.
-const SUM: usize = 8;
 
 /// Bytes of the file that mean nothing: counters, and the version of who wrote them. Other programs count
 /// on in the copies that they make.
 const COUNTERS: [std::ops::Range<usize>; 3] = [24..28, 40..44, 92..100];
 
-fn file(dir: &Path) -> std::path::PathBuf {
-    dir.join("taskrun.db")
-}
-
 /// Options under which a round of the check beside a host's work takes no longer than it must.
 fn quick() -> SqliteOptions {
     SqliteOptions { scrub_pause: Duration::ZERO, ..options() }
-}
-
-/// Runs of all kinds: ended, blocked, wanted, waiting, with labels, of a tree, of two owners.
-async fn filled() -> Vec<u8> {
-    let dir = tempfile::tempdir().expect("a folder");
-    let store = open(&dir);
-    for n in 0..40_u32 {
-        let mut spec = spec(&format!("run-{n:02}"));
-        spec.labels = BTreeMap::from([("n".to_owned(), (n % 3).to_string())]);
-        spec.owner_user_id = if n % 2 == 0 { "ann" } else { "bob" }.to_owned();
-        spec.name = (n % 5 == 0).then(|| format!("name-{n}"));
-        spec.parent_app_name = (n % 4 == 0).then(|| "mail".to_owned());
-        spec.serial = n % 6 == 0;
-        if n % 8 == 1 && n > 1 {
-            spec.parent_run_id = Some(run_id("run-01"));
-            spec.root_run_id = run_id("run-01");
-        }
-        create(&store, spec).await;
-    }
-    for n in 0..25_usize {
-        let claimed = store.claim(wish("h", 1, 2_000)).await.expect("claims");
-        let Some(run) = claimed.into_iter().next() else { break };
-        let notes = vec![note("a"), note(&"long ".repeat(100 * n)), note("b")];
-        let run = append(&store, next(&run, 50, 3_000, notes)).await;
-        let last = match n % 4 {
-            0 => continue,
-            1 => vec![blocked(Wait::Word)],
-            _ => end(),
-        };
-        append(&store, next(&run, 60, 4_000 + n as u64, last)).await;
-    }
-    drop(store);
-    let bytes = std::fs::read(file(dir.path())).expect("reads");
-    assert!(!dir.path().join("taskrun.db-wal").exists(), "all is in the file");
-    bytes
 }
 
 /// Everything that a store answers.
@@ -171,12 +128,6 @@ async fn round(store: &SqliteStore) -> Vec<String> {
     store.findings()
 }
 
-fn store_of(bytes: &[u8]) -> TempDir {
-    let dir = tempfile::tempdir().expect("a folder");
-    std::fs::write(file(dir.path()), bytes).expect("writes");
-    dir
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flipped_bit_in_any_page_is_refused_or_harmless_and_found() {
     let whole = filled().await;
@@ -239,29 +190,6 @@ async fn a_flipped_bit_in_any_page_is_refused_or_harmless_and_found() {
         assert!(!round(&store).await.is_empty(), "{name}: a round finds nothing");
     }
     println!("{refused} of {all} were refused in part");
-}
-
-/// The pages of one type of a table or index, by number.
-fn pages_of(bytes: &[u8], name: &str, kind: &str) -> Vec<usize> {
-    let dir = store_of(bytes);
-    drop(open(&dir));
-    let db = stranger(&dir);
-    let mut sql = db.prepare("SELECT pageno FROM dbstat WHERE name = ?1 AND pagetype = ?2");
-    let sql = sql.as_mut().expect("it can be asked");
-    let pages = sql.query_map([name, kind], |row| row.get::<_, i64>(0)).expect("selects");
-    pages.map(|page| usize::try_from(page.expect("a number")).expect("small")).collect()
-}
-
-/// A store with one bit flipped in a page, whose checksum is left as it is or taken away, as from a
-/// page that another program wrote.
-fn flipped(bytes: &[u8], place: usize, with_sum: bool) -> TempDir {
-    let mut bytes = bytes.to_vec();
-    bytes[place] ^= 0x01;
-    if !with_sum {
-        let end = (place / PAGE + 1) * PAGE;
-        bytes[end - SUM..end].fill(0);
-    }
-    store_of(&bytes)
 }
 
 /// The list is whole or refused, at the latest after a round of the check, and the check finds it.

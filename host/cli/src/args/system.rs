@@ -87,6 +87,11 @@ pub struct DoctorArgs {
     /// long as reading all of it
     #[arg(long)]
     pub check: bool,
+    /// Looks at everything, and makes a damaged store anew from the journals in it. The damaged file
+    /// is kept beside it; runs of whose journals a part is missing are left out. Nothing else may use
+    /// the data directory meanwhile
+    #[arg(long)]
+    pub repair: bool,
 }
 
 /// Arguments of `host`.

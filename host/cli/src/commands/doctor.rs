@@ -4,12 +4,13 @@ use std::path::Path;
 
 use serde::Serialize;
 use taskrun_examples::SCRIPTED_TOOL;
-use taskrun_journal::store::Host;
+use taskrun_journal::store::{Host, StoreError};
 use taskrun_journal::time::{Timestamp, millis};
 use taskrun_policy::Policy;
 use taskrun_runtime::{
-    AgentLoad, CACHE_DIR, CheckError, ENGINE_VERSION, STORE_VERSION, Storage, agent_loads,
+    AgentLoad, CACHE_DIR, CheckError, ENGINE_VERSION, Repair, STORE_VERSION, Storage, agent_loads,
     check_engine, check_models, check_native_code, check_store, execution_digest, instances_for,
+    repair_store,
 };
 
 use crate::args::{DoctorArgs, OutputFormat};
@@ -224,6 +225,9 @@ async fn store(
     args: &DoctorArgs,
     checks: &mut Vec<Check>,
 ) -> Vec<Host> {
+    if args.repair {
+        checks.push(repaired(dir).await);
+    }
     let storage = match context.existing_storage() {
         Ok(storage) => storage,
         Err(failure) => {
@@ -232,7 +236,7 @@ async fn store(
         }
     };
     checks.push(Check::new("data", Health::Good, format!("{} opens", shown(dir))));
-    checks.extend(damage(dir, &storage, args.check).await);
+    checks.extend(damage(dir, &storage, args.check || args.repair).await);
     let hosts = match storage.hosts.hosts().await {
         Ok(hosts) => {
             checks.push(living(context, policy, &hosts));
@@ -275,11 +279,48 @@ async fn damage(dir: &Path, storage: &Storage, all: bool) -> Option<Check> {
         (false, _) => {
             let lines: Vec<_> = findings.iter().map(|finding| escaped_line(finding)).collect();
             Some(Check::new("store", Health::Bad, lines.join("\n")).hint(
-                "what is damaged is refused and never shown as something else; keep a copy of the \
-                 folder, and see `taskrun doctor --check` for all of it",
+                "what is damaged is refused and never shown as something else; `taskrun doctor \
+                 --check` tells all of it, and `taskrun doctor --repair` makes the store anew from \
+                 the journals in it",
             ))
         }
     }
+}
+
+/// Makes the store anew if anything in it is damaged, and says what became of it.
+async fn repaired(dir: &Path) -> Check {
+    let failed = |error: StoreError| {
+        let is_used = matches!(error, StoreError::Locked { .. });
+        let check = Check::failed("repair", &Box::<Failure>::from(error));
+        match is_used {
+            true => check.hint(
+                "end the hosts and other commands that use this data directory, and try again",
+            ),
+            false => check,
+        }
+    };
+    match check_store(dir).await {
+        Ok(findings) if findings.is_empty() => {
+            return Check::new("repair", Health::Good, "nothing is damaged, and nothing was done");
+        }
+        Ok(_) | Err(StoreError::Corrupt { .. }) => {}
+        Err(error) => return failed(error),
+    }
+    let folder = dir.to_owned();
+    let made = tokio::task::spawn_blocking(move || repair_store(&folder)).await;
+    let Repair { runs, left_out, lost, kept } = match made.expect("a repair does not panic") {
+        Ok(repair) => repair,
+        Err(error) => return failed(error),
+    };
+    let mut lines = vec![format!(
+        "the store was made anew with {}; the damaged one is {}",
+        human::count(runs, "run"),
+        shown(&kept)
+    )];
+    lines.extend(left_out.iter().map(|line| format!("left out: {}", escaped_line(line))));
+    lines.extend(lost);
+    let health = if lines.len() == 1 { Health::Good } else { Health::Bad };
+    Check::new("repair", health, lines.join("\n"))
 }
 
 fn living(context: &Context, policy: Option<&Policy>, hosts: &[Host]) -> Check {

@@ -164,8 +164,16 @@ fn forget(db: &Connection, no: i64) -> Result<(), Fault> {
 
 /// From `key, text, labels, at, sum`.
 fn fact(place: &FactPlace, row: &Row<'_>) -> Result<Fact, Fault> {
-    let (key, text, labels): (String, String, String) = (row.get(0)?, row.get(1)?, row.get(2)?);
-    let (at, sum): (i64, i64) = (row.get(3)?, row.get(4)?);
+    checked(place, [row.get(0)?, row.get(1)?, row.get(2)?], row.get(3)?, row.get(4)?)
+}
+
+/// The fact of a key, a text and labels, if their checksum fits.
+pub(crate) fn checked(
+    place: &FactPlace,
+    [key, text, labels]: [String; 3],
+    at: i64,
+    sum: i64,
+) -> Result<Fact, Fault> {
     let [tenant, owner, session] = columns(place);
     if fact_sum([tenant, owner, session, &key, &text, &labels], at) != sum {
         return Err(Fault::Damaged(format!("fact {key:?}: the checksum does not fit")));

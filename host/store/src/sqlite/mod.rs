@@ -21,6 +21,7 @@ mod open;
 mod queue;
 mod readers;
 mod removal;
+mod repair;
 mod room;
 mod row;
 mod schema;
@@ -70,6 +71,7 @@ use crate::door;
 use crate::wake::Wakes;
 
 pub use self::open::FILE_NAMES;
+pub use self::repair::Repair;
 pub use self::schema::SCHEMA_VERSION;
 pub use self::writer::TRANSACTIONS_WAITING_MAX;
 
@@ -265,6 +267,17 @@ impl SqliteStore {
     pub fn findings(&self) -> Vec<String> {
         let text = std::fs::read_to_string(self.dir.join(scrub::FINDINGS_FILE));
         text.unwrap_or_default().lines().map(str::to_owned).collect()
+    }
+
+    /// Makes the store of a data directory anew from what of it can be read: all runs whose journals
+    /// are whole, and everything else that has a checksum which fits. Blocks for as long as reading and
+    /// writing all of it takes. No process may have the store open.
+    ///
+    /// # Errors
+    /// [`StoreError::Locked`] if one has; [`StoreError::Corrupt`] if so little can be read that nothing
+    /// is known of it; others of [`StoreError`]. The store is as it was then.
+    pub fn repair(dir: &Path) -> Result<Repair, StoreError> {
+        repair::repair(dir, SqliteOptions::default().busy_timeout)
     }
 
     fn is_open(&self) -> Result<(), StoreError> {

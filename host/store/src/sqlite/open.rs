@@ -47,10 +47,15 @@ pub(crate) struct Place {
     pub(crate) shown: String,
 }
 
+/// The place of the store of a data directory.
+pub(crate) fn place_of(dir: &Path) -> Place {
+    let file = dir.join(FILE_NAME);
+    Place { dir: dir.to_owned(), shown: file.display().to_string(), file }
+}
+
 /// Opens or makes the file and returns the connection that writes.
 pub(crate) fn open(dir: &Path, options: &SqliteOptions) -> Result<(Place, Connection), StoreError> {
-    let file = dir.join(FILE_NAME);
-    let place = Place { dir: dir.to_owned(), shown: file.display().to_string(), file };
+    let place = place_of(dir);
     if rusqlite::version_number() < SQLITE_MIN {
         let detail = format!("SQLite {} is older than 3.51.3", rusqlite::version());
         return Err(StoreError::Unavailable { path: place.shown, detail });
@@ -112,7 +117,7 @@ fn at(place: &Place, error: rusqlite::Error) -> StoreError {
     Fault::Sqlite(error).at(&place.shown)
 }
 
-fn connect(
+pub(crate) fn connect(
     place: &Place,
     busy_timeout: Duration,
     flags: OpenFlags,
@@ -143,7 +148,7 @@ fn connect(
 }
 
 /// Only one process at a time makes tables and switches modes. Others wait their turn.
-fn lock_opening(place: &Place, patience: Duration) -> Result<File, StoreError> {
+pub(crate) fn lock_opening(place: &Place, patience: Duration) -> Result<File, StoreError> {
     let path = place.dir.join("taskrun.open.lock");
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(false).mode(0o600);
@@ -286,7 +291,7 @@ fn kind(place: &Place, db: &Connection) -> Result<Kind, StoreError> {
 
 /// One transaction in rollback mode: the header says whose file it is as soon as it says
 /// anything.
-fn make_tables(db: &Connection) -> Result<(), Fault> {
+pub(crate) fn make_tables(db: &Connection) -> Result<(), Fault> {
     db.execute_batch(&format!(
         "PRAGMA page_size = {PAGE_BYTES}; PRAGMA journal_mode = DELETE; PRAGMA synchronous = FULL"
     ))?;

@@ -1,0 +1,243 @@
+//! Runs, made again from their journals.
+
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use taskrun_journal::event::Recorded;
+use taskrun_journal::machine;
+use taskrun_journal::run::{Run, RunState};
+use taskrun_journal::store::{Admission, NewRun};
+use taskrun_journal::time::Timestamp;
+
+use super::source::Source;
+use crate::sqlite::create::NewRow;
+use crate::sqlite::fault::Fault;
+use crate::sqlite::queue::Queue;
+use crate::sqlite::row::{event_sum, record_sum, recorded};
+use crate::sqlite::schema::unbits;
+use crate::sqlite::waits;
+
+/// The journals of the new store.
+pub(super) struct Journals {
+    /// Runs that were kept.
+    pub(super) kept: u64,
+    /// Runs that were left out, one in each line with the reason.
+    pub(super) left_out: Vec<String>,
+    /// Events that cannot be read, or whose checksum does not fit.
+    pub(super) unreadable: u64,
+}
+
+/// An event as it stands in the damaged store.
+struct Found {
+    pos: i64,
+    run: i64,
+    /// Position, id and time.
+    numbers: [i64; 3],
+    sum: i64,
+    body: String,
+}
+
+impl Found {
+    const COLUMNS: &str = "pos, run, seq, id, at, sum, body";
+
+    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        let numbers = [row.get(2)?, row.get(3)?, row.get(4)?];
+        Ok(Self {
+            pos: row.get(0)?,
+            run: row.get(1)?,
+            numbers,
+            sum: row.get(5)?,
+            body: row.get(6)?,
+        })
+    }
+
+    /// The id of the run that this event begins, if it is one that begins a run.
+    fn begins(&self) -> Option<String> {
+        let [seq, id, at] = self.numbers;
+        let event = serde_json::from_str(&self.body).ok()?;
+        let first = Recorded { seq: unbits(seq), id: unbits(id), at: Timestamp(unbits(at)), event };
+        let run = machine::begin(&first).ok()?;
+        let id = run.id().as_str();
+        (event_sum(id, self.numbers, &self.body) == self.sum).then(|| id.to_owned())
+    }
+
+    fn keep(&self, db: &Connection) -> Result<(), Fault> {
+        let [seq, id, at] = self.numbers;
+        db.prepare_cached("INSERT OR IGNORE INTO events VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")?
+            .execute(params![self.pos, self.run, seq, id, at, self.sum, self.body])?;
+        Ok(())
+    }
+}
+
+/// Copies all events that are what was written, and makes the runs whose journals are whole.
+pub(super) fn copy(source: &Source, db: &Connection) -> Result<Journals, Fault> {
+    let unreadable = events(source, db)?;
+    let mut journals = Journals { kept: 0, left_out: Vec::new(), unreadable };
+    let mut sql = db.prepare("SELECT no, id FROM temp.begun ORDER BY no")?;
+    let begun = sql.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let mut kept = Vec::new();
+    for one in begun.collect::<rusqlite::Result<Vec<(i64, String)>>>()? {
+        let (no, id) = one;
+        match whole(source, db, (no, &id), unreadable > 0)? {
+            Ok(run) => {
+                keep(source, db, no, &run)?;
+                kept.push((no, run.state.hold));
+            }
+            Err(reason) => {
+                db.prepare_cached("DELETE FROM events WHERE run = ?1")?.execute([no])?;
+                journals.left_out.push(format!("run {id}: {reason}"));
+            }
+        }
+    }
+    journals.left_out.extend(nameless(source, db)?);
+    journals.kept = kept.len() as u64;
+    // Now that all are there: whether a wait is over, and whose turn it is, depends on the others.
+    let queue = Queue::new(db);
+    for (no, hold) in kept {
+        waits::begin(&queue, &queue.member(no)?, &hold)?;
+    }
+    numbers(source, db)?;
+    Ok(journals)
+}
+
+/// Returns the number of events that were not copied.
+fn events(source: &Source, db: &Connection) -> Result<u64, Fault> {
+    db.execute_batch("CREATE TEMP TABLE begun (no INTEGER PRIMARY KEY, id TEXT NOT NULL)")?;
+    let table = ("events", "pos", Found::COLUMNS);
+    let mut differs = 0;
+    source.rows(table, Found::read, |found| {
+        let Some(id) = found.begins().filter(|_| found.numbers[0] == 1) else { return Ok(()) };
+        db.prepare_cached("INSERT OR IGNORE INTO temp.begun VALUES (?1, ?2)")?
+            .execute(params![found.run, id])?;
+        Ok(())
+    })?;
+    let unreadable = source.rows(table, Found::read, |found| {
+        let mut sql = db.prepare_cached("SELECT id FROM temp.begun WHERE no = ?1")?;
+        let id: Option<String> = sql.query_row([found.run], |row| row.get(0)).optional()?;
+        match id.filter(|id| event_sum(id, found.numbers, &found.body) == found.sum) {
+            Some(_) => found.keep(db),
+            None => {
+                differs += 1;
+                Ok(())
+            }
+        }
+    })?;
+    Ok(unreadable + differs)
+}
+
+/// The run that a journal tells, or why something of it is missing.
+fn whole(
+    source: &Source,
+    db: &Connection,
+    (no, id): (i64, &str),
+    any_unreadable: bool,
+) -> Result<Result<Run, String>, Fault> {
+    let run = match folded(db, no, id)? {
+        Ok(run) => run,
+        Err(reason) => return Ok(Err(reason)),
+    };
+    let sql = "SELECT sum, state FROM runs NOT INDEXED WHERE no = ?1";
+    let row = source.one(sql, no, |row| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?)))?;
+    let record = row.filter(|(sum, state)| record_sum(id, state) == *sum);
+    let record = record.and_then(|(_, state)| serde_json::from_str::<RunState>(&state).ok());
+    let head = run.state.head;
+    Ok(match record {
+        Some(record) if record.head > head => {
+            Err(format!("of {} events those after {head} are missing", record.head))
+        }
+        Some(_) => Ok(run),
+        // Without a record nothing tells whether there were more events.
+        None if any_unreadable && !run.status().is_terminal() => {
+            Err("its record is damaged, and its last events may be".to_owned())
+        }
+        None => Ok(run),
+    })
+}
+
+/// The fold of the events that were copied.
+fn folded(db: &Connection, no: i64, id: &str) -> Result<Result<Run, String>, Fault> {
+    let sql = "SELECT seq, id, at, sum, body FROM events WHERE run = ?1 ORDER BY seq";
+    let mut sql = db.prepare_cached(sql)?;
+    let mut rows = sql.query([no])?;
+    let mut run: Option<Run> = None;
+    while let Some(row) = rows.next()? {
+        let event = recorded(id, row)?;
+        let next = run.as_ref().map_or(0, |run| run.state.head) + 1;
+        if event.seq != next {
+            return Ok(Err(format!("event {next} is missing")));
+        }
+        let folded = match run.take() {
+            None => machine::begin(&event).map_err(|error| error.to_string()),
+            Some(run) => machine::apply(run.state, &event)
+                .map(|state| Run { spec: run.spec, state })
+                .map_err(|error| error.to_string()),
+        };
+        match folded {
+            Ok(folded) => run = Some(folded),
+            Err(reason) => return Ok(Err(reason)),
+        }
+    }
+    Ok(run.ok_or_else(|| "event 1 is missing".to_owned()))
+}
+
+/// Makes the row of a run, under its number, in no place of the queue.
+fn keep(source: &Source, db: &Connection, no: i64, run: &Run) -> Result<(), Fault> {
+    let new = NewRun {
+        run: run.clone(),
+        events: Vec::new(),
+        idempotency: None,
+        task: None,
+        admission: Admission::UNBOUNDED,
+    };
+    set_number(db, "runs", no - 1)?;
+    NewRow::new(new).keep_row(&Queue::new(db))?;
+    // What its answer depended on is not in the journal; without it the answer is not used again.
+    let sql = "SELECT task FROM runs NOT INDEXED WHERE no = ?1";
+    let task: Option<i64> = source.one(sql, no, |row| row.get(0))?.flatten();
+    db.prepare_cached(
+        "UPDATE runs SET task = ?2, last_pos = (SELECT max(pos) FROM events WHERE run = ?1)
+         WHERE no = ?1",
+    )?
+    .execute(params![no, task])?;
+    Ok(())
+}
+
+/// Runs of which not even the first event is known.
+fn nameless(source: &Source, db: &Connection) -> Result<Vec<String>, Fault> {
+    let mut left_out = Vec::new();
+    let read = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?));
+    source.rows(("runs", "no", "no, id"), read, |(no, id)| {
+        if !db.prepare_cached("SELECT 1 FROM temp.begun WHERE no = ?1")?.exists([no])? {
+            left_out.push(format!("run {id:?}: event 1 is missing"));
+        }
+        Ok(())
+    })?;
+    Ok(left_out)
+}
+
+/// Goes on with the numbers of the damaged store: none is ever given twice.
+fn numbers(source: &Source, db: &Connection) -> Result<(), Fault> {
+    let read = |row: &Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?));
+    let mut given = Vec::new();
+    source.all("SELECT name, seq FROM sqlite_sequence", read, |one| {
+        given.push(one);
+        Ok(())
+    })?;
+    for (table, largest) in [
+        ("runs", "SELECT coalesce(max(no), 0) FROM runs"),
+        ("events", "SELECT coalesce(max(pos), 0) FROM events"),
+    ] {
+        let largest: i64 = db.query_row(largest, [], |row| row.get(0))?;
+        let known = given.iter().filter(|(name, _)| name == table).map(|(_, seq)| *seq).max();
+        set_number(db, table, known.map_or(largest, |known| known.max(largest)))?;
+    }
+    Ok(())
+}
+
+/// Sets the number that was given last.
+fn set_number(db: &Connection, table: &str, number: i64) -> Result<(), Fault> {
+    let mut sql = db.prepare_cached("UPDATE sqlite_sequence SET seq = ?2 WHERE name = ?1")?;
+    if sql.execute(params![table, number])? == 0 {
+        db.prepare_cached("INSERT INTO sqlite_sequence (name, seq) VALUES (?1, ?2)")?
+            .execute(params![table, number])?;
+    }
+    Ok(())
+}

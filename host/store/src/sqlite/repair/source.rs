@@ -1,0 +1,204 @@
+//! The damaged file, read past the checksums of its pages.
+
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags, OptionalExtension, Row};
+use taskrun_journal::store::StoreError;
+
+use crate::sqlite::fault::Fault;
+use crate::sqlite::open::{Place, leave_log};
+use crate::sqlite::schema::{APPLICATION_ID, SCHEMA_VERSION};
+
+/// SQLite's own layer over the operating system, which knows nothing of checksums.
+const PLAIN_LAYER: &str = "unix";
+/// Rows that are read at once; where that fails, they are read one by one.
+const WINDOW: i64 = 1_000;
+/// Windows without a readable row after which the rest of a table counts as one.
+const EMPTY_WINDOWS_MAX: u32 = 10_000;
+
+/// A store that this process alone has open.
+pub(super) struct Source {
+    db: Connection,
+    shown: String,
+}
+
+impl Source {
+    pub(super) fn open(place: &Place, busy_timeout: Duration) -> Result<Self, StoreError> {
+        let shown = place.shown.clone();
+        let open = || -> Result<Connection, Fault> {
+            let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+            let db = Connection::open_with_flags_and_vfs(&place.file, flags, PLAIN_LAYER)?;
+            db.busy_timeout(busy_timeout)?;
+            leave_log(&db)?;
+            // With the first look all others are kept out, or it fails as one of them is there.
+            db.execute_batch("PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE; COMMIT")?;
+            Ok(db)
+        };
+        let db = open().map_err(|fault| fault.at(&shown))?;
+        let number = |sql: &str| -> Result<i64, StoreError> {
+            db.query_row(sql, [], |row| row.get(0)).map_err(|error| Fault::from(error).at(&shown))
+        };
+        let application = number("PRAGMA application_id")?;
+        match (application, number("PRAGMA user_version")?) {
+            (APPLICATION_ID, SCHEMA_VERSION) => Ok(Self { db, shown }),
+            (APPLICATION_ID, found) if found > 0 => {
+                Err(StoreError::Version { path: shown, found, known: SCHEMA_VERSION })
+            }
+            (_, version) => {
+                let detail = format!("application {application:#x}, version {version}");
+                Err(StoreError::Corrupt { path: shown, detail })
+            }
+        }
+    }
+
+    /// Copies the log into the file and closes both, so that the file is all there is.
+    pub(super) fn close(self) -> Result<(), StoreError> {
+        let shown = self.shown;
+        let mode = |row: &Row<'_>| row.get::<_, String>(0);
+        let mode = self.db.query_row("PRAGMA journal_mode = DELETE", [], mode);
+        match mode.map_err(|error| Fault::from(error).at(&shown))?.as_str() {
+            "delete" => Ok(()),
+            mode => {
+                let detail = format!("its log stays, in mode {mode}");
+                Err(StoreError::Unavailable { path: shown, detail })
+            }
+        }
+    }
+
+    /// Gives each row of a table that can be read, in the order of its numbers, to `keep`; returns how
+    /// many could not. `columns` begin with the number.
+    pub(super) fn rows<T>(
+        &self,
+        (table, number, columns): (&str, &str, &str),
+        read: impl Fn(&Row<'_>) -> rusqlite::Result<T>,
+        mut keep: impl FnMut(T) -> Result<(), Fault>,
+    ) -> Result<u64, Fault> {
+        let last = self.last(table, number)?;
+        let window = format!(
+            "SELECT {columns} FROM {table} NOT INDEXED WHERE {number} > ?1 ORDER BY {number} LIMIT {WINDOW}"
+        );
+        let single = format!("SELECT {columns} FROM {table} NOT INDEXED WHERE {number} = ?1");
+        let (mut after, mut unreadable, mut empty) = (0, 0, 0);
+        while after < last && empty < EMPTY_WINDOWS_MAX {
+            let (at, failed) = self.window(&window, after, &read, &mut keep)?;
+            empty = if at == after { empty + 1 } else { 0 };
+            if !failed {
+                match at == after {
+                    true => return Ok(unreadable),
+                    false => after = at,
+                }
+                continue;
+            }
+            let end = last.min(at.saturating_add(WINDOW));
+            for no in at + 1..=end {
+                let row = self.db.prepare_cached(&single)?.query_row([no], &read).optional();
+                match row.map_err(Fault::from) {
+                    Ok(Some(row)) => {
+                        empty = 0;
+                        keep(row)?;
+                    }
+                    Ok(None) => {}
+                    Err(fault) if is_unreadable(&fault) => unreadable += 1,
+                    Err(fault) => return Err(fault),
+                }
+            }
+            after = end;
+        }
+        Ok(unreadable)
+    }
+
+    /// Reads rows after a number; returns the number of the last one, and whether it ended with what
+    /// cannot be read.
+    fn window<T>(
+        &self,
+        sql: &str,
+        after: i64,
+        read: &impl Fn(&Row<'_>) -> rusqlite::Result<T>,
+        keep: &mut impl FnMut(T) -> Result<(), Fault>,
+    ) -> Result<(i64, bool), Fault> {
+        let mut at = after;
+        let mut sql = self.db.prepare_cached(sql)?;
+        let mut rows = sql.query([after])?;
+        loop {
+            let row = match rows.next().map_err(Fault::from) {
+                Ok(Some(row)) => row,
+                Ok(None) => return Ok((at, false)),
+                Err(fault) if is_unreadable(&fault) => return Ok((at, true)),
+                Err(fault) => return Err(fault),
+            };
+            let number: i64 = row.get(0)?;
+            // Rows of a damaged page may stand in any order.
+            if number <= at {
+                return Ok((at, true));
+            }
+            match read(row).map_err(Fault::from) {
+                Ok(row) => keep(row)?,
+                Err(fault) if is_unreadable(&fault) => return Ok((at, true)),
+                Err(fault) => return Err(fault),
+            }
+            at = number;
+        }
+    }
+
+    /// The last number of a table: the one that was given last, or else the largest that is found.
+    fn last(&self, table: &str, number: &str) -> Result<i64, Fault> {
+        let given = "SELECT seq FROM sqlite_sequence WHERE name = ?1";
+        let given = self.db.query_row(given, [table], |row| row.get::<_, i64>(0)).optional();
+        let largest = format!("SELECT coalesce(max({number}), 0) FROM {table} NOT INDEXED");
+        let largest = self.db.query_row(&largest, [], |row| row.get::<_, i64>(0));
+        match (given.map_err(Fault::from), largest.map_err(Fault::from)) {
+            (Ok(Some(given)), Ok(largest)) => Ok(given.max(largest)),
+            (Ok(Some(given)), Err(fault)) if is_unreadable(&fault) => Ok(given),
+            (Ok(None), Ok(largest)) => Ok(largest),
+            (Err(fault), Ok(largest)) if is_unreadable(&fault) => Ok(largest),
+            (Err(fault), _) | (_, Err(fault)) => Err(fault),
+        }
+    }
+
+    /// Gives each row of a table without numbers to `keep`, up to the first that cannot be read; false
+    /// if there is one.
+    pub(super) fn all<T>(
+        &self,
+        sql: &str,
+        read: impl Fn(&Row<'_>) -> rusqlite::Result<T>,
+        mut keep: impl FnMut(T) -> Result<(), Fault>,
+    ) -> Result<bool, Fault> {
+        let mut sql = match self.db.prepare(sql).map_err(Fault::from) {
+            Err(fault) if is_unreadable(&fault) => return Ok(false),
+            prepared => prepared?,
+        };
+        let mut rows = sql.query([])?;
+        loop {
+            let row = match rows.next().map_err(Fault::from) {
+                Ok(Some(row)) => read(row).map_err(Fault::from),
+                Ok(None) => return Ok(true),
+                Err(fault) => Err(fault),
+            };
+            match row {
+                Ok(row) => keep(row)?,
+                Err(fault) if is_unreadable(&fault) => return Ok(false),
+                Err(fault) => return Err(fault),
+            }
+        }
+    }
+
+    /// One row, if it is there and can be read.
+    pub(super) fn one<T>(
+        &self,
+        sql: &str,
+        no: i64,
+        read: impl Fn(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> Result<Option<T>, Fault> {
+        let found = self.db.prepare_cached(sql)?.query_row([no], read).optional();
+        match found.map_err(Fault::from) {
+            Err(fault) if is_unreadable(&fault) => Ok(None),
+            found => found,
+        }
+    }
+}
+
+/// True if what stands there is at fault, and not the way to it. A row of a damaged page may have
+/// values of any type.
+fn is_unreadable(fault: &Fault) -> bool {
+    fault.is_damage()
+}

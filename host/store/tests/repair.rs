@@ -1,0 +1,318 @@
+//! Stores that are made anew from damaged ones.
+
+mod common;
+mod damaged;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use common::*;
+use damaged::*;
+use rusqlite::types::Value;
+use taskrun::clock::SeededRandom;
+use taskrun_journal::artifact::digest;
+use taskrun_journal::fact::{Fact, FactPlace, OwnSession, query_words};
+use taskrun_journal::hold::WaitMode;
+use taskrun_journal::ids::RunId;
+use taskrun_journal::list::{ListFilter, Scope};
+use taskrun_journal::memory::{FactChange, Memory};
+use taskrun_journal::run::Run;
+use taskrun_journal::spec::RunSpec;
+use taskrun_journal::store::{Created, Sessions, Store, StoreError};
+use taskrun_journal::time::{Timestamp, random_u64};
+use taskrun_store::{Repair, SqliteStore};
+use tempfile::TempDir;
+
+const SEED: u64 = 7;
+/// Flips at random; each is a repair of a store of 40 runs.
+const FLIPS: u64 = 30;
+const RUNS: usize = 40;
+
+fn repair(dir: &TempDir) -> Repair {
+    let repair = SqliteStore::repair(dir.path()).expect("it is made anew");
+    assert!(repair.kept.exists(), "the damaged file is kept");
+    repair
+}
+
+/// All runs of a store, with their journals.
+async fn runs(store: &SqliteStore) -> BTreeMap<String, (Run, String)> {
+    let page = store.list(&Scope::tenant("acme"), &ListFilter::default(), None, 200).await;
+    let mut all = BTreeMap::new();
+    for run in page.expect("lists").runs {
+        let journal = store.read(run.id(), 0, 10_000).await.expect("reads");
+        all.insert(run.id().to_string(), (run, format!("{journal:?}")));
+    }
+    all
+}
+
+async fn is_in_order(store: &SqliteStore) {
+    assert_eq!(store.check().await.expect("looks"), Vec::<String>::new());
+}
+
+/// Everything in a file by which runs are found and taken, but for places of journals: those of runs
+/// to whose journals nothing was added are not told in the row that was written first.
+fn dump(dir: &Path) -> BTreeMap<&'static str, Vec<Vec<Value>>> {
+    let db = rusqlite::Connection::open(file(dir)).expect("opens");
+    let tables = [
+        (
+            "runs",
+            "SELECT no, id, tenant, owner, session, app, agent, parent, root_session, name,
+            tenant_key, owner_key, session_key, app_key, agent_key, parent_key, root_key, name_key,
+            policy_digest, priority, created_at, (SELECT root FROM trees WHERE no = r.tree), serial,
+            named, attached, task, status, updated_at, holder, queue, due, epoch, head, sum, state
+            FROM runs r ORDER BY no",
+        ),
+        ("events", "SELECT * FROM events ORDER BY pos"),
+        ("labels", "SELECT * FROM labels ORDER BY status, key, updated_at, run, name"),
+        ("idempotency", "SELECT * FROM idempotency ORDER BY tenant, key"),
+        ("queues", "SELECT * FROM queues WHERE runs > 0 ORDER BY tenant, policy_digest"),
+        ("trees", "SELECT root, runs, held, full FROM trees ORDER BY root"),
+        ("waits", "SELECT * FROM waits ORDER BY run, waiter"),
+        ("sessions", "SELECT * FROM sessions ORDER BY tenant, id, owner, app"),
+        ("blobs", "SELECT * FROM blobs ORDER BY no"),
+        ("artifacts", "SELECT * FROM artifacts ORDER BY run, blob"),
+        (
+            "facts",
+            "SELECT tenant, owner, session, key, text, labels, at, sum FROM facts ORDER BY key",
+        ),
+        ("numbers", "SELECT * FROM sqlite_sequence ORDER BY name"),
+    ];
+    let rows = |sql: &str| {
+        let mut sql = db.prepare(sql).expect("it can be asked");
+        let columns = sql.column_count();
+        let rows = sql.query_map([], |row| (0..columns).map(|column| row.get(column)).collect());
+        rows.expect("selects").collect::<Result<_, _>>().expect("rows")
+    };
+    tables.into_iter().map(|(name, sql)| (name, rows(sql))).collect()
+}
+
+/// A store in which runs wait for others, for their turn, for a time and for a slot of their tree, and
+/// with all that no journal tells.
+async fn entangled(dir: &TempDir) {
+    let store = open(dir);
+    let root = create(&store, spec("root")).await;
+    for id in ["child-1", "child-2", "child-3"] {
+        create(&store, child(id, &root.spec)).await;
+    }
+    for id in ["turn-1", "turn-2", "turn-3"] {
+        create(&store, RunSpec { serial: true, ..spec(id) }).await;
+    }
+    for id in ["waiter", "late", "keeper"] {
+        create(&store, RunSpec { priority: 5, ..spec(id) }).await;
+    }
+    create(&store, entry("entry")).await;
+    let new = keyed(new_run(spec("keyed")), "key", "print");
+    assert!(matches!(store.create(new).await, Ok(Created::New)));
+    let held = store.claim(wish("h", 5, 2_000)).await.expect("claims");
+    let of = |name: &str| held.iter().find(|run| run.id().as_str() == name).expect("held").clone();
+    let wait = for_runs(&["child-2", "turn-3"], WaitMode::All);
+    append(&store, next(&of("waiter"), 50, 2_100, vec![wait])).await;
+    let late = for_runs_until(&["child-3"], WaitMode::Any, Some(9_000));
+    append(&store, next(&of("late"), 60, 2_200, vec![late])).await;
+    append(&store, end_with(&of("keeper"), 70, 2_300, b"an artifact")).await;
+    let session = OwnSession { owner_user_id: "ann".to_owned(), id: "s-1".to_owned() };
+    for (key, place) in [
+        ("own", FactPlace { tenant: "acme".to_owned(), session: Some(session) }),
+        ("shared", FactPlace { tenant: "acme".to_owned(), session: None }),
+    ] {
+        let fact = Fact {
+            key: key.to_owned(),
+            text: "the cellar is flooded".to_owned(),
+            labels: BTreeMap::from([("team".to_owned(), "red".to_owned())]),
+            written_at: Timestamp(7),
+        };
+        store.change_fact(&place, FactChange::Put(fact), None).await.expect("puts");
+    }
+    store.end_session(&session_key(), Timestamp(5)).await.expect("ends");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_without_damage_is_made_as_it_was() {
+    let filled = store_of(&filled().await);
+    let dir = tempfile::tempdir().expect("a folder");
+    entangled(&dir).await;
+    for dir in [filled, dir] {
+        let before = dump(dir.path());
+        let Repair { runs, left_out, lost, .. } = repair(&dir);
+        assert_eq!((left_out, lost), (Vec::new(), Vec::new()));
+        assert_eq!(runs, before["runs"].len() as u64);
+        for (table, rows) in dump(dir.path()) {
+            assert_eq!(rows, before[table], "{table}");
+        }
+        is_in_order(&open(&dir)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_no_journal_tells_is_kept() {
+    let dir = tempfile::tempdir().expect("a folder");
+    entangled(&dir).await;
+    repair(&dir);
+    let store = open(&dir);
+    let new = keyed(new_run(spec("again")), "key", "print");
+    let Created::Repeated(run) = store.create(new).await.expect("creates") else {
+        panic!("the key is known")
+    };
+    assert_eq!(run.id().as_str(), "keyed");
+    let bytes = store.artifact(&run_id("keeper"), &digest(b"an artifact")).await.expect("answers");
+    assert_eq!(bytes.as_deref(), Some(&b"an artifact"[..]));
+    let place = FactPlace { tenant: "acme".to_owned(), session: None };
+    let found = store.search_facts(&place, &query_words("cellar"), 10).await.expect("searches");
+    assert_eq!(found.iter().map(|fact| &*fact.key).collect::<Vec<_>>(), ["shared"]);
+    let session = store.session(&session_key()).await.expect("reads").expect("it is known");
+    assert_eq!(session.ended_at, Some(Timestamp(5)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wait_is_over_when_the_last_run_of_a_store_made_anew_ends() {
+    let dir = tempfile::tempdir().expect("a folder");
+    entangled(&dir).await;
+    repair(&dir);
+    let store = open(&dir);
+    let mut taken = BTreeSet::new();
+    for round in 0..8_u64 {
+        for run in store.claim(wish("h-2", 10, 3_000 + round)).await.expect("claims") {
+            taken.insert(run.id().to_string());
+            append(&store, next(&run, 100 + round * 10, 3_500 + round, end())).await;
+        }
+    }
+    for id in ["child-2", "turn-3", "waiter", "late"] {
+        assert!(taken.contains(id), "{id} is not among {taken:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_index_costs_nothing() {
+    let whole = filled().await;
+    let truth = {
+        let dir = store_of(&whole);
+        runs(&open(&dir)).await
+    };
+    for index in
+        ["runs_by_tenant", "runs_queued", "sqlite_autoindex_runs_1", "sqlite_autoindex_events_1"]
+    {
+        for page in pages_of(&whole, index, "leaf") {
+            let dir = flipped(&whole, page * PAGE - SUM - 1, true);
+            let Repair { left_out, lost, .. } = repair(&dir);
+            assert_eq!((left_out, lost), (Vec::new(), Vec::new()), "{index}, page {page}");
+            let store = open(&dir);
+            assert!(runs(&store).await == truth, "{index}, page {page}");
+            is_in_order(&store).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_event_costs_its_run_alone() {
+    let whole = filled().await;
+    let text = b"long long long";
+    let mut places =
+        (0..whole.len() - text.len()).filter(|place| whole[*place..].starts_with(text));
+    let place = places.next_back().expect("an event has it");
+    let dir = flipped(&whole, place + 2, true);
+    let Repair { runs: kept, left_out, lost, .. } = repair(&dir);
+    assert_eq!(kept, RUNS as u64 - 1, "{left_out:?}");
+    let [left_out] = left_out.as_slice() else { panic!("one run: {left_out:?}") };
+    assert!(left_out.starts_with("run run-") && left_out.contains("is missing"), "{left_out}");
+    assert_eq!(lost, ["1 events cannot be read"]);
+    is_in_order(&open(&dir)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_a_damaged_store_every_run_is_as_it_was_or_said_to_be_left_out() {
+    let whole = filled().await;
+    let truth = {
+        let dir = store_of(&whole);
+        runs(&open(&dir)).await
+    };
+    assert_eq!(truth.len(), RUNS);
+    println!("seed {SEED}");
+    let random = SeededRandom::new(SEED);
+    let (mut unharmed, mut refused) = (0, 0);
+    for n in 0..FLIPS {
+        let place = usize::try_from(random_u64(&random) % (whole.len() as u64)).expect("small");
+        let dir = flipped(&whole, place, true);
+        let name = format!("flip {n} of byte {place}");
+        let repair = match SqliteStore::repair(dir.path()) {
+            Ok(repair) => repair,
+            // Without the header, or what tells where tables are, nothing can be read.
+            Err(error @ (StoreError::Corrupt { .. } | StoreError::Version { .. })) => {
+                refused += 1;
+                let told = error.to_string().contains("malformed database schema");
+                assert!(place < PAGE || told, "{name} is refused: {error}");
+                continue;
+            }
+            Err(error) => panic!("{name}: {error}"),
+        };
+        let store = open(&dir);
+        is_in_order(&store).await;
+        let kept = runs(&store).await;
+        let left_out = truth.keys().filter(|id| !kept.contains_key(*id));
+        for id in left_out.clone() {
+            let said = |line: &String| {
+                line.starts_with(&format!("run {id}: "))
+                    || line.starts_with(&format!("run {id:?}: "))
+            };
+            assert!(repair.left_out.iter().any(said), "{name}: {id} is gone and nobody says so");
+        }
+        unharmed += usize::from(left_out.count() == 0);
+        for (id, run) in &kept {
+            assert!(truth[id] == *run, "{name}: {id} is another");
+        }
+    }
+    println!("{unharmed} of {FLIPS} cost no run, {refused} are refused");
+    assert!(unharmed > 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_a_process_has_open_is_left_as_it_is() {
+    let dir = tempfile::tempdir().expect("a folder");
+    entangled(&dir).await;
+    let before = dump(dir.path());
+    let store = open(&dir);
+    let refused = tokio::task::block_in_place(|| SqliteStore::repair(dir.path()));
+    assert!(matches!(refused, Err(StoreError::Locked { .. })), "{refused:?}");
+    is_in_order(&store).await;
+    drop(store);
+    assert!(dump(dir.path()) == before);
+    assert!(!dir.path().join("taskrun.db.damaged-1").exists());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_repair_that_died_left_is_no_hindrance_and_numbers_are_not_given_twice() {
+    let dir = tempfile::tempdir().expect("a folder");
+    entangled(&dir).await;
+    let numbers = dump(dir.path()).remove("numbers");
+    std::fs::write(dir.path().join("taskrun.db.repair"), "half of it").expect("writes");
+    std::fs::write(dir.path().join("taskrun.db.repair-journal"), "and this").expect("writes");
+    let removal = taskrun_journal::store::Removal {
+        scope: None,
+        before: Timestamp(u64::MAX),
+        limit: 9,
+        dry_run: false,
+    };
+    let store = open(&dir);
+    assert_ne!(store.remove(removal).await.expect("removes").runs, 0);
+    drop(store);
+    repair(&dir);
+    repair(&dir);
+    assert_eq!(dump(dir.path()).remove("numbers"), numbers);
+    for name in ["taskrun.db.damaged-1", "taskrun.db.damaged-2"] {
+        assert!(dir.path().join(name).exists(), "{name}");
+    }
+    let left: BTreeSet<_> = std::fs::read_dir(dir.path())
+        .expect("a folder")
+        .map(|entry| entry.expect("an entry").file_name().into_string().expect("a text"))
+        .collect();
+    assert!(!left.iter().any(|name| name.contains("repair")), "{left:?}");
+}
+
+#[tokio::test]
+async fn a_folder_without_a_store_has_nothing_to_make_anew() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let refused = SqliteStore::repair(dir.path());
+    assert!(matches!(refused, Err(StoreError::Unavailable { .. })), "{refused:?}");
+    assert!(!file(dir.path()).exists());
+    let store = open(&dir);
+    assert!(store.get(&RunId::new("r").expect("an id")).await.expect("gets").is_none());
+}
