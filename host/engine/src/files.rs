@@ -31,11 +31,42 @@ pub(crate) use protected::{Guard, OWN_FILES, Protected};
 pub(crate) use used::Used;
 
 use crate::bindings::interfaces::workspace_read::{Entry, EntryKind, FileError};
+use crate::disk::DiskFull;
 
 /// Most bytes that one `read` gives.
 pub(crate) const READ_BYTES_MAX: u32 = 4 << 20;
 
-type Result<T> = std::result::Result<T, FileError>;
+/// Why an operation on a workspace is not done.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// It is about one of the host's own files.
+    OwnFile,
+    /// Anything else, as the guest is told it.
+    Error(FileError),
+}
+
+impl From<FileError> for Refusal {
+    fn from(error: FileError) -> Self {
+        Self::Error(error)
+    }
+}
+
+impl From<DiskFull> for Refusal {
+    fn from(full: DiskFull) -> Self {
+        Self::Error(full.into())
+    }
+}
+
+impl From<Refusal> for FileError {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::OwnFile => Self::Denied(OWN_FILES.to_owned()),
+            Refusal::Error(error) => error,
+        }
+    }
+}
+
+type Result<T> = std::result::Result<T, Refusal>;
 
 /// An open folder. Clones are the same folder, whatever becomes of its name.
 #[derive(Debug, Clone)]
@@ -52,7 +83,7 @@ pub(crate) struct Abandoned(Arc<AtomicBool>);
 impl Abandoned {
     fn check(&self) -> Result<()> {
         match self.0.load(Ordering::Relaxed) {
-            true => Err(FileError::Other("the call has ended".to_owned())),
+            true => Err(FileError::Other("the call has ended".to_owned()).into()),
             false => Ok(()),
         }
     }
@@ -75,7 +106,7 @@ pub(crate) async fn blocking<T: Send + 'static>(
     turns: &Arc<tokio::sync::Semaphore>,
     work: impl FnOnce(&Abandoned) -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    let lost = || FileError::Other("the host failed".to_owned());
+    let lost = || Refusal::from(FileError::Other("the host failed".to_owned()));
     let turn = Arc::clone(turns).acquire_owned().await.map_err(|_| lost())?;
     let abandoned = Abandoned::default();
     let _guard = AbandonOnDrop(abandoned.clone());
@@ -106,7 +137,8 @@ impl Workspace {
     pub(crate) fn open_folder(&self, path: &str) -> io::Result<Dir> {
         let refused = |error: FileError| io::Error::other(error.to_string());
         let path = RelativePath::new(path).map_err(refused)?;
-        self.directory(path, &self.protected.now()).map_err(refused)
+        let opened = self.directory(path, &self.protected.now());
+        opened.map_err(|refusal| refused(refusal.into()))
     }
 
     /// A file of the host that is in a directory below, or one that the directory is in.
@@ -174,17 +206,17 @@ fn walk(root: &Dir, path: RelativePath<'_>, guard: &Guard) -> Result<Dir> {
     Ok(dir)
 }
 
-/// The error for a directory or a file that could not be opened. The system's answer for a link
+/// The refusal for a directory or a file that could not be opened. The system's answer for a link
 /// differs from one system to another.
-fn not_opened(dir: &Dir, name: &str, error: io::Error) -> FileError {
+fn not_opened(dir: &Dir, name: &str, error: io::Error) -> Refusal {
     match dir.symlink_metadata(name) {
         Ok(metadata) if metadata.is_symlink() => through_link(name),
         Ok(_) | Err(_) => from_io(error),
     }
 }
 
-fn through_link(name: &str) -> FileError {
-    FileError::InvalidPath(format!("{name:?} is a link; links are not followed"))
+fn through_link(name: &str) -> Refusal {
+    FileError::InvalidPath(format!("{name:?} is a link; links are not followed")).into()
 }
 
 /// Opens a regular file and nothing else, and none of the host's own.
@@ -215,7 +247,7 @@ fn check_regular(name: &str, metadata: &Metadata) -> Result<()> {
     if metadata.is_symlink() {
         return Err(through_link(name));
     }
-    if metadata.is_file() { Ok(()) } else { Err(FileError::NotAFile) }
+    if metadata.is_file() { Ok(()) } else { Err(FileError::NotAFile.into()) }
 }
 
 fn entry(path: String, metadata: &Metadata) -> Entry {
@@ -236,10 +268,10 @@ fn entry(path: String, metadata: &Metadata) -> Entry {
 
 /// The case for a guest. Everything that speaks of the host stays in the host's log.
 #[expect(clippy::wildcard_enum_match_arm, reason = "not our enum, and an open one")]
-fn from_io(error: io::Error) -> FileError {
+fn from_io(error: io::Error) -> Refusal {
     use io::ErrorKind as Kind;
 
-    match error.kind() {
+    let told = match error.kind() {
         Kind::NotFound => FileError::NotFound,
         Kind::AlreadyExists => FileError::AlreadyExists,
         Kind::NotADirectory => FileError::NotADirectory,
@@ -260,7 +292,8 @@ fn from_io(error: io::Error) -> FileError {
             tracing::debug!(%error, "a file operation failed");
             FileError::Other("the file operation failed".to_owned())
         }
-    }
+    };
+    told.into()
 }
 
 #[cfg(test)]

@@ -128,6 +128,14 @@ pub enum MemoryError {
         /// The bound.
         cap: u64,
     },
+    /// No more facts fit there.
+    #[error("limit met: facts of the {} ({cap})", scope.as_str())]
+    Full {
+        /// Where.
+        scope: MemoryScope,
+        /// The bound.
+        cap: u64,
+    },
     /// The run is being stopped.
     #[error("the run is being stopped")]
     Canceled,

@@ -113,14 +113,15 @@ impl Walk<'_> {
         if depth > DEPTH_MAX {
             return Err(FileError::Limit(format!(
                 "directories are nested deeper than {DEPTH_MAX}"
-            )));
+            ))
+            .into());
         }
         for item in dir.entries().map_err(from_io)? {
             self.abandoned.check()?;
             self.visited += 1;
             if self.visited > VISITED_MAX {
                 let limit = format!("there are more than {VISITED_MAX} entries to look at");
-                return Err(FileError::Limit(limit));
+                return Err(FileError::Limit(limit).into());
             }
             let item = item.map_err(from_io)?;
             // A name that is not UTF-8 cannot be said in a path.

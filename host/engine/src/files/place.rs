@@ -10,9 +10,9 @@ use rustix::fs::{AtFlags, Stat, statat};
 use rustix::io::Errno;
 use taskrun_policy::PATH_BYTES_MAX;
 
+use super::Refusal;
 use super::path::is_temporary;
 use super::protected::{Guard, Id};
-use super::{FileError, OWN_FILES};
 use crate::disk::DiskFull;
 
 /// Most links on a path: what Linux allows.
@@ -60,18 +60,11 @@ impl From<DiskFull> for Fault {
 }
 
 /// A guard says nothing else than that a file is the host's own, or what the system said.
-impl From<FileError> for Fault {
-    fn from(error: FileError) -> Self {
-        match error {
-            FileError::Denied(reason) if reason == OWN_FILES => Self::Own,
-            FileError::Denied(_)
-            | FileError::NotFound
-            | FileError::InvalidPath(_)
-            | FileError::NotAFile
-            | FileError::NotADirectory
-            | FileError::AlreadyExists
-            | FileError::Limit(_)
-            | FileError::Other(_) => Self::Io(Errno::PERM.into()),
+impl From<Refusal> for Fault {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::OwnFile => Self::Own,
+            Refusal::Error(_) => Self::Io(Errno::PERM.into()),
         }
     }
 }

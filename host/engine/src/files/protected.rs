@@ -13,8 +13,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use cap_std::fs::{Dir, Metadata};
 use taskrun_policy::{Policy, folded};
 
-use super::{Result, from_io};
-use crate::bindings::interfaces::workspace_read::FileError;
+use super::{Refusal, Result, from_io};
 
 /// The name under which a guest hears of such a file.
 pub(crate) const OWN_FILES: &str = "the host's own files";
@@ -152,7 +151,7 @@ impl Guard {
         }
         let here = id(&dir.dir_metadata().map_err(from_io)?);
         match places.any(|(parent, _)| Some(*parent) == here) {
-            true => Err(refused()),
+            true => Err(Refusal::OwnFile),
             false => Ok(()),
         }
     }
@@ -160,7 +159,7 @@ impl Guard {
     /// Refuses a file or directory by what it is.
     pub(super) fn check(&self, metadata: &Metadata) -> Result<()> {
         match id(metadata).is_some_and(|id| self.ids.contains(&id)) {
-            true => Err(refused()),
+            true => Err(Refusal::OwnFile),
             false => Ok(()),
         }
     }
@@ -168,7 +167,7 @@ impl Guard {
     /// The same, by its number.
     pub(super) fn check_id(&self, id: Id) -> Result<()> {
         match self.ids.contains(&id) {
-            true => Err(refused()),
+            true => Err(Refusal::OwnFile),
             false => Ok(()),
         }
     }
@@ -182,17 +181,12 @@ impl Guard {
     }
 }
 
-fn refused() -> FileError {
-    FileError::Denied(OWN_FILES.to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
 
     use super::super::{Abandoned, RelativePath, Wanted, Workspace};
     use super::*;
-    use crate::bindings::interfaces::workspace_read::FileError;
     use crate::bindings::interfaces::workspace_write::WriteMode;
     use crate::disk::Writes;
 
@@ -217,7 +211,7 @@ mod tests {
 
     #[track_caller]
     fn assert_refused<T: std::fmt::Debug>(result: Result<T>) {
-        assert!(matches!(&result, Err(FileError::Denied(why)) if why == OWN_FILES), "{result:?}");
+        assert!(matches!(&result, Err(Refusal::OwnFile)), "{result:?}");
     }
 
     #[test]

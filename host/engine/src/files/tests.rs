@@ -53,14 +53,23 @@ fn no_link_is_followed() {
     let f = fixture();
     for link in ["docs/out/secret.txt", "docs/out.txt", "docs/in.txt"] {
         let read = f.workspace.read(path(link), 0, 10);
-        assert!(matches!(read, Err(FileError::InvalidPath(_))), "read {link}: {read:?}");
+        assert!(
+            matches!(read, Err(Refusal::Error(FileError::InvalidPath(_)))),
+            "read {link}: {read:?}"
+        );
         for mode in [WriteMode::Replace, WriteMode::Append] {
             let written =
                 f.workspace.write(path(link), b"x", mode, &f.writes, &Abandoned::default());
-            assert!(matches!(written, Err(FileError::InvalidPath(_))), "write {link}: {written:?}");
+            assert!(
+                matches!(written, Err(Refusal::Error(FileError::InvalidPath(_)))),
+                "write {link}: {written:?}"
+            );
         }
         let removed = f.workspace.remove(path(link), &f.writes, &Abandoned::default());
-        assert!(matches!(removed, Err(FileError::InvalidPath(_))), "remove {link}: {removed:?}");
+        assert!(
+            matches!(removed, Err(Refusal::Error(FileError::InvalidPath(_)))),
+            "remove {link}: {removed:?}"
+        );
     }
     let new = f.workspace.write(
         path("docs/out/n"),
@@ -69,7 +78,7 @@ fn no_link_is_followed() {
         &f.writes,
         &Abandoned::default(),
     );
-    assert!(matches!(new, Err(FileError::InvalidPath(_))), "{new:?}");
+    assert!(matches!(new, Err(Refusal::Error(FileError::InvalidPath(_)))), "{new:?}");
     let new = f.workspace.write(
         path("docs/in.txt"),
         b"x",
@@ -77,16 +86,16 @@ fn no_link_is_followed() {
         &f.writes,
         &Abandoned::default(),
     );
-    assert!(matches!(new, Err(FileError::AlreadyExists)), "{new:?}");
+    assert!(matches!(new, Err(Refusal::Error(FileError::AlreadyExists))), "{new:?}");
     let made = f.workspace.create_directory(
         path("docs/out/n"),
         &|_| Ok(()),
         &f.writes,
         &Abandoned::default(),
     );
-    assert!(matches!(made, Err(FileError::InvalidPath(_))), "{made:?}");
+    assert!(matches!(made, Err(Refusal::Error(FileError::InvalidPath(_)))), "{made:?}");
     let listed = f.workspace.directory(path("docs/out"), &Guard::default());
-    assert!(matches!(listed, Err(FileError::InvalidPath(_))));
+    assert!(matches!(listed, Err(Refusal::Error(FileError::InvalidPath(_)))));
     assert_eq!(fs::read(f.outside.join("secret.txt")).unwrap(), b"secret");
     assert_eq!(fs::read_dir(&f.outside).unwrap().count(), 1);
 }
@@ -97,8 +106,14 @@ fn a_link_is_shown_as_something_else() {
     assert_eq!(f.workspace.stat(path("docs/out")).unwrap().kind, EntryKind::Other);
     assert_eq!(f.workspace.stat(path("")).unwrap().kind, EntryKind::Directory);
     assert_eq!(f.workspace.stat(path("docs/a.txt")).unwrap().size, 10);
-    assert!(matches!(f.workspace.stat(path("docs/none")), Err(FileError::NotFound)));
-    assert!(matches!(f.workspace.stat(path("docs/a.txt/b")), Err(FileError::NotADirectory)));
+    assert!(matches!(
+        f.workspace.stat(path("docs/none")),
+        Err(Refusal::Error(FileError::NotFound))
+    ));
+    assert!(matches!(
+        f.workspace.stat(path("docs/a.txt/b")),
+        Err(Refusal::Error(FileError::NotADirectory))
+    ));
 }
 
 #[test]
@@ -147,17 +162,20 @@ fn pipes_and_directories_are_no_files() {
     rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
     for name in ["fifo", "docs", "docs/inner"] {
         let read = f.workspace.read(path(name), 0, 10);
-        assert!(matches!(read, Err(FileError::NotAFile)), "{name}: {read:?}");
+        assert!(matches!(read, Err(Refusal::Error(FileError::NotAFile))), "{name}: {read:?}");
         for mode in [WriteMode::Replace, WriteMode::Append] {
             let written =
                 f.workspace.write(path(name), b"x", mode, &f.writes, &Abandoned::default());
-            assert!(matches!(written, Err(FileError::NotAFile)), "{name}: {written:?}");
+            assert!(
+                matches!(written, Err(Refusal::Error(FileError::NotAFile))),
+                "{name}: {written:?}"
+            );
         }
     }
-    assert!(matches!(f.workspace.read(path(""), 0, 10), Err(FileError::NotAFile)));
+    assert!(matches!(f.workspace.read(path(""), 0, 10), Err(Refusal::Error(FileError::NotAFile))));
     assert!(matches!(
         f.workspace.remove(path("fifo"), &f.writes, &Abandoned::default()),
-        Err(FileError::NotAFile)
+        Err(Refusal::Error(FileError::NotAFile))
     ));
 }
 
@@ -233,7 +251,10 @@ fn files_are_created_replaced_and_appended_to() {
         f.workspace.write(path(name), bytes, mode, &f.writes, &Abandoned::default())
     };
     write("docs/n", b"1", WriteMode::CreateNew).unwrap();
-    assert!(matches!(write("docs/n", b"2", WriteMode::CreateNew), Err(FileError::AlreadyExists)));
+    assert!(matches!(
+        write("docs/n", b"2", WriteMode::CreateNew),
+        Err(Refusal::Error(FileError::AlreadyExists))
+    ));
     write("docs/n", b"3", WriteMode::Append).unwrap();
     write("docs/m", b"4", WriteMode::Append).unwrap();
     assert_eq!(fs::read(f.root.join("docs/n")).unwrap(), b"13");
@@ -242,8 +263,11 @@ fn files_are_created_replaced_and_appended_to() {
     assert_eq!(fs::read(f.root.join("docs/n")).unwrap(), b"5");
     let mode = fs::metadata(f.root.join("docs/n")).unwrap().permissions().mode();
     assert_eq!(mode & 0o7777, 0o640, "and no longer runs as its owner");
-    assert!(matches!(write("none/n", b"", WriteMode::Replace), Err(FileError::NotFound)));
-    assert!(matches!(write("", b"", WriteMode::Replace), Err(FileError::NotAFile)));
+    assert!(matches!(
+        write("none/n", b"", WriteMode::Replace),
+        Err(Refusal::Error(FileError::NotFound))
+    ));
+    assert!(matches!(write("", b"", WriteMode::Replace), Err(Refusal::Error(FileError::NotAFile))));
 }
 
 #[test]
@@ -257,20 +281,20 @@ fn directories_are_made_as_far_as_allowed_and_removed_when_empty() {
         .unwrap();
     let refuse = |prefix: &str| match prefix {
         "p" => Ok(()),
-        _ => Err(FileError::Denied(prefix.to_owned())),
+        _ => Err(FileError::Denied(prefix.to_owned()).into()),
     };
     let made =
         f.workspace.create_directory(path("p/q/r"), &refuse, &f.writes, &Abandoned::default());
-    assert!(matches!(made, Err(FileError::Denied(prefix)) if prefix == "p/q"));
+    assert!(matches!(made, Err(Refusal::Error(FileError::Denied(prefix))) if prefix == "p/q"));
     assert!(matches!(
         f.workspace.remove(path("x/y"), &f.writes, &Abandoned::default()),
-        Err(FileError::Other(_))
+        Err(Refusal::Error(FileError::Other(_)))
     ));
     f.workspace.remove(path("x/y/z"), &f.writes, &Abandoned::default()).unwrap();
     assert!(!f.root.join("x/y/z").exists());
     assert!(matches!(
         f.workspace.remove(path(""), &f.writes, &Abandoned::default()),
-        Err(FileError::InvalidPath(_))
+        Err(Refusal::Error(FileError::InvalidPath(_)))
     ));
     assert!(matches!(
         f.workspace.create_directory(
@@ -279,6 +303,6 @@ fn directories_are_made_as_far_as_allowed_and_removed_when_empty() {
             &f.writes,
             &Abandoned::default()
         ),
-        Err(FileError::NotADirectory)
+        Err(Refusal::Error(FileError::NotADirectory))
     ));
 }

@@ -4,7 +4,7 @@ use cap_fs_ext::DirExt;
 use cap_std::fs::Dir;
 
 use super::protected::Guard;
-use super::{RelativePath, Workspace};
+use super::{Refusal, RelativePath, Workspace};
 
 /// Most folders below each other, as in a listing: each on the way keeps one open. A workspace that
 /// is nested deeper counts as full, so that nothing is hidden where it is not counted.
@@ -42,7 +42,9 @@ impl Workspace {
             })
         };
         for (_, folder) in folders.iter().enumerate().filter(is_whole) {
-            let opened = RelativePath::new(folder).and_then(|path| self.directory(path, guard));
+            let opened = RelativePath::new(folder)
+                .map_err(Refusal::from)
+                .and_then(|path| self.directory(path, guard));
             if let Ok(dir) = opened
                 && count.enter(&dir, 0).is_none()
             {

@@ -77,7 +77,7 @@ impl Workspace {
     ) -> Result<()> {
         let guard = self.protected.now();
         let Some((dir, name)) = self.parent(path, &guard)? else {
-            return Err(FileError::InvalidPath("the workspace itself stays".to_owned()));
+            return Err(FileError::InvalidPath("the workspace itself stays".to_owned()).into());
         };
         let alone = writes.alone();
         let metadata = dir.symlink_metadata(name).map_err(from_io)?;

@@ -52,7 +52,7 @@ impl Host for CallState {
 fn to_guest(error: MemoryError) -> WriteError {
     match error {
         MemoryError::Invalid { reason, .. } => WriteError::Invalid(reason),
-        MemoryError::Limit { kind, .. } if kind.starts_with("facts") => WriteError::Full,
+        MemoryError::Full { .. } => WriteError::Full,
         limit @ MemoryError::Limit { .. } => WriteError::Invalid(limit.to_string()),
         MemoryError::Canceled => WriteError::Canceled,
         other @ (MemoryError::Absent | MemoryError::Storage { .. }) => {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use taskrun_policy::{CallRules, Capability};
 
 use crate::bindings::interfaces::workspace_read::{Entry, EntryKind, FileError, Host, Listing};
-use crate::files::{self, OWN_FILES, READ_BYTES_MAX, RelativePath, Wanted, Workspace};
+use crate::files::{self, OWN_FILES, READ_BYTES_MAX, Refusal, RelativePath, Wanted, Workspace};
 use crate::state::CallState;
 
 const READ: Capability = Capability::WorkspaceRead;
@@ -40,17 +40,29 @@ impl CallState {
         &mut self,
         capability: Capability,
         path: &str,
-        result: Result<T, FileError>,
+        result: Result<T, Refusal>,
     ) -> Result<T, FileError> {
-        if matches!(&result, Err(FileError::Denied(reason)) if reason == OWN_FILES) {
-            self.record_denial(capability, path, OWN_FILES.to_owned());
+        match &result {
+            Err(Refusal::OwnFile) => {
+                self.record_denial(capability, path, OWN_FILES.to_owned());
+            }
+            Err(Refusal::Error(FileError::Limit(bound))) => {
+                if self.writes().is_some_and(|writes| writes.is_first_refusal()) {
+                    self.record_denial(capability, path, bound.clone());
+                }
+            }
+            Err(Refusal::Error(
+                FileError::Denied(_)
+                | FileError::NotFound
+                | FileError::InvalidPath(_)
+                | FileError::NotAFile
+                | FileError::NotADirectory
+                | FileError::AlreadyExists
+                | FileError::Other(_),
+            ))
+            | Ok(_) => {}
         }
-        if let Err(FileError::Limit(bound)) = &result
-            && self.writes().is_some_and(|writes| writes.is_first_refusal())
-        {
-            self.record_denial(capability, path, bound.clone());
-        }
-        result
+        result.map_err(FileError::from)
     }
 
     fn workspace(&self) -> Result<Workspace, FileError> {

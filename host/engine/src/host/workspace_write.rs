@@ -53,7 +53,7 @@ impl Host for CallState {
                 let decided = scope.rules(&guest.grants).decide_path(WRITE, prefix);
                 decided.map_err(|denied| {
                     record_denial(&scope, WRITE, prefix, denied.rule);
-                    FileError::Denied(denied.for_guest)
+                    FileError::Denied(denied.for_guest).into()
                 })
             };
             workspace.create_directory(RelativePath::new(&path)?, &may_make, &writes, abandoned)

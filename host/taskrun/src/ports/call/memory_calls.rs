@@ -114,8 +114,7 @@ impl CallScope {
         };
         match changed {
             FactChanged::Full => {
-                let kind = format!("facts of the {}", scope.as_str());
-                return Err(MemoryError::Limit { kind, cap: FACTS_MAX as u64 });
+                return Err(MemoryError::Full { scope, cap: FACTS_MAX as u64 });
             }
             FactChanged::Absent => return Ok(false),
             // Whether the event of the first time is there is not known: its host died.
