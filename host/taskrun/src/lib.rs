@@ -19,5 +19,6 @@ mod fixtures;
 pub mod guard;
 pub mod narrow;
 pub mod ports;
+mod scan;
 mod schema;
 pub mod spawn;

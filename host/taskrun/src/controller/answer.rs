@@ -1,6 +1,8 @@
 //! Answering what runs ask.
 
-use taskrun_journal::event::Event;
+use std::ops::ControlFlow;
+
+use taskrun_journal::event::{Event, Recorded};
 use taskrun_journal::hold::Await;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::list::Scope;
@@ -12,8 +14,7 @@ use taskrun_journal::store::StoreError;
 use super::Controller;
 use crate::driver::Halt;
 use crate::error::ControllerError;
-
-use super::observe::READ_PAGE;
+use crate::scan::{WHOLE, scan};
 
 impl Controller {
     /// Answers something that a run asked; without `item` the only open one. Answers may come in
@@ -100,23 +101,20 @@ impl Controller {
         if is_ended && item.is_none() {
             return Ok(error);
         }
-        let (mut after, mut answered) = (0, false);
-        loop {
-            let page = self.0.parts.store.read(run.id(), after, READ_PAGE).await?;
-            let Some(last) = page.last() else { break };
-            after = last.seq;
-            for recorded in &page {
-                if let Event::Asked { item: asked } = &recorded.event
-                    && item.is_none_or(|name| name == asked.id())
-                {
-                    answered = false;
-                } else if let Event::Answered { item: name, .. } = &recorded.event
-                    && item.is_none_or(|item| item == name)
-                {
-                    answered = true;
-                }
+        let mut answered = false;
+        let last_word = |recorded: Recorded| {
+            if let Event::Asked { item: asked } = &recorded.event
+                && item.is_none_or(|name| name == asked.id())
+            {
+                answered = false;
+            } else if let Event::Answered { item: name, .. } = &recorded.event
+                && item.is_none_or(|item| item == name)
+            {
+                answered = true;
             }
-        }
+            ControlFlow::Continue(())
+        };
+        scan(&*self.0.parts.store, run.id(), WHOLE, last_word).await?;
         Ok(if answered { not_awaitable(run, NotAwaitable::Answered) } else { error })
     }
 
@@ -137,19 +135,17 @@ impl Controller {
 
     /// The item of a run that was last asked under this name.
     async fn asked(&self, id: &RunId, name: &str) -> Result<Option<Item>, ControllerError> {
-        let (mut after, mut found) = (0, None);
-        loop {
-            let page = self.0.parts.store.read(id, after, READ_PAGE).await?;
-            let Some(last) = page.last() else { return Ok(found) };
-            after = last.seq;
-            for recorded in page {
-                if let Event::Asked { item } = recorded.event
-                    && item.id() == name
-                {
-                    found = Some(*item);
-                }
+        let mut found = None;
+        let last_asked = |recorded: Recorded| {
+            if let Event::Asked { item } = recorded.event
+                && item.id() == name
+            {
+                found = Some(*item);
             }
-        }
+            ControlFlow::Continue(())
+        };
+        scan(&*self.0.parts.store, id, WHOLE, last_asked).await?;
+        Ok(found)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Reading what is kept beside a record.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use taskrun_journal::artifact::digest;
@@ -10,8 +11,8 @@ use taskrun_journal::store::StoreError;
 use taskrun_journal::tool::ToolOutcome;
 
 use super::Controller;
-use super::observe::READ_PAGE;
 use crate::error::ControllerError;
+use crate::scan::{WHOLE, scan};
 
 impl Controller {
     /// The bytes of an artifact of a run: the whole of its result, which is too long to be shown
@@ -51,16 +52,16 @@ impl Controller {
 
     /// The same wherever it stands. The journal has it; it is kept nowhere else.
     async fn tool_result(&self, id: &RunId, hash: &str) -> Result<Option<Arc<[u8]>>, StoreError> {
-        let mut after = 0;
-        loop {
-            let page = self.0.parts.store.read(id, after, READ_PAGE).await?;
-            let Some(last) = page.last() else { return Ok(None) };
-            after = last.seq;
-            let found = page.iter().find_map(|recorded| result_named(recorded, hash));
-            if found.is_some() {
-                return Ok(found);
+        let mut found = None;
+        let see = |recorded: Recorded| {
+            found = result_named(&recorded, hash);
+            match found {
+                Some(_) => ControlFlow::Break(()),
+                None => ControlFlow::Continue(()),
             }
-        }
+        };
+        scan(&*self.0.parts.store, id, WHOLE, see).await?;
+        Ok(found)
     }
 }
 

@@ -1,10 +1,11 @@
 //! What a run may ask of the controller: everything about the runs beneath it, and nothing else.
 
+use std::ops::ControlFlow;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use taskrun_journal::event::Event;
+use taskrun_journal::event::{Event, Recorded};
 use taskrun_journal::ids::{RunId, Seq};
 use taskrun_journal::list::{Cursor, PAGE_DEFAULT, PAGE_MAX, Scope};
 use taskrun_journal::message::{Message, Role};
@@ -23,6 +24,7 @@ use super::{Controller, Inner, PauseRequest, Paused, ResumeRequest};
 use crate::driver::find_beneath;
 use crate::error::ControllerError;
 use crate::ports::runs::{Caller, Runs};
+use crate::scan::{PAGE, WHOLE, scan};
 use crate::spawn::SpawnRequest;
 
 /// The controller as runs see it. It does not keep the controller alive.
@@ -206,19 +208,17 @@ impl Controller {
         wanted_answer: &Answer,
         wanted_by: &str,
     ) -> Result<bool, ControllerError> {
-        let (mut after, mut last) = (0, false);
-        loop {
-            let page = self.0.parts.store.read(id, after, super::observe::READ_PAGE).await?;
-            let Some(end) = page.last() else { return Ok(last) };
-            after = end.seq;
-            for recorded in page {
-                if let Event::Answered { item, answer, by, .. } = &recorded.event
-                    && wanted.is_none_or(|wanted| wanted == item)
-                {
-                    last = answer == wanted_answer && by == wanted_by;
-                }
+        let mut last = false;
+        let see = |recorded: Recorded| {
+            if let Event::Answered { item, answer, by, .. } = &recorded.event
+                && wanted.is_none_or(|wanted| wanted == item)
+            {
+                last = answer == wanted_answer && by == wanted_by;
             }
-        }
+            ControlFlow::Continue(())
+        };
+        scan(&*self.0.parts.store, id, WHOLE, see).await?;
+        Ok(last)
     }
 
     async fn read_beneath(
@@ -238,7 +238,7 @@ impl Controller {
             let found = store.get(&id).await?;
             let run = found.ok_or_else(|| ControllerError::NotFound { id: id.to_string() })?;
             'reading: loop {
-                let page = store.read(&id, after, super::observe::READ_PAGE).await?;
+                let page = store.read(&id, after, PAGE).await?;
                 if page.is_empty() {
                     break;
                 }
@@ -281,8 +281,7 @@ fn context(text: &String) -> Message {
     Message::text(Role::User, format!("Context of the task:\n{text}"))
 }
 
-/// What a component wants to have started, in the name of its own run.
-/// Who a run is that asks something of another one.
+/// The name of a run that asks something of another one.
 fn name_of(caller: &Caller) -> String {
     format!("run:{}", caller.spec.id)
 }
@@ -291,6 +290,7 @@ fn changed(done: &Paused) -> RunsAnswer {
     RunsAnswer::Changed { run: Box::new(info(&done.run)), changed: done.changed }
 }
 
+/// The request of a component, in the name of its own run.
 fn child_request(caller: &Caller, child: ChildRequest) -> SpawnRequest {
     let spec = &caller.spec;
     SpawnRequest {

@@ -10,9 +10,7 @@ use taskrun_journal::store::Until;
 
 use super::Controller;
 use crate::error::ControllerError;
-
-/// Events read at once.
-pub(super) const READ_PAGE: usize = 1_000;
+use crate::scan::PAGE;
 
 /// A run with everything beneath it.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,7 +40,7 @@ fn page_of(limit: usize) -> Result<usize, ControllerError> {
         let reason = "a page of events has at least one".to_owned();
         return Err(ControllerError::Invalid { field: "limit", reason });
     }
-    Ok(limit.min(READ_PAGE))
+    Ok(limit.min(PAGE))
 }
 
 impl Controller {

@@ -11,8 +11,8 @@ use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::store::{Removal, Removed, Session, SessionKey, SessionPage};
 
 use super::Controller;
-use super::observe::READ_PAGE;
 use crate::error::ControllerError;
+use crate::scan::PAGE;
 
 /// How long the deletion of a session waits for its runs to end.
 pub const DELETE_WAIT: Duration = Duration::from_secs(5);
@@ -200,7 +200,7 @@ impl Controller {
         limit: usize,
     ) -> Result<SessionPage, ControllerError> {
         let key = Self::session_key(scope, id)?;
-        let limit = limit.clamp(1, READ_PAGE);
+        let limit = limit.clamp(1, PAGE);
         Ok(self.0.parts.sessions.read_session(&key, after, limit).await?)
     }
 

@@ -1,6 +1,7 @@
 //! The conversation of a run, for reading.
 
 use std::collections::VecDeque;
+use std::ops::ControlFlow;
 
 use serde::Serialize;
 use taskrun_journal::event::{Event, Recorded};
@@ -14,8 +15,8 @@ use taskrun_journal::time::Timestamp;
 use taskrun_journal::tool::ToolOutcome;
 
 use super::Controller;
-use super::observe::READ_PAGE;
 use crate::error::ControllerError;
+use crate::scan::scan;
 
 /// Entries of a transcript unless another number is asked for.
 pub const TRANSCRIPT_DEFAULT: usize = 40;
@@ -267,22 +268,18 @@ impl Controller {
     ) -> Result<Transcript, ControllerError> {
         let run = self.get(scope, id).await?;
         let limit = limit.clamp(1, TRANSCRIPT_MAX);
-        let before = before.unwrap_or(Seq::MAX);
+        let to = before.map_or(Seq::MAX, |before| before.saturating_sub(1));
         let mut entries = VecDeque::with_capacity(limit + 1);
-        let (mut after, mut truncated) = (0, false);
-        loop {
-            let page = self.0.parts.store.read(run.id(), after, READ_PAGE).await?;
-            let Some(last) = page.last().filter(|_| after < before) else { break };
-            after = last.seq;
-            let earlier = page.iter().filter(|recorded| recorded.seq < before);
-            for entry in earlier.filter_map(|recorded| TranscriptEntry::of(&run, recorded)) {
-                entries.push_back(entry);
-                if entries.len() > limit {
-                    entries.pop_front();
-                    truncated = true;
-                }
+        let mut truncated = false;
+        let see = |recorded: Recorded| {
+            entries.extend(TranscriptEntry::of(&run, &recorded));
+            if entries.len() > limit {
+                entries.pop_front();
+                truncated = true;
             }
-        }
+            ControlFlow::Continue(())
+        };
+        scan(&*self.0.parts.store, run.id(), (0, to), see).await?;
         let first = entries.front().and_then(|entry| entry.id.parse().ok());
         Ok(Transcript {
             id: run.spec.id.to_string(),

@@ -1,6 +1,7 @@
 //! Tool calls that are runs of other agents: what they give, and how they are stopped.
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use taskrun_journal::ending::{EndStatus, Ending};
-use taskrun_journal::event::{Event, Parked, Refusal};
+use taskrun_journal::event::{Event, Parked, Recorded, Refusal};
 use taskrun_journal::ids::RunId;
 use taskrun_journal::message::{RetryHint, RetryReason, Telemetry};
 use taskrun_journal::plan::{FinalToolResult, ToolRequest};
@@ -23,6 +24,7 @@ use super::calls::{broken, check_bounds, json_text};
 use super::settle::failure;
 use super::subtree::Subtree;
 use super::{Driver, Halt};
+use crate::scan::scan;
 
 /// What a call is told that was under way when the run's time was up.
 pub(super) const OUT_OF_TIME: &str = "canceled: time budget reached";
@@ -115,20 +117,17 @@ impl Driver {
         let mut before = child.state.head;
         while before > 0 {
             let after = before.saturating_sub(TAIL as u64);
-            let (mut read, mut decided, mut own) = (after, false, None);
-            while read < before {
-                let most = usize::try_from(before - read).unwrap_or(TAIL);
-                let page = self.env.store.read(child.id(), read, most).await.map_err(Halt::Read)?;
-                let Some(end) = page.last() else { break };
-                read = end.seq;
-                for recorded in page {
-                    if let Event::FinalToolResult { result } = recorded.event {
-                        (decided, own) = (true, Some(*result));
-                    } else if let Event::PlanDecided { .. } = recorded.event {
-                        (decided, own) = (true, None);
-                    }
+            let (mut decided, mut own) = (false, None);
+            let see = |recorded: Recorded| {
+                if let Event::FinalToolResult { result } = recorded.event {
+                    (decided, own) = (true, Some(*result));
+                } else if let Event::PlanDecided { .. } = recorded.event {
+                    (decided, own) = (true, None);
                 }
-            }
+                ControlFlow::Continue(())
+            };
+            let read = scan(&*self.env.store, child.id(), (after, before), see).await;
+            read.map_err(Halt::Read)?;
             if decided {
                 let fits = |result: &FinalToolResult| {
                     let failed = matches!(result.outcome, ToolOutcome::Failure(_));

@@ -1,5 +1,6 @@
 //! The journal of a run as its driver writes it.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +13,8 @@ use taskrun_journal::status::Status;
 use taskrun_journal::store::{Append, Appended, Store, StoreError};
 use taskrun_journal::time::{Clock, Random, random_u64};
 use tokio_util::sync::CancellationToken;
+
+use crate::scan::scan;
 
 /// Events read at once when somebody else wrote to the journal.
 const CATCH_UP_PAGE: usize = 256;
@@ -181,13 +184,18 @@ impl Journal {
         std::mem::take(&mut self.meanwhile)
     }
 
-    /// Events after a position, some of them.
-    pub(super) async fn page(&self, after: Seq) -> Result<Vec<Recorded>, Halt> {
-        self.read_page(after).await.map_err(Halt::Read)
-    }
-
-    pub(super) async fn read_page(&self, after: Seq) -> Result<Vec<Recorded>, StoreError> {
-        self.store.read(self.run.id(), after, CATCH_UP_PAGE).await
+    /// Shows every event of the journal up to the last that is known here. Gives the position of the
+    /// last one that was found.
+    pub(super) async fn replay(
+        &self,
+        mut see: impl FnMut(&Recorded) + Send,
+    ) -> Result<Seq, StoreError> {
+        let known = (0, self.run.state.head);
+        scan(&*self.store, self.run.id(), known, |recorded| {
+            see(&recorded);
+            ControlFlow::Continue(())
+        })
+        .await
     }
 
     /// Reads what others wrote.

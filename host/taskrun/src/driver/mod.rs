@@ -413,23 +413,21 @@ impl Driver {
     /// Reads the whole journal of a run that another host executed before.
     async fn read_all(&mut self) -> Result<(), Halt> {
         self.work = Work::new(&self.journal.run().spec);
-        let head = self.journal.run().state.head;
-        let mut after = 0;
-        while after < head {
-            let page = self.journal.page(after).await?;
-            let Some(last) = page.last() else {
-                return Err(Halt::Inconsistent(format!("it ends at {after} and not at {head}")));
-            };
-            after = last.seq;
-            for recorded in page.iter().filter(|recorded| recorded.seq <= head) {
-                self.work.push_recorded(recorded);
-                if let Event::StepFailed { retry_after_ms, .. } = recorded.event {
-                    let pause = Duration::from_millis(retry_after_ms);
-                    self.cut_pause = Some((recorded.at.plus(pause), pause));
-                }
+        let (work, cut_pause) = (&mut self.work, &mut self.cut_pause);
+        let see = |recorded: &Recorded| {
+            work.push_recorded(recorded);
+            if let Event::StepFailed { retry_after_ms, .. } = recorded.event {
+                let pause = Duration::from_millis(retry_after_ms);
+                *cut_pause = Some((recorded.at.plus(pause), pause));
             }
+        };
+        let last = self.journal.replay(see).await.map_err(Halt::Read)?;
+        match self.journal.run().state.head {
+            head if last < head => {
+                Err(Halt::Inconsistent(format!("it ends at {last} and not at {head}")))
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// Reads what others wrote meanwhile.

@@ -57,15 +57,8 @@ impl Journal {
             // Nothing that was said before counts.
             return Ok(whole.into_text());
         }
-        let (mut whole, mut after) = (WholeReply::default(), 0);
-        let head = self.run().state.head;
-        while after < head {
-            let page = self.read_page(after).await?;
-            let Some(last) = page.last() else { break };
-            after = last.seq;
-            let known = page.iter().take_while(|recorded| recorded.seq <= head);
-            known.for_each(|recorded| whole.count(&recorded.event));
-        }
+        let mut whole = WholeReply::default();
+        self.replay(|recorded| whole.count(&recorded.event)).await?;
         events.iter().for_each(|event| whole.count(event));
         Ok(whole.into_text())
     }
