@@ -27,6 +27,7 @@ mod heartbeat_crash;
 mod heartbeat_entries;
 mod history;
 mod hooks;
+mod inconsistent;
 mod interrupted;
 mod journal_size;
 mod json;

@@ -42,6 +42,8 @@ enum Fault {
     Refused,
     /// It is done, and the answer does not say so.
     Unknown,
+    /// It is not done: the journal has other events there.
+    Conflict,
 }
 
 /// Fails writes of one kind, or holds them up.
@@ -85,6 +87,11 @@ impl Failing {
     /// Does the `nth` write of a kind, and does not say so.
     pub fn lose_answer(&self, op: Op, nth: u64) {
         self.fail_so(op, nth, Fault::Unknown);
+    }
+
+    /// Says of the `nth` append that it contradicts the journal.
+    pub fn contradict(&self, nth: u64) {
+        self.fail_so(Op::Append, nth, Fault::Conflict);
     }
 
     fn fail_so(&self, op: Op, nth: u64, fault: Fault) {
@@ -156,7 +163,7 @@ impl Failing {
         match self.fault(op, number) {
             Some(Fault::Full) => Err(StoreError::Full { path }),
             Some(Fault::Refused) => Err(StoreError::Refused { path, detail }),
-            Some(Fault::Unknown) | None => Ok(number),
+            Some(Fault::Unknown | Fault::Conflict) | None => Ok(number),
         }
     }
 
@@ -179,7 +186,7 @@ impl Failing {
         let detail = "the answer is lost".to_owned();
         match self.fault(op, number) {
             Some(Fault::Unknown) => Err(StoreError::Unknown { detail }),
-            Some(Fault::Full | Fault::Refused) | None => answer,
+            Some(Fault::Full | Fault::Refused | Fault::Conflict) | None => answer,
         }
     }
 }
@@ -206,6 +213,9 @@ impl Layer for Failing {
 
     async fn append(&self, append: Append) -> Result<Appended, StoreError> {
         let number = self.pass(Op::Append).await?;
+        if self.fault(Op::Append, number) == Some(Fault::Conflict) {
+            return Ok(Appended::Conflict);
+        }
         let answer = self.inner.append(append).await;
         self.stand(Op::Append, number, Side::After).await;
         self.answer(Op::Append, number, answer)

@@ -274,6 +274,10 @@ fn refusals() -> Vec<ControllerError> {
         no(NotAwaitable::UnknownItem),
         no(NotAwaitable::Answered),
         no(NotAwaitable::Ended),
+        ControllerError::Inconsistent {
+            id: id(),
+            detail: "its journal has other events under the ids of these".to_owned(),
+        },
     ]
 }
 

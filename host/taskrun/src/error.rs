@@ -5,6 +5,9 @@ use taskrun_journal::question::NotAwaitable;
 use taskrun_journal::runs::RunsError;
 use taskrun_journal::store::StoreError;
 
+/// Code of a journal that contradicts itself.
+const INCONSISTENT: &str = "journal-inconsistent";
+
 /// Why an operation of the controller was refused or failed. Nothing has changed then, except
 /// perhaps after [`StoreError::Unknown`].
 #[derive(Debug, thiserror::Error)]
@@ -97,6 +100,14 @@ pub enum ControllerError {
         /// Why not.
         why: NotAnEntry,
     },
+    /// The journal of the run contradicts itself, or what was to be added to it. Nothing was.
+    #[error("the journal of run {id} is inconsistent: {detail}")]
+    Inconsistent {
+        /// The run.
+        id: RunId,
+        /// The contradiction.
+        detail: String,
+    },
     /// The store failed or refused.
     #[error("the store failed")]
     Storage(#[from] StoreError),
@@ -137,6 +148,7 @@ impl ControllerError {
             Self::RunEnded { .. } => "run-ended",
             Self::NotAwaitable { .. } => "not-awaitable",
             Self::NotAnEntry { .. } => "not-an-entry",
+            Self::Inconsistent { .. } => INCONSISTENT,
             Self::Storage(error) => error.code(),
         }
     }
@@ -164,6 +176,9 @@ impl From<ControllerError> for RunsError {
             ControllerError::ParentEnded { .. } => Self::Canceled,
             ControllerError::RunEnded { .. } => Self::NotAwaitable { why: NotAwaitable::Ended },
             ControllerError::NotAwaitable { why, .. } => Self::NotAwaitable { why },
+            ControllerError::Inconsistent { .. } => {
+                Self::Storage { code: INCONSISTENT.to_owned(), passing: false }
+            }
             ControllerError::Storage(error) => {
                 Self::Storage { code: error.code().to_owned(), passing: error.is_passing() }
             }

@@ -115,6 +115,7 @@ fn failure(error: ControllerError) -> Box<Failure> {
         | ControllerError::NotAwaitable { .. }
         | ControllerError::NotAnEntry { .. }
         | ControllerError::RunEnded { .. }
+        | ControllerError::Inconsistent { .. }
         | ControllerError::Storage(_) => return error.into(),
     };
     Failure::new(exit, code, message).hint(hint.to_owned())

@@ -113,6 +113,7 @@ pub(super) fn failure(error: ControllerError, id: &str) -> Box<Failure> {
         | ControllerError::RunEnded { .. }
         | ControllerError::NotAwaitable { .. }
         | ControllerError::NotAnEntry { .. }
+        | ControllerError::Inconsistent { .. }
         | ControllerError::Storage(_)) => other.into(),
     }
 }

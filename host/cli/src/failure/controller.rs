@@ -48,6 +48,11 @@ impl From<ControllerError> for Box<Failure> {
                 .about(&id),
             ControllerError::NotAwaitable { id, why } => not_awaitable(&id, why, message),
             ControllerError::NotAnEntry { id, why } => not_an_entry(&id, why, message),
+            ControllerError::Inconsistent { id, .. } => {
+                Failure::new(Exit::Unreachable, code, message).about(&id).hint(format!(
+                    "nothing was recorded; see what it holds with `taskrun events {id}`"
+                ))
+            }
             ControllerError::Storage(error) => store_failure(&error),
         }
     }

@@ -9,10 +9,8 @@ use taskrun_journal::list::Scope;
 use taskrun_journal::question::{Answer, Item, NotAwaitable};
 use taskrun_journal::run::Run;
 use taskrun_journal::status::Status;
-use taskrun_journal::store::StoreError;
 
 use super::Controller;
-use crate::driver::Halt;
 use crate::error::ControllerError;
 use crate::scan::{WHOLE, scan};
 
@@ -37,51 +35,25 @@ impl Controller {
             let reason = "an answer has somebody who gave it".to_owned();
             return Err(ControllerError::Invalid { field: "by", reason });
         }
-        let mut run = self.get(scope, id).await?;
-        loop {
-            let name = match open_item(&run, item) {
-                Ok(name) => name,
-                Err(error) => return Err(self.why_not(&run, item, error).await?),
-            };
-            let asked = self.asked(run.id(), &name).await?;
-            let asked = asked.ok_or_else(|| not_awaitable(&run, NotAwaitable::UnknownItem))?;
-            asked.check(&answer).map_err(|error| ControllerError::Invalid {
-                field: "answer",
-                reason: error.to_string(),
-            })?;
-            let event = Event::Answered {
-                item: name.clone(),
-                answer: answer.clone(),
-                by: by.to_owned(),
-                by_default: false,
-            };
-            let id = run.id().clone();
-            let mut journal = self.journal(run);
-            let decide = |run: &Run| match is_open(run, &name) {
-                true => vec![event.clone()],
-                false => Vec::new(),
-            };
-            match journal.commit(decide).await {
-                Ok(written) if written.is_empty() => {
-                    let run = journal.run();
-                    let why = match listens(run) {
-                        true => NotAwaitable::Answered,
-                        false => NotAwaitable::Ended,
-                    };
-                    return Err(not_awaitable(run, why));
-                }
-                Ok(_) => return Ok(journal.run().clone()),
-                // It changed hands in this moment.
-                Err(Halt::Fenced | Halt::Lease | Halt::Cycle) => {
-                    let found = self.0.parts.store.get(&id).await?;
-                    run = found.ok_or_else(|| ControllerError::NotFound { id: id.to_string() })?;
-                }
-                Err(Halt::Store(error) | Halt::Read(error)) => return Err(error.into()),
-                Err(Halt::Inconsistent(detail)) => {
-                    return Err(StoreError::Corrupt { path: id.to_string(), detail }.into());
-                }
-            }
-        }
+        let run = self.get(scope, id).await?;
+        let name = match open_item(&run, item) {
+            Ok(name) => name,
+            Err(error) => return Err(self.why_not(&run, item, error).await?),
+        };
+        let asked = self.asked(run.id(), &name).await?;
+        let asked = asked.ok_or_else(|| not_awaitable(&run, NotAwaitable::UnknownItem))?;
+        asked.check(&answer).map_err(|error| ControllerError::Invalid {
+            field: "answer",
+            reason: error.to_string(),
+        })?;
+        let event =
+            Event::Answered { item: name.clone(), answer, by: by.to_owned(), by_default: false };
+        let decide = |run: &Run| match (is_open(run, &name), listens(run)) {
+            (true, _) => Ok(vec![event.clone()]),
+            (false, true) => Err(not_awaitable(run, NotAwaitable::Answered)),
+            (false, false) => Err(not_awaitable(run, NotAwaitable::Ended)),
+        };
+        Ok(self.record(run, decide).await?.run)
     }
 
     /// The same refusal, or that it was answered already: a run that went on, or has ended since,

@@ -21,7 +21,6 @@ use taskrun_policy::Heartbeat;
 use super::Controller;
 use crate::agents::Agent;
 use crate::batch;
-use crate::driver::Halt;
 use crate::error::{ControllerError, NotAnEntry};
 use crate::spawn::SpawnRequest;
 
@@ -178,7 +177,7 @@ impl Controller {
         };
         let mut spec = self.accept(&Scope::tenant(&first.tenant), &request, now)?;
         spec.entries = entries.iter().map(|entry| entry.id().clone()).collect();
-        let (run, queued) = self.begun(spec)?;
+        let (run, queued) = self.begun(spec);
         let taken = entries.iter().filter_map(|entry| self.take(entry, run.id(), now));
         Ok(Some(NewBatch {
             entries: taken.collect::<Result<_, _>>()?,
@@ -198,7 +197,7 @@ impl Controller {
         entry: &Run,
         batch: &RunId,
         now: Timestamp,
-    ) -> Option<Result<Append, StoreError>> {
+    ) -> Option<Result<Append, ControllerError>> {
         let event = decide::take(entry, batch, &self.0.host, now)?;
         let id = random_u64(&*self.0.parts.random);
         let recorded = Recorded { seq: entry.state.head + 1, id, at: now, event };
@@ -210,8 +209,8 @@ impl Controller {
             artifacts: Vec::new(),
         };
         let applied = machine::apply(entry.state.clone(), &recorded).map(append);
-        Some(applied.map_err(|error| StoreError::Corrupt {
-            path: entry.id().to_string(),
+        Some(applied.map_err(|error| ControllerError::Inconsistent {
+            id: entry.id().clone(),
             detail: error.to_string(),
         }))
     }
@@ -271,26 +270,26 @@ impl Controller {
         loop {
             let batch = self.get(scope, batch).await?;
             let run = self.get(scope, entry).await?;
-            if said_before(&run, &batch, result) {
+            if was_said(&run, &batch, result) {
                 return Ok(run);
             }
             may_acknowledge(&run, &batch)?;
-            let mut journal = self.journal(run);
-            match journal.commit(|run| decide::acknowledge(run, batch.id(), result)).await {
-                Ok(written) if !written.is_empty() => return Ok(journal.run().clone()),
-                // Somebody else ended it, or took it up to end it, in this moment.
-                Ok(_) | Err(Halt::Fenced | Halt::Lease | Halt::Cycle) => {}
-                Err(Halt::Store(error) | Halt::Read(error)) => return Err(error.into()),
-                Err(Halt::Inconsistent(detail)) => {
-                    return Err(StoreError::Corrupt { path: entry.to_owned(), detail }.into());
-                }
+            let epoch = run.state.epoch;
+            let acknowledge = |run: &Run| match run.state.epoch == epoch {
+                true => Ok(decide::acknowledge(run, batch.id(), result)),
+                // Another process took it up to end it: the batch is to be looked at anew.
+                false => Ok(Vec::new()),
+            };
+            let done = self.record(run, acknowledge).await?;
+            if done.has_changed() {
+                return Ok(done.run);
             }
         }
     }
 }
 
 /// Whether the same was said of the entry before, as by a tool call that is repeated.
-fn said_before(entry: &Run, batch: &Run, result: &str) -> bool {
+fn was_said(entry: &Run, batch: &Run, result: &str) -> bool {
     let is_its = entry.execution().is_some_and(|e| e.batch.as_ref() == Some(batch.id()));
     let mut reply = taskrun_journal::progress::Reply::default();
     reply.count(&decide::said(result));

@@ -1,4 +1,4 @@
-//! Cancelling runs, and everything beneath them.
+//! Canceling runs, and everything beneath them.
 
 use std::collections::HashSet;
 
@@ -8,11 +8,9 @@ use taskrun_journal::machine::decide;
 use taskrun_journal::run::Run;
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::stop::StopCause;
-use taskrun_journal::store::StoreError;
 use taskrun_journal::text::cut;
 
 use super::Controller;
-use crate::driver::Halt;
 use crate::error::ControllerError;
 
 /// Most bytes of the reason that comes with a cancellation; a longer one is cut.
@@ -25,7 +23,7 @@ pub struct Canceled {
     pub run: Run,
     /// Whether this request changed anything about that run.
     pub changed: bool,
-    /// Runs beneath it that were cancelled as well, the deepest first.
+    /// Runs beneath it that were canceled as well, the deepest first.
     pub beneath: Vec<RunId>,
 }
 
@@ -36,7 +34,7 @@ impl Controller {
     ///
     /// # Errors
     /// [`ControllerError::NotFound`], also outside the scope; [`ControllerError::Storage`]; some
-    /// of the runs may then be cancelled, and the request can be repeated.
+    /// of the runs may then be canceled, and the request can be repeated.
     pub async fn cancel(
         &self,
         scope: &Scope,
@@ -128,40 +126,21 @@ impl Controller {
 
     pub(super) async fn cancel_run(
         &self,
-        mut run: Run,
+        run: Run,
         by: StopReason,
         reason: Option<&str>,
     ) -> Result<(Run, bool), ControllerError> {
-        let id = run.id().clone();
-        loop {
-            let mut journal = self.journal(run);
-            let decide = |run: &Run| decide::cancel(run, by, reason.map(str::to_owned));
-            match journal.commit(decide).await {
-                Ok(written) => {
-                    let changed = !written.is_empty();
-                    let live = self.live().get(&id).cloned();
-                    if let Some(live) = live.filter(|_| changed) {
-                        live.request(StopCause::Canceled);
-                    }
-                    if journal.run().status() == Status::Finalizing {
-                        // Whoever holds the last slot may wait for it.
-                        self.0.finalizing.notify_one();
-                    }
-                    return Ok((journal.run().clone(), changed));
-                }
-                // Somebody else took it or ended it meanwhile: it stands as it stands.
-                Err(Halt::Fenced | Halt::Lease | Halt::Cycle) => {
-                    let found = self.0.parts.store.get(&id).await?;
-                    run = found.ok_or_else(|| ControllerError::NotFound { id: id.to_string() })?;
-                    if run.status().is_terminal() {
-                        return Ok((run, false));
-                    }
-                }
-                Err(Halt::Store(error) | Halt::Read(error)) => return Err(error.into()),
-                Err(Halt::Inconsistent(detail)) => {
-                    return Err(StoreError::Corrupt { path: id.to_string(), detail }.into());
-                }
-            }
+        let decide = |run: &Run| Ok(decide::cancel(run, by, reason.map(str::to_owned)));
+        let done = self.record(run, decide).await?;
+        let changed = done.has_changed();
+        let live = self.live().get(done.run.id()).cloned();
+        if let Some(live) = live.filter(|_| changed) {
+            live.request(StopCause::Canceled);
         }
+        if done.run.status() == Status::Finalizing {
+            // Whoever holds the last slot may wait for it.
+            self.0.finalizing.notify_one();
+        }
+        Ok((done.run, changed))
     }
 }

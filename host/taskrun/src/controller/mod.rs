@@ -15,6 +15,7 @@ mod facts;
 mod observe;
 mod pause;
 mod progress;
+mod record;
 mod sessions;
 mod shown;
 mod spawn;

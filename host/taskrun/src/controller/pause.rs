@@ -7,11 +7,9 @@ use taskrun_journal::ids::RunId;
 use taskrun_journal::list::Scope;
 use taskrun_journal::machine::decide::{self, Refused};
 use taskrun_journal::run::Run;
-use taskrun_journal::store::StoreError;
 use taskrun_journal::text::cut;
 
 use super::{Controller, REASON_BYTES_MAX};
-use crate::driver::Halt;
 use crate::error::ControllerError;
 
 /// A request to pause a run.
@@ -148,37 +146,16 @@ impl Controller {
         Ok(done)
     }
 
-    /// Records what is decided about a run, whoever has it; says whether that was anything.
+    /// Records what is decided about a run; says whether that was anything.
     async fn write_to(
         &self,
-        mut run: Run,
+        run: Run,
         decide: &(impl Fn(&Run) -> Result<Vec<Event>, Refused> + Sync),
     ) -> Result<(Run, bool), ControllerError> {
-        let id = run.id().clone();
-        loop {
-            let mut refusal = None;
-            let mut journal = self.journal(run);
-            let written = journal
-                .commit(|run| {
-                    let decided = decide(run);
-                    refusal = decided.as_ref().err().copied();
-                    decided.unwrap_or_default()
-                })
-                .await;
-            match (written, refusal) {
-                (Ok(_), Some(refusal)) => return Err(refused(&id, refusal)),
-                (Ok(written), None) => return Ok((journal.run().clone(), !written.is_empty())),
-                // It changed hands in this moment.
-                (Err(Halt::Fenced | Halt::Lease | Halt::Cycle), _) => {
-                    let found = self.0.parts.store.get(&id).await?;
-                    run = found.ok_or_else(|| ControllerError::NotFound { id: id.to_string() })?;
-                }
-                (Err(Halt::Store(error) | Halt::Read(error)), _) => return Err(error.into()),
-                (Err(Halt::Inconsistent(detail)), _) => {
-                    return Err(StoreError::Corrupt { path: id.to_string(), detail }.into());
-                }
-            }
-        }
+        let decide = |run: &Run| decide(run).map_err(|why| refused(run.id(), why));
+        let done = self.record(run, decide).await?;
+        let changed = done.has_changed();
+        Ok((done.run, changed))
     }
 }
 

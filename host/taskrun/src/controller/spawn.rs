@@ -10,7 +10,7 @@ use taskrun_journal::machine;
 use taskrun_journal::narrowing::Ancestor;
 use taskrun_journal::run::Run;
 use taskrun_journal::spec::{KEY_BYTES_MAX, RunSpec};
-use taskrun_journal::store::{Admission, Created, Full, Idempotency, NewRun, StoreError, TaskKey};
+use taskrun_journal::store::{Admission, Created, Full, Idempotency, NewRun, TaskKey};
 use taskrun_journal::text::cut;
 use taskrun_journal::time::{Timestamp, millis, random_u64};
 use taskrun_journal::tool::ToolSpec;
@@ -101,7 +101,7 @@ impl Controller {
             return Err(ControllerError::Forbidden { reason: veto.to_string() });
         }
         let (idempotency, task) = repetition(request, &spec, now);
-        let (run, recorded) = self.begun(spec)?;
+        let (run, recorded) = self.begun(spec);
         let admission = self.admission(request);
         let new = NewRun { run: run.clone(), events: vec![recorded], idempotency, task, admission };
         match inner.parts.store.create(new).await? {
@@ -166,18 +166,15 @@ impl Controller {
     }
 
     /// A run at its beginning, and the event that says so.
-    pub(super) fn begun(&self, spec: RunSpec) -> Result<(Run, Recorded), StoreError> {
+    pub(super) fn begun(&self, spec: RunSpec) -> (Run, Recorded) {
         let recorded = Recorded {
             seq: 1,
             id: random_u64(&*self.0.parts.random),
             at: spec.created_at,
             event: Event::Queued { spec: Box::new(spec) },
         };
-        let run = machine::begin(&recorded).map_err(|error| StoreError::Corrupt {
-            path: String::new(),
-            detail: error.to_string(),
-        })?;
-        Ok((run, recorded))
+        let run = machine::begin(&recorded).expect("a first event that says queued begins a run");
+        (run, recorded)
     }
 
     fn admission(&self, request: &SpawnRequest) -> Admission {

@@ -17,7 +17,7 @@ use taskrun_journal::store::BEATS_PER_LEASE;
 use tokio::time::Instant;
 
 use super::Controller;
-use crate::driver::{Halt, Live};
+use crate::driver::Live;
 use crate::error::ControllerError;
 
 /// A run whose guest is not gone so long after its cancellation is taken from its host, which
@@ -58,21 +58,25 @@ impl Controller {
 
     /// Takes a run from the host that holds it; says whether it was this call that did.
     async fn free(&self, run: Run) -> Result<bool, ControllerError> {
-        let id = run.id().clone();
-        let clock = Arc::clone(&self.0.parts.clock);
+        let (epoch, now) = (run.state.epoch, self.0.parts.clock.now());
         let heard = match &run.state.hold {
             Hold::Host { host } => self.0.parts.hosts.heard(host).await?,
             Hold::Nobody | Hold::Beat | Hold::Wanted { .. } | Hold::Runs { .. } => None,
         };
-        match self.journal(run).commit(|run| decide::lose(run, clock.now(), heard)).await {
-            Ok(written) => Ok(!written.is_empty()),
-            // Another process was quicker.
-            Err(Halt::Fenced | Halt::Lease | Halt::Cycle) => Ok(false),
-            Err(Halt::Store(error) | Halt::Read(error)) => Err(error.into()),
-            Err(Halt::Inconsistent(detail)) => {
-                tracing::error!(run = %id, %detail, "cannot be freed");
+        // Another process may be quicker; whoever has the run then is not the one that died.
+        let lose = |run: &Run| match run.state.epoch == epoch {
+            true => Ok(decide::lose(run, now, heard)),
+            false => Ok(Vec::new()),
+        };
+        match self.record(run, lose).await {
+            Ok(done) => Ok(done.has_changed()),
+            // It was removed just now.
+            Err(ControllerError::NotFound { .. }) => Ok(false),
+            Err(error @ ControllerError::Inconsistent { .. }) => {
+                tracing::error!(%error, "a run cannot be freed");
                 Ok(false)
             }
+            Err(error) => Err(error),
         }
     }
 
