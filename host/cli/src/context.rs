@@ -1,4 +1,4 @@
-//! What a command works with: options, places, output, time, and the store on demand.
+//! The context of a command: options, places, output, time, and the store on demand.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -23,20 +23,20 @@ use crate::output::Printer;
 use crate::place;
 use crate::trust::Trust;
 
-/// What a command works with.
+/// The context of a command.
 #[derive(Clone)]
 pub(crate) struct Context {
     /// Options of every command.
     pub globals: Globals,
     /// Where output goes.
     pub printer: Printer,
-    /// Time.
+    /// The clock of the system.
     pub clock: Arc<dyn Clock>,
-    /// Which policies are used where they are found.
+    /// The policies that are used where they are found.
     pub trust: Trust,
     /// The layer before the store of a host, for programs that are built on this one.
     pub store_layer: Option<StoreLayer>,
-    /// The policy file, once it was looked for: nobody is asked twice about it.
+    /// The policy file, once it was looked for: people are asked about it only once.
     policy_file: Arc<OnceLock<Outcome<Option<PathBuf>>>>,
 }
 
@@ -158,8 +158,9 @@ impl Context {
         Ok((storage, controller))
     }
 
-    /// A loader for looking at the components of a policy. Native code is kept in the data directory;
-    /// where there is none yet, in the user's cache folder, as nobody asked for a data directory.
+    /// A loader for looking at the components of a policy. Native code is kept in the data
+    /// directory; where there is none yet, in the user's cache folder, as no data directory was
+    /// asked for.
     ///
     /// # Errors
     /// If the engine cannot be set up, or nothing says where the data directory would be.

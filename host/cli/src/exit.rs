@@ -6,13 +6,13 @@ use taskrun_journal::ending::{EndStatus, Ending};
 use taskrun_journal::run::Run;
 use taskrun_journal::status::StopReason;
 
-/// How the program ends. The numbers are a contract.
+/// The exit code of the program. The numbers are a contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {
     /// All went well; of a run: it completed.
     Completed = 0,
-    /// Something that nobody foresaw.
+    /// A failure that was not foreseen.
     Unexpected = 1,
     /// The command, its arguments, the policy or a component is wrong.
     Usage = 2,
@@ -26,7 +26,7 @@ pub enum Exit {
     Canceled = 6,
     /// The run's own time-out passed.
     TimedOut = 7,
-    /// The run waits for an answer that nobody here can give.
+    /// The run waits for an answer that cannot be given here.
     Blocked = 8,
     /// The run's budget was used up.
     Budget = 9,
@@ -39,7 +39,7 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// How a command that waited for this end exits.
+    /// The exit of a command that waited for this end.
     #[must_use]
     pub fn of(ending: &Ending) -> Self {
         match ending.status {
@@ -80,13 +80,13 @@ impl Exit {
         }
     }
 
-    /// How a command that waited for this run exits, if the run has ended.
+    /// The exit of a command that waited for this run, if the run has ended.
     #[must_use]
     pub fn of_run(run: &Run) -> Option<Self> {
         run.status().is_terminal().then(|| run.ending().map(Self::of)).flatten()
     }
 
-    /// The number.
+    /// The exit code as a number.
     #[must_use]
     pub fn code(self) -> u8 {
         self as u8

@@ -12,7 +12,7 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Outcome, open_failure};
 use crate::{place, signals};
 
-/// How often a host looks whether it is idle.
+/// The pause between two looks of a host whether it is idle.
 const IDLE_POLL: Duration = Duration::from_millis(250);
 
 /// Executes wanted runs until it is idle, or told to end: then it hands over what is under way.

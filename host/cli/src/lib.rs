@@ -78,7 +78,7 @@ fn in_runtime(context: &Context, command: Command) -> Outcome {
     outcome
 }
 
-/// What clap says, and for programs the same as of every other failure.
+/// The message of clap, which programs get in the form of every other failure.
 fn of_arguments(error: &clap::Error) -> ExitCode {
     use std::io::IsTerminal;
     // Nobody listens: there is nowhere to say that.

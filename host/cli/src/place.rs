@@ -31,7 +31,7 @@ pub(crate) fn policy_file(globals: &Globals, trust: &Trust) -> Outcome<Option<Pa
     Ok(Some(file))
 }
 
-/// The policy file that somebody means by a path: a folder is as good as the file in it.
+/// The policy file that a path names: a folder is as good as the file in it.
 ///
 /// # Errors
 /// If there is none.
@@ -54,7 +54,7 @@ pub(crate) fn found_policy(trust: &Trust) -> Outcome<Option<(PathBuf, PathBuf)>>
     Ok(folder.map(|folder| (folder.clone(), folder.join(POLICY_FILE))))
 }
 
-/// How a command fails that needs a policy where none is named or found.
+/// The failure of a command that needs a policy where none is named or found.
 pub(crate) fn no_policy(trust: &Trust) -> Box<Failure> {
     nothing_found(trust, "no-policy", format!("there is no {POLICY_FILE} here or above"))
 }
@@ -114,8 +114,7 @@ fn absolute(path: &Path) -> Outcome<PathBuf> {
     Ok(absolute.components().collect())
 }
 
-/// A path as whoever sits here would type it: relative to the working directory where it is
-/// below that.
+/// A path as a person would type it: relative to the working directory where it is below that.
 #[must_use]
 pub(crate) fn shown(path: &Path) -> String {
     let relative = std::env::current_dir()

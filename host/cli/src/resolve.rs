@@ -1,4 +1,4 @@
-//! Which run is meant: a whole id, a name, the beginning of an id, or `@last`.
+//! The run that an argument names: a whole id, a name, the beginning of an id, or `@last`.
 //!
 //! They are tried in this order. A name never is the beginning of an id that a host made; of one
 //! that a caller gave it can be, and then means the run of that name. An open run of the name comes

@@ -11,14 +11,14 @@ use tokio::sync::watch;
 
 use crate::exit::Exit;
 
-/// How long a command has to take up a Ctrl-C: longer than a store that is busy lets it wait.
+/// The time that a command has to take up a Ctrl-C: longer than a store that is busy lets it wait.
 const HEARD_WITHIN: Duration = Duration::from_secs(6);
 /// The same if it is pressed again meanwhile: what a command that is merely slow needs.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// How often it is looked whether there is still a command that would take it up.
+/// The pause between two looks whether there is still a command that would take it up.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// What was pressed and what of it was taken up, counted.
+/// The presses of Ctrl-C, and those that were taken up, counted.
 #[derive(Debug)]
 struct Presses {
     pressed: watch::Sender<u64>,
@@ -27,7 +27,7 @@ struct Presses {
 
 static PRESSES: OnceLock<Option<Presses>> = OnceLock::new();
 
-/// Ctrl-C, from now on: none that is pressed while nobody waits is lost.
+/// Ctrl-C, from now on: none that is pressed while no command waits is lost.
 #[derive(Debug)]
 pub(crate) struct Interrupts(Option<(&'static Presses, watch::Receiver<u64>)>);
 
@@ -85,7 +85,7 @@ fn listen() -> std::io::Result<Presses> {
     Ok(ours)
 }
 
-/// Passes a Ctrl-C on, and ends the program if nobody takes it up.
+/// Passes a Ctrl-C on, and ends the program if no command takes it up.
 async fn pass_on(presses: &Presses, signals: &mut tokio::signal::unix::Signal) {
     let mut heard = presses.heard.subscribe();
     presses.pressed.send_modify(|count| *count += 1);
@@ -112,7 +112,7 @@ async fn pass_on(presses: &Presses, signals: &mut tokio::signal::unix::Signal) {
     }
 }
 
-/// Returns when somebody asks this process to end, with the name of the wish.
+/// Returns when this process is asked to end, with the name of the request.
 pub(crate) async fn end() -> &'static str {
     let terminate = async {
         match signal(SignalKind::terminate()) {
@@ -155,7 +155,7 @@ mod tests {
         child.wait().expect("it ends").code()
     }
 
-    /// Whether this process is the one to be interrupted, and how it behaves.
+    /// The part that this process plays, if it is the one of a test that is interrupted.
     #[expect(
         clippy::disallowed_methods,
         reason = "the process of a test knows by this that it is one"

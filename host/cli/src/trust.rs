@@ -1,6 +1,6 @@
 //! Trust in policies and data directories that are found and not named.
 //!
-//! A policy decides which files, hosts and keys agents get, so one that somebody else left where a
+//! A policy decides which files, hosts and keys agents get, so one that another user left where a
 //! person works must not be used by itself. What is found belongs to that person or to root, cannot
 //! be written by others, and is trusted once: by path, device and owner, in the state folder of the
 //! person. Edits do not ask again. Who names a file trusts it by that.
@@ -26,11 +26,11 @@ const TRUST_BYTES_MAX: u64 = 4 << 20;
 /// Number of the user who may everything.
 const ROOT: u32 = 0;
 
-/// Who one is, and where it is kept whom one trusts.
+/// The user, and the place where their trust is kept.
 #[derive(Clone, Debug)]
 pub(crate) struct Trust {
     user: User,
-    /// The state folder of this program; none where nobody says where state is kept.
+    /// The state folder of this program; none where the environment names none.
     state: Option<PathBuf>,
     home: Option<PathBuf>,
 }
@@ -44,7 +44,7 @@ struct User {
 }
 
 impl User {
-    /// Whether what belongs to this user can be trusted: it is one's own, or root's.
+    /// True if a file of this owner can be trusted: it is the user's own, or root's.
     fn may_own(self, owner: u32) -> bool {
         owner == ROOT || owner == self.id || (self.id == ROOT && self.behind == Some(owner))
     }
@@ -58,23 +58,23 @@ struct Entry {
     owner: u32,
 }
 
-/// Why the search for a policy ended before the root of the file system.
+/// The reason that the search for a policy ended before the root of the file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum End {
-    /// Others may write to this folder, or it is somebody else's.
+    /// Others may write to this folder, or another user owns it.
     Open(PathBuf),
     /// This folder is on another file system.
     Mount(PathBuf),
 }
 
-/// Whether others than the owner can change what this describes. A group of the same number as the
+/// True if others than the owner can change what this describes. A group of the same number as the
 /// owner is the owner's alone, as most systems make them.
 fn others_may_write(meta: &Metadata) -> bool {
     let group_is_own = meta.gid() == meta.uid();
     meta.mode() & 0o002 != 0 || (meta.mode() & 0o020 != 0 && !group_is_own)
 }
 
-/// What surrounds the process, and is no setting of a command.
+/// The surroundings of the process, which are no setting of a command.
 #[expect(
     clippy::disallowed_methods,
     reason = "a variable that is always set, such as HOME, would pass for an argument with the parser"
@@ -104,7 +104,7 @@ impl Trust {
         folders.into_iter().find(|folder| look(folder))
     }
 
-    /// Why nothing was found, where that is not as nothing is there.
+    /// The reason that nothing was found, where that is not as nothing is there.
     #[must_use]
     pub(crate) fn end_of_search(&self, here: &Path) -> Option<String> {
         match self.reach(here).1? {
@@ -144,7 +144,7 @@ impl Trust {
     /// Makes sure that what was found in a folder may be used; in a terminal, by asking.
     ///
     /// # Errors
-    /// If it is somebody else's, if others may write it, or if it is not trusted.
+    /// If another user owns it, if others may write it, or if it is not trusted.
     pub(crate) fn check(&self, folder: &Path, found: &Path) -> Outcome<()> {
         let entry = self.entry(folder, found)?;
         if self.knows(&entry) {
@@ -166,10 +166,10 @@ impl Trust {
         )))
     }
 
-    /// Makes sure that what is beside a policy that is used is nobody else's either.
+    /// Checks that a file beside a policy that is used is not another user's either.
     ///
     /// # Errors
-    /// If it is somebody else's, or if others may write it.
+    /// If another user owns it, or if others may write it.
     pub(crate) fn is_safe(&self, folder: &Path, found: &Path) -> Outcome<()> {
         self.entry(folder, found).map(|_| ())
     }
@@ -177,13 +177,13 @@ impl Trust {
     /// Trusts what is in a folder from now on.
     ///
     /// # Errors
-    /// If it is somebody else's, if others may write it, or if that cannot be kept.
+    /// If another user owns it, if others may write it, or if that cannot be kept.
     pub(crate) fn trust(&self, folder: &Path, found: &Path) -> Outcome<()> {
         let entry = self.entry(folder, found)?;
         if self.knows(&entry) { Ok(()) } else { self.add(&entry) }
     }
 
-    /// What is kept of a folder, if what is in it may be trusted at all.
+    /// The entry that is kept of a folder, if the files in it may be trusted at all.
     fn entry(&self, folder: &Path, found: &Path) -> Outcome<Entry> {
         let unreadable = |error: std::io::Error| {
             Failure::usage("unreadable", format!("{} cannot be read", found.display()))
@@ -220,7 +220,7 @@ impl Trust {
             ))
     }
 
-    /// Asks whoever sits there.
+    /// Asks the person at the terminal.
     fn agrees(&self, entry: &Entry, found: &Path) -> bool {
         let shown = found.display().to_string();
         let whose = if entry.owner == self.user.id { " (you)" } else { "" };
@@ -243,7 +243,7 @@ impl Trust {
         self.state.as_ref().map(|state| state.join(TRUST_FILE))
     }
 
-    /// Whether a folder is among those that are trusted. A list that others could have written does
+    /// True if a folder is among those that are trusted. A list that others could have written does
     /// not count.
     fn knows(&self, entry: &Entry) -> bool {
         let Some(file) = self.file().and_then(|file| File::open(file).ok()) else { return false };
@@ -296,7 +296,7 @@ mod tests {
 
     use super::*;
 
-    /// Somebody with a home below a folder.
+    /// A user with a home below a folder.
     fn somebody(root: &Path) -> Trust {
         let id = rustix::process::geteuid().as_raw();
         Trust {

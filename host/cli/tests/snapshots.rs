@@ -1,4 +1,4 @@
-//! What the program prints, held against files: help texts, tables, JSON, failures.
+//! The output of the program, held against files: help texts, tables, JSON, failures.
 
 use std::sync::Arc;
 
@@ -258,7 +258,7 @@ fn json_is_a_contract() {
     insta::assert_snapshot!("json_list", json);
 }
 
-/// What the controller refuses and people can do something about.
+/// The refusals of the controller that people can do something about.
 fn refusals() -> Vec<ControllerError> {
     let id = || RunId::new("r-1").expect("an id");
     let limit = |kind, cap| ControllerError::Limit { kind, cap };

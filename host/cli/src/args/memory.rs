@@ -34,17 +34,17 @@ pub struct MemoryLsArgs {
     pub after: Option<String>,
 }
 
-/// A fact.
+/// The arguments of commands about one fact.
 #[derive(Debug, Args)]
 pub struct MemoryKeyArgs {
-    /// Its key
+    /// Key of the fact
     pub key: String,
 }
 
 /// Arguments of `memory search`.
 #[derive(Debug, Args)]
 pub struct MemorySearchArgs {
-    /// The words
+    /// Words to search for
     #[arg(required = true)]
     pub words: Vec<String>,
     /// Most facts, 1 to 100
@@ -56,9 +56,9 @@ pub struct MemorySearchArgs {
 /// Arguments of `memory put`.
 #[derive(Debug, Args)]
 pub struct MemoryPutArgs {
-    /// Its key
+    /// Key of the fact
     pub key: String,
-    /// What to remember; `-` reads it from stdin, `@FILE` from a file
+    /// Text to remember; `-` reads it from stdin, `@FILE` from a file
     pub text: String,
     /// Key and value to tell it from others by; may be repeated
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
@@ -68,7 +68,7 @@ pub struct MemoryPutArgs {
 /// Arguments of `memory rm`.
 #[derive(Debug, Args)]
 pub struct MemoryRmArgs {
-    /// Their keys
+    /// Keys of the facts
     #[arg(required = true, value_name = "KEY")]
     pub keys: Vec<String>,
 }

@@ -48,15 +48,15 @@ Begin with `taskrun demo`.";
     max_term_width = 100
 )]
 pub struct Cli {
-    /// What every command takes.
+    /// Options of every command.
     #[command(flatten)]
     pub globals: Globals,
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What every command takes.
+/// Options of every command.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Global options")]
 pub struct Globals {
@@ -106,7 +106,7 @@ pub struct Globals {
 /// Form of what is printed to stdout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum OutputFormat {
-    /// For people.
+    /// A table for people.
     Table,
     /// One JSON document.
     Json,
@@ -116,7 +116,7 @@ pub enum OutputFormat {
     Name,
 }
 
-/// What to do.
+/// The commands of the program.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Starts a run of an agent
@@ -136,11 +136,11 @@ pub enum Command {
     /// Waits until runs have ended, however they end
     ///
     /// The exit code says how: of several runs, that of the first one that did not complete. It is
-    /// 8 as soon as a run waits for somebody who is not here; `inbox` says what is asked.
+    /// 8 as soon as a run needs an answer from outside; `inbox` lists the questions.
     Wait(WaitArgs),
     /// Asks runs and everything beneath them to stop
     ///
-    /// A run that nobody executes ends at once; others end when their guest is gone.
+    /// A run that no host executes ends at once; others end when their guest is gone.
     Cancel(CancelArgs),
     /// Pauses runs: nothing more of them begins
     ///
@@ -157,7 +157,7 @@ pub enum Command {
     Events(EventsArgs),
     /// Prints the conversation of a run: what was asked, said, called and answered
     Transcript(TranscriptArgs),
-    /// Lists what runs ask and nobody has answered
+    /// Lists open questions of runs
     Inbox(InboxArgs),
     /// Answers what a run asks
     ///
@@ -168,7 +168,7 @@ pub enum Command {
     /// The sessions from which runs are started
     #[command(subcommand)]
     Session(SessionCommand),
-    /// What tools and people remember for sessions and tenants, and agents read
+    /// Shows and changes the facts that tools and people keep for agents
     ///
     /// With --session the facts of that session, which end with it, or else those of the tenant.
     #[command(subcommand)]
@@ -203,7 +203,7 @@ pub enum Command {
     Host(HostArgs),
     /// Prints a completion script for a shell
     Completions {
-        /// The shell.
+        /// Name of the shell.
         shell: clap_complete::Shell,
     },
     /// Compiles one component for the engine, which calls this itself.

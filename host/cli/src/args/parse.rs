@@ -25,7 +25,7 @@ pub(super) fn lease(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// `key=value`.
+/// Reads `key=value`.
 pub(super) fn label(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.trim().is_empty() => {
@@ -41,18 +41,18 @@ pub(super) fn tool_timeout(text: &str) -> Result<(String, Duration), String> {
     Ok((pattern.trim().to_owned(), duration(timeout.trim())?))
 }
 
-/// What a run may use, where that is less than its agent may.
+/// The limits of a run, where they are narrower than its agent's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Budget {
-    /// Turns.
+    /// Turns of the run.
     pub turns: Option<u32>,
     /// Tokens of all its model completions.
     pub tokens: Option<u64>,
     /// Money, in millionths of a US dollar.
     pub cost_microusd: Option<u64>,
-    /// Tool calls.
+    /// Tool calls of the run.
     pub tool_calls: Option<u32>,
-    /// Running time.
+    /// Time for which it runs.
     pub wall: Option<Duration>,
     /// Tool calls of a turn.
     pub turn_calls: Option<u32>,
@@ -100,7 +100,7 @@ pub(super) fn budget(text: &str) -> Result<Budget, String> {
 pub enum Since {
     /// That long before now.
     Ago(Duration),
-    /// Then.
+    /// At this time.
     At(Timestamp),
 }
 

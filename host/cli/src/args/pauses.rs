@@ -9,10 +9,10 @@ use super::parse::duration;
 /// Arguments of `pause`.
 #[derive(Debug, Args)]
 pub struct PauseArgs {
-    /// The runs
+    /// Runs to pause
     #[arg(required = true, value_name = "RUN")]
     pub runs: Vec<String>,
-    /// Why, in words; kept in the journal
+    /// Reason, in words; kept in the journal
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
     /// When they go on by themselves [default: never]
@@ -26,14 +26,13 @@ pub struct PauseArgs {
 /// Arguments of `resume`.
 #[derive(Debug, Args)]
 pub struct ResumeArgs {
-    /// The runs
+    /// Runs to resume
     #[arg(required = true, value_name = "RUN")]
     pub runs: Vec<String>,
-    /// What their next turn is told, as a message of the user; `-` reads it from stdin, `@FILE`
-    /// from a file
+    /// Message of the user for their next turn; `-` reads it from stdin, `@FILE` from a file
     #[arg(long, value_name = "TEXT")]
     pub message: Option<String>,
-    /// Why, in words; kept in the journal, and told to no agent
+    /// Note, in words; kept in the journal, and told to no agent
     #[arg(long, value_name = "TEXT")]
     pub note: Option<String>,
     /// Resumes everything beneath them as well
@@ -44,9 +43,9 @@ pub struct ResumeArgs {
 /// Arguments of `inject`.
 #[derive(Debug, Args)]
 pub struct InjectArgs {
-    /// The run
+    /// Run that is told
     pub run: String,
-    /// What it is told; `-` reads it from stdin, `@FILE` from a file
+    /// Text of the message; `-` reads it from stdin, `@FILE` from a file
     #[arg(required = true, value_name = "TEXT")]
     pub words: Vec<String>,
 }

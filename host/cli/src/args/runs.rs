@@ -14,7 +14,7 @@ use super::parse::{Budget, Since, budget, duration, label, since, tool_timeout};
 pub struct RunArgs {
     /// Agent of the policy
     pub agent: String,
-    /// What to do; `-` reads it from stdin, `@FILE` from a file
+    /// Task of the run; `-` reads it from stdin, `@FILE` from a file
     pub task: Option<String>,
     /// Prints the id and leaves the run in the background
     #[arg(short, long, conflicts_with = "wait")]
@@ -25,7 +25,7 @@ pub struct RunArgs {
     /// Key and value to find the run by; may be repeated
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
     pub labels: Vec<(String, String)>,
-    /// How long the run may take, without the time in the queue
+    /// Time that the run may take, without the time in the queue
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub timeout: Option<Duration>,
     /// The same key with the same request gives the run that was started first
@@ -35,7 +35,7 @@ pub struct RunArgs {
     /// [default: 5m]; with --idempotency-key, of the run with that key
     #[arg(long, value_name = "DURATION", num_args = 0..=1, require_equals = true, value_parser = duration)]
     pub reuse: Option<Option<Duration>>,
-    /// Run beneath which this one stands: it is cancelled with it, and belongs to its owner and
+    /// Run beneath which this one stands: it is canceled with it, and belongs to its owner and
     /// session unless others are named
     #[arg(long, value_name = "RUN")]
     pub parent: Option<String>,
@@ -143,7 +143,7 @@ pub struct WaitArgs {
     /// The runs
     #[arg(required = true, value_name = "RUN")]
     pub runs: Vec<String>,
-    /// What is waited for: the end, or a status on the way there
+    /// Goal of the wait: the end, or a status on the way there
     #[arg(long = "for", value_name = "terminal|STATUS", default_value = "terminal", value_parser = target)]
     pub target: Target,
     /// Returns when one of them has ended
@@ -157,17 +157,17 @@ pub struct WaitArgs {
     pub timeout: Option<Duration>,
 }
 
-/// What is waited for.
+/// The goal of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// The end, whatever it is.
     Terminal,
-    /// A status.
+    /// One status.
     Status(Status),
 }
 
 impl Target {
-    /// Whether a run in this status need not be waited for any more.
+    /// True if a run in this status need not be waited for any more.
     #[must_use]
     pub fn is_reached(self, status: Status) -> bool {
         match self {
@@ -183,7 +183,7 @@ pub struct CancelArgs {
     /// The runs
     #[arg(required = true, value_name = "RUN")]
     pub runs: Vec<String>,
-    /// Why, in words; kept in the journal
+    /// Reason, in words; kept in the journal
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
     /// Leaves the runs beneath them as they are
@@ -248,7 +248,7 @@ pub struct TranscriptArgs {
 /// Form of a transcript.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum TranscriptFormat {
-    /// Markdown.
+    /// Markdown for people.
     Md,
     /// One JSON document.
     Json,

@@ -11,8 +11,8 @@ use super::parse::duration;
 pub enum SessionCommand {
     /// Makes a session known
     ///
-    /// Nobody has to: a name that was never mentioned is an open session. Repeated, it changes
-    /// nothing.
+    /// No session needs it: a name that was never mentioned is an open session. Repeated, it
+    /// changes nothing.
     Create(SessionArgs),
     /// Shows a session
     Show(SessionArgs),
@@ -23,7 +23,7 @@ pub enum SessionCommand {
     Delete(SessionArgs),
 }
 
-/// A session.
+/// The arguments of commands about one session.
 #[derive(Debug, Args)]
 pub struct SessionArgs {
     /// Name of the session
@@ -34,7 +34,7 @@ pub struct SessionArgs {
 /// Arguments of `gc`.
 #[derive(Debug, Args)]
 pub struct GcArgs {
-    /// How long ago a run must have ended
+    /// Least time since the end of a run
     #[arg(long, value_name = "DURATION", default_value = "30d", value_parser = duration)]
     pub older_than: Duration,
     /// Removes nothing and says what would be removed

@@ -47,7 +47,7 @@ pub enum PolicyCommand {
     /// Uses a policy from now on wherever it is found, from its folder and below
     ///
     /// It decides which files, hosts and keys agents get, so one that is found and not named with
-    /// --config is used only if it belongs to you or to root, nobody else can write it, and you
+    /// --config is used only if it belongs to you or to root, no other user can write it, and you
     /// trust its folder. In a terminal you are asked; a later change of the file does not ask again.
     Trust {
         /// The policy file, or its folder [default: the nearest, from here upward]

@@ -116,7 +116,7 @@ pub(super) async fn load(loader: &Loader, name: &str) -> Outcome<Agent> {
     loader.agent(agent).await.map_err(|error| agent_failure(&error))
 }
 
-/// What is said after the agents themselves were shown.
+/// The failure that follows the agents themselves.
 fn summary(first: &Failure, bad: usize, all: usize) -> Box<Failure> {
     let mut failure =
         Failure::new(first.exit, "agents", format!("{bad} of {all} agents do not load"));

@@ -36,7 +36,7 @@ struct Shown {
     capabilities: Vec<Given>,
     #[serde(skip_serializing_if = "Option::is_none")]
     model: Option<String>,
-    /// Who answers for the model, and where. Never the key, nor where it is.
+    /// The provider of the model and its address. Never the key, nor its place.
     #[serde(skip_serializing_if = "Option::is_none")]
     provider: Option<String>,
     workspace: String,
@@ -287,7 +287,7 @@ fn timeouts(agent: &AgentPolicy) -> BTreeMap<String, String> {
     all.map(|(pattern, timeout)| (pattern.to_string(), human::duration(timeout))).collect()
 }
 
-/// What decides about the agent's tools in each turn.
+/// The policy engine that decides about the agent's tools in each turn.
 fn engine_lists(engine: &EnginePolicy) -> BTreeMap<&'static str, String> {
     let lists = &engine.lists;
     let names =
@@ -311,7 +311,7 @@ fn heartbeat(heartbeat: &Heartbeat) -> BTreeMap<&'static str, String> {
     all
 }
 
-/// What becomes of a call of the tool that was cut off, as the policy writes it.
+/// The treatment of a call of the tool that was cut off, as the policy writes it.
 fn interrupted(interrupted: Interrupted) -> &'static str {
     match interrupted {
         Interrupted::Fail => "fail",

@@ -51,8 +51,7 @@ pub(super) async fn answer(context: &Context, args: &AnswerArgs) -> Outcome {
     Ok(Exit::Completed)
 }
 
-/// Whether somebody sits at a terminal and gave no answer: then everything that is asked is asked
-/// there.
+/// True if a person sits at a terminal and gave no answer: then every question is asked there.
 fn is_form(context: &Context, args: &AnswerArgs) -> bool {
     let no_answer = args.words.is_empty() && !args.accept && !args.decline;
     let at_terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
@@ -142,7 +141,7 @@ fn given(args: &AnswerArgs, words: &[String], item: &Item) -> Outcome<Answer> {
     }
 }
 
-/// What a confirmation takes.
+/// The error for a confirmation that is answered by something else.
 const CONSENT: &str = "a confirmation takes --accept or --decline";
 
 /// Consent as JSON: `true` or `false`, so that a program says the same as a person.
@@ -154,7 +153,7 @@ fn consent(word: &str, item: &Item) -> Outcome<Answer> {
     }
 }
 
-/// Whether a word is `KEY=VALUE`, and neither JSON nor the name of a file.
+/// True if a word is `KEY=VALUE`, and neither JSON nor the name of a file.
 fn is_pair(word: &str) -> bool {
     word.contains('=') && !word.starts_with(['@', '{'])
 }
@@ -213,7 +212,7 @@ fn results(words: &[String], item: &Item) -> Outcome<BTreeMap<String, ToolOutcom
     fields.map(|(call, value)| Ok((call, outcome(value)?))).collect()
 }
 
-/// Whether this is a result and a failure at once, which no call of a tool gives.
+/// True if this is a result and a failure at once, which no call of a tool gives.
 fn is_both(value: &Value) -> bool {
     let keys = value.as_object().filter(|object| object.len() == 2);
     keys.is_some_and(|keys| keys.contains_key("failure") && keys.contains_key("result"))

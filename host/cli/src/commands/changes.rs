@@ -1,4 +1,4 @@
-//! What the commands print that change runs: each with whether it did, and what beneath it.
+//! The output of commands that change runs: each with whether it changed, and the runs beneath it.
 
 use serde::Serialize;
 use taskrun_journal::ids::RunId;
@@ -8,11 +8,11 @@ use crate::args::OutputFormat;
 use crate::context::Context;
 use crate::output::{human, status_text, versioned};
 
-/// What became of one of the runs that were named.
+/// The change of one of the runs that were named.
 pub(super) struct Change<'a> {
     /// As it stands then.
     pub(super) run: &'a Run,
-    /// Whether it was this command that changed it.
+    /// True if it was this command that changed it.
     pub(super) changed: bool,
     /// Runs beneath it that were changed as well.
     pub(super) beneath: &'a [RunId],

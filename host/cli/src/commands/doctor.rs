@@ -25,7 +25,7 @@ use crate::place::shown;
 /// Fewer instances than that are worth a word: a host executes 64 runs at once, each with a few
 /// tool calls.
 const INSTANCES_ENOUGH: u32 = 256;
-/// How a check came out.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Health {
@@ -198,8 +198,8 @@ fn policy(context: &Context, checks: &mut Vec<Check>) -> Option<Policy> {
     }
 }
 
-/// Who answers for each model and where, and whether scripts, cassettes and keys are there. Asks
-/// nobody.
+/// The provider of each model and its address, and whether scripts, cassettes and keys are there.
+/// Asks no model.
 fn models(policy: &Policy) -> Option<Check> {
     if policy.models.is_empty() {
         return None;

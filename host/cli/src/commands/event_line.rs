@@ -27,7 +27,7 @@ pub(super) fn event_line(recorded: &Recorded, accepted: Timestamp) -> String {
     line.trim_end().to_owned()
 }
 
-/// What happened, in words; not yet fit for a terminal.
+/// An event in words; not yet fit for a terminal.
 pub(super) fn detail(event: &Event) -> String {
     match event {
         Event::Queued { spec } => format!("{}: {}", spec.agent_name, spec.task),
@@ -198,7 +198,7 @@ fn wait_text(wait: &Wait) -> String {
     }
 }
 
-/// What somebody gave, in words; not yet fit for a terminal.
+/// An answer in words; not yet fit for a terminal.
 pub(crate) fn answer_text(answer: &Answer) -> String {
     match answer {
         Answer::Text(text) => text.clone(),

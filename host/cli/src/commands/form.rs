@@ -17,7 +17,7 @@ use crate::output::escape::{escaped_line, indented};
 /// The indent of the further lines of a text that a guest wrote.
 const FURTHER: &str = "  ";
 
-/// Somebody who fills in a form.
+/// A person who fills in a form.
 pub(super) struct Form<R, W> {
     input: R,
     output: W,

@@ -10,7 +10,7 @@ use crate::exit::Exit;
 use crate::failure::Outcome;
 use crate::output::{human, versioned};
 
-/// What was removed, as the JSON output shows it.
+/// The runs that were removed, as the JSON output shows them.
 #[derive(Serialize)]
 pub(super) struct RemovedView {
     runs: u64,

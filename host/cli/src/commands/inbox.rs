@@ -32,7 +32,7 @@ struct Row<'a> {
         serialize_with = "taskrun_journal::time::rfc3339::option::serialize"
     )]
     until: Option<Timestamp>,
-    /// What is taken for the answer then.
+    /// The answer that the host gives then.
     #[serde(skip_serializing_if = "Option::is_none")]
     default: Option<&'a Answer>,
     ask: &'a AwaitItem,

@@ -127,7 +127,7 @@ fn short(interface: &str) -> &str {
     name.strip_prefix("taskrun:plugin/").unwrap_or(name)
 }
 
-/// What matters to an operator comes first.
+/// The order of imports: those that matter to an operator come first.
 fn rank(class: ImportClass) -> u8 {
     match class {
         ImportClass::Sockets | ImportClass::Unknown => 0,
@@ -139,7 +139,7 @@ fn rank(class: ImportClass) -> u8 {
     }
 }
 
-/// What a policy must say so that the component loads.
+/// The lines of a policy with which the component loads.
 fn policy_lines(path: &str, inspection: &Inspection) -> Vec<String> {
     let mut rules: Vec<&str> = Vec::new();
     for import in &inspection.imports {

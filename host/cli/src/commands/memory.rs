@@ -93,7 +93,7 @@ pub(super) async fn memory(context: &Context, command: &MemoryCommand) -> Outcom
     }
 }
 
-/// What may be done about facts is something else than what may be done about runs.
+/// The failure of a request about facts, for which other commands help than for runs.
 fn failure(error: ControllerError) -> Box<Failure> {
     let (code, message) = (error.code(), error.to_string());
     let (exit, hint) = match &error {

@@ -41,7 +41,7 @@ use crate::failure::Outcome;
 /// Does what was asked.
 ///
 /// # Errors
-/// What the program is to say before it ends.
+/// The message of the program before it ends.
 pub(crate) async fn execute(context: &Context, command: Command) -> Outcome {
     match command {
         Command::Run(args) => run::run(context, &args).await,

@@ -19,7 +19,7 @@ struct Trusted<'a> {
 /// Trusts the policy named, or the nearest one, from now on.
 ///
 /// # Errors
-/// If there is none, if it is somebody else's or others may write it, or if it cannot be kept.
+/// If there is none, if another user owns it or may write it, or if it cannot be kept.
 pub(super) fn trust(context: &Context, named: Option<&Path>) -> Outcome {
     let file = match named {
         Some(named) => named_policy(named)?,

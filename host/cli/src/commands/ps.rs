@@ -69,7 +69,7 @@ fn is_plain(args: &PsArgs) -> bool {
         && cursor.is_none()
 }
 
-/// What has not ended, and what changed last.
+/// The runs that have not ended, and those that changed last.
 async fn overview(context: &Context, controller: &Controller) -> Outcome<Listing> {
     let scope = context.scope();
     let unfinished = ListFilter {

@@ -35,7 +35,7 @@ pub(super) const SESSION_DEFAULT: &str = "cli";
 /// program is waited for.
 const SNAPSHOT_WITHIN: Duration = Duration::from_secs(15);
 
-/// What happens after the run was accepted.
+/// The way that the command goes on after the run was accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Manner {
     /// Its id is printed.
@@ -141,7 +141,7 @@ fn request(context: &Context, args: &RunArgs) -> Outcome<SpawnRequest> {
     })
 }
 
-/// What the request takes away from what its agent may do.
+/// The limits that the request lays on its agent.
 fn narrowing(args: &RunArgs) -> Narrowing {
     let budget = args.budget.unwrap_or_default();
     Narrowing {
@@ -179,7 +179,7 @@ fn put_beneath(context: &Context, request: &mut SpawnRequest, parent: &Run) {
 struct Accepted {
     #[serde(flatten)]
     run: RunView,
-    /// Whether the run was there before.
+    /// True if the run was there before.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     reused: bool,
 }
@@ -267,7 +267,7 @@ async fn watch(context: &Context, mut follow: Follow) -> Outcome {
     Ok(exit)
 }
 
-/// The run at its end; `None` if nobody waits for that any more.
+/// The run at its end; `None` if that is not waited for any more.
 fn ended(follow: &Follow, followed: Followed) -> Outcome<Option<Run>> {
     let id = &follow.id;
     match followed {

@@ -46,7 +46,7 @@ impl<'a> From<&'a Session> for SessionView<'a> {
 #[derive(Serialize)]
 struct DeletedView<'a> {
     id: &'a str,
-    /// Runs that were cancelled.
+    /// Runs that were canceled.
     canceled: &'a [RunId],
     /// Runs that had not ended in time and are still there.
     open: &'a [RunId],

@@ -47,7 +47,7 @@ impl<'a> From<&'a SessionEvent> for View<'a> {
 #[derive(Serialize)]
 struct List<'a> {
     events: Vec<View<'a>>,
-    /// What to give as --after to go on from here.
+    /// The value of --after with which a command goes on from here.
     after: u64,
 }
 
@@ -139,7 +139,7 @@ async fn all_events(
     }
 }
 
-/// Whether nothing more can happen in a session: it has ended, and so have its runs.
+/// True if nothing more can happen in a session: it has ended, and so have its runs.
 async fn is_over(
     controller: &Controller,
     storage: &Storage,

@@ -4,7 +4,8 @@ use std::io::Read;
 
 use crate::failure::{Failure, Outcome};
 
-/// What `argument` stands for: itself, stdin for `-`, a file for `@FILE`. At most `bytes_max`.
+/// The text that `argument` stands for: itself, stdin for `-`, a file for `@FILE`. At most
+/// `bytes_max`.
 ///
 /// # Errors
 /// If it cannot be read, is not UTF-8, or is longer.

@@ -24,8 +24,8 @@ use crate::signals::Interrupts;
 
 /// Characters of a result that are shown beside its run.
 const SUMMARY_CHARS_MAX: usize = 80;
-/// How long after the time is up the store may take to say how the runs stand: longer than it
-/// waits for another program that locked it.
+/// The time after the deadline that the store has to say how the runs stand: longer than it waits
+/// for another program that locked it.
 const OVERDUE: Duration = Duration::from_secs(15);
 
 #[derive(Serialize)]
@@ -40,11 +40,11 @@ struct List {
     runs: Vec<Awaited>,
 }
 
-/// How a wait came to its end.
+/// The end of a wait.
 enum End {
-    /// What was waited for is there, or the time is up.
+    /// The runs reached the goal, or the time is up.
     Waited(Vec<Waited>),
-    /// One of them, or one that it waits for, waits for somebody outside.
+    /// One of them, or one that it waits for, needs an answer from outside.
     Blocked(Box<Run>),
 }
 
@@ -104,8 +104,8 @@ async fn first_of<T>(waiting: impl Future<Output = T>, attending: impl Future<Ou
     }
 }
 
-/// Looks after the runs again and again, until so many of them wait for somebody outside that there
-/// is nothing to wait for. While another one may still end where one is enough, there is.
+/// Supervises the runs until so many of them need an answer from outside that there is nothing to
+/// wait for. While another one may still end where one is enough, there is.
 async fn attend(supervisor: &mut Supervisor, args: &WaitArgs, ids: &[RunId]) -> Outcome<Box<Run>> {
     let enough = if args.any { ids.len() } else { 1 };
     let mut again = every();
@@ -121,7 +121,7 @@ async fn attend(supervisor: &mut Supervisor, args: &WaitArgs, ids: &[RunId]) -> 
     }
 }
 
-/// How the runs stand when enough of them are where they were waited for to be.
+/// The runs as they stand when enough of them have reached the goal.
 async fn waited(
     args: &WaitArgs,
     controller: &Controller,
@@ -150,7 +150,7 @@ async fn waited(
     }
 }
 
-/// How the runs stand, in the order asked for.
+/// The runs as they stand, in the order asked for.
 async fn look(
     controller: &Controller,
     scope: &Scope,
@@ -209,7 +209,7 @@ fn outcome(context: &Context, args: &WaitArgs, standing: &[Waited]) -> Outcome {
     failed.or_else(none_is_there).map_or(Ok(Exit::Completed), Err)
 }
 
-/// What is said of a run that is not where it was waited for to be, and goes on.
+/// The failure for a run that has not reached the goal, and goes on.
 fn too_short(context: &Context, run: &Run) -> Option<Box<Failure>> {
     if run.status().is_terminal() {
         return None;
@@ -218,8 +218,8 @@ fn too_short(context: &Context, run: &Run) -> Option<Box<Failure>> {
     Some(if is_asking { run_blocked(run) } else { wait_timed_out(run.id()) })
 }
 
-/// A run that is where it was waited for to be has not failed the wait, unless that is where it
-/// needs somebody.
+/// A run that has reached the goal has not failed the wait, unless it needs an answer from outside
+/// there.
 fn failure_of(args: &WaitArgs, run: &Run) -> Option<Box<Failure>> {
     match args.target {
         Target::Status(Status::Blocked) if run.status() == Status::Blocked => {

@@ -80,7 +80,7 @@ const POLICY: &str = include_str!("taskrun.toml");
 
 /// A folder with everything that the demo needs.
 pub(super) struct DemoFolder {
-    /// The folder.
+    /// The folder of the demo.
     pub(super) path: PathBuf,
 }
 
@@ -120,8 +120,8 @@ impl DemoFolder {
         self.write(POLICY_FILE, POLICY.as_bytes())
     }
 
-    /// Writes a file if it is not there with these bytes: whoever reads it meanwhile, such as a
-    /// host of the last demo, is not disturbed.
+    /// Writes a file if it is not there with these bytes: a process that reads it meanwhile, such
+    /// as a host of the last demo, is not disturbed.
     fn write(&self, path: &str, bytes: &[u8]) -> std::io::Result<()> {
         let path = self.path.join(path);
         if let Some(folder) = path.parent() {

@@ -1,8 +1,8 @@
-//! How whoever sits there calls this program.
+//! The command line by which a person calls this program.
 
 use std::path::{Path, PathBuf};
 
-/// What to type in `folder` to call this program: `taskrun` where it is on the path, `cargo run
+/// The words that call this program in `folder`: `taskrun` where it is on the path, `cargo run
 /// --` where it was run so, else its path.
 pub(super) fn invocation(folder: &Path) -> String {
     let called = std::env::args_os().next().map(PathBuf::from).unwrap_or_default();

@@ -89,7 +89,7 @@ fn tell_what_is_left(context: &Context, folder: &DemoFolder, answered: &str) {
     }
 }
 
-/// The demo's runs belong to nobody in particular, whoever plays it.
+/// The demo's runs belong to no person, whoever plays it.
 fn everybodys(context: &Context) -> Context {
     let mut context = context.clone();
     context.globals.tenant = None;

@@ -1,4 +1,4 @@
-//! What the program says when it cannot do what it was asked.
+//! The messages of the program when it cannot do its work.
 
 mod component;
 mod controller;
@@ -25,22 +25,22 @@ use crate::exit::Exit;
 use crate::output::escape::{escaped_json, escaped_line, indented};
 use crate::place::shown_in;
 
-/// What stands before the second and further lines of a message, cause or hint.
+/// The indent of the second and further lines of a message, cause or hint.
 const FURTHER: &str = "      ";
 
-/// Why the program ends otherwise than with 0. It is printed to stderr: `error: …`, causes,
-/// `hint: …`.
+/// The reason that the program ends otherwise than with 0. It is printed to stderr: `error: …`,
+/// causes, `hint: …`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// How the program exits.
+    /// The exit of the program.
     pub exit: Exit,
     /// The word for programs.
     pub code: Cow<'static, str>,
-    /// What is wrong, in one line.
+    /// The fault in one line.
     pub message: String,
-    /// What led to it, the nearest cause first. People are not shown them beside a report.
+    /// Its causes, the nearest first. People are not shown them beside a report.
     pub causes: Vec<String>,
-    /// What to do, with the command that helps.
+    /// A remedy, with the command that helps.
     pub hint: Option<String>,
     /// The run that it is about.
     pub run_id: Option<RunId>,
@@ -69,7 +69,7 @@ impl Failure {
         Self::new(Exit::Usage, code, message)
     }
 
-    /// Something that nobody foresaw.
+    /// A failure that was not foreseen.
     #[must_use]
     pub fn unexpected(message: impl Into<String>) -> Box<Self> {
         Self::new(Exit::Unexpected, "unexpected", message)
@@ -101,7 +101,7 @@ impl Failure {
         self
     }
 
-    /// How a command that waited for this run fails; `None` if the run completed or goes on.
+    /// The failure of a command that waited for this run; `None` if the run completed or goes on.
     #[must_use]
     pub fn of_run(run: &Run) -> Option<Box<Self>> {
         let exit = Exit::of_run(run).filter(|exit| *exit != Exit::Completed)?;
@@ -147,7 +147,7 @@ impl Failure {
         parts.join(": ")
     }
 
-    /// What goes to stderr, without the line for programs.
+    /// The text for stderr, without the line for programs.
     #[must_use]
     pub fn text(&self) -> String {
         // Whatever of it is a guest's: none of its lines stands where those of the program do.
@@ -203,7 +203,7 @@ impl Failure {
     }
 }
 
-/// What every command gives: an exit code, or a failure.
+/// The result of every command: an exit code, or a failure.
 pub type Outcome<T = Exit> = Result<T, Box<Failure>>;
 
 impl From<StoreError> for Box<Failure> {

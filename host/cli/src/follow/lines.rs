@@ -30,7 +30,7 @@ pub(crate) enum Line {
     Note(String),
 }
 
-/// How far a run is, in numbers.
+/// The progress of a run in numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Progress {
     /// Where the run stands.
@@ -39,7 +39,7 @@ pub(crate) struct Progress {
     pub turns: u32,
     /// Tool calls that ended.
     pub tool_calls: u64,
-    /// Tokens consumed.
+    /// Tokens consumed so far.
     pub tokens: u64,
     /// Tools being called, by call.
     pub calling: BTreeMap<String, String>,

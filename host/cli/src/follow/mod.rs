@@ -27,18 +27,18 @@ use crate::signals::Interrupts;
 
 /// Events read at once.
 const PAGE: usize = 1_000;
-/// How often it is made sure that runs which are waited for go on.
+/// The pause between two attempts to keep runs going that are waited for.
 pub(crate) const ATTEND_EVERY: Duration = Duration::from_millis(500);
-/// How long the second Ctrl-C is waited for.
+/// The time for the second Ctrl-C.
 const SECOND_CTRL_C: Duration = Duration::from_secs(3);
 
-/// A run and who looks after it while somebody follows it.
+/// A run and its supervisor while the run is followed.
 pub(crate) struct Follow {
     /// Reads the journal.
     pub controller: Controller,
-    /// Who follows.
+    /// The scope of the follower.
     pub scope: Scope,
-    /// The run.
+    /// The run that is followed.
     pub id: RunId,
     /// Sees to it that it goes on.
     pub supervisor: Supervisor,
@@ -50,14 +50,14 @@ pub(crate) struct Follow {
     pub target: Target,
 }
 
-/// How following came to its end.
+/// The end of following a run.
 #[derive(Debug)]
 pub(crate) enum Followed {
     /// The run ended.
     Ended(Box<Run>),
     /// The run is in the status that was waited for, and goes on.
     Reached(Box<Run>),
-    /// The run waits for an answer that nobody here can give.
+    /// The run waits for an answer that cannot be given here.
     Blocked(Box<Run>),
     /// The time was up.
     TimedOut,
@@ -65,12 +65,12 @@ pub(crate) enum Followed {
     Detached,
 }
 
-/// What Ctrl-C does.
+/// The effect of Ctrl-C.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CtrlC {
     /// Leaves; once more cancels the run.
     Detaches,
-    /// Leaves.
+    /// Leaves the run as it is.
     Leaves,
 }
 
@@ -90,7 +90,7 @@ impl Follow {
     /// Shows events as they come until the run has ended, the time is up, or Ctrl-C.
     ///
     /// # Errors
-    /// If the store fails, or nobody can be found to execute the run.
+    /// If the store fails, or no host can be started to execute the run.
     pub(crate) async fn follow(
         &mut self,
         timeout: Option<Duration>,
@@ -177,7 +177,7 @@ impl Journal<'_> {
     }
 }
 
-/// Looks after a run again and again, until it waits for somebody outside.
+/// Supervises a run until it needs an answer from outside.
 async fn attend(supervisor: &mut Supervisor, id: &RunId) -> Outcome<Box<Run>> {
     let mut again = every();
     loop {
@@ -195,7 +195,7 @@ pub(crate) fn every() -> tokio::time::Interval {
     again
 }
 
-/// What is said of a run that could go on and for which no host lives.
+/// The message about a run that could go on and for which no host lives.
 #[must_use]
 pub(crate) fn nobody_executes(id: &RunId) -> String {
     format!(
@@ -205,7 +205,7 @@ pub(crate) fn nobody_executes(id: &RunId) -> String {
     )
 }
 
-/// How a command fails that waits for a run which waits for somebody.
+/// The failure of a command that waits for a run which needs an answer.
 #[must_use]
 pub(crate) fn run_blocked(run: &Run) -> Box<Failure> {
     let id = run.id();
@@ -226,7 +226,7 @@ pub(crate) fn run_blocked(run: &Run) -> Box<Failure> {
     })
 }
 
-/// How a command fails whose wait was too short.
+/// The failure of a command whose wait was too short.
 #[must_use]
 pub(crate) fn wait_timed_out(id: &RunId) -> Box<Failure> {
     Failure::new(

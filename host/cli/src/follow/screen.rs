@@ -8,7 +8,7 @@ use super::lines::{Line, Progress};
 use crate::output::Printer;
 use crate::output::escape::escaped_block;
 
-/// How often the spinner turns.
+/// The time between two frames of the spinner.
 const TICK: Duration = Duration::from_millis(120);
 /// Columns where the terminal does not say.
 const WIDTH_DEFAULT: usize = 80;

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 /// Spaces in place of a tab, whose width is the terminal's to choose.
 const TAB: &str = "    ";
 
-/// Whether a character can do anything to a terminal but be shown: controls, and what Unicode has of
+/// True if a character can do anything to a terminal but be shown: controls, and Unicode's
 /// invisible marks for direction, joining and language.
 fn is_hostile(character: char) -> bool {
     character.is_control()

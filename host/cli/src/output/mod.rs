@@ -1,4 +1,4 @@
-//! What is printed, and how.
+//! The output, and its forms.
 
 mod compact;
 pub mod escape;
@@ -33,7 +33,7 @@ pub struct Versioned<T> {
 /// A list in the JSON output.
 #[derive(Debug, Serialize)]
 pub struct RunList<T> {
-    /// The runs.
+    /// The runs of the page.
     pub runs: Vec<T>,
     /// Where the next page begins; null at the end.
     pub next_cursor: Option<String>,

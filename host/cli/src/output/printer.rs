@@ -21,15 +21,15 @@ pub struct Printer {
 pub mod paint {
     use anstyle::{AnsiColor, Style};
 
-    /// What matters less.
+    /// For parts that matter less.
     pub const DIM: Style = Style::new().dimmed();
-    /// What matters more.
+    /// For parts that matter more.
     pub const BOLD: Style = Style::new().bold();
-    /// What went well.
+    /// For success.
     pub const GOOD: Style = AnsiColor::Green.on_default();
-    /// What went wrong.
+    /// For failures.
     pub const BAD: Style = AnsiColor::Red.on_default();
-    /// What should be noticed.
+    /// For parts to be noticed.
     pub const NOTE: Style = AnsiColor::Yellow.on_default();
 
     /// Puts a style around a text.
@@ -66,19 +66,19 @@ impl Printer {
         self.format.unwrap_or(OutputFormat::Table)
     }
 
-    /// Whether a person sees stdout.
+    /// True if a person sees stdout.
     #[must_use]
     pub fn is_terminal(&self) -> bool {
         self.to_terminal
     }
 
-    /// Whether a person sees stderr.
+    /// True if a person sees stderr.
     #[must_use]
     pub fn talks_to_terminal(&self) -> bool {
         self.talks_to_terminal
     }
 
-    /// Whether only data and errors are wanted.
+    /// True if only data and errors are wanted.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         self.quiet
@@ -127,7 +127,7 @@ impl Printer {
         );
     }
 
-    /// Says something to whoever sits there, unless they want it quiet.
+    /// Says something to the person at the terminal, unless they want it quiet.
     pub fn talk(&self, text: impl Display) {
         if !self.quiet {
             self.say(text);
@@ -141,7 +141,7 @@ impl Printer {
     }
 }
 
-/// Whoever reads may stop reading: then there is nothing more to do.
+/// The reader may stop reading: then there is nothing more to do.
 fn finish(written: std::io::Result<()>) {
     if written.is_err() {
         std::process::exit(0);

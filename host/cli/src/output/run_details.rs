@@ -108,7 +108,7 @@ fn work(run: &Run, view: &RunView) -> String {
     text
 }
 
-/// How many of the runs beneath it have ended.
+/// The number of the runs beneath it that have ended.
 fn beneath(progress: &Progress) -> Option<String> {
     let (finished, expected) = progress.finished_children.zip(progress.expected_children)?;
     Some(format!("{finished} of {} ended", human::count(expected, "run")))

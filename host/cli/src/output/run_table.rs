@@ -89,7 +89,7 @@ fn indent(depth: usize) -> String {
     }
 }
 
-/// How many characters of the ids tell them apart.
+/// The number of characters of the ids that tells them apart.
 fn unique_chars(runs: &[Run]) -> usize {
     let distinct = |chars: usize| {
         let mut seen = std::collections::HashSet::new();
