@@ -16,7 +16,7 @@ use crate::threads::{Course, is_first};
 
 /// The result of polling a call for a while.
 #[derive(Debug)]
-enum Turn<R> {
+enum PollOutcome<R> {
     /// The call ended.
     Ended(R),
     /// Its slice is used up.
@@ -33,10 +33,10 @@ pub(crate) struct Attempt<R: Send + 'static> {
     engine: Arc<Engine>,
     course: Course,
     stop: StopSignal,
-    place: Place<R>,
+    place: Location<R>,
 }
 
-enum Place<R: Send + 'static> {
+enum Location<R: Send + 'static> {
     /// Where the owner is.
     Here(BoxFuture<'static, R>),
     /// On another thread.
@@ -53,12 +53,12 @@ impl<R: Send + 'static> Attempt<R> {
         stop: StopSignal,
         future: BoxFuture<'static, R>,
     ) -> Self {
-        let mut attempt = Self { engine, course, stop, place: Place::Nowhere };
+        let mut attempt = Self { engine, course, stop, place: Location::Nowhere };
         attempt.place = match attempt.engine.threads() {
-            None => Place::Here(future),
+            None => Location::Here(future),
             Some(_) if is_first() => {
                 attempt.course.counts(true);
-                Place::Here(future)
+                Location::Here(future)
             }
             Some(threads) => {
                 attempt.course.counts(true);
@@ -69,10 +69,10 @@ impl<R: Send + 'static> Attempt<R> {
     }
 
     /// Lets the call go on elsewhere.
-    fn there(&self, future: BoxFuture<'static, R>, thread: &Handle) -> Place<R> {
+    fn there(&self, future: BoxFuture<'static, R>, thread: &Handle) -> Location<R> {
         let (slot, course, stop) =
             (Arc::new(Mutex::new(Some(future))), self.course.clone(), self.stop.clone());
-        let polled = Polled {
+        let polled = CallTask {
             slot: Arc::clone(&slot),
             course: course.clone(),
             stop,
@@ -80,7 +80,7 @@ impl<R: Send + 'static> Attempt<R> {
         };
         // Timers and connections are those of the owner's runtime.
         let task = thread.spawn(TokioContext::new(polled, Handle::current()));
-        Place::There(There { slot, course, task, engine: Arc::clone(&self.engine) })
+        Location::There(There { slot, course, task, engine: Arc::clone(&self.engine) })
     }
 
     /// The call's result; `None` if its stop was forced.
@@ -90,26 +90,26 @@ impl<R: Send + 'static> Attempt<R> {
     pub(crate) async fn outcome(&mut self) -> Option<R> {
         loop {
             let turn = match &mut self.place {
-                Place::Here(future) => {
+                Location::Here(future) => {
                     let (engine, course, stop) = (&self.engine, &self.course, &self.stop);
                     std::future::poll_fn(|context| poll(future, (engine, course, stop), context))
                         .await
                 }
-                Place::There(there) => there.turn().await,
-                Place::Nowhere => Turn::Stopped,
+                Location::There(there) => there.turn().await,
+                Location::Nowhere => PollOutcome::Stopped,
             };
             match turn {
-                Turn::Ended(outcome) => {
-                    self.place = Place::Nowhere;
+                PollOutcome::Ended(outcome) => {
+                    self.place = Location::Nowhere;
                     return Some(outcome);
                 }
-                Turn::Stopped => return None,
-                Turn::UsedUp => {}
+                PollOutcome::Stopped => return None,
+                PollOutcome::UsedUp => {}
             }
-            let future = match std::mem::replace(&mut self.place, Place::Nowhere) {
-                Place::Here(future) => Some(future),
-                Place::There(there) => take(&there.slot),
-                Place::Nowhere => None,
+            let future = match std::mem::replace(&mut self.place, Location::Nowhere) {
+                Location::Here(future) => Some(future),
+                Location::There(there) => take(&there.slot),
+                Location::Nowhere => None,
             };
             let (Some(future), Some(threads)) = (future, self.engine.threads()) else {
                 return None;
@@ -124,9 +124,9 @@ impl<R: Send + 'static> Attempt<R> {
     /// # Cancel safety
     /// Dropping the future leaves the rest to [`Drop`].
     pub(crate) async fn end(mut self) {
-        match std::mem::replace(&mut self.place, Place::Nowhere) {
-            Place::There(mut there) => there.end().await,
-            Place::Here(_) | Place::Nowhere => {}
+        match std::mem::replace(&mut self.place, Location::Nowhere) {
+            Location::There(mut there) => there.end().await,
+            Location::Here(_) | Location::Nowhere => {}
         }
     }
 }
@@ -136,11 +136,11 @@ fn poll<R>(
     future: &mut BoxFuture<'static, R>,
     (engine, course, stop): (&Engine, &Course, &StopSignal),
     context: &mut Context<'_>,
-) -> Poll<Turn<R>> {
+) -> Poll<PollOutcome<R>> {
     // A guest that has yielded is not resumed once it must stop: it would take no notice of an
     // epoch that has passed meanwhile, and spin until the next.
     if stop.is_forced() {
-        return Poll::Ready(Turn::Stopped);
+        return Poll::Ready(PollOutcome::Stopped);
     }
     // Nor while its host stands still.
     if stop.is_held(context) {
@@ -149,8 +149,8 @@ fn poll<R>(
     let _ticking = engine.ticker().guest();
     course.begin();
     match future.as_mut().poll(context) {
-        Poll::Ready(outcome) => Poll::Ready(Turn::Ended(outcome)),
-        Poll::Pending if course.pause() => Poll::Ready(Turn::UsedUp),
+        Poll::Ready(outcome) => Poll::Ready(PollOutcome::Ended(outcome)),
+        Poll::Pending if course.pause() => Poll::Ready(PollOutcome::UsedUp),
         Poll::Pending => Poll::Pending,
     }
 }
@@ -163,26 +163,26 @@ fn take<R>(slot: &Slot<R>) -> Option<BoxFuture<'static, R>> {
 
 /// A call as the thread sees it that polls it. The lock is held while it is polled, so that its
 /// owner can end it at any other time.
-struct Polled<R> {
+struct CallTask<R> {
     slot: Slot<R>,
     course: Course,
     stop: StopSignal,
     engine: Arc<Engine>,
 }
 
-impl<R> Future for Polled<R> {
-    type Output = Turn<R>;
+impl<R> Future for CallTask<R> {
+    type Output = PollOutcome<R>;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Turn<R>> {
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<PollOutcome<R>> {
         let this = &*self;
         let mut slot = this.slot.lock().unwrap_or_else(PoisonError::into_inner);
         if this.course.is_over() {
             // Before the owner hears that it is gone.
             slot.take();
         }
-        let Some(future) = slot.as_mut() else { return Poll::Ready(Turn::Stopped) };
+        let Some(future) = slot.as_mut() else { return Poll::Ready(PollOutcome::Stopped) };
         let turn = poll(future, (&this.engine, &this.course, &this.stop), context);
-        if this.course.is_over() || matches!(turn, Poll::Ready(Turn::Ended(_))) {
+        if this.course.is_over() || matches!(turn, Poll::Ready(PollOutcome::Ended(_))) {
             slot.take();
         }
         turn
@@ -193,14 +193,14 @@ impl<R> Future for Polled<R> {
 struct There<R: Send + 'static> {
     slot: Slot<R>,
     course: Course,
-    task: JoinHandle<Turn<R>>,
+    task: JoinHandle<PollOutcome<R>>,
     engine: Arc<Engine>,
 }
 
 impl<R: Send + 'static> There<R> {
-    async fn turn(&mut self) -> Turn<R> {
+    async fn turn(&mut self) -> PollOutcome<R> {
         // Nobody else aborts it, and a panic of the guest's host functions is caught within.
-        (&mut self.task).await.unwrap_or(Turn::Stopped)
+        (&mut self.task).await.unwrap_or(PollOutcome::Stopped)
     }
 
     async fn end(&mut self) {

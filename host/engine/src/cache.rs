@@ -150,7 +150,7 @@ impl Cache {
     }
 
     /// The native code for `entry`, if it is there and was written with this key for exactly it.
-    pub(crate) fn get(&self, entry: Entry) -> Option<Verified> {
+    pub(crate) fn get(&self, entry: Entry) -> Option<VerifiedFile> {
         self.read(Content::Native, entry, FILE_BYTES_MAX)
     }
 
@@ -160,7 +160,7 @@ impl Cache {
     }
 
     /// The reason that there is no native code for `entry`, if that was found out before.
-    pub(crate) fn refusal(&self, entry: Entry) -> Option<Verified> {
+    pub(crate) fn refusal(&self, entry: Entry) -> Option<VerifiedFile> {
         self.read(Content::Refusal, entry, REFUSAL_BYTES_MAX)
     }
 
@@ -170,7 +170,7 @@ impl Cache {
     }
 
     /// The description of a component, in the words of [`crate::catalog`].
-    pub(crate) fn description(&self, entry: Entry) -> Option<Verified> {
+    pub(crate) fn description(&self, entry: Entry) -> Option<VerifiedFile> {
         self.read(Content::Description, entry, DESCRIPTION_BYTES_MAX)
     }
 
@@ -180,7 +180,7 @@ impl Cache {
     }
 
     /// The digest of a file that was read before.
-    pub(crate) fn file_digest(&self, entry: Entry) -> Option<Verified> {
+    pub(crate) fn file_digest(&self, entry: Entry) -> Option<VerifiedFile> {
         self.read(Content::FileDigest, entry, DIGEST_BYTES_MAX)
     }
 
@@ -189,7 +189,7 @@ impl Cache {
         self.keep(Content::FileDigest, entry, digest);
     }
 
-    fn read(&self, content: Content, entry: Entry, max: u64) -> Option<Verified> {
+    fn read(&self, content: Content, entry: Entry, max: u64) -> Option<VerifiedFile> {
         let path = self.path(content, entry);
         let bytes = match read_bounded(&path, max) {
             Ok(bytes) => bytes,
@@ -208,13 +208,13 @@ impl Cache {
         }
     }
 
-    fn verify(&self, content: Content, entry: Entry, bytes: Vec<u8>) -> Option<Verified> {
+    fn verify(&self, content: Content, entry: Entry, bytes: Vec<u8>) -> Option<VerifiedFile> {
         let (magic, rest) = bytes.split_first_chunk::<8>()?;
         let (mac, code) = rest.split_first_chunk::<32>()?;
         // `blake3::Hash` compares in constant time.
         let wanted = self.mac(content, entry, code);
         let fits = magic == content.magic() && blake3::Hash::from_bytes(*mac) == wanted;
-        fits.then_some(Verified(bytes))
+        fits.then_some(VerifiedFile(bytes))
     }
 
     fn keep(&self, content: Content, entry: Entry, code: &[u8]) {
@@ -241,9 +241,9 @@ impl Cache {
 
 /// Bytes of a cache file whose hash was found right.
 #[derive(Debug)]
-pub(crate) struct Verified(Vec<u8>);
+pub(crate) struct VerifiedFile(Vec<u8>);
 
-impl Verified {
+impl VerifiedFile {
     /// The native code, or the refusal.
     pub(crate) fn code(&self) -> &[u8] {
         &self.0[HEADER_BYTES..]

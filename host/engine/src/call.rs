@@ -16,7 +16,7 @@ use crate::attempt::Attempt;
 use crate::failure::{RESOURCES_MAX, classify};
 use crate::guest::Guest;
 use crate::state::{CallState, Mode};
-use crate::threads::{AtTick, Course};
+use crate::threads::{Course, TickAction};
 
 /// Instantiates and calls a guest in a store of its own.
 ///
@@ -107,8 +107,8 @@ fn store(state: CallState) -> Store<CallState> {
             return Err(violation.into());
         }
         Ok(match store.data().course.at_tick() {
-            AtTick::GoOn => UpdateDeadline::Continue(1),
-            AtTick::Yield => UpdateDeadline::YieldCustom(1, Box::pin(tokio::task::yield_now())),
+            TickAction::GoOn => UpdateDeadline::Continue(1),
+            TickAction::Yield => UpdateDeadline::YieldCustom(1, Box::pin(tokio::task::yield_now())),
         })
     });
     store.set_epoch_deadline(1);

@@ -27,7 +27,7 @@ use taskrun_policy::{AgentPolicy, Policy};
 
 use crate::cache::{Cache, Entry};
 use crate::error::LoadError;
-use crate::files::Protected;
+use crate::files::ProtectedPaths;
 use crate::grants::{self, Role};
 use crate::guest::AgentGrants;
 use crate::inspect::{ImportClass, Inspection};
@@ -43,7 +43,7 @@ const SETTLED: Duration = Duration::from_secs(3);
 /// The components that engines linked before, by what is kept of them in a [`Cache`].
 pub struct Catalog {
     cache: Cache,
-    protected: Protected,
+    protected: ProtectedPaths,
     clock: SystemClock,
 }
 
@@ -133,7 +133,7 @@ impl Catalog {
         protected: impl IntoIterator<Item = PathBuf>,
         policy: &Policy,
     ) -> Self {
-        let own = Protected::default();
+        let own = ProtectedPaths::default();
         own.add(protected);
         own.add([cache.dir().to_owned()]);
         own.add_policy(policy);

@@ -16,7 +16,7 @@ use taskrun_policy::{Limits, WorkspaceLimits};
 use tokio::time::Instant;
 
 use crate::bindings::interfaces::workspace_read::FileError;
-use crate::files::{Used, Workspace};
+use crate::files::{DiskUse, Workspace};
 
 /// The pause after a count of a workspace, as a multiple of the time that the count took: a guest
 /// that is refused again and again does not keep the disk busy.
@@ -85,9 +85,9 @@ struct Ledger {
 
 #[derive(Debug, Default)]
 struct Account {
-    used: Used,
+    used: DiskUse,
     /// Part of `used` that was granted and may not be on the disk yet.
-    granted: Used,
+    granted: DiskUse,
     /// The folders that `used` is about.
     counted: Vec<String>,
     /// When they may be counted again.
@@ -143,7 +143,7 @@ impl Disk {
     }
 
     /// Counts one workspace at a time: each keeps as many folders open as it is deep.
-    fn used(&self, bounds: &Bounds, folders: &[String]) -> Used {
+    fn used(&self, bounds: &Bounds, folders: &[String]) -> DiskUse {
         let _turn = self.counting.lock().unwrap_or_else(PoisonError::into_inner);
         bounds.workspace.used(folders, bounds.limits.files)
     }
@@ -199,7 +199,7 @@ impl Bounds {
         let found = self.disk.used(self, &account.counted);
         account.again_at = Some(Instant::now() + began.elapsed().saturating_mul(PAUSE));
         // What was granted may be found already; it is gone from here when it is settled.
-        account.used = Used {
+        account.used = DiskUse {
             bytes: found.bytes.saturating_add(account.granted.bytes),
             files: found.files.saturating_add(account.granted.files),
         };
@@ -209,7 +209,7 @@ impl Bounds {
 impl Writes {
     /// The use of the workspace, as accounted.
     #[cfg(test)]
-    pub(crate) fn used(&self) -> Used {
+    pub(crate) fn used(&self) -> DiskUse {
         self.bounds.ledger.open().used
     }
 
@@ -244,7 +244,7 @@ impl Writes {
         if let Some(full) = self.bounds.refusal(&account, growth) {
             return Err(full);
         }
-        let added = Used { bytes: growth.longer, files: growth.files };
+        let added = DiskUse { bytes: growth.longer, files: growth.files };
         account.used.add(added);
         account.granted.add(added);
         disk.under_way.fetch_add(growth.written, Ordering::Relaxed);
@@ -264,27 +264,27 @@ impl Writes {
 
     /// For operations that take away: until this is dropped, no other guest does, nor adds as much
     /// as a length or a count says that is about to change.
-    pub(crate) fn alone(&self) -> Alone<'_> {
+    pub(crate) fn alone(&self) -> ExclusiveAccess<'_> {
         let ledger = &*self.bounds.ledger;
         let alone = ledger.steady.write().unwrap_or_else(PoisonError::into_inner);
-        Alone { ledger, _alone: alone }
+        ExclusiveAccess { ledger, _alone: alone }
     }
 }
 
 /// The exclusive right to take something away from a workspace.
 #[derive(Debug)]
-pub(crate) struct Alone<'w> {
+pub(crate) struct ExclusiveAccess<'w> {
     ledger: &'w Ledger,
     _alone: RwLockWriteGuard<'w, ()>,
 }
 
-impl Alone<'_> {
+impl ExclusiveAccess<'_> {
     /// Takes away, and gives back what the work says that it took. The workspace is not counted
     /// in between: what is not found any more would be given back a second time.
     ///
     /// # Errors
     /// Those of the work. Then nothing is given back.
-    pub(crate) fn take_away<E>(&self, work: impl FnOnce() -> Result<Used, E>) -> Result<(), E> {
+    pub(crate) fn take_away<E>(&self, work: impl FnOnce() -> Result<DiskUse, E>) -> Result<(), E> {
         let mut account = self.ledger.open();
         let removed = work()?;
         account.used.subtract(removed);
@@ -308,7 +308,7 @@ fn spend(spent: &AtomicU64, amount: u64, limit: u64) -> Result<(), u64> {
 #[must_use]
 pub(crate) struct Grant<'w> {
     writes: &'w Writes,
-    added: Used,
+    added: DiskUse,
     written: u64,
     kept: bool,
 }

@@ -28,7 +28,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
 
-pub(crate) use request::{Outgoing, is_reserved, parse_headers};
+pub(crate) use request::{OutboundRequest, is_reserved, parse_headers};
 
 use resolve::ResolveError;
 use tenants::Tenants;
@@ -108,7 +108,7 @@ impl Egress {
         &self,
         tenant: &str,
         rules: CallRules<'_>,
-        out: Outgoing,
+        out: OutboundRequest,
     ) -> Result<Answer, Refusal> {
         let url = out.url();
         let target = HttpTarget {
@@ -142,7 +142,11 @@ impl Egress {
     }
 }
 
-async fn exchange(tenants: Arc<Tenants>, tenant: String, out: Outgoing) -> Result<Answer, Refusal> {
+async fn exchange(
+    tenants: Arc<Tenants>,
+    tenant: String,
+    out: OutboundRequest,
+) -> Result<Answer, Refusal> {
     let client = tenants.client(&tenant).await?;
     let (subject, host) = (out.subject(), out.host());
     let failed = |error: &(dyn Error + 'static)| explain(error, subject.clone(), &host);
@@ -161,8 +165,8 @@ async fn exchange(tenants: Arc<Tenants>, tenant: String, out: Outgoing) -> Resul
     let (parts, body) = answer.into_parts();
     let headers = own_headers(&parts.headers)?;
     let body = read_body(body, BODY_BYTES_MAX).await.map_err(|error| match error {
-        Unread::Failed(error) => failed(&error),
-        Unread::TooLong => {
+        BodyError::Failed(error) => failed(&error),
+        BodyError::TooLong => {
             Refusal::Limit(format!("the answer is longer than {BODY_BYTES_MAX} bytes"))
         }
     })?;
@@ -170,7 +174,7 @@ async fn exchange(tenants: Arc<Tenants>, tenant: String, out: Outgoing) -> Resul
 }
 
 /// The request as it goes out.
-fn sent(out: Outgoing) -> Result<http::Request<Full<Bytes>>, Refusal> {
+fn sent(out: OutboundRequest) -> Result<http::Request<Full<Bytes>>, Refusal> {
     let (method, url, headers, body) = out.into_parts();
     let mut request = http::Request::new(Full::new(body));
     let uri = http::Uri::try_from(url.as_str());
@@ -199,7 +203,7 @@ impl Flood {
 
 /// The reason that a body was not read to its end.
 #[derive(Debug)]
-pub(crate) enum Unread<E> {
+pub(crate) enum BodyError<E> {
     /// It has more bytes than it may.
     TooLong,
     /// The sender failed.
@@ -208,16 +212,16 @@ pub(crate) enum Unread<E> {
 
 /// Reads a body into one piece of memory: of one that comes byte by byte, the frames themselves
 /// would take many times its length.
-pub(crate) async fn read_body<B>(body: B, max: usize) -> Result<Vec<u8>, Unread<B::Error>>
+pub(crate) async fn read_body<B>(body: B, max: usize) -> Result<Vec<u8>, BodyError<B::Error>>
 where
     B: Body<Data = Bytes>,
 {
     let (mut body, mut bytes) = (pin!(body), Vec::new());
     while let Some(frame) = body.frame().await {
         // What is not data is trailers, which nobody gets.
-        let Ok(data) = frame.map_err(Unread::Failed)?.into_data() else { continue };
+        let Ok(data) = frame.map_err(BodyError::Failed)?.into_data() else { continue };
         if data.len() > max - bytes.len() {
-            return Err(Unread::TooLong);
+            return Err(BodyError::TooLong);
         }
         bytes.extend_from_slice(&data);
     }

@@ -12,9 +12,9 @@ use crate::compile::Compiler;
 use crate::config;
 use crate::disk::Disk;
 use crate::egress::Egress;
-use crate::files::Protected;
+use crate::files::ProtectedPaths;
 use crate::handles::{DESCRIPTORS_MIN, Handles, raise_descriptors};
-use crate::load::{Pins, Recent};
+use crate::load::{Pins, SharedComponents};
 use crate::options::EngineOptions;
 use crate::threads::GuestThreads;
 use crate::ticker::Ticker;
@@ -31,9 +31,9 @@ pub struct Engine {
     disk: Arc<Disk>,
     handles: Handles,
     buffers: Buffers,
-    recent: Recent,
+    recent: SharedComponents,
     pins: Pins,
-    protected: Protected,
+    protected: ProtectedPaths,
     options: EngineOptions,
     threads: Option<GuestThreads>,
     ticker: Ticker,
@@ -92,7 +92,7 @@ impl Engine {
         let threads = threads.transpose().map_err(EngineError::Threads)?;
         let compiler =
             Compiler::new(&wasmtime, options.cache.clone(), options.compile_worker.clone());
-        let protected = Protected::default();
+        let protected = ProtectedPaths::default();
         protected.add(options.protected.iter().cloned());
         protected.add(options.cache.iter().map(|cache| cache.dir().to_owned()));
         protected.add(options.compile_worker.iter().map(|worker| worker.program.clone()));
@@ -106,7 +106,7 @@ impl Engine {
             handles: Handles::new(descriptors),
             buffers: Buffers::new(),
             disk: Arc::new(Disk::new(options.keep_free.clone())),
-            recent: Recent::default(),
+            recent: SharedComponents::default(),
             pins: Pins::default(),
             protected,
             options,
@@ -151,7 +151,7 @@ impl Engine {
         self.protected.add_policy(policy);
     }
 
-    pub(crate) fn protected(&self) -> &Protected {
+    pub(crate) fn protected(&self) -> &ProtectedPaths {
         &self.protected
     }
 
@@ -203,7 +203,7 @@ impl Engine {
         &self.handles
     }
 
-    pub(crate) fn recent(&self) -> &Recent {
+    pub(crate) fn recent(&self) -> &SharedComponents {
         &self.recent
     }
 

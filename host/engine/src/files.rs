@@ -23,12 +23,12 @@ use cap_fs_ext::{DirExt, FollowSymlinks, OpenOptionsFollowExt, OpenOptionsSyncEx
 use cap_std::ambient_authority;
 use cap_std::fs::{Dir, File, Metadata, OpenOptions};
 
-pub(crate) use by_place::{How, Opened};
-pub(crate) use list::Wanted;
+pub(crate) use by_place::{AccessFlags, OpenEntry};
+pub(crate) use list::ListOptions;
 pub(crate) use path::RelativePath;
 pub(crate) use place::{Fault, Place};
-pub(crate) use protected::{Guard, OWN_FILES, Protected};
-pub(crate) use used::Used;
+pub(crate) use protected::{Guard, OWN_FILES, ProtectedPaths};
+pub(crate) use used::DiskUse;
 
 use crate::bindings::interfaces::workspace_read::{Entry, EntryKind, FileError};
 use crate::disk::DiskFull;
@@ -73,14 +73,14 @@ type Result<T> = std::result::Result<T, Refusal>;
 pub(crate) struct Workspace {
     root: Arc<Dir>,
     path: Arc<Path>,
-    protected: Protected,
+    protected: ProtectedPaths,
 }
 
 /// Set when the caller has gone; long operations look at it between their steps.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Abandoned(Arc<AtomicBool>);
+pub(crate) struct CancelFlag(Arc<AtomicBool>);
 
-impl Abandoned {
+impl CancelFlag {
     fn check(&self) -> Result<()> {
         match self.0.load(Ordering::Relaxed) {
             true => Err(FileError::Other("the call has ended".to_owned()).into()),
@@ -90,9 +90,9 @@ impl Abandoned {
 }
 
 /// Abandons the operation when dropped.
-pub(crate) struct AbandonOnDrop(Abandoned);
+pub(crate) struct CancelOnDrop(CancelFlag);
 
-impl Drop for AbandonOnDrop {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         self.0.0.store(true, Ordering::Relaxed);
     }
@@ -104,12 +104,12 @@ impl Drop for AbandonOnDrop {
 /// Dropping the future abandons the operation: it ends at its next step, and its result is lost.
 pub(crate) async fn blocking<T: Send + 'static>(
     turns: &Arc<tokio::sync::Semaphore>,
-    work: impl FnOnce(&Abandoned) -> Result<T> + Send + 'static,
+    work: impl FnOnce(&CancelFlag) -> Result<T> + Send + 'static,
 ) -> Result<T> {
     let lost = || Refusal::from(FileError::Other("the host failed".to_owned()));
     let turn = Arc::clone(turns).acquire_owned().await.map_err(|_| lost())?;
-    let abandoned = Abandoned::default();
-    let _guard = AbandonOnDrop(abandoned.clone());
+    let abandoned = CancelFlag::default();
+    let _guard = CancelOnDrop(abandoned.clone());
     let task = tokio::task::spawn_blocking(move || {
         let _turn = turn;
         work(&abandoned)
@@ -122,7 +122,7 @@ pub(crate) async fn blocking<T: Send + 'static>(
 
 impl Workspace {
     /// Opens the folder; here, and only here, links are followed.
-    pub(crate) fn open(root: &Path, protected: Protected) -> io::Result<Self> {
+    pub(crate) fn open(root: &Path, protected: ProtectedPaths) -> io::Result<Self> {
         let path = root.canonicalize()?;
         let root = Dir::open_ambient_dir(&path, ambient_authority())?;
         Ok(Self { root: Arc::new(root), path: path.into(), protected })

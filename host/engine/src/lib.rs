@@ -103,7 +103,7 @@ pub use engine::{Engine, EngineError};
 pub use error::{LoadError, MissingGrant, Need};
 pub use guest::AgentGrants;
 pub use inspect::{ExportInfo, ImportClass, ImportInfo, Inspection, Kind};
-pub use load::{Examined, Loaded, digest_file};
+pub use load::{ExaminedComponent, LoadedComponent, digest_file};
 pub use options::{
     COMPONENT_BYTES_DEFAULT, DESCRIBE_DEADLINE_DEFAULT, EngineOptions, INSTANCES_DEFAULT,
     SLICE_DEFAULT, instances_for,

@@ -9,24 +9,24 @@ use wasmtime::component::{HasSelf, InstancePre, Linker};
 use crate::bindings::{interfaces, memory_write};
 use crate::engine::Engine;
 use crate::error::LoadError;
-use crate::files::{Protected, Workspace};
+use crate::files::{ProtectedPaths, Workspace};
 use crate::grants::{self, Role};
 use crate::guest::{AgentGrants, Guest};
 use crate::host::wasi;
 use crate::inspect::{ImportClass, ImportInfo, Inspection};
-use crate::load::Loaded;
+use crate::load::LoadedComponent;
 use crate::state::CallState;
 
 /// A component that can be instantiated, and what its calls share.
-pub(crate) type Linked = (InstancePre<CallState>, Arc<Guest>);
+pub(crate) type LinkedComponent = (InstancePre<CallState>, Arc<Guest>);
 
 /// Checks a component against an agent's grants and links it.
 pub(crate) fn link(
     engine: &Arc<Engine>,
-    loaded: &Loaded,
+    loaded: &LoadedComponent,
     role: Role,
     with: AgentGrants,
-) -> Result<Linked, LoadError> {
+) -> Result<LinkedComponent, LoadError> {
     let inspection = loaded.inspect();
     grants::check(inspection, role, &with.agent, &with.grants)?;
     let (workspace, preopens) = folders(engine.protected(), inspection, role, &with)?;
@@ -59,7 +59,7 @@ pub(crate) fn link(
 /// The workspace and the folders in it that a component gets under an agent's grants, if it may use
 /// files.
 pub(crate) fn folders(
-    protected: &Protected,
+    protected: &ProtectedPaths,
     inspection: &Inspection,
     role: Role,
     with: &AgentGrants,
@@ -98,7 +98,7 @@ pub(crate) fn folders(
 /// Opens the workspace, unless the host's own files would be at hand there. WASI's file system
 /// is not ours to look into, so no folder with such a file in it is given to that.
 fn open_workspace(
-    protected: &Protected,
+    protected: &ProtectedPaths,
     root: &Path,
     preopens: &[Preopen],
 ) -> Result<Workspace, LoadError> {

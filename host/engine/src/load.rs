@@ -14,26 +14,26 @@ use crate::shape;
 
 /// A compiled component, checked against no grants. Cheap to clone.
 #[derive(Clone)]
-pub struct Loaded(Arc<LoadedInner>);
+pub struct LoadedComponent(Arc<LoadedComponentInner>);
 
-pub(crate) struct LoadedInner {
+pub(crate) struct LoadedComponentInner {
     component: Component,
     inspection: Inspection,
 }
 
-impl std::fmt::Debug for LoadedInner {
+impl std::fmt::Debug for LoadedComponentInner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("LoadedInner").field(&self.inspection.digest).finish()
+        f.debug_tuple("LoadedComponentInner").field(&self.inspection.digest).finish()
     }
 }
 
-impl std::fmt::Debug for Loaded {
+impl std::fmt::Debug for LoadedComponent {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Loaded").field(&self.0.inspection.digest).finish()
+        f.debug_tuple("LoadedComponent").field(&self.0.inspection.digest).finish()
     }
 }
 
-impl Loaded {
+impl LoadedComponent {
     /// The component's kind, imports and exports.
     #[must_use]
     pub fn inspect(&self) -> &Inspection {
@@ -53,18 +53,18 @@ impl Loaded {
 
 /// Components that are held elsewhere, so that agents which share a tool share its code.
 #[derive(Debug, Default)]
-pub(crate) struct Recent(Mutex<HashMap<blake3::Hash, Weak<LoadedInner>>>);
+pub(crate) struct SharedComponents(Mutex<HashMap<blake3::Hash, Weak<LoadedComponentInner>>>);
 
-impl Recent {
-    fn lock(&self) -> MutexGuard<'_, HashMap<blake3::Hash, Weak<LoadedInner>>> {
+impl SharedComponents {
+    fn lock(&self) -> MutexGuard<'_, HashMap<blake3::Hash, Weak<LoadedComponentInner>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn get(&self, digest: &blake3::Hash) -> Option<Loaded> {
-        self.lock().get(digest).and_then(Weak::upgrade).map(Loaded)
+    fn get(&self, digest: &blake3::Hash) -> Option<LoadedComponent> {
+        self.lock().get(digest).and_then(Weak::upgrade).map(LoadedComponent)
     }
 
-    fn put(&self, digest: blake3::Hash, loaded: &Loaded) {
+    fn put(&self, digest: blake3::Hash, loaded: &LoadedComponent) {
         let mut recent = self.lock();
         recent.retain(|_, known| known.strong_count() > 0);
         recent.insert(digest, Arc::downgrade(&loaded.0));
@@ -73,19 +73,19 @@ impl Recent {
 
 /// A component that was read and looked at, and not compiled. Cheap to clone.
 #[derive(Clone)]
-pub struct Examined {
+pub struct ExaminedComponent {
     bytes: Arc<Vec<u8>>,
     pub(crate) digest: blake3::Hash,
     pub(crate) inspection: Arc<Inspection>,
 }
 
-impl std::fmt::Debug for Examined {
+impl std::fmt::Debug for ExaminedComponent {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Examined").field(&self.inspection.digest).finish()
+        f.debug_tuple("ExaminedComponent").field(&self.inspection.digest).finish()
     }
 }
 
-impl Examined {
+impl ExaminedComponent {
     /// The component's kind, imports and exports.
     #[must_use]
     pub fn inspect(&self) -> &Inspection {
@@ -115,7 +115,7 @@ impl Engine {
     ///
     /// # Errors
     /// Every case of [`LoadError`] that is about files, bytes, parts and versions.
-    pub async fn examine_file(&self, path: &Path) -> Result<Examined, LoadError> {
+    pub async fn examine_file(&self, path: &Path) -> Result<ExaminedComponent, LoadError> {
         let (file, limit) = (path.to_owned(), self.options().component_bytes_max);
         let bytes = tokio::task::spawn_blocking(move || read(&file, limit)).await;
         let bytes = bytes.map_err(|_| LoadError::internal("reading the component panicked"))??;
@@ -132,7 +132,7 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::examine_file`].
-    pub async fn examine(&self, bytes: Vec<u8>) -> Result<Examined, LoadError> {
+    pub async fn examine(&self, bytes: Vec<u8>) -> Result<ExaminedComponent, LoadError> {
         let (size, limit) = (bytes.len() as u64, self.options().component_bytes_max);
         if size > limit {
             return Err(LoadError::TooLarge { bytes: size, limit });
@@ -142,7 +142,11 @@ impl Engine {
             shape::check(&bytes)?;
             let digest = blake3::hash(&bytes);
             let inspection = inspect(&bytes, named(&digest))?;
-            Ok(Examined { bytes: Arc::new(bytes), digest, inspection: Arc::new(inspection) })
+            Ok(ExaminedComponent {
+                bytes: Arc::new(bytes),
+                digest,
+                inspection: Arc::new(inspection),
+            })
         };
         let examined = tokio::task::spawn_blocking(examine).await;
         examined.map_err(|_| LoadError::internal("looking at the component panicked"))?
@@ -156,7 +160,10 @@ impl Engine {
     /// # Cancel safety
     /// Dropping the future ends the compile worker, if there is one; a compilation in this
     /// process goes on to its end.
-    pub async fn compile(&self, examined: &Examined) -> Result<Loaded, LoadError> {
+    pub async fn compile(
+        &self,
+        examined: &ExaminedComponent,
+    ) -> Result<LoadedComponent, LoadError> {
         let digest = examined.digest;
         if let Some(loaded) = self.recent().get(&digest) {
             return Ok(loaded);
@@ -169,7 +176,7 @@ impl Engine {
         }
         let component = self.compiler().native(Arc::clone(&examined.bytes), digest).await?;
         let inspection = Inspection::clone(&examined.inspection);
-        let loaded = Loaded(Arc::new(LoadedInner { component, inspection }));
+        let loaded = LoadedComponent(Arc::new(LoadedComponentInner { component, inspection }));
         self.recent().put(digest, &loaded);
         Ok(loaded)
     }
@@ -182,7 +189,7 @@ impl Engine {
     ///
     /// # Cancel safety
     /// As [`Engine::compile`].
-    pub async fn load_file(&self, path: &Path) -> Result<Loaded, LoadError> {
+    pub async fn load_file(&self, path: &Path) -> Result<LoadedComponent, LoadError> {
         let examined = self.examine_file(path).await?;
         self.compile(&examined).await
     }
@@ -194,7 +201,7 @@ impl Engine {
     ///
     /// # Cancel safety
     /// As [`Engine::compile`].
-    pub async fn load(&self, bytes: Vec<u8>) -> Result<Loaded, LoadError> {
+    pub async fn load(&self, bytes: Vec<u8>) -> Result<LoadedComponent, LoadError> {
         let examined = self.examine(bytes).await?;
         self.compile(&examined).await
     }

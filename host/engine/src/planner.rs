@@ -19,7 +19,7 @@ use crate::grants::Role;
 use crate::guest::{AgentGrants, Guest};
 use crate::inspect::FINALIZER;
 use crate::link::link;
-use crate::load::Loaded;
+use crate::load::LoadedComponent;
 use crate::state::{CallState, Mode};
 use crate::{call, measure};
 
@@ -38,7 +38,7 @@ impl Engine {
     /// [`LoadError::Workspace`] or [`LoadError::Mismatch`].
     pub fn agent(
         self: &Arc<Self>,
-        loaded: &Loaded,
+        loaded: &LoadedComponent,
         with: AgentGrants,
     ) -> Result<Arc<dyn Planner>, LoadError> {
         let (pre, guest) = link(self, loaded, Role::Agent, with)?;

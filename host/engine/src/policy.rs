@@ -13,7 +13,7 @@ use crate::error::LoadError;
 use crate::grants::Role;
 use crate::guest::{AgentGrants, Guest};
 use crate::link::link;
-use crate::load::Loaded;
+use crate::load::LoadedComponent;
 use crate::state::{CallState, Mode};
 use crate::{apart, call, measure};
 
@@ -32,7 +32,7 @@ impl Engine {
     /// [`LoadError::WrongWorld`], [`LoadError::Denied`] or [`LoadError::Mismatch`].
     pub fn policy(
         self: &Arc<Self>,
-        loaded: &Loaded,
+        loaded: &LoadedComponent,
         with: AgentGrants,
         name: String,
         timeout: Duration,

@@ -23,7 +23,7 @@ use crate::error::LoadError;
 use crate::grants::{self, Role};
 use crate::guest::AgentGrants;
 use crate::inspect::{FINALIZER, Inspection};
-use crate::load::Examined;
+use crate::load::ExaminedComponent;
 
 /// The reason that an agent does not load.
 #[derive(Debug, thiserror::Error)]
@@ -187,9 +187,9 @@ impl Engine {
 
 /// The parts of an agent, read and not compiled.
 struct Parts<'p> {
-    own: Examined,
-    tools: Vec<(&'p ToolPolicy, AgentGrants, Examined)>,
-    guard: Option<Examined>,
+    own: ExaminedComponent,
+    tools: Vec<(&'p ToolPolicy, AgentGrants, ExaminedComponent)>,
+    guard: Option<ExaminedComponent>,
 }
 
 /// A component as the policy names it for an agent.
@@ -288,7 +288,7 @@ impl Engine {
         role: Role,
         path: &Path,
         with: &AgentGrants,
-    ) -> Result<Examined, LoadError> {
+    ) -> Result<ExaminedComponent, LoadError> {
         let examined = self.examine_file(path).await?;
         grants::check(examined.inspect(), role, &with.agent, &with.grants)?;
         Ok(examined)
@@ -296,7 +296,7 @@ impl Engine {
 
     /// Keeps what was found out about a component that was linked, for a
     /// [`Catalog`](crate::Catalog).
-    async fn keep(&self, role: Role, examined: &Examined, specs: &[ToolSpec]) {
+    async fn keep(&self, role: Role, examined: &ExaminedComponent, specs: &[ToolSpec]) {
         let Some(cache) = self.options().cache.clone() else { return };
         let (id, inspection) = ((examined.digest, role), Arc::clone(&examined.inspection));
         let specs = specs.to_vec();
@@ -308,7 +308,10 @@ impl Engine {
     }
 
     /// The component that decides about the agent's tool calls, if there is one.
-    async fn examine_guard(&self, agent: &AgentPolicy) -> Result<Option<Examined>, AgentError> {
+    async fn examine_guard(
+        &self,
+        agent: &AgentPolicy,
+    ) -> Result<Option<ExaminedComponent>, AgentError> {
         let Some(engine) = &agent.engine else { return Ok(None) };
         let Some(path) = &engine.component else { return Ok(None) };
         let examined = self.examine_as(Role::Policy, path, &AgentGrants::of_policy(agent)).await;
@@ -319,7 +322,7 @@ impl Engine {
     async fn guard(
         self: &Arc<Self>,
         agent: &AgentPolicy,
-        examined: Option<Examined>,
+        examined: Option<ExaminedComponent>,
     ) -> Result<Guard, AgentError> {
         let mut engines: Vec<Arc<dyn PolicyEngine>> = Vec::new();
         if let Some(engine) = &agent.engine {

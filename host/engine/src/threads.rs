@@ -164,18 +164,18 @@ impl Course {
     }
 
     /// The guest's next move at a tick of the epoch.
-    pub(crate) fn at_tick(&self) -> AtTick {
+    pub(crate) fn at_tick(&self) -> TickAction {
         let inner = &*self.0;
         if !inner.counts.load(Ordering::Relaxed) {
-            return AtTick::Yield;
+            return TickAction::Yield;
         }
         if inner.counted_from_ns.load(Ordering::Relaxed) == 0 && self.passed_ns() >= inner.slice_ns
         {
             inner.counted_from_ns.store(cpu_ns(), Ordering::Relaxed);
         }
         match self.used_ns() < inner.slice_ns {
-            true => AtTick::GoOn,
-            false => AtTick::Yield,
+            true => TickAction::GoOn,
+            false => TickAction::Yield,
         }
     }
 
@@ -206,7 +206,7 @@ impl Course {
 
 /// The next move of a guest at a tick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum AtTick {
+pub(crate) enum TickAction {
     /// It has some of its slice left.
     GoOn,
     /// Others come first.
@@ -233,7 +233,7 @@ mod tests {
         // However long it was kept from the processor meanwhile.
         for _ in 0..3 {
             course.begin();
-            assert_eq!(course.at_tick(), AtTick::GoOn);
+            assert_eq!(course.at_tick(), TickAction::GoOn);
             spin(SLICE / 4);
             assert!(!course.pause());
         }
@@ -245,7 +245,7 @@ mod tests {
             course.pause();
         }
         course.begin();
-        assert_eq!(course.at_tick(), AtTick::Yield);
+        assert_eq!(course.at_tick(), TickAction::Yield);
         assert!(course.pause());
     }
 
@@ -262,7 +262,7 @@ mod tests {
     fn behind_nothing_is_counted_and_every_tick_lets_others_go_first() {
         let course = Course::new(SLICE);
         course.begin();
-        assert_eq!(course.at_tick(), AtTick::Yield);
+        assert_eq!(course.at_tick(), TickAction::Yield);
         assert!(!course.pause());
     }
 }

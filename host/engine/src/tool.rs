@@ -16,7 +16,7 @@ use crate::error::LoadError;
 use crate::grants::Role;
 use crate::guest::{AgentGrants, Guest};
 use crate::link::link;
-use crate::load::Loaded;
+use crate::load::LoadedComponent;
 use crate::state::{CallState, Mode};
 use crate::{apart, call, measure, spec};
 
@@ -37,7 +37,7 @@ impl Engine {
     /// Dropping the future drops the instance at once.
     pub async fn tool(
         self: &Arc<Self>,
-        loaded: &Loaded,
+        loaded: &LoadedComponent,
         with: AgentGrants,
     ) -> Result<Arc<dyn Tool>, LoadError> {
         let (pre, guest) = link(self, loaded, Role::Tool, with)?;

@@ -28,7 +28,7 @@ pub use cassette::{
 pub use echo::Echo;
 pub use key::KeyError;
 pub use remote::RemoteError;
-pub use scripted::{LINE_BYTES_MAX, ScriptError, Scripted};
+pub use scripted::{LINE_BYTES_MAX, ScriptError, ScriptedModel};
 
 /// The reason that a model of a policy cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -89,7 +89,9 @@ fn provider(
 ) -> Result<Arc<dyn Model>, OpenErrorCause> {
     let name = policy.model.as_deref();
     Ok(match &policy.provider {
-        Provider::Scripted { script, strict } => Arc::new(Scripted::load(script, *strict, name)?),
+        Provider::Scripted { script, strict } => {
+            Arc::new(ScriptedModel::load(script, *strict, name)?)
+        }
         Provider::Echo => Arc::new(Echo::new(name)),
         Provider::Remote(remote) => {
             Arc::new(remote::Remote::new(policy, remote, Arc::clone(clock), Arc::clone(random))?)

@@ -32,7 +32,7 @@ impl Model for Record {
         let entry = Entry { request: request.clone(), responses: Vec::new(), error: None };
         let mut tape = Tape { writer: Arc::clone(&self.writer), entry: Some(entry) };
         match self.model.stream(request).await {
-            Ok(stream) => Ok(Recorded { stream, tape }.boxed()),
+            Ok(stream) => Ok(RecordedStream { stream, tape }.boxed()),
             Err(error) => {
                 tape.end(Some(error.clone()));
                 Err(error)
@@ -78,12 +78,12 @@ impl Drop for Tape {
     }
 }
 
-struct Recorded {
+struct RecordedStream {
     stream: ModelStream,
     tape: Tape,
 }
 
-impl Stream for Recorded {
+impl Stream for RecordedStream {
     type Item = Result<Chunk, ModelError>;
 
     fn poll_next(

@@ -29,7 +29,7 @@ const NAME: &str = "scripted";
 
 /// Answers turn by turn from a script.
 #[derive(Debug)]
-pub struct Scripted {
+pub struct ScriptedModel {
     name: String,
     strict: bool,
     turns: Vec<Turn>,
@@ -39,7 +39,7 @@ pub struct Scripted {
 #[serde(deny_unknown_fields)]
 struct Turn {
     #[serde(default)]
-    request: Option<Expected>,
+    request: Option<Expectation>,
     #[serde(default)]
     responses: Vec<Chunk>,
     #[serde(default)]
@@ -49,7 +49,7 @@ struct Turn {
 /// The question that a strict script expects.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Expected {
+struct Expectation {
     /// Text of the last message.
     content: String,
 }
@@ -83,7 +83,7 @@ pub enum ScriptError {
     },
 }
 
-impl Scripted {
+impl ScriptedModel {
     /// Reads a script.
     ///
     /// # Errors
@@ -133,7 +133,7 @@ impl Scripted {
 }
 
 #[async_trait]
-impl Model for Scripted {
+impl Model for ScriptedModel {
     async fn stream(&self, request: CompletionRequest) -> Result<ModelStream, ModelError> {
         let number = request.messages.iter().filter(|m| m.role == Role::Assistant).count();
         let turn = self.turns.get(number).ok_or_else(|| {
@@ -190,8 +190,8 @@ mod tests {
 
     use super::*;
 
-    fn script(text: &str, strict: bool) -> Result<Scripted, ScriptError> {
-        Scripted::parse(text, Path::new("s.jsonl"), strict, None)
+    fn script(text: &str, strict: bool) -> Result<ScriptedModel, ScriptError> {
+        ScriptedModel::parse(text, Path::new("s.jsonl"), strict, None)
     }
 
     fn request(messages: Vec<Message>) -> CompletionRequest {
@@ -207,7 +207,10 @@ mod tests {
         }
     }
 
-    async fn ask(model: &Scripted, messages: &[(Role, &str)]) -> Result<Completion, ModelError> {
+    async fn ask(
+        model: &ScriptedModel,
+        messages: &[(Role, &str)],
+    ) -> Result<Completion, ModelError> {
         let messages = messages.iter().map(|(role, text)| Message::text(*role, *text)).collect();
         collect(model.stream(request(messages)).await?).await
     }

@@ -66,7 +66,11 @@ fn known(
     let mut by_name = BTreeMap::new();
     for agent in names.iter().filter_map(|name| policy.agents.get(name)) {
         let source = |functions| -> Arc<dyn LoadCode> {
-            Arc::new(Described { opened: Arc::clone(&opened), agent: agent.clone(), functions })
+            Arc::new(DescribedAgent {
+                opened: Arc::clone(&opened),
+                agent: agent.clone(),
+                functions,
+            })
         };
         match catalog.agent(policy, &models, agent, &files, source)? {
             Some(known) => by_name.insert(agent.name.clone(), Arc::new(known)),
@@ -77,14 +81,14 @@ fn known(
 }
 
 /// The code of an agent that is known by the descriptions of its components.
-struct Described {
+struct DescribedAgent {
     opened: Arc<(Policy, LoaderOptions)>,
     agent: AgentPolicy,
     functions: Arc<Vec<ToolSpec>>,
 }
 
 #[async_trait]
-impl LoadCode for Described {
+impl LoadCode for DescribedAgent {
     async fn load(&self) -> Result<AgentCode, String> {
         let (policy, options) = &*self.opened;
         let loader = Loader::open(policy.clone(), options.clone());

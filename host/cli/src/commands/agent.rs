@@ -32,7 +32,7 @@ struct List {
 }
 
 #[derive(Serialize)]
-struct Checked {
+struct AgentCheck {
     name: String,
     ok: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -40,8 +40,8 @@ struct Checked {
 }
 
 #[derive(Serialize)]
-struct CheckedList {
-    agents: Vec<Checked>,
+struct AgentCheckList {
+    agents: Vec<AgentCheck>,
 }
 
 fn row(agent: &AgentPolicy) -> Row {
@@ -96,12 +96,12 @@ pub(super) async fn check(context: &Context, names: &[String]) -> Outcome {
         let ok = error.is_none();
         let json = error.as_ref().and_then(|failure| serde_json::from_str(&failure.json()).ok());
         let error_body = json.and_then(|line: serde_json::Value| line.get("error").cloned());
-        checked.push(Checked { name: name.clone(), ok, error: error_body });
+        checked.push(AgentCheck { name: name.clone(), ok, error: error_body });
         first = first.or(error);
     }
     let (bad, all) = (checked.iter().filter(|one| !one.ok).count(), checked.len());
     match context.printer.format() {
-        OutputFormat::Json => context.printer.json(&versioned(CheckedList { agents: checked })),
+        OutputFormat::Json => context.printer.json(&versioned(AgentCheckList { agents: checked })),
         OutputFormat::Ndjson => {
             checked.iter().for_each(|one| context.printer.json_line(&versioned(one)))
         }

@@ -24,7 +24,7 @@ use crate::place::{shown, shown_in};
 
 /// An agent with everything that it asks for and gets.
 #[derive(Serialize)]
-struct Shown {
+struct AgentView {
     name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     description: Option<String>,
@@ -33,7 +33,7 @@ struct Shown {
     tools: Vec<Tool>,
     members: Vec<String>,
     functions: Vec<Function>,
-    capabilities: Vec<Given>,
+    capabilities: Vec<CapabilityView>,
     #[serde(skip_serializing_if = "Option::is_none")]
     model: Option<String>,
     /// The provider of the model and its address. Never the key, nor its place.
@@ -91,7 +91,7 @@ struct Function {
 
 /// A capability and what the policy says about it.
 #[derive(Serialize)]
-struct Given {
+struct CapabilityView {
     capability: &'static str,
     asked_by: Vec<String>,
     standing: &'static str,
@@ -112,7 +112,7 @@ pub(super) async fn show(context: &Context, name: &str) -> Outcome {
     load(&loader, name).await.map(|_| Exit::Completed)
 }
 
-async fn gather(loader: &Loader, agent: &AgentPolicy) -> Outcome<Shown> {
+async fn gather(loader: &Loader, agent: &AgentPolicy) -> Outcome<AgentView> {
     let own = inspect(loader, &agent.component, &format!("agent {}", agent.name)).await?;
     let component = part(&agent.name, &shown(&agent.component), &own);
     let mut tools = Vec::new();
@@ -128,7 +128,7 @@ async fn gather(loader: &Loader, agent: &AgentPolicy) -> Outcome<Shown> {
         Ok(agent) => (functions(agent), None),
         Err(failure) => (Vec::new(), Some(failure.message.clone())),
     };
-    Ok(Shown {
+    Ok(AgentView {
         name: agent.name.clone(),
         description: agent.description.clone(),
         location: agent.location.to_string(),
@@ -198,7 +198,7 @@ pub(super) fn first_sentence(text: &str) -> String {
     line.split_once(". ").map_or(line, |(first, _)| first).trim_end_matches('.').to_owned()
 }
 
-fn capabilities(agent: &AgentPolicy, component: &Part, tools: &[Tool]) -> Vec<Given> {
+fn capabilities(agent: &AgentPolicy, component: &Part, tools: &[Tool]) -> Vec<CapabilityView> {
     let given = |capability: Capability| {
         let mut asked_by = Vec::new();
         if component.asks.contains(&capability) {
@@ -220,7 +220,12 @@ fn capabilities(agent: &AgentPolicy, component: &Part, tools: &[Tool]) -> Vec<Gi
             Standing::Denied(_) => "refused",
             Standing::Selective => "by rule",
         };
-        Given { capability: capability.as_str(), asked_by, standing, rules: rules.collect() }
+        CapabilityView {
+            capability: capability.as_str(),
+            asked_by,
+            standing,
+            rules: rules.collect(),
+        }
     };
     let all = Capability::ALL.into_iter().map(given);
     all.filter(|given| !given.asked_by.is_empty() || !given.rules.is_empty()).collect()
@@ -319,7 +324,7 @@ fn interrupted(interrupted: Interrupted) -> &'static str {
     }
 }
 
-fn text(shown: &Shown, width: Option<usize>) -> String {
+fn text(shown: &AgentView, width: Option<usize>) -> String {
     let list = |map: &BTreeMap<&'static str, String>| {
         map.iter().map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ")
     };
@@ -394,7 +399,7 @@ fn text(shown: &Shown, width: Option<usize>) -> String {
     text
 }
 
-fn capability_rows(given: &Given) -> Vec<Vec<String>> {
+fn capability_rows(given: &CapabilityView) -> Vec<Vec<String>> {
     let asked =
         if given.asked_by.is_empty() { "nobody".to_owned() } else { given.asked_by.join(", ") };
     let first = [given.capability.to_owned(), asked, given.standing.to_owned()];

@@ -35,7 +35,7 @@ pub(super) async fn answer(context: &Context, args: &AnswerArgs) -> Outcome {
         supervisor_at_hand(context, &controller, &storage).find_host(&answered).await?;
         return Ok(Exit::Completed);
     }
-    let words = Words::split(args, &asked);
+    let words = AnswerWords::split(args, &asked);
     let item = match words.item {
         Some(name) => asked.iter().find(|item| item.id() == name),
         None => asked.first(),
@@ -87,12 +87,12 @@ async fn fill(
 
 /// The words of the command, told apart.
 #[derive(Debug, PartialEq, Eq)]
-struct Words<'a> {
+struct AnswerWords<'a> {
     item: Option<&'a str>,
     answer: &'a [String],
 }
 
-impl<'a> Words<'a> {
+impl<'a> AnswerWords<'a> {
     /// A single word is the answer, unless that is given by an option. Before several, the item
     /// may stand: a name of one, or what cannot be part of an answer of several words.
     fn split(args: &'a AnswerArgs, asked: &[Item]) -> Self {
@@ -365,7 +365,7 @@ mod tests {
     fn read(words: &[&str], item: &Item) -> Result<Answer, String> {
         let args = args(words);
         let asked = [item.clone()];
-        let words = Words::split(&args, &asked);
+        let words = AnswerWords::split(&args, &asked);
         given(&args, words.answer, item).map_err(|failure| failure.message)
     }
 
@@ -382,11 +382,11 @@ mod tests {
         ];
         for (words, item, left) in table {
             let args = args(words);
-            let split = Words::split(&args, &asked);
+            let split = AnswerWords::split(&args, &asked);
             assert_eq!((split.item, split.answer.len()), (*item, *left), "{words:?}");
         }
         let accepted = AnswerArgs { accept: true, ..args(&["ok"]) };
-        let split = Words::split(&accepted, &[confirmation()]);
+        let split = AnswerWords::split(&accepted, &[confirmation()]);
         assert_eq!((split.item, split.answer.len()), (Some("ok"), 0));
     }
 

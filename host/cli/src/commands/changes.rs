@@ -19,7 +19,7 @@ pub(super) struct Change<'a> {
 }
 
 #[derive(Serialize)]
-struct Shown<'a> {
+struct ChangeView<'a> {
     changed: bool,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     beneath: &'a [RunId],
@@ -29,10 +29,10 @@ struct Shown<'a> {
 
 #[derive(Serialize)]
 struct List<'a> {
-    runs: Vec<Shown<'a>>,
+    runs: Vec<ChangeView<'a>>,
 }
 
-impl<'a> From<&Change<'a>> for Shown<'a> {
+impl<'a> From<&Change<'a>> for ChangeView<'a> {
     fn from(change: &Change<'a>) -> Self {
         let Change { run, changed, beneath } = *change;
         Self { changed, beneath, run: run.into() }
@@ -44,11 +44,11 @@ pub(super) fn print<'a>(context: &Context, changes: impl Iterator<Item = Change<
     match printer.format() {
         OutputFormat::Table => changes.for_each(|change| printer.line(line(&change))),
         OutputFormat::Json => {
-            let runs = changes.map(|change| Shown::from(&change)).collect();
+            let runs = changes.map(|change| ChangeView::from(&change)).collect();
             printer.json(&versioned(List { runs }));
         }
         OutputFormat::Ndjson => {
-            changes.for_each(|change| printer.json_line(&versioned(Shown::from(&change))));
+            changes.for_each(|change| printer.json_line(&versioned(ChangeView::from(&change))));
         }
         OutputFormat::Name => changes.for_each(|change| printer.line(change.run.id())),
     }

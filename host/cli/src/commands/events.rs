@@ -14,7 +14,7 @@ use crate::args::{EventsArgs, OutputFormat};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
-use crate::follow::{CtrlC, Follow, Followed, supervisor_at_hand};
+use crate::follow::{CtrlC, Follow, FollowEnd, supervisor_at_hand};
 use crate::output::versioned;
 use crate::resolve::resolve;
 
@@ -96,9 +96,9 @@ pub(super) async fn follow(
     let mut follow = Follow::new(context, controller, run.id().clone(), supervisor);
     follow.after = after;
     match follow.follow(None, CtrlC::Leaves, show).await? {
-        Followed::Ended(_) | Followed::Reached(_) | Followed::TimedOut => Ok(Exit::Completed),
-        Followed::Blocked(run) => Err(crate::follow::run_blocked(&run)),
-        Followed::Detached => Ok(Exit::Interrupted),
+        FollowEnd::Ended(_) | FollowEnd::Reached(_) | FollowEnd::TimedOut => Ok(Exit::Completed),
+        FollowEnd::Blocked(run) => Err(crate::follow::run_blocked(&run)),
+        FollowEnd::Detached => Ok(Exit::Interrupted),
     }
 }
 

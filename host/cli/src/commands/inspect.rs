@@ -14,7 +14,7 @@ use crate::failure::{Failure, Outcome, engine_failure, load_failure};
 use crate::output::{human, pairs, versioned};
 
 #[derive(Serialize)]
-struct Shown {
+struct InspectionView {
     component: String,
     digest: String,
     size: u64,
@@ -63,7 +63,7 @@ fn failure(error: &CheckError, path: &Path) -> Box<Failure> {
     failure
 }
 
-fn shown(path: &str, inspection: &Inspection) -> Shown {
+fn shown(path: &str, inspection: &Inspection) -> InspectionView {
     let imports = inspection.imports.iter().map(|import| Interface {
         interface: import.interface.clone(),
         class: Some(import.class.to_string()),
@@ -74,7 +74,7 @@ fn shown(path: &str, inspection: &Inspection) -> Shown {
         class: None,
         functions: export.functions.clone(),
     });
-    Shown {
+    InspectionView {
         component: path.to_owned(),
         digest: inspection.digest.clone(),
         size: inspection.size,

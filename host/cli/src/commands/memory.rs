@@ -45,7 +45,7 @@ struct FactList<'a> {
 }
 
 #[derive(Serialize)]
-struct Forgotten<'a> {
+struct ForgetView<'a> {
     /// Keys of which there was a fact.
     forgotten: Vec<&'a str>,
     /// Keys of which there was none.
@@ -54,12 +54,12 @@ struct Forgotten<'a> {
 }
 
 /// Where the facts are that a command is about.
-struct Place {
+struct MemoryTarget {
     scope: Scope,
     session: Option<OwnSession>,
 }
 
-impl Place {
+impl MemoryTarget {
     fn of(context: &Context) -> Self {
         let globals = &context.globals;
         let owner = || globals.owner.clone().unwrap_or_else(|| OWNER_DEFAULT.to_owned());
@@ -77,7 +77,7 @@ impl Place {
 }
 
 pub(super) async fn memory(context: &Context, command: &MemoryCommand) -> Outcome {
-    let place = Place::of(context);
+    let place = MemoryTarget::of(context);
     if let MemoryCommand::Put(args) = command {
         // The only one of these that something comes of where there is no store yet.
         let storage = context.storage(&context.data_dir()?)?;
@@ -124,7 +124,7 @@ fn failure(error: ControllerError) -> Box<Failure> {
 async fn ls(
     context: &Context,
     controller: &Controller,
-    place: &Place,
+    place: &MemoryTarget,
     args: &MemoryLsArgs,
 ) -> Outcome {
     let limit = usize::from(args.limit);
@@ -142,7 +142,7 @@ async fn ls(
 async fn search(
     context: &Context,
     controller: &Controller,
-    place: &Place,
+    place: &MemoryTarget,
     args: &MemorySearchArgs,
 ) -> Outcome {
     let (query, limit) = (args.words.join(" "), usize::from(args.limit));
@@ -151,7 +151,7 @@ async fn search(
     Ok(Exit::Completed)
 }
 
-fn print(context: &Context, place: &Place, facts: &[Fact], next_after: Option<&str>) {
+fn print(context: &Context, place: &MemoryTarget, facts: &[Fact], next_after: Option<&str>) {
     let printer = &context.printer;
     let views = || facts.iter().map(FactView::from);
     match printer.format() {
@@ -180,7 +180,7 @@ fn print(context: &Context, place: &Place, facts: &[Fact], next_after: Option<&s
 async fn get(
     context: &Context,
     controller: &Controller,
-    place: &Place,
+    place: &MemoryTarget,
     args: &MemoryKeyArgs,
 ) -> Outcome {
     let fact = controller.fact(&place.scope, place.session.as_ref(), &args.key).await;
@@ -204,7 +204,7 @@ async fn get(
 async fn put(
     context: &Context,
     controller: &Controller,
-    place: &Place,
+    place: &MemoryTarget,
     args: &MemoryPutArgs,
 ) -> Outcome {
     let said = text(&args.text, "text", FACT_TEXT_BYTES_MAX)?;
@@ -227,7 +227,7 @@ async fn put(
 async fn rm(
     context: &Context,
     controller: &Controller,
-    place: &Place,
+    place: &MemoryTarget,
     args: &MemoryRmArgs,
 ) -> Outcome {
     let (mut forgotten, mut absent) = (Vec::new(), Vec::new());
@@ -244,8 +244,8 @@ async fn rm(
             let count = human::count(forgotten.len() as u64, "fact");
             printer.line(format!("forgot {count} of {}", place.shown()));
         }
-        OutputFormat::Json => printer.json(&versioned(Forgotten { forgotten, absent })),
-        OutputFormat::Ndjson => printer.json_line(&versioned(Forgotten { forgotten, absent })),
+        OutputFormat::Json => printer.json(&versioned(ForgetView { forgotten, absent })),
+        OutputFormat::Ndjson => printer.json_line(&versioned(ForgetView { forgotten, absent })),
         OutputFormat::Name => forgotten.iter().for_each(|key| printer.line(escaped_line(key))),
     }
     Ok(Exit::Completed)

@@ -12,7 +12,7 @@ use crate::output::versioned;
 use crate::place::{found_policy, named_policy, no_policy, shown};
 
 #[derive(Serialize)]
-struct Trusted<'a> {
+struct TrustView<'a> {
     policy: &'a Path,
 }
 
@@ -36,8 +36,8 @@ pub(super) fn trust(context: &Context, named: Option<&Path>) -> Outcome {
             printer.line(format!("{} is used from now on where it is found", shown(&file)));
         }
         OutputFormat::Name => printer.line(file.display()),
-        OutputFormat::Json => printer.json(&versioned(Trusted { policy: &file })),
-        OutputFormat::Ndjson => printer.json_line(&versioned(Trusted { policy: &file })),
+        OutputFormat::Json => printer.json(&versioned(TrustView { policy: &file })),
+        OutputFormat::Ndjson => printer.json_line(&versioned(TrustView { policy: &file })),
     }
     Ok(Exit::Completed)
 }

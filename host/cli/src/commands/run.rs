@@ -20,7 +20,7 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome, acceptance_failure, background_failure};
 use crate::follow::{
-    CtrlC, Follow, Followed, Lines, Notes, Screen, run_blocked, supervisor, wait_timed_out,
+    CtrlC, Follow, FollowEnd, Lines, Notes, Screen, run_blocked, supervisor, wait_timed_out,
 };
 use crate::lookup::agent_of;
 use crate::output::paint::{DIM, GOOD, with};
@@ -37,7 +37,7 @@ const SNAPSHOT_WITHIN: Duration = Duration::from_secs(15);
 
 /// The way that the command goes on after the run was accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Manner {
+enum FollowMode {
     /// Its id is printed.
     Detach,
     /// Its result is waited for and printed.
@@ -83,22 +83,22 @@ pub(super) async fn run(context: &Context, args: &RunArgs) -> Outcome {
         Follow::new(context, controller.clone(), run.id().clone(), supervisor)
     };
     match manner(context, args) {
-        Manner::Detach => {
+        FollowMode::Detach => {
             print_accepted(context, &run, reused);
             Ok(Exit::Completed)
         }
-        Manner::Wait(timeout) => wait(context, follow(host), timeout).await,
-        Manner::Watch => watch(context, follow(host)).await,
+        FollowMode::Wait(timeout) => wait(context, follow(host), timeout).await,
+        FollowMode::Watch => watch(context, follow(host)).await,
     }
 }
 
-fn manner(context: &Context, args: &RunArgs) -> Manner {
+fn manner(context: &Context, args: &RunArgs) -> FollowMode {
     match (args.detach || args.heartbeat, args.wait) {
-        (true, _) => Manner::Detach,
-        (false, Some(timeout)) => Manner::Wait(timeout),
-        (false, None) if context.printer.asked().is_some() => Manner::Detach,
-        (false, None) if context.printer.is_terminal() => Manner::Watch,
-        (false, None) => Manner::Detach,
+        (true, _) => FollowMode::Detach,
+        (false, Some(timeout)) => FollowMode::Wait(timeout),
+        (false, None) if context.printer.asked().is_some() => FollowMode::Detach,
+        (false, None) if context.printer.is_terminal() => FollowMode::Watch,
+        (false, None) => FollowMode::Detach,
     }
 }
 
@@ -176,7 +176,7 @@ fn put_beneath(context: &Context, request: &mut SpawnRequest, parent: &Run) {
 }
 
 #[derive(Serialize)]
-struct Accepted {
+struct AcceptedRun {
     #[serde(flatten)]
     run: RunView,
     /// True if the run was there before.
@@ -185,7 +185,7 @@ struct Accepted {
 }
 
 fn print_accepted(context: &Context, run: &Run, reused: bool) {
-    let accepted = || versioned(Accepted { run: run.into(), reused });
+    let accepted = || versioned(AcceptedRun { run: run.into(), reused });
     match context.printer.format() {
         OutputFormat::Table | OutputFormat::Name => context.printer.line(run.id()),
         OutputFormat::Json => context.printer.json(&accepted()),
@@ -229,7 +229,7 @@ async fn wait(context: &Context, mut follow: Follow, timeout: Option<Duration>) 
         })
         .await?;
     screen.end();
-    if let Followed::TimedOut = followed {
+    if let FollowEnd::TimedOut = followed {
         return Err(print_snapshot(context, &follow).await?);
     }
     let run = ended(&follow, followed)?;
@@ -268,13 +268,13 @@ async fn watch(context: &Context, mut follow: Follow) -> Outcome {
 }
 
 /// The run at its end; `None` if that is not waited for any more.
-fn ended(follow: &Follow, followed: Followed) -> Outcome<Option<Run>> {
+fn ended(follow: &Follow, followed: FollowEnd) -> Outcome<Option<Run>> {
     let id = &follow.id;
     match followed {
-        Followed::Ended(run) | Followed::Reached(run) => Ok(Some(*run)),
-        Followed::Blocked(run) => Err(run_blocked(&run)),
-        Followed::TimedOut => Err(wait_timed_out(id)),
-        Followed::Detached => {
+        FollowEnd::Ended(run) | FollowEnd::Reached(run) => Ok(Some(*run)),
+        FollowEnd::Blocked(run) => Err(run_blocked(&run)),
+        FollowEnd::TimedOut => Err(wait_timed_out(id)),
+        FollowEnd::Detached => {
             follow.printer.say(format!("left {id} running; `taskrun wait {id}` waits for it"));
             Ok(None)
         }

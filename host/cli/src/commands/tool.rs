@@ -33,7 +33,7 @@ struct List {
 }
 
 #[derive(Serialize)]
-struct Shown<'a> {
+struct ToolView<'a> {
     name: &'a str,
     component: String,
     digest: &'a str,
@@ -100,7 +100,7 @@ pub(super) async fn show(context: &Context, name: &str, agent: Option<&str>) -> 
     let inspection = inspect(&loader, &tool.component, &format!("tool {name}")).await?;
     let port = loader.tool(&agent, &tool).await;
     let port = port.map_err(|error| tool_failure(&error, &agent, &tool))?;
-    let shown = Shown {
+    let shown = ToolView {
         name,
         component: shown(&tool.component),
         digest: &inspection.digest,
@@ -141,7 +141,7 @@ fn function(spec: &ToolSpec) -> Function<'_> {
     }
 }
 
-fn text(shown: &Shown<'_>, size: u64, agent: &str) -> String {
+fn text(shown: &ToolView<'_>, size: u64, agent: &str) -> String {
     let component = format!("{} ({}, {})", shown.component, human::bytes(size), shown.digest);
     let mut text = pairs(&[
         ("tool", shown.name.to_owned()),

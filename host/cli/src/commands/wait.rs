@@ -29,7 +29,7 @@ const SUMMARY_CHARS_MAX: usize = 80;
 const OVERDUE: Duration = Duration::from_secs(15);
 
 #[derive(Serialize)]
-struct Awaited {
+struct WaitView {
     timed_out: bool,
     #[serde(flatten)]
     run: RunView,
@@ -37,7 +37,7 @@ struct Awaited {
 
 #[derive(Serialize)]
 struct List {
-    runs: Vec<Awaited>,
+    runs: Vec<WaitView>,
 }
 
 /// The end of a wait.
@@ -184,7 +184,7 @@ fn print(context: &Context, standing: &[Waited]) {
         OutputFormat::Ndjson => there.for_each(|run| printer.json_line(&run_object(run))),
         OutputFormat::Json => {
             let awaited =
-                |one: &Waited| Awaited { timed_out: one.timed_out, run: (&one.run).into() };
+                |one: &Waited| WaitView { timed_out: one.timed_out, run: (&one.run).into() };
             printer.json(&versioned(List { runs: standing.iter().map(awaited).collect() }));
         }
     }

@@ -16,7 +16,7 @@ use taskrun_runtime::Storage;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
-use crate::follow::{CtrlC, Follow, Followed, Lines, Notes, Screen, supervisor, wait_timed_out};
+use crate::follow::{CtrlC, Follow, FollowEnd, Lines, Notes, Screen, supervisor, wait_timed_out};
 use crate::output::escape::escaped_line;
 use crate::output::paint::{BAD, BOLD, DIM, GOOD, with};
 use crate::output::{human, status_text};
@@ -38,23 +38,23 @@ pub(super) struct Stage {
 }
 
 /// Runs to look at afterwards.
-pub(super) struct Played {
+pub(super) struct DemoRuns {
     /// The one that answered a question.
     pub(super) answered: RunId,
 }
 
 /// A run that came to its end, and its journal.
-struct Ended {
+struct EndedRun {
     run: Run,
     events: Vec<Event>,
 }
 
 impl Stage {
-    pub(super) async fn play(&self) -> Outcome<Played> {
+    pub(super) async fn play(&self) -> Outcome<DemoRuns> {
         let answered = self.answers().await?;
         self.is_refused().await?;
         self.is_stopped().await?;
-        Ok(Played { answered })
+        Ok(DemoRuns { answered })
     }
 
     async fn answers(&self) -> Outcome<RunId> {
@@ -134,7 +134,7 @@ impl Stage {
     }
 
     /// Starts a run and shows it until it has ended.
-    async fn run(&self, agent: &str, task: &str) -> Outcome<Ended> {
+    async fn run(&self, agent: &str, task: &str) -> Outcome<EndedRun> {
         let scope = self.context.scope();
         let request = SpawnRequest {
             owner_user_id: "local".to_owned(),
@@ -160,10 +160,10 @@ impl Stage {
         let followed = follow.follow(Some(ACT_MAX), CtrlC::Leaves, show).await?;
         screen.end();
         match followed {
-            Followed::Ended(run) | Followed::Reached(run) => Ok(Ended { run: *run, events }),
-            Followed::Blocked(run) => Err(wrong(&run, "an end")),
-            Followed::TimedOut => Err(wait_timed_out(&id)),
-            Followed::Detached => {
+            FollowEnd::Ended(run) | FollowEnd::Reached(run) => Ok(EndedRun { run: *run, events }),
+            FollowEnd::Blocked(run) => Err(wrong(&run, "an end")),
+            FollowEnd::TimedOut => Err(wait_timed_out(&id)),
+            FollowEnd::Detached => {
                 Err(Failure::new(Exit::Interrupted, "interrupted", "the demo was interrupted")
                     .hint("start it again: it can be played any number of times"))
             }

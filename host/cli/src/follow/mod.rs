@@ -52,7 +52,7 @@ pub(crate) struct Follow {
 
 /// The end of following a run.
 #[derive(Debug)]
-pub(crate) enum Followed {
+pub(crate) enum FollowEnd {
     /// The run ended.
     Ended(Box<Run>),
     /// The run is in the status that was waited for, and goes on.
@@ -96,7 +96,7 @@ impl Follow {
         timeout: Option<Duration>,
         ctrl_c: CtrlC,
         show: impl FnMut(&Recorded),
-    ) -> Outcome<Followed> {
+    ) -> Outcome<FollowEnd> {
         let time_is_up = async {
             match timeout {
                 Some(timeout) => tokio::time::sleep(timeout).await,
@@ -108,10 +108,10 @@ impl Follow {
         // All are polled at all times: none waits for another one to be done with the store.
         tokio::select! {
             biased;
-            left = journal.leave(printer, ctrl_c) => left.map(|()| Followed::Detached),
+            left = journal.leave(printer, ctrl_c) => left.map(|()| FollowEnd::Detached),
             followed = journal.show(after, show) => followed,
-            blocked = attend(supervisor, id) => blocked.map(Followed::Blocked),
-            () = time_is_up => Ok(Followed::TimedOut),
+            blocked = attend(supervisor, id) => blocked.map(FollowEnd::Blocked),
+            () = time_is_up => Ok(FollowEnd::TimedOut),
         }
     }
 }
@@ -126,18 +126,18 @@ struct Journal<'a> {
 
 impl Journal<'_> {
     /// Shows events until the run is where following ends.
-    async fn show(&self, after: &mut u64, mut show: impl FnMut(&Recorded)) -> Outcome<Followed> {
+    async fn show(&self, after: &mut u64, mut show: impl FnMut(&Recorded)) -> Outcome<FollowEnd> {
         let Self { controller, scope, id, .. } = self;
         loop {
             let events = controller.next_events(scope, id.as_str(), *after, PAGE).await?;
             let Some(last) = events.last() else {
                 let run = controller.get(scope, id.as_str()).await?;
-                return Ok(Followed::Ended(Box::new(run)));
+                return Ok(FollowEnd::Ended(Box::new(run)));
             };
             *after = last.seq;
             events.iter().for_each(&mut show);
             if let Some(run) = self.reached().await? {
-                return Ok(Followed::Reached(Box::new(run)));
+                return Ok(FollowEnd::Reached(Box::new(run)));
             }
         }
     }

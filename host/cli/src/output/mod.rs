@@ -24,7 +24,7 @@ pub const JSON_VERSION: u32 = 1;
 
 /// An object of the JSON output: the version first, then its fields.
 #[derive(Debug, Serialize)]
-pub struct Versioned<T> {
+pub struct JsonObject<T> {
     v: u32,
     #[serde(flatten)]
     body: T,
@@ -40,12 +40,12 @@ pub struct RunList<T> {
 }
 
 /// Puts the version before an object.
-pub fn versioned<T>(body: T) -> Versioned<T> {
-    Versioned { v: JSON_VERSION, body }
+pub fn versioned<T>(body: T) -> JsonObject<T> {
+    JsonObject { v: JSON_VERSION, body }
 }
 
 /// A run as the JSON output shows it.
 #[must_use]
-pub fn run_object(run: &Run) -> Versioned<RunView> {
+pub fn run_object(run: &Run) -> JsonObject<RunView> {
     versioned(RunView::from(run))
 }

@@ -27,7 +27,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const TURN_BYTES: usize = 16 << 10;
 
 /// Makes the connections of one tenant.
-pub(super) type Connector = HttpsConnector<Paced<HttpConnector<CheckedNames>>>;
+pub(super) type Connector = HttpsConnector<PacedConnector<HttpConnector<CheckedNames>>>;
 
 /// Reads the system's certificates, so it belongs on a thread that may block.
 pub(super) fn connector(names: Arc<Names>) -> Result<Connector, rustls::Error> {
@@ -42,7 +42,7 @@ pub(super) fn connector(names: Arc<Names>) -> Result<Connector, rustls::Error> {
     tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
     let builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
     // HTTP/2 would put exchanges of several runs on one connection, with bounds that they share.
-    Ok(builder.enable_http1().wrap_connector(Paced(tcp)))
+    Ok(builder.enable_http1().wrap_connector(PacedConnector(tcp)))
 }
 
 /// Gives the connector the addresses of a name, all of them checked. It connects to these and no
@@ -72,9 +72,9 @@ impl Service<Name> for CheckedNames {
 
 /// A connector, or a connection, that reads in turns of [`TURN_BYTES`].
 #[derive(Clone)]
-pub(super) struct Paced<T>(T);
+pub(super) struct PacedConnector<T>(T);
 
-impl<T> Service<Uri> for Paced<T>
+impl<T> Service<Uri> for PacedConnector<T>
 where
     T: Service<Uri, Response = TokioIo<TcpStream>>,
     T::Future: Send + 'static,

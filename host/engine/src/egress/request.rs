@@ -16,7 +16,7 @@ const HEADER_BYTES_MAX: usize = 64 << 10;
 
 /// A request of the right form.
 #[derive(Debug)]
-pub(crate) struct Outgoing {
+pub(crate) struct OutboundRequest {
     method: Method,
     url: Url,
     headers: HeaderMap,
@@ -24,7 +24,7 @@ pub(crate) struct Outgoing {
     timeout: Option<Duration>,
 }
 
-impl Outgoing {
+impl OutboundRequest {
     /// Checks a request. All of it comes from a guest.
     ///
     /// # Errors

@@ -114,10 +114,10 @@ mod tests {
 
     use super::*;
 
-    struct Fixed(Vec<IpAddr>);
+    struct FixedLookup(Vec<IpAddr>);
 
     #[async_trait]
-    impl Lookup for Fixed {
+    impl Lookup for FixedLookup {
         async fn lookup(&self, _: &str) -> Result<Vec<IpAddr>, String> {
             Ok(self.0.clone())
         }
@@ -125,7 +125,7 @@ mod tests {
 
     async fn resolved(name: &str, addresses: &[&str]) -> Answer {
         let addresses = addresses.iter().map(|text| text.parse().unwrap()).collect();
-        Names::new(Arc::new(Fixed(addresses))).resolve(name).await
+        Names::new(Arc::new(FixedLookup(addresses))).resolve(name).await
     }
 
     #[tokio::test]
@@ -147,32 +147,32 @@ mod tests {
 
     /// Never answers; counts who asks and who still does.
     #[derive(Default)]
-    struct Silent {
+    struct SilentLookup {
         asked: AtomicUsize,
         asking: Arc<AtomicUsize>,
     }
 
-    struct Asking(Arc<AtomicUsize>);
+    struct LookupGuard(Arc<AtomicUsize>);
 
-    impl Drop for Asking {
+    impl Drop for LookupGuard {
         fn drop(&mut self) {
             self.0.fetch_sub(1, Ordering::SeqCst);
         }
     }
 
     #[async_trait]
-    impl Lookup for Silent {
+    impl Lookup for SilentLookup {
         async fn lookup(&self, _: &str) -> Result<Vec<IpAddr>, String> {
             self.asked.fetch_add(1, Ordering::SeqCst);
             self.asking.fetch_add(1, Ordering::SeqCst);
-            let _asking = Asking(Arc::clone(&self.asking));
+            let _asking = LookupGuard(Arc::clone(&self.asking));
             std::future::pending().await
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn names_of_a_dead_server_hold_nothing_longer_than_somebody_waits() {
-        let silent = Arc::new(Silent::default());
+        let silent = Arc::new(SilentLookup::default());
         let names = Arc::new(Names::new(Arc::clone(&silent) as Arc<dyn Lookup>));
         let mut waiting = tokio::task::JoinSet::new();
         for n in 0..100 {

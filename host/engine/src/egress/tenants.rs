@@ -27,11 +27,11 @@ type MakeLookup = Box<dyn Fn() -> Arc<dyn Lookup> + Send + Sync>;
 /// One client for each tenant, made at its first request.
 pub(super) struct Tenants {
     lookup: MakeLookup,
-    kept: Mutex<Kept>,
+    kept: Mutex<ClientCache>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct ClientCache {
     by_name: HashMap<String, Entry>,
     /// Uses so far.
     clock: u64,

@@ -48,8 +48,8 @@ fn alone(grants: &Grants) -> CallRules<'_> {
     CallRules::new(grants, None)
 }
 
-fn get(url: &str) -> Outgoing {
-    Outgoing::new("GET", url, http::HeaderMap::new(), bytes::Bytes::new(), None).unwrap()
+fn get(url: &str) -> OutboundRequest {
+    OutboundRequest::new("GET", url, http::HeaderMap::new(), bytes::Bytes::new(), None).unwrap()
 }
 
 fn is_denied(result: &Result<Answer, Refusal>) -> bool {
@@ -114,13 +114,13 @@ async fn a_redirect_is_an_answer() {
 }
 
 /// Leads to another address each time it is asked.
-struct Rebinding {
+struct RebindingLookup {
     answers: Vec<&'static str>,
     asked: AtomicU32,
 }
 
 #[async_trait]
-impl Lookup for Rebinding {
+impl Lookup for RebindingLookup {
     async fn lookup(&self, _: &str) -> Result<Vec<IpAddr>, String> {
         let index = self.asked.fetch_add(1, Ordering::Relaxed) as usize;
         Ok(vec![self.answers[index.min(self.answers.len() - 1)].parse().unwrap()])
@@ -132,7 +132,8 @@ async fn a_name_is_resolved_once_and_what_was_checked_is_connected_to() {
     let server = server(HELLO).await;
     let url = format!("http://rebind.example:{}/", server.port);
     let rules = grants(&format!("allow = [\"http: {url}**\"]"));
-    let refused = Arc::new(Rebinding { answers: vec!["127.0.0.1"], asked: AtomicU32::new(0) });
+    let refused =
+        Arc::new(RebindingLookup { answers: vec!["127.0.0.1"], asked: AtomicU32::new(0) });
     let result = Egress::with_lookup(refused.clone()).send("t", alone(&rules), get(&url)).await;
     match result {
         Err(Refusal::Denied { reason, operator, .. }) => {
@@ -144,10 +145,10 @@ async fn a_name_is_resolved_once_and_what_was_checked_is_connected_to() {
     // First a public address where nobody answers, then this machine: the second answer is
     // never asked for.
     let answers = vec!["192.31.196.1", "127.0.0.1"];
-    let rebinding = Arc::new(Rebinding { answers, asked: AtomicU32::new(0) });
+    let rebinding = Arc::new(RebindingLookup { answers, asked: AtomicU32::new(0) });
     let egress = Egress::with_lookup(rebinding.clone());
     let mut request = get(&url);
-    request = Outgoing::new(
+    request = OutboundRequest::new(
         "GET",
         request.url().as_str(),
         http::HeaderMap::new(),
@@ -177,7 +178,7 @@ async fn bodies_and_time_are_bounded() {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", silent.local_addr().unwrap());
     let rules = grants(&format!("allow = [\"http: {url}**\"]"));
-    let request = Outgoing::new(
+    let request = OutboundRequest::new(
         "GET",
         &url,
         http::HeaderMap::new(),
@@ -201,10 +202,10 @@ async fn a_body_that_comes_byte_by_byte_is_one_piece() {
         StreamBody::new(futures::stream::iter((0..count).map(frame)))
     };
     assert_eq!(read_body(frames(100), 100).await.unwrap(), [b'x'; 100]);
-    assert!(matches!(read_body(frames(101), 100).await, Err(Unread::TooLong)));
+    assert!(matches!(read_body(frames(101), 100).await, Err(BodyError::TooLong)));
     let failing = futures::stream::iter([Err::<http_body::Frame<Bytes>, _>("broken")]);
     let failed = read_body(StreamBody::new(failing), 100).await;
-    assert!(matches!(failed, Err(Unread::Failed("broken"))));
+    assert!(matches!(failed, Err(BodyError::Failed("broken"))));
 }
 
 #[test]

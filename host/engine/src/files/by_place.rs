@@ -11,7 +11,7 @@ use cap_std::fs::{Dir, OpenOptions, OpenOptionsExt};
 use rustix::fs::{AtFlags, FileType, Stat, Timestamps, linkat, renameat, unlinkat, utimensat};
 use rustix::io::Errno;
 
-use super::Used;
+use super::DiskUse;
 use super::path::is_temporary;
 use super::place::{Fault, Place, id_of};
 use super::protected::Guard;
@@ -19,7 +19,7 @@ use crate::disk::{Growth, Writes};
 
 /// The flags with which a path is opened.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct How {
+pub(crate) struct AccessFlags {
     pub(crate) read: bool,
     pub(crate) write: bool,
     pub(crate) create: bool,
@@ -30,7 +30,7 @@ pub(crate) struct How {
 
 /// A file or folder that was opened.
 #[derive(Debug)]
-pub(crate) enum Opened {
+pub(crate) enum OpenEntry {
     File(File),
     Folder(File),
 }
@@ -40,10 +40,10 @@ fn kind(stat: &Stat) -> FileType {
 }
 
 /// The use that ends with one name of a file.
-fn freed(stat: &Stat) -> Used {
+fn freed(stat: &Stat) -> DiskUse {
     let is_last = kind(stat) == FileType::RegularFile && stat.st_nlink == 1;
     let bytes = if is_last { u64::try_from(stat.st_size).unwrap_or(0) } else { 0 };
-    Used { bytes, files: 1 }
+    DiskUse { bytes, files: 1 }
 }
 
 const ONE_FILE: Growth = Growth { written: 0, longer: 0, files: 1 };
@@ -51,10 +51,10 @@ const ONE_FILE: Growth = Growth { written: 0, longer: 0, files: 1 };
 /// Opens a file or a folder. A pipe, a device or a link is refused without waiting for anything.
 pub(crate) fn open(
     place: Place,
-    how: How,
+    how: AccessFlags,
     guard: &Guard,
     writes: Option<&Writes>,
-) -> Result<Opened, Fault> {
+) -> Result<OpenEntry, Fault> {
     let found = place.stat_if_any(guard)?;
     let must_be_folder = how.folder || place.is_folder;
     let (dir, name) = match (place.name, found.as_ref().map(kind)) {
@@ -64,11 +64,11 @@ pub(crate) fn open(
         {
             return Err(Errno::ISDIR.into());
         }
-        (None, _) => return Ok(Opened::Folder(place.dir.into_std_file())),
+        (None, _) => return Ok(OpenEntry::Folder(place.dir.into_std_file())),
         (Some(name), Some(FileType::Directory)) => {
             let opened = place.dir.open_dir_nofollow(&name)?;
             guard.check_dir(&opened)?;
-            return Ok(Opened::Folder(opened.into_std_file()));
+            return Ok(OpenEntry::Folder(opened.into_std_file()));
         }
         (Some(_), Some(_)) if must_be_folder => return Err(Errno::NOTDIR.into()),
         (Some(_), Some(FileType::Symlink)) => return Err(Errno::LOOP.into()),
@@ -77,13 +77,13 @@ pub(crate) fn open(
         (Some(_), None) if must_be_folder || !how.create => return Err(Errno::NOENT.into()),
         (Some(name), None) => (place.dir, name),
     };
-    open_file(&dir, &name, how, found.is_none(), (guard, writes)).map(Opened::File)
+    open_file(&dir, &name, how, found.is_none(), (guard, writes)).map(OpenEntry::File)
 }
 
 fn open_file(
     dir: &Dir,
     name: &str,
-    how: How,
+    how: AccessFlags,
     is_new: bool,
     (guard, writes): (&Guard, Option<&Writes>),
 ) -> Result<File, Fault> {
@@ -130,7 +130,7 @@ pub(crate) fn set_size(file: &File, size: u64, writes: Option<&Writes>) -> Resul
     alone.take_away(|| {
         file.set_len(size)?;
         // What has no name any more was given back with it.
-        Ok(Used { bytes: if stat.st_nlink == 0 { 0 } else { before - size }, files: 0 })
+        Ok(DiskUse { bytes: if stat.st_nlink == 0 { 0 } else { before - size }, files: 0 })
     })
 }
 
@@ -222,7 +222,7 @@ pub(crate) fn rename(
         renameat(&old_dir, name.as_str(), &dir, to.as_str())?;
         // Two names of one file both stay.
         let replaced = replaced.filter(|replaced| id_of(replaced) != id_of(&old));
-        Ok(replaced.as_ref().map_or(Used::default(), freed))
+        Ok(replaced.as_ref().map_or(DiskUse::default(), freed))
     })
 }
 

@@ -6,7 +6,7 @@ use taskrun_policy::PATH_BYTES_MAX;
 
 use super::path::is_visible;
 use super::protected::Guard;
-use super::{Abandoned, RelativePath, Result, Workspace, entry, from_io, not_opened};
+use super::{CancelFlag, RelativePath, Result, Workspace, entry, from_io, not_opened};
 use crate::bindings::interfaces::workspace_read::{Entry, EntryKind, FileError, Listing};
 
 /// Most entries of one listing.
@@ -18,7 +18,7 @@ const DEPTH_MAX: usize = 64;
 
 /// The extent of a listing.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Wanted {
+pub(crate) struct ListOptions {
     /// True if the directories below are listed too.
     pub(crate) recursive: bool,
     /// Most entries of the listing.
@@ -27,7 +27,7 @@ pub(crate) struct Wanted {
     pub(crate) bytes: u64,
 }
 
-impl Wanted {
+impl ListOptions {
     /// Entries that are kept: one more than are shown, to know that there are more.
     fn kept(self) -> usize {
         self.limit.min(ENTRIES_MAX) as usize + 1
@@ -45,9 +45,9 @@ fn bytes_of(entry: &Entry) -> u64 {
 }
 
 struct Walk<'a> {
-    wanted: Wanted,
+    wanted: ListOptions,
     shows: &'a dyn Fn(&str, EntryKind) -> bool,
-    abandoned: &'a Abandoned,
+    abandoned: &'a CancelFlag,
     guard: &'a Guard,
     visited: u32,
     /// Most entries that are of use: one more than are shown, to know that there are more.
@@ -65,9 +65,9 @@ impl Workspace {
     pub(crate) fn list(
         &self,
         path: RelativePath<'_>,
-        wanted: Wanted,
+        wanted: ListOptions,
         shows: &dyn Fn(&str, EntryKind) -> bool,
-        abandoned: &Abandoned,
+        abandoned: &CancelFlag,
     ) -> Result<Listing> {
         let guard = &self.protected.now();
         let dir = self.directory(path, guard)?;

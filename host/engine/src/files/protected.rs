@@ -23,9 +23,9 @@ pub(super) type Id = (u64, u64);
 
 /// Paths of the host's own files and folders. Clones are the same set.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Protected(Arc<RwLock<BTreeSet<PathBuf>>>);
+pub(crate) struct ProtectedPaths(Arc<RwLock<BTreeSet<PathBuf>>>);
 
-impl Protected {
+impl ProtectedPaths {
     pub(crate) fn add(&self, paths: impl IntoIterator<Item = PathBuf>) {
         // A relative path means what it means now.
         let paths = paths.into_iter().map(|path| std::path::absolute(&path).unwrap_or(path));
@@ -185,7 +185,7 @@ impl Guard {
 mod tests {
     use std::fs;
 
-    use super::super::{Abandoned, RelativePath, Wanted, Workspace};
+    use super::super::{CancelFlag, ListOptions, RelativePath, Workspace};
     use super::*;
     use crate::bindings::interfaces::workspace_write::WriteMode;
     use crate::disk::Writes;
@@ -202,7 +202,7 @@ mod tests {
         fs::write(root.join("sub/data/native/key"), "key").unwrap();
         fs::write(root.join("policy.toml"), "policy").unwrap();
         fs::hard_link(root.join("policy.toml"), root.join("sub/again.toml")).unwrap();
-        let protected = Protected::default();
+        let protected = ProtectedPaths::default();
         let own = ["sub/data", "policy.toml", "absent", "none/absent"];
         protected.add(own.map(|name| root.join(name)));
         let workspace = Workspace::open(root, protected).unwrap();
@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn nothing_is_done_to_them_under_any_name() {
         let (dir, workspace) = fixture();
-        let (writes, there) = (Writes::of(&workspace), Abandoned::default());
+        let (writes, there) = (Writes::of(&workspace), CancelFlag::default());
         let names = ["sub/data", "sub/data/native/key", "policy.toml", "sub/again.toml", "absent"];
         for name in names {
             assert_refused(workspace.stat(path(name)));
@@ -249,8 +249,8 @@ mod tests {
     #[test]
     fn listings_do_not_show_them() {
         let (_dir, workspace) = fixture();
-        let wanted = Wanted { recursive: true, limit: 100, bytes: 1 << 20 };
-        let there = Abandoned::default();
+        let wanted = ListOptions { recursive: true, limit: 100, bytes: 1 << 20 };
+        let there = CancelFlag::default();
         let listing = workspace.list(path(""), wanted, &|_, _| true, &there).unwrap();
         let paths: Vec<&str> = listing.entries.iter().map(|entry| entry.path.as_str()).collect();
         assert_eq!(paths, ["sub"]);

@@ -25,7 +25,7 @@ fn fixture() -> Fixture {
     symlink(&outside, root.join("docs/out")).unwrap();
     symlink(outside.join("secret.txt"), root.join("docs/out.txt")).unwrap();
     symlink("a.txt", root.join("docs/in.txt")).unwrap();
-    let workspace = Workspace::open(&root, Protected::default()).unwrap();
+    let workspace = Workspace::open(&root, ProtectedPaths::default()).unwrap();
     let writes = Writes::of(&workspace);
     Fixture { _dir: dir, root, outside, workspace, writes }
 }
@@ -59,13 +59,13 @@ fn no_link_is_followed() {
         );
         for mode in [WriteMode::Replace, WriteMode::Append] {
             let written =
-                f.workspace.write(path(link), b"x", mode, &f.writes, &Abandoned::default());
+                f.workspace.write(path(link), b"x", mode, &f.writes, &CancelFlag::default());
             assert!(
                 matches!(written, Err(Refusal::Error(FileError::InvalidPath(_)))),
                 "write {link}: {written:?}"
             );
         }
-        let removed = f.workspace.remove(path(link), &f.writes, &Abandoned::default());
+        let removed = f.workspace.remove(path(link), &f.writes, &CancelFlag::default());
         assert!(
             matches!(removed, Err(Refusal::Error(FileError::InvalidPath(_)))),
             "remove {link}: {removed:?}"
@@ -76,7 +76,7 @@ fn no_link_is_followed() {
         b"x",
         WriteMode::CreateNew,
         &f.writes,
-        &Abandoned::default(),
+        &CancelFlag::default(),
     );
     assert!(matches!(new, Err(Refusal::Error(FileError::InvalidPath(_)))), "{new:?}");
     let new = f.workspace.write(
@@ -84,14 +84,14 @@ fn no_link_is_followed() {
         b"x",
         WriteMode::CreateNew,
         &f.writes,
-        &Abandoned::default(),
+        &CancelFlag::default(),
     );
     assert!(matches!(new, Err(Refusal::Error(FileError::AlreadyExists))), "{new:?}");
     let made = f.workspace.create_directory(
         path("docs/out/n"),
         &|_| Ok(()),
         &f.writes,
-        &Abandoned::default(),
+        &CancelFlag::default(),
     );
     assert!(matches!(made, Err(Refusal::Error(FileError::InvalidPath(_)))), "{made:?}");
     let listed = f.workspace.directory(path("docs/out"), &Guard::default());
@@ -145,7 +145,7 @@ fn a_directory_swapped_for_a_link_leads_nowhere() {
             b"x",
             WriteMode::Replace,
             &f.writes,
-            &Abandoned::default(),
+            &CancelFlag::default(),
         ) {
             assert!(!f.outside.join("new").exists());
         }
@@ -165,7 +165,7 @@ fn pipes_and_directories_are_no_files() {
         assert!(matches!(read, Err(Refusal::Error(FileError::NotAFile))), "{name}: {read:?}");
         for mode in [WriteMode::Replace, WriteMode::Append] {
             let written =
-                f.workspace.write(path(name), b"x", mode, &f.writes, &Abandoned::default());
+                f.workspace.write(path(name), b"x", mode, &f.writes, &CancelFlag::default());
             assert!(
                 matches!(written, Err(Refusal::Error(FileError::NotAFile))),
                 "{name}: {written:?}"
@@ -174,7 +174,7 @@ fn pipes_and_directories_are_no_files() {
     }
     assert!(matches!(f.workspace.read(path(""), 0, 10), Err(Refusal::Error(FileError::NotAFile))));
     assert!(matches!(
-        f.workspace.remove(path("fifo"), &f.writes, &Abandoned::default()),
+        f.workspace.remove(path("fifo"), &f.writes, &CancelFlag::default()),
         Err(Refusal::Error(FileError::NotAFile))
     ));
 }
@@ -186,8 +186,9 @@ fn listings_are_sorted_bounded_and_filtered() {
     fs::write(f.root.join("docs/inner/x"), "").unwrap();
     fs::write(f.root.join("docs/inner-x"), "").unwrap();
     let list = |recursive, limit, shows: &dyn Fn(&str, EntryKind) -> bool| {
-        let wanted = Wanted { recursive, limit, bytes: 1 << 20 };
-        let listing = f.workspace.list(path("docs"), wanted, shows, &Abandoned::default()).unwrap();
+        let wanted = ListOptions { recursive, limit, bytes: 1 << 20 };
+        let listing =
+            f.workspace.list(path("docs"), wanted, shows, &CancelFlag::default()).unwrap();
         let paths: Vec<String> = listing.entries.into_iter().map(|entry| entry.path).collect();
         (paths, listing.truncated)
     };
@@ -212,9 +213,9 @@ fn a_listing_keeps_the_first_whatever_the_order_on_disk() {
         fs::write(f.root.join(format!("docs/inner/{n:03}")), "").unwrap();
     }
     for limit in [0, 1, 7, 199, 200, 201] {
-        let wanted = Wanted { recursive: false, limit, bytes: 1 << 20 };
+        let wanted = ListOptions { recursive: false, limit, bytes: 1 << 20 };
         let at = path("docs/inner");
-        let listing = f.workspace.list(at, wanted, &everything, &Abandoned::default()).unwrap();
+        let listing = f.workspace.list(at, wanted, &everything, &CancelFlag::default()).unwrap();
         let names: Vec<String> = listing.entries.into_iter().map(|entry| entry.path).collect();
         let first: Vec<String> =
             (0..limit.min(200)).map(|n| format!("docs/inner/{n:03}")).collect();
@@ -226,9 +227,9 @@ fn a_listing_keeps_the_first_whatever_the_order_on_disk() {
 #[test]
 fn a_listing_nobody_waits_for_ends() {
     let f = fixture();
-    let abandoned = Abandoned::default();
-    drop(AbandonOnDrop(abandoned.clone()));
-    let wanted = Wanted { recursive: true, limit: 10, bytes: 1 << 20 };
+    let abandoned = CancelFlag::default();
+    drop(CancelOnDrop(abandoned.clone()));
+    let wanted = ListOptions { recursive: true, limit: 10, bytes: 1 << 20 };
     assert!(f.workspace.list(path(""), wanted, &everything, &abandoned).is_err());
     let written =
         f.workspace.write(path("docs/a.txt"), b"x", WriteMode::Replace, &f.writes, &abandoned);
@@ -248,7 +249,7 @@ fn a_listing_nobody_waits_for_ends() {
 fn files_are_created_replaced_and_appended_to() {
     let f = fixture();
     let write = |name, bytes: &[u8], mode| {
-        f.workspace.write(path(name), bytes, mode, &f.writes, &Abandoned::default())
+        f.workspace.write(path(name), bytes, mode, &f.writes, &CancelFlag::default())
     };
     write("docs/n", b"1", WriteMode::CreateNew).unwrap();
     assert!(matches!(
@@ -274,26 +275,31 @@ fn files_are_created_replaced_and_appended_to() {
 fn directories_are_made_as_far_as_allowed_and_removed_when_empty() {
     let f = fixture();
     f.workspace
-        .create_directory(path("x/y/z"), &|_| Ok(()), &f.writes, &Abandoned::default())
+        .create_directory(path("x/y/z"), &|_| Ok(()), &f.writes, &CancelFlag::default())
         .unwrap();
     f.workspace
-        .create_directory(path("x/y/z"), &|_| panic!("it exists"), &f.writes, &Abandoned::default())
+        .create_directory(
+            path("x/y/z"),
+            &|_| panic!("it exists"),
+            &f.writes,
+            &CancelFlag::default(),
+        )
         .unwrap();
     let refuse = |prefix: &str| match prefix {
         "p" => Ok(()),
         _ => Err(FileError::Denied(prefix.to_owned()).into()),
     };
     let made =
-        f.workspace.create_directory(path("p/q/r"), &refuse, &f.writes, &Abandoned::default());
+        f.workspace.create_directory(path("p/q/r"), &refuse, &f.writes, &CancelFlag::default());
     assert!(matches!(made, Err(Refusal::Error(FileError::Denied(prefix))) if prefix == "p/q"));
     assert!(matches!(
-        f.workspace.remove(path("x/y"), &f.writes, &Abandoned::default()),
+        f.workspace.remove(path("x/y"), &f.writes, &CancelFlag::default()),
         Err(Refusal::Error(FileError::Other(_)))
     ));
-    f.workspace.remove(path("x/y/z"), &f.writes, &Abandoned::default()).unwrap();
+    f.workspace.remove(path("x/y/z"), &f.writes, &CancelFlag::default()).unwrap();
     assert!(!f.root.join("x/y/z").exists());
     assert!(matches!(
-        f.workspace.remove(path(""), &f.writes, &Abandoned::default()),
+        f.workspace.remove(path(""), &f.writes, &CancelFlag::default()),
         Err(Refusal::Error(FileError::InvalidPath(_)))
     ));
     assert!(matches!(
@@ -301,7 +307,7 @@ fn directories_are_made_as_far_as_allowed_and_removed_when_empty() {
             path("docs/a.txt/b"),
             &|_| Ok(()),
             &f.writes,
-            &Abandoned::default()
+            &CancelFlag::default()
         ),
         Err(Refusal::Error(FileError::NotADirectory))
     ));

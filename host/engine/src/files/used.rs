@@ -12,12 +12,12 @@ const DEPTH_MAX: usize = 64;
 
 /// Bytes of length, and the number of files, folders and links.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Used {
+pub(crate) struct DiskUse {
     pub(crate) bytes: u64,
     pub(crate) files: u64,
 }
 
-impl Used {
+impl DiskUse {
     pub(crate) fn add(&mut self, other: Self) {
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.files = self.files.saturating_add(other.files);
@@ -32,9 +32,9 @@ impl Used {
 impl Workspace {
     /// The use of these folders, the host's own files left out. Stops when there are more than
     /// `files_max`: a workspace with so many is full. What cannot be read is not counted.
-    pub(crate) fn used(&self, folders: &[String], files_max: u32) -> Used {
+    pub(crate) fn used(&self, folders: &[String], files_max: u32) -> DiskUse {
         let guard = &self.protected.now();
-        let mut count = Count { guard, files_max: files_max.into(), used: Used::default() };
+        let mut count = Count { guard, files_max: files_max.into(), used: DiskUse::default() };
         let is_whole = |(index, folder): &(usize, &String)| {
             let mut others = folders.iter().enumerate().filter(|(other, _)| other != index);
             !others.any(|(other, wider)| {
@@ -64,7 +64,7 @@ fn is_inside(folder: &str, wider: &str) -> bool {
 struct Count<'a> {
     guard: &'a Guard,
     files_max: u64,
-    used: Used,
+    used: DiskUse,
 }
 
 impl Count<'_> {

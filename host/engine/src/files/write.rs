@@ -8,7 +8,7 @@ use cap_std::fs::{Dir, Metadata, OpenOptions, Permissions};
 use super::path::TEMPORARY;
 use super::protected::Guard;
 use super::{
-    Abandoned, RelativePath, Result, Used, Workspace, check_regular, from_io, not_opened,
+    CancelFlag, DiskUse, RelativePath, Result, Workspace, check_regular, from_io, not_opened,
     open_regular, through_link,
 };
 use crate::bindings::interfaces::workspace_read::FileError;
@@ -24,7 +24,7 @@ impl Workspace {
         contents: &[u8],
         mode: WriteMode,
         writes: &Writes,
-        abandoned: &Abandoned,
+        abandoned: &CancelFlag,
     ) -> Result<()> {
         let guard = self.protected.now();
         let (dir, name) = self.parent(path, &guard)?.ok_or(FileError::NotAFile)?;
@@ -42,7 +42,7 @@ impl Workspace {
         path: RelativePath<'_>,
         may_make: &dyn Fn(&str) -> Result<()>,
         writes: &Writes,
-        abandoned: &Abandoned,
+        abandoned: &CancelFlag,
     ) -> Result<()> {
         let guard = self.protected.now();
         let mut dir = self.directory(RelativePath::new("")?, &guard)?;
@@ -73,7 +73,7 @@ impl Workspace {
         &self,
         path: RelativePath<'_>,
         writes: &Writes,
-        abandoned: &Abandoned,
+        abandoned: &CancelFlag,
     ) -> Result<()> {
         let guard = self.protected.now();
         let Some((dir, name)) = self.parent(path, &guard)? else {
@@ -93,7 +93,7 @@ impl Workspace {
                 check_regular(name, &metadata)?;
                 dir.remove_file(name).map_err(from_io)?;
             }
-            Ok(Used { bytes: freed_with(&metadata), files: 1 })
+            Ok(DiskUse { bytes: freed_with(&metadata), files: 1 })
         })
     }
 }
@@ -116,7 +116,7 @@ fn create_new(
     name: &str,
     contents: &[u8],
     writes: &Writes,
-    abandoned: &Abandoned,
+    abandoned: &CancelFlag,
 ) -> Result<()> {
     abandoned.check()?;
     let bytes = contents.len() as u64;
@@ -136,7 +136,7 @@ fn append(
     dir: &Dir,
     name: &str,
     contents: &[u8],
-    (writes, abandoned): (&Writes, &Abandoned),
+    (writes, abandoned): (&Writes, &CancelFlag),
     guard: &Guard,
 ) -> Result<()> {
     let bytes = contents.len() as u64;
@@ -170,7 +170,7 @@ fn replace(
     dir: &Dir,
     name: &str,
     contents: &[u8],
-    (writes, abandoned): (&Writes, &Abandoned),
+    (writes, abandoned): (&Writes, &CancelFlag),
     guard: &Guard,
 ) -> Result<()> {
     let before = existing(dir, name, guard)?;
@@ -207,12 +207,12 @@ fn replace(
                 files: u64::from(before.is_some() && replaced.is_none()),
             };
             let more = writes.grant(dir, missing)?;
-            alone.take_away(|| -> Result<Used> {
+            alone.take_away(|| -> Result<DiskUse> {
                 // Replaces a link that somebody puts there just then, and does not follow it.
                 dir.rename(&temporary, dir, name).map_err(from_io)?;
                 let longer = growth.longer + missing.longer + freed;
                 let files = growth.files + missing.files - u64::from(replaced.is_none());
-                Ok(Used { bytes: longer.saturating_sub(bytes), files })
+                Ok(DiskUse { bytes: longer.saturating_sub(bytes), files })
             })?;
             more.keep();
             Ok(())

@@ -5,7 +5,7 @@ use std::time::Duration;
 use taskrun_policy::Capability;
 
 use crate::bindings::interfaces::http::{Host, HttpError, Request, Response};
-use crate::egress::{Answer, Outgoing, Refusal, parse_headers};
+use crate::egress::{Answer, OutboundRequest, Refusal, parse_headers};
 use crate::state::CallState;
 
 impl Host for CallState {
@@ -42,10 +42,10 @@ impl CallState {
     }
 }
 
-fn outgoing(request: Request) -> Result<Outgoing, Refusal> {
+fn outgoing(request: Request) -> Result<OutboundRequest, Refusal> {
     let headers = parse_headers(request.headers)?;
     let timeout = request.timeout.map(Duration::from_millis);
-    Outgoing::new(&request.method, &request.url, headers, request.body.into(), timeout)
+    OutboundRequest::new(&request.method, &request.url, headers, request.body.into(), timeout)
 }
 
 fn response(answer: Answer) -> Response {

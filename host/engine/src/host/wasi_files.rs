@@ -27,12 +27,12 @@ use wasmtime_wasi::p2::bindings::filesystem::types::{
 };
 use wasmtime_wasi::p2::{DynInputStream, DynOutputStream, FsError, FsResult};
 
-use self::granted::Granted;
+use self::granted::GrantedFolder;
 pub(super) use self::reach::on_thread;
 pub(super) use self::values::kind_of;
 use self::values::{code, described, hash, times};
 use super::wasi_streams::{PIECE_BYTES_MAX, Reader};
-use crate::files::{Guard, How, Opened, Place, by_place};
+use crate::files::{AccessFlags, Guard, OpenEntry, Place, by_place};
 use crate::handles::{HANDLES_MAX, Handle};
 use crate::state::CallState;
 
@@ -52,7 +52,7 @@ pub(crate) struct WasiFiles {
     /// Counts the streams: each has a clone.
     streams: Arc<()>,
     /// The granted folders, opened when the guest first asks for them.
-    granted: Option<Vec<Granted>>,
+    granted: Option<Vec<GrantedFolder>>,
 }
 
 impl Host for CallState {
@@ -247,7 +247,7 @@ impl HostDescriptor for CallState {
         if open.contains(OpenFlags::DIRECTORY) && open.intersects(changes) {
             return Err(ErrorCode::Invalid.into());
         }
-        let how = How {
+        let how = AccessFlags {
             read: flags.contains(DescriptorFlags::READ),
             write: flags.contains(DescriptorFlags::WRITE),
             create: open.contains(OpenFlags::CREATE),
@@ -271,8 +271,8 @@ impl HostDescriptor for CallState {
             by_place::open(place, how, guard, writes.as_deref())
         });
         let descriptor = match opened.await? {
-            Opened::File(file) => Descriptor::File(File::new(file, perms, mode, false)),
-            Opened::Folder(folder) => Descriptor::Dir(Dir::new(folder, perms, mode, false)),
+            OpenEntry::File(file) => Descriptor::File(File::new(file, perms, mode, false)),
+            OpenEntry::Folder(folder) => Descriptor::Dir(Dir::new(folder, perms, mode, false)),
         };
         let fd = self.table.push(descriptor)?;
         self.files.handles.insert(fd.rep(), handle);

@@ -16,7 +16,7 @@ use wasmtime_wasi_http::{
     WasiHttpView,
 };
 
-use crate::egress::{Answer, BODY_BYTES_MAX, Outgoing, Refusal, is_reserved, read_body};
+use crate::egress::{Answer, BODY_BYTES_MAX, OutboundRequest, Refusal, is_reserved, read_body};
 use crate::guest::Guest;
 use crate::state::{CallState, Mode, record_denial};
 
@@ -96,14 +96,14 @@ impl WasiHttpHooks for Hooks {
 async fn outgoing(
     request: http::Request<WasiBody>,
     options: Option<RequestOptions>,
-) -> Result<Outgoing> {
+) -> Result<OutboundRequest> {
     let (mut parts, body) = request.into_parts();
     let body = read_body(body, BODY_BYTES_MAX).await;
     let body = body.map_err(|_| Error::HttpRequestBodySize(Some(BODY_BYTES_MAX as u64)))?;
     parts.headers.remove(http::header::CONTENT_LENGTH);
     let timeout = options.and_then(whole_timeout);
     let url = parts.uri.to_string();
-    Outgoing::new(parts.method.as_str(), &url, parts.headers, body.into(), timeout).map_err(
+    OutboundRequest::new(parts.method.as_str(), &url, parts.headers, body.into(), timeout).map_err(
         |refusal| match refusal {
             Refusal::Limit(_) => Error::HttpRequestHeaderSectionSize(None),
             Refusal::Invalid(_)
@@ -137,8 +137,8 @@ fn refused(scope: &CallScope, refusal: Refusal) -> Error {
 
 fn response(answer: Answer, turn: OwnedSemaphorePermit) -> http::Response<WasiBody> {
     let turn = Arc::new(turn);
-    let bytes = Bytes::from_owner(Owned { bytes: answer.body, _turn: Arc::clone(&turn) });
-    let body = Held { body: Full::new(bytes), _turn: turn };
+    let bytes = Bytes::from_owner(BodyBytes { bytes: answer.body, _turn: Arc::clone(&turn) });
+    let body = CountedBody { body: Full::new(bytes), _turn: turn };
     let mut response = http::Response::new(body.boxed_unsync());
     *response.status_mut() = answer.status;
     *response.headers_mut() = answer.headers;
@@ -147,24 +147,24 @@ fn response(answer: Answer, turn: OwnedSemaphorePermit) -> http::Response<WasiBo
 
 /// An answer's bytes. A guest may hand the body on, to a stream of its own say: then they outlive
 /// it, and the exchange counts until the last of them is gone.
-struct Owned {
+struct BodyBytes {
     bytes: Vec<u8>,
     _turn: Arc<OwnedSemaphorePermit>,
 }
 
-impl AsRef<[u8]> for Owned {
+impl AsRef<[u8]> for BodyBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
 }
 
 /// An answer's body, which counts as an exchange until it is dropped.
-struct Held {
+struct CountedBody {
     body: Full<Bytes>,
     _turn: Arc<OwnedSemaphorePermit>,
 }
 
-impl Body for Held {
+impl Body for CountedBody {
     type Data = Bytes;
     type Error = Error;
 

@@ -71,10 +71,10 @@ fn as_io(full: DiskFull) -> io::Error {
 pub(super) struct Reader {
     from: OpenFile,
     position: u64,
-    state: Reading,
+    state: ReadState,
 }
 
-enum Reading {
+enum ReadState {
     Idle,
     UnderWay(Job<Bytes>),
     Read(Bytes),
@@ -84,12 +84,12 @@ enum Reading {
 
 impl Reader {
     pub(super) fn new(from: OpenFile, position: u64) -> Self {
-        Self { from, position, state: Reading::Idle }
+        Self { from, position, state: ReadState::Idle }
     }
 
     fn begin(&mut self, size: usize) {
         let (position, size) = (self.position, size.min(PIECE_BYTES_MAX));
-        self.state = Reading::UnderWay(self.from.start(move |file| {
+        self.state = ReadState::UnderWay(self.from.start(move |file| {
             let mut piece = vec![0; size];
             let read = loop {
                 match file.read_at(&mut piece, position) {
@@ -107,33 +107,34 @@ impl Reader {
 impl InputStream for Reader {
     fn read(&mut self, size: usize) -> StreamResult<Bytes> {
         match &mut self.state {
-            Reading::Idle => {
+            ReadState::Idle => {
                 if size > 0 {
                     self.begin(size);
                 }
                 Ok(Bytes::new())
             }
-            Reading::UnderWay(_) => Ok(Bytes::new()),
-            Reading::Read(piece) => {
+            ReadState::UnderWay(_) => Ok(Bytes::new()),
+            ReadState::Read(piece) => {
                 let part = piece.split_to(piece.len().min(size));
                 if piece.is_empty() {
-                    self.state = Reading::Idle;
+                    self.state = ReadState::Idle;
                 }
                 self.position = self.position.saturating_add(part.len() as u64);
                 Ok(part)
             }
-            Reading::Failed(_) => match std::mem::replace(&mut self.state, Reading::AtEnd) {
-                Reading::Failed(error) => Err(StreamError::LastOperationFailed(error.into())),
-                Reading::Idle | Reading::UnderWay(_) | Reading::Read(_) | Reading::AtEnd => {
-                    Err(StreamError::Closed)
-                }
+            ReadState::Failed(_) => match std::mem::replace(&mut self.state, ReadState::AtEnd) {
+                ReadState::Failed(error) => Err(StreamError::LastOperationFailed(error.into())),
+                ReadState::Idle
+                | ReadState::UnderWay(_)
+                | ReadState::Read(_)
+                | ReadState::AtEnd => Err(StreamError::Closed),
             },
-            Reading::AtEnd => Err(StreamError::Closed),
+            ReadState::AtEnd => Err(StreamError::Closed),
         }
     }
 
     async fn blocking_read(&mut self, size: usize) -> StreamResult<Bytes> {
-        if size > 0 && matches!(self.state, Reading::Idle) {
+        if size > 0 && matches!(self.state, ReadState::Idle) {
             self.begin(size);
         }
         self.ready().await;
@@ -144,14 +145,14 @@ impl InputStream for Reader {
 #[async_trait]
 impl Pollable for Reader {
     async fn ready(&mut self) {
-        if matches!(self.state, Reading::Idle) {
+        if matches!(self.state, ReadState::Idle) {
             self.begin(PIECE_BYTES);
         }
-        if let Reading::UnderWay(job) = &mut self.state {
+        if let ReadState::UnderWay(job) = &mut self.state {
             self.state = match job.await {
-                Ok(piece) if piece.is_empty() => Reading::AtEnd,
-                Ok(piece) => Reading::Read(piece),
-                Err(error) => Reading::Failed(error),
+                Ok(piece) if piece.is_empty() => ReadState::AtEnd,
+                Ok(piece) => ReadState::Read(piece),
+                Err(error) => ReadState::Failed(error),
             };
         }
     }
@@ -162,25 +163,25 @@ pub(super) struct Writer {
     to: OpenFile,
     /// `None` is the end.
     position: Option<u64>,
-    counted: Counted,
-    state: Writing,
+    counted: WriteAccount,
+    state: WriteState,
 }
 
 /// Where what is written is counted, and a refusal is recorded.
 #[derive(Clone)]
-pub(super) struct Counted {
+pub(super) struct WriteAccount {
     pub(super) writes: Arc<Writes>,
     pub(super) scope: Arc<CallScope>,
 }
 
-enum Writing {
+enum WriteState {
     Ready,
     UnderWay(Job<usize>),
     Failed(io::Error),
     Closed,
 }
 
-impl Counted {
+impl WriteAccount {
     /// Writes all of a piece, at a place or at the end.
     fn write(&self, file: &File, piece: &[u8], position: Option<u64>) -> io::Result<usize> {
         let written = by_place::write(file, piece, position, &self.writes);
@@ -199,14 +200,14 @@ impl Counted {
 }
 
 impl Writer {
-    pub(super) fn new(to: OpenFile, position: Option<u64>, counted: Counted) -> Self {
-        Self { to, position, counted, state: Writing::Ready }
+    pub(super) fn new(to: OpenFile, position: Option<u64>, counted: WriteAccount) -> Self {
+        Self { to, position, counted, state: WriteState::Ready }
     }
 
     fn failure(&mut self) -> StreamError {
-        match std::mem::replace(&mut self.state, Writing::Closed) {
-            Writing::Failed(error) => StreamError::LastOperationFailed(error.into()),
-            Writing::Ready | Writing::UnderWay(_) | Writing::Closed => StreamError::Closed,
+        match std::mem::replace(&mut self.state, WriteState::Closed) {
+            WriteState::Failed(error) => StreamError::LastOperationFailed(error.into()),
+            WriteState::Ready | WriteState::UnderWay(_) | WriteState::Closed => StreamError::Closed,
         }
     }
 }
@@ -215,52 +216,52 @@ impl Writer {
 impl OutputStream for Writer {
     fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
         match self.state {
-            Writing::Ready if bytes.len() <= PIECE_BYTES_MAX => {}
-            Writing::Closed => return Err(StreamError::Closed),
-            Writing::Ready | Writing::UnderWay(_) | Writing::Failed(_) => {
+            WriteState::Ready if bytes.len() <= PIECE_BYTES_MAX => {}
+            WriteState::Closed => return Err(StreamError::Closed),
+            WriteState::Ready | WriteState::UnderWay(_) | WriteState::Failed(_) => {
                 return Err(StreamError::trap("more was written than was permitted"));
             }
         }
         let (counted, position) = (self.counted.clone(), self.position);
         self.state =
-            Writing::UnderWay(self.to.start(move |file| counted.write(file, &bytes, position)));
+            WriteState::UnderWay(self.to.start(move |file| counted.write(file, &bytes, position)));
         Ok(())
     }
 
     fn flush(&mut self) -> StreamResult<()> {
         match self.state {
-            Writing::Ready | Writing::UnderWay(_) => Ok(()),
-            Writing::Failed(_) | Writing::Closed => Err(self.failure()),
+            WriteState::Ready | WriteState::UnderWay(_) => Ok(()),
+            WriteState::Failed(_) | WriteState::Closed => Err(self.failure()),
         }
     }
 
     fn check_write(&mut self) -> StreamResult<usize> {
         match self.state {
-            Writing::Ready => Ok(PIECE_BYTES_MAX),
-            Writing::UnderWay(_) => Ok(0),
-            Writing::Failed(_) | Writing::Closed => Err(self.failure()),
+            WriteState::Ready => Ok(PIECE_BYTES_MAX),
+            WriteState::UnderWay(_) => Ok(0),
+            WriteState::Failed(_) | WriteState::Closed => Err(self.failure()),
         }
     }
 
     async fn cancel(&mut self) {
         // What is under way is waited for, as a guest is told whether it was written.
         self.ready().await;
-        self.state = Writing::Closed;
+        self.state = WriteState::Closed;
     }
 }
 
 #[async_trait]
 impl Pollable for Writer {
     async fn ready(&mut self) {
-        if let Writing::UnderWay(job) = &mut self.state {
+        if let WriteState::UnderWay(job) = &mut self.state {
             self.state = match job.await {
                 Ok(written) => {
                     if let Some(position) = &mut self.position {
                         *position = position.saturating_add(written as u64);
                     }
-                    Writing::Ready
+                    WriteState::Ready
                 }
-                Err(error) => Writing::Failed(error),
+                Err(error) => WriteState::Failed(error),
             };
         }
     }

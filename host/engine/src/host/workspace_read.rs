@@ -5,7 +5,9 @@ use std::sync::Arc;
 use taskrun_policy::{CallRules, Capability};
 
 use crate::bindings::interfaces::workspace_read::{Entry, EntryKind, FileError, Host, Listing};
-use crate::files::{self, OWN_FILES, READ_BYTES_MAX, Refusal, RelativePath, Wanted, Workspace};
+use crate::files::{
+    self, ListOptions, OWN_FILES, READ_BYTES_MAX, Refusal, RelativePath, Workspace,
+};
 use crate::state::CallState;
 
 const READ: Capability = Capability::WorkspaceRead;
@@ -90,7 +92,7 @@ impl Host for CallState {
         };
         let (guest, scope) = (Arc::clone(&self.guest), Arc::clone(&self.scope));
         let subject = path.clone();
-        let wanted = Wanted { recursive, limit, bytes: self.guest.limits.host_call_bytes };
+        let wanted = ListOptions { recursive, limit, bytes: self.guest.limits.host_call_bytes };
         let walk = match recursive {
             true => Arc::clone(self.guest.engine.walks()).acquire_owned().await.ok(),
             false => None,

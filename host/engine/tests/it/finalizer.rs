@@ -15,7 +15,7 @@ use taskrun_journal::stop::CallAbort;
 
 use crate::support::*;
 
-type Finalized = Result<Result<Labels, PlannerError>, CallAbort>;
+type FinalizerAnswer = Result<Result<Labels, PlannerError>, CallAbort>;
 
 fn input(ending: Ending, result: Option<&str>) -> FinalizeInput {
     FinalizeInput {
@@ -37,7 +37,7 @@ async fn agent(bytes: Vec<u8>, with: AgentGrants) -> Arc<dyn Planner> {
 }
 
 /// The example's finalizer for a run that completed with this answer.
-async fn after(answer: &str, with: AgentGrants, scope: Arc<CallScope>) -> Finalized {
+async fn after(answer: &str, with: AgentGrants, scope: Arc<CallScope>) -> FinalizerAnswer {
     let agent = agent(examples::FINALIZER.bytes.to_vec(), with).await;
     let ending = Ending::completed(StopReason::FinalResponse);
     agent.finalize(input(ending, Some(answer)), scope).await

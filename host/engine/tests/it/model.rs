@@ -21,10 +21,10 @@ use taskrun_journal::plan::PlannerError;
 use crate::support::*;
 
 /// Answers with these chunks, and lets others run before each `None`.
-struct Saying(Vec<Option<Result<Chunk, ModelError>>>);
+struct ChunkModel(Vec<Option<Result<Chunk, ModelError>>>);
 
 #[async_trait]
-impl Model for Saying {
+impl Model for ChunkModel {
     async fn stream(&self, _: CompletionRequest) -> Result<ModelStream, ModelError> {
         let chunks = futures::stream::iter(self.0.clone()).filter_map(|chunk| async move {
             if chunk.is_none() {
@@ -41,7 +41,7 @@ async fn chat(
     chunks: Vec<Option<Result<Chunk, ModelError>>>,
 ) -> (Result<PlanResult, PlannerError>, Vec<Event>) {
     let with = grants("allow = [\"model: fake\"]\n[model.fake]\nprovider = \"echo\"");
-    let model: Arc<dyn Model> = Arc::new(Saying(chunks));
+    let model: Arc<dyn Model> = Arc::new(ChunkModel(chunks));
     let models = Models {
         by_name: BTreeMap::from([("fake".to_owned(), model)]),
         prices: BTreeMap::new(),

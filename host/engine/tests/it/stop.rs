@@ -19,12 +19,12 @@ const CLOCK: &str = r#"
 "#;
 
 /// A clock that knows when a guest asked it for the time or began to sleep: then it is running.
-struct Heard {
+struct ListeningClock {
     clock: SystemClock,
     asked: Notify,
 }
 
-impl Heard {
+impl ListeningClock {
     fn new() -> Arc<Self> {
         Arc::new(Self { clock: SystemClock::new(), asked: Notify::new() })
     }
@@ -37,7 +37,7 @@ impl Heard {
 }
 
 #[async_trait]
-impl Clock for Heard {
+impl Clock for ListeningClock {
     fn now(&self) -> Timestamp {
         self.asked.notify_one();
         self.clock.now()
@@ -57,7 +57,7 @@ async fn stopped_after(code: &str, times: u32) -> (CallAbort, Duration) {
     let engine = engine();
     let tool = tool(&engine, tool_bytes(CLOCK, code), grants("")).await.unwrap();
     let stop = StopSignal::new(engine.interrupt());
-    let clock = Heard::new();
+    let clock = ListeningClock::new();
     let scope = scope_on(clock.clone(), Duration::from_secs(60), stop.clone());
     let task = tokio::spawn(async move { tool.call(call(), scope).await });
     clock.is_asked().await;
@@ -92,7 +92,7 @@ async fn a_call_that_waits_for_a_slot_is_stopped() {
         engine_with(taskrun_engine::EngineOptions { instances: Some(1), ..Default::default() });
     let sleeper = "(call $sleep (i64.const 3600000) (i32.const 5120)) unreachable";
     let tool = tool(&engine, tool_bytes(CLOCK, sleeper), grants("")).await.unwrap();
-    let clock = Heard::new();
+    let clock = ListeningClock::new();
     let first = tokio::spawn({
         let tool = tool.clone();
         let scope = scope_on(clock.clone(), Duration::from_secs(60), StopSignal::never());
@@ -122,7 +122,7 @@ async fn a_sleep_ends_early_when_asked_and_the_guest_goes_on() {
     let engine = engine();
     let tool = tool(&engine, tool_bytes(CLOCK, &code), grants("")).await.unwrap();
     let stop = StopSignal::new(engine.interrupt());
-    let clock = Heard::new();
+    let clock = ListeningClock::new();
     let scope = scope_on(clock.clone(), Duration::from_secs(60), stop.clone());
     let task = tokio::spawn(async move { tool.call(call(), scope).await });
     clock.is_asked().await;

@@ -252,10 +252,10 @@ async fn a_panic_in_a_host_function_fails_one_call_also_behind() {
 }
 
 /// Notes on which thread it is asked.
-struct Asked(Mutex<Vec<String>>);
+struct ThreadRecorder(Mutex<Vec<String>>);
 
 #[async_trait]
-impl Model for Asked {
+impl Model for ThreadRecorder {
     async fn stream(&self, _: CompletionRequest) -> Result<ModelStream, ModelError> {
         let name = std::thread::current().name().unwrap_or_default().to_owned();
         self.0.lock().unwrap().push(name);
@@ -267,7 +267,7 @@ impl Model for Asked {
 async fn what_takes_the_host_long_is_done_behind() {
     let engine = threaded(1);
     let with = grants("allow = [\"model: fake\"]\n[model.fake]\nprovider = \"echo\"");
-    let asked = Arc::new(Asked(Mutex::default()));
+    let asked = Arc::new(ThreadRecorder(Mutex::default()));
     let model: Arc<dyn Model> = asked.clone();
     let models = Arc::new(Models {
         by_name: BTreeMap::from([("fake".to_owned(), model)]),

@@ -10,7 +10,7 @@ use taskrun_journal::completion::{Chunk, ModelError};
 use taskrun_journal::time::Clock;
 
 use super::draft::Draft;
-use super::http::{Begun, within};
+use super::http::{ResponseStart, within};
 use super::sse::Events;
 use crate::wire::Decoder;
 
@@ -28,7 +28,7 @@ pub(super) struct Bounds {
 }
 
 /// An answer that is being read. Dropping it closes the connection.
-struct Reading {
+struct AnswerReader {
     /// `None` when it is over, so that the connection is free or closed.
     response: Option<reqwest::Response>,
     first: Option<Bytes>,
@@ -45,13 +45,13 @@ struct Reading {
 
 /// The chunks of an answer.
 pub(super) fn read(
-    begun: Begun,
+    begun: ResponseStart,
     decoder: Box<dyn Decoder>,
     draft: Draft,
     clock: Arc<dyn Clock>,
     bounds: Bounds,
 ) -> ModelStream {
-    let reading = Reading {
+    let reading = AnswerReader {
         response: Some(begun.response),
         first: begun.first,
         events: Events::default(),
@@ -70,7 +70,7 @@ pub(super) fn read(
     .boxed()
 }
 
-impl Reading {
+impl AnswerReader {
     /// The next chunk; after the last one, or after an error, `None`.
     async fn next(&mut self) -> Option<Result<Chunk, ModelError>> {
         loop {

@@ -18,12 +18,12 @@ const WORDS_CHARS_MAX: usize = 300;
 pub(super) struct Failure {
     pub(super) error: ModelError,
     /// `None`: another try would end alike, or cost twice.
-    pub(super) again: Option<Again>,
+    pub(super) again: Option<Retry>,
 }
 
 /// When to try again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Again {
+pub(super) enum Retry {
     /// After a pause of our own choice.
     Later,
     /// Not before this, as the provider asks.
@@ -50,7 +50,7 @@ pub(super) fn of_status(
         Some(said) => format!("status {}: {said}", status.as_u16()),
         None => format!("status {}{fallback}", status.as_u16()),
     };
-    let again = Some(wait.map_or(Again::Later, Again::After));
+    let again = Some(wait.map_or(Retry::Later, Retry::After));
     let retry_after_ms = wait.map(millis);
     match status.as_u16() {
         // What it says of a key may repeat the key, in part or in another form.

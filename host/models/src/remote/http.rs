@@ -8,7 +8,7 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use taskrun_journal::completion::ModelError;
 use taskrun_journal::time::Clock;
 
-use super::failure::{Again, Failure, of_status, retry_after};
+use super::failure::{Failure, Retry, of_status, retry_after};
 use crate::key::Secret;
 
 /// Most bytes of an answer that only says why there is none; more are not read.
@@ -37,13 +37,13 @@ pub(super) fn client(connect: Duration) -> reqwest::Result<reqwest::Client> {
 
 /// A request to be sent.
 #[derive(Debug)]
-pub(crate) struct Outgoing {
+pub(crate) struct HttpRequest {
     pub(crate) url: String,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
 }
 
-impl Outgoing {
+impl HttpRequest {
     pub(crate) fn new(url: String, body: Vec<u8>) -> Self {
         let headers =
             HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
@@ -64,7 +64,7 @@ impl Outgoing {
 }
 
 /// The beginning of an answer.
-pub(super) struct Begun {
+pub(super) struct ResponseStart {
     pub(super) response: reqwest::Response,
     /// The first bytes; `None` if there are none at all.
     pub(super) first: Option<Bytes>,
@@ -76,10 +76,10 @@ pub(super) struct Begun {
 /// Dropping the future closes the connection.
 pub(super) async fn send(
     client: &reqwest::Client,
-    out: &Outgoing,
+    out: &HttpRequest,
     clock: &dyn Clock,
     key: Option<&Secret>,
-) -> Result<Begun, Failure> {
+) -> Result<ResponseStart, Failure> {
     let request = client.post(&out.url).headers(out.headers.clone()).body(out.body.clone()).send();
     let mut response = request.await.map_err(unreachable)?;
     let status = response.status();
@@ -90,7 +90,7 @@ pub(super) async fn send(
     }
     // Nothing was answered yet, so nothing is lost by asking again.
     let first = response.chunk().await.map_err(unreachable)?;
-    Ok(Begun { response, first })
+    Ok(ResponseStart { response, first })
 }
 
 /// The beginning of a refusal. What cannot be read of it says nothing.
@@ -116,7 +116,7 @@ fn unreachable(error: reqwest::Error) -> Failure {
         cause = inner;
     }
     let words = cause.to_string();
-    Failure { error: ModelError::Unreachable(words), again: Some(Again::Later) }
+    Failure { error: ModelError::Unreachable(words), again: Some(Retry::Later) }
 }
 
 /// The result of `work`, or `None` if that takes longer than `limit`.

@@ -20,11 +20,11 @@ use tokio::sync::OnceCell;
 
 use self::answer::Bounds;
 use self::draft::Draft;
-use self::failure::{Again, Failure};
-pub(crate) use self::http::Outgoing;
+use self::failure::{Failure, Retry};
+pub(crate) use self::http::HttpRequest;
 use self::names::Names;
 use crate::key::{KeyError, Secret};
-use crate::wire::{self, Asked, Decoder};
+use crate::wire::{self, Decoder, ModelQuery};
 
 /// The longest pause that a provider may ask for and that is kept. Where it asks for more, the
 /// caller is told at once, instead of holding a slot.
@@ -51,8 +51,8 @@ pub enum RemoteError {
 }
 
 /// A request ready to be sent.
-struct Prepared {
-    out: Outgoing,
+struct PreparedRequest {
+    out: HttpRequest,
     names: Names,
     prompt_bytes: u64,
     decoder: Box<dyn Decoder>,
@@ -95,10 +95,10 @@ impl Remote {
         self.client.get_or_try_init(make).await
     }
 
-    fn prepare(&self, request: &CompletionRequest) -> Result<Prepared, ModelError> {
+    fn prepare(&self, request: &CompletionRequest) -> Result<PreparedRequest, ModelError> {
         let names = Names::of(request)?;
         let key = self.key.as_ref();
-        let asked = Asked { request, model: &self.model, policy: &self.policy, key };
+        let asked = ModelQuery { request, model: &self.model, policy: &self.policy, key };
         let (url, body, decoder) = match self.policy.wire {
             Wire::OpenAi | Wire::Ollama => wire::openai::prepare(asked)?,
             Wire::Anthropic => wire::anthropic::prepare(asked)?,
@@ -106,14 +106,18 @@ impl Remote {
         };
         let body = serde_json::to_vec(&body)
             .map_err(|error| ModelError::InvalidRequest(error.to_string()))?;
-        let mut out = Outgoing::new(url, body);
+        let mut out = HttpRequest::new(url, body);
         wire::add_headers(self.policy.wire, self.key.as_ref(), &mut out)?;
         let prompt_bytes = request.messages.iter().map(Message::bytes).sum::<usize>() as u64;
-        Ok(Prepared { out, names, prompt_bytes, decoder })
+        Ok(PreparedRequest { out, names, prompt_bytes, decoder })
     }
 
     /// Sends a request once.
-    async fn attempt(&self, out: &Outgoing, deadline: Duration) -> Result<http::Begun, Failure> {
+    async fn attempt(
+        &self,
+        out: &HttpRequest,
+        deadline: Duration,
+    ) -> Result<http::ResponseStart, Failure> {
         let client = self.client().await?;
         let ModelTimeouts { first_byte, .. } = self.policy.timeouts;
         let limit = first_byte.min(deadline.saturating_sub(self.clock.monotonic()));
@@ -133,12 +137,16 @@ impl Remote {
         let off = random_u64(self.random.as_ref()) % (quarter + 1);
         let own = own.saturating_sub(Duration::from_millis(off));
         match again {
-            Again::Later => Some(own),
-            Again::After(asked) => (asked <= PAUSE_MAX).then(|| asked.max(own)),
+            Retry::Later => Some(own),
+            Retry::After(asked) => (asked <= PAUSE_MAX).then(|| asked.max(own)),
         }
     }
 
-    async fn begin(&self, out: &Outgoing, deadline: Duration) -> Result<http::Begun, ModelError> {
+    async fn begin(
+        &self,
+        out: &HttpRequest,
+        deadline: Duration,
+    ) -> Result<http::ResponseStart, ModelError> {
         let mut attempt = 1;
         loop {
             let failure = match self.attempt(out, deadline).await {
@@ -160,7 +168,7 @@ impl Remote {
 #[async_trait]
 impl Model for Remote {
     async fn stream(&self, request: CompletionRequest) -> Result<ModelStream, ModelError> {
-        let Prepared { out, names, prompt_bytes, decoder } = self.prepare(&request)?;
+        let PreparedRequest { out, names, prompt_bytes, decoder } = self.prepare(&request)?;
         let deadline = self.clock.monotonic().saturating_add(self.policy.timeouts.whole);
         let begun = self.begin(&out, deadline).await?;
         let bounds = Bounds {

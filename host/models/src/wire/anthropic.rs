@@ -6,7 +6,7 @@ use taskrun_journal::message::{Message, Part, Role, Thinking};
 use taskrun_journal::tool::ToolSpec;
 
 use super::anthropic_answer::AnthropicDecoder;
-use super::{Asked, Prepared, arguments, schema};
+use super::{ModelQuery, WireRequest, arguments, schema};
 use crate::remote::names::to_wire;
 
 /// Tokens of an answer where the request has no number: this protocol wants one.
@@ -21,7 +21,7 @@ pub(super) const REDACTED: &str = "redacted:";
 ///
 /// # Errors
 /// [`ModelError::InvalidRequest`].
-pub(crate) fn prepare(asked: Asked<'_>) -> Result<Prepared, ModelError> {
+pub(crate) fn prepare(asked: ModelQuery<'_>) -> Result<WireRequest, ModelError> {
     let request = asked.request;
     let (instructions, conversation) = asked.split_instructions();
     let mut body = Map::new();
@@ -55,7 +55,7 @@ pub(crate) fn prepare(asked: Asked<'_>) -> Result<Prepared, ModelError> {
 
 /// Sets how much it may say, reasoning included, and gives whether it reasons. Where the limit
 /// leaves too little for reasoning, it does not.
-fn tokens(asked: &Asked<'_>, body: &mut Map<String, Value>) -> bool {
+fn tokens(asked: &ModelQuery<'_>, body: &mut Map<String, Value>) -> bool {
     let wanted = asked.policy.thinking_tokens;
     let max = asked
         .max_tokens()

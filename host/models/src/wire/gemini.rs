@@ -6,14 +6,14 @@ use taskrun_journal::message::{Message, Part, Role, ToolAnswer};
 use taskrun_journal::tool::ToolSpec;
 
 use super::gemini_answer::GeminiDecoder;
-use super::{Asked, Prepared, arguments, schema};
+use super::{ModelQuery, WireRequest, arguments, schema};
 use crate::remote::names::{name_of_call, to_wire};
 
 /// The request to send, and the reader of its answer.
 ///
 /// # Errors
 /// [`ModelError::InvalidRequest`].
-pub(crate) fn prepare(asked: Asked<'_>) -> Result<Prepared, ModelError> {
+pub(crate) fn prepare(asked: ModelQuery<'_>) -> Result<WireRequest, ModelError> {
     let request = asked.request;
     let (instructions, conversation) = asked.split_instructions();
     let mut body = Map::new();
@@ -37,7 +37,7 @@ pub(crate) fn prepare(asked: Asked<'_>) -> Result<Prepared, ModelError> {
     Ok((url, Value::Object(body), Box::new(GeminiDecoder::new(asked.key.cloned()))))
 }
 
-fn settings(asked: &Asked<'_>) -> Result<Map<String, Value>, ModelError> {
+fn settings(asked: &ModelQuery<'_>) -> Result<Map<String, Value>, ModelError> {
     let request = asked.request;
     let mut settings = Map::new();
     if let Some(max) = asked.max_tokens() {

@@ -19,7 +19,7 @@ use taskrun_journal::message::{Message, Part, Role};
 use taskrun_policy::{Remote, Wire};
 
 use crate::key::Secret;
-use crate::remote::Outgoing;
+use crate::remote::HttpRequest;
 use crate::remote::draft::Draft;
 
 /// The version of Anthropic's interface that is spoken here.
@@ -61,7 +61,7 @@ const EXTRA_GROUPS: [&str; 2] = ["generationConfig", "output_config"];
 
 /// A question, and who is asked.
 #[derive(Clone, Copy)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct ModelQuery<'a> {
     pub(crate) request: &'a CompletionRequest,
     /// The model's name at its provider.
     pub(crate) model: &'a str,
@@ -70,7 +70,7 @@ pub(crate) struct Asked<'a> {
 }
 
 /// Address and body of a request, and who reads its answer.
-pub(crate) type Prepared = (String, Value, Box<dyn Decoder>);
+pub(crate) type WireRequest = (String, Value, Box<dyn Decoder>);
 
 /// Finds out what an answer says.
 ///
@@ -95,7 +95,7 @@ pub(crate) trait Decoder: Send {
     fn whole(&mut self, body: &[u8], draft: &mut Draft) -> Result<(), ModelError>;
 }
 
-impl Asked<'_> {
+impl ModelQuery<'_> {
     /// The most tokens: the smaller of what the agent and the policy say.
     fn max_tokens(&self) -> Option<u32> {
         match (self.request.max_tokens, self.policy.max_tokens) {
@@ -160,7 +160,7 @@ fn merge(body: &mut Map<String, Value>, extra: Map<String, Value>) -> Result<(),
 pub(crate) fn add_headers(
     wire: Wire,
     key: Option<&Secret>,
-    out: &mut Outgoing,
+    out: &mut HttpRequest,
 ) -> Result<(), ModelError> {
     match wire {
         Wire::OpenAi | Wire::Ollama => {

@@ -9,14 +9,14 @@ use taskrun_journal::tool::ToolSpec;
 use taskrun_policy::Wire;
 
 use super::openai_answer::OpenAiDecoder;
-use super::{Asked, Prepared, schema, text_of};
+use super::{ModelQuery, WireRequest, schema, text_of};
 use crate::remote::names::to_wire;
 
 /// The request to send, and the reader of its answer.
 ///
 /// # Errors
 /// [`ModelError::InvalidRequest`].
-pub(crate) fn prepare(asked: Asked<'_>) -> Result<Prepared, ModelError> {
+pub(crate) fn prepare(asked: ModelQuery<'_>) -> Result<WireRequest, ModelError> {
     let request = asked.request;
     let mut body = Map::new();
     body.insert("model".to_owned(), json!(asked.model));
@@ -52,7 +52,7 @@ pub(crate) fn prepare(asked: Asked<'_>) -> Result<Prepared, ModelError> {
 }
 
 /// OpenAI's own models refuse the old name; the servers that came after know only that.
-fn max_tokens_key(asked: &Asked<'_>) -> &'static str {
+fn max_tokens_key(asked: &ModelQuery<'_>) -> &'static str {
     if asked.policy.base_url == Wire::OpenAi.default_base_url() {
         "max_completion_tokens"
     } else {

@@ -7,7 +7,7 @@ use cap_std::ambient_authority;
 
 use super::*;
 use crate::bindings::interfaces::workspace_write::WriteMode;
-use crate::files::{Abandoned, Protected, RelativePath, Workspace};
+use crate::files::{CancelFlag, ProtectedPaths, RelativePath, Workspace};
 
 struct Fixture {
     folder: tempfile::TempDir,
@@ -19,7 +19,7 @@ struct Fixture {
 impl Fixture {
     fn new(own: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let protected = Protected::default();
+        let protected = ProtectedPaths::default();
         protected.add(own.iter().map(|name| folder.path().join(name)));
         let root = Dir::open_ambient_dir(folder.path(), ambient_authority()).unwrap();
         let workspace = Workspace::open(folder.path(), protected).unwrap();
@@ -41,10 +41,10 @@ impl Fixture {
     }
 
     fn open(&self, path: &str) -> Result<File, Fault> {
-        let how = How { read: true, write: true, create: true, ..How::default() };
+        let how = AccessFlags { read: true, write: true, create: true, ..AccessFlags::default() };
         match open(self.place(path)?, how, &self.workspace.guard(), Some(&self.writes))? {
-            Opened::File(file) => Ok(file),
-            Opened::Folder(folder) => panic!("{folder:?}"),
+            OpenEntry::File(file) => Ok(file),
+            OpenEntry::Folder(folder) => panic!("{folder:?}"),
         }
     }
 
@@ -53,8 +53,8 @@ impl Fixture {
     }
 
     /// The use of the workspace, each file once for each of its names.
-    fn held(&self) -> Used {
-        let mut held = Used::default();
+    fn held(&self) -> DiskUse {
+        let mut held = DiskUse::default();
         let mut folders = vec![self.folder.path().to_owned()];
         while let Some(folder) = folders.pop() {
             for entry in fs::read_dir(folder).unwrap() {
@@ -113,10 +113,10 @@ fn what_is_taken_away_is_given_back_once() {
     write(&keep, &[1; 5_000], Some(0), &f.writes).unwrap();
     let file = f.open("gone").unwrap();
     write(&file, &[1; 3_000], None, &f.writes).unwrap();
-    assert_eq!(f.writes.used(), Used { bytes: 8_000, files: 2 });
+    assert_eq!(f.writes.used(), DiskUse { bytes: 8_000, files: 2 });
     f.remove("gone").unwrap();
     set_size(&file, 0, Some(&f.writes)).unwrap();
-    assert_eq!(f.writes.used(), Used { bytes: 5_000, files: 1 });
+    assert_eq!(f.writes.used(), DiskUse { bytes: 5_000, files: 1 });
     let replaced = f.open("replaced").unwrap();
     set_size(&replaced, 4_000, Some(&f.writes)).unwrap();
     f.rename("keep", "replaced").unwrap();
@@ -139,7 +139,7 @@ fn paths_are_bounded_and_what_is_being_written_is_not_there() {
 
 /// Lets four calls do the same kind of steps at the same time, and gives what the workspace is then
 /// taken to hold. Steps that come too late fail.
-fn race(f: &Fixture, step: impl Fn(&Fixture, u64) + Sync) -> Used {
+fn race(f: &Fixture, step: impl Fn(&Fixture, u64) + Sync) -> DiskUse {
     std::thread::scope(|threads| {
         for seed in 1..5_u64 {
             let step = &step;
@@ -170,7 +170,7 @@ fn calls_that_make_a_file_shorter_at_once_make_no_room_that_is_not_there() {
 fn calls_that_replace_and_remove_a_file_at_once_make_no_room_that_is_not_there() {
     let f = Fixture::new(&[]);
     let counted = race(&f, |f, random| {
-        let (path, there) = (RelativePath::new("one").unwrap(), Abandoned::default());
+        let (path, there) = (RelativePath::new("one").unwrap(), CancelFlag::default());
         let contents = vec![1; usize::try_from(random / 4 % 4 * 1_000).unwrap()];
         match random % 4 {
             0 => drop(f.workspace.remove(path, &f.writes, &there)),

@@ -14,7 +14,7 @@ use crate::handles::{HANDLES_MAX, Handle, NoHandle};
 use crate::state::{CallState, Mode};
 
 /// An open folder, and what the guest is told that it is called.
-pub(super) struct Granted {
+pub(super) struct GrantedFolder {
     dir: Dir,
     name: String,
     _handle: Handle,
@@ -23,7 +23,7 @@ pub(super) struct Granted {
 impl CallState {
     /// Opens the folders that the rules grant to this call. One that is not there is left out, and
     /// so is one in which the host has put a file of its own since the component was loaded.
-    fn grant_folders(&self) -> Result<Vec<Granted>, Violation> {
+    fn grant_folders(&self) -> Result<Vec<GrantedFolder>, Violation> {
         let mut granted = Vec::new();
         let (Mode::Call, Some(workspace)) = (self.mode, &self.guest.workspace) else {
             return Ok(granted);
@@ -55,7 +55,7 @@ impl CallState {
                 false => (FsPerms::ReadOnly, OpenMode::READ),
             };
             let dir = Dir::new(folder, perms, mode, false);
-            granted.push(Granted { dir, name: format!("/{subject}"), _handle: handle });
+            granted.push(GrantedFolder { dir, name: format!("/{subject}"), _handle: handle });
         }
         Ok(granted)
     }

@@ -13,7 +13,7 @@ use wasmtime_wasi::filesystem::{Descriptor, Dir, File};
 use wasmtime_wasi::p2::bindings::filesystem::types::ErrorCode;
 use wasmtime_wasi::p2::{DynOutputStream, FsError, FsResult};
 
-use super::super::wasi_streams::{Counted, OpenFile, Writer};
+use super::super::wasi_streams::{OpenFile, WriteAccount, Writer};
 use super::values::code;
 use super::{Fd, STREAMS_MAX};
 use crate::disk::{DiskFull, Writes};
@@ -194,7 +194,7 @@ impl CallState {
     ) -> FsResult<Resource<DynOutputStream>> {
         self.begin()?;
         let file = self.writable_file(fd)?;
-        let counted = Counted { writes: self.counted()?, scope: Arc::clone(&self.scope) };
+        let counted = WriteAccount { writes: self.counted()?, scope: Arc::clone(&self.scope) };
         let writer = Writer::new(self.open_file(fd, &file)?, position, counted);
         Ok(self.table.push(Box::new(writer) as DynOutputStream)?)
     }
