@@ -3,6 +3,9 @@
 //! All imported interfaces are bound once, in [`agent`], but for the one that only tools have; the
 //! other worlds use the same types and the same host functions. What can wait is `async`; everything else is called directly.
 
+/// Version of our package in `wit/` that this host speaks.
+pub(crate) const HOST_VERSION: &str = "0.1.0";
+
 /// The world of agents.
 pub(crate) mod agent {
     wasmtime::component::bindgen!({
@@ -38,7 +41,7 @@ pub(crate) mod agent {
         },
         exports: { default: async },
         with: {
-            "taskrun:plugin/model.completion-stream": crate::host::model::CompletionStream,
+            "taskrun:plugin/model.completion-stream": crate::completion_stream::CompletionStream,
         },
         require_store_data_send: true,
     });

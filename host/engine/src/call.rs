@@ -15,7 +15,8 @@ use wasmtime::{Store, UpdateDeadline};
 use crate::attempt::Attempt;
 use crate::failure::{RESOURCES_MAX, classify};
 use crate::guest::Guest;
-use crate::state::{CallState, Mode};
+use crate::guest::Mode;
+use crate::state::CallState;
 use crate::threads::{Course, TickAction};
 
 /// Instantiates and calls a guest in a store of its own.
@@ -73,7 +74,7 @@ where
     match outcome? {
         Ok(Ok(result)) => Ok(result),
         Ok(Err(error)) => {
-            let failure = classify(&error, guest);
+            let failure = classify(&error, &guest.limits);
             report(&failure, &error, guest, &scope);
             Err(failure)
         }

@@ -14,7 +14,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use serde::{Deserialize, Serialize};
 use taskrun::agents::{Agent, AgentTools, CodeSource, LoadCode, LoadedTool};
 use taskrun::clock::SystemClock;
 use taskrun::ports::call::CallScope;
@@ -26,11 +25,12 @@ use taskrun_journal::tool::{ToolFailure, ToolSpec};
 use taskrun_policy::{AgentPolicy, Policy};
 
 use crate::cache::{Cache, Entry};
+use crate::description::{Description, entry};
 use crate::error::LoadError;
 use crate::files::ProtectedPaths;
 use crate::grants::{self, Role};
 use crate::guest::AgentGrants;
-use crate::inspect::{ImportClass, Inspection};
+use crate::inspect::Inspection;
 use crate::link::folders;
 use crate::load::open_regular;
 use crate::measure;
@@ -45,63 +45,6 @@ pub struct Catalog {
     cache: Cache,
     protected: ProtectedPaths,
     clock: SystemClock,
-}
-
-/// The description of a component that was linked in a role.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Description {
-    size: u64,
-    /// Imports, and whether each has only types.
-    imports: Vec<(String, bool)>,
-    exports: Vec<String>,
-    /// Functions of a tool.
-    specs: Vec<ToolSpec>,
-}
-
-impl Description {
-    fn of(inspection: &Inspection, specs: &[ToolSpec]) -> Self {
-        let imports = inspection.imports.iter();
-        let exports = inspection.exports.iter();
-        Self {
-            size: inspection.size,
-            imports: imports
-                .map(|import| (import.interface.clone(), import.class == ImportClass::Types))
-                .collect(),
-            exports: exports.map(|export| export.interface.clone()).collect(),
-            specs: specs.to_vec(),
-        }
-    }
-
-    fn inspection(&self, digest: &blake3::Hash) -> Inspection {
-        Inspection::known(digest, self.size, &self.imports, &self.exports)
-    }
-}
-
-/// Keeps what was found out about a component. A failure is logged and changes nothing.
-pub(crate) fn keep(
-    cache: &Cache,
-    (digest, role): (blake3::Hash, Role),
-    inspection: &Inspection,
-    specs: &[ToolSpec],
-) {
-    let entry = entry(digest, role);
-    if cache.description(entry).is_some() {
-        return;
-    }
-    match serde_json::to_vec(&Description::of(inspection, specs)) {
-        Ok(bytes) => cache.put_description(entry, &bytes),
-        Err(error) => tracing::warn!(%error, "a component cannot be described"),
-    }
-}
-
-/// The entry of a component in a role.
-fn entry(component: blake3::Hash, role: Role) -> Entry {
-    let role = match role {
-        Role::Agent => "agent",
-        Role::Tool => "tool",
-        Role::Policy => "policy",
-    };
-    Entry { component, compatibility: blake3::hash(role.as_bytes()) }
 }
 
 /// The entry of a file as it is, whatever its name.
@@ -323,7 +266,7 @@ mod tests {
         let mut found =
             crate::inspect::inspect(bytes, crate::inspect::named(&digest)).expect("a component");
         assert!(catalog.find(Some(&digest), Role::Tool).is_none());
-        keep(&catalog.cache, (digest, Role::Tool), &found, &[]);
+        crate::description::keep(&catalog.cache, (digest, Role::Tool), &found, &[]);
         let (known, specs) = catalog.find(Some(&digest), Role::Tool).expect("it was kept");
         found.imports.iter_mut().for_each(|import| import.functions.clear());
         found.exports.iter_mut().for_each(|export| export.functions.clear());

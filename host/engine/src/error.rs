@@ -8,7 +8,7 @@ use taskrun_journal::stop::CallAbort;
 use taskrun_journal::time::Timestamp;
 use taskrun_policy::Capability;
 
-use crate::inspect::HOST_VERSION;
+use crate::bindings::HOST_VERSION;
 
 /// The reason that a component does not load.
 #[derive(Debug, thiserror::Error)]

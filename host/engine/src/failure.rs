@@ -1,11 +1,10 @@
 //! From whatever ended a call to the reason that the caller is given.
 
 use taskrun_journal::stop::{CallAbort, StopCause};
+use taskrun_policy::Limits;
 use wasmtime::component::ResourceTableError;
 use wasmtime::{PoolConcurrencyLimitError, Trap, WasmBacktrace};
 use wasmtime_wasi::I32Exit;
-
-use crate::guest::Guest;
 
 /// The reason that the host itself ends a guest. Travels through the guest's frames as an error.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -55,7 +54,7 @@ impl From<Violation> for CallAbort {
 pub(crate) const RESOURCES_MAX: usize = 1_000;
 
 /// The reason for the caller. Details, such as the guest's stack, stay in the host's log.
-pub(crate) fn classify(error: &wasmtime::Error, guest: &Guest) -> CallAbort {
+pub(crate) fn classify(error: &wasmtime::Error, limits: &Limits) -> CallAbort {
     if let Some(violation) = error.downcast_ref::<Violation>() {
         return violation.clone().into();
     }
@@ -80,7 +79,7 @@ pub(crate) fn classify(error: &wasmtime::Error, guest: &Guest) -> CallAbort {
     if error.is::<std::io::Error>() || error.is::<PoolConcurrencyLimitError>() {
         return CallAbort::Internal;
     }
-    from_text(error, guest)
+    from_text(error, limits)
 }
 
 /// WebAssembly's own traps, under short names. Those of a later engine keep their text.
@@ -110,12 +109,11 @@ fn from_trap(trap: Trap) -> CallAbort {
 }
 
 /// Errors that wasmtime gives no type. Those of the canonical ABI are the guest's doing.
-fn from_text(error: &wasmtime::Error, guest: &Guest) -> CallAbort {
+fn from_text(error: &wasmtime::Error, limits: &Limits) -> CallAbort {
     let text = error.root_cause().to_string();
     if text.contains("fuel allocated for hostcalls has been exhausted") {
         // What a guest passes to a host function is read while the guest's frames are on the
         // stack; its result is read when they are gone.
-        let limits = &guest.limits;
         let (what, bound) = match error.downcast_ref::<WasmBacktrace>() {
             Some(_) => ("bytes of a host call", limits.host_call_bytes),
             None => ("result bytes", limits.result_bytes.min(limits.host_call_bytes)),

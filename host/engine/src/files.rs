@@ -7,6 +7,7 @@
 //! The host's own files are refused at every step, by name and by inode.
 
 pub(crate) mod by_place;
+pub(crate) mod disk;
 mod list;
 mod path;
 mod place;
@@ -31,7 +32,7 @@ pub(crate) use protected::{Guard, OWN_FILES, ProtectedPaths};
 pub(crate) use used::DiskUse;
 
 use crate::bindings::interfaces::workspace_read::{Entry, EntryKind, FileError};
-use crate::disk::DiskFull;
+use crate::files::disk::DiskFull;
 
 /// Most bytes that one `read` gives.
 pub(crate) const READ_BYTES_MAX: u32 = 4 << 20;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use taskrun_policy::{AgentPolicy, Grants, Limits, Preopen, ToolPolicy, WorkspaceLimits};
 
-use crate::disk::Bounds;
 use crate::engine::Engine;
 use crate::files::Workspace;
+use crate::files::disk::Bounds;
 
 /// Under which grants and limits a component is linked.
 #[derive(Debug, Clone)]
@@ -53,6 +53,15 @@ impl AgentGrants {
     pub fn of_policy(agent: &AgentPolicy) -> Self {
         Self { source: format!("policy of {}", agent.name), ..Self::of_agent(agent) }
     }
+}
+
+/// The purpose of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// A plan step, a finalizer or a tool call.
+    Call,
+    /// A tool's description: nothing but the log can be used.
+    Describe,
 }
 
 /// A component under one agent's grants: everything that its calls share.

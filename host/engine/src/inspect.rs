@@ -9,12 +9,11 @@ use wasmparser::component_types::{
 use wasmparser::types::Types;
 use wasmparser::{BinaryReaderError, Parser, Payload, ValidPayload, Validator, WasmFeatures};
 
+use crate::bindings::HOST_VERSION;
 use crate::error::LoadError;
 
 /// Our package in `wit/`.
 const PACKAGE: &str = "taskrun:plugin";
-/// Version of [`PACKAGE`] that this host speaks.
-pub(crate) const HOST_VERSION: &str = "0.1.0";
 /// The export of agents.
 pub(crate) const PLANNER: &str = "taskrun:plugin/planner";
 /// The export that agents may have besides.

@@ -39,7 +39,7 @@
 //! | bytes that cross in one call or one result | `call`, `measure` |
 //! | number of host calls | `state` |
 //! | paths, links, special files, the host's own files | `files`, `link` |
-//! | what is written to files | `disk` |
+//! | what is written to files | `files::disk` |
 //! | descriptors | `handles` |
 //! | memory of the host for answers | `buffers` |
 //! | addresses, redirects, bodies | `egress` |
@@ -64,9 +64,12 @@ mod cache;
 mod call;
 mod catalog;
 mod compile;
+mod completion_stream;
+mod component;
 mod config;
 mod convert;
-mod disk;
+mod denial;
+mod description;
 mod egress;
 mod engine;
 mod error;
@@ -93,17 +96,19 @@ mod state;
 mod threads;
 mod ticker;
 mod tool;
+mod wasi;
 mod worker;
 
 pub use cache::{Cache, CacheError};
 pub use catalog::Catalog;
 pub use compile::CompileWorker;
+pub use component::{ExaminedComponent, LoadedComponent};
 pub use config::{ENGINE_VERSION, pooled as wasmtime_config};
 pub use engine::{Engine, EngineError};
 pub use error::{LoadError, MissingGrant, Need};
 pub use guest::AgentGrants;
 pub use inspect::{ExportInfo, ImportClass, ImportInfo, Inspection, Kind};
-pub use load::{ExaminedComponent, LoadedComponent, digest_file};
+pub use load::digest_file;
 pub use options::{
     COMPONENT_BYTES_DEFAULT, DESCRIBE_DEADLINE_DEFAULT, EngineOptions, INSTANCES_DEFAULT,
     SLICE_DEFAULT, instances_for,

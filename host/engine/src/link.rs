@@ -7,6 +7,7 @@ use taskrun_policy::{Capability, Preopen, Standing};
 use wasmtime::component::{HasSelf, InstancePre, Linker};
 
 use crate::bindings::{interfaces, memory_write};
+use crate::component::LoadedComponent;
 use crate::engine::Engine;
 use crate::error::LoadError;
 use crate::files::{ProtectedPaths, Workspace};
@@ -14,7 +15,6 @@ use crate::grants::{self, Role};
 use crate::guest::{AgentGrants, Guest};
 use crate::host::wasi;
 use crate::inspect::{ImportClass, ImportInfo, Inspection};
-use crate::load::LoadedComponent;
 use crate::state::CallState;
 
 /// A component that can be instantiated, and what its calls share.

@@ -1,107 +1,14 @@
 //! From a file to a component that can be linked.
 
-use std::collections::HashMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::Arc;
 
-use wasmtime::component::Component;
-
+use crate::component::{ExaminedComponent, LoadedComponent, LoadedComponentInner};
 use crate::engine::Engine;
 use crate::error::LoadError;
 use crate::inspect::{Inspection, inspect, named};
 use crate::shape;
-
-/// A compiled component, checked against no grants. Cheap to clone.
-#[derive(Clone)]
-pub struct LoadedComponent(Arc<LoadedComponentInner>);
-
-pub(crate) struct LoadedComponentInner {
-    component: Component,
-    inspection: Inspection,
-}
-
-impl std::fmt::Debug for LoadedComponentInner {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("LoadedComponentInner").field(&self.inspection.digest).finish()
-    }
-}
-
-impl std::fmt::Debug for LoadedComponent {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("LoadedComponent").field(&self.0.inspection.digest).finish()
-    }
-}
-
-impl LoadedComponent {
-    /// The component's kind, imports and exports.
-    #[must_use]
-    pub fn inspect(&self) -> &Inspection {
-        &self.0.inspection
-    }
-
-    /// `blake3:` and the hash of its bytes in hexadecimal digits.
-    #[must_use]
-    pub fn digest(&self) -> &str {
-        &self.0.inspection.digest
-    }
-
-    pub(crate) fn component(&self) -> &Component {
-        &self.0.component
-    }
-}
-
-/// Components that are held elsewhere, so that agents which share a tool share its code.
-#[derive(Debug, Default)]
-pub(crate) struct SharedComponents(Mutex<HashMap<blake3::Hash, Weak<LoadedComponentInner>>>);
-
-impl SharedComponents {
-    fn lock(&self) -> MutexGuard<'_, HashMap<blake3::Hash, Weak<LoadedComponentInner>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn get(&self, digest: &blake3::Hash) -> Option<LoadedComponent> {
-        self.lock().get(digest).and_then(Weak::upgrade).map(LoadedComponent)
-    }
-
-    fn put(&self, digest: blake3::Hash, loaded: &LoadedComponent) {
-        let mut recent = self.lock();
-        recent.retain(|_, known| known.strong_count() > 0);
-        recent.insert(digest, Arc::downgrade(&loaded.0));
-    }
-}
-
-/// A component that was read and looked at, and not compiled. Cheap to clone.
-#[derive(Clone)]
-pub struct ExaminedComponent {
-    bytes: Arc<Vec<u8>>,
-    pub(crate) digest: blake3::Hash,
-    pub(crate) inspection: Arc<Inspection>,
-}
-
-impl std::fmt::Debug for ExaminedComponent {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("ExaminedComponent").field(&self.inspection.digest).finish()
-    }
-}
-
-impl ExaminedComponent {
-    /// The component's kind, imports and exports.
-    #[must_use]
-    pub fn inspect(&self) -> &Inspection {
-        &self.inspection
-    }
-}
-
-/// Files and the digests that they must have where they are read.
-#[derive(Debug, Default)]
-pub(crate) struct Pins(Mutex<HashMap<PathBuf, blake3::Hash>>);
-
-impl Pins {
-    fn lock(&self) -> MutexGuard<'_, HashMap<PathBuf, blake3::Hash>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 impl Engine {
     /// Reads of this file from now on only what has this digest: the bytes that were decided about

@@ -11,16 +11,17 @@ use taskrun_journal::stop::CallAbort;
 
 use crate::bindings::agent::AgentPre;
 use crate::bindings::finalizer::AgentFinalizerPre;
+use crate::component::LoadedComponent;
 use crate::convert::finalizer::{finalize_input, metadata};
 use crate::convert::planner::{resume_input, start_input};
 use crate::engine::Engine;
 use crate::error::LoadError;
 use crate::grants::Role;
+use crate::guest::Mode;
 use crate::guest::{AgentGrants, Guest};
 use crate::inspect::FINALIZER;
 use crate::link::link;
-use crate::load::LoadedComponent;
-use crate::state::{CallState, Mode};
+use crate::state::CallState;
 use crate::{call, measure};
 
 struct AgentComponent {

@@ -8,13 +8,14 @@ use taskrun::ports::policy_engine::{PolicyEngine, PolicyFailure, PolicyInput};
 use taskrun_policy::PolicyDecision;
 
 use crate::bindings::policy::PolicyEnginePre;
+use crate::component::LoadedComponent;
 use crate::engine::Engine;
 use crate::error::LoadError;
 use crate::grants::Role;
+use crate::guest::Mode;
 use crate::guest::{AgentGrants, Guest};
 use crate::link::link;
-use crate::load::LoadedComponent;
-use crate::state::{CallState, Mode};
+use crate::state::CallState;
 use crate::{apart, call, measure};
 
 struct PolicyComponent {

@@ -17,13 +17,13 @@ use taskrun_journal::money::Price;
 use taskrun_journal::tool::ToolSpec;
 use taskrun_policy::{AgentPolicy, AgentRules, EnginePolicy, Location, Policy, ToolPolicy};
 
-use crate::catalog;
+use crate::component::ExaminedComponent;
+use crate::description;
 use crate::engine::Engine;
 use crate::error::LoadError;
 use crate::grants::{self, Role};
 use crate::guest::AgentGrants;
 use crate::inspect::{FINALIZER, Inspection};
-use crate::load::ExaminedComponent;
 
 /// The reason that an agent does not load.
 #[derive(Debug, thiserror::Error)]
@@ -301,7 +301,7 @@ impl Engine {
         let (id, inspection) = ((examined.digest, role), Arc::clone(&examined.inspection));
         let specs = specs.to_vec();
         let kept =
-            tokio::task::spawn_blocking(move || catalog::keep(&cache, id, &inspection, &specs));
+            tokio::task::spawn_blocking(move || description::keep(&cache, id, &inspection, &specs));
         if let Err(error) = kept.await {
             tracing::error!(%error, "keeping a description panicked");
         }

@@ -3,33 +3,23 @@
 use std::sync::Arc;
 
 use taskrun::ports::call::CallScope;
-use taskrun_journal::event::Event;
 use taskrun_journal::stop::StopCause;
 use taskrun_policy::{CallRules, Capability};
 use tokio::time::Instant;
 use wasmtime::component::ResourceTable;
 
-use crate::disk::Writes;
+use crate::denial::record_denial;
 use crate::failure::{RESOURCES_MAX, Violation};
-use crate::guest::Guest;
-use crate::host::wasi::WasiState;
-use crate::host::wasi_files::WasiFiles;
+use crate::files::disk::Writes;
+use crate::guest::{Guest, Mode};
 use crate::limiter::Limiter;
 use crate::threads::Course;
+use crate::wasi::{WasiFiles, WasiState};
 
 /// Bytes of a guest's choice that a host function works on where the guest is. With more it first
 /// goes behind the other guests: the epoch does not interrupt a host function, and this much takes a
 /// tenth of a millisecond.
 pub(crate) const WORK_BYTES_MAX: usize = 64 << 10;
-
-/// The purpose of a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mode {
-    /// A plan step, a finalizer or a tool call.
-    Call,
-    /// A tool's description: nothing but the log can be used.
-    Describe,
-}
 
 /// State of one call.
 pub(crate) struct CallState {
@@ -171,19 +161,4 @@ impl CallState {
     pub(crate) fn record_denial(&self, capability: Capability, subject: &str, rule: String) {
         record_denial(&self.scope, capability, subject, rule);
     }
-}
-
-/// Most bytes of a denied path or address in the journal; a guest chooses them.
-const SUBJECT_BYTES_MAX: usize = 1_024;
-
-/// Records that a rule refused a guest something. `rule` is for operators.
-pub(crate) fn record_denial(
-    scope: &CallScope,
-    capability: Capability,
-    subject: &str,
-    rule: String,
-) {
-    let subject = taskrun_journal::text::cut(subject, SUBJECT_BYTES_MAX).to_owned();
-    let capability = capability.to_string();
-    scope.record(Event::PolicyDecision { capability, subject, rule, decided: None });
 }

@@ -11,13 +11,14 @@ use taskrun_journal::stop::CallAbort;
 use taskrun_journal::tool::{ToolFailure, ToolSpec};
 
 use crate::bindings::tool::ToolPre;
+use crate::component::LoadedComponent;
 use crate::engine::Engine;
 use crate::error::LoadError;
 use crate::grants::Role;
+use crate::guest::Mode;
 use crate::guest::{AgentGrants, Guest};
 use crate::link::link;
-use crate::load::LoadedComponent;
-use crate::state::{CallState, Mode};
+use crate::state::CallState;
 use crate::{apart, call, measure, spec};
 
 struct ToolComponent {

@@ -15,7 +15,7 @@ use super::DiskUse;
 use super::path::is_temporary;
 use super::place::{Fault, Place, id_of};
 use super::protected::Guard;
-use crate::disk::{Growth, Writes};
+use crate::files::disk::{Growth, Writes};
 
 /// The flags with which a path is opened.
 #[derive(Debug, Clone, Copy, Default)]

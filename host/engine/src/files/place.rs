@@ -13,7 +13,7 @@ use taskrun_policy::PATH_BYTES_MAX;
 use super::Refusal;
 use super::path::is_temporary;
 use super::protected::{Guard, Id};
-use crate::disk::DiskFull;
+use crate::files::disk::DiskFull;
 
 /// Most links on a path: what Linux allows.
 const LINKS_MAX: u32 = 40;

@@ -188,7 +188,7 @@ mod tests {
     use super::super::{CancelFlag, ListOptions, RelativePath, Workspace};
     use super::*;
     use crate::bindings::interfaces::workspace_write::WriteMode;
-    use crate::disk::Writes;
+    use crate::files::disk::Writes;
 
     fn path(text: &str) -> RelativePath<'_> {
         RelativePath::new(text).unwrap()

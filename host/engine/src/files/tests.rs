@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 
 use super::*;
 use crate::bindings::interfaces::workspace_write::WriteMode;
-use crate::disk::Writes;
+use crate::files::disk::Writes;
 
 struct Fixture {
     _dir: tempfile::TempDir,

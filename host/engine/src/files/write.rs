@@ -13,7 +13,7 @@ use super::{
 };
 use crate::bindings::interfaces::workspace_read::FileError;
 use crate::bindings::interfaces::workspace_write::WriteMode;
-use crate::disk::{Growth, Writes};
+use crate::files::disk::{Growth, Writes};
 
 impl Workspace {
     /// Writes a file. What is put in the place of another appears there at once, by renaming; a

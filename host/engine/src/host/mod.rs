@@ -22,8 +22,6 @@ pub(crate) mod state;
 pub(crate) mod wasi;
 mod wasi_entries;
 pub(crate) mod wasi_files;
-pub(crate) mod wasi_http;
-pub(crate) mod wasi_output;
 mod wasi_streams;
 pub(crate) mod workspace_read;
 pub(crate) mod workspace_write;

@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 
-use taskrun::ports::call::Answering;
 use taskrun_journal::completion as port;
 use taskrun_journal::tool::ToolSpec;
 use taskrun_policy::Capability;
@@ -11,6 +10,7 @@ use wasmtime::component::Resource;
 use crate::bindings::interfaces::model::{
     Chunk, Completion, CompletionRequest, Host, HostCompletionStream, ModelError, ToolAccess,
 };
+use crate::completion_stream::CompletionStream;
 use crate::convert::model::{error_to_guest, request_bytes, request_from_guest};
 use crate::failure::Violation;
 use crate::measure;
@@ -24,12 +24,6 @@ const STREAMS_MAX: u32 = 16;
 
 /// Tools that one request may name: more than any model is good with.
 pub(crate) const TOOLS_NAMED_MAX: usize = 256;
-
-/// An answer on its way. Dropping it cancels the provider's request.
-#[expect(unreachable_pub, reason = "the bindings name it, and they are `pub` in a private module")]
-pub struct CompletionStream {
-    answer: Answering,
-}
 
 impl CallState {
     /// Decides about the model, and makes the port's request of the guest's.

@@ -5,48 +5,19 @@
 //! folders that the workspace's rules come to, and usually none. Interfaces are added one by
 //! one, never all together.
 
-use std::sync::Arc;
-
-use taskrun::ports::call::{CallScope, RANDOM_BYTES_MAX};
+use taskrun::ports::call::RANDOM_BYTES_MAX;
 use wasmtime::component::{HasData, HasSelf, Linker, ResourceTable};
 use wasmtime_wasi::cli::{WasiCli, WasiCliView};
-use wasmtime_wasi::clocks::{HostMonotonicClock, WasiClocks, WasiClocksView};
+use wasmtime_wasi::clocks::{WasiClocks, WasiClocksView};
 use wasmtime_wasi::p2::bindings::{cli, clocks, filesystem, io, random};
-use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
+use wasmtime_wasi::{WasiCtxView, WasiView};
 use wasmtime_wasi_http::p2::bindings::http;
-use wasmtime_wasi_http::{WasiHttp, WasiHttpCtx, WasiHttpView};
+use wasmtime_wasi_http::{WasiHttp, WasiHttpCtxView, WasiHttpView};
 
 use super::wasi_entries;
-use super::wasi_http::Hooks;
-use super::wasi_output::Output;
 use crate::failure::Violation;
-use crate::guest::Guest;
-use crate::state::{CallState, Mode};
-
-/// Most bytes of the headers that a guest puts together: beyond what servers take. A guest may
-/// hold many such collections at once.
-const FIELD_BYTES_MAX: usize = 32 << 10;
-
-/// WASI's part of a call.
-pub(crate) struct WasiState {
-    ctx: WasiCtx,
-    pub(super) http: WasiHttpCtx,
-    pub(super) hooks: Hooks,
-}
-
-impl WasiState {
-    fn new(guest: &Arc<Guest>, scope: &Arc<CallScope>, mode: Mode) -> Self {
-        let mut builder = WasiCtx::builder();
-        builder
-            .stdout(Output::new(guest, scope, "stdout"))
-            .stderr(Output::new(guest, scope, "stderr"))
-            .monotonic_clock(Monotonic(Arc::clone(scope)));
-        let mut http = WasiHttpCtx::new();
-        http.set_field_size_limit(FIELD_BYTES_MAX);
-        let hooks = Hooks::new(Arc::clone(guest), Arc::clone(scope), mode);
-        Self { ctx: builder.build(), http, hooks }
-    }
-}
+use crate::state::CallState;
+use crate::wasi::WasiState;
 
 impl CallState {
     pub(super) fn wasi(&mut self) -> (&mut WasiState, &mut ResourceTable) {
@@ -61,6 +32,13 @@ impl WasiView for CallState {
     fn ctx(&mut self) -> WasiCtxView<'_> {
         let (wasi, table) = self.wasi();
         WasiCtxView { ctx: &mut wasi.ctx, table }
+    }
+}
+
+impl WasiHttpView for CallState {
+    fn http(&mut self) -> WasiHttpCtxView<'_> {
+        let (wasi, table) = self.wasi();
+        WasiHttpCtxView { hooks: &mut wasi.hooks, table, ctx: &mut wasi.http }
     }
 }
 
@@ -160,19 +138,6 @@ impl clocks::wall_clock::Host for CallState {
     fn resolution(&mut self) -> wasmtime::Result<clocks::wall_clock::Datetime> {
         self.enter()?;
         Ok(clocks::wall_clock::Datetime { seconds: 0, nanoseconds: 1_000_000 })
-    }
-}
-
-/// Time since the call began, on the scope's clock.
-struct Monotonic(Arc<CallScope>);
-
-impl HostMonotonicClock for Monotonic {
-    fn resolution(&self) -> u64 {
-        1
-    }
-
-    fn now(&self) -> u64 {
-        u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 }
 

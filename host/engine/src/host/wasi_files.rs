@@ -10,11 +10,9 @@ mod granted;
 mod reach;
 mod values;
 
-use std::collections::HashMap;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
 
 use taskrun_policy::Capability;
 use wasmtime::component::Resource;
@@ -27,13 +25,12 @@ use wasmtime_wasi::p2::bindings::filesystem::types::{
 };
 use wasmtime_wasi::p2::{DynInputStream, DynOutputStream, FsError, FsResult};
 
-use self::granted::GrantedFolder;
 pub(super) use self::reach::on_thread;
 pub(super) use self::values::kind_of;
 use self::values::{code, described, hash, times};
 use super::wasi_streams::{PIECE_BYTES_MAX, Reader};
 use crate::files::{AccessFlags, Guard, OpenEntry, Place, by_place};
-use crate::handles::{HANDLES_MAX, Handle};
+use crate::handles::HANDLES_MAX;
 use crate::state::CallState;
 
 /// Most streams of files that one instance has: one to read and one to write for each file that it
@@ -41,19 +38,6 @@ use crate::state::CallState;
 const STREAMS_MAX: u32 = 2 * HANDLES_MAX;
 
 type Fd = Resource<Descriptor>;
-
-/// The files and folders that a guest has open through WASI.
-#[derive(Default)]
-pub(crate) struct WasiFiles {
-    /// The number of handles.
-    share: Arc<AtomicU32>,
-    /// The handles, which keep each counted, by their numbers in the table of resources.
-    handles: HashMap<u32, Arc<Handle>>,
-    /// Counts the streams: each has a clone.
-    streams: Arc<()>,
-    /// The granted folders, opened when the guest first asks for them.
-    granted: Option<Vec<GrantedFolder>>,
-}
 
 impl Host for CallState {
     fn convert_error_code(&mut self, error: FsError) -> wasmtime::Result<ErrorCode> {

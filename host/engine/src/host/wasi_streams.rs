@@ -15,10 +15,10 @@ use wasmtime_wasi::async_trait;
 use wasmtime_wasi::p2::{InputStream, OutputStream, Pollable, StreamError, StreamResult};
 use wasmtime_wasi::runtime::{AbortOnDropJoinHandle, spawn, spawn_blocking};
 
-use crate::disk::{DiskFull, Writes};
+use crate::denial::record_denial;
+use crate::files::disk::{DiskFull, Writes};
 use crate::files::{Fault, by_place};
 use crate::handles::Handle;
-use crate::state::record_denial;
 
 /// Most bytes of one piece.
 pub(super) const PIECE_BYTES_MAX: usize = 64 << 10;

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use taskrun_policy::Capability;
 
 use crate::bindings::interfaces::workspace_write::{FileError, Host, WriteMode};
-use crate::disk::Writes;
+use crate::denial::record_denial;
+use crate::files::disk::Writes;
 use crate::files::{self, RelativePath, Workspace};
-use crate::state::{CallState, record_denial};
+use crate::state::CallState;
 
 const WRITE: Capability = Capability::WorkspaceWrite;
 

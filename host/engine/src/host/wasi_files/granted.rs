@@ -10,15 +10,10 @@ use wasmtime_wasi::{FsPerms, OpenMode};
 use super::Fd;
 use crate::failure::Violation;
 use crate::files::OWN_FILES;
-use crate::handles::{HANDLES_MAX, Handle, NoHandle};
-use crate::state::{CallState, Mode};
-
-/// An open folder, and what the guest is told that it is called.
-pub(super) struct GrantedFolder {
-    dir: Dir,
-    name: String,
-    _handle: Handle,
-}
+use crate::guest::Mode;
+use crate::handles::{HANDLES_MAX, NoHandle};
+use crate::state::CallState;
+use crate::wasi::GrantedFolder;
 
 impl CallState {
     /// Opens the folders that the rules grant to this call. One that is not there is left out, and

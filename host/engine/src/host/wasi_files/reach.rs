@@ -16,7 +16,7 @@ use wasmtime_wasi::p2::{DynOutputStream, FsError, FsResult};
 use super::super::wasi_streams::{OpenFile, WriteAccount, Writer};
 use super::values::code;
 use super::{Fd, STREAMS_MAX};
-use crate::disk::{DiskFull, Writes};
+use crate::files::disk::{DiskFull, Writes};
 use crate::files::{Fault, Guard, OWN_FILES, Place, Workspace};
 use crate::handles::{Handle, NoHandle};
 use crate::state::CallState;

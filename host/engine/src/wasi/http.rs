@@ -12,13 +12,12 @@ use taskrun::ports::call::CallScope;
 use taskrun_policy::Capability;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use wasmtime_wasi_http::{
-    Error, ForbiddenHeaderFilter, RequestOptions, Result, WasiBody, WasiHttpCtxView, WasiHttpHooks,
-    WasiHttpView,
+    Error, ForbiddenHeaderFilter, RequestOptions, Result, WasiBody, WasiHttpHooks,
 };
 
+use crate::denial::record_denial;
 use crate::egress::{Answer, BODY_BYTES_MAX, OutboundRequest, Refusal, is_reserved, read_body};
-use crate::guest::Guest;
-use crate::state::{CallState, Mode, record_denial};
+use crate::guest::{Guest, Mode};
 
 /// Exchanges of one call whose answers are not read yet; each may hold two bodies.
 const EXCHANGES_MAX: usize = 8;
@@ -26,7 +25,7 @@ const EXCHANGES_MAX: usize = 8;
 const CHUNK_BYTES_MAX: usize = 16 << 10;
 
 /// Decides about every request of a call.
-pub(super) struct Hooks {
+pub(crate) struct Hooks {
     guest: Arc<Guest>,
     scope: Arc<CallScope>,
     mode: Mode,
@@ -36,13 +35,6 @@ pub(super) struct Hooks {
 impl Hooks {
     pub(super) fn new(guest: Arc<Guest>, scope: Arc<CallScope>, mode: Mode) -> Self {
         Self { guest, scope, mode, exchanges: Arc::new(Semaphore::new(EXCHANGES_MAX)) }
-    }
-}
-
-impl WasiHttpView for CallState {
-    fn http(&mut self) -> WasiHttpCtxView<'_> {
-        let (wasi, table) = self.wasi();
-        WasiHttpCtxView { hooks: &mut wasi.hooks, table, ctx: &mut wasi.http }
     }
 }
 

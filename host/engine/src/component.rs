@@ -1,0 +1,100 @@
+//! Components on their way from a file to the linker: examined, compiled, shared.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use wasmtime::component::Component;
+
+use crate::inspect::Inspection;
+
+/// A compiled component, checked against no grants. Cheap to clone.
+#[derive(Clone)]
+pub struct LoadedComponent(pub(crate) Arc<LoadedComponentInner>);
+
+pub(crate) struct LoadedComponentInner {
+    pub(crate) component: Component,
+    pub(crate) inspection: Inspection,
+}
+
+impl std::fmt::Debug for LoadedComponentInner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("LoadedComponentInner").field(&self.inspection.digest).finish()
+    }
+}
+
+impl std::fmt::Debug for LoadedComponent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("LoadedComponent").field(&self.0.inspection.digest).finish()
+    }
+}
+
+impl LoadedComponent {
+    /// The component's kind, imports and exports.
+    #[must_use]
+    pub fn inspect(&self) -> &Inspection {
+        &self.0.inspection
+    }
+
+    /// `blake3:` and the hash of its bytes in hexadecimal digits.
+    #[must_use]
+    pub fn digest(&self) -> &str {
+        &self.0.inspection.digest
+    }
+
+    pub(crate) fn component(&self) -> &Component {
+        &self.0.component
+    }
+}
+
+/// Components that are held elsewhere, so that agents which share a tool share its code.
+#[derive(Debug, Default)]
+pub(crate) struct SharedComponents(Mutex<HashMap<blake3::Hash, Weak<LoadedComponentInner>>>);
+
+impl SharedComponents {
+    fn lock(&self) -> MutexGuard<'_, HashMap<blake3::Hash, Weak<LoadedComponentInner>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn get(&self, digest: &blake3::Hash) -> Option<LoadedComponent> {
+        self.lock().get(digest).and_then(Weak::upgrade).map(LoadedComponent)
+    }
+
+    pub(crate) fn put(&self, digest: blake3::Hash, loaded: &LoadedComponent) {
+        let mut recent = self.lock();
+        recent.retain(|_, known| known.strong_count() > 0);
+        recent.insert(digest, Arc::downgrade(&loaded.0));
+    }
+}
+
+/// A component that was read and looked at, and not compiled. Cheap to clone.
+#[derive(Clone)]
+pub struct ExaminedComponent {
+    pub(crate) bytes: Arc<Vec<u8>>,
+    pub(crate) digest: blake3::Hash,
+    pub(crate) inspection: Arc<Inspection>,
+}
+
+impl std::fmt::Debug for ExaminedComponent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("ExaminedComponent").field(&self.inspection.digest).finish()
+    }
+}
+
+impl ExaminedComponent {
+    /// The component's kind, imports and exports.
+    #[must_use]
+    pub fn inspect(&self) -> &Inspection {
+        &self.inspection
+    }
+}
+
+/// Files and the digests that they must have where they are read.
+#[derive(Debug, Default)]
+pub(crate) struct Pins(Mutex<HashMap<PathBuf, blake3::Hash>>);
+
+impl Pins {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, HashMap<PathBuf, blake3::Hash>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,78 @@
+//! The state of WASI in one call: outputs, the way out to the network, open files. The functions
+//! of its interfaces are in [`crate::host`].
+
+mod http;
+mod output;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+use taskrun::ports::call::CallScope;
+use wasmtime_wasi::WasiCtx;
+use wasmtime_wasi::clocks::HostMonotonicClock;
+use wasmtime_wasi::filesystem::Dir;
+use wasmtime_wasi_http::WasiHttpCtx;
+
+use self::http::Hooks;
+use self::output::Output;
+use crate::guest::{Guest, Mode};
+use crate::handles::Handle;
+
+/// Most bytes of the headers that a guest puts together: beyond what servers take. A guest may
+/// hold many such collections at once.
+const FIELD_BYTES_MAX: usize = 32 << 10;
+
+/// WASI's part of a call.
+pub(crate) struct WasiState {
+    pub(crate) ctx: WasiCtx,
+    pub(crate) http: WasiHttpCtx,
+    pub(crate) hooks: Hooks,
+}
+
+impl WasiState {
+    pub(crate) fn new(guest: &Arc<Guest>, scope: &Arc<CallScope>, mode: Mode) -> Self {
+        let mut builder = WasiCtx::builder();
+        builder
+            .stdout(Output::new(guest, scope, "stdout"))
+            .stderr(Output::new(guest, scope, "stderr"))
+            .monotonic_clock(Monotonic(Arc::clone(scope)));
+        let mut http = WasiHttpCtx::new();
+        http.set_field_size_limit(FIELD_BYTES_MAX);
+        let hooks = Hooks::new(Arc::clone(guest), Arc::clone(scope), mode);
+        Self { ctx: builder.build(), http, hooks }
+    }
+}
+
+/// Time since the call began, on the scope's clock.
+struct Monotonic(Arc<CallScope>);
+
+impl HostMonotonicClock for Monotonic {
+    fn resolution(&self) -> u64 {
+        1
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+/// The files and folders that a guest has open through WASI.
+#[derive(Default)]
+pub(crate) struct WasiFiles {
+    /// The number of handles.
+    pub(crate) share: Arc<AtomicU32>,
+    /// The handles, which keep each counted, by their numbers in the table of resources.
+    pub(crate) handles: HashMap<u32, Arc<Handle>>,
+    /// Counts the streams: each has a clone.
+    pub(crate) streams: Arc<()>,
+    /// The granted folders, opened when the guest first asks for them.
+    pub(crate) granted: Option<Vec<GrantedFolder>>,
+}
+
+/// An open folder, and its name for the guest.
+pub(crate) struct GrantedFolder {
+    pub(crate) dir: Dir,
+    pub(crate) name: String,
+    pub(crate) _handle: Handle,
+}
