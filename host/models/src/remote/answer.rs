@@ -9,10 +9,10 @@ use taskrun::ports::model::ModelStream;
 use taskrun_journal::completion::{Chunk, ModelError};
 use taskrun_journal::time::Clock;
 
-use super::draft::Draft;
 use super::http::{ResponseStart, within};
-use super::sse::Events;
 use crate::wire::Decoder;
+use crate::wire::draft::Draft;
+use crate::wire::sse::Events;
 
 /// Bounds on what is left of an answer.
 #[derive(Clone, Copy, Debug)]

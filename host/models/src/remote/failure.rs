@@ -9,9 +9,7 @@ use taskrun_journal::completion::ModelError;
 use taskrun_journal::time::{Timestamp, millis};
 
 use crate::key::Secret;
-
-/// Most characters of a provider's own words in an error: enough to understand it.
-const WORDS_CHARS_MAX: usize = 300;
+use crate::wire::error::{is_kind, words};
 
 /// The failure of a request, and whether it makes sense to send it again.
 #[derive(Debug)]
@@ -69,53 +67,6 @@ pub(super) fn of_status(
         300..=399 => ModelError::Unavailable(told(", and redirects are not followed")).into(),
         _ => ModelError::Malformed(told("")).into(),
     }
-}
-
-/// The error for an error in the middle of an answer, for all protocols alike.
-pub(crate) fn of_event(error: &Value, key: Option<&Secret>) -> ModelError {
-    let wrapped = serde_json::json!({ "error": error });
-    let said = words(&wrapped, key).unwrap_or_else(|| "it gives no reason".to_owned());
-    let is = |kinds: &[&str]| is_kind(&wrapped, kinds);
-    if is(&["overloaded_error", "overloaded", "UNAVAILABLE", "503", "529"]) {
-        ModelError::Overloaded { retry_after_ms: None }
-    } else if is(&["rate_limit_error", "rate_limit_exceeded", "RESOURCE_EXHAUSTED", "429"]) {
-        ModelError::RateLimited { retry_after_ms: None }
-    } else if is(&["authentication_error", "permission_error", "invalid_api_key", "401", "403"]) {
-        ModelError::Unauthorized("in the middle of the answer".to_owned())
-    } else if is(&["content_filter", "content_policy_violation"]) {
-        ModelError::Refused(said)
-    } else if is(&["invalid_request_error", "INVALID_ARGUMENT", "not_found_error", "400", "404"]) {
-        ModelError::InvalidRequest(said)
-    } else if is(&["timeout_error", "DEADLINE_EXCEEDED", "408"]) {
-        ModelError::Timeout
-    } else {
-        ModelError::Unavailable(said)
-    }
-}
-
-/// True if `code`, `type` or `status` of the error is one of these.
-fn is_kind(body: &Value, kinds: &[&str]) -> bool {
-    let error = body.get("error").unwrap_or(body);
-    ["code", "type", "status"].iter().filter_map(|key| error.get(key)).any(|value| match value {
-        Value::String(word) => kinds.contains(&word.as_str()),
-        Value::Number(number) => kinds.contains(&number.to_string().as_str()),
-        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => false,
-    })
-}
-
-/// The provider's message, on one line, without the key.
-fn words(body: &Value, key: Option<&Secret>) -> Option<String> {
-    // Gemini wraps its error in a list where an answer was asked for piece by piece.
-    let body = body.get(0).unwrap_or(body);
-    let error = body.get("error").unwrap_or(body);
-    let message = error.as_str().or_else(|| error.get("message").and_then(Value::as_str))?;
-    let message = key.map_or_else(|| message.to_owned(), |key| key.scrub(message));
-    let line: String = message
-        .chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .take(WORDS_CHARS_MAX)
-        .collect();
-    Some(line.trim().to_owned()).filter(|line| !line.is_empty())
 }
 
 /// The pause that the provider asks for.

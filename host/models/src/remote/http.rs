@@ -4,12 +4,12 @@ use std::future::Future;
 use std::time::Duration;
 
 use bytes::Bytes;
-use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use taskrun_journal::completion::ModelError;
 use taskrun_journal::time::Clock;
 
 use super::failure::{Failure, Retry, of_status, retry_after};
 use crate::key::Secret;
+use crate::wire::request::HttpRequest;
 
 /// Most bytes of an answer that only says why there is none; more are not read.
 const REFUSAL_BYTES_MAX: usize = 64 << 10;
@@ -33,34 +33,6 @@ pub(super) fn client(connect: Duration) -> reqwest::Result<reqwest::Client> {
         .pool_max_idle_per_host(IDLE_MAX)
         .tcp_nodelay(true)
         .build()
-}
-
-/// A request to be sent.
-#[derive(Debug)]
-pub(crate) struct HttpRequest {
-    pub(crate) url: String,
-    pub(crate) headers: HeaderMap,
-    pub(crate) body: Bytes,
-}
-
-impl HttpRequest {
-    pub(crate) fn new(url: String, body: Vec<u8>) -> Self {
-        let headers =
-            HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
-        Self { url, headers, body: body.into() }
-    }
-
-    /// Adds a header that is not shown in any `Debug`.
-    ///
-    /// # Errors
-    /// If the value cannot stand in a header.
-    pub(crate) fn add_key(&mut self, name: HeaderName, value: &str) -> Result<(), ModelError> {
-        let mut value = HeaderValue::from_str(value)
-            .map_err(|_| ModelError::Other("the key cannot be sent".to_owned()))?;
-        value.set_sensitive(true);
-        self.headers.insert(name, value);
-        Ok(())
-    }
 }
 
 /// The beginning of an answer.

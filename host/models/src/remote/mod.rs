@@ -1,11 +1,8 @@
 //! Models behind a provider's HTTP interface.
 
 mod answer;
-pub(crate) mod draft;
-pub(crate) mod failure;
+mod failure;
 mod http;
-pub(crate) mod names;
-pub(crate) mod sse;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,11 +16,11 @@ use taskrun_policy::{ModelPolicy, ModelTimeouts, Remote as RemotePolicy, Wire};
 use tokio::sync::OnceCell;
 
 use self::answer::Bounds;
-use self::draft::Draft;
 use self::failure::{Failure, Retry};
-pub(crate) use self::http::HttpRequest;
-use self::names::Names;
 use crate::key::{KeyError, Secret};
+use crate::wire::draft::Draft;
+use crate::wire::names::Names;
+use crate::wire::request::HttpRequest;
 use crate::wire::{self, Decoder, ModelQuery};
 
 /// The longest pause that a provider may ask for and that is kept. Where it asks for more, the

@@ -5,17 +5,14 @@ use taskrun_journal::completion::ModelError;
 use taskrun_journal::message::{Message, Part, Role, Thinking};
 use taskrun_journal::tool::ToolSpec;
 
-use super::anthropic_answer::AnthropicDecoder;
+use super::anthropic_answer::{AnthropicDecoder, REDACTED};
+use super::names::to_wire;
 use super::{ModelQuery, WireRequest, arguments, schema};
-use crate::remote::names::to_wire;
 
 /// Tokens of an answer where the request has no number: this protocol wants one.
 const MAX_TOKENS_DEFAULT: u32 = 8_192;
 /// The least that may be given for reasoning.
 const THINKING_TOKENS_MIN: u32 = 1_024;
-/// Stands before the data of a block that came encrypted, in the place of its signature.
-/// Signatures are Base64, which has no colon.
-pub(super) const REDACTED: &str = "redacted:";
 
 /// The request to send, and the reader of its answer.
 ///

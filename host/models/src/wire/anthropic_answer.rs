@@ -6,11 +6,14 @@ use serde_json::Value;
 use taskrun_journal::completion::{CompletionStop, ModelError};
 use taskrun_journal::message::Usage;
 
-use super::anthropic::REDACTED;
+use super::draft::{Draft, may_begin_call};
+use super::error::of_event;
 use super::{Decoder, list_of, parsed, str_of, tokens};
 use crate::key::Secret;
-use crate::remote::draft::{Draft, may_begin_call};
-use crate::remote::failure::of_event;
+
+/// Stands before the data of a block that came encrypted, in the place of its signature.
+/// Signatures are Base64, which has no colon.
+pub(super) const REDACTED: &str = "redacted:";
 
 /// Puts an answer together from blocks, each with a number, a beginning, deltas and an end.
 #[derive(Debug, Default)]

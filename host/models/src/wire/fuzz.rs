@@ -4,11 +4,11 @@ use taskrun_journal::completion::Chunk;
 
 use super::Decoder;
 use super::anthropic_answer::AnthropicDecoder;
+use super::draft::Draft;
 use super::gemini_answer::GeminiDecoder;
+use super::names::Names;
 use super::openai_answer::OpenAiDecoder;
-use crate::remote::draft::Draft;
-use crate::remote::names::Names;
-use crate::remote::sse::Events;
+use super::sse::Events;
 
 /// Pieces of answers of all protocols, and what upsets a decoder.
 const PIECES: [&str; 36] = [

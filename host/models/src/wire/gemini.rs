@@ -6,8 +6,8 @@ use taskrun_journal::message::{Message, Part, Role, ToolAnswer};
 use taskrun_journal::tool::ToolSpec;
 
 use super::gemini_answer::GeminiDecoder;
+use super::names::{name_of_call, to_wire};
 use super::{ModelQuery, WireRequest, arguments, schema};
-use crate::remote::names::{name_of_call, to_wire};
 
 /// The request to send, and the reader of its answer.
 ///

@@ -4,10 +4,10 @@ use serde_json::Value;
 use taskrun_journal::completion::{CompletionStop, ModelError};
 use taskrun_journal::message::Usage;
 
+use super::draft::Draft;
+use super::error::of_event;
 use super::{Decoder, list_of, parsed, str_of, tokens};
 use crate::key::Secret;
-use crate::remote::draft::Draft;
-use crate::remote::failure::of_event;
 
 /// Puts an answer together. Calls come whole, and each event counts all tokens so far.
 #[derive(Debug, Default)]

@@ -5,12 +5,17 @@
 
 pub(crate) mod anthropic;
 mod anthropic_answer;
+pub(crate) mod draft;
+pub(crate) mod error;
 #[cfg(test)]
 mod fuzz;
 pub(crate) mod gemini;
 mod gemini_answer;
+pub(crate) mod names;
 pub(crate) mod openai;
 mod openai_answer;
+pub(crate) mod request;
+pub(crate) mod sse;
 
 use reqwest::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use serde_json::{Map, Value};
@@ -18,9 +23,9 @@ use taskrun_journal::completion::{CompletionRequest, ModelError};
 use taskrun_journal::message::{Message, Part, Role};
 use taskrun_policy::{Remote, Wire};
 
+use self::draft::Draft;
+use self::request::HttpRequest;
 use crate::key::Secret;
-use crate::remote::HttpRequest;
-use crate::remote::draft::Draft;
 
 /// The version of Anthropic's interface that is spoken here.
 const ANTHROPIC_VERSION: &str = "2023-06-01";

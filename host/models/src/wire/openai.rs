@@ -8,9 +8,9 @@ use taskrun_journal::message::{Message, Part, Role};
 use taskrun_journal::tool::ToolSpec;
 use taskrun_policy::Wire;
 
+use super::names::to_wire;
 use super::openai_answer::OpenAiDecoder;
 use super::{ModelQuery, WireRequest, schema, text_of};
-use crate::remote::names::to_wire;
 
 /// The request to send, and the reader of its answer.
 ///

@@ -6,10 +6,10 @@ use serde_json::Value;
 use taskrun_journal::completion::{CompletionStop, ModelError};
 use taskrun_journal::message::Usage;
 
+use super::draft::{Draft, may_begin_call};
+use super::error::of_event;
 use super::{Decoder, list_of, parsed, str_of, tokens};
 use crate::key::Secret;
-use crate::remote::draft::{Draft, may_begin_call};
-use crate::remote::failure::of_event;
 
 /// Puts an answer together. Calls come in fragments that name the call by a number.
 #[derive(Debug, Default)]
