@@ -10,7 +10,7 @@ use crate::args::HostArgs;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome, open_failure};
-use crate::{place, signals};
+use crate::{paths, place, signals};
 
 /// The pause between two looks of a host whether it is idle.
 const IDLE_POLL: Duration = Duration::from_millis(250);
@@ -73,7 +73,7 @@ fn tell_begin(context: &Context, args: &HostArgs, policy: &Path, controller: &Co
     context.printer.talk(format!(
         "executing runs of {} under {}; {ends}",
         agents.join(", "),
-        place::shown(policy)
+        paths::shown(policy)
     ));
 }
 

@@ -11,6 +11,7 @@ mod follow;
 mod host;
 mod lookup;
 pub mod output;
+mod paths;
 mod place;
 mod resolve;
 mod signals;

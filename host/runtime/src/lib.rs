@@ -22,6 +22,7 @@
 mod acceptance;
 mod background;
 mod check;
+mod error;
 mod loader;
 mod loads;
 mod lock;
@@ -37,13 +38,14 @@ pub use background::{BackgroundError, BackgroundHost, HostCommand};
 pub use check::{
     CheckError, check_engine, check_native_code, check_store, inspect_component, repair_store,
 };
+pub use error::OpenError;
 pub use loader::{
     CACHE_DIR, FileError, Loader, LoaderError, LoaderOptions, ModelError, check_models,
     execution_digest,
 };
 pub use loads::{AgentLoad, agent_loads, awaited_loads};
 pub use problem::Problem;
-pub use runtime::{OpenError, Options, Runtime, StoreLayer, read_policy};
+pub use runtime::{Options, Runtime, StoreLayer, read_policy};
 pub use storage::{DATA_DIR, STORE_BYTES_DEFAULT, Storage, make_data_dir};
 pub use supervisor::{Notice, Supervisor, SupervisorError, needs_answer};
 pub use taskrun_engine::{

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use futures::future::join_all;
-use taskrun::agents::{Agent, AgentCode, Agents};
+use taskrun::agents::{Agent, AgentCode, Agents, LoadCode};
 use taskrun::clock::{SystemClock, SystemRandom};
 use taskrun::ports::model::Model;
 use taskrun::ports::tool::Tool;
@@ -16,10 +17,11 @@ use taskrun_engine::{
     LoadError, digest_file,
 };
 use taskrun_journal::time::{Clock, Random};
+use taskrun_journal::tool::ToolSpec;
 use taskrun_models::OpenErrorCause;
 use taskrun_policy::{AgentPolicy, Policy, ToolPolicy};
 
-use crate::loads::{Loads, OnDemand};
+use crate::loads::{Load, Loads};
 use crate::problem::Problem;
 use crate::storage::DATA_DIR;
 
@@ -29,6 +31,8 @@ pub const CACHE_DIR: &str = "native";
 const INSTANCES_FOR_LOOKING: u32 = 4;
 /// Largest file of a policy that is read to tell whether it is the same.
 const FILE_BYTES_MAX: u64 = 1 << 30;
+/// A load that takes longer is told of.
+const TOLD_AFTER: Duration = Duration::from_millis(300);
 /// Longest that an agent is loaded before its run is accepted.
 const LOAD_WITHIN: Duration = Duration::from_secs(1);
 
@@ -346,4 +350,48 @@ fn files_of(policy: &Policy) -> Vec<&Path> {
     let engines = policy.agents.values().filter_map(|agent| agent.engine.as_ref());
     let engines = engines.filter_map(|engine| engine.component.as_deref());
     agents.chain(tools).chain(engines).chain(answers).collect()
+}
+
+/// The code of an agent, loaded when a run wants it.
+struct OnDemand {
+    /// The loader of the agent.
+    loader: Arc<Loader>,
+    /// The agent's settings.
+    agent: AgentPolicy,
+    /// Where people are told of the load.
+    loads: Option<Arc<Loads>>,
+}
+
+#[async_trait]
+impl LoadCode for OnDemand {
+    async fn load(&self) -> Result<AgentCode, String> {
+        let Self { loader, agent, loads } = self;
+        let name = &agent.name;
+        let load = loader.code(agent);
+        let Some(loads) = loads else {
+            return load.await.map_err(|error| Problem::of_agent(&error).reason());
+        };
+        let since = loads.clock.now().0;
+        tokio::pin!(load);
+        let loaded = match tokio::time::timeout(TOLD_AFTER, &mut load).await {
+            Ok(loaded) => loaded,
+            Err(_) => {
+                tracing::info!(agent = name, "is being loaded");
+                loads.tell(name, Some(Load { since, error: None }));
+                load.await
+            }
+        };
+        loaded.inspect(|_| loads.tell(name, None)).map_err(|error| {
+            let reason = Problem::of_agent(&error).reason();
+            tracing::warn!(agent = name, "does not load: {reason}");
+            let since = loads.clock.now().0;
+            loads.tell(name, Some(Load { since, error: Some(reason.clone()) }));
+            reason
+        })
+    }
+
+    /// They are known when its components are compiled.
+    fn functions(&self) -> Option<Arc<Vec<ToolSpec>>> {
+        None
+    }
 }

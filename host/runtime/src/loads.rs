@@ -4,36 +4,26 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
 
-use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
-use taskrun::agents::{AgentCode, LoadCode};
 use taskrun_journal::hold::Hold;
 use taskrun_journal::ids::HostId;
 use taskrun_journal::run::Run;
 use taskrun_journal::store::Host;
 use taskrun_journal::time::{Clock, Timestamp};
-use taskrun_journal::tool::ToolSpec;
-use taskrun_policy::AgentPolicy;
 
-use crate::loader::Loader;
-use crate::problem::Problem;
-
-/// A load that takes longer is told of.
-const TOLD_AFTER: Duration = Duration::from_millis(300);
 /// Largest file that is read.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// The load of an agent, as its host writes it down.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-struct Load {
+pub(crate) struct Load {
     /// Since when it is loaded, or when it failed, in milliseconds since 1970.
-    since: u64,
+    pub(crate) since: u64,
     /// The error for which it did not load; `None` while it is loaded.
     #[serde(default)]
-    error: Option<String>,
+    pub(crate) error: Option<String>,
 }
 
 /// An agent that a living host is loading, or could not load.
@@ -53,7 +43,7 @@ pub struct AgentLoad {
 pub(crate) struct Loads {
     folder: PathBuf,
     file: OnceLock<PathBuf>,
-    clock: Arc<dyn Clock>,
+    pub(crate) clock: Arc<dyn Clock>,
     by_agent: Mutex<BTreeMap<String, Load>>,
 }
 
@@ -79,7 +69,8 @@ impl Loads {
         self.file.get_or_init(|| file_of(&self.folder, own));
     }
 
-    fn tell(&self, agent: &str, load: Option<Load>) {
+    /// Writes down that an agent is being loaded or did not load; `None`: that it is loaded.
+    pub(crate) fn tell(&self, agent: &str, load: Option<Load>) {
         let Some(file) = self.file.get() else { return };
         let mut by_agent = self.by_agent.lock().unwrap_or_else(PoisonError::into_inner);
         let before = match load {
@@ -145,48 +136,4 @@ pub fn awaited_loads<'t>(
     };
     let under_way = loads.iter().filter(|load| load.error.is_none());
     under_way.filter(move |load| runs.iter().any(|run| waits(load, run)))
-}
-
-/// The code of an agent, loaded when a run wants it.
-pub(crate) struct OnDemand {
-    /// The loader of the agent.
-    pub(crate) loader: Arc<Loader>,
-    /// The agent's settings.
-    pub(crate) agent: AgentPolicy,
-    /// Where people are told of the load.
-    pub(crate) loads: Option<Arc<Loads>>,
-}
-
-#[async_trait]
-impl LoadCode for OnDemand {
-    async fn load(&self) -> Result<AgentCode, String> {
-        let Self { loader, agent, loads } = self;
-        let name = &agent.name;
-        let load = loader.code(agent);
-        let Some(loads) = loads else {
-            return load.await.map_err(|error| Problem::of_agent(&error).reason());
-        };
-        let since = loads.clock.now().0;
-        tokio::pin!(load);
-        let loaded = match tokio::time::timeout(TOLD_AFTER, &mut load).await {
-            Ok(loaded) => loaded,
-            Err(_) => {
-                tracing::info!(agent = name, "is being loaded");
-                loads.tell(name, Some(Load { since, error: None }));
-                load.await
-            }
-        };
-        loaded.inspect(|_| loads.tell(name, None)).map_err(|error| {
-            let reason = Problem::of_agent(&error).reason();
-            tracing::warn!(agent = name, "does not load: {reason}");
-            let since = loads.clock.now().0;
-            loads.tell(name, Some(Load { since, error: Some(reason.clone()) }));
-            reason
-        })
-    }
-
-    /// They are known when its components are compiled.
-    fn functions(&self) -> Option<Arc<Vec<ToolSpec>>> {
-        None
-    }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use taskrun_journal::store::Hosts;
 
-use crate::runtime::OpenError;
+use crate::error::OpenError;
 
 /// The pause between two attempts at a lock that another process holds.
 const POLL: Duration = Duration::from_millis(50);

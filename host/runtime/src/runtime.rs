@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use taskrun::clock::SystemClock;
 use taskrun::controller::{Closed, Controller, DRAIN_DEFAULT, Settings};
-use taskrun::error::ControllerError;
-use taskrun_engine::{AgentError, CompileWorker};
-use taskrun_journal::store::{Store, StoreError};
+use taskrun_engine::CompileWorker;
+use taskrun_journal::store::Store;
 use taskrun_policy::{Policy, PolicyLoadError};
 
-use crate::loader::{Loader, LoaderError, LoaderOptions};
+use crate::error::OpenError;
+use crate::loader::{Loader, LoaderOptions};
 use crate::loads::Loads;
 use crate::lock::BackgroundLock;
 use crate::storage::{STORE_BYTES_DEFAULT, Storage};
@@ -65,41 +65,6 @@ impl Options {
             store_layer: None,
         }
     }
-}
-
-/// The reason that a runtime does not open.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// The policy cannot be read, or something in it is wrong.
-    #[error("the policy cannot be used")]
-    Policy(#[from] PolicyLoadError),
-    /// The store cannot be used.
-    #[error("the store cannot be used")]
-    Store(#[from] StoreError),
-    /// The engine or a model cannot be set up.
-    #[error(transparent)]
-    Loader(#[from] LoaderError),
-    /// An agent does not load, and with it the runtime: as each is to be loaded first, or as there
-    /// is no other one.
-    #[error("an agent cannot be used")]
-    Agent(#[from] AgentError),
-    /// Another background host executes runs of the policy.
-    #[error("another background host executes runs of this policy")]
-    Executed,
-    /// The lock of background hosts cannot be taken.
-    #[error("cannot lock {path}", path = .path.display())]
-    Lock {
-        /// The lock file.
-        path: PathBuf,
-        /// The words of the operating system.
-        source: std::io::Error,
-    },
-    /// The layer before the store cannot be set up.
-    #[error("the layer before the store cannot be set up")]
-    Layer(#[source] std::io::Error),
-    /// The controller does not start.
-    #[error("the controller does not start")]
-    Controller(#[from] ControllerError),
 }
 
 /// A running controller over the agents of a policy and the store of a data directory. Any number of

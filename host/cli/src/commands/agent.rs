@@ -13,7 +13,7 @@ use crate::failure::{Failure, Outcome, agent_failure};
 use crate::lookup::agent_of;
 use crate::output::paint::{BAD, GOOD, with};
 use crate::output::{table, versioned};
-use crate::place::shown;
+use crate::paths::shown;
 
 #[derive(Serialize)]
 struct Row {

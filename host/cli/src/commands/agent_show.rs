@@ -12,7 +12,7 @@ use taskrun_runtime::{ImportClass, Inspection, Loader};
 
 use super::agent::load;
 use super::inspect::import_lines;
-use super::tool::inspect;
+use super::tool::{first_sentence, inspect};
 use crate::args::OutputFormat;
 use crate::context::Context;
 use crate::exit::Exit;
@@ -20,7 +20,7 @@ use crate::failure::Outcome;
 use crate::lookup::agent_of;
 use crate::output::escape::escaped_line;
 use crate::output::{human, pairs, table, versioned};
-use crate::place::{shown, shown_in};
+use crate::paths::{shown, shown_in};
 
 /// An agent with everything that it asks for and gets.
 #[derive(Serialize)]
@@ -190,12 +190,6 @@ fn functions(agent: &Agent) -> Vec<Function> {
     };
     let code = agent.code.loaded();
     code.iter().flat_map(|code| code.tools.specs().iter()).map(function).collect()
-}
-
-/// The beginning of a description, for a line.
-pub(super) fn first_sentence(text: &str) -> String {
-    let line = text.lines().next().unwrap_or_default();
-    line.split_once(". ").map_or(line, |(first, _)| first).trim_end_matches('.').to_owned()
 }
 
 fn capabilities(agent: &AgentPolicy, component: &Part, tools: &[Tool]) -> Vec<CapabilityView> {

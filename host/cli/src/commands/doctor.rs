@@ -20,7 +20,7 @@ use crate::failure::{Failure, Outcome, engine_failure, model_failure};
 use crate::output::escape::escaped_line;
 use crate::output::paint::{BAD, GOOD, NOTE, with};
 use crate::output::{human, load_text, versioned};
-use crate::place::shown;
+use crate::paths::shown;
 
 /// Fewer instances than that are worth a word: a host executes 64 runs at once, each with a few
 /// tool calls.

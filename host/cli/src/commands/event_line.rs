@@ -12,7 +12,7 @@ use taskrun_journal::tool::ToolOutcome;
 use crate::output::escape::excerpt;
 use crate::output::human;
 use crate::output::paint::{DIM, with};
-use crate::place::shown_in;
+use crate::paths::shown_in;
 
 /// Characters of an event's detail that are shown.
 pub(super) const DETAIL_CHARS_MAX: usize = 160;

@@ -9,7 +9,8 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::output::versioned;
-use crate::place::{found_policy, named_policy, no_policy, shown};
+use crate::paths::shown;
+use crate::place::{found_policy, named_policy, no_policy};
 
 #[derive(Serialize)]
 struct TrustView<'a> {

@@ -18,7 +18,7 @@ use crate::follow::ATTEND_EVERY;
 use crate::output::escape::excerpt;
 use crate::output::paint::{DIM, with};
 use crate::output::versioned;
-use crate::place::shown_in;
+use crate::paths::shown_in;
 use crate::signals::Interrupts;
 
 /// Events read at once.

@@ -8,7 +8,6 @@ use taskrun_journal::tool::{ToolHints, ToolSpec};
 use taskrun_policy::{AgentPolicy, ToolPolicy};
 use taskrun_runtime::{Inspection, LoadError, Loader, callers};
 
-use super::agent_show::first_sentence;
 use super::inspect::import_lines;
 use crate::args::OutputFormat;
 use crate::context::Context;
@@ -18,7 +17,7 @@ use crate::lookup::{agent_of, tool_of};
 use crate::output::escape::{escaped_block, escaped_line};
 use crate::output::paint::{BOLD, with};
 use crate::output::{compact, human, pairs, table, versioned};
-use crate::place::shown;
+use crate::paths::shown;
 
 #[derive(Serialize)]
 struct Row {
@@ -200,4 +199,10 @@ fn arguments(schema: &RawValue) -> String {
     };
     let all: Vec<String> = properties.iter().map(one).collect();
     if all.is_empty() { "none".to_owned() } else { all.join(", ") }
+}
+
+/// The beginning of a description, for a line.
+pub(super) fn first_sentence(text: &str) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    line.split_once(". ").map_or(line, |(first, _)| first).trim_end_matches('.').to_owned()
 }

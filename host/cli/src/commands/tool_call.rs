@@ -20,7 +20,7 @@ use crate::lookup::{agent_of, tool_of};
 use crate::output::escape::{escaped_line, excerpt};
 use crate::output::paint::{DIM, with};
 use crate::output::{compact, versioned};
-use crate::place::shown_in;
+use crate::paths::shown_in;
 use crate::signals::Interrupts;
 
 /// Most bytes of arguments: as much as a task may have.

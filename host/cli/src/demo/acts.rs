@@ -20,7 +20,7 @@ use crate::follow::{CtrlC, Follow, FollowEnd, Lines, Notes, Screen, supervisor, 
 use crate::output::escape::escaped_line;
 use crate::output::paint::{BAD, BOLD, DIM, GOOD, with};
 use crate::output::{human, status_text};
-use crate::place::shown_in;
+use crate::paths::shown_in;
 
 /// Longest act; on a slow machine the first one reads some files, no more.
 const ACT_MAX: Duration = Duration::from_secs(60);

@@ -14,7 +14,7 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome, open_failure};
 use crate::output::paint::{BOLD, DIM, GOOD, with};
-use crate::place::shown;
+use crate::paths::shown;
 
 /// Runs executed at once; the acts come one after the other.
 const SLOTS: usize = 4;

@@ -23,7 +23,7 @@ pub(crate) use runtime::{
 
 use crate::exit::Exit;
 use crate::output::escape::{escaped_json, escaped_line, indented};
-use crate::place::shown_in;
+use crate::paths::shown_in;
 
 /// The indent of the second and further lines of a message, cause or hint.
 const FURTHER: &str = "      ";

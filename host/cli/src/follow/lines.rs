@@ -12,7 +12,7 @@ use taskrun_journal::tool::{ToolOutcome, ToolOutput};
 use crate::output::escape::{escaped_line, excerpt};
 use crate::output::human;
 use crate::output::paint::{BAD, DIM, GOOD, NOTE, with};
-use crate::place::shown_in;
+use crate::paths::shown_in;
 
 /// Characters of a tool call's arguments that are shown.
 const ARGUMENTS_CHARS_MAX: usize = 60;
