@@ -218,7 +218,7 @@ async fn c_063_a_result_that_a_limit_cut_short_says_so() {
 }
 
 #[tokio::test]
-async fn a_cancelled_agent_is_a_failed_call_and_the_parent_goes_on() {
+async fn a_canceled_agent_is_a_failed_call_and_the_parent_goes_on() {
     let gates = Gates::new();
     let mut world = one_call(gates.planner());
     let host = world.start().await;
@@ -226,14 +226,14 @@ async fn a_cancelled_agent_is_a_failed_call_and_the_parent_goes_on() {
     let child = gates.have_come(1).await.remove(0);
     let blocked = host.reach("1", Status::Blocked).await;
     assert_eq!(host.view("1").await.blocked_on, Some(BlockedOn::Children), "{blocked:?}");
-    host.controller.cancel(&host.scope, &child, None).await.expect("can be cancelled");
+    host.controller.cancel(&host.scope, &child, None).await.expect("can be canceled");
     assert_eq!(host.end("1").await.status(), Status::Completed);
     let said = words_of(&outputs(&host, "1").await[0].0.outcome);
     assert_eq!(said, "canceled: agent/child: canceled_by_owner");
 }
 
 #[tokio::test]
-async fn cancelling_the_parent_cancels_the_agent_that_it_called() {
+async fn canceling_the_parent_cancels_the_agent_that_it_called() {
     let gates = Gates::new();
     let mut world = one_call(gates.planner());
     let host = world.start().await;
@@ -241,7 +241,7 @@ async fn cancelling_the_parent_cancels_the_agent_that_it_called() {
     let child = gates.have_come(1).await.remove(0);
     host.reach("1", Status::Blocked).await;
     // Without what is beneath it: the child goes with it all the same.
-    host.controller.cancel_alone(&host.scope, "1", None).await.expect("can be cancelled");
+    host.controller.cancel_alone(&host.scope, "1", None).await.expect("can be canceled");
     assert_eq!(host.end("1").await.status(), Status::Canceled);
     let ended = host.end(&child).await;
     assert_eq!(ended.ending().map(|e| e.stop_reason), Some(StopReason::CanceledByParent));

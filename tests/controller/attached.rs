@@ -24,7 +24,7 @@ async fn family(world: &mut World, gates: &Arc<Gates>) -> Native {
     host
 }
 
-/// The run was cancelled with its parent, and asked to once.
+/// The run was canceled with its parent, and asked to once.
 async fn ended_with_parent(host: &Native, id: &str) {
     host.end(id).await;
     let view = host.view(id).await;
@@ -59,7 +59,7 @@ async fn m_08_a_cancellation_that_keeps_the_children_ends_those_that_are_attache
 }
 
 #[tokio::test]
-async fn m_08_what_is_cancelled_with_the_tree_is_not_cancelled_again() {
+async fn m_08_what_is_canceled_with_the_tree_is_not_canceled_again() {
     let (mut world, gates) = (World::new(), Gates::new());
     let host = family(&mut world, &gates).await;
     let canceled = host.controller.cancel(&host.scope, "p", None).await.expect("canceled");

@@ -7,7 +7,7 @@ use taskrun_journal::status::Status;
 use crate::native::{ClosurePlanner, World, request};
 
 #[tokio::test]
-async fn a_run_that_was_on_its_way_out_is_not_told_as_cancelled_with_the_run_above_it() {
+async fn a_run_that_was_on_its_way_out_is_not_told_as_canceled_with_the_run_above_it() {
     let mut world = World::new();
     world.agent("a", ClosurePlanner::new(|_, _| pending()).hearing());
     let host = world.start().await;
@@ -17,8 +17,8 @@ async fn a_run_that_was_on_its_way_out_is_not_told_as_cancelled_with_the_run_abo
     below.parent_run_id = Some(parent.clone());
     let (first, second) = (host.spawn(&below).await, host.spawn(&below).await);
     host.reach(&first, Status::Running).await;
-    host.controller.cancel(&host.scope, &first, None).await.expect("cancelled");
-    let canceled = host.controller.cancel(&host.scope, &parent, None).await.expect("cancelled");
+    host.controller.cancel(&host.scope, &first, None).await.expect("canceled");
+    let canceled = host.controller.cancel(&host.scope, &parent, None).await.expect("canceled");
     assert!(canceled.changed);
     let beneath: Vec<_> = canceled.beneath.iter().map(|id| id.as_str()).collect();
     assert_eq!(beneath, [second]);

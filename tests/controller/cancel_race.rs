@@ -6,7 +6,7 @@ use taskrun_journal::status::Status;
 
 use crate::native::{ClosurePlanner, Gate, Native, World, answer, in_time, request};
 
-/// Repeats, in each of which the run is let go before it is cancelled.
+/// Repeats, in each of which the run is let go before it is canceled.
 const REPEATS: usize = 1_000;
 /// How often at least the two writers change places from one repeat to the next: otherwise they were
 /// never near each other.

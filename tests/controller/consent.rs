@@ -231,7 +231,7 @@ async fn m_35_consent_is_not_given_in_another_way_nor_for_more_than_was_asked() 
     let text = Answer::Text("yes".to_owned());
     let refused = host.controller.answer(&host.scope, "1", None, text, "mia").await;
     assert!(matches!(refused, Err(ControllerError::Invalid { .. })), "{refused:?}");
-    host.controller.cancel(&host.scope, "1", None).await.expect("can be cancelled");
+    host.controller.cancel(&host.scope, "1", None).await.expect("can be canceled");
     assert_eq!(host.end("1").await.status(), Status::Canceled);
     assert_eq!(
         (called.load(Ordering::SeqCst), count(&host.journal("1").await, "tool_authorization")),

@@ -93,7 +93,7 @@ async fn cancel(door: &Native, gates: &Gates) -> [RunView; 2] {
     while !(came.contains(&"1".to_owned()) && came.contains(&"kid".to_owned())) {
         came = gates.have_come(came.len() + 1).await;
     }
-    door.controller.cancel(&door.scope, "1", None).await.expect("can be cancelled");
+    door.controller.cancel(&door.scope, "1", None).await.expect("can be canceled");
     [RunView::from(&door.end("1").await), RunView::from(&door.end("kid").await)]
 }
 
@@ -144,7 +144,7 @@ async fn cancel_everywhere(op: Op, side: Side) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cancelled_tree_ends_whenever_its_host_dies() {
+async fn a_canceled_tree_ends_whenever_its_host_dies() {
     for side in [Side::Before, Side::After] {
         cancel_everywhere(Op::Append, side).await;
         cancel_everywhere(Op::Claim, side).await;

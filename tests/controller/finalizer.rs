@@ -224,7 +224,7 @@ async fn ts_14_a_durable_run_goes_on_when_its_host_dies() {
 }
 
 #[tokio::test]
-async fn m_19_a_run_that_is_cancelled_before_it_begins_is_finalized_and_never_executed() {
+async fn m_19_a_run_that_is_canceled_before_it_begins_is_finalized_and_never_executed() {
     let (mut world, gate, told) = interrupted_world(true);
     world.store.hold(Op::Claim);
     let host = world.start().await;
@@ -271,7 +271,7 @@ fn cancels_and_waits() -> (World, Arc<AtomicU32>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_finalizer_of_a_cancelled_run_needs_no_slot() {
+async fn a_finalizer_of_a_canceled_run_needs_no_slot() {
     let (mut world, heard) = cancels_and_waits();
     let host = world.start().await;
     host.spawn(&named("1", "parent")).await;
@@ -283,7 +283,7 @@ async fn a_finalizer_of_a_cancelled_run_needs_no_slot() {
     check_journal(&host.journal(children[0].id().as_str()).await);
 }
 
-async fn cancelled_and_killed(op: Op, side: Side) {
+async fn canceled_and_killed(op: Op, side: Side) {
     let mut died = 0;
     for nth in 1..WRITES_MAX {
         let (mut world, heard) = cancels_and_waits();
@@ -314,7 +314,7 @@ async fn cancelled_and_killed(op: Op, side: Side) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_that_waits_for_its_finalizer_without_a_slot_ends_whenever_a_host_dies() {
     for side in [Side::Before, Side::After] {
-        cancelled_and_killed(Op::Append, side).await;
-        cancelled_and_killed(Op::Claim, side).await;
+        canceled_and_killed(Op::Append, side).await;
+        canceled_and_killed(Op::Claim, side).await;
     }
 }

@@ -209,7 +209,7 @@ async fn m_15_only_a_batch_under_way_completes_entries_and_only_its_own() {
         let found = door.controller.complete_entry(&door.scope, batch, "1", &result).await;
         assert!(matches!(found, Err(ControllerError::Invalid { field: "result", .. })));
     }
-    // Who was cancelled by himself is done, and the batch goes on.
+    // Who was canceled by himself is done, and the batch goes on.
     door.controller.cancel(&door.scope, "2", None).await.expect("canceled");
     assert_eq!(refused(&door, batch, "2").await, NotAnEntry::Ended);
     gates.open(batch);
@@ -236,7 +236,7 @@ async fn m_15_entries_fail_with_their_batch() {
 }
 
 #[tokio::test]
-async fn m_15_an_entry_is_cancelled_at_once_and_its_batch_goes_on() {
+async fn m_15_an_entry_is_canceled_at_once_and_its_batch_goes_on() {
     let mut world = World::new();
     let (host, gates) = gated(&mut world).await;
     leave(&host, "coder", &["1", "2", "3"]).await;
@@ -256,7 +256,7 @@ async fn m_15_an_entry_is_cancelled_at_once_and_its_batch_goes_on() {
 }
 
 #[tokio::test]
-async fn m_15_the_entries_of_a_cancelled_batch_are_canceled() {
+async fn m_15_the_entries_of_a_canceled_batch_are_canceled() {
     let mut world = World::new();
     let (host, gates) = gated(&mut world).await;
     leave(&host, "coder", &["1", "2"]).await;
@@ -273,7 +273,7 @@ async fn m_15_the_entries_of_a_cancelled_batch_are_canceled() {
 }
 
 #[tokio::test]
-async fn m_15_a_batch_that_never_began_is_cancelled_with_its_entries_by_the_next_host() {
+async fn m_15_a_batch_that_never_began_is_canceled_with_its_entries_by_the_next_host() {
     let mut world = World::new();
     beating(&mut world, "coder", ClosurePlanner::new(|_, _| async { answer("never") }));
     let door = world.door().await;

@@ -257,7 +257,7 @@ async fn m_20_a_denial_is_recorded_once_though_the_host_dies_about_it() {
 }
 
 #[tokio::test]
-async fn m_20_a_run_that_is_cancelled_while_a_hook_decides_calls_nothing() {
+async fn m_20_a_run_that_is_canceled_while_a_hook_decides_calls_nothing() {
     let guard = Arc::new(OnlySpawns);
     let (mut world, called) = world_with(vec![Registered::critical("slow", guard)]);
     let host = world.start().await;
@@ -266,7 +266,7 @@ async fn m_20_a_run_that_is_cancelled_while_a_hook_decides_calls_nothing() {
     // The hook's time is the only one that runs.
     let asleep = world.clock.clone();
     host.until("r", "runs", |run| run.status() == Status::Running).await;
-    door.controller.cancel(&door.scope, "r", None).await.expect("can be cancelled");
+    door.controller.cancel(&door.scope, "r", None).await.expect("can be canceled");
     let end = host.end("r");
     tokio::pin!(end);
     let run = loop {

@@ -99,7 +99,7 @@ async fn m_18_parts_without_a_whole_message_are_the_result_of_a_run_that_fails()
 }
 
 #[tokio::test]
-async fn m_18_a_run_that_is_cancelled_while_it_waits_keeps_what_it_said() {
+async fn m_18_a_run_that_is_canceled_while_it_waits_keeps_what_it_said() {
     let mut world = World::new();
     task_tools(&mut world);
     world.agent(
@@ -115,7 +115,7 @@ async fn m_18_a_run_that_is_cancelled_while_it_waits_keeps_what_it_said() {
     host.reach("r", Status::Blocked).await;
     // Another process ends it: it has the journal only.
     let door = world.door().await;
-    door.controller.cancel(&door.scope, "r", None).await.expect("can be cancelled");
+    door.controller.cancel(&door.scope, "r", None).await.expect("can be canceled");
     let run = host.end("r").await;
     assert_eq!(run.status(), Status::Canceled);
     assert_eq!(artifact(&host, "r").await.as_deref(), Some(long().trim()));

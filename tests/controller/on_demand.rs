@@ -101,7 +101,7 @@ async fn runs_whose_agent_is_loading_hold_no_slot_and_are_executed_when_it_is_th
 }
 
 #[tokio::test]
-async fn a_run_whose_agent_is_loading_is_cancelled_at_once() {
+async fn a_run_whose_agent_is_loading_is_canceled_at_once() {
     let (mut world, gates) = world(0);
     let host = world.start().await;
     let id = host.spawn(&request("cold", "x")).await;

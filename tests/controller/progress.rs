@@ -52,7 +52,7 @@ async fn m_25_children_are_counted_as_they_begin_and_end() {
     gates.have_come(4).await;
     assert_eq!(children(&host, "root").await, Some((2, 0)), "only those directly beneath");
     assert_eq!(children(&host, "a").await, Some((1, 0)));
-    host.controller.cancel(&host.scope, "b", None).await.expect("can be cancelled");
+    host.controller.cancel(&host.scope, "b", None).await.expect("can be canceled");
     host.end("b").await;
     assert_eq!(children(&host, "root").await, Some((2, 1)));
     let before = host.get("root").await.state.head;

@@ -77,10 +77,10 @@ async fn ls_19_every_end_has_its_status_and_error_and_what_has_not_ended_has_non
 
     let canceled = host.spawn(&request("slow", "x")).await;
     gate.reached_by(2).await;
-    host.controller.cancel(&host.scope, &canceled, None).await.expect("can be cancelled");
+    host.controller.cancel(&host.scope, &canceled, None).await.expect("can be canceled");
     let (status, reason, error) = ended(&canceled).await;
     assert_eq!((status, reason), (Status::Canceled, Some(StopReason::CanceledByOwner)));
-    assert_eq!(error, None, "to be cancelled is no error");
+    assert_eq!(error, None, "to be canceled is no error");
 }
 
 #[tokio::test]
@@ -115,7 +115,7 @@ async fn ls_26_a_run_needs_a_session() {
 }
 
 #[tokio::test]
-async fn ls_28_a_known_run_is_cancelled_once_and_no_other_is() {
+async fn ls_28_a_known_run_is_canceled_once_and_no_other_is() {
     let (mut world, gate) = (World::new(), Gate::new());
     world.agent("a", gate.answering("late"));
     let host = world.start().await;
@@ -123,7 +123,7 @@ async fn ls_28_a_known_run_is_cancelled_once_and_no_other_is() {
     gate.reached_by(1).await;
     let (controller, scope) = (&host.controller, &host.scope);
     assert_eq!(code(controller.cancel(scope, "", None).await), Some("invalid"));
-    // M-21: nothing was cancelled, and that is said.
+    // M-21: nothing was canceled, and that is said.
     assert_eq!(code(controller.cancel(scope, "nobody", None).await), Some("not-found"));
     assert!(controller.cancel(scope, &id, None).await.expect("known").changed);
     host.end(&id).await;

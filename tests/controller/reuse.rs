@@ -134,7 +134,7 @@ async fn m_58_a_result_is_used_again_however_it_was_asked_for() {
 }
 
 #[tokio::test]
-async fn m_58_what_failed_was_cancelled_or_is_under_way_is_not_used_again() {
+async fn m_58_what_failed_was_canceled_or_is_under_way_is_not_used_again() {
     let (mut world, gate) = (World::new(), Gate::new());
     counting(&mut world, &gate);
     let host = world.start().await;

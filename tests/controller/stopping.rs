@@ -13,7 +13,7 @@ fn ignores_cancel(gate: &Gate) -> ClosurePlanner {
 }
 
 #[tokio::test]
-async fn ts_05_a_cancelled_run_is_canceling_until_its_guest_is_gone() {
+async fn ts_05_a_canceled_run_is_canceling_until_its_guest_is_gone() {
     let (mut world, gate) = (World::new(), Gate::new());
     world.agent("a", ignores_cancel(&gate));
     let host = world.start().await;

@@ -1,4 +1,4 @@
-//! Cancelling trees of runs.
+//! Canceling trees of runs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -33,11 +33,11 @@ async fn order(host: &Native, kind: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_tree_is_cancelled_from_its_leaves_to_its_root() {
+async fn a_tree_is_canceled_from_its_leaves_to_its_root() {
     let (mut world, gates) = (World::new(), Gates::new());
     let host = family(&mut world, &gates).await;
     let canceled = host.controller.cancel(&host.scope, "root", Some("enough")).await;
-    let canceled = canceled.expect("can be cancelled");
+    let canceled = canceled.expect("can be canceled");
     assert!(canceled.changed);
     assert_eq!(canceled.beneath.first().map(|id| id.as_str()), Some("g"));
     for id in ["root", "c1", "c2", "g"] {
@@ -57,10 +57,10 @@ async fn a_tree_is_cancelled_from_its_leaves_to_its_root() {
 }
 
 #[tokio::test]
-async fn cancelling_a_branch_leaves_the_rest_alone() {
+async fn canceling_a_branch_leaves_the_rest_alone() {
     let (mut world, gates) = (World::new(), Gates::new());
     let host = family(&mut world, &gates).await;
-    host.controller.cancel(&host.scope, "c1", None).await.expect("can be cancelled");
+    host.controller.cancel(&host.scope, "c1", None).await.expect("can be canceled");
     assert_eq!(host.end("g").await.status(), Status::Canceled);
     assert_eq!(host.end("c1").await.status(), Status::Canceled);
     for id in ["root", "c2"] {
@@ -70,11 +70,11 @@ async fn cancelling_a_branch_leaves_the_rest_alone() {
 }
 
 #[tokio::test]
-async fn children_go_on_where_a_run_is_cancelled_alone() {
+async fn children_go_on_where_a_run_is_canceled_alone() {
     let (mut world, gates) = (World::new(), Gates::new());
     let host = family(&mut world, &gates).await;
     let canceled = host.controller.cancel_alone(&host.scope, "root", None).await;
-    assert!(canceled.expect("can be cancelled").beneath.is_empty());
+    assert!(canceled.expect("can be canceled").beneath.is_empty());
     assert_eq!(host.end("root").await.status(), Status::Canceled);
     for id in ["g", "c1", "c2"] {
         assert_eq!(host.get(id).await.status(), Status::Running);
@@ -84,7 +84,7 @@ async fn children_go_on_where_a_run_is_cancelled_alone() {
 }
 
 #[tokio::test]
-async fn a_child_that_comes_while_its_parent_is_cancelled_is_cancelled_too() {
+async fn a_child_that_comes_while_its_parent_is_canceled_is_canceled_too() {
     let (mut world, gates) = (World::new(), Gates::new());
     world.agent("block", gates.planner());
     let host = world.start().await;
@@ -98,7 +98,7 @@ async fn a_child_that_comes_while_its_parent_is_cancelled_is_cancelled_too() {
     world.store.somebody_waits().await;
     door.spawn(&beneath("root", "late", "block")).await;
     world.store.release();
-    let canceled = cancel.await.expect("no panic").expect("can be cancelled");
+    let canceled = cancel.await.expect("no panic").expect("can be canceled");
     assert_eq!(canceled.beneath.iter().map(|id| id.as_str()).collect::<Vec<_>>(), ["late"]);
     assert_eq!(host.end("root").await.status(), Status::Canceled);
     let late = host.end("late").await;
@@ -106,14 +106,14 @@ async fn a_child_that_comes_while_its_parent_is_cancelled_is_cancelled_too() {
 }
 
 #[tokio::test]
-async fn a_run_that_is_being_cancelled_starts_no_child_any_more() {
+async fn a_run_that_is_being_canceled_starts_no_child_any_more() {
     let (mut world, gates) = (World::new(), Gates::new());
     // It hears that it is to stop, and takes its grace.
     world.agent("slow", gates.planner().hearing());
     let host = world.start().await;
     host.spawn(&named("root", "slow")).await;
     gates.have_come(1).await;
-    host.controller.cancel(&host.scope, "root", None).await.expect("can be cancelled");
+    host.controller.cancel(&host.scope, "root", None).await.expect("can be canceled");
     assert_eq!(host.get("root").await.status(), Status::Canceling);
     let late = host.controller.spawn(&host.scope, &beneath("root", "late", "slow")).await;
     assert!(matches!(late, Err(ControllerError::ParentEnded { .. })), "{late:?}");
@@ -124,7 +124,7 @@ async fn a_run_that_is_being_cancelled_starts_no_child_any_more() {
 }
 
 #[tokio::test]
-async fn a_run_cancelled_in_the_queue_never_begins_and_its_finalizer_is_heard_once() {
+async fn a_run_canceled_in_the_queue_never_begins_and_its_finalizer_is_heard_once() {
     let (mut world, gates) = (World::new(), Gates::new());
     world.settings.slots = 1;
     let asked = Arc::new(AtomicU32::new(0));

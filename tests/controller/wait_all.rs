@@ -73,7 +73,7 @@ async fn m_32_any_is_over_with_the_first_that_ends() {
 }
 
 #[tokio::test]
-async fn m_32_a_cancelled_run_counts_as_ended() {
+async fn m_32_a_canceled_run_counts_as_ended() {
     let (_world, host, _gates, ids) = three().await;
     host.controller.cancel(&host.scope, &ids[0], None).await.expect("there");
     let waited = host.controller.wait_all(&host.scope, &texts(&ids), WaitMode::Any, None).await;

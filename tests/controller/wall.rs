@@ -350,7 +350,7 @@ impl Model for Mute {
 }
 
 #[tokio::test]
-async fn tokens_of_a_run_that_is_cancelled_in_its_first_answer_are_on_record() {
+async fn tokens_of_a_run_that_is_canceled_in_its_first_answer_are_on_record() {
     for (says, streamed, hears, least) in [
         (Some("forty bytes of text that somebody paid"), true, false, 10),
         (Some("forty bytes of text that somebody paid"), false, false, 10),
@@ -364,7 +364,7 @@ async fn tokens_of_a_run_that_is_cancelled_in_its_first_answer_are_on_record() {
                 let mut stream = scope.stream(question()).await.expect("it begins");
                 while scope.next_chunks(&mut stream, 1).await.is_ok() {}
             } else {
-                scope.complete(question()).await.expect_err("it is cancelled");
+                scope.complete(question()).await.expect_err("it is canceled");
             }
             failed(Some("canceled"), "canceled")
         });

@@ -110,7 +110,7 @@ impl Client {
     ) -> Result<(), ControllerError> {
         match self.controller.spawn(&self.scope, &planned.request).await {
             Ok(_) => {}
-            // Its parent was cancelled, or has lost too many hosts.
+            // Its parent was canceled, or has lost too many hosts.
             Err(ControllerError::ParentEnded { .. }) => return Ok(()),
             Err(error) => return Err(error),
         }
@@ -265,7 +265,7 @@ impl Client {
         let id = run.id().as_str();
         match self.controller.answer(&self.scope, id, Some(item), yes, "client").await {
             Ok(_) => Ok(true),
-            // It was cancelled in this moment.
+            // It was canceled in this moment.
             Err(ControllerError::NotAwaitable { .. }) => Ok(false),
             Err(error) => Err(error.into()),
         }

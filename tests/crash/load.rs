@@ -82,7 +82,7 @@ pub(crate) struct Planned {
     pub(crate) id: String,
     pub(crate) kind: Kind,
     pub(crate) request: SpawnRequest,
-    /// How long after its start it is cancelled, if it is.
+    /// How long after its start it is canceled, if it is.
     pub(crate) cancel_after: Option<Duration>,
     /// How long after its start it is paused, if it is, and for how long.
     pub(crate) pause: Option<(Duration, Duration)>,
@@ -169,7 +169,7 @@ impl Load {
 
 impl Planned {
     /// Whether the run may have ended so; otherwise what is wrong. Every run may have lost too
-    /// many hosts, or been cancelled if somebody asked for that.
+    /// many hosts, or been canceled if somebody asked for that.
     pub(crate) fn check_end(&self, view: &RunView, ending: &Ending) -> Result<(), String> {
         let reason = ending.stop_reason;
         let fits = match (ending.status, self.kind) {
@@ -195,7 +195,7 @@ impl Planned {
         Err(format!("a run of kind {:?} ended as {ending:?} with {:?}", self.kind, view.result))
     }
 
-    /// A child is cancelled with its parent.
+    /// A child is canceled with its parent.
     fn may_be_canceled(&self) -> bool {
         self.cancel_after.is_some() || self.kind == Kind::Child
     }

@@ -25,7 +25,7 @@ fn main() -> ExitCode {
     let server = Server::start();
     let project = Project::new(&server.url);
     answers_while_it_is_watched(&project);
-    hears_that_it_is_cancelled(&project, &server);
+    hears_that_it_is_canceled(&project, &server);
     ExitCode::SUCCESS
 }
 
@@ -45,8 +45,8 @@ fn answers_while_it_is_watched(project: &Project) {
     println!("answered in {chunks} pieces, {progress}: {}", said.trim());
 }
 
-/// A run that is cancelled while the model speaks stops the model.
-fn hears_that_it_is_cancelled(project: &Project, server: &Server) {
+/// A run that is canceled while the model speaks stops the model.
+fn hears_that_it_is_canceled(project: &Project, server: &Server) {
     let task = "Tell a very long story about the sea.";
     let started = project.run(&["run", "chat", task, "-d"]);
     let id = String::from_utf8_lossy(&started.stdout).trim().to_owned();
@@ -65,7 +65,7 @@ fn hears_that_it_is_cancelled(project: &Project, server: &Server) {
     while server.stats()["abandoned"] != 1 {
         assert!(clock.monotonic() < until, "the model goes on: {}", server.stats());
     }
-    println!("cancelled while it spoke, and the model stopped");
+    println!("canceled while it spoke, and the model stopped");
 }
 
 /// The model's server.

@@ -36,7 +36,7 @@ fn an_entry_is_worked_on_by_the_background_host_at_a_tick() {
 }
 
 #[test]
-fn an_entry_waits_in_the_queue_and_can_be_cancelled() {
+fn an_entry_waits_in_the_queue_and_can_be_canceled() {
     let project = project();
     let id = project.run(&["run", "--heartbeat", "patient", "x"]).id();
     let listed = project.run(&["ps", "-o", "json"]).json();

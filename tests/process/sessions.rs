@@ -9,7 +9,7 @@ fn block() -> String {
 }
 
 #[test]
-fn a_tree_is_shown_and_cancelled_as_one() {
+fn a_tree_is_shown_and_canceled_as_one() {
     let project = Project::new();
     let parent = project.run(&["run", "worker", &block(), "-d", "--session", "s"]).id();
     let child = project.run(&["run", "worker", &block(), "-d", "--parent", &parent]).id();

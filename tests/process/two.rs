@@ -9,7 +9,7 @@ fn spin(project: &Project) -> String {
 }
 
 #[test]
-fn a_run_started_in_one_process_is_seen_waited_for_and_cancelled_in_another() {
+fn a_run_started_in_one_process_is_seen_waited_for_and_canceled_in_another() {
     let project = Project::new();
     let id = spin(&project);
     project.reach(&id, "running");

@@ -70,7 +70,7 @@ async fn house(port: u16) -> House {
         .await
 }
 
-/// A run that stays until it is cancelled, beneath `parent` if there is one.
+/// A run that stays until it is canceled, beneath `parent` if there is one.
 async fn standing(house: &House, parent: Option<&str>, agent: &str) -> String {
     let mut request = house.request(agent, &Script::new().block().task());
     request.parent_run_id = parent.map(str::to_owned);

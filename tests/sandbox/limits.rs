@@ -33,7 +33,7 @@ async fn case_01_an_endless_call_ends_at_its_deadline() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn case_01_more_endless_guests_than_cores_end_when_cancelled() {
+async fn case_01_more_endless_guests_than_cores_end_when_canceled() {
     let house = evil_house().await;
     let mut ids = Vec::new();
     for _ in 0..4 {
@@ -70,7 +70,7 @@ async fn case_02_a_tool_that_spins_in_describe_does_not_load() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn case_09_a_guest_parked_in_a_host_call_is_cancelled() {
+async fn case_09_a_guest_parked_in_a_host_call_is_canceled() {
     let house = evil_house().await;
     let parked =
         [("patient_evil", "park".to_owned()), ("patient", one_call("evil/park", json!({})))];

@@ -214,7 +214,7 @@ async fn a_guest_that_hears_the_cancellation_is_given_its_grace() {
     // It would go on for an hour; the grace is five seconds.
     let script = Script::new().delta("begun").ignore_cancel(3_600_000);
     let id = house.spawn(&house.request("worker", &script.task())).await;
-    // A guest that has not begun when its run is cancelled has nothing to end, and no grace.
+    // A guest that has not begun when its run is canceled has nothing to end, and no grace.
     house.event(&id, |one| one.event.kind() == "assistant_chunk").await;
     house.controller.cancel(&house.scope, &id, None).await.expect("answers");
     assert_eq!(

@@ -128,7 +128,7 @@ async fn ts_04(storage: Storage) {
     let id = house.spawn(&house.request("worker", &Script::new().block().task())).await;
     house.reach(&id, Status::Running).await;
     let canceled = house.controller.cancel(&house.scope, &id, Some("enough")).await;
-    let canceled = canceled.expect("can be cancelled");
+    let canceled = canceled.expect("can be canceled");
     assert!(canceled.changed);
     assert_eq!(canceled.run.status(), Status::Canceling);
     assert_eq!(RunView::from(&canceled.run).finished_at, None);

@@ -150,13 +150,13 @@ async fn m_62_a_run_is_recorded_and_the_cassette_makes_it_again_without_the_prov
 }
 
 #[tokio::test]
-async fn m_61_cancelling_a_run_closes_the_connection_of_the_answer_under_way() {
+async fn m_61_canceling_a_run_closes_the_connection_of_the_answer_under_way() {
     let half = json!({ "choices": [{ "index": 0, "delta": { "content": "Half" } }] });
     let provider = Provider::start([Reply::events(&[half]).hang()]).await;
     let house = house(&provider, "openai", "").await;
     let id = house.spawn(&house.request("talker", "Go on.")).await;
     house.event(&id, |one| one.event.kind() == "assistant_chunk").await;
-    house.controller.cancel(&house.scope, &id, None).await.expect("can be cancelled");
+    house.controller.cancel(&house.scope, &id, None).await.expect("can be canceled");
     provider.abandoned().await;
     assert_eq!(RunView::from(&house.end(&id).await).status, Status::Canceled);
 }

@@ -40,7 +40,7 @@ pub enum PauseEnd {
     Resumed,
     /// Its time was over.
     DeadlineExceeded,
-    /// The run was cancelled.
+    /// The run was canceled.
     Canceled,
     /// What was under way when the run was paused came to the end of the run.
     Ended,

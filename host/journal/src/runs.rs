@@ -162,7 +162,7 @@ pub enum RunsAnswer {
         run: Box<RunInfo>,
         /// Whether the request changed anything about it.
         changed: bool,
-        /// Runs beneath it that were cancelled as well, the deepest first.
+        /// Runs beneath it that were canceled as well, the deepest first.
         beneath: Vec<String>,
     },
     /// To pause and resume.

@@ -76,7 +76,7 @@ pub struct RunSpec {
     /// Tool call of that run which this one is: its end is the call's result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_tool_call_id: Option<String>,
-    /// Whether it is cancelled when the run that started it ends, however that ends.
+    /// Whether it is canceled when the run that started it ends, however that ends.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub attached: bool,
     /// First run of its tree.

@@ -154,9 +154,9 @@ words! {
         AgentTrap = "agent_trap",
         /// A component broke its contract with the host.
         ContractViolation = "contract_violation",
-        /// Its owner cancelled it.
+        /// Its owner canceled it.
         CanceledByOwner = "canceled_by_owner",
-        /// A run above it was cancelled.
+        /// A run above it was canceled.
         CanceledByParent = "canceled_by_parent",
         /// The host was shut down.
         HostShutdown = "host_shutdown",

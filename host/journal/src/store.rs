@@ -33,9 +33,9 @@ pub use self::sessions::{Session, SessionEvent, SessionKey, SessionPage, Session
 ///   claims it looks for itself;
 /// - a wanted run whose tree has no slot left, or which is serial and not the first of its
 ///   session, is passed over until there is one;
-/// - a run that is cancelled, claimed or ended waits for nothing any more;
+/// - a run that is canceled, claimed or ended waits for nothing any more;
 /// - when a run ends, those that it started and that are attached to it
-///   ([`crate::spec::RunSpec::attached`]) are cancelled, as [`crate::machine::decide::cancel`] says,
+///   ([`crate::spec::RunSpec::attached`]) are canceled, as [`crate::machine::decide::cancel`] says,
 ///   and so on beneath those that end by that;
 /// - a name ([`crate::spec::RunSpec::name`]) belongs to one open run of those with the same parent
 ///   run, or, without one, of those with the same tenant, owner and parent session. It is free

@@ -118,7 +118,7 @@ pub(crate) fn is_same_task(one: &RunSpec, other: &RunSpec) -> bool {
     place(one) == place(other)
 }
 
-/// Whether a run is to be cancelled when `parent` ends.
+/// Whether a run is to be canceled when `parent` ends.
 pub(crate) fn ends_with(run: &Run, parent: &RunId) -> bool {
     run.spec.attached && run.spec.parent_run_id.as_ref() == Some(parent)
 }

@@ -74,7 +74,7 @@ pub struct SpawnRequest {
     pub idempotency_key: Option<String>,
     /// If set, the result of the same task of the same agent is used again, where one was
     /// completed within this time; an idempotency key takes the place of the task. What failed or
-    /// was cancelled is never used again. [`REUSE_DEFAULT`] is what most want.
+    /// was canceled is never used again. [`REUSE_DEFAULT`] is what most want.
     pub reuse_within: Option<Duration>,
     /// Run that starts this one.
     pub parent_run_id: Option<String>,
@@ -82,7 +82,7 @@ pub struct SpawnRequest {
     /// together with [`Self::parent_run_id`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent_tool_call_id: Option<String>,
-    /// Whether the run is cancelled when the one that starts it ends, however that ends; otherwise
+    /// Whether the run is canceled when the one that starts it ends, however that ends; otherwise
     /// it goes on. Only together with [`Self::parent_run_id`].
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub attached: bool,

@@ -149,7 +149,7 @@ impl Bench {
         let told: BTreeSet<&str> = canceled.beneath.iter().map(|id| id.as_str()).collect();
         if changed != told || told.len() != canceled.beneath.len() {
             let told = &canceled.beneath;
-            return Err(format!("beneath {id} {told:?} were cancelled, in the model {changed:?}"));
+            return Err(format!("beneath {id} {told:?} were canceled, in the model {changed:?}"));
         }
         let changed = self.model.cancel(&id, StopReason::CanceledByOwner, &alive);
         match changed == canceled.changed {

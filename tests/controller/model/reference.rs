@@ -402,7 +402,7 @@ impl Model {
         }
     }
 
-    /// A host is closed: what runs there is cancelled.
+    /// A host is closed: what runs there is canceled.
     pub(super) fn close(&mut self, host: usize) {
         for id in self.ids(|run| run.host() == Some(host)) {
             match self.known(&id).state.clone() {

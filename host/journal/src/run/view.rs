@@ -121,7 +121,7 @@ pub struct RunView {
     /// Tool call of that run which this one is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent_tool_call_id: Option<String>,
-    /// Whether it is cancelled when that ends.
+    /// Whether it is canceled when that ends.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub attached: bool,
     /// First run of its tree.

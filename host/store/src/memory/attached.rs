@@ -9,13 +9,13 @@ use taskrun_journal::spec::RunSpec;
 use super::state::{ListKey, State};
 use crate::door;
 
-/// A run that was cancelled as its parent ended.
+/// A run that was canceled as its parent ended.
 pub(super) struct Canceled {
     pub(super) spec: Arc<RunSpec>,
     pub(super) head: Seq,
     /// Whether a host has to stop it, or its finalizer is to be heard.
     pub(super) open: bool,
-    /// Place of the last event of the store before it was cancelled, and of the last one of that.
+    /// Place of the last event of the store before it was canceled, and of the last one of that.
     pub(super) places: (u64, u64),
 }
 

@@ -13,7 +13,7 @@ use super::row::{EventRow, run_by_number};
 use super::schema::By;
 use crate::door;
 
-/// A run that was cancelled as its parent ended.
+/// A run that was canceled as its parent ended.
 #[derive(Debug)]
 pub(crate) struct Canceled {
     pub(crate) run: Run,
@@ -28,7 +28,7 @@ pub(crate) fn attached_key(spec: &RunSpec) -> Option<i64> {
     Some(By::Parent.key(&spec.tenant, parent.as_str()))
 }
 
-/// An open run that is to be cancelled, read whole before anything is written.
+/// An open run that is to be canceled, read whole before anything is written.
 struct Ending {
     before: Present,
     same_hold: bool,

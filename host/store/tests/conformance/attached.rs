@@ -34,7 +34,7 @@ async fn held(f: &Fixture, spec: RunSpec) -> Run {
     run
 }
 
-pub(crate) async fn what_is_attached_is_cancelled_when_its_parent_ends(f: &Fixture) {
+pub(crate) async fn what_is_attached_is_canceled_when_its_parent_ends(f: &Fixture) {
     let parent = held(f, spec("p")).await;
     let going = held(f, attached("going", &parent.spec)).await;
     let waiting = held(f, attached("waiting", &parent.spec)).await;

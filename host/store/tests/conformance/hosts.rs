@@ -132,7 +132,7 @@ pub(crate) async fn the_runs_of_a_host_are_listed_by_id(f: &Fixture) {
     assert_eq!(held("h", Some("b"), 1).await, ["c"]);
     assert_eq!(held("h", Some("d"), 9).await, [""; 0]);
     assert_eq!(held("h", None, 0).await, [""; 0]);
-    // One that is being cancelled is still held; one that waits or ended is not.
+    // One that is being canceled is still held; one that waits or ended is not.
     let c = append(&*f.store, next(&runs[0], 50, 3_000, vec![cancel()])).await;
     append(&*f.store, next(&runs[1], 50, 3_000, end())).await;
     append(&*f.store, next(&runs[2], 50, 3_000, vec![blocked(Wait::Word)])).await;

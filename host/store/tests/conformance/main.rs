@@ -81,7 +81,7 @@ promises!(
     claims_take_only_runs_of_their_policy,
     claims_pass_over_agents_and_what_waits_behind_their_runs,
     a_run_is_given_to_one_of_many_claimers,
-    a_run_that_was_cancelled_in_the_queue_is_not_claimed,
+    a_run_that_was_canceled_in_the_queue_is_not_claimed,
     a_waiter_wakes_when_its_run_moves,
     a_waiter_for_the_past_does_not_wait,
     a_waiter_wakes_when_its_run_ends,
@@ -126,7 +126,7 @@ promises!(
     no_tree_gets_more_slots_than_allowed,
     a_full_tree_is_passed_over,
     a_free_slot_goes_to_the_best_of_the_tree,
-    whoever_waits_in_a_full_tree_may_be_cancelled,
+    whoever_waits_in_a_full_tree_may_be_canceled,
     a_long_tree_is_taken_in_order_whatever_comes_between,
     work_wakes_when_a_tree_has_a_slot_again,
     serial_runs_begin_one_after_another,
@@ -163,7 +163,7 @@ promises!(
     a_repeated_request_gets_its_run_though_that_has_the_name,
     runs_are_listed_by_name_in_any_status;
     attached:
-    what_is_attached_is_cancelled_when_its_parent_ends,
+    what_is_attached_is_canceled_when_its_parent_ends,
     every_end_of_a_parent_ends_what_is_attached,
     a_parent_that_is_on_its_way_out_has_not_ended,
     what_ends_with_its_parent_ends_what_is_attached_to_it,

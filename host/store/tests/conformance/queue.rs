@@ -96,7 +96,7 @@ pub(crate) async fn a_run_is_given_to_one_of_many_claimers(f: &Fixture) {
     assert_eq!(seen.len(), RUNS);
 }
 
-pub(crate) async fn a_run_that_was_cancelled_in_the_queue_is_not_claimed(f: &Fixture) {
+pub(crate) async fn a_run_that_was_canceled_in_the_queue_is_not_claimed(f: &Fixture) {
     let run = create(&*f.store, spec("r")).await;
     let mut events = vec![cancel()];
     events.extend(end());

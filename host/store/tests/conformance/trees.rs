@@ -25,7 +25,7 @@ async fn tree(f: &Fixture, root: &str, children: usize) -> Run {
     run
 }
 
-/// A run that was cancelled before it began and whose finalizer is to be heard.
+/// A run that was canceled before it began and whose finalizer is to be heard.
 async fn waits_for_its_finalizer(f: &Fixture, spec: RunSpec) {
     let run = create(&*f.store, RunSpec { finalizer: true, ..spec }).await;
     let canceled = machine::decide::cancel(&run, StopReason::CanceledByParent, None);
@@ -108,7 +108,7 @@ pub(crate) async fn a_free_slot_goes_to_the_best_of_the_tree(f: &Fixture) {
     assert_eq!(ids(&claimed(f, wish_slots("h", 9, 1)).await), ["t-0"]);
 }
 
-pub(crate) async fn whoever_waits_in_a_full_tree_may_be_cancelled(f: &Fixture) {
+pub(crate) async fn whoever_waits_in_a_full_tree_may_be_canceled(f: &Fixture) {
     let root = tree(f, "t", 3).await;
     assert_eq!(claimed(f, wish_slots("h", 9, 1)).await, []);
     let first = f.store.get(&run_id("t-0")).await.expect("gets").expect("it is there");

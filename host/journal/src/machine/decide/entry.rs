@@ -75,7 +75,7 @@ pub fn settle(entry: &Run, batch: Option<&Run>) -> Vec<Event> {
                 ended(entry, Vec::new(), Ending::failed(StopReason::AgentError, error))
             }
         },
-        // It was cancelled by itself, in the moment in which a host took it up to end it.
+        // It was canceled by itself, in the moment in which a host took it up to end it.
         Lifecycle::Canceling { by, .. } => ended(entry, Vec::new(), Ending::canceled(*by)),
         Lifecycle::Queued
         | Lifecycle::Running { .. }

@@ -54,7 +54,7 @@ fn legal(run: &Run) -> Vec<(&'static str, Status, String)> {
 }
 
 #[test]
-fn an_entry_that_waits_is_taken_by_a_batch_or_cancelled() {
+fn an_entry_that_waits_is_taken_by_a_batch_or_canceled() {
     let run = entry(false, []);
     assert_eq!((run.status(), &run.state.hold), (Status::Queued, &Hold::Beat));
     assert_eq!(decide::claim(&run, &HostId::new("n"), Timestamp(5)), None);
@@ -164,7 +164,7 @@ fn what_needs_no_settling_is_left() {
 }
 
 #[test]
-fn an_entry_whose_batch_is_gone_fails_and_a_cancelled_one_is_canceled() {
+fn an_entry_whose_batch_is_gone_fails_and_a_canceled_one_is_canceled() {
     let gone = entry(false, [taken()]);
     let (status, ..) = end(&gone, decide::settle(&gone, None));
     assert_eq!(status, EndStatus::Failed);
@@ -175,7 +175,7 @@ fn an_entry_whose_batch_is_gone_fails_and_a_cancelled_one_is_canceled() {
 }
 
 #[test]
-fn an_entry_is_cancelled_at_once_wherever_it_is() {
+fn an_entry_is_canceled_at_once_wherever_it_is() {
     for events in [vec![], vec![taken()]] {
         let run = entry(false, events);
         let events = decide::cancel(&run, StopReason::CanceledByOwner, None);

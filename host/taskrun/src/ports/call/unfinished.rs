@@ -1,4 +1,4 @@
-//! Tokens of models' answers that are given up before they are told: cancelled, overtaken by a
+//! Tokens of models' answers that are given up before they are told: canceled, overtaken by a
 //! limit, or not read to their end. The provider counts them all the same.
 
 use std::pin::Pin;
