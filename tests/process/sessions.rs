@@ -18,8 +18,11 @@ fn a_tree_is_shown_and_canceled_as_one() {
     assert!(stranger.stderr.contains("members"), "{stranger:?}");
     project.reach(&child, "running");
     let tree = project.run(&["tree", &parent, "-o", "json"]).json();
-    assert_eq!((&tree["run"]["id"], &tree["beneath"][0]["id"]), (&json!(parent), &json!(child)));
-    assert_eq!(tree["beneath"][0]["parent_session_id"], "s", "that of its parent");
+    assert_eq!(
+        (&tree["run"]["id"], &tree["descendants"][0]["id"]),
+        (&json!(parent), &json!(child))
+    );
+    assert_eq!(tree["descendants"][0]["parent_session_id"], "s", "that of its parent");
     let listed = project.run(&["ps", "--tree"]);
     assert!(listed.stdout.contains(&format!("└ {child}")), "{listed:?}");
     let canceled = project.run(&["cancel", &parent]);

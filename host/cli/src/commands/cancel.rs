@@ -29,7 +29,7 @@ pub(super) async fn cancel(context: &Context, args: &CancelArgs) -> Outcome {
     }
     let changes = answers.iter().map(|answer| {
         let Canceled { run, changed, beneath } = answer;
-        Change { run, changed: *changed, beneath }
+        Change { run, changed: *changed, descendants: beneath }
     });
     print(context, changes);
     let mut supervisor = supervisor_at_hand(context, &controller, &storage);

@@ -15,14 +15,14 @@ pub(super) struct Change<'a> {
     /// True if it was this command that changed it.
     pub(super) changed: bool,
     /// Runs beneath it that were changed as well.
-    pub(super) beneath: &'a [RunId],
+    pub(super) descendants: &'a [RunId],
 }
 
 #[derive(Serialize)]
 struct ChangeView<'a> {
     changed: bool,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    beneath: &'a [RunId],
+    descendants: &'a [RunId],
     #[serde(flatten)]
     run: RunView,
 }
@@ -34,8 +34,8 @@ struct List<'a> {
 
 impl<'a> From<&Change<'a>> for ChangeView<'a> {
     fn from(change: &Change<'a>) -> Self {
-        let Change { run, changed, beneath } = *change;
-        Self { changed, beneath, run: run.into() }
+        let Change { run, changed, descendants } = *change;
+        Self { changed, descendants, run: run.into() }
     }
 }
 
@@ -56,7 +56,7 @@ pub(super) fn print<'a>(context: &Context, changes: impl Iterator<Item = Change<
 
 fn line(change: &Change<'_>) -> String {
     let note = if change.changed { "" } else { ", nothing changed" };
-    let beneath = match change.beneath.len() as u64 {
+    let beneath = match change.descendants.len() as u64 {
         0 => String::new(),
         many => format!(", and {} beneath it", human::count(many, "run")),
     };

@@ -85,5 +85,5 @@ fn by(context: &Context) -> &str {
 
 fn change(answer: &Paused) -> Change<'_> {
     let Paused { run, changed, beneath } = answer;
-    Change { run, changed: *changed, beneath }
+    Change { run, changed: *changed, descendants: beneath }
 }

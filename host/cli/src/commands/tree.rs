@@ -17,7 +17,7 @@ use crate::resolve::resolve;
 struct TreeView {
     run: RunView,
     /// Parents before their children.
-    beneath: Vec<RunView>,
+    descendants: Vec<RunView>,
     /// Of all of them together.
     usage: Usage,
 }
@@ -47,8 +47,8 @@ pub(super) async fn tree(context: &Context, args: &TreeArgs) -> Outcome {
             printer.line(with(DIM, &format!("{text}{cost}")));
         }
         OutputFormat::Json => {
-            let beneath = tree.beneath.iter().map(view_of).collect();
-            let view = TreeView { run: view_of(&tree.run), beneath, usage: tree.usage };
+            let descendants = tree.beneath.iter().map(view_of).collect();
+            let view = TreeView { run: view_of(&tree.run), descendants, usage: tree.usage };
             printer.json(&versioned(view));
         }
         OutputFormat::Ndjson => all().for_each(|run| printer.json_line(&versioned(view_of(run)))),
