@@ -1,7 +1,5 @@
 //! `taskrun cancel`.
 
-use std::collections::HashSet;
-
 use taskrun::controller::Canceled;
 
 use super::changes::{Change, print};
@@ -18,14 +16,10 @@ pub(super) async fn cancel(context: &Context, args: &CancelArgs) -> Outcome {
     let mut answers = Vec::new();
     for run in resolve_all(&controller, &scope, &args.runs).await? {
         let (id, reason) = (run.id().as_str(), args.reason.as_deref());
-        let mut answer = match args.keep_children {
+        answers.push(match args.keep_children {
             true => controller.cancel_alone(&scope, id, reason).await?,
             false => controller.cancel(&scope, id, reason).await?,
-        };
-        // The controller looks twice, and finds again what is still on its way out.
-        let mut seen = HashSet::new();
-        answer.beneath.retain(|id| seen.insert(id.clone()));
-        answers.push(answer);
+        });
     }
     let changes = answers.iter().map(|answer| {
         let Canceled { run, changed, beneath } = answer;
