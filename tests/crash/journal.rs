@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use taskrun_journal::event::{Event, Recorded};
+use taskrun_journal::event::{
+    CallEvent, DialogEvent, EventView, LifecycleEvent, Recorded, StepEvent,
+};
 use taskrun_journal::question::Answer;
 use taskrun_journal::tool::{ToolOutcome, ToolOutput};
 
@@ -59,103 +61,103 @@ impl Seen {
     }
 
     fn push(&mut self, recorded: &Recorded) {
-        match &recorded.event {
-            Event::Queued { .. } if recorded.seq != 1 => self.say(recorded, "is not the first"),
-            Event::Started { epoch, .. } | Event::Resumed { epoch, .. } => {
-                self.change_hands(recorded, *epoch, true);
-            }
-            Event::Lost { epoch, .. } => self.change_hands(recorded, *epoch, false),
-            Event::ToolCallScheduled { tool_call_id, idempotent, .. } => {
-                self.begin_call(recorded);
-                let call = Call { idempotent: *idempotent, attempts: 1, results: 0 };
-                if self.calls.insert(tool_call_id.clone(), call).is_some() {
-                    self.say(recorded, format!("{tool_call_id} begins twice in its turn"));
+        match recorded.event.view() {
+            EventView::Lifecycle(event) => self.push_lifecycle(recorded, event),
+            EventView::Call(event) => match event {
+                CallEvent::ToolCallScheduled { tool_call_id, idempotent, .. } => {
+                    self.begin_call(recorded);
+                    let call = Call { idempotent, attempts: 1, results: 0 };
+                    if self.calls.insert(tool_call_id.to_owned(), call).is_some() {
+                        self.say(recorded, format!("{tool_call_id} begins twice in its turn"));
+                    }
                 }
-            }
-            Event::ToolCallRepeated { tool_call_id, attempt } => {
-                self.begin_call(recorded);
-                self.repeated(recorded, tool_call_id, *attempt);
-            }
-            Event::ToolResult { output, .. } => self.result(recorded, output),
-            Event::PlanDecided { turn, .. } => {
-                if *turn != self.turn + 1 {
-                    self.say(recorded, format!("turn {turn} is decided after {}", self.turn));
+                CallEvent::ToolCallRepeated { tool_call_id, attempt } => {
+                    self.begin_call(recorded);
+                    self.repeated(recorded, tool_call_id, attempt);
                 }
-                self.turn = *turn;
-                self.calls.clear();
-            }
-            Event::Asked { item } => {
-                self.begin(recorded);
-                *self.asked.entry(item.id().to_owned()).or_default() += 1;
-            }
-            Event::Answered { item, answer, .. } => {
-                if *answer == Answer::Confirmed(true) {
-                    self.accepted.insert(item.clone());
+                CallEvent::ToolResult { output, .. } => self.result(recorded, output),
+                CallEvent::ToolCallParked { .. }
+                | CallEvent::ChildRunLinked { .. }
+                | CallEvent::ToolCallUpdated { .. }
+                | CallEvent::ToolAuthorization { .. } => {}
+            },
+            EventView::Step(event) => match event {
+                StepEvent::PlanDecided { turn, .. } => {
+                    if turn != self.turn + 1 {
+                        self.say(recorded, format!("turn {turn} is decided after {}", self.turn));
+                    }
+                    self.turn = turn;
+                    self.calls.clear();
                 }
-                let answered = self.answered.entry(item.clone()).or_default();
-                *answered += 1;
-                if *answered > self.asked.get(item).copied().unwrap_or_default() {
-                    self.say(recorded, format!("{item} is answered more often than asked"));
+                StepEvent::ReplayDiverged { .. } => {
+                    self.say(recorded, "these agents are deterministic");
                 }
+                StepEvent::Usage { .. }
+                | StepEvent::StepFailed { .. }
+                | StepEvent::TurnSkipped { .. }
+                | StepEvent::FinalizeRequested { .. } => {}
+            },
+            EventView::Dialog(event) => match event {
+                DialogEvent::Asked { item } => {
+                    self.begin(recorded);
+                    *self.asked.entry(item.id().to_owned()).or_default() += 1;
+                }
+                DialogEvent::Answered { item, answer, .. } => {
+                    if *answer == Answer::Confirmed(true) {
+                        self.accepted.insert(item.to_owned());
+                    }
+                    let answered = self.answered.entry(item.to_owned()).or_default();
+                    *answered += 1;
+                    if *answered > self.asked.get(item).copied().unwrap_or_default() {
+                        self.say(recorded, format!("{item} is answered more often than asked"));
+                    }
+                }
+                DialogEvent::HistoryCarried { .. }
+                | DialogEvent::AssistantMessage { .. }
+                | DialogEvent::Injected { .. }
+                | DialogEvent::InboxShown { .. } => {}
+            },
+            EventView::Taped(_) | EventView::Account(_) => {}
+        }
+    }
+
+    fn push_lifecycle(&mut self, recorded: &Recorded, event: LifecycleEvent<'_>) {
+        match event {
+            LifecycleEvent::Queued { .. } if recorded.seq != 1 => {
+                self.say(recorded, "is not the first");
             }
-            Event::CancelRequested { .. } => {
+            LifecycleEvent::Started { epoch, .. } | LifecycleEvent::Resumed { epoch, .. } => {
+                self.change_hands(recorded, epoch, true);
+            }
+            LifecycleEvent::Lost { epoch, .. } => self.change_hands(recorded, epoch, false),
+            LifecycleEvent::CancelRequested { .. } => {
                 if self.canceled {
                     self.say(recorded, "is there twice");
                 }
                 self.canceled = true;
             }
-            Event::FinalizerStarted => {
+            LifecycleEvent::FinalizerStarted => {
                 self.finalizers += 1;
                 if self.finalizers > 1 {
                     self.say(recorded, "is there twice");
                 }
             }
-            Event::Blocked { .. } => self.held = false,
-            Event::PauseRequested { .. } => {
+            LifecycleEvent::Blocked { .. } => self.held = false,
+            LifecycleEvent::PauseRequested { .. } => {
                 if std::mem::replace(&mut self.paused, true) {
                     self.say(recorded, "comes while it is paused");
                 }
             }
-            Event::PauseEnded { .. } => {
+            LifecycleEvent::PauseEnded { .. } => {
                 if !std::mem::replace(&mut self.paused, false) {
                     self.say(recorded, "ends no pause");
                 }
             }
-            Event::Finalizing { .. } if self.paused => {
+            LifecycleEvent::Finalizing { .. } if self.paused => {
                 self.say(recorded, "comes while it is paused");
             }
-            Event::Finished { .. } => self.finished = true,
-            Event::Queued { .. }
-            | Event::AssistantChunk { .. }
-            | Event::AssistantMessage { .. }
-            | Event::ToolCallArgsDelta { .. }
-            | Event::ThinkingBlock { .. }
-            | Event::PlannerNote { .. }
-            | Event::PromptRendered { .. }
-            | Event::HistoryCarried { .. }
-            | Event::Usage { .. }
-            | Event::ToolCallParked { .. }
-            | Event::ChildRunLinked { .. }
-            | Event::ToolCallUpdated { .. }
-            | Event::FinalToolResult { .. }
-            | Event::ModelAnswered { .. }
-            | Event::ControllerAnswered { .. }
-            | Event::MemoryAnswered { .. }
-            | Event::MemoryAppended { .. }
-            | Event::MetricsRecorded { .. }
-            | Event::ModelWait { .. }
-            | Event::ClockRead { .. }
-            | Event::StepRestarted { .. }
-            | Event::StepFailed { .. }
-            | Event::TurnSkipped { .. }
-            | Event::PolicyDecision { .. }
-            | Event::ToolAuthorization { .. }
-            | Event::Log { .. }
-            | Event::FinalizeRequested { .. }
-            | Event::Injected { .. }
-            | Event::InboxShown { .. }
-            | Event::Finalizing { .. } => {}
-            Event::ReplayDiverged { .. } => self.say(recorded, "these agents are deterministic"),
+            LifecycleEvent::Finished { .. } => self.finished = true,
+            LifecycleEvent::Queued { .. } | LifecycleEvent::Finalizing { .. } => {}
         }
     }
 

@@ -5,6 +5,7 @@
 mod names;
 mod parts;
 mod size;
+mod view;
 
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +28,9 @@ use crate::tool::ToolOutput;
 pub use self::parts::{
     ChosenBy, ControllerAnswer, DecisionKind, KeptPart, MemoryAnswer, ModelAnswer, Parked, Reading,
     Refusal,
+};
+pub use self::view::{
+    AccountEvent, CallEvent, DialogEvent, EventView, LifecycleEvent, StepEvent, TapedEvent,
 };
 
 /// An event in its place.

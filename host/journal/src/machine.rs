@@ -8,7 +8,10 @@ pub(crate) mod tests;
 
 use std::sync::Arc;
 
-use crate::event::{Event, Recorded};
+use crate::event::{
+    AccountEvent, CallEvent, DialogEvent, Event, EventView, LifecycleEvent, Recorded, StepEvent,
+    TapedEvent,
+};
 use crate::hold::{Await, Hold, Lane};
 use crate::message::Usage;
 use crate::pause::Inbox;
@@ -119,85 +122,106 @@ fn count(state: &mut RunState, recorded: &Recorded) -> bool {
     count_running_time(state, recorded);
     let waited = state.held_wait;
     state.held_wait = held_wait(waited, recorded);
-    match &recorded.event {
-        Event::Started { epoch, .. } | Event::Resumed { epoch, .. } | Event::Lost { epoch, .. } => {
-            if let Event::Lost { crashed: true, .. } = recorded.event
-                && !waited.lasts(recorded.at)
-            {
+    match recorded.event.view() {
+        EventView::Lifecycle(event) => return count_lifecycle(state, event, recorded.at, waited),
+        EventView::Dialog(event) => return count_dialog(state, event),
+        EventView::Step(event) => match event {
+            StepEvent::PlanDecided { turn, .. } => {
+                state.turns = turn;
+                state.crashes.in_a_row = 0;
+                state.failed_attempts = 0;
+                state.skipped = 0;
+            }
+            StepEvent::TurnSkipped { turn, .. } => {
+                state.turns = turn;
+                state.failed_attempts = 0;
+                state.skipped += 1;
+            }
+            StepEvent::StepFailed { attempt, .. } => state.failed_attempts = attempt,
+            StepEvent::Usage { .. }
+            | StepEvent::ReplayDiverged { .. }
+            | StepEvent::FinalizeRequested { .. } => {}
+        },
+        EventView::Call(event) => match event {
+            // A call that was declined is spent like one that is made.
+            CallEvent::ToolCallScheduled { .. }
+            | CallEvent::ToolAuthorization { approved: false, .. } => state.tool_calls += 1,
+            CallEvent::ToolAuthorization { approved: true, .. }
+            | CallEvent::ToolResult { .. }
+            | CallEvent::ToolCallRepeated { .. }
+            | CallEvent::ToolCallParked { .. }
+            | CallEvent::ChildRunLinked { .. }
+            | CallEvent::ToolCallUpdated { .. } => {}
+        },
+        EventView::Account(event) => match event {
+            AccountEvent::MetricsRecorded { metrics } => state.metrics.merge(metrics),
+            AccountEvent::FinalToolResult
+            | AccountEvent::MemoryAppended
+            | AccountEvent::ModelWait { .. } => {}
+        },
+        EventView::Taped(_) => {}
+    }
+    true
+}
+
+fn count_lifecycle(
+    state: &mut RunState,
+    event: LifecycleEvent<'_>,
+    at: Timestamp,
+    waited: HeldWait,
+) -> bool {
+    match event {
+        LifecycleEvent::Started { epoch, .. } | LifecycleEvent::Resumed { epoch, .. } => {
+            epoch == state.epoch + 1
+        }
+        LifecycleEvent::Lost { epoch, crashed, .. } => {
+            if crashed && !waited.lasts(at) {
                 state.crashes.in_a_row += 1;
                 state.crashes.total += 1;
             }
-            return *epoch == state.epoch + 1;
+            epoch == state.epoch + 1
         }
-        Event::PlanDecided { turn, .. } => {
-            state.turns = *turn;
-            state.crashes.in_a_row = 0;
-            state.failed_attempts = 0;
-            state.skipped = 0;
+        LifecycleEvent::Blocked { .. } => {
+            state.awaits.retain(|one| !one.answered);
+            true
         }
-        Event::TurnSkipped { turn, .. } => {
-            state.turns = *turn;
-            state.failed_attempts = 0;
-            state.skipped += 1;
+        LifecycleEvent::PauseEnded { messages, .. } => {
+            state.inbox = state.inbox.with(messages);
+            true
         }
-        // A call that was declined is spent like one that is made.
-        Event::ToolCallScheduled { .. } | Event::ToolAuthorization { approved: false, .. } => {
-            state.tool_calls += 1;
+        LifecycleEvent::Finished { metadata } => {
+            state.metadata.extend(metadata.clone());
+            true
         }
-        Event::StepFailed { attempt, .. } => state.failed_attempts = *attempt,
-        Event::Blocked { .. } => state.awaits.retain(|one| !one.answered),
-        Event::Asked { item } => state.awaits.push(Await {
+        LifecycleEvent::Queued { .. }
+        | LifecycleEvent::PauseRequested { .. }
+        | LifecycleEvent::CancelRequested { .. }
+        | LifecycleEvent::Finalizing { .. }
+        | LifecycleEvent::FinalizerStarted => true,
+    }
+}
+
+fn count_dialog(state: &mut RunState, event: DialogEvent<'_>) -> bool {
+    match event {
+        DialogEvent::Asked { item } => state.awaits.push(Await {
             id: item.id().to_owned(),
             on: item.what.blocks(),
             prompt: first_chars(&item.what.prompt(), SUMMARY_CHARS_MAX).to_owned(),
             answered: false,
         }),
-        Event::Answered { item, .. } => {
+        DialogEvent::Answered { item, .. } => {
             let open = |one: &&mut Await| one.id == *item && !one.answered;
             match state.awaits.iter_mut().find(open) {
                 Some(one) => one.answered = true,
                 None => return false,
             }
         }
-        Event::Injected { text, .. } => state.inbox = state.inbox.with([text]),
-        Event::PauseEnded { messages, .. } => state.inbox = state.inbox.with(messages),
-        Event::InboxShown { messages } => {
+        DialogEvent::Injected { text, .. } => state.inbox = state.inbox.with([text]),
+        DialogEvent::InboxShown { messages } => {
             let all = std::mem::take(&mut state.inbox);
-            return all.messages == *messages;
+            return all.messages == messages;
         }
-        Event::Finished { metadata, .. } => state.metadata.extend(metadata.clone()),
-        Event::MetricsRecorded { metrics } => state.metrics.merge(metrics),
-        Event::Queued { .. }
-        | Event::AssistantChunk { .. }
-        | Event::AssistantMessage { .. }
-        | Event::ToolCallArgsDelta { .. }
-        | Event::ThinkingBlock { .. }
-        | Event::PlannerNote { .. }
-        | Event::PromptRendered { .. }
-        | Event::HistoryCarried { .. }
-        | Event::Usage { .. }
-        | Event::ToolResult { .. }
-        | Event::ToolCallRepeated { .. }
-        | Event::ToolCallParked { .. }
-        | Event::ChildRunLinked { .. }
-        | Event::ToolCallUpdated { .. }
-        | Event::FinalToolResult { .. }
-        | Event::ModelAnswered { .. }
-        | Event::ControllerAnswered { .. }
-        | Event::MemoryAnswered { .. }
-        | Event::MemoryAppended { .. }
-        | Event::ModelWait { .. }
-        | Event::ClockRead { .. }
-        | Event::StepRestarted { .. }
-        | Event::ReplayDiverged { .. }
-        | Event::PolicyDecision { .. }
-        | Event::ToolAuthorization { approved: true, .. }
-        | Event::Log { .. }
-        | Event::FinalizeRequested { .. }
-        | Event::PauseRequested { .. }
-        | Event::CancelRequested { .. }
-        | Event::Finalizing { .. }
-        | Event::FinalizerStarted => {}
+        DialogEvent::HistoryCarried { .. } | DialogEvent::AssistantMessage { .. } => {}
     }
     true
 }
@@ -205,114 +229,97 @@ fn count(state: &mut RunState, recorded: &Recorded) -> bool {
 /// What the run waits for after an event. What others write meanwhile, and what says what happened
 /// before the wait, ends none.
 fn held_wait(before: HeldWait, recorded: &Recorded) -> HeldWait {
-    match &recorded.event {
-        Event::ModelWait { over: false, .. } => HeldWait::Model,
-        Event::StepFailed { retry_after_ms, .. } => {
-            HeldWait::Until(recorded.at.plus(std::time::Duration::from_millis(*retry_after_ms)))
-        }
-        Event::Injected { .. }
-        | Event::PauseRequested { .. }
-        | Event::PauseEnded { .. }
-        | Event::CancelRequested { .. }
-        | Event::ToolCallUpdated { .. }
-        | Event::Answered { .. } => before,
-        // Whoever takes the run up waits for what is left of the time, and asks the model again.
-        Event::Lost { .. } | Event::Resumed { .. } => match before {
-            HeldWait::Until(until) => HeldWait::Until(until),
-            HeldWait::Model | HeldWait::Nothing => HeldWait::Nothing,
+    match recorded.event.view() {
+        EventView::Account(event) => match event {
+            AccountEvent::ModelWait { over: false } => HeldWait::Model,
+            AccountEvent::ModelWait { over: true }
+            | AccountEvent::FinalToolResult
+            | AccountEvent::MemoryAppended
+            | AccountEvent::MetricsRecorded { .. } => HeldWait::Nothing,
         },
-        Event::ModelWait { over: true, .. }
-        | Event::Queued { .. }
-        | Event::Started { .. }
-        | Event::HistoryCarried { .. }
-        | Event::AssistantChunk { .. }
-        | Event::AssistantMessage { .. }
-        | Event::ToolCallArgsDelta { .. }
-        | Event::ThinkingBlock { .. }
-        | Event::PlannerNote { .. }
-        | Event::PromptRendered { .. }
-        | Event::Usage { .. }
-        | Event::ToolCallScheduled { .. }
-        | Event::ToolResult { .. }
-        | Event::ToolCallRepeated { .. }
-        | Event::ToolCallParked { .. }
-        | Event::ChildRunLinked { .. }
-        | Event::FinalToolResult { .. }
-        | Event::ModelAnswered { .. }
-        | Event::ControllerAnswered { .. }
-        | Event::MemoryAnswered { .. }
-        | Event::MemoryAppended { .. }
-        | Event::MetricsRecorded { .. }
-        | Event::ClockRead { .. }
-        | Event::StepRestarted { .. }
-        | Event::ReplayDiverged { .. }
-        | Event::TurnSkipped { .. }
-        | Event::Asked { .. }
-        | Event::PolicyDecision { .. }
-        | Event::ToolAuthorization { .. }
-        | Event::Log { .. }
-        | Event::PlanDecided { .. }
-        | Event::FinalizeRequested { .. }
-        | Event::Blocked { .. }
-        | Event::InboxShown { .. }
-        | Event::Finalizing { .. }
-        | Event::FinalizerStarted
-        | Event::Finished { .. } => HeldWait::Nothing,
+        EventView::Step(event) => match event {
+            StepEvent::StepFailed { retry_after_ms, .. } => {
+                HeldWait::Until(recorded.at.plus(std::time::Duration::from_millis(retry_after_ms)))
+            }
+            StepEvent::Usage { .. }
+            | StepEvent::PlanDecided { .. }
+            | StepEvent::TurnSkipped { .. }
+            | StepEvent::ReplayDiverged { .. }
+            | StepEvent::FinalizeRequested { .. } => HeldWait::Nothing,
+        },
+        EventView::Lifecycle(event) => match event {
+            LifecycleEvent::PauseRequested { .. }
+            | LifecycleEvent::PauseEnded { .. }
+            | LifecycleEvent::CancelRequested { .. } => before,
+            // Whoever takes the run up waits for what is left of the time, and asks the model again.
+            LifecycleEvent::Lost { .. } | LifecycleEvent::Resumed { .. } => match before {
+                HeldWait::Until(until) => HeldWait::Until(until),
+                HeldWait::Model | HeldWait::Nothing => HeldWait::Nothing,
+            },
+            LifecycleEvent::Queued { .. }
+            | LifecycleEvent::Started { .. }
+            | LifecycleEvent::Blocked { .. }
+            | LifecycleEvent::Finalizing { .. }
+            | LifecycleEvent::FinalizerStarted
+            | LifecycleEvent::Finished { .. } => HeldWait::Nothing,
+        },
+        EventView::Dialog(event) => match event {
+            DialogEvent::Injected { .. } | DialogEvent::Answered { .. } => before,
+            DialogEvent::HistoryCarried { .. }
+            | DialogEvent::AssistantMessage { .. }
+            | DialogEvent::Asked { .. }
+            | DialogEvent::InboxShown { .. } => HeldWait::Nothing,
+        },
+        EventView::Call(event) => match event {
+            CallEvent::ToolCallUpdated { .. } => before,
+            CallEvent::ToolCallScheduled { .. }
+            | CallEvent::ToolResult { .. }
+            | CallEvent::ToolCallRepeated { .. }
+            | CallEvent::ToolCallParked { .. }
+            | CallEvent::ChildRunLinked { .. }
+            | CallEvent::ToolAuthorization { .. } => HeldWait::Nothing,
+        },
+        EventView::Taped(_) => HeldWait::Nothing,
     }
 }
 
 /// Keeps account of how long the run has been running, and since when nobody has said so.
 fn count_running_time(state: &mut RunState, recorded: &Recorded) {
     let here = Uncounted { from: recorded.at, until: recorded.at };
-    let (ran_ms, uncounted) = match &recorded.event {
-        Event::Started { batch: None, .. } | Event::Resumed { .. } => (0, Some(here)),
-        Event::PlanDecided { ran_ms, .. } | Event::TurnSkipped { ran_ms, .. } => {
-            (*ran_ms, Some(here))
-        }
-        Event::Lost { ran_ms, .. } | Event::Blocked { ran_ms, .. } => (*ran_ms, None),
-        // Nobody executes an entry of a batch, nor what has its outcome.
-        Event::Started { batch: Some(_), .. } | Event::Finalizing { .. } => (0, None),
-        Event::Queued { .. }
-        | Event::AssistantChunk { .. }
-        | Event::AssistantMessage { .. }
-        | Event::ToolCallArgsDelta { .. }
-        | Event::ThinkingBlock { .. }
-        | Event::PlannerNote { .. }
-        | Event::PromptRendered { .. }
-        | Event::HistoryCarried { .. }
-        | Event::Usage { .. }
-        | Event::ToolCallScheduled { .. }
-        | Event::ToolResult { .. }
-        | Event::ToolCallRepeated { .. }
-        | Event::ToolCallParked { .. }
-        | Event::ChildRunLinked { .. }
-        | Event::ToolCallUpdated { .. }
-        | Event::FinalToolResult { .. }
-        | Event::ModelAnswered { .. }
-        | Event::ControllerAnswered { .. }
-        | Event::MemoryAnswered { .. }
-        | Event::MemoryAppended { .. }
-        | Event::MetricsRecorded { .. }
-        | Event::ModelWait { .. }
-        | Event::ClockRead { .. }
-        | Event::StepRestarted { .. }
-        | Event::ReplayDiverged { .. }
-        | Event::StepFailed { .. }
-        | Event::PolicyDecision { .. }
-        | Event::ToolAuthorization { .. }
-        | Event::Log { .. }
-        | Event::FinalizeRequested { .. }
-        | Event::Asked { .. }
-        | Event::Answered { .. }
-        | Event::PauseRequested { .. }
-        | Event::PauseEnded { .. }
-        | Event::Injected { .. }
-        | Event::InboxShown { .. }
-        | Event::CancelRequested { .. }
-        | Event::FinalizerStarted
-        | Event::Finished { .. } => {
-            let until = recorded.at;
-            (0, state.uncounted.map(|stretch| Uncounted { until, ..stretch }))
+    let same = || {
+        let until = recorded.at;
+        (0, state.uncounted.map(|stretch| Uncounted { until, ..stretch }))
+    };
+    let (ran_ms, uncounted) = match recorded.event.view() {
+        EventView::Lifecycle(event) => match event {
+            LifecycleEvent::Started { batch: None, .. } | LifecycleEvent::Resumed { .. } => {
+                (0, Some(here))
+            }
+            LifecycleEvent::Lost { ran_ms, .. } | LifecycleEvent::Blocked { ran_ms, .. } => {
+                (ran_ms, None)
+            }
+            // Nobody executes an entry of a batch, nor what has its outcome.
+            LifecycleEvent::Started { batch: Some(_), .. } | LifecycleEvent::Finalizing { .. } => {
+                (0, None)
+            }
+            LifecycleEvent::Queued { .. }
+            | LifecycleEvent::PauseRequested { .. }
+            | LifecycleEvent::PauseEnded { .. }
+            | LifecycleEvent::CancelRequested { .. }
+            | LifecycleEvent::FinalizerStarted
+            | LifecycleEvent::Finished { .. } => same(),
+        },
+        EventView::Step(event) => match event {
+            StepEvent::PlanDecided { ran_ms, .. } | StepEvent::TurnSkipped { ran_ms, .. } => {
+                (ran_ms, Some(here))
+            }
+            StepEvent::Usage { .. }
+            | StepEvent::StepFailed { .. }
+            | StepEvent::ReplayDiverged { .. }
+            | StepEvent::FinalizeRequested { .. } => same(),
+        },
+        EventView::Dialog(_) | EventView::Call(_) | EventView::Taped(_) | EventView::Account(_) => {
+            same()
         }
     };
     state.ran_ms = state.ran_ms.max(ran_ms);
@@ -322,60 +329,65 @@ fn count_running_time(state: &mut RunState, recorded: &Recorded) {
 /// Keeps account of what was consumed by a plan step that has not said so itself: a step whose
 /// host died says it when it runs again, or never.
 fn count_step_usage(state: &mut RunState, event: &Event) {
-    match event {
-        Event::ModelAnswered { answer, .. } => {
+    match event.view() {
+        EventView::Taped(TapedEvent::ModelAnswered { answer, .. }) => {
             state.step_usage = state.step_usage.plus(answer.usage());
         }
-        Event::AssistantMessage { usage: Some(_), .. }
-        | Event::Usage { .. }
-        | Event::PlanDecided { .. }
-        | Event::StepFailed { .. }
-        | Event::TurnSkipped { .. } => state.step_usage = Usage::default(),
-        // A step that was overtaken by a limit after its host died does not run again.
-        Event::FinalizeRequested { .. } | Event::Finalizing { .. } => {
-            let usage = std::mem::take(&mut state.step_usage);
-            state.progress.add(usage);
+        EventView::Dialog(DialogEvent::AssistantMessage { usage: Some(_), .. }) => {
+            state.step_usage = Usage::default();
         }
-        Event::AssistantMessage { usage: None, .. }
-        | Event::Queued { .. }
-        | Event::Started { .. }
-        | Event::Resumed { .. }
-        | Event::Lost { .. }
-        | Event::AssistantChunk { .. }
-        | Event::ToolCallArgsDelta { .. }
-        | Event::ThinkingBlock { .. }
-        | Event::PlannerNote { .. }
-        | Event::PromptRendered { .. }
-        | Event::HistoryCarried { .. }
-        | Event::ToolCallScheduled { .. }
-        | Event::ToolResult { .. }
-        | Event::ToolCallRepeated { .. }
-        | Event::ToolCallParked { .. }
-        | Event::ChildRunLinked { .. }
-        | Event::ToolCallUpdated { .. }
-        | Event::FinalToolResult { .. }
-        | Event::ControllerAnswered { .. }
-        | Event::MemoryAnswered { .. }
-        | Event::MemoryAppended { .. }
-        | Event::MetricsRecorded { .. }
-        | Event::ModelWait { .. }
-        | Event::ClockRead { .. }
-        | Event::StepRestarted { .. }
-        | Event::ReplayDiverged { .. }
-        | Event::Asked { .. }
-        | Event::Answered { .. }
-        | Event::PolicyDecision { .. }
-        | Event::ToolAuthorization { .. }
-        | Event::Log { .. }
-        | Event::Blocked { .. }
-        | Event::PauseRequested { .. }
-        | Event::PauseEnded { .. }
-        | Event::Injected { .. }
-        | Event::InboxShown { .. }
-        | Event::CancelRequested { .. }
-        | Event::FinalizerStarted
-        | Event::Finished { .. } => {}
+        EventView::Step(event) => match event {
+            StepEvent::Usage { .. }
+            | StepEvent::PlanDecided { .. }
+            | StepEvent::StepFailed { .. }
+            | StepEvent::TurnSkipped { .. } => state.step_usage = Usage::default(),
+            // A step that was overtaken by a limit after its host died does not run again.
+            StepEvent::FinalizeRequested { .. } => count_open_step(state),
+            StepEvent::ReplayDiverged { .. } => {}
+        },
+        EventView::Lifecycle(LifecycleEvent::Finalizing { .. }) => count_open_step(state),
+        EventView::Lifecycle(
+            LifecycleEvent::Queued { .. }
+            | LifecycleEvent::Started { .. }
+            | LifecycleEvent::Resumed { .. }
+            | LifecycleEvent::Lost { .. }
+            | LifecycleEvent::Blocked { .. }
+            | LifecycleEvent::PauseRequested { .. }
+            | LifecycleEvent::PauseEnded { .. }
+            | LifecycleEvent::CancelRequested { .. }
+            | LifecycleEvent::FinalizerStarted
+            | LifecycleEvent::Finished { .. },
+        )
+        | EventView::Dialog(
+            DialogEvent::AssistantMessage { usage: None, .. }
+            | DialogEvent::HistoryCarried { .. }
+            | DialogEvent::Asked { .. }
+            | DialogEvent::Answered { .. }
+            | DialogEvent::Injected { .. }
+            | DialogEvent::InboxShown { .. },
+        )
+        | EventView::Taped(
+            TapedEvent::AssistantChunk { .. }
+            | TapedEvent::ToolCallArgsDelta { .. }
+            | TapedEvent::ThinkingBlock { .. }
+            | TapedEvent::PlannerNote { .. }
+            | TapedEvent::PromptRendered { .. }
+            | TapedEvent::PolicyDecision { .. }
+            | TapedEvent::Log { .. }
+            | TapedEvent::ControllerAnswered { .. }
+            | TapedEvent::MemoryAnswered { .. }
+            | TapedEvent::ClockRead { .. }
+            | TapedEvent::StepRestarted { .. },
+        )
+        | EventView::Call(_)
+        | EventView::Account(_) => {}
     }
+}
+
+/// Counts what the step under way consumed as the run's.
+fn count_open_step(state: &mut RunState) {
+    let usage = std::mem::take(&mut state.step_usage);
+    state.progress.add(usage);
 }
 
 /// The run that a whole journal tells.

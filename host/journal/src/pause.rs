@@ -99,10 +99,10 @@ impl Inbox {
 
     /// The same with more.
     #[must_use]
-    pub fn with<'a>(self, texts: impl IntoIterator<Item = &'a String>) -> Self {
+    pub fn with(self, texts: impl IntoIterator<Item: AsRef<str>>) -> Self {
         texts.into_iter().fold(self, |inbox, text| Self {
             messages: inbox.messages.saturating_add(1),
-            bytes: inbox.bytes.saturating_add(text.len() as u64),
+            bytes: inbox.bytes.saturating_add(text.as_ref().len() as u64),
         })
     }
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::artifact::ARTIFACT_BYTES_MAX;
-use crate::event::{Event, Recorded};
+use crate::event::{CallEvent, DialogEvent, Event, EventView, Recorded, StepEvent, TapedEvent};
 use crate::message::Usage;
 use crate::status::Status;
 use crate::text::first_chars;
@@ -113,64 +113,57 @@ impl Progress {
 
     /// Counts one event. Parts of messages count as events and add neither tools nor tokens.
     pub fn count(&mut self, recorded: &Recorded) {
-        match &recorded.event {
-            Event::AssistantChunk { .. }
-            | Event::ToolCallArgsDelta { .. }
-            | Event::ThinkingBlock { .. } => {}
-            Event::AssistantMessage { message, usage, .. } => {
-                self.tool_call_count += message.tool_uses().count() as u64;
-                self.add(usage.unwrap_or_default());
-            }
-            Event::ToolResult { .. } => self.tool_result_count += 1,
-            Event::Usage { usage } => {
-                self.add(*usage);
+        match recorded.event.view() {
+            EventView::Taped(event) => match event {
+                TapedEvent::AssistantChunk { .. }
+                | TapedEvent::ToolCallArgsDelta { .. }
+                | TapedEvent::ThinkingBlock { .. } => {}
+                TapedEvent::PlannerNote { .. }
+                | TapedEvent::PromptRendered { .. }
+                | TapedEvent::PolicyDecision { .. }
+                | TapedEvent::Log { .. }
+                | TapedEvent::ModelAnswered { .. }
+                | TapedEvent::ControllerAnswered { .. }
+                | TapedEvent::MemoryAnswered { .. }
+                | TapedEvent::ClockRead { .. }
+                | TapedEvent::StepRestarted { .. } => return,
+            },
+            EventView::Dialog(event) => match event {
+                DialogEvent::AssistantMessage { message, usage } => {
+                    self.tool_call_count += message.tool_uses().count() as u64;
+                    self.add(usage.unwrap_or_default());
+                }
+                DialogEvent::HistoryCarried { .. }
+                | DialogEvent::Asked { .. }
+                | DialogEvent::Answered { .. }
+                | DialogEvent::Injected { .. }
+                | DialogEvent::InboxShown { .. } => return,
+            },
+            EventView::Call(event) => match event {
+                CallEvent::ToolResult { .. } => self.tool_result_count += 1,
+                CallEvent::ToolCallScheduled { .. }
+                | CallEvent::ToolCallRepeated { .. }
+                | CallEvent::ToolCallParked { .. }
+                | CallEvent::ChildRunLinked { .. }
+                | CallEvent::ToolCallUpdated { .. }
+                | CallEvent::ToolAuthorization { .. } => return,
+            },
+            EventView::Step(event) => {
+                match event {
+                    StepEvent::Usage { usage } => self.add(usage),
+                    StepEvent::PlanDecided { expected_children: Some(expected), .. } => {
+                        let expected = u64::from(expected).max(self.expected_children.unwrap_or(0));
+                        self.expected_children = (expected > 0).then_some(expected);
+                    }
+                    StepEvent::PlanDecided { expected_children: None, .. }
+                    | StepEvent::StepFailed { .. }
+                    | StepEvent::TurnSkipped { .. }
+                    | StepEvent::ReplayDiverged { .. }
+                    | StepEvent::FinalizeRequested { .. } => {}
+                }
                 return;
             }
-            Event::PlanDecided { expected_children: Some(expected), .. } => {
-                let expected = u64::from(*expected).max(self.expected_children.unwrap_or(0));
-                self.expected_children = (expected > 0).then_some(expected);
-                return;
-            }
-            Event::Queued { .. }
-            | Event::Started { .. }
-            | Event::Resumed { .. }
-            | Event::Lost { .. }
-            | Event::PlannerNote { .. }
-            | Event::PromptRendered { .. }
-            | Event::HistoryCarried { .. }
-            | Event::ToolCallScheduled { .. }
-            | Event::ToolCallRepeated { .. }
-            | Event::ToolCallParked { .. }
-            | Event::ChildRunLinked { .. }
-            | Event::ToolCallUpdated { .. }
-            | Event::FinalToolResult { .. }
-            | Event::ModelAnswered { .. }
-            | Event::ControllerAnswered { .. }
-            | Event::MemoryAnswered { .. }
-            | Event::MemoryAppended { .. }
-            | Event::MetricsRecorded { .. }
-            | Event::ModelWait { .. }
-            | Event::ClockRead { .. }
-            | Event::StepRestarted { .. }
-            | Event::ReplayDiverged { .. }
-            | Event::StepFailed { .. }
-            | Event::TurnSkipped { .. }
-            | Event::Asked { .. }
-            | Event::Answered { .. }
-            | Event::PolicyDecision { .. }
-            | Event::ToolAuthorization { .. }
-            | Event::Log { .. }
-            | Event::PlanDecided { expected_children: None, .. }
-            | Event::FinalizeRequested { .. }
-            | Event::Blocked { .. }
-            | Event::PauseRequested { .. }
-            | Event::PauseEnded { .. }
-            | Event::Injected { .. }
-            | Event::InboxShown { .. }
-            | Event::CancelRequested { .. }
-            | Event::Finalizing { .. }
-            | Event::FinalizerStarted
-            | Event::Finished { .. } => return,
+            EventView::Lifecycle(_) | EventView::Account(_) => return,
         }
         self.event_count += 1;
         self.last_event_at = Some(recorded.at);
@@ -271,56 +264,36 @@ enum Said<'a> {
 }
 
 fn said(event: &Event) -> Said<'_> {
-    match event {
-        Event::AssistantChunk { text } => Said::Part(text),
-        Event::AssistantMessage { message, .. } => match message.answer_text() {
-            text if text.is_empty() => Said::Nothing,
-            text => Said::Whole(text),
+    match event.view() {
+        EventView::Taped(event) => match event {
+            TapedEvent::AssistantChunk { text } => Said::Part(text),
+            TapedEvent::ToolCallArgsDelta { .. }
+            | TapedEvent::ThinkingBlock { .. }
+            | TapedEvent::PlannerNote { .. }
+            | TapedEvent::PromptRendered { .. }
+            | TapedEvent::PolicyDecision { .. }
+            | TapedEvent::Log { .. }
+            | TapedEvent::ModelAnswered { .. }
+            | TapedEvent::ControllerAnswered { .. }
+            | TapedEvent::MemoryAnswered { .. }
+            | TapedEvent::ClockRead { .. }
+            | TapedEvent::StepRestarted { .. } => Said::Nothing,
         },
-        Event::Queued { .. }
-        | Event::Started { .. }
-        | Event::Resumed { .. }
-        | Event::Lost { .. }
-        | Event::ToolCallArgsDelta { .. }
-        | Event::ThinkingBlock { .. }
-        | Event::PlannerNote { .. }
-        | Event::PromptRendered { .. }
-        | Event::HistoryCarried { .. }
-        | Event::Usage { .. }
-        | Event::ToolCallScheduled { .. }
-        | Event::ToolResult { .. }
-        | Event::ToolCallRepeated { .. }
-        | Event::ToolCallParked { .. }
-        | Event::ChildRunLinked { .. }
-        | Event::ToolCallUpdated { .. }
-        | Event::FinalToolResult { .. }
-        | Event::ModelAnswered { .. }
-        | Event::ControllerAnswered { .. }
-        | Event::MemoryAnswered { .. }
-        | Event::MemoryAppended { .. }
-        | Event::MetricsRecorded { .. }
-        | Event::ModelWait { .. }
-        | Event::ClockRead { .. }
-        | Event::StepRestarted { .. }
-        | Event::ReplayDiverged { .. }
-        | Event::StepFailed { .. }
-        | Event::TurnSkipped { .. }
-        | Event::Asked { .. }
-        | Event::Answered { .. }
-        | Event::PolicyDecision { .. }
-        | Event::ToolAuthorization { .. }
-        | Event::Log { .. }
-        | Event::PlanDecided { .. }
-        | Event::FinalizeRequested { .. }
-        | Event::Blocked { .. }
-        | Event::PauseRequested { .. }
-        | Event::PauseEnded { .. }
-        | Event::Injected { .. }
-        | Event::InboxShown { .. }
-        | Event::CancelRequested { .. }
-        | Event::Finalizing { .. }
-        | Event::FinalizerStarted
-        | Event::Finished { .. } => Said::Nothing,
+        EventView::Dialog(event) => match event {
+            DialogEvent::AssistantMessage { message, .. } => match message.answer_text() {
+                text if text.is_empty() => Said::Nothing,
+                text => Said::Whole(text),
+            },
+            DialogEvent::HistoryCarried { .. }
+            | DialogEvent::Asked { .. }
+            | DialogEvent::Answered { .. }
+            | DialogEvent::Injected { .. }
+            | DialogEvent::InboxShown { .. } => Said::Nothing,
+        },
+        EventView::Lifecycle(_)
+        | EventView::Step(_)
+        | EventView::Call(_)
+        | EventView::Account(_) => Said::Nothing,
     }
 }
 

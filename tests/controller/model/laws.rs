@@ -2,7 +2,7 @@
 //! store's design.
 
 use taskrun_journal::ending::EndStatus;
-use taskrun_journal::event::{Event, Recorded};
+use taskrun_journal::event::{CallEvent, DialogEvent, Event, EventView, LifecycleEvent, Recorded};
 use taskrun_journal::run::Run;
 use taskrun_journal::status::Status;
 
@@ -70,54 +70,101 @@ impl Told {
         if self.status.is_terminal() {
             return Err("an event after the end".to_owned());
         }
+        match event.view() {
+            EventView::Lifecycle(view) => self.take_lifecycle(view),
+            EventView::Dialog(view) => match view {
+                DialogEvent::Asked { .. } => self.begins(event),
+                DialogEvent::Answered { .. } | DialogEvent::Injected { .. } => Ok(()),
+                DialogEvent::HistoryCarried { .. }
+                | DialogEvent::AssistantMessage { .. }
+                | DialogEvent::InboxShown { .. } => self.works(event),
+            },
+            EventView::Call(view) => match view {
+                CallEvent::ToolCallScheduled { .. } | CallEvent::ToolCallRepeated { .. }
+                    if self.paused =>
+                {
+                    Err(format!("{} while it is paused", event.kind()))
+                }
+                CallEvent::ToolCallScheduled { .. } | CallEvent::ToolCallRepeated { .. } => {
+                    self.begins(event)
+                }
+                CallEvent::ToolResult { .. }
+                | CallEvent::ToolCallParked { .. }
+                | CallEvent::ChildRunLinked { .. }
+                | CallEvent::ToolCallUpdated { .. }
+                | CallEvent::ToolAuthorization { .. } => self.works(event),
+            },
+            EventView::Step(_) | EventView::Taped(_) | EventView::Account(_) => self.works(event),
+        }
+    }
+
+    /// Something begins outside of the journal, which only a run that is running may do.
+    fn begins(&self, event: &Event) -> Result<(), String> {
+        match self.status == Status::Running {
+            true => Ok(()),
+            false => Err(format!("{} in {}", event.kind(), self.status)),
+        }
+    }
+
+    /// Something that only the host that holds the run says.
+    fn works(&self, event: &Event) -> Result<(), String> {
+        match self.held {
+            true => Ok(()),
+            false => Err(format!("{} by nobody", event.kind())),
+        }
+    }
+
+    fn take_lifecycle(&mut self, event: LifecycleEvent<'_>) -> Result<(), String> {
         let (running, blocked) = (Status::Running, Status::Blocked);
         match event {
-            Event::Queued { .. } => Ok(()),
-            Event::Started { epoch, .. } => {
+            LifecycleEvent::Queued { .. } => Ok(()),
+            LifecycleEvent::Started { epoch, .. } => {
                 self.held = true;
-                self.hands(*epoch)?;
+                self.hands(epoch)?;
                 self.moves(running, &[Status::Queued])
             }
-            Event::Resumed { epoch, .. } => {
+            LifecycleEvent::Resumed { epoch, .. } => {
                 if std::mem::replace(&mut self.held, true) {
                     return Err("taken from a host that has it".to_owned());
                 }
-                self.hands(*epoch)?;
+                self.hands(epoch)?;
                 match self.status == blocked {
                     true => self.moves(running, &[blocked]),
                     false => Ok(()),
                 }
             }
-            Event::Lost { epoch, .. } => {
+            LifecycleEvent::Lost { epoch, .. } => {
                 if !std::mem::replace(&mut self.held, false) {
                     return Err("lost by nobody".to_owned());
                 }
-                self.hands(*epoch)?;
+                self.hands(epoch)?;
                 match self.paused && self.status == running {
                     true => self.moves(blocked, &[running]),
                     false => Ok(()),
                 }
             }
-            Event::Blocked { .. } => {
+            LifecycleEvent::Blocked { .. } => {
                 self.held = false;
                 self.moves(blocked, &[running])
             }
-            Event::CancelRequested { .. } => {
+            LifecycleEvent::CancelRequested { .. } => {
                 self.moves(Status::Canceling, &[Status::Queued, running, blocked])
             }
-            Event::Finalizing { .. } if self.paused => Err("ends while it is paused".to_owned()),
-            Event::Finalizing { ending } => {
+            LifecycleEvent::Finalizing { .. } if self.paused => {
+                Err("ends while it is paused".to_owned())
+            }
+            LifecycleEvent::Finalizing { ending } => {
                 self.ending = Some(ending.status);
                 self.moves(Status::Finalizing, &[running, Status::Canceling])
             }
-            Event::FinalizerStarted => {
+            LifecycleEvent::FinalizerStarted => {
                 self.finalizers += 1;
                 match self.finalizers == 1 && self.status == Status::Finalizing {
                     true => Ok(()),
                     false => Err("the finalizer begins twice, or too early".to_owned()),
                 }
             }
-            Event::Finished { .. } => {
+            LifecycleEvent::Finished { .. } => {
                 let to = match self.ending {
                     Some(EndStatus::Completed) => Status::Completed,
                     Some(EndStatus::Failed) => Status::Failed,
@@ -126,17 +173,7 @@ impl Told {
                 };
                 self.moves(to, &[Status::Finalizing])
             }
-            Event::ToolCallScheduled { .. } | Event::ToolCallRepeated { .. } if self.paused => {
-                Err(format!("{} while it is paused", event.kind()))
-            }
-            Event::ToolCallScheduled { .. }
-            | Event::ToolCallRepeated { .. }
-            | Event::Asked { .. } => match self.status == running {
-                true => Ok(()),
-                false => Err(format!("{} in {}", event.kind(), self.status)),
-            },
-            Event::Answered { .. } | Event::Injected { .. } => Ok(()),
-            Event::PauseRequested { .. } => {
+            LifecycleEvent::PauseRequested { .. } => {
                 if std::mem::replace(&mut self.paused, true) {
                     return Err("paused twice".to_owned());
                 }
@@ -146,42 +183,9 @@ impl Told {
                     false => Ok(()),
                 }
             }
-            Event::PauseEnded { .. } => match std::mem::replace(&mut self.paused, false) {
+            LifecycleEvent::PauseEnded { .. } => match std::mem::replace(&mut self.paused, false) {
                 true => Ok(()),
                 false => Err("the end of no pause".to_owned()),
-            },
-            Event::AssistantChunk { .. }
-            | Event::AssistantMessage { .. }
-            | Event::ToolCallArgsDelta { .. }
-            | Event::ThinkingBlock { .. }
-            | Event::PlannerNote { .. }
-            | Event::PromptRendered { .. }
-            | Event::HistoryCarried { .. }
-            | Event::Usage { .. }
-            | Event::ToolResult { .. }
-            | Event::ToolCallParked { .. }
-            | Event::ChildRunLinked { .. }
-            | Event::ToolCallUpdated { .. }
-            | Event::FinalToolResult { .. }
-            | Event::ModelAnswered { .. }
-            | Event::ControllerAnswered { .. }
-            | Event::MemoryAnswered { .. }
-            | Event::MemoryAppended { .. }
-            | Event::MetricsRecorded { .. }
-            | Event::ModelWait { .. }
-            | Event::ClockRead { .. }
-            | Event::StepRestarted { .. }
-            | Event::ReplayDiverged { .. }
-            | Event::StepFailed { .. }
-            | Event::TurnSkipped { .. }
-            | Event::PolicyDecision { .. }
-            | Event::ToolAuthorization { .. }
-            | Event::Log { .. }
-            | Event::InboxShown { .. }
-            | Event::PlanDecided { .. }
-            | Event::FinalizeRequested { .. } => match self.held {
-                true => Ok(()),
-                false => Err(format!("{} by nobody", event.kind())),
             },
         }
     }

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use taskrun_journal::event::{Event, Recorded};
-use taskrun_journal::message::{LogLevel, Usage};
+use taskrun_journal::event::{
+    CallEvent, DialogEvent, Event, EventView, LifecycleEvent, Recorded, StepEvent, TapedEvent,
+};
+use taskrun_journal::message::LogLevel;
 use taskrun_journal::pause::PauseEnd;
 use taskrun_journal::status::Status;
 use taskrun_journal::tool::{ToolOutcome, ToolOutput};
@@ -33,7 +35,7 @@ pub(crate) enum Line {
 /// The progress of a run in numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Progress {
-    /// Where the run stands.
+    /// The status of the run, once an event said it.
     pub status: Option<Status>,
     /// Plan steps that decided.
     pub turns: u32,
@@ -69,13 +71,19 @@ impl Lines {
     /// The lines of an event; none for events that only matter to programs.
     pub(crate) fn of(&mut self, recorded: &Recorded) -> Vec<Line> {
         self.count(&recorded.event);
-        let note = |text: String| vec![Line::Note(text)];
-        match &recorded.event {
-            Event::AssistantChunk { text } => {
-                self.streamed = true;
-                vec![Line::Text(text.clone())]
-            }
-            Event::AssistantMessage { message, .. } => {
+        match recorded.event.view() {
+            EventView::Lifecycle(event) => lifecycle_lines(event),
+            EventView::Dialog(event) => self.dialog_lines(event),
+            EventView::Step(event) => step_lines(event),
+            EventView::Call(event) => call_lines(event),
+            EventView::Taped(event) => self.taped_lines(event),
+            EventView::Account(_) => Vec::new(),
+        }
+    }
+
+    fn dialog_lines(&mut self, event: DialogEvent<'_>) -> Vec<Line> {
+        match event {
+            DialogEvent::AssistantMessage { message, .. } => {
                 let streamed = std::mem::take(&mut self.streamed);
                 let text = message.joined_text();
                 match (streamed, text.is_empty()) {
@@ -84,18 +92,41 @@ impl Lines {
                     (false, false) => vec![Line::Text(text), Line::TextEnd],
                 }
             }
-            Event::PlannerNote { text, .. } => {
+            DialogEvent::Asked { item } => {
+                let prompt = excerpt(&item.what.prompt(), ERROR_CHARS_MAX);
+                let text =
+                    format!("? {} ({}): {prompt}", escaped_line(item.id()), item.what.word());
+                note(with(NOTE, &text))
+            }
+            DialogEvent::Answered { item, by, .. } => {
+                let text = format!("· {} was answered by {}", escaped_line(item), escaped_line(by));
+                note(with(DIM, &text))
+            }
+            DialogEvent::Injected { text, by } => {
+                let text = excerpt(text, ERROR_CHARS_MAX);
+                note(with(DIM, &format!("· told by {}: {text}", escaped_line(by))))
+            }
+            DialogEvent::HistoryCarried { .. } | DialogEvent::InboxShown { .. } => Vec::new(),
+        }
+    }
+
+    fn taped_lines(&mut self, event: TapedEvent<'_>) -> Vec<Line> {
+        match event {
+            TapedEvent::AssistantChunk { text } => {
+                self.streamed = true;
+                vec![Line::Text(text.to_owned())]
+            }
+            TapedEvent::PlannerNote { text, .. } => {
                 note(with(DIM, &format!("· {}", excerpt(text, ERROR_CHARS_MAX))))
             }
-            Event::ToolResult { output, duration_ms, .. } => note(call_line(output, *duration_ms)),
-            Event::PolicyDecision { rule, decided: Some(decided), .. } => {
+            TapedEvent::PolicyDecision { rule, decided: Some(decided), .. } => {
                 let what = excerpt(&decided.to_string(), ERROR_CHARS_MAX);
                 note(with(DIM, &format!("· {what} ({})", shown_in(&escaped_line(rule)))))
             }
-            Event::PolicyDecision { capability, subject, rule, decided: None } => {
+            TapedEvent::PolicyDecision { capability, subject, rule, decided: None } => {
                 note(refusal(capability, subject, rule))
             }
-            Event::Log { level, source, message, .. } if *level >= self.level => {
+            TapedEvent::Log { level, source, message, .. } if level >= self.level => {
                 let line = format!(
                     "{} {}: {}",
                     level.as_str(),
@@ -104,171 +135,163 @@ impl Lines {
                 );
                 note(with(DIM, &line))
             }
-            Event::FinalizeRequested { message, .. } => {
-                note(with(NOTE, &format!("! {}", escaped_line(message))))
-            }
-            Event::Blocked { on, .. } => note(with(NOTE, &format!("! waits for {on}"))),
-            Event::Asked { item } => {
-                let prompt = excerpt(&item.what.prompt(), ERROR_CHARS_MAX);
-                let text =
-                    format!("? {} ({}): {prompt}", escaped_line(item.id()), item.what.word());
-                note(with(NOTE, &text))
-            }
-            Event::Answered { item, by, .. } => {
-                let text = format!("· {} was answered by {}", escaped_line(item), escaped_line(by));
-                note(with(DIM, &text))
-            }
-            Event::ToolAuthorization { name, approved, decided_by, .. } => {
-                let word = if *approved { "approved" } else { "declined" };
-                let (name, by) = (escaped_line(name), escaped_line(decided_by));
-                note(with(DIM, &format!("· {name} {word} by {by}")))
-            }
-            Event::Lost { crashed, .. } => {
-                let how = if *crashed { "its host died" } else { "its host gave it back" };
-                note(with(NOTE, &format!("! {how}; it is continued by the next one")))
-            }
-            Event::Resumed { .. } => note(with(DIM, "· goes on")),
-            Event::StepFailed { attempt, error, retry_after_ms, .. } => {
-                let pause = human::duration(Duration::from_millis(*retry_after_ms));
-                let error = excerpt(error, ERROR_CHARS_MAX);
-                note(with(NOTE, &format!("! attempt {attempt} failed, again in {pause}: {error}")))
-            }
-            Event::TurnSkipped { turn, error, .. } => {
-                let error = excerpt(error, ERROR_CHARS_MAX);
-                note(with(NOTE, &format!("! turn {turn} is skipped: {error}")))
-            }
-            Event::ToolCallRepeated { attempt, .. } => note(with(
-                NOTE,
-                &format!("! a call that was cut off begins again, attempt {attempt}"),
-            )),
-            Event::ReplayDiverged { turn, .. } => {
-                note(with(NOTE, &format!("! turn {turn} did something else than before the crash")))
-            }
-            Event::PauseRequested { by, reason, .. } => {
-                let why = reason
-                    .as_deref()
-                    .map_or_else(String::new, |r| format!(": {}", escaped_line(r)));
-                note(with(NOTE, &format!("! paused by {}{why}", escaped_line(by))))
-            }
-            Event::PauseEnded { why, .. } => match why {
-                PauseEnd::Resumed => note(with(DIM, "· the pause is over")),
-                PauseEnd::DeadlineExceeded => note(with(DIM, "· the time of the pause is over")),
-                PauseEnd::Canceled | PauseEnd::Ended => Vec::new(),
-            },
-            Event::Injected { text, by } => {
-                let text = excerpt(text, ERROR_CHARS_MAX);
-                note(with(DIM, &format!("· told by {}: {text}", escaped_line(by))))
-            }
-            Event::ChildRunLinked { run_id, agent_name, .. } => {
-                let agent = escaped_line(agent_name);
-                note(with(DIM, &format!("· {agent} works on it as run {run_id}")))
-            }
-            Event::CancelRequested { reason, .. } => {
-                let why = reason
-                    .as_deref()
-                    .map_or_else(String::new, |r| format!(": {}", escaped_line(r)));
-                note(with(NOTE, &format!("! canceling{why}")))
-            }
-            Event::Queued { .. }
-            | Event::Started { .. }
-            | Event::ToolCallArgsDelta { .. }
-            | Event::ThinkingBlock { .. }
-            | Event::PromptRendered { .. }
-            | Event::HistoryCarried { .. }
-            | Event::Usage { .. }
-            | Event::ToolCallScheduled { .. }
-            | Event::ToolCallParked { .. }
-            | Event::ToolCallUpdated { .. }
-            | Event::FinalToolResult { .. }
-            | Event::ModelAnswered { .. }
-            | Event::ControllerAnswered { .. }
-            | Event::MemoryAnswered { .. }
-            | Event::MemoryAppended { .. }
-            | Event::MetricsRecorded { .. }
-            | Event::ModelWait { .. }
-            | Event::ClockRead { .. }
-            | Event::StepRestarted { .. }
-            | Event::Log { .. }
-            | Event::PlanDecided { .. }
-            | Event::InboxShown { .. }
-            | Event::Finalizing { .. }
-            | Event::FinalizerStarted
-            | Event::Finished { .. } => Vec::new(),
+            TapedEvent::Log { .. }
+            | TapedEvent::ToolCallArgsDelta { .. }
+            | TapedEvent::ThinkingBlock { .. }
+            | TapedEvent::PromptRendered { .. }
+            | TapedEvent::ModelAnswered { .. }
+            | TapedEvent::ControllerAnswered { .. }
+            | TapedEvent::MemoryAnswered { .. }
+            | TapedEvent::ClockRead { .. }
+            | TapedEvent::StepRestarted { .. } => Vec::new(),
         }
     }
 
     fn count(&mut self, event: &Event) {
         let progress = &mut self.progress;
-        let tokens = |usage: &Usage| usage.total_tokens;
-        match event {
-            Event::Queued { .. } => progress.status = Some(Status::Queued),
-            Event::Started { .. } => progress.status = Some(Status::Running),
-            // What was being canceled or finalized when its host died, still is.
-            Event::Resumed { .. } if progress.status == Some(Status::Blocked) => {
-                progress.status = Some(Status::Running);
-            }
-            Event::Blocked { .. } => progress.status = Some(Status::Blocked),
-            Event::CancelRequested { .. } => progress.status = Some(Status::Canceling),
-            Event::Finalizing { .. } => progress.status = Some(Status::Finalizing),
-            Event::PlanDecided { turn, .. } | Event::TurnSkipped { turn, .. } => {
-                progress.turns = *turn;
-            }
-            Event::ToolCallScheduled { name, tool_call_id, .. } => {
-                progress.calling.insert(tool_call_id.clone(), name.clone());
-            }
-            Event::ToolResult { output, .. } => {
-                progress.calling.remove(&output.tool_call_id);
-                progress.tool_calls += 1;
-            }
-            Event::AssistantMessage { usage, .. } => {
-                let used = usage.as_ref().map_or(0, tokens);
-                progress.tokens = progress.tokens.saturating_add(used);
-            }
-            Event::Usage { usage } => {
-                progress.tokens = progress.tokens.saturating_add(tokens(usage));
-            }
-            Event::ToolCallParked { tool_call_id, .. } => {
-                progress.calling.remove(tool_call_id);
-            }
-            Event::Resumed { .. }
-            | Event::Lost { .. }
-            | Event::AssistantChunk { .. }
-            | Event::ToolCallArgsDelta { .. }
-            | Event::ThinkingBlock { .. }
-            | Event::PlannerNote { .. }
-            | Event::PromptRendered { .. }
-            | Event::HistoryCarried { .. }
-            | Event::ToolCallRepeated { .. }
-            | Event::ChildRunLinked { .. }
-            | Event::ToolCallUpdated { .. }
-            | Event::FinalToolResult { .. }
-            | Event::ModelAnswered { .. }
-            | Event::ControllerAnswered { .. }
-            | Event::MemoryAnswered { .. }
-            | Event::MemoryAppended { .. }
-            | Event::MetricsRecorded { .. }
-            | Event::ModelWait { .. }
-            | Event::ClockRead { .. }
-            | Event::StepRestarted { .. }
-            | Event::ReplayDiverged { .. }
-            | Event::StepFailed { .. }
-            | Event::Asked { .. }
-            | Event::Answered { .. }
-            | Event::PolicyDecision { .. }
-            | Event::ToolAuthorization { .. }
-            | Event::Log { .. }
-            | Event::FinalizeRequested { .. }
-            | Event::PauseRequested { .. }
-            | Event::PauseEnded { .. }
-            | Event::Injected { .. }
-            | Event::InboxShown { .. }
-            | Event::FinalizerStarted
-            | Event::Finished { .. } => {}
+        match event.view() {
+            EventView::Lifecycle(event) => progress.count_lifecycle(event),
+            EventView::Step(event) => match event {
+                StepEvent::PlanDecided { turn, .. } | StepEvent::TurnSkipped { turn, .. } => {
+                    progress.turns = turn;
+                }
+                StepEvent::Usage { usage } => {
+                    progress.tokens = progress.tokens.saturating_add(usage.total_tokens);
+                }
+                StepEvent::StepFailed { .. }
+                | StepEvent::ReplayDiverged { .. }
+                | StepEvent::FinalizeRequested { .. } => {}
+            },
+            EventView::Call(event) => match event {
+                CallEvent::ToolCallScheduled { name, tool_call_id, .. } => {
+                    progress.calling.insert(tool_call_id.to_owned(), name.to_owned());
+                }
+                CallEvent::ToolResult { output, .. } => {
+                    progress.calling.remove(&output.tool_call_id);
+                    progress.tool_calls += 1;
+                }
+                CallEvent::ToolCallParked { tool_call_id, .. } => {
+                    progress.calling.remove(tool_call_id);
+                }
+                CallEvent::ToolCallRepeated { .. }
+                | CallEvent::ChildRunLinked { .. }
+                | CallEvent::ToolCallUpdated { .. }
+                | CallEvent::ToolAuthorization { .. } => {}
+            },
+            EventView::Dialog(event) => match event {
+                DialogEvent::AssistantMessage { usage, .. } => {
+                    let used = usage.map_or(0, |usage| usage.total_tokens);
+                    progress.tokens = progress.tokens.saturating_add(used);
+                }
+                DialogEvent::HistoryCarried { .. }
+                | DialogEvent::Asked { .. }
+                | DialogEvent::Answered { .. }
+                | DialogEvent::Injected { .. }
+                | DialogEvent::InboxShown { .. } => {}
+            },
+            EventView::Taped(_) | EventView::Account(_) => {}
         }
     }
 }
 
+fn note(text: String) -> Vec<Line> {
+    vec![Line::Note(text)]
+}
+
+fn lifecycle_lines(event: LifecycleEvent<'_>) -> Vec<Line> {
+    let because = |reason: Option<&str>| {
+        reason.map_or_else(String::new, |reason| format!(": {}", escaped_line(reason)))
+    };
+    match event {
+        LifecycleEvent::Blocked { on, .. } => note(with(NOTE, &format!("! waits for {on}"))),
+        LifecycleEvent::Lost { crashed, .. } => {
+            let how = if crashed { "its host died" } else { "its host gave it back" };
+            note(with(NOTE, &format!("! {how}; it is continued by the next one")))
+        }
+        LifecycleEvent::Resumed { .. } => note(with(DIM, "· goes on")),
+        LifecycleEvent::PauseRequested { by, reason, .. } => {
+            let why = because(reason);
+            note(with(NOTE, &format!("! paused by {}{why}", escaped_line(by))))
+        }
+        LifecycleEvent::PauseEnded { why, .. } => match why {
+            PauseEnd::Resumed => note(with(DIM, "· the pause is over")),
+            PauseEnd::DeadlineExceeded => note(with(DIM, "· the time of the pause is over")),
+            PauseEnd::Canceled | PauseEnd::Ended => Vec::new(),
+        },
+        LifecycleEvent::CancelRequested { reason, .. } => {
+            note(with(NOTE, &format!("! canceling{}", because(reason))))
+        }
+        LifecycleEvent::Queued { .. }
+        | LifecycleEvent::Started { .. }
+        | LifecycleEvent::Finalizing { .. }
+        | LifecycleEvent::FinalizerStarted
+        | LifecycleEvent::Finished { .. } => Vec::new(),
+    }
+}
+
+fn step_lines(event: StepEvent<'_>) -> Vec<Line> {
+    match event {
+        StepEvent::FinalizeRequested { message, .. } => {
+            note(with(NOTE, &format!("! {}", escaped_line(message))))
+        }
+        StepEvent::StepFailed { attempt, error, retry_after_ms } => {
+            let pause = human::duration(Duration::from_millis(retry_after_ms));
+            let error = excerpt(error, ERROR_CHARS_MAX);
+            note(with(NOTE, &format!("! attempt {attempt} failed, again in {pause}: {error}")))
+        }
+        StepEvent::TurnSkipped { turn, error, .. } => {
+            let error = excerpt(error, ERROR_CHARS_MAX);
+            note(with(NOTE, &format!("! turn {turn} is skipped: {error}")))
+        }
+        StepEvent::ReplayDiverged { turn } => {
+            note(with(NOTE, &format!("! turn {turn} did something else than before the crash")))
+        }
+        StepEvent::Usage { .. } | StepEvent::PlanDecided { .. } => Vec::new(),
+    }
+}
+
+fn call_lines(event: CallEvent<'_>) -> Vec<Line> {
+    match event {
+        CallEvent::ToolResult { output, duration_ms, .. } => note(call_line(output, duration_ms)),
+        CallEvent::ToolAuthorization { name, approved, decided_by, .. } => {
+            let word = if approved { "approved" } else { "declined" };
+            let (name, by) = (escaped_line(name), escaped_line(decided_by));
+            note(with(DIM, &format!("· {name} {word} by {by}")))
+        }
+        CallEvent::ToolCallRepeated { attempt, .. } => {
+            note(with(NOTE, &format!("! a call that was cut off begins again, attempt {attempt}")))
+        }
+        CallEvent::ChildRunLinked { run_id, agent_name } => {
+            let agent = escaped_line(agent_name);
+            note(with(DIM, &format!("· {agent} works on it as run {run_id}")))
+        }
+        CallEvent::ToolCallScheduled { .. }
+        | CallEvent::ToolCallParked { .. }
+        | CallEvent::ToolCallUpdated { .. } => Vec::new(),
+    }
+}
+
 impl Progress {
+    fn count_lifecycle(&mut self, event: LifecycleEvent<'_>) {
+        match event {
+            LifecycleEvent::Queued { .. } => self.status = Some(Status::Queued),
+            LifecycleEvent::Started { .. } => self.status = Some(Status::Running),
+            // What was being canceled or finalized when its host died, still is.
+            LifecycleEvent::Resumed { .. } if self.status == Some(Status::Blocked) => {
+                self.status = Some(Status::Running);
+            }
+            LifecycleEvent::Blocked { .. } => self.status = Some(Status::Blocked),
+            LifecycleEvent::CancelRequested { .. } => self.status = Some(Status::Canceling),
+            LifecycleEvent::Finalizing { .. } => self.status = Some(Status::Finalizing),
+            LifecycleEvent::Resumed { .. }
+            | LifecycleEvent::Lost { .. }
+            | LifecycleEvent::PauseRequested { .. }
+            | LifecycleEvent::PauseEnded { .. }
+            | LifecycleEvent::FinalizerStarted
+            | LifecycleEvent::Finished { .. } => {}
+        }
+    }
+
     /// In one line: `running, 2 turns, 5 tool calls, 1200 tokens, workspace/read`.
     #[must_use]
     pub(crate) fn text(&self) -> String {

@@ -1,7 +1,7 @@
 //! Where an event leads to: status and hold, every pair of place and event written out.
 
 use crate::ending::{EndStatus, Ending};
-use crate::event::{Event, Recorded};
+use crate::event::{CallEvent, DialogEvent, Event, EventView, LifecycleEvent, Recorded};
 use crate::hold::{Hold, Lane, Wait, WaitMode};
 use crate::ids::{HostId, RunId};
 use crate::pause::Pause;
@@ -39,8 +39,8 @@ enum Meaning<'a> {
         until: Option<Timestamp>,
     },
     PauseEnded,
-    /// The run was told something that waits for its next turn.
-    Told,
+    /// A message came to the inbox, which waits for the next turn.
+    Injected,
     CancelRequested {
         by: StopReason,
         reason: Option<&'a str>,
@@ -53,62 +53,45 @@ enum Meaning<'a> {
 }
 
 fn meaning(event: &Event) -> Meaning<'_> {
-    match event {
-        Event::AssistantChunk { .. }
-        | Event::AssistantMessage { .. }
-        | Event::ToolCallArgsDelta { .. }
-        | Event::ThinkingBlock { .. }
-        | Event::PlannerNote { .. }
-        | Event::PromptRendered { .. }
-        | Event::HistoryCarried { .. }
-        | Event::Usage { .. }
-        | Event::ToolResult { .. }
-        | Event::ToolCallParked { .. }
-        | Event::ChildRunLinked { .. }
-        | Event::ToolCallUpdated { .. }
-        | Event::FinalToolResult { .. }
-        | Event::ModelAnswered { .. }
-        | Event::ControllerAnswered { .. }
-        | Event::MemoryAnswered { .. }
-        | Event::MemoryAppended { .. }
-        | Event::MetricsRecorded { .. }
-        | Event::ModelWait { .. }
-        | Event::ClockRead { .. }
-        | Event::StepRestarted { .. }
-        | Event::ReplayDiverged { .. }
-        | Event::StepFailed { .. }
-        | Event::TurnSkipped { .. }
-        | Event::PolicyDecision { .. }
-        | Event::ToolAuthorization { .. }
-        | Event::Log { .. }
-        | Event::PlanDecided { .. }
-        | Event::InboxShown { .. }
-        | Event::FinalizeRequested { .. } => Meaning::Work,
-        Event::ToolCallScheduled { .. } | Event::ToolCallRepeated { .. } | Event::Asked { .. } => {
-            Meaning::Effect
-        }
-        Event::Queued { .. } => Meaning::Queued,
-        Event::Started { host, child_session_id, request_id, batch, .. } => Meaning::Started {
-            host,
-            session: child_session_id,
-            request: request_id,
-            batch: batch.as_ref(),
+    match event.view() {
+        EventView::Step(_) | EventView::Taped(_) | EventView::Account(_) => Meaning::Work,
+        EventView::Call(event) => match event {
+            CallEvent::ToolCallScheduled { .. } | CallEvent::ToolCallRepeated { .. } => {
+                Meaning::Effect
+            }
+            CallEvent::ToolResult { .. }
+            | CallEvent::ToolCallParked { .. }
+            | CallEvent::ChildRunLinked { .. }
+            | CallEvent::ToolCallUpdated { .. }
+            | CallEvent::ToolAuthorization { .. } => Meaning::Work,
         },
-        Event::Resumed { host, .. } => Meaning::Resumed { host },
-        Event::Lost { not_before, .. } => Meaning::Lost { not_before: *not_before },
-        Event::Blocked { on, wait, .. } => Meaning::Blocked { on: *on, wait },
-        Event::Answered { .. } => Meaning::Answered,
-        Event::PauseRequested { by, reason, until } => {
-            Meaning::PauseRequested { by, reason: reason.as_deref(), until: *until }
-        }
-        Event::PauseEnded { .. } => Meaning::PauseEnded,
-        Event::Injected { .. } => Meaning::Told,
-        Event::CancelRequested { by, reason } => {
-            Meaning::CancelRequested { by: *by, reason: reason.as_deref() }
-        }
-        Event::Finalizing { ending } => Meaning::Finalizing { ending },
-        Event::FinalizerStarted => Meaning::FinalizerStarted,
-        Event::Finished { .. } => Meaning::Finished,
+        EventView::Dialog(event) => match event {
+            DialogEvent::Asked { .. } => Meaning::Effect,
+            DialogEvent::Answered { .. } => Meaning::Answered,
+            DialogEvent::Injected { .. } => Meaning::Injected,
+            DialogEvent::HistoryCarried { .. }
+            | DialogEvent::AssistantMessage { .. }
+            | DialogEvent::InboxShown { .. } => Meaning::Work,
+        },
+        EventView::Lifecycle(event) => match event {
+            LifecycleEvent::Queued { .. } => Meaning::Queued,
+            LifecycleEvent::Started { host, child_session_id, request_id, batch, .. } => {
+                Meaning::Started { host, session: child_session_id, request: request_id, batch }
+            }
+            LifecycleEvent::Resumed { host, .. } => Meaning::Resumed { host },
+            LifecycleEvent::Lost { not_before, .. } => Meaning::Lost { not_before },
+            LifecycleEvent::Blocked { on, wait, .. } => Meaning::Blocked { on, wait },
+            LifecycleEvent::PauseRequested { by, reason, until } => {
+                Meaning::PauseRequested { by, reason, until }
+            }
+            LifecycleEvent::PauseEnded { .. } => Meaning::PauseEnded,
+            LifecycleEvent::CancelRequested { by, reason } => {
+                Meaning::CancelRequested { by, reason }
+            }
+            LifecycleEvent::Finalizing { ending } => Meaning::Finalizing { ending },
+            LifecycleEvent::FinalizerStarted => Meaning::FinalizerStarted,
+            LifecycleEvent::Finished { .. } => Meaning::Finished,
+        },
     }
 }
 
@@ -173,7 +156,7 @@ fn pause_after(
             | Meaning::Lost { .. }
             | Meaning::Blocked { .. }
             | Meaning::Answered
-            | Meaning::Told
+            | Meaning::Injected
             | Meaning::CancelRequested { .. }
             | Meaning::Finalizing { .. }
             | Meaning::FinalizerStarted
@@ -247,12 +230,12 @@ fn from_queued(hold: Hold, meaning: &Meaning<'_>, at: Timestamp) -> Option<Place
             Some((Lifecycle::Canceling { execution: None, by: *by, reason }, Hold::Nobody))
         }
         // An entry waits for its heartbeat, which looks at no pause, and hears nothing itself.
-        Meaning::PauseRequested { .. } | Meaning::PauseEnded | Meaning::Told
+        Meaning::PauseRequested { .. } | Meaning::PauseEnded | Meaning::Injected
             if hold == Hold::Beat =>
         {
             None
         }
-        Meaning::PauseRequested { .. } | Meaning::PauseEnded | Meaning::Told => {
+        Meaning::PauseRequested { .. } | Meaning::PauseEnded | Meaning::Injected => {
             Some((Lifecycle::Queued, hold))
         }
         Meaning::Work
@@ -304,7 +287,7 @@ fn from_running(
             Some((paused(execution), hold))
         }
         Meaning::PauseEnded if held => Some((Lifecycle::Running { execution }, hold)),
-        Meaning::Told if execution.batch.is_none() => {
+        Meaning::Injected if execution.batch.is_none() => {
             Some((Lifecycle::Running { execution }, hold))
         }
         Meaning::Resumed { host } if !held => {
@@ -324,7 +307,7 @@ fn from_running(
         | Meaning::Resumed { .. }
         | Meaning::PauseRequested { .. }
         | Meaning::PauseEnded
-        | Meaning::Told
+        | Meaning::Injected
         | Meaning::Queued
         | Meaning::Started { .. }
         | Meaning::FinalizerStarted
@@ -354,7 +337,7 @@ fn from_blocked(
         Meaning::Answered if open => Some((Lifecycle::Blocked { execution, on }, hold)),
         Meaning::Answered if is_paused => Some((paused(execution), Hold::RESUME)),
         Meaning::Answered => Some((Lifecycle::Blocked { execution, on }, Hold::RESUME)),
-        Meaning::PauseRequested { .. } | Meaning::Told => {
+        Meaning::PauseRequested { .. } | Meaning::Injected => {
             Some((Lifecycle::Blocked { execution, on }, hold))
         }
         Meaning::PauseEnded => {
@@ -420,7 +403,7 @@ fn from_canceling(
         | Meaning::Answered
         | Meaning::PauseRequested { .. }
         | Meaning::PauseEnded
-        | Meaning::Told
+        | Meaning::Injected
         | Meaning::CancelRequested { .. }
         | Meaning::FinalizerStarted
         | Meaning::Finished => None,
@@ -460,7 +443,7 @@ fn from_finalizing(
         | Meaning::Answered
         | Meaning::PauseRequested { .. }
         | Meaning::PauseEnded
-        | Meaning::Told
+        | Meaning::Injected
         | Meaning::CancelRequested { .. }
         | Meaning::Finalizing { .. } => None,
     }

@@ -2,7 +2,9 @@
 //! names of hosts, rules with their places, seeds, the tape of plan steps, lines of the log.
 
 use serde_json::{Value, json};
-use taskrun_journal::event::{Event, Recorded};
+use taskrun_journal::event::{
+    CallEvent, DialogEvent, Event, EventView, LifecycleEvent, Recorded, StepEvent, TapedEvent,
+};
 use taskrun_journal::run::{Run, RunView};
 use taskrun_journal::runs::{EVENT_PAYLOAD_BYTES_MAX, RunInfo, ShownEvent};
 
@@ -59,61 +61,71 @@ pub(super) fn info(run: &Run) -> RunInfo {
 
 /// An event as a run above sees it; `None` for one that only the host needs.
 pub(super) fn shown(recorded: &Recorded) -> Option<ShownEvent> {
-    let payload = match &recorded.event {
-        Event::Queued { spec } => json!({ "agent_name": spec.agent_name }),
-        Event::Started { .. } | Event::Resumed { .. } | Event::FinalizerStarted => json!({}),
-        Event::Blocked { on, .. } => json!({ "on": on }),
-        Event::ToolCallParked { tool_call_id, name, payload, .. } => {
-            json!({ "tool_call_id": tool_call_id, "name": name, "payload": payload })
-        }
-        Event::PlanDecided { turn, decision, .. } => {
-            json!({ "turn": turn, "decision": decision })
-        }
-        event @ Event::ToolResult { .. } => {
-            let mut whole = whole(event);
-            if let Some(Value::Object(output)) = whole.get_mut("output") {
-                output.remove("server_data");
+    let event = &recorded.event;
+    let payload = match event.view() {
+        EventView::Lifecycle(view) => match view {
+            LifecycleEvent::Queued { spec } => json!({ "agent_name": spec.agent_name }),
+            LifecycleEvent::Started { .. }
+            | LifecycleEvent::Resumed { .. }
+            | LifecycleEvent::FinalizerStarted => json!({}),
+            LifecycleEvent::Blocked { on, .. } => json!({ "on": on }),
+            LifecycleEvent::PauseRequested { .. }
+            | LifecycleEvent::PauseEnded { .. }
+            | LifecycleEvent::CancelRequested { .. }
+            | LifecycleEvent::Finalizing { .. }
+            | LifecycleEvent::Finished { .. } => whole(event),
+            LifecycleEvent::Lost { .. } => return None,
+        },
+        EventView::Dialog(view) => match view {
+            DialogEvent::AssistantMessage { .. }
+            | DialogEvent::Asked { .. }
+            | DialogEvent::Answered { .. }
+            | DialogEvent::Injected { .. }
+            | DialogEvent::InboxShown { .. } => whole(event),
+            DialogEvent::HistoryCarried { .. } => return None,
+        },
+        EventView::Step(view) => match view {
+            StepEvent::PlanDecided { turn, decision, .. } => {
+                json!({ "turn": turn, "decision": decision })
             }
-            whole
-        }
-        event @ (Event::AssistantChunk { .. }
-        | Event::AssistantMessage { .. }
-        | Event::ToolCallArgsDelta { .. }
-        | Event::ThinkingBlock { .. }
-        | Event::PlannerNote { .. }
-        | Event::Usage { .. }
-        | Event::ToolCallScheduled { .. }
-        | Event::ToolCallRepeated { .. }
-        | Event::ChildRunLinked { .. }
-        | Event::ToolCallUpdated { .. }
-        | Event::StepFailed { .. }
-        | Event::TurnSkipped { .. }
-        | Event::Asked { .. }
-        | Event::Answered { .. }
-        | Event::ToolAuthorization { .. }
-        | Event::FinalizeRequested { .. }
-        | Event::PauseRequested { .. }
-        | Event::PauseEnded { .. }
-        | Event::Injected { .. }
-        | Event::InboxShown { .. }
-        | Event::CancelRequested { .. }
-        | Event::Finalizing { .. }
-        | Event::Finished { .. }) => whole(event),
-        Event::Lost { .. }
-        | Event::ModelAnswered { .. }
-        | Event::ControllerAnswered { .. }
-        | Event::MemoryAnswered { .. }
-        | Event::MemoryAppended { .. }
-        | Event::MetricsRecorded { .. }
-        | Event::PromptRendered { .. }
-        | Event::HistoryCarried { .. }
-        | Event::ModelWait { .. }
-        | Event::ClockRead { .. }
-        | Event::StepRestarted { .. }
-        | Event::ReplayDiverged { .. }
-        | Event::FinalToolResult { .. }
-        | Event::PolicyDecision { .. }
-        | Event::Log { .. } => return None,
+            StepEvent::Usage { .. }
+            | StepEvent::StepFailed { .. }
+            | StepEvent::TurnSkipped { .. }
+            | StepEvent::FinalizeRequested { .. } => whole(event),
+            StepEvent::ReplayDiverged { .. } => return None,
+        },
+        EventView::Call(view) => match view {
+            CallEvent::ToolCallParked { tool_call_id, name, payload, .. } => {
+                json!({ "tool_call_id": tool_call_id, "name": name, "payload": payload })
+            }
+            CallEvent::ToolResult { .. } => {
+                let mut whole = whole(event);
+                if let Some(Value::Object(output)) = whole.get_mut("output") {
+                    output.remove("server_data");
+                }
+                whole
+            }
+            CallEvent::ToolCallScheduled { .. }
+            | CallEvent::ToolCallRepeated { .. }
+            | CallEvent::ChildRunLinked { .. }
+            | CallEvent::ToolCallUpdated { .. }
+            | CallEvent::ToolAuthorization { .. } => whole(event),
+        },
+        EventView::Taped(view) => match view {
+            TapedEvent::AssistantChunk { .. }
+            | TapedEvent::ToolCallArgsDelta { .. }
+            | TapedEvent::ThinkingBlock { .. }
+            | TapedEvent::PlannerNote { .. } => whole(event),
+            TapedEvent::PromptRendered { .. }
+            | TapedEvent::PolicyDecision { .. }
+            | TapedEvent::Log { .. }
+            | TapedEvent::ModelAnswered { .. }
+            | TapedEvent::ControllerAnswered { .. }
+            | TapedEvent::MemoryAnswered { .. }
+            | TapedEvent::ClockRead { .. }
+            | TapedEvent::StepRestarted { .. } => return None,
+        },
+        EventView::Account(_) => return None,
     };
     let mut payload = payload.to_string();
     if payload.len() > EVENT_PAYLOAD_BYTES_MAX {

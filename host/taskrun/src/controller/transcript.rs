@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
 use serde::Serialize;
-use taskrun_journal::event::{Event, Recorded};
+use taskrun_journal::event::{CallEvent, DialogEvent, EventView, LifecycleEvent, Recorded};
 use taskrun_journal::ids::Seq;
 use taskrun_journal::list::Scope;
 use taskrun_journal::message::{Message, Role, ToolError, ToolUse};
@@ -96,92 +96,79 @@ impl TranscriptEntry {
             duration_ms: None,
             timestamp: recorded.at,
         };
-        match &recorded.event {
-            Event::Queued { spec } => Some(entry("user", Role::User, spec.task.clone())),
-            Event::Injected { text, by } => Some(entry(by, Role::User, text.clone())),
-            Event::PauseEnded { messages, by, .. } if !messages.is_empty() => {
-                Some(entry(by.as_deref().unwrap_or("user"), Role::User, messages.join("\n")))
-            }
-            Event::PauseEnded { .. } => None,
-            Event::AssistantMessage { message, .. } => {
-                let agent = &run.spec.agent_name;
-                let mut entry = entry(agent, Role::Assistant, message.joined_text());
-                entry.tool_calls = message.tool_uses().cloned().collect();
-                Some(entry)
-            }
-            Event::HistoryCarried { messages, .. } => {
-                Some(entry("session", Role::User, carried(messages)))
-            }
-            Event::Asked { item } => {
-                let agent = &run.spec.agent_name;
-                let mut entry = entry(agent, Role::Assistant, question(&item.what));
-                entry.tool_id.clone_from(&item.tool_call_id);
-                entry.tool_calls = calls_outside(&item.what);
-                Some(entry)
-            }
-            Event::Answered { answer, by, by_default, .. } => {
-                let role = match answer {
-                    Answer::Results(_) => Role::Tool,
-                    Answer::Text(_)
-                    | Answer::Choices(_)
-                    | Answer::Confirmed(_)
-                    | Answer::ConfirmedForRun(_)
-                    | Answer::TimedOut => Role::User,
-                };
-                let by = if *by_default { "default" } else { by };
-                Some(entry(by, role, given(answer)))
-            }
-            Event::ToolResult { output, duration_ms, refused } => {
-                let (content, error) = match &output.outcome {
-                    ToolOutcome::Value(value) => (value.clone(), None),
-                    ToolOutcome::Failure(failure) => (String::new(), Some(&failure.error)),
-                };
-                let mut entry = entry(&output.name, Role::Tool, content);
-                entry.tool_id = Some(output.tool_call_id.clone());
-                entry.tool_name = Some(output.name.clone());
-                entry.error = error.map(with_causes);
-                entry.error_code = error.and_then(|error| error.code.clone());
-                entry.duration_ms = refused.is_none().then_some(*duration_ms);
-                Some(entry)
-            }
-            Event::Started { .. }
-            | Event::Resumed { .. }
-            | Event::Lost { .. }
-            | Event::AssistantChunk { .. }
-            | Event::ToolCallArgsDelta { .. }
-            | Event::ThinkingBlock { .. }
-            | Event::PlannerNote { .. }
-            | Event::PromptRendered { .. }
-            | Event::Usage { .. }
-            | Event::ToolCallScheduled { .. }
-            | Event::ToolCallRepeated { .. }
-            | Event::ToolCallParked { .. }
-            | Event::ChildRunLinked { .. }
-            | Event::ToolCallUpdated { .. }
-            | Event::FinalToolResult { .. }
-            | Event::ModelAnswered { .. }
-            | Event::ControllerAnswered { .. }
-            | Event::MemoryAnswered { .. }
-            | Event::MemoryAppended { .. }
-            | Event::MetricsRecorded { .. }
-            | Event::ModelWait { .. }
-            | Event::ClockRead { .. }
-            | Event::StepRestarted { .. }
-            | Event::ReplayDiverged { .. }
-            | Event::StepFailed { .. }
-            | Event::TurnSkipped { .. }
-            | Event::PolicyDecision { .. }
-            | Event::ToolAuthorization { .. }
-            | Event::Log { .. }
-            | Event::PlanDecided { .. }
-            | Event::FinalizeRequested { .. }
-            | Event::Blocked { .. }
-            | Event::PauseRequested { .. }
-            | Event::InboxShown { .. }
-            | Event::CancelRequested { .. }
-            | Event::Finalizing { .. }
-            | Event::FinalizerStarted
-            | Event::Finished { .. } => None,
+        match recorded.event.view() {
+            EventView::Lifecycle(event) => match event {
+                LifecycleEvent::Queued { spec } => {
+                    Some(entry("user", Role::User, spec.task.clone()))
+                }
+                LifecycleEvent::PauseEnded { messages, by, .. } if !messages.is_empty() => {
+                    Some(entry(by.unwrap_or("user"), Role::User, messages.join("\n")))
+                }
+                LifecycleEvent::PauseEnded { .. }
+                | LifecycleEvent::Started { .. }
+                | LifecycleEvent::Resumed { .. }
+                | LifecycleEvent::Lost { .. }
+                | LifecycleEvent::Blocked { .. }
+                | LifecycleEvent::PauseRequested { .. }
+                | LifecycleEvent::CancelRequested { .. }
+                | LifecycleEvent::Finalizing { .. }
+                | LifecycleEvent::FinalizerStarted
+                | LifecycleEvent::Finished { .. } => None,
+            },
+            EventView::Dialog(event) => match event {
+                DialogEvent::Injected { text, by } => Some(entry(by, Role::User, text.to_owned())),
+                DialogEvent::AssistantMessage { message, .. } => {
+                    let agent = &run.spec.agent_name;
+                    let mut entry = entry(agent, Role::Assistant, message.joined_text());
+                    entry.tool_calls = message.tool_uses().cloned().collect();
+                    Some(entry)
+                }
+                DialogEvent::HistoryCarried { messages } => {
+                    Some(entry("session", Role::User, carried(messages)))
+                }
+                DialogEvent::Asked { item } => {
+                    let agent = &run.spec.agent_name;
+                    let mut entry = entry(agent, Role::Assistant, question(&item.what));
+                    entry.tool_id.clone_from(&item.tool_call_id);
+                    entry.tool_calls = calls_outside(&item.what);
+                    Some(entry)
+                }
+                DialogEvent::Answered { answer, by, by_default, .. } => {
+                    let role = match answer {
+                        Answer::Results(_) => Role::Tool,
+                        Answer::Text(_)
+                        | Answer::Choices(_)
+                        | Answer::Confirmed(_)
+                        | Answer::ConfirmedForRun(_)
+                        | Answer::TimedOut => Role::User,
+                    };
+                    let by = if by_default { "default" } else { by };
+                    Some(entry(by, role, given(answer)))
+                }
+                DialogEvent::InboxShown { .. } => None,
+            },
+            EventView::Call(event) => match event {
+                CallEvent::ToolResult { output, duration_ms, refused } => {
+                    let (content, error) = match &output.outcome {
+                        ToolOutcome::Value(value) => (value.clone(), None),
+                        ToolOutcome::Failure(failure) => (String::new(), Some(&failure.error)),
+                    };
+                    let mut entry = entry(&output.name, Role::Tool, content);
+                    entry.tool_id = Some(output.tool_call_id.clone());
+                    entry.tool_name = Some(output.name.clone());
+                    entry.error = error.map(with_causes);
+                    entry.error_code = error.and_then(|error| error.code.clone());
+                    entry.duration_ms = refused.is_none().then_some(duration_ms);
+                    Some(entry)
+                }
+                CallEvent::ToolCallScheduled { .. }
+                | CallEvent::ToolCallRepeated { .. }
+                | CallEvent::ToolCallParked { .. }
+                | CallEvent::ChildRunLinked { .. }
+                | CallEvent::ToolCallUpdated { .. }
+                | CallEvent::ToolAuthorization { .. } => None,
+            },
+            EventView::Step(_) | EventView::Taped(_) | EventView::Account(_) => None,
         }
     }
 }
@@ -296,6 +283,7 @@ impl Controller {
 mod tests {
     use super::*;
     use crate::fixtures::{run, started};
+    use taskrun_journal::event::Event;
     use taskrun_journal::ids::RunId;
     use taskrun_journal::question::Item;
 

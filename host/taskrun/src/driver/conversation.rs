@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use taskrun_journal::artifact::{ArtifactRef, digest};
-use taskrun_journal::event::Event;
+use taskrun_journal::event::{CallEvent, DialogEvent, Event, EventView, StepEvent};
 use taskrun_journal::message::{Message, Part, Role, ToolAnswer, ToolError, ToolUse};
 use taskrun_journal::question::{Answer, AwaitItem, Item};
 use taskrun_journal::reminders::Reminders;
@@ -102,74 +102,55 @@ impl Conversation {
 
     /// Takes one event into account.
     pub fn push(&mut self, event: &Event) {
-        match event {
-            Event::AssistantMessage { message, .. } => {
-                self.open = message.tool_uses().map(|u| (u.tool_call_id.clone(), None)).collect();
-                Arc::make_mut(&mut self.messages).push(message.clone());
-            }
-            Event::ToolResult { output, .. } => self.answer(output),
-            // Said before anything of this run.
-            Event::HistoryCarried { messages, .. } => {
-                self.told = true;
-                self.task += messages.len();
-                Arc::make_mut(&mut self.messages).splice(0..0, messages.iter().cloned());
-            }
-            Event::TurnSkipped { .. } => {
-                self.begun = true;
-                let message = Message::text(Role::User, CONTINUATION);
-                Arc::make_mut(&mut self.messages).push(message);
-            }
-            Event::FinalizeRequested { .. } => self.begun = true,
-            Event::PlanDecided { turn, state, reminders, .. } => {
-                self.begun = true;
-                self.reminders.decided(*turn, reminders);
-                for (key, value) in state {
-                    match value {
-                        Some(value) => self.state.insert(key.clone(), value.clone()),
-                        None => self.state.remove(key),
-                    };
+        match event.view() {
+            EventView::Dialog(event) => match event {
+                DialogEvent::AssistantMessage { message, .. } => {
+                    self.open =
+                        message.tool_uses().map(|u| (u.tool_call_id.clone(), None)).collect();
+                    Arc::make_mut(&mut self.messages).push(message.clone());
                 }
-            }
-            Event::Queued { .. }
-            | Event::Started { .. }
-            | Event::Resumed { .. }
-            | Event::Lost { .. }
-            | Event::AssistantChunk { .. }
-            | Event::ToolCallArgsDelta { .. }
-            | Event::ThinkingBlock { .. }
-            | Event::PlannerNote { .. }
-            | Event::PromptRendered { .. }
-            | Event::Usage { .. }
-            | Event::ToolCallScheduled { .. }
-            | Event::ToolCallRepeated { .. }
-            | Event::ToolCallParked { .. }
-            | Event::ChildRunLinked { .. }
-            | Event::ToolCallUpdated { .. }
-            | Event::FinalToolResult { .. }
-            | Event::ModelAnswered { .. }
-            | Event::ControllerAnswered { .. }
-            | Event::MemoryAnswered { .. }
-            | Event::MemoryAppended { .. }
-            | Event::MetricsRecorded { .. }
-            | Event::ModelWait { .. }
-            | Event::ClockRead { .. }
-            | Event::StepRestarted { .. }
-            | Event::ReplayDiverged { .. }
-            | Event::StepFailed { .. }
-            | Event::Asked { .. }
-            | Event::Answered { .. }
-            | Event::PolicyDecision { .. }
-            | Event::ToolAuthorization { .. }
-            | Event::Log { .. }
-            | Event::Blocked { .. }
-            | Event::PauseRequested { .. }
-            | Event::PauseEnded { .. }
-            | Event::Injected { .. }
-            | Event::InboxShown { .. }
-            | Event::CancelRequested { .. }
-            | Event::Finalizing { .. }
-            | Event::FinalizerStarted
-            | Event::Finished { .. } => {}
+                // Said before anything of this run.
+                DialogEvent::HistoryCarried { messages } => {
+                    self.told = true;
+                    self.task += messages.len();
+                    Arc::make_mut(&mut self.messages).splice(0..0, messages.iter().cloned());
+                }
+                DialogEvent::Asked { .. }
+                | DialogEvent::Answered { .. }
+                | DialogEvent::Injected { .. }
+                | DialogEvent::InboxShown { .. } => {}
+            },
+            EventView::Call(event) => match event {
+                CallEvent::ToolResult { output, .. } => self.answer(output),
+                CallEvent::ToolCallScheduled { .. }
+                | CallEvent::ToolCallRepeated { .. }
+                | CallEvent::ToolCallParked { .. }
+                | CallEvent::ChildRunLinked { .. }
+                | CallEvent::ToolCallUpdated { .. }
+                | CallEvent::ToolAuthorization { .. } => {}
+            },
+            EventView::Step(event) => match event {
+                StepEvent::TurnSkipped { .. } => {
+                    self.begun = true;
+                    let message = Message::text(Role::User, CONTINUATION);
+                    Arc::make_mut(&mut self.messages).push(message);
+                }
+                StepEvent::FinalizeRequested { .. } => self.begun = true,
+                StepEvent::PlanDecided { turn, state, reminders, .. } => {
+                    self.begun = true;
+                    self.reminders.decided(turn, reminders);
+                    for (key, value) in state {
+                        match value {
+                            Some(value) => self.state.insert(key.clone(), value.clone()),
+                            None => self.state.remove(key),
+                        };
+                    }
+                }
+                StepEvent::Usage { .. }
+                | StepEvent::StepFailed { .. }
+                | StepEvent::ReplayDiverged { .. } => {}
+            },
+            EventView::Lifecycle(_) | EventView::Taped(_) | EventView::Account(_) => {}
         }
     }
 

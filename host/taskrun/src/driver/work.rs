@@ -8,7 +8,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use taskrun_journal::artifact::digest;
-use taskrun_journal::event::{DecisionKind, Event, Parked, Recorded};
+use taskrun_journal::event::{
+    CallEvent, DecisionKind, DialogEvent, Event, EventView, LifecycleEvent, Parked, Recorded,
+    StepEvent, TapedEvent,
+};
 use taskrun_journal::ids::Seq;
 use taskrun_journal::message::{Labels, RetryHint};
 use taskrun_journal::plan::{TerminationReason, ToolRequest};
@@ -116,8 +119,75 @@ impl Work {
         if !is_said_by_a_step(event) {
             self.conversation.push(event);
         }
-        match event {
-            Event::AssistantMessage { message, .. } if message.tool_uses().next().is_some() => {
+        match event.view() {
+            EventView::Dialog(view) => self.push_dialog(view, event),
+            EventView::Call(view) => self.push_call(view),
+            EventView::Step(view) => match view {
+                StepEvent::PlanDecided { decision, .. } => {
+                    self.end_step();
+                    self.asked.clear();
+                    if decision != DecisionKind::ToolCalls {
+                        self.calls.clear();
+                    }
+                }
+                StepEvent::FinalizeRequested { reason, .. } => {
+                    self.end_step();
+                    self.finalize = Some(reason);
+                }
+                StepEvent::StepFailed { .. } => self.end_step(),
+                StepEvent::Usage { .. }
+                | StepEvent::TurnSkipped { .. }
+                | StepEvent::ReplayDiverged { .. } => {}
+            },
+            EventView::Lifecycle(view) => match view {
+                LifecycleEvent::PauseEnded { messages, .. } => {
+                    self.told.extend(messages.iter().cloned().map(Told::Message));
+                }
+                LifecycleEvent::Queued { .. }
+                | LifecycleEvent::Started { .. }
+                | LifecycleEvent::Resumed { .. }
+                | LifecycleEvent::Lost { .. }
+                | LifecycleEvent::Blocked { .. }
+                | LifecycleEvent::PauseRequested { .. }
+                | LifecycleEvent::CancelRequested { .. }
+                | LifecycleEvent::Finalizing { .. }
+                | LifecycleEvent::FinalizerStarted
+                | LifecycleEvent::Finished { .. } => {}
+            },
+            // The host's own word, no part of a plan step.
+            EventView::Taped(TapedEvent::PolicyDecision { decided: Some(decided), .. }) => {
+                self.decide(decided);
+            }
+            EventView::Taped(
+                TapedEvent::AssistantChunk { .. }
+                | TapedEvent::ToolCallArgsDelta { .. }
+                | TapedEvent::ThinkingBlock { .. }
+                | TapedEvent::PlannerNote { .. }
+                | TapedEvent::PromptRendered { .. }
+                | TapedEvent::PolicyDecision { decided: None, .. }
+                | TapedEvent::Log { .. }
+                | TapedEvent::ModelAnswered { .. }
+                | TapedEvent::ControllerAnswered { .. }
+                | TapedEvent::MemoryAnswered { .. }
+                | TapedEvent::ClockRead { .. }
+                | TapedEvent::StepRestarted { .. },
+            ) => self.record_on_tape(event),
+            EventView::Account(_) => {}
+        }
+    }
+
+    /// Records on the tape what a plan step did; what a tool reports is no part of one.
+    fn record_on_tape(&mut self, event: &Event) {
+        if !self.is_calling() {
+            self.tape.push(event);
+        }
+    }
+
+    fn push_dialog(&mut self, view: DialogEvent<'_>, event: &Event) {
+        match view {
+            DialogEvent::AssistantMessage { message, .. }
+                if message.tool_uses().next().is_some() =>
+            {
                 self.children.found(message.tool_uses().map(|call| call.tool_call_id.as_str()));
                 self.calls = message
                     .tool_uses()
@@ -136,98 +206,52 @@ impl Work {
                     })
                     .collect();
             }
-            Event::ToolCallScheduled { tool_call_id, idempotent, .. } => {
-                self.with_call(tool_call_id, |call| {
-                    call.attempts = 1;
-                    call.idempotent = *idempotent;
-                });
-            }
-            Event::ToolCallRepeated { tool_call_id, attempt } => {
-                self.with_call(tool_call_id, |call| call.attempts = *attempt);
-            }
-            Event::ToolCallParked { tool_call_id, waits, .. } => {
-                self.with_call(tool_call_id, |call| call.parked = Some(waits.clone()));
-            }
-            Event::ToolResult { output, .. } => {
+            DialogEvent::AssistantMessage { .. } => self.record_on_tape(event),
+            DialogEvent::Asked { item } => {
                 self.tape = Tape::default();
-                let outcome = &output.outcome;
-                self.with_call(&output.tool_call_id, |call| call.outcome = Some(outcome.clone()));
-            }
-            Event::PlanDecided { decision, .. } => {
-                self.end_step();
-                self.asked.clear();
-                if *decision != DecisionKind::ToolCalls {
-                    self.calls.clear();
-                }
-            }
-            Event::FinalizeRequested { reason, .. } => {
-                self.end_step();
-                self.finalize = Some(*reason);
-            }
-            Event::StepFailed { .. } => self.end_step(),
-            Event::ToolCallUpdated { expected_children_total, .. } => {
-                self.children.mark(*expected_children_total);
-            }
-            Event::Asked { item } => {
-                self.tape = Tape::default();
-                let (item, by) = (item.as_ref().clone(), String::new());
+                let (item, by) = (item.clone(), String::new());
                 self.asked.push(Asked { item, answer: None, by });
             }
-            Event::Answered { item, answer, by, .. } => self.answer(item, answer, by),
-            Event::ToolAuthorization { tool_call_id, name, approved, decided_by, for_run } => {
-                self.with_call(tool_call_id, |call| call.authorized = *approved);
-                if *for_run {
-                    self.standing.insert(name.clone(), (*approved, decided_by.clone()));
-                }
-            }
-            Event::Injected { text, .. } => self.told.push(Told::Injected(text.clone())),
-            Event::PauseEnded { messages, .. } => {
-                self.told.extend(messages.iter().cloned().map(Told::Message));
-            }
-            Event::InboxShown { .. } => {
+            DialogEvent::Answered { item, answer, by, .. } => self.answer(item, answer, by),
+            DialogEvent::Injected { text, .. } => self.told.push(Told::Injected(text.to_owned())),
+            DialogEvent::InboxShown { .. } => {
                 self.tape = Tape::default();
                 let told = std::mem::take(&mut self.told);
                 self.conversation.told(&told);
             }
-            // The host's own word, no part of a plan step.
-            Event::PolicyDecision { decided: Some(decided), .. } => self.decide(decided),
-            Event::AssistantMessage { .. }
-            | Event::AssistantChunk { .. }
-            | Event::ToolCallArgsDelta { .. }
-            | Event::ThinkingBlock { .. }
-            | Event::PlannerNote { .. }
-            | Event::PromptRendered { .. }
-            | Event::ModelAnswered { .. }
-            | Event::ControllerAnswered { .. }
-            | Event::MemoryAnswered { .. }
-            | Event::ClockRead { .. }
-            | Event::StepRestarted { .. }
-            | Event::PolicyDecision { decided: None, .. }
-            | Event::Log { .. } => {
-                // What a tool reports is no part of a plan step.
-                if !self.is_calling() {
-                    self.tape.push(event);
+            DialogEvent::HistoryCarried { .. } => {}
+        }
+    }
+
+    fn push_call(&mut self, view: CallEvent<'_>) {
+        match view {
+            CallEvent::ToolCallScheduled { tool_call_id, idempotent, .. } => {
+                self.with_call(tool_call_id, |call| {
+                    call.attempts = 1;
+                    call.idempotent = idempotent;
+                });
+            }
+            CallEvent::ToolCallRepeated { tool_call_id, attempt } => {
+                self.with_call(tool_call_id, |call| call.attempts = attempt);
+            }
+            CallEvent::ToolCallParked { tool_call_id, waits, .. } => {
+                self.with_call(tool_call_id, |call| call.parked = Some(waits.clone()));
+            }
+            CallEvent::ToolResult { output, .. } => {
+                self.tape = Tape::default();
+                let outcome = &output.outcome;
+                self.with_call(&output.tool_call_id, |call| call.outcome = Some(outcome.clone()));
+            }
+            CallEvent::ToolCallUpdated { expected_children_total } => {
+                self.children.mark(expected_children_total);
+            }
+            CallEvent::ToolAuthorization { tool_call_id, name, approved, decided_by, for_run } => {
+                self.with_call(tool_call_id, |call| call.authorized = approved);
+                if for_run {
+                    self.standing.insert(name.to_owned(), (approved, decided_by.to_owned()));
                 }
             }
-            Event::Queued { .. }
-            | Event::Started { .. }
-            | Event::Resumed { .. }
-            | Event::Lost { .. }
-            | Event::HistoryCarried { .. }
-            | Event::MemoryAppended { .. }
-            | Event::MetricsRecorded { .. }
-            | Event::ModelWait { .. }
-            | Event::Usage { .. }
-            | Event::ChildRunLinked { .. }
-            | Event::FinalToolResult { .. }
-            | Event::ReplayDiverged { .. }
-            | Event::TurnSkipped { .. }
-            | Event::Blocked { .. }
-            | Event::PauseRequested { .. }
-            | Event::CancelRequested { .. }
-            | Event::Finalizing { .. }
-            | Event::FinalizerStarted
-            | Event::Finished { .. } => {}
+            CallEvent::ChildRunLinked { .. } => {}
         }
     }
 

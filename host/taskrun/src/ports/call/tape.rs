@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use taskrun_journal::event::{
-    ControllerAnswer, Event, KeptPart, MemoryAnswer, ModelAnswer, Reading,
+    ControllerAnswer, DialogEvent, Event, EventView, KeptPart, MemoryAnswer, ModelAnswer, Reading,
+    TapedEvent,
 };
 use taskrun_journal::time::Timestamp;
 
@@ -64,59 +65,41 @@ pub(super) enum Played {
 impl Tape {
     /// Adds what the journal says next.
     pub fn push(&mut self, event: &Event) {
-        match event {
-            Event::ModelAnswered { call, request, answer } => {
-                self.keep_answer(*call, request, Answered::Model(answer.clone()));
-            }
-            Event::ControllerAnswered { call, request, answer, .. } => {
-                self.keep_answer(*call, request, Answered::Controller(answer.clone()));
-            }
-            Event::MemoryAnswered { call, request, answer, .. } => {
-                self.keep_answer(*call, request, Answered::Memory(answer.clone()));
-            }
-            Event::ClockRead { readings } => self.clock.extend(readings),
-            Event::StepRestarted { kept, .. } => self.keep(*kept),
-            Event::AssistantChunk { .. }
-            | Event::AssistantMessage { .. }
-            | Event::ToolCallArgsDelta { .. }
-            | Event::ThinkingBlock { .. }
-            | Event::PlannerNote { .. }
-            | Event::PromptRendered { .. }
-            | Event::PolicyDecision { .. }
-            | Event::Log { .. } => self.emitted.push_back(event.clone()),
-            Event::Queued { .. }
-            | Event::Started { .. }
-            | Event::Resumed { .. }
-            | Event::Lost { .. }
-            | Event::HistoryCarried { .. }
-            | Event::Usage { .. }
-            | Event::ToolCallScheduled { .. }
-            | Event::ToolResult { .. }
-            | Event::MemoryAppended { .. }
-            | Event::MetricsRecorded { .. }
-            | Event::ModelWait { .. }
-            | Event::ToolCallRepeated { .. }
-            | Event::ToolCallParked { .. }
-            | Event::ChildRunLinked { .. }
-            | Event::ToolCallUpdated { .. }
-            | Event::FinalToolResult { .. }
-            | Event::ReplayDiverged { .. }
-            | Event::StepFailed { .. }
-            | Event::TurnSkipped { .. }
-            | Event::Asked { .. }
-            | Event::ToolAuthorization { .. }
-            | Event::Answered { .. }
-            | Event::PlanDecided { .. }
-            | Event::FinalizeRequested { .. }
-            | Event::Blocked { .. }
-            | Event::PauseRequested { .. }
-            | Event::PauseEnded { .. }
-            | Event::Injected { .. }
-            | Event::InboxShown { .. }
-            | Event::CancelRequested { .. }
-            | Event::Finalizing { .. }
-            | Event::FinalizerStarted
-            | Event::Finished { .. } => {}
+        match event.view() {
+            EventView::Taped(view) => match view {
+                TapedEvent::ModelAnswered { call, request, answer } => {
+                    self.keep_answer(call, request, Answered::Model(answer.clone()));
+                }
+                TapedEvent::ControllerAnswered { call, request, answer } => {
+                    let answer = Box::new(answer.clone());
+                    self.keep_answer(call, request, Answered::Controller(answer));
+                }
+                TapedEvent::MemoryAnswered { call, request, answer } => {
+                    let answer = Box::new(answer.clone());
+                    self.keep_answer(call, request, Answered::Memory(answer));
+                }
+                TapedEvent::ClockRead { readings } => self.clock.extend(readings),
+                TapedEvent::StepRestarted { kept } => self.keep(kept),
+                TapedEvent::AssistantChunk { .. }
+                | TapedEvent::ToolCallArgsDelta { .. }
+                | TapedEvent::ThinkingBlock { .. }
+                | TapedEvent::PlannerNote { .. }
+                | TapedEvent::PromptRendered { .. }
+                | TapedEvent::PolicyDecision { .. }
+                | TapedEvent::Log { .. } => self.emitted.push_back(event.clone()),
+            },
+            EventView::Dialog(view) => match view {
+                DialogEvent::AssistantMessage { .. } => self.emitted.push_back(event.clone()),
+                DialogEvent::HistoryCarried { .. }
+                | DialogEvent::Asked { .. }
+                | DialogEvent::Answered { .. }
+                | DialogEvent::Injected { .. }
+                | DialogEvent::InboxShown { .. } => {}
+            },
+            EventView::Lifecycle(_)
+            | EventView::Step(_)
+            | EventView::Call(_)
+            | EventView::Account(_) => {}
         }
     }
 
