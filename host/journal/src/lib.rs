@@ -98,6 +98,7 @@ pub mod reminders;
 pub mod ruling;
 pub mod run;
 pub mod runs;
+pub mod schedule;
 pub mod spec;
 pub mod status;
 pub mod stop;

@@ -7,7 +7,6 @@
 //!
 //! `tests/conformance` says in sentences what both promise.
 
-mod door;
 mod memory;
 mod sqlite;
 mod wake;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use taskrun_journal::ids::Seq;
 use taskrun_journal::run::Run;
+use taskrun_journal::schedule;
 use taskrun_journal::spec::RunSpec;
 
 use super::state::{ListKey, State};
-use crate::door;
 
 /// A run that was canceled as its parent ended.
 pub(super) struct Canceled {
@@ -26,11 +26,11 @@ impl State {
         let id = parent.id();
         let Some(children) = self.lists.get(&ListKey::Parent(id.clone())) else { return };
         let entries = children.iter().filter_map(|(_, child)| self.runs.get(child));
-        let attached = entries.filter(|entry| door::ends_with(&entry.run, id));
+        let attached = entries.filter(|entry| schedule::ends_with(&entry.run, id));
         let mut attached: Vec<_> = attached.map(|one| (one.number, one.run.clone())).collect();
         attached.sort_unstable_by_key(|(number, _)| *number);
         for (_, run) in attached {
-            let canceled = door::canceled_with_parent(&run, parent.state.updated_at);
+            let canceled = schedule::canceled_with_parent(&run, parent.state.updated_at);
             let canceled = canceled.expect("what is in memory is not damaged");
             let Some((run, events)) = canceled else { continue };
             let (spec, head) = (Arc::clone(&run.spec), run.state.head);

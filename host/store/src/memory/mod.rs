@@ -22,6 +22,7 @@ use taskrun_journal::ids::{HostId, RunId, Seq};
 use taskrun_journal::list::{Cursor, ListFilter, Page, Scope};
 use taskrun_journal::memory::{FactChange, FactChanged, FactWriter, Memory};
 use taskrun_journal::run::Run;
+use taskrun_journal::schedule;
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::store::{
     Append, Appended, Batched, Claim, Created, Host, Hosts, NewBatch, NewRun, Removal, Removed,
@@ -32,7 +33,6 @@ use taskrun_journal::time::Timestamp;
 use self::attached::Canceled;
 use self::sessions::PageBytes;
 use self::state::State;
-use crate::door;
 use crate::wake::Wakes;
 
 /// A store in memory: for tests, and for runs that need not outlive their process. Nothing
@@ -93,7 +93,7 @@ impl MemoryStore {
     fn tell(&self, spec: &RunSpec, head: Seq, open: bool, place: u64) {
         if self.wakes.anybody() {
             self.wakes.moved(&spec.id, head, open);
-            door::widest_of(spec).for_each(|key| self.wakes.session_moved(&key, place));
+            schedule::widest_of(spec).for_each(|key| self.wakes.session_moved(&key, place));
         }
     }
 }
@@ -107,7 +107,7 @@ impl Default for MemoryStore {
 #[async_trait]
 impl Store for MemoryStore {
     async fn create(&self, new: NewRun) -> Result<Created, StoreError> {
-        door::check_new(&new);
+        schedule::check_new(&new);
         let (spec, head) = (Arc::clone(&new.run.spec), new.run.state.head);
         let open = !new.run.status().is_terminal();
         let (created, place, stirred) = self.change(|state| state.create(new));
@@ -121,7 +121,7 @@ impl Store for MemoryStore {
     }
 
     async fn batch(&self, batch: NewBatch) -> Result<Batched, StoreError> {
-        door::check_batch(&batch);
+        schedule::check_batch(&batch);
         let runs = std::iter::once(&batch.run.run).chain(batch.entries.iter().map(|one| &one.run));
         let heads: Vec<_> = runs.map(|run| (Arc::clone(&run.spec), run.state.head)).collect();
         let (batched, place, stirred) = self.change(|state| state.batch(batch));
@@ -144,7 +144,7 @@ impl Store for MemoryStore {
     }
 
     async fn append(&self, append: Append) -> Result<Appended, StoreError> {
-        door::check_append(&append);
+        schedule::check_append(&append);
         let (spec, head) = (Arc::clone(&append.run.spec), append.run.state.head);
         let open = !append.run.status().is_terminal();
         let (appended, place, stirred) = self.change(|state| state.append(append));
@@ -269,7 +269,7 @@ impl Sessions for MemoryStore {
     }
 
     async fn session_changed(&self, key: &SessionKey, after: u64) {
-        let watch = self.wakes.watch_session(&door::widest(key));
+        let watch = self.wakes.watch_session(&schedule::widest(key));
         let last = self.lock().timelines.last(key);
         if last <= after {
             watch.beyond(after).await;

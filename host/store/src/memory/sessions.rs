@@ -4,11 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use taskrun_journal::event::Recorded;
+use taskrun_journal::schedule;
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::store::{PAGE_BYTES_MAX, Session, SessionEvent, SessionKey, SessionPage};
 use taskrun_journal::time::Timestamp;
-
-use crate::door;
 
 /// What a run brought in one append.
 #[derive(Clone)]
@@ -55,7 +54,7 @@ impl Timelines {
                 key
             }
         };
-        door::widest_of(spec).map(shared).collect()
+        schedule::widest_of(spec).map(shared).collect()
     }
 
     /// Gives events their places, after all others.
@@ -106,7 +105,7 @@ impl Timelines {
         unknown: Session,
         change: impl FnOnce(&mut Session),
     ) -> Session {
-        let said = self.known.entry(door::widest(key)).or_default();
+        let said = self.known.entry(schedule::widest(key)).or_default();
         let index = said.iter().position(|session| session.key == *key).unwrap_or_else(|| {
             said.push(unknown);
             said.len() - 1
@@ -117,21 +116,21 @@ impl Timelines {
 
     /// What is known of a session.
     pub(super) fn get(&self, key: &SessionKey) -> Option<Session> {
-        let said = self.known.get(&door::widest(key)).into_iter().flatten();
-        let said = said.filter(|session| door::covers(&session.key, key)).cloned().collect();
-        door::known_session(key, said)
+        let said = self.known.get(&schedule::widest(key)).into_iter().flatten();
+        let said = said.filter(|session| schedule::covers(&session.key, key)).cloned().collect();
+        schedule::known_session(key, said)
     }
 
     /// Place of the last event of a session; 0 if there is none.
     pub(super) fn last(&self, key: &SessionKey) -> u64 {
-        let chunks = self.named.get(&door::widest(key)).into_iter().flat_map(BTreeMap::values);
+        let chunks = self.named.get(&schedule::widest(key)).into_iter().flat_map(BTreeMap::values);
         let last = chunks.rev().find(|chunk| chunk.is_of(key));
         last.map_or(0, |chunk| chunk.place + chunk.events.len() as u64 - 1)
     }
 
     /// The parts of a session that may hold `limit` events after a place.
     pub(super) fn after(&self, key: &SessionKey, after: u64, limit: usize) -> Vec<Chunk> {
-        let Some(named) = self.named.get(&door::widest(key)) else { return Vec::new() };
+        let Some(named) = self.named.get(&schedule::widest(key)) else { return Vec::new() };
         let earlier = named.range(..=after).next_back();
         let later = named.range(after.saturating_add(1)..);
         // The earlier one may end before the place.

@@ -10,6 +10,7 @@ use taskrun_journal::hold::{Hold, Lane};
 use taskrun_journal::ids::{HostId, RunId, Seq};
 use taskrun_journal::list::{Cursor, ListFilter, Page, Scope};
 use taskrun_journal::run::{Lifecycle, Run};
+use taskrun_journal::schedule::{self, KnownKey};
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::status::Status;
 use taskrun_journal::store::{
@@ -25,7 +26,6 @@ use super::facts::Facts;
 use super::queue::{Queue, Standing};
 use super::sessions::{Chunk, Timelines};
 use super::waits::Waits;
-use crate::door::{self, KnownKey};
 
 #[derive(Default)]
 pub(super) struct State {
@@ -114,7 +114,7 @@ impl State {
         if let Some(asked) = &new.idempotency
             && let Some((known, entry)) = self.known(&new.run.spec, asked)
         {
-            match door::known_key(asked, known, &entry.run) {
+            match schedule::known_key(asked, known, &entry.run) {
                 KnownKey::Repeated => return Created::Repeated(Box::new(entry.run.clone())),
                 KnownKey::Taken => return Created::Taken(entry.run.id().clone()),
                 KnownKey::Given => {}
@@ -134,7 +134,7 @@ impl State {
         let NewBatch { run, entries } = new;
         if let Some(tick) = &run.idempotency
             && let Some((made_in, last)) = self.known(&run.run.spec, tick)
-            && let Some(refused) = door::no_batch(tick, made_in, &last.run)
+            && let Some(refused) = schedule::no_batch(tick, made_in, &last.run)
         {
             return refused;
         }
@@ -163,10 +163,10 @@ impl State {
     /// The run whose result may be used instead.
     fn completed(&self, new: &NewRun) -> Option<&Run> {
         let (task, spec) = (new.task.as_ref()?, &new.run.spec);
-        let runs = self.tasks.get(&door::task_hash(spec, task))?;
+        let runs = self.tasks.get(&schedule::task_hash(spec, task))?;
         let young = runs.range((task.completed_since?, 0)..).rev();
         let mut runs = young.filter_map(|(_, id)| self.runs.get(id)).map(|entry| &entry.run);
-        runs.find(|run| door::is_same_task(&run.spec, spec))
+        runs.find(|run| schedule::is_same_task(&run.spec, spec))
     }
 
     fn keep(&mut self, new: NewRun) {
@@ -186,13 +186,13 @@ impl State {
         let (key, standing) = (key.map(|(_, key)| key), Standing::default());
         self.index(&run, number);
         if spec.serial && !run.status().is_terminal() {
-            self.queue.open_serial(door::turn_of(&spec), number, &spec.id);
+            self.queue.open_serial(schedule::turn_of(&spec), number, &spec.id);
         }
-        if let Some(place) = door::name_place(&spec).filter(|_| !run.status().is_terminal()) {
+        if let Some(place) = schedule::name_place(&spec).filter(|_| !run.status().is_terminal()) {
             self.names.insert(place.map(str::to_owned), spec.id.clone());
         }
         let artifacts = BTreeSet::new();
-        let task = task.map(|task| door::task_hash(&spec, &task));
+        let task = task.map(|task| schedule::task_hash(&spec, &task));
         let entry = Entry { run, number, journal, sessions, key, task, artifacts, standing };
         self.runs.insert(spec.id.clone(), entry);
         self.begin_wait(&spec.id);
@@ -204,17 +204,17 @@ impl State {
         if self.runs.contains_key(&spec.id) {
             return Some(Created::Taken(spec.id.clone()));
         }
-        let session = self.timelines.get(&door::session_of(spec));
+        let session = self.timelines.get(&schedule::session_of(spec));
         if session.is_some_and(|session| session.ended_at.is_some()) {
             return Some(Created::SessionEnded);
         }
         if let Some(parent) = &spec.parent_run_id {
             let parent = self.runs.get(parent);
-            if !parent.is_some_and(|entry| door::takes_children(&entry.run)) {
+            if !parent.is_some_and(|entry| schedule::takes_children(&entry.run)) {
                 return Some(Created::ParentEnded);
             }
         }
-        let place = door::name_place(spec).map(|place| place.map(str::to_owned));
+        let place = schedule::name_place(spec).map(|place| place.map(str::to_owned));
         if let Some(holder) = place.and_then(|place| self.names.get(&place)) {
             return Some(Created::NameTaken(holder.clone()));
         }
@@ -238,9 +238,9 @@ impl State {
         let hosts = self.hosts.values().filter(|host| host.policy_digest == spec.policy_digest);
         let held = |host: &Host| self.held.get(&host.id).map_or(0, |runs| runs.len() as u64);
         first.is_none_or(|(first, _)| rank < first)
-            && !(spec.serial && self.queue.first_serial(&door::turn_of(spec)).is_some())
+            && !(spec.serial && self.queue.first_serial(&schedule::turn_of(spec)).is_some())
             && self.queue.held(&spec.root_run_id) < tree_slots
-            && door::slot_left(hosts.map(|host| (host.slots, held(host))))
+            && schedule::slot_left(hosts.map(|host| (host.slots, held(host))))
     }
 
     pub(super) fn append(&mut self, append: Append) -> Appended {
@@ -294,7 +294,7 @@ impl State {
                 None => break,
             };
             let Some(entry) = self.runs.get(id) else { break };
-            let claimed = door::claimed(entry.run.clone(), &claim.host, claim.now);
+            let claimed = schedule::claimed(entry.run.clone(), &claim.host, claim.now);
             let Ok(Some((run, recorded))) = claimed else {
                 unreachable!("a wanted run can be claimed: {claimed:?}")
             };
@@ -364,11 +364,11 @@ impl State {
         for waiter in self.waits.ended(&spec.id) {
             self.settle(&waiter);
         }
-        if let Some(place) = door::name_place(spec) {
+        if let Some(place) = schedule::name_place(spec) {
             self.names.remove(&place.map(str::to_owned));
         }
         if spec.serial {
-            let turn = door::turn_of(spec);
+            let turn = schedule::turn_of(spec);
             self.queue.end_serial(&turn, number);
             if let Some(next) = self.queue.first_serial(&turn).cloned() {
                 self.settle(&next);
@@ -392,8 +392,9 @@ impl State {
         let waits = self.waits.is_waiting(id);
         let Some(entry) = self.runs.get_mut(id) else { return };
         let spec = &entry.run.spec;
-        let wanted = door::wanted(&entry.run.state.hold, waits);
-        let may_begin = !spec.serial || self.queue.first_serial(&door::turn_of(spec)) == Some(id);
+        let wanted = schedule::wanted(&entry.run.state.hold, waits);
+        let may_begin =
+            !spec.serial || self.queue.first_serial(&schedule::turn_of(spec)) == Some(id);
         let rank = wanted.and_then(|(lane, time)| {
             let may = match lane {
                 Lane::Resume => true,

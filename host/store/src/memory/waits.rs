@@ -4,8 +4,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use taskrun_journal::hold::{Hold, WaitMode};
 use taskrun_journal::ids::RunId;
-
-use crate::door;
+use taskrun_journal::schedule;
 
 /// Who waits for whom. A run that waits for nothing any more is not in it.
 #[derive(Default)]
@@ -35,7 +34,7 @@ impl Waits {
         };
         let all: BTreeSet<&RunId> = runs.iter().collect();
         let open: BTreeSet<RunId> = all.iter().copied().filter(|id| is_open(id)).cloned().collect();
-        if door::enough(mode, open.len(), all.len()) {
+        if schedule::enough(mode, open.len(), all.len()) {
             return;
         }
         for awaited in &open {
@@ -64,7 +63,7 @@ impl Waits {
             let Some(waiting) = self.waiting.get_mut(&waiter) else { continue };
             let before = waiting.open.len();
             waiting.open.remove(id);
-            if door::enough(waiting.mode, waiting.open.len(), before) {
+            if schedule::enough(waiting.mode, waiting.open.len(), before) {
                 self.end(&waiter);
                 over.push(waiter);
             }

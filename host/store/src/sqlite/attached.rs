@@ -3,6 +3,7 @@
 use rusqlite::Connection;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::run::Run;
+use taskrun_journal::schedule;
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::time::Timestamp;
 
@@ -11,7 +12,6 @@ use super::fault::Fault;
 use super::queue::Queue;
 use super::row::{EventRow, run_by_number};
 use super::schema::By;
-use crate::door;
 
 /// A run that was canceled as its parent ended.
 #[derive(Debug)]
@@ -76,10 +76,10 @@ fn ending(
     let run = run_by_number(db, no)?;
     let id = run.id().clone();
     let damaged = |detail: &str| Fault::Damaged(format!("run {id}, record: {detail}"));
-    if !door::ends_with(&run, parent) {
+    if !schedule::ends_with(&run, parent) {
         return Err(damaged("its columns say that it ends with another run"));
     }
-    let canceled = door::canceled_with_parent(&run, at).map_err(|detail| damaged(&detail))?;
+    let canceled = schedule::canceled_with_parent(&run, at).map_err(|detail| damaged(&detail))?;
     let Some((after, events)) = canceled else { return Ok(None) };
     let before = present(db, &id)?.ok_or_else(|| damaged("it has another id"))?;
     let same_hold = run.state.hold == after.state.hold;

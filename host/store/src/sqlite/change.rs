@@ -7,6 +7,7 @@ use taskrun_journal::artifact::Artifact;
 use taskrun_journal::hold::Hold;
 use taskrun_journal::ids::{HostId, RunId};
 use taskrun_journal::run::Run;
+use taskrun_journal::schedule;
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::store::{Append, Appended, Claim};
 use taskrun_journal::time::Timestamp;
@@ -17,7 +18,6 @@ use super::queue::{self, Member, PassedOver, Queue};
 use super::row::{EventRow, hold, json, record_sum, run_by_number};
 use super::schema::{QUEUED, TERMINAL, int, label_key, status_code, time, unbits};
 use super::{artifacts, waits};
-use crate::door;
 
 /// What changes in a row of `runs`.
 pub(crate) struct Mutable {
@@ -388,7 +388,7 @@ fn claim_one(queue: &Queue<'_>, claim: &Claim, no: i64) -> Result<(Run, u64), Fa
     if !wanted {
         return Err(damaged("it is in the queue and not wanted"));
     }
-    let (run, recorded) = door::claimed(run, &claim.host, claim.now)
+    let (run, recorded) = schedule::claimed(run, &claim.host, claim.now)
         .map_err(|detail| damaged(&detail))?
         .ok_or_else(|| damaged("it is in the queue and cannot be had"))?;
     let present = present(queue.db, &id)?.ok_or_else(|| damaged("it has another id"))?;

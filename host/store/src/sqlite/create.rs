@@ -6,6 +6,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use taskrun_journal::hold::{Hold, Lane};
 use taskrun_journal::ids::RunId;
 use taskrun_journal::run::Run;
+use taskrun_journal::schedule::{self, KnownKey};
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::store::{Created, Full, Idempotency, NewRun};
 use taskrun_journal::time::Timestamp;
@@ -17,7 +18,6 @@ use super::queue::{self, Member, PassedOver, Queue};
 use super::row::{EventRow, run_by_number};
 use super::schema::{By, CANCELING, QUEUED, bits, int, label_key, serial_key, time, unbits};
 use super::{attached, hosts, names, sessions, waits};
-use crate::door::{self, KnownKey};
 
 /// A new run, made ready outside of the writing thread.
 pub(crate) struct NewRow {
@@ -44,7 +44,7 @@ impl NewRow {
             mutable: Mutable::new(&new.run),
             events: new.events.iter().map(|event| EventRow::new(id, event)).collect(),
             serial: spec.serial.then(|| serial_key(spec)),
-            task: new.task.as_ref().map(|task| bits(door::task_hash(spec, task))),
+            task: new.task.as_ref().map(|task| bits(schedule::task_hash(spec, task))),
             new,
         }
     }
@@ -90,7 +90,7 @@ impl NewRow {
         let mut rows = sql.query([task, time(since)])?;
         while let Some(row) = rows.next()? {
             let run = run_by_number(db, row.get(0)?)?;
-            if door::is_same_task(&run.spec, &self.new.run.spec) {
+            if schedule::is_same_task(&run.spec, &self.new.run.spec) {
                 return Ok(Some(run));
             }
         }
@@ -170,7 +170,7 @@ impl NewRow {
                 hosts.push((host.slots, held(db, &host.id)?));
             }
         }
-        Ok(door::slot_left(hosts))
+        Ok(schedule::slot_left(hosts))
     }
 
     /// Keeps all but the events; returns the number of the run.
@@ -280,7 +280,7 @@ fn known_key(db: &Connection, tenant: &str, asked: &Idempotency) -> Result<Optio
         .query_row([tenant, &asked.key], |row| Ok((row.get::<_, String>(0)?, row.get(1)?)));
     let Some((fingerprint, no)) = found.optional()? else { return Ok(None) };
     let run = run_by_number(db, no)?;
-    Ok(match door::known_key(asked, &fingerprint, &run) {
+    Ok(match schedule::known_key(asked, &fingerprint, &run) {
         KnownKey::Repeated => Some(Created::Repeated(Box::new(run))),
         KnownKey::Taken => Some(Created::Taken(run.id().clone())),
         KnownKey::Given => None,
@@ -296,7 +296,7 @@ fn refusal(db: &Connection, spec: &RunSpec) -> Result<Option<Created>, Fault> {
     if status(&spec.id)?.is_some() {
         return Ok(Some(Created::Taken(spec.id.clone())));
     }
-    let session = sessions::get(db, &door::session_of(spec))?;
+    let session = sessions::get(db, &schedule::session_of(spec))?;
     if session.is_some_and(|session| session.ended_at.is_some()) {
         return Ok(Some(Created::SessionEnded));
     }

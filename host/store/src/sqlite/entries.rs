@@ -2,6 +2,7 @@
 
 use rusqlite::{Connection, OptionalExtension, params};
 use taskrun_journal::ids::RunId;
+use taskrun_journal::schedule;
 use taskrun_journal::store::{Appended, Batched, Idempotency, NewBatch};
 
 use super::change::{AppendRow, Told};
@@ -10,7 +11,6 @@ use super::fault::Fault;
 use super::queue::{BEAT, Queue};
 use super::row::run_by_number;
 use super::schema::int;
-use crate::door;
 
 /// A batch, made ready outside of the writing thread.
 pub(crate) struct BatchRow {
@@ -21,9 +21,9 @@ pub(crate) struct BatchRow {
 
 impl BatchRow {
     /// # Panics
-    /// Those of [`door::check_batch`].
+    /// Those of [`schedule::check_batch`].
     pub(crate) fn new(batch: NewBatch) -> Self {
-        let tick = door::check_batch(&batch).clone();
+        let tick = schedule::check_batch(&batch).clone();
         let entries = batch.entries.iter().map(AppendRow::new).collect();
         Self { run: NewRow::new(batch.run), tick, entries }
     }
@@ -52,7 +52,7 @@ impl BatchRow {
         });
         if let Some((made_in, no)) = last.optional()? {
             let last = run_by_number(db, no)?;
-            if let Some(refused) = door::no_batch(&self.tick, &made_in, &last) {
+            if let Some(refused) = schedule::no_batch(&self.tick, &made_in, &last) {
                 return Ok(Some(refused));
             }
         }

@@ -6,12 +6,12 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use taskrun_journal::fact::{FACTS_MAX, Fact, FactPlace, rank};
 use taskrun_journal::memory::{FactChange, FactChanged, FactWriter};
 use taskrun_journal::message::Labels;
+use taskrun_journal::schedule;
 use taskrun_journal::time::Timestamp;
 
 use super::fault::Fault;
 use super::row::{fact_sum, json, parse};
 use super::schema::{bits, int, unbits};
-use crate::door;
 
 /// The tables of facts.
 ///
@@ -60,7 +60,7 @@ fn columns(place: &FactPlace) -> [&str; 3] {
 /// collisions.
 fn place_word(place: &FactPlace) -> String {
     let [tenant, owner, session] = columns(place);
-    format!("{:016x}", door::hash(&["facts", tenant, owner, session]))
+    format!("{:016x}", schedule::hash(&["facts", tenant, owner, session]))
 }
 
 /// A change, with what takes time done before it is the writer's turn.

@@ -46,6 +46,7 @@ use taskrun_journal::ids::{HostId, RunId, Seq};
 use taskrun_journal::list::{Cursor, ListFilter, Page, Scope};
 use taskrun_journal::memory::{FactChange, FactChanged, FactWriter, Memory};
 use taskrun_journal::run::Run;
+use taskrun_journal::schedule;
 use taskrun_journal::store::{
     Append, Appended, Batched, Claim, Created, Host, Hosts, NewBatch, NewRun, Removal, Removed,
     Session, SessionKey, SessionPage, Sessions, Store, StoreError, Until,
@@ -67,7 +68,6 @@ use self::readers::Readers;
 use self::scrub::Scrub;
 use self::watch::Watcher;
 use self::writer::{Counts, Writer};
-use crate::door;
 use crate::wake::Wakes;
 
 pub use self::open::FILE_NAMES;
@@ -295,7 +295,7 @@ impl Drop for SqliteStore {
 impl Store for SqliteStore {
     async fn create(&self, new: NewRun) -> Result<Created, StoreError> {
         self.is_open()?;
-        door::check_new(&new);
+        schedule::check_new(&new);
         let (run, events) = (new.run.clone(), new.events.len());
         let row = NewRow::new(new);
         let (wakes, locks) = (Arc::clone(&self.wakes), Arc::clone(&self.locks));
@@ -328,7 +328,7 @@ impl Store for SqliteStore {
     }
 
     async fn append(&self, append: Append) -> Result<Appended, StoreError> {
-        door::check_append(&append);
+        schedule::check_append(&append);
         let (run, row) = (append.run.clone(), AppendRow::new(&append));
         let (wakes, events) = (Arc::clone(&self.wakes), append.events.len());
         let tell =
@@ -438,12 +438,13 @@ fn tell<T>(wakes: &Wakes, told: &Told<T>, runs: &[Run], events: usize) {
         if wakes.anybody() {
             for run in runs {
                 wakes.moved(run.id(), run.state.head, !run.status().is_terminal());
-                door::widest_of(&run.spec).for_each(|key| wakes.session_moved(&key, told.place));
+                schedule::widest_of(&run.spec)
+                    .for_each(|key| wakes.session_moved(&key, told.place));
             }
             for canceled in &told.canceled {
                 let run = &canceled.run;
                 wakes.moved(run.id(), run.state.head, !run.status().is_terminal());
-                let sessions = door::widest_of(&run.spec);
+                let sessions = schedule::widest_of(&run.spec);
                 sessions.for_each(|key| wakes.session_moved(&key, canceled.place));
             }
         }
@@ -484,7 +485,7 @@ impl Sessions for SqliteStore {
     }
 
     async fn session_changed(&self, key: &SessionKey, after: u64) {
-        let watch = self.wakes.watch_session(&door::widest(key));
+        let watch = self.wakes.watch_session(&schedule::widest(key));
         self.watcher.wake();
         let wanted = key.clone();
         match self.readers.read(move |db| sessions::events(db, &wanted, after, 1)).await {

@@ -2,16 +2,16 @@
 
 use rusqlite::Connection;
 use taskrun_journal::ids::RunId;
+use taskrun_journal::schedule;
 use taskrun_journal::spec::RunSpec;
 
 use super::fault::Fault;
 use super::row::run_by_number;
 use super::schema::bits;
-use crate::door;
 
 /// Value of `runs.named`.
 pub(crate) fn named_key(spec: &RunSpec) -> Option<i64> {
-    door::name_place(spec).map(|place| bits(door::hash(&place)))
+    schedule::name_place(spec).map(|place| bits(schedule::hash(&place)))
 }
 
 /// The open run that has the name which a new one is to have.
@@ -23,7 +23,7 @@ pub(crate) fn holder(db: &Connection, spec: &RunSpec) -> Result<Option<RunId>, F
     let numbers = sql.query_map([key], |row| row.get(0))?;
     for no in numbers.collect::<rusqlite::Result<Vec<i64>>>()? {
         let run = run_by_number(db, no)?;
-        if door::name_place(&run.spec) == door::name_place(spec) {
+        if schedule::name_place(&run.spec) == schedule::name_place(spec) {
             return Ok(Some(run.id().clone()));
         }
     }

@@ -1,10 +1,9 @@
 //! What the file looks like inside.
 
+use taskrun_journal::schedule;
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::status::Status;
 use taskrun_journal::time::Timestamp;
-
-use crate::door;
 
 /// Version of the tables, kept as `user_version`.
 pub const SCHEMA_VERSION: i64 = 5;
@@ -231,20 +230,20 @@ impl By {
 
     /// Value of the hash column.
     pub(crate) fn key(self, tenant: &str, word: &str) -> i64 {
-        bits(door::hash(&[self.names().0, tenant, word]))
+        bits(schedule::hash(&[self.names().0, tenant, word]))
     }
 }
 
 /// Value of `runs.serial`.
 pub(crate) fn serial_key(spec: &RunSpec) -> i64 {
-    let turn = door::turn_of(spec);
+    let turn = schedule::turn_of(spec);
     let owner = turn.owner_user_id.unwrap_or_default();
-    bits(door::hash(&["serial", &turn.tenant, &owner, &turn.id]))
+    bits(schedule::hash(&["serial", &turn.tenant, &owner, &turn.id]))
 }
 
 /// Value of `labels.key`.
 pub(crate) fn label_key(tenant: &str, name: &str, value: &str) -> i64 {
-    bits(door::hash(&["label", tenant, name, value]))
+    bits(schedule::hash(&["label", tenant, name, value]))
 }
 
 /// The signed number with the same bits.

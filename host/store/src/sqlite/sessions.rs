@@ -5,13 +5,13 @@ use std::collections::BinaryHeap;
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use taskrun_journal::ids::RunId;
+use taskrun_journal::schedule;
 use taskrun_journal::store::{Session, SessionEvent, SessionKey, SessionPage};
 use taskrun_journal::time::Timestamp;
 
 use super::fault::Fault;
 use super::row::{PageBytes, recorded};
 use super::schema::{By, bits, int, unbits};
-use crate::door;
 
 /// So many events of the whole store are looked through for those of one session: whoever
 /// follows a session is that near to the end.
@@ -64,7 +64,7 @@ pub(crate) fn get(db: &Connection, key: &SessionKey) -> Result<Option<Session>, 
         let ended_at = ended_at.map(|at| Timestamp(unbits(at)));
         Ok(Session { key, created_at: Timestamp(unbits(row.get(2)?)), ended_at })
     })?;
-    Ok(door::known_session(key, said.collect::<rusqlite::Result<_>>()?))
+    Ok(schedule::known_session(key, said.collect::<rusqlite::Result<_>>()?))
 }
 
 /// Events after a place. Near the end of the store they are picked from all events there; for

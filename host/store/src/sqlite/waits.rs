@@ -8,11 +8,11 @@ use std::collections::BTreeSet;
 use rusqlite::{Connection, OptionalExtension};
 use taskrun_journal::hold::{Hold, Lane, WaitMode};
 use taskrun_journal::ids::RunId;
+use taskrun_journal::schedule;
 use taskrun_journal::time::Timestamp;
 
 use super::fault::Fault;
 use super::queue::{Member, Queue};
-use crate::door;
 
 /// Whether a run that came to be held so would wait for itself, through whichever others.
 pub(crate) fn would_be_cycle(
@@ -61,7 +61,7 @@ pub(crate) fn begin(queue: &Queue<'_>, run: &Member, hold: &Hold) -> Result<(), 
         Hold::Wanted { lane, not_before } => queue.delay(run.no, *lane, *not_before),
         Hold::Runs { runs, mode, until } => {
             let (open, all) = open_of(queue.db, runs)?;
-            if door::enough(*mode, open.len(), all) {
+            if schedule::enough(*mode, open.len(), all) {
                 return queue.place(run, Lane::Resume);
             }
             let any = i64::from(*mode == WaitMode::Any);

@@ -1,0 +1,39 @@
+//! The schedule: which run is executed next, and what the change of one run means for others.
+//!
+//! All of it is pure. A store keeps rows and indexes, answers queries, and applies what is decided
+//! here; it decides nothing itself, so that every store decides alike.
+
+mod admission;
+mod attachment;
+mod claim;
+mod names;
+mod queue;
+mod requests;
+mod sessions;
+mod turns;
+mod waits;
+mod writes;
+
+pub use self::admission::slot_left;
+pub use self::attachment::{canceled_with_parent, ends_with, takes_children};
+pub use self::claim::claimed;
+pub use self::names::name_place;
+pub use self::queue::wanted;
+pub use self::requests::{KnownKey, is_same_task, known_key, no_batch, task_hash};
+pub use self::sessions::{covers, known_session, session_of, widest, widest_of};
+pub use self::turns::turn_of;
+pub use self::waits::enough;
+pub use self::writes::{check_append, check_batch, check_new};
+
+/// A number for a list of texts, the same on every machine and in every version.
+#[must_use]
+pub fn hash(parts: &[&str]) -> u64 {
+    let mut hasher = blake3::Hasher::new();
+    for part in parts {
+        hasher.update(&(part.len() as u64).to_le_bytes());
+        hasher.update(part.as_bytes());
+    }
+    let mut first = [0; 8];
+    first.copy_from_slice(&hasher.finalize().as_bytes()[..8]);
+    u64::from_le_bytes(first)
+}

@@ -1,0 +1,66 @@
+//! Requests that were made before: their keys, their tasks, and the ticks of heartbeats.
+
+use super::hash;
+use crate::ending::EndStatus;
+use crate::run::{Lifecycle, Run};
+use crate::spec::RunSpec;
+use crate::store::{Batched, Idempotency, TaskKey};
+
+/// A number for the task of a run, the same for runs of one owner that have the same key.
+#[must_use]
+pub fn task_hash(spec: &RunSpec, key: &TaskKey) -> u64 {
+    hash(&["task", &spec.tenant, &spec.owner_user_id, &key.digest])
+}
+
+/// Whether a run may stand for another one with the number of its task: numbers collide.
+#[must_use]
+pub fn is_same_task(one: &RunSpec, other: &RunSpec) -> bool {
+    let place = |spec: &RunSpec| {
+        let RunSpec { tenant, owner_user_id, parent_session_id, agent_name, .. } = spec.clone();
+        (tenant, owner_user_id, parent_session_id, agent_name, spec.task.to_lowercase())
+    };
+    place(one) == place(other)
+}
+
+/// What a request's key means, where it is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KnownKey {
+    /// The same request was made before.
+    Repeated,
+    /// It belongs to another request.
+    Taken,
+    /// It no longer counts and is given to the new run.
+    Given,
+}
+
+/// What a key means that was given to `run` with this fingerprint.
+#[must_use]
+pub fn known_key(asked: &Idempotency, fingerprint: &str, run: &Run) -> KnownKey {
+    let finished_at = match &run.state.lifecycle {
+        Lifecycle::Ended { ending, finished_at, .. } => {
+            (ending.status == EndStatus::Completed).then_some(*finished_at)
+        }
+        Lifecycle::Queued
+        | Lifecycle::Running { .. }
+        | Lifecycle::Blocked { .. }
+        | Lifecycle::Canceling { .. }
+        | Lifecycle::Finalizing { .. } => None,
+    };
+    let counts =
+        asked.completed_since.is_none_or(|since| finished_at.is_some_and(|at| at >= since));
+    match counts {
+        false => KnownKey::Given,
+        true if asked.fingerprint == fingerprint => KnownKey::Repeated,
+        true => KnownKey::Taken,
+    }
+}
+
+/// Why a tick makes no batch, given the last one of its beat, which was made in the tick
+/// `fingerprint`.
+#[must_use]
+pub fn no_batch(tick: &Idempotency, fingerprint: &str, last: &Run) -> Option<Batched> {
+    if !last.status().is_terminal() {
+        return Some(Batched::Open(last.id().clone()));
+    }
+    (tick.fingerprint == fingerprint).then(|| Batched::Repeated(last.id().clone()))
+}
