@@ -7,6 +7,8 @@
 //!
 //! `tests/conformance` says in sentences what both promise.
 
+#[cfg(test)]
+mod fixtures;
 mod memory;
 mod sqlite;
 mod wake;

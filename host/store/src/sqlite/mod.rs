@@ -27,6 +27,8 @@ mod row;
 mod schema;
 mod scrub;
 mod sessions;
+#[cfg(test)]
+mod statements;
 mod sums;
 mod waits;
 mod watch;

@@ -1,0 +1,129 @@
+//! The statements that the transactions of the scheduler cost, counted: what is decided outside of
+//! SQL is not to ask more of it than before.
+
+use std::cell::Cell;
+use std::os::raw::{c_int, c_uint, c_void};
+use std::path::PathBuf;
+use std::ptr;
+
+use rusqlite::{Connection, ffi};
+use taskrun_journal::ending::Ending;
+use taskrun_journal::event::Event;
+use taskrun_journal::hold::{Wait, WaitMode};
+use taskrun_journal::ids::{HostId, RunId};
+use taskrun_journal::run::Run;
+use taskrun_journal::spec::RunSpec;
+use taskrun_journal::status::{BlockedOn, StopReason};
+use taskrun_journal::time::Timestamp;
+
+use super::change::{AppendRow, claim};
+use super::create::NewRow;
+use super::definition::all_tables;
+use super::locks::Locks;
+use super::row::run_by_id;
+use crate::fixtures::{append, new_run, spec, wish};
+
+thread_local! {
+    static BEGUN: Cell<usize> = const { Cell::new(0) };
+}
+
+extern "C" fn begins(_: c_uint, _: *mut c_void, _: *mut c_void, _: *mut c_void) -> c_int {
+    BEGUN.set(BEGUN.get() + 1);
+    0
+}
+
+/// A store's tables in memory, each statement of which is counted.
+fn counted() -> Connection {
+    let db = Connection::open_in_memory().expect("opens");
+    db.execute_batch(&all_tables()).expect("makes tables");
+    let events = ffi::SQLITE_TRACE_STMT as c_uint;
+    #[expect(unsafe_code, reason = "statements are traced with a feature of rusqlite alone")]
+    // SAFETY: the connection is open, and the function takes nothing from its arguments.
+    let code = unsafe { ffi::sqlite3_trace_v2(db.handle(), events, Some(begins), ptr::null_mut()) };
+    assert_eq!(code, ffi::SQLITE_OK);
+    db
+}
+
+/// The statements that something costs.
+fn cost(work: impl FnOnce()) -> usize {
+    let before = BEGUN.get();
+    work();
+    BEGUN.get() - before
+}
+
+fn id(name: &str) -> RunId {
+    RunId::new(name).expect("a valid id")
+}
+
+fn run(db: &Connection, name: &str) -> Run {
+    run_by_id(db, &id(name)).expect("reads").expect("it is there")
+}
+
+fn creates(db: &Connection, spec: RunSpec) -> usize {
+    let row = NewRow::new(new_run(spec));
+    let locks = Locks::new(PathBuf::new());
+    cost(|| drop(row.create(db, &locks).expect("creates")))
+}
+
+fn claims(db: &Connection) -> usize {
+    let wish = wish(HostId::new("h"), 1, 9, Timestamp(2));
+    let mut taken = 0;
+    let cost = cost(|| taken = claim(db, &wish).expect("claims").answer.len());
+    assert_eq!(taken, 1);
+    cost
+}
+
+fn appends(db: &Connection, name: &str, events: Vec<Event>) -> usize {
+    let run = run(db, name);
+    let row = AppendRow::new(&append(&run, events, run.state.epoch, Timestamp(3)));
+    cost(|| drop(row.append(db).expect("appends")))
+}
+
+fn end() -> Vec<Event> {
+    vec![
+        Event::Finalizing { ending: Ending::completed(StopReason::FinalResponse) },
+        Event::Finished { metadata: Default::default(), finalizer_error: None },
+    ]
+}
+
+fn attached(name: &str) -> RunSpec {
+    let root = spec(id("root"));
+    RunSpec {
+        parent_run_id: Some(root.id.clone()),
+        root_run_id: root.id,
+        attached: true,
+        ..spec(id(name))
+    }
+}
+
+#[test]
+fn no_change_of_a_run_costs_more_statements_than_it_did() {
+    let db = counted();
+    let root = spec(id("root"));
+    let mut costs = vec![("create", creates(&db, root)), ("claim", claims(&db))];
+    let chunk = Event::AssistantChunk { text: "x".to_owned() };
+    costs.push(("append", appends(&db, "root", vec![chunk])));
+    costs.push(("create a child", creates(&db, attached("child"))));
+    costs.push(("claim it", claims(&db)));
+    let (runs, mode) = (vec![id("child")], WaitMode::All);
+    let wait = Wait::Runs { runs, mode, at: None };
+    let blocked = Event::Blocked { on: BlockedOn::Children, wait, ran_ms: 0 };
+    costs.push(("wait", appends(&db, "root", vec![blocked])));
+    costs.push(("end and wake", appends(&db, "child", end())));
+    costs.push(("claim again", claims(&db)));
+    creates(&db, attached("one"));
+    creates(&db, attached("two"));
+    costs.push(("end with two attached", appends(&db, "root", end())));
+    let known = [
+        ("create", 6),
+        ("claim", 9),
+        ("append", 3),
+        ("create a child", 15),
+        ("claim it", 13),
+        ("wait", 10),
+        ("end and wake", 19),
+        ("claim again", 12),
+        ("end with two attached", 39),
+    ];
+    assert_eq!(costs, known);
+}
