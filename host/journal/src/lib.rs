@@ -62,6 +62,8 @@
 //! - *Claim*: the act by which a host takes a run from the queue ([`store::Claim`]).
 //! - *Lease*: the time for which a host that is not heard keeps what it claimed ([`store::LEASE`]).
 //! - *Epoch*: the number of the claims of a run; a host with an older one is refused.
+//! - *Schedule*: the rules by which stores find the run that is executed next, and what the change
+//!   of one run means for others ([`schedule`]).
 //! - *Hold*: the host that has a run, or the condition under which one may have it ([`hold::Hold`]).
 //! - *Pause*: a stretch in which no host has a run, whatever it waits for ([`pause::Pause`]).
 //! - *Question*: what a run asks of people or of systems outside ([`question::Item`]).

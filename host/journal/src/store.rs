@@ -1,6 +1,7 @@
 //! The port to stores: journal, records, queue and hosts.
 //!
-//! A store keeps what it is given and decides nothing: events come with the record they lead to.
+//! A store keeps what it is given and decides nothing: events come with the record they lead to, and
+//! [`crate::schedule`] says what follows from them for indexes and for other runs.
 //! Everything that a method acknowledged is on disk, as far as the store has one, and becomes
 //! visible to readers at that moment and not before.
 
@@ -26,8 +27,8 @@ pub use self::sessions::{Session, SessionEvent, SessionKey, SessionPage, Session
 
 /// Journal, records and queue.
 ///
-/// Beside what it is told to keep, a store maintains some things by itself, each in the
-/// transaction that gives rise to it:
+/// Beside what it is given, a store applies the consequences of each change
+/// ([`crate::schedule::consequences`]) in the transaction of that change:
 /// - a run that waits for other runs ([`crate::hold::Hold::Runs`]) becomes wanted, in the lane of
 ///   those that resume, when enough of them have ended. Its record does not change; whoever
 ///   claims it looks for itself;

@@ -8,7 +8,7 @@ use crate::run::Run;
 use crate::status::{Status, StopReason};
 use crate::time::Timestamp;
 
-/// Whether a run is to be canceled when `parent` ends.
+/// True for a run that is canceled when `parent` ends.
 #[must_use]
 pub fn ends_with(run: &Run, parent: &RunId) -> bool {
     run.spec.attached && run.spec.parent_run_id.as_ref() == Some(parent)
@@ -35,10 +35,10 @@ pub fn canceled_with_parent(
     Ok((!recorded.is_empty()).then_some((run, recorded)))
 }
 
-/// Whether a run may start others: it has not ended and is not about to.
+/// True for the status of a run that may start others: it has not ended and is not about to.
 #[must_use]
-pub fn takes_children(run: &Run) -> bool {
-    match run.status() {
+pub fn takes_children(status: Status) -> bool {
+    match status {
         Status::Queued | Status::Running | Status::Blocked => true,
         Status::Canceling
         | Status::Finalizing

@@ -5,6 +5,7 @@ use crate::event::Recorded;
 use crate::ids::HostId;
 use crate::machine;
 use crate::run::Run;
+use crate::store::Claim;
 use crate::time::Timestamp;
 
 /// The run after it was claimed and the event that says so; `None` if it is not to be had.
@@ -18,4 +19,44 @@ pub fn claimed(run: Run, host: &HostId, now: Timestamp) -> Result<Option<(Run, R
     let recorded = Recorded { seq, id, at: now, event };
     let state = machine::apply(run.state, &recorded).map_err(|error| error.to_string())?;
     Ok(Some((Run { spec: run.spec, state }, recorded)))
+}
+
+/// The run that a claim takes next: the first one of the queue while the host has free slots, and
+/// then one that waits for its finalizer alone, which needs none. `None` ends the claim.
+///
+/// # Errors
+/// Those of the store.
+pub fn next_claimed<R, E>(
+    claim: &Claim,
+    taken: Taken,
+    first: impl FnOnce() -> Result<Option<R>, E>,
+    first_finalizer: impl FnOnce() -> Result<Option<R>, E>,
+) -> Result<Option<Next<R>>, E> {
+    if taken.runs < claim.limit
+        && let Some(run) = first()?
+    {
+        return Ok(Some(Next { run, is_finalizer: false }));
+    }
+    if taken.finalizers >= claim.finalizers {
+        return Ok(None);
+    }
+    Ok(first_finalizer()?.map(|run| Next { run, is_finalizer: true }))
+}
+
+/// The runs that a claim has taken so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Taken {
+    /// All of them.
+    pub runs: usize,
+    /// Those that were taken beyond the free slots.
+    pub finalizers: usize,
+}
+
+/// The run that a claim takes next.
+#[derive(Clone, Copy, Debug)]
+pub struct Next<R> {
+    /// The store's name for it.
+    pub run: R,
+    /// It is taken beyond the free slots.
+    pub is_finalizer: bool,
 }

@@ -1,17 +1,29 @@
-//! The lanes of the queue.
+//! The queue: which wanted run is taken first.
 
-use crate::hold::{Hold, Lane};
-use crate::time::Timestamp;
+use std::cmp::Reverse;
 
-/// In which lane a run is wanted and from when on; `None` if it is not. `waits` says whether too
-/// few of the runs that it waits for have ended; it is then wanted when its time comes, if it has
-/// one, and until then it is like any other run that is put off.
-#[must_use]
-pub fn wanted(hold: &Hold, waits: bool) -> Option<(Lane, Timestamp)> {
-    match hold {
-        Hold::Nobody | Hold::Beat | Hold::Host { .. } => None,
-        Hold::Wanted { lane, not_before } => Some((*lane, *not_before)),
-        Hold::Runs { until, .. } if waits => until.map(|until| (Lane::Resume, until)),
-        Hold::Runs { .. } => Some((Lane::Resume, Timestamp(0))),
+use crate::hold::Lane;
+use crate::spec::RunSpec;
+
+/// Lane, priority and order of acceptance of a wanted run; the smaller one is taken first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rank {
+    /// Runs that were executed before come first.
+    pub lane: Lane,
+    /// The higher priority comes first.
+    pub priority: Reverse<i32>,
+    /// The number that the store gave to the run when it was accepted.
+    pub number: u64,
+}
+
+impl Rank {
+    /// The rank before which there is none.
+    pub const FIRST: Self =
+        Self { lane: Lane::Resume, priority: Reverse(i32::MAX), number: u64::MIN };
+
+    /// The rank of a run in a lane.
+    #[must_use]
+    pub fn of(spec: &RunSpec, lane: Lane, number: u64) -> Self {
+        Self { lane, priority: Reverse(spec.priority), number }
     }
 }

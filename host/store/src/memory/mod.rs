@@ -5,6 +5,7 @@ mod attached;
 mod entries;
 mod facts;
 mod queue;
+mod register;
 mod removal;
 mod sessions;
 mod state;

@@ -1,20 +1,15 @@
 //! Wanted runs, in the order in which they are taken.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 
-use taskrun_journal::hold::Lane;
 use taskrun_journal::ids::RunId;
+use taskrun_journal::schedule::Rank;
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::store::SessionKey;
 use taskrun_journal::time::Timestamp;
 
-/// Lane, priority, order of acceptance: the smaller one is taken first.
-pub(super) type Rank = (Lane, Reverse<i32>, u64);
-const FIRST_RANK: Rank = (Lane::Resume, Reverse(i32::MAX), 0);
-
-/// Where a run stands in the queue.
+/// The standing of a run in the queue.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Standing {
     /// It is wanted, though perhaps later.
@@ -60,7 +55,7 @@ impl Tree {
     fn fronts(&self) -> Vec<Front> {
         let mut fronts = Vec::new();
         let mut from = 0;
-        while let Some(((policy, rank), _)) = self.ready.range((from, FIRST_RANK)..).next() {
+        while let Some(((policy, rank), _)) = self.ready.range((from, Rank::FIRST)..).next() {
             fronts.push((*policy, self.held, *rank));
             from = policy + 1;
         }
@@ -150,14 +145,14 @@ impl Queue {
         let mut first: Option<(Rank, &RunId)> = None;
         let mut from = 0;
         while from < tree_slots {
-            let next = self.fronts.range((policy, from, FIRST_RANK)..).next();
+            let next = self.fronts.range((policy, from, Rank::FIRST)..).next();
             let Some(((found, held, _), _)) = next else { break };
             if *found != policy || *held >= tree_slots {
                 break;
             }
             let best = first.map(|(best, _)| best);
             let level =
-                self.fronts.range((policy, *held, FIRST_RANK)..(policy, held + 1, FIRST_RANK));
+                self.fronts.range((policy, *held, Rank::FIRST)..(policy, held + 1, Rank::FIRST));
             let level = level.take_while(|((.., rank), _)| best.is_none_or(|best| *rank < best));
             let mut runs =
                 level.filter_map(|(front, root)| Some((front.2, self.front(front, root)?)));
@@ -174,8 +169,9 @@ impl Queue {
     /// The first wanted run of each tree under a policy.
     pub(super) fn firsts(&self, digest: &str) -> impl Iterator<Item = &RunId> {
         let policy = self.policies.get(digest).copied();
-        let fronts = policy
-            .map(|policy| self.fronts.range((policy, 0, FIRST_RANK)..(policy + 1, 0, FIRST_RANK)));
+        let fronts = policy.map(|policy| {
+            self.fronts.range((policy, 0, Rank::FIRST)..(policy + 1, 0, Rank::FIRST))
+        });
         fronts.into_iter().flatten().filter_map(|(front, root)| self.front(front, root))
     }
 
@@ -185,7 +181,7 @@ impl Queue {
         times.flat_map(|(_, runs)| runs.iter().cloned()).collect()
     }
 
-    /// Whether a run of a policy is wanted, though it may not be had yet.
+    /// True for a policy under which a run is wanted, though it may not be had yet.
     pub(super) fn is_wanted(&self, digest: &str) -> bool {
         self.policies.get(digest).is_some_and(|policy| self.wanted.contains_key(policy))
     }
@@ -234,10 +230,14 @@ fn count<K: std::hash::Hash + Eq>(counts: &mut HashMap<K, u64>, key: K, more: bo
 
 #[cfg(test)]
 mod tests {
+    use std::cmp::Reverse;
+
+    use taskrun_journal::hold::Lane;
+
     use super::*;
 
     fn rank(number: u64) -> Rank {
-        (Lane::Fresh, Reverse(0), number)
+        Rank { lane: Lane::Fresh, priority: Reverse(0), number }
     }
 
     fn wanted(queue: &mut Queue, root: &RunId, id: &RunId, number: u64) {

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use taskrun_journal::artifact::Artifact;
@@ -10,12 +11,11 @@ use taskrun_journal::hold::{Hold, Lane};
 use taskrun_journal::ids::{HostId, RunId, Seq};
 use taskrun_journal::list::{Cursor, ListFilter, Page, Scope};
 use taskrun_journal::run::{Lifecycle, Run};
-use taskrun_journal::schedule::{self, KnownKey};
+use taskrun_journal::schedule::{self, After, Before, Change, Next, Place, Rank, Taken};
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::status::Status;
 use taskrun_journal::store::{
-    Admission, Append, Appended, Batched, Claim, Created, Full, Host, Idempotency, NewBatch,
-    NewRun, SessionKey,
+    Append, Appended, Batched, Claim, Created, Host, Idempotency, NewBatch, NewRun, SessionKey,
 };
 use taskrun_journal::time::Timestamp;
 
@@ -41,9 +41,9 @@ pub(super) struct State {
     /// By tenant and key: the fingerprint of the request, and its run.
     pub(super) keys: HashMap<(String, String), (String, RunId)>,
     /// Open runs with a name.
-    names: HashMap<[String; 5], RunId>,
+    pub(super) names: HashMap<[String; 5], RunId>,
     /// Completed runs, by the number of their task.
-    tasks: HashMap<u64, BTreeMap<(Timestamp, u64), RunId>>,
+    pub(super) tasks: HashMap<u64, BTreeMap<(Timestamp, u64), RunId>>,
     pub(super) hosts: BTreeMap<HostId, Host>,
     pub(super) timelines: Timelines,
     pub(super) artifacts: Artifacts,
@@ -71,6 +71,8 @@ pub(super) struct Entry {
     task: Option<u64>,
     /// Names of the artifacts that it refers to.
     pub(super) artifacts: BTreeSet<String>,
+    /// The lane in which it is wanted, and the time from which on.
+    wanted: Option<(Lane, Timestamp)>,
     standing: Standing,
 }
 
@@ -111,19 +113,8 @@ impl Entry {
 
 impl State {
     pub(super) fn create(&mut self, new: NewRun) -> Created {
-        if let Some(asked) = &new.idempotency
-            && let Some((known, entry)) = self.known(&new.run.spec, asked)
-        {
-            match schedule::known_key(asked, known, &entry.run) {
-                KnownKey::Repeated => return Created::Repeated(Box::new(entry.run.clone())),
-                KnownKey::Taken => return Created::Taken(entry.run.id().clone()),
-                KnownKey::Given => {}
-            }
-        }
-        if let Some(known) = self.completed(&new) {
-            return Created::Repeated(Box::new(known.clone()));
-        }
-        if let Some(refused) = self.refusal(&new.run, &new.admission) {
+        let Ok(refused) = schedule::refusal(&new, self);
+        if let Some(refused) = refused {
             return refused;
         }
         self.keep(new);
@@ -160,15 +151,6 @@ impl State {
         Some((fingerprint, self.runs.get(id)?))
     }
 
-    /// The run whose result may be used instead.
-    fn completed(&self, new: &NewRun) -> Option<&Run> {
-        let (task, spec) = (new.task.as_ref()?, &new.run.spec);
-        let runs = self.tasks.get(&schedule::task_hash(spec, task))?;
-        let young = runs.range((task.completed_since?, 0)..).rev();
-        let mut runs = young.filter_map(|(_, id)| self.runs.get(id)).map(|entry| &entry.run);
-        runs.find(|run| schedule::is_same_task(&run.spec, spec))
-    }
-
     fn keep(&mut self, new: NewRun) {
         let NewRun { run, events, idempotency, task, admission: _ } = new;
         let spec = Arc::clone(&run.spec);
@@ -193,54 +175,17 @@ impl State {
         }
         let artifacts = BTreeSet::new();
         let task = task.map(|task| schedule::task_hash(&spec, &task));
-        let entry = Entry { run, number, journal, sessions, key, task, artifacts, standing };
+        if is_queued(&run) {
+            self.queue.count_waiting(&spec, true);
+        }
+        if run.state.hold.host().is_some() {
+            self.queue.hold(&spec.root_run_id);
+        }
+        let wanted = None;
+        let entry =
+            Entry { run, number, journal, sessions, key, task, artifacts, wanted, standing };
         self.runs.insert(spec.id.clone(), entry);
-        self.begin_wait(&spec.id);
-        self.settle(&spec.id);
-    }
-
-    fn refusal(&mut self, run: &Run, admission: &Admission) -> Option<Created> {
-        let spec = &run.spec;
-        if self.runs.contains_key(&spec.id) {
-            return Some(Created::Taken(spec.id.clone()));
-        }
-        let session = self.timelines.get(&schedule::session_of(spec));
-        if session.is_some_and(|session| session.ended_at.is_some()) {
-            return Some(Created::SessionEnded);
-        }
-        if let Some(parent) = &spec.parent_run_id {
-            let parent = self.runs.get(parent);
-            if !parent.is_some_and(|entry| schedule::takes_children(&entry.run)) {
-                return Some(Created::ParentEnded);
-            }
-        }
-        let place = schedule::name_place(spec).map(|place| place.map(str::to_owned));
-        if let Some(holder) = place.and_then(|place| self.names.get(&place)) {
-            return Some(Created::NameTaken(holder.clone()));
-        }
-        let tree = self.lists.get(&ListKey::Tree(spec.root_run_id.clone()));
-        let tree = tree.map_or(0, |runs| runs.len() as u64);
-        if self.queue.waiting(spec) >= admission.queue_max {
-            return Some(Created::Full(Full::Queue));
-        }
-        if spec.parent_run_id.is_some() && tree >= admission.tree_max {
-            return Some(Created::Full(Full::Tree));
-        }
-        let waits = admission.at_once.is_some_and(|slots| !self.begins_at_once(run, slots));
-        waits.then_some(Created::Full(Full::Slots))
-    }
-
-    fn begins_at_once(&mut self, run: &Run, tree_slots: u32) -> bool {
-        let spec = &run.spec;
-        self.set_now(run.state.updated_at);
-        let rank = (Lane::Fresh, Reverse(spec.priority), self.accepted);
-        let first = self.queue.first(&spec.policy_digest, tree_slots, |_| true);
-        let hosts = self.hosts.values().filter(|host| host.policy_digest == spec.policy_digest);
-        let held = |host: &Host| self.held.get(&host.id).map_or(0, |runs| runs.len() as u64);
-        first.is_none_or(|(first, _)| rank < first)
-            && !(spec.serial && self.queue.first_serial(&schedule::turn_of(spec)).is_some())
-            && self.queue.held(&spec.root_run_id) < tree_slots
-            && schedule::slot_left(hosts.map(|host| (host.slots, held(host))))
+        self.place(&spec.id);
     }
 
     pub(super) fn append(&mut self, append: Append) -> Appended {
@@ -278,21 +223,17 @@ impl State {
         let mut runs = Vec::new();
         let mut finalizers = 0;
         loop {
-            let first = match runs.len() < claim.limit {
-                true => self.queue.first(&claim.policy_digest, claim.tree_slots, |id| {
-                    self.is_taken(id, &claim.passing_over)
-                }),
-                false => None,
-            };
-            let id = match first {
-                Some((_, id)) => id,
-                None if finalizers < claim.finalizers => {
-                    let Some(id) = self.first_finalizer(claim) else { break };
-                    finalizers += 1;
-                    id
-                }
-                None => break,
-            };
+            let policy = &claim.policy_digest;
+            let is_taken = |id: &RunId| self.is_taken(id, &claim.passing_over);
+            let taken = Taken { runs: runs.len(), finalizers };
+            let Ok::<_, Infallible>(next) = schedule::next_claimed(
+                claim,
+                taken,
+                || Ok(self.queue.first(policy, claim.tree_slots, is_taken).map(|(_, id)| id)),
+                || Ok(self.first_finalizer(claim)),
+            );
+            let Some(Next { run: id, is_finalizer }) = next else { break };
+            finalizers += usize::from(is_finalizer);
             let Some(entry) = self.runs.get(id) else { break };
             let claimed = schedule::claimed(entry.run.clone(), &claim.host, claim.now);
             let Ok(Some((run, recorded))) = claimed else {
@@ -312,7 +253,7 @@ impl State {
         finalizers.into_iter().find(|id| self.is_taken(id, &claim.passing_over))
     }
 
-    /// Whether a run is of none of these agents.
+    /// True for a run that is of none of these agents.
     fn is_taken(&self, id: &RunId, passing_over: &BTreeSet<String>) -> bool {
         passing_over.is_empty()
             || self.runs.get(id).is_none_or(|of| !passing_over.contains(&of.run.spec.agent_name))
@@ -341,67 +282,101 @@ impl State {
         }
         self.unindex(&old, number);
         self.index(&run, number);
-        if !same_hold {
-            self.waits.end(&id);
-            self.begin_wait(&id);
+        let before = Before {
+            is_queued: is_queued(&old),
+            has_ended: old.status().is_terminal(),
+            is_held: old.state.hold.host().is_some(),
+            same_hold,
+        };
+        let (is_queued, has_ended) = (is_queued(&run), run.status().is_terminal());
+        let after = After { is_queued, has_ended, hold: &run.state.hold };
+        // Among the finalizers that wait it stands by its status.
+        if same_hold {
+            self.settle(&id);
         }
-        self.settle(&id);
-        if run.status().is_terminal() && !old.status().is_terminal() {
-            self.after_end(&run, number);
-            self.cancel_attached(&run);
+        for change in schedule::consequences(before, after) {
+            self.apply(&run, number, change);
         }
     }
 
-    /// Those that waited for the end of a run move on.
-    fn after_end(&mut self, run: &Run, number: u64) {
-        let spec = &run.spec;
+    fn apply(&mut self, run: &Run, number: u64, change: Change<'_>) {
+        let (id, spec) = (run.id(), &run.spec);
+        match change {
+            Change::Begin => self.queue.count_waiting(spec, false),
+            Change::EndWait => self.waits.end(id),
+            Change::TakeSlot => self.queue.hold(&spec.root_run_id),
+            Change::FreeSlot => self.stirred |= self.queue.release(&spec.root_run_id),
+            Change::Place(_) => self.place(id),
+            Change::Wake => {
+                self.keep_task(run, number);
+                for waiter in self.waits.ended(id) {
+                    if let Some(entry) = self.runs.get_mut(&waiter) {
+                        entry.wanted = Place::<RunId>::RESUME.wanted();
+                    }
+                    self.settle(&waiter);
+                }
+            }
+            Change::FreeName => {
+                if let Some(place) = schedule::name_place(spec) {
+                    self.names.remove(&place.map(str::to_owned));
+                }
+            }
+            Change::NextTurn => {
+                if spec.serial {
+                    let turn = schedule::turn_of(spec);
+                    self.queue.end_serial(&turn, number);
+                    if let Some(next) = self.queue.first_serial(&turn).cloned() {
+                        self.settle(&next);
+                    }
+                }
+            }
+            Change::CancelAttached => self.cancel_attached(run),
+        }
+    }
+
+    /// Keeps in mind that the result of a run may be used again.
+    fn keep_task(&mut self, run: &Run, number: u64) {
         if run.status() == Status::Completed
-            && let Some(task) = self.runs.get(&spec.id).and_then(|entry| entry.task)
+            && let Some(task) = self.runs.get(run.id()).and_then(|entry| entry.task)
         {
             let completed = self.tasks.entry(task).or_default();
-            completed.insert((run.state.updated_at, number), spec.id.clone());
-        }
-        for waiter in self.waits.ended(&spec.id) {
-            self.settle(&waiter);
-        }
-        if let Some(place) = schedule::name_place(spec) {
-            self.names.remove(&place.map(str::to_owned));
-        }
-        if spec.serial {
-            let turn = schedule::turn_of(spec);
-            self.queue.end_serial(&turn, number);
-            if let Some(next) = self.queue.first_serial(&turn).cloned() {
-                self.settle(&next);
-            }
+            completed.insert((run.state.updated_at, number), run.id().clone());
         }
     }
 
-    fn begin_wait(&mut self, id: &RunId) {
+    /// Puts a run where its hold says.
+    fn place(&mut self, id: &RunId) {
         let Some(entry) = self.runs.get(id) else { return };
-        let open = |id: &RunId| is_open(&self.runs, id);
-        self.waits.begin(id, &entry.run.state.hold, open);
+        let Ok::<_, Infallible>(place) = schedule::place(&entry.run.state.hold, |all| {
+            let open = all.iter().filter(|id| is_open(&self.runs, id));
+            Ok(open.map(|id| (*id).clone()).collect())
+        });
+        let wanted = place.wanted();
+        if let Place::Behind { open, mode, until: _ } = place {
+            self.waits.begin(id, open, mode);
+        }
+        if let Some(entry) = self.runs.get_mut(id) {
+            entry.wanted = wanted;
+        }
+        self.settle(id);
     }
 
-    /// Whether a run is there and has not ended.
+    /// True for a run that is there and has not ended.
     pub(super) fn is_open(&self, id: &RunId) -> bool {
         is_open(&self.runs, id)
     }
 
     /// Puts a run where it belongs in the queue.
     fn settle(&mut self, id: &RunId) {
-        let waits = self.waits.is_waiting(id);
         let Some(entry) = self.runs.get_mut(id) else { return };
-        let spec = &entry.run.spec;
-        let wanted = schedule::wanted(&entry.run.state.hold, waits);
-        let may_begin =
-            !spec.serial || self.queue.first_serial(&schedule::turn_of(spec)) == Some(id);
-        let rank = wanted.and_then(|(lane, time)| {
-            let may = match lane {
-                Lane::Resume => true,
-                Lane::Fresh => may_begin,
-            };
-            let rank = (lane, Reverse(spec.priority), entry.number);
-            (may && time <= self.now).then_some(rank)
+        let (spec, wanted) = (&entry.run.spec, entry.wanted);
+        let is_behind = || {
+            let first = self.queue.first_serial(&schedule::turn_of(spec));
+            Ok::<_, Infallible>(first != Some(id))
+        };
+        let rank = wanted.filter(|(_, time)| *time <= self.now).and_then(|(lane, _)| {
+            let Ok(behind) = schedule::waits_its_turn(lane, spec.serial, is_behind);
+            (!behind).then(|| Rank::of(spec, lane, entry.number))
         });
         let time = wanted.map(|(_, time)| time).filter(|time| time.0 > 0);
         let standing = Standing { wanted: wanted.is_some(), rank, time };
@@ -416,7 +391,7 @@ impl State {
     }
 
     /// Moves the runs whose time has come, or has not come yet by this clock.
-    fn set_now(&mut self, now: Timestamp) {
+    pub(super) fn set_now(&mut self, now: Timestamp) {
         let was = std::mem::replace(&mut self.now, now);
         let (from, to) = (was.min(now), was.max(now));
         if from < to {
@@ -427,22 +402,18 @@ impl State {
     }
 
     fn index(&mut self, run: &Run, number: u64) {
-        let (id, spec) = (run.id(), &run.spec);
+        let id = run.id();
         for key in list_keys(run) {
             self.lists.entry(key).or_default().insert((run.state.updated_at, id.clone()));
         }
         if run.state.hold == Hold::Beat {
             self.entries.add(run, number);
         }
-        if is_queued(run) {
-            self.queue.count_waiting(spec, true);
-        }
         if let Lifecycle::Ended { finished_at, .. } = run.state.lifecycle {
             self.ended.insert((finished_at, number), id.clone());
         }
         if let Some(host) = run.state.hold.host() {
             self.held.entry(host.clone()).or_default().insert(id.clone());
-            self.queue.hold(&spec.root_run_id);
         }
     }
 
@@ -458,7 +429,7 @@ impl State {
     }
 
     pub(super) fn unindex(&mut self, run: &Run, number: u64) {
-        let (id, spec) = (run.id(), &run.spec);
+        let id = run.id();
         for key in list_keys(run) {
             if let Some(list) = self.lists.get_mut(&key) {
                 list.remove(&(run.state.updated_at, id.clone()));
@@ -470,9 +441,6 @@ impl State {
         if run.state.hold == Hold::Beat {
             self.entries.remove(run, number);
         }
-        if is_queued(run) {
-            self.queue.count_waiting(spec, false);
-        }
         if let Lifecycle::Ended { finished_at, .. } = run.state.lifecycle {
             self.ended.remove(&(finished_at, number));
         }
@@ -483,7 +451,6 @@ impl State {
             if held.is_empty() {
                 self.held.remove(host);
             }
-            self.stirred |= self.queue.release(&spec.root_run_id);
         }
     }
 

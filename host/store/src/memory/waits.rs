@@ -1,6 +1,7 @@
 //! Runs that wait for the end of others.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::convert::Infallible;
 
 use taskrun_journal::hold::{Hold, WaitMode};
 use taskrun_journal::ids::RunId;
@@ -21,26 +22,12 @@ struct Waiting {
 }
 
 impl Waits {
-    /// Whether too few of the runs have ended that a run waits for.
-    pub(super) fn is_waiting(&self, id: &RunId) -> bool {
-        self.waiting.contains_key(id)
-    }
-
-    /// Begins a wait, if the hold is one and is not over at once.
-    pub(super) fn begin(&mut self, id: &RunId, hold: &Hold, is_open: impl Fn(&RunId) -> bool) {
-        let (runs, mode) = match hold {
-            Hold::Runs { runs, mode, .. } => (runs, *mode),
-            Hold::Nobody | Hold::Beat | Hold::Wanted { .. } | Hold::Host { .. } => return,
-        };
-        let all: BTreeSet<&RunId> = runs.iter().collect();
-        let open: BTreeSet<RunId> = all.iter().copied().filter(|id| is_open(id)).cloned().collect();
-        if schedule::enough(mode, open.len(), all.len()) {
-            return;
-        }
+    /// Begins the wait of a run for some that are open.
+    pub(super) fn begin(&mut self, id: &RunId, open: Vec<RunId>, mode: WaitMode) {
         for awaited in &open {
             self.waiters.entry(awaited.clone()).or_default().insert(id.clone());
         }
-        self.waiting.insert(id.clone(), Waiting { mode, open });
+        self.waiting.insert(id.clone(), Waiting { mode, open: open.into_iter().collect() });
     }
 
     /// Ends the wait of a run, if there is one.
@@ -61,9 +48,10 @@ impl Waits {
         let mut over = Vec::new();
         for waiter in self.waiters.remove(id).unwrap_or_default() {
             let Some(waiting) = self.waiting.get_mut(&waiter) else { continue };
-            let before = waiting.open.len();
             waiting.open.remove(id);
-            if schedule::enough(waiting.mode, waiting.open.len(), before) {
+            let has_more = || Ok::<_, Infallible>(!waiting.open.is_empty());
+            let Ok(is_woken) = schedule::is_woken(waiting.mode, has_more);
+            if is_woken {
                 self.end(&waiter);
                 over.push(waiter);
             }
@@ -71,7 +59,8 @@ impl Waits {
         over
     }
 
-    /// Whether a run that came to be held so would wait for itself, through whichever others.
+    /// True for a run that would wait for itself if it came to be held so, through whichever
+    /// others.
     pub(super) fn would_be_cycle(&self, id: &RunId, hold: &Hold) -> bool {
         let mut ahead: Vec<&RunId> = match hold {
             Hold::Runs { runs, .. } => runs.iter().collect(),

@@ -7,7 +7,7 @@ use taskrun_journal::artifact::Artifact;
 use taskrun_journal::hold::Hold;
 use taskrun_journal::ids::{HostId, RunId};
 use taskrun_journal::run::Run;
-use taskrun_journal::schedule;
+use taskrun_journal::schedule::{self, After, Before, Change, Next, Taken};
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::store::{Append, Appended, Claim};
 use taskrun_journal::time::Timestamp;
@@ -276,7 +276,7 @@ fn move_labels(
     Ok(())
 }
 
-/// What a change of status or hold means for counts, queue and other runs.
+/// Applies the consequences of a change for counts, queue and other runs.
 fn follow(
     queue: &Queue<'_>,
     present: &Present,
@@ -284,48 +284,50 @@ fn follow(
     row: &Mutable,
     same_hold: bool,
 ) -> Result<(), Fault> {
-    if present.status == QUEUED && row.status != QUEUED {
-        count_queued(queue.db, spec, -1)?;
-    }
-    if !same_hold {
-        if present.holder.is_none() {
-            waits::end(queue.db, present.no)?;
-        }
-        if let Some(tree) = present.tree {
-            match (&present.holder, &row.holder) {
-                (None, Some(_)) => queue.hold(tree)?,
-                (Some(_), None) => queue.release(tree)?,
-                (None, None) | (Some(_), Some(_)) => {}
-            }
-            if queue::is_ready(present.place) {
-                queue.settle(tree, &spec.policy_digest)?;
-            }
-        }
-        match row.hold {
-            Hold::Nobody | Hold::Host { .. } => {}
-            Hold::Beat | Hold::Wanted { .. } | Hold::Runs { .. } => {
-                let member = Member {
-                    no: present.no,
-                    tree: present.tree,
-                    serial: present.serial,
-                    policy: spec.policy_digest.clone(),
-                };
-                waits::begin(queue, &member, &row.hold)?;
-            }
-        }
-    }
-    if present.status < TERMINAL && row.status >= TERMINAL {
-        waits::ended(queue, present.no)?;
-        if let Some(serial) = present.serial {
-            queue.next_turn(serial)?;
-        }
-        // Nothing is beneath a run that is alone in its tree.
-        if present.tree.is_some() {
-            let at = Timestamp(unbits(row.updated_at));
-            attached::parent_ended(queue, &spec.tenant, &spec.id, at)?;
-        }
+    let before = Before {
+        is_queued: present.status == QUEUED,
+        has_ended: present.status >= TERMINAL,
+        is_held: present.holder.is_some(),
+        same_hold,
+    };
+    let (is_queued, has_ended) = (row.status == QUEUED, row.status >= TERMINAL);
+    let after = After { is_queued, has_ended, hold: &row.hold };
+    for change in schedule::consequences(before, after) {
+        apply(queue, present, (spec, row), change)?;
     }
     Ok(())
+}
+
+fn apply(
+    queue: &Queue<'_>,
+    present: &Present,
+    (spec, row): (&RunSpec, &Mutable),
+    change: Change<'_>,
+) -> Result<(), Fault> {
+    match change {
+        Change::Begin => count_queued(queue.db, spec, -1),
+        Change::EndWait => waits::end(queue.db, present.no),
+        Change::TakeSlot => present.tree.map_or(Ok(()), |tree| queue.hold(tree)),
+        Change::FreeSlot => present.tree.map_or(Ok(()), |tree| queue.release(tree)),
+        Change::Place(hold) => {
+            if let Some(tree) = present.tree.filter(|_| queue::is_ready(present.place)) {
+                queue.settle(tree, &spec.policy_digest)?;
+            }
+            let (no, policy) = (present.no, spec.policy_digest.clone());
+            let member = Member { no, tree: present.tree, serial: present.serial, policy };
+            waits::begin(queue, &member, hold)
+        }
+        Change::Wake => waits::ended(queue, present.no),
+        // The index of names is that of open runs.
+        Change::FreeName => Ok(()),
+        Change::NextTurn => present.serial.map_or(Ok(()), |serial| queue.next_turn(serial)),
+        // A run that is alone in its tree started none.
+        Change::CancelAttached if present.tree.is_none() => Ok(()),
+        Change::CancelAttached => {
+            let at = Timestamp(unbits(row.updated_at));
+            attached::parent_ended(queue, &spec.tenant, &spec.id, at)
+        }
+    }
 }
 
 /// One run more, or less, waits to begin.
@@ -348,20 +350,15 @@ pub(crate) fn claim(db: &Connection, claim: &Claim) -> Result<Told<Vec<Run>>, Fa
     let (policy, slots) = (&claim.policy_digest, claim.tree_slots);
     let mut finalizers = 0;
     loop {
-        let first = match runs.len() < claim.limit {
-            true => queue.first(policy, slots, claim.now, &passed_over)?.map(|first| first.no),
-            false => None,
-        };
-        let no = match first {
-            Some(no) => no,
-            None if finalizers < claim.finalizers => {
-                let first = queue.first_finalizer(policy, claim.now, &passed_over)?;
-                let Some(no) = first else { break };
-                finalizers += 1;
-                no
-            }
-            None => break,
-        };
+        let taken = Taken { runs: runs.len(), finalizers };
+        let next = schedule::next_claimed(
+            claim,
+            taken,
+            || Ok(queue.first(policy, slots, claim.now, &passed_over)?.map(|first| first.no)),
+            || queue.first_finalizer(policy, claim.now, &passed_over),
+        )?;
+        let Some(Next { run: no, is_finalizer }) = next else { break };
+        finalizers += usize::from(is_finalizer);
         match claim_one(&queue, claim, no) {
             Ok((run, last)) => {
                 runs.push(run);

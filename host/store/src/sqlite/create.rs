@@ -1,14 +1,13 @@
 //! The transaction that keeps a new run.
 
-use std::cmp::Reverse;
-
 use rusqlite::{Connection, OptionalExtension, params};
-use taskrun_journal::hold::{Hold, Lane};
+use taskrun_journal::hold::Hold;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::run::Run;
-use taskrun_journal::schedule::{self, KnownKey};
+use taskrun_journal::schedule::{self, HostLoad, Rank, TreeSize};
 use taskrun_journal::spec::RunSpec;
-use taskrun_journal::store::{Created, Full, Idempotency, NewRun};
+use taskrun_journal::status::Status;
+use taskrun_journal::store::{Created, NewRun, SessionKey};
 use taskrun_journal::time::Timestamp;
 
 use super::change::{Mutable, Told, count_queued, held};
@@ -16,7 +15,7 @@ use super::fault::Fault;
 use super::locks::Locks;
 use super::queue::{self, Member, PassedOver, Queue};
 use super::row::{EventRow, run_by_number};
-use super::schema::{By, CANCELING, QUEUED, bits, int, label_key, serial_key, time, unbits};
+use super::schema::{By, QUEUED, bits, int, label_key, serial_key, status_of, time, unbits};
 use super::{attached, hosts, names, sessions, waits};
 
 /// A new run, made ready outside of the writing thread.
@@ -30,6 +29,7 @@ pub(crate) struct NewRow {
 }
 
 /// The tree that a new run would belong to.
+#[derive(Clone, Copy)]
 struct Tree {
     no: Option<i64>,
     /// Runs of it so far.
@@ -60,41 +60,12 @@ impl NewRow {
     }
 
     fn answer(&self, queue: &Queue<'_>, locks: &Locks) -> Result<(Created, u64), Fault> {
-        let (db, spec) = (queue.db, &self.new.run.spec);
-        if let Some(asked) = &self.new.idempotency
-            && let Some(known) = known_key(db, &spec.tenant, asked)?
-        {
-            return Ok((known, 0));
-        }
-        if let Some(known) = self.completed(db)? {
-            return Ok((Created::Repeated(Box::new(known)), 0));
-        }
-        if let Some(refused) = refusal(db, spec)? {
+        let mut register = Register { queue, locks, row: self, tree: None };
+        if let Some(refused) = schedule::refusal(&self.new, &mut register)? {
             return Ok((refused, 0));
         }
-        let tree = tree_of(db, spec)?;
-        if let Some(full) = self.full(queue, locks, &tree)? {
-            return Ok((Created::Full(full), 0));
-        }
+        let tree = register.known_tree(&self.new.run.spec)?;
         Ok((Created::New, self.keep_all(queue, &tree)?))
-    }
-
-    /// The run whose result may be used instead.
-    fn completed(&self, db: &Connection) -> Result<Option<Run>, Fault> {
-        let since = self.new.task.as_ref().and_then(|task| task.completed_since);
-        let (Some(since), Some(task)) = (since, self.task) else { return Ok(None) };
-        let mut sql = db.prepare_cached(
-            "SELECT no FROM runs INDEXED BY runs_by_task
-             WHERE task = ?1 AND status = 5 AND updated_at >= ?2 ORDER BY updated_at DESC, no DESC",
-        )?;
-        let mut rows = sql.query([task, time(since)])?;
-        while let Some(row) = rows.next()? {
-            let run = run_by_number(db, row.get(0)?)?;
-            if schedule::is_same_task(&run.spec, &self.new.run.spec) {
-                return Ok(Some(run));
-            }
-        }
-        Ok(None)
     }
 
     /// Keeps all of it; returns the place of the last event.
@@ -121,56 +92,6 @@ impl NewRow {
 
     pub(crate) fn run(&self) -> &Run {
         &self.new.run
-    }
-
-    fn full(&self, queue: &Queue<'_>, locks: &Locks, tree: &Tree) -> Result<Option<Full>, Fault> {
-        let (spec, admission) = (&self.new.run.spec, &self.new.admission);
-        if admission.queue_max < u64::MAX && queued(queue.db, spec)? >= admission.queue_max {
-            return Ok(Some(Full::Queue));
-        }
-        if spec.parent_run_id.is_some() && tree.runs >= admission.tree_max {
-            return Ok(Some(Full::Tree));
-        }
-        match admission.at_once {
-            Some(slots) if !self.begins_at_once(queue, locks, tree, slots)? => {
-                Ok(Some(Full::Slots))
-            }
-            Some(_) | None => Ok(None),
-        }
-    }
-
-    fn begins_at_once(
-        &self,
-        queue: &Queue<'_>,
-        locks: &Locks,
-        tree: &Tree,
-        slots: u32,
-    ) -> Result<bool, Fault> {
-        let Run { spec, state } = &self.new.run;
-        let (db, policy, now) = (queue.db, &spec.policy_digest, state.updated_at);
-        if tree.held >= u64::from(slots) {
-            return Ok(false);
-        }
-        if let Some(serial) = self.serial
-            && queue.has_open_serial(serial, i64::MAX)?
-        {
-            return Ok(false);
-        }
-        queue.look(policy, slots, now)?;
-        let rank = (queue::ready(Lane::Fresh), Reverse(i64::from(spec.priority)), i64::MAX);
-        if queue
-            .first(policy, slots, now, &PassedOver::default())?
-            .is_some_and(|first| first.rank < rank)
-        {
-            return Ok(false);
-        }
-        let mut hosts = Vec::new();
-        for host in hosts::living(db, locks)? {
-            if host.policy_digest == *policy {
-                hosts.push((host.slots, held(db, &host.id)?));
-            }
-        }
-        Ok(schedule::slot_left(hosts))
     }
 
     /// Keeps all but the events; returns the number of the run.
@@ -272,39 +193,110 @@ impl NewRow {
     }
 }
 
-/// What the request's key means; `None` if the run may have it.
-fn known_key(db: &Connection, tenant: &str, asked: &Idempotency) -> Result<Option<Created>, Fault> {
-    let sql = "SELECT fingerprint, run FROM idempotency WHERE tenant = ?1 AND key = ?2";
-    let found = db
-        .prepare_cached(sql)?
-        .query_row([tenant, &asked.key], |row| Ok((row.get::<_, String>(0)?, row.get(1)?)));
-    let Some((fingerprint, no)) = found.optional()? else { return Ok(None) };
-    let run = run_by_number(db, no)?;
-    Ok(match schedule::known_key(asked, &fingerprint, &run) {
-        KnownKey::Repeated => Some(Created::Repeated(Box::new(run))),
-        KnownKey::Taken => Some(Created::Taken(run.id().clone())),
-        KnownKey::Given => None,
-    })
+/// The file, as the admission of a run asks about it.
+struct Register<'a> {
+    queue: &'a Queue<'a>,
+    locks: &'a Locks,
+    row: &'a NewRow,
+    /// The tree of the run, once it was asked for.
+    tree: Option<Tree>,
 }
 
-/// Why a run cannot be kept, whatever the bounds are.
-fn refusal(db: &Connection, spec: &RunSpec) -> Result<Option<Created>, Fault> {
-    let mut status = db.prepare_cached("SELECT status FROM runs WHERE id = ?1")?;
-    let mut status = |id: &RunId| -> Result<Option<i64>, Fault> {
-        Ok(status.query_row([id.as_str()], |row| row.get(0)).optional()?)
-    };
-    if status(&spec.id)?.is_some() {
-        return Ok(Some(Created::Taken(spec.id.clone())));
+impl Register<'_> {
+    fn known_tree(&mut self, spec: &RunSpec) -> Result<Tree, Fault> {
+        let tree = match self.tree {
+            Some(tree) => tree,
+            None => tree_of(self.queue.db, spec)?,
+        };
+        self.tree = Some(tree);
+        Ok(tree)
     }
-    let session = sessions::get(db, &schedule::session_of(spec))?;
-    if session.is_some_and(|session| session.ended_at.is_some()) {
-        return Ok(Some(Created::SessionEnded));
+}
+
+impl schedule::Register for Register<'_> {
+    type Error = Fault;
+
+    fn keyed(&mut self, tenant: &str, key: &str) -> Result<Option<(String, Run)>, Fault> {
+        let sql = "SELECT fingerprint, run FROM idempotency WHERE tenant = ?1 AND key = ?2";
+        let found = self
+            .queue
+            .db
+            .prepare_cached(sql)?
+            .query_row([tenant, key], |row| Ok((row.get::<_, String>(0)?, row.get(1)?)));
+        let Some((fingerprint, no)) = found.optional()? else { return Ok(None) };
+        Ok(Some((fingerprint, run_by_number(self.queue.db, no)?)))
     }
-    match &spec.parent_run_id {
-        Some(parent) if status(parent)?.is_none_or(|status| status >= CANCELING) => {
-            Ok(Some(Created::ParentEnded))
+
+    fn completed(
+        &mut self,
+        task: u64,
+        since: Timestamp,
+        fits: &dyn Fn(&Run) -> bool,
+    ) -> Result<Option<Run>, Fault> {
+        let mut sql = self.queue.db.prepare_cached(
+            "SELECT no FROM runs INDEXED BY runs_by_task
+             WHERE task = ?1 AND status = 5 AND updated_at >= ?2 ORDER BY updated_at DESC, no DESC",
+        )?;
+        let mut rows = sql.query([bits(task), time(since)])?;
+        while let Some(row) = rows.next()? {
+            let run = run_by_number(self.queue.db, row.get(0)?)?;
+            if fits(&run) {
+                return Ok(Some(run));
+            }
         }
-        Some(_) | None => Ok(names::holder(db, spec)?.map(Created::NameTaken)),
+        Ok(None)
+    }
+
+    fn status(&mut self, id: &RunId) -> Result<Option<Status>, Fault> {
+        let mut sql = self.queue.db.prepare_cached("SELECT status FROM runs WHERE id = ?1")?;
+        let code: Option<i64> = sql.query_row([id.as_str()], |row| row.get(0)).optional()?;
+        let unknown = |code| Fault::Damaged(format!("run {id}: no status has the code {code}"));
+        code.map(|code| status_of(code).ok_or_else(|| unknown(code))).transpose()
+    }
+
+    fn has_session_ended(&mut self, key: &SessionKey) -> Result<bool, Fault> {
+        let session = sessions::get(self.queue.db, key)?;
+        Ok(session.is_some_and(|session| session.ended_at.is_some()))
+    }
+
+    fn named(&mut self, spec: &RunSpec) -> Result<Option<RunId>, Fault> {
+        names::holder(self.queue.db, spec)
+    }
+
+    fn queued(&mut self, spec: &RunSpec) -> Result<u64, Fault> {
+        queued(self.queue.db, spec)
+    }
+
+    fn tree(&mut self, spec: &RunSpec) -> Result<TreeSize, Fault> {
+        let Tree { runs, held, no: _ } = self.known_tree(spec)?;
+        Ok(TreeSize { runs, held })
+    }
+
+    fn has_open_serial(&mut self, _: &RunSpec) -> Result<bool, Fault> {
+        let serial = self.row.serial;
+        serial.map_or(Ok(false), |serial| self.queue.has_open_serial(serial, i64::MAX))
+    }
+
+    fn first(
+        &mut self,
+        policy: &str,
+        tree_slots: u32,
+        now: Timestamp,
+    ) -> Result<Option<Rank>, Fault> {
+        self.queue.look(policy, tree_slots, now)?;
+        let first = self.queue.first(policy, tree_slots, now, &PassedOver::default())?;
+        Ok(first.map(|first| first.rank))
+    }
+
+    fn hosts(&mut self, policy: &str) -> Result<Vec<HostLoad>, Fault> {
+        let mut loads = Vec::new();
+        for host in hosts::living(self.queue.db, self.locks)? {
+            if host.policy_digest == policy {
+                let held = held(self.queue.db, &host.id)?;
+                loads.push(HostLoad { slots: host.slots, held });
+            }
+        }
+        Ok(loads)
     }
 }
 

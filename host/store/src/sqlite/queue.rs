@@ -16,15 +16,17 @@
 //! free. A run whose tree is not kept in `trees` is alone in it.
 
 use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashSet};
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use taskrun_journal::hold::Lane;
+use taskrun_journal::schedule::{self, Rank};
 use taskrun_journal::time::Timestamp;
 
 use super::attached::Canceled;
 use super::fault::Fault;
-use super::schema::{FINALIZING, time};
+use super::schema::{FINALIZING, int, time, unbits};
 
 const READY: i64 = 0;
 const PARKED: i64 = 2;
@@ -80,9 +82,6 @@ pub(crate) fn ready(lane: Lane) -> i64 {
 pub(crate) fn is_ready(place: Option<i64>) -> bool {
     place.is_some_and(|place| place < PARKED)
 }
-
-/// Lane, priority and order of acceptance of a wanted run; the smaller one is taken first.
-pub(crate) type Rank = (i64, std::cmp::Reverse<i64>, i64);
 
 /// A run that may be taken.
 pub(crate) struct First {
@@ -157,11 +156,11 @@ impl<'a> Queue<'a> {
 
     /// Puts a run into a lane, whose time has come.
     pub(crate) fn place(&self, run: &Member, lane: Lane) -> Result<(), Fault> {
-        let waits_its_turn = match lane {
-            Lane::Resume => false,
-            Lane::Fresh => self.waits_its_turn(run)?,
+        let behind = || match run.serial {
+            Some(serial) => self.has_open_serial(serial, run.no),
+            None => Ok(false),
         };
-        if waits_its_turn {
+        if schedule::waits_its_turn(lane, run.serial.is_some(), behind)? {
             return self.put(run.no, TURN);
         }
         match run.tree {
@@ -188,11 +187,6 @@ impl<'a> Queue<'a> {
             self.db.prepare_cached("UPDATE runs SET queue = ?2, due = ?3 WHERE no = ?1")?;
         sql.execute([no, DELAYED + lane_code(lane), time(until)])?;
         Ok(())
-    }
-
-    fn waits_its_turn(&self, run: &Member) -> Result<bool, Fault> {
-        let Some(serial) = run.serial else { return Ok(false) };
-        self.has_open_serial(serial, run.no)
     }
 
     /// Whether a serial run is open that was accepted before.
@@ -237,7 +231,7 @@ impl<'a> Queue<'a> {
         };
         let Some(parked) = best(PARKED, TURN)? else { return Ok(()) };
         if best(READY, PARKED)?.is_none_or(|ready| parked < ready) {
-            self.put(parked.2, READY + parked.0)?;
+            self.put(int(parked.number), ready(parked.lane))?;
             self.stir();
         }
         Ok(())
@@ -334,14 +328,15 @@ impl<'a> Queue<'a> {
             let mut rows = sql.query([policy])?;
             let (mut first, mut trees) = (None, HashSet::new());
             while let Some(row) = rows.next()? {
-                let (rank, tree): (Rank, Option<i64>) = (rank(row)?, row.get(3)?);
+                let (rank, no) = (rank(row)?, row.get(2)?);
+                let tree: Option<i64> = row.get(3)?;
                 if passed_over.has_agent(row, 5)? {
                     trees.extend(tree);
                     continue;
                 }
                 let waits = tree.is_some_and(|tree| trees.contains(&tree));
-                if !waits && !passed_over.damaged.contains(&rank.2) {
-                    first = Some(First { no: rank.2, rank, tree, due: row.get(4)? });
+                if !waits && !passed_over.damaged.contains(&no) {
+                    first = Some(First { no, rank, tree, due: row.get(4)? });
                     break;
                 }
             }
@@ -352,7 +347,7 @@ impl<'a> Queue<'a> {
             } else if let Some(tree) = first.tree
                 && self.held(tree)? >= u64::from(tree_slots)
             {
-                self.put(first.no, PARKED + first.rank.0)?;
+                self.put(first.no, PARKED + lane_code(first.rank.lane))?;
                 let full = "UPDATE trees SET full = 1 WHERE no = ?1";
                 self.db.prepare_cached(full)?.execute([tree])?;
             } else {
@@ -390,7 +385,7 @@ impl<'a> Queue<'a> {
 
     /// Puts a run off whose time had come by another clock.
     fn put_off(&self, run: &First, policy: &str) -> Result<(), Fault> {
-        self.put(run.no, DELAYED + run.rank.0)?;
+        self.put(run.no, DELAYED + lane_code(run.rank.lane))?;
         match run.tree {
             Some(tree) => self.settle(tree, policy),
             None => Ok(()),
@@ -398,7 +393,8 @@ impl<'a> Queue<'a> {
     }
 }
 
-/// From `queue, priority, no`.
+/// From the code of the lane, `priority` and `no`.
 fn rank(row: &Row<'_>) -> rusqlite::Result<Rank> {
-    Ok((row.get(0)?, std::cmp::Reverse(row.get(1)?), row.get(2)?))
+    let (lane, priority) = (lane_of(row.get(0)?), Reverse(row.get(1)?));
+    Ok(Rank { lane, priority, number: unbits(row.get(2)?) })
 }

@@ -182,7 +182,7 @@ pub(crate) fn status_code(status: Status) -> i64 {
         Status::Queued => QUEUED,
         Status::Running => 1,
         Status::Blocked => 2,
-        Status::Canceling => CANCELING,
+        Status::Canceling => 3,
         Status::Finalizing => FINALIZING,
         Status::Completed => TERMINAL,
         Status::Failed => 6,
@@ -190,10 +190,13 @@ pub(crate) fn status_code(status: Status) -> i64 {
     }
 }
 
+/// The status that has a code.
+pub(crate) fn status_of(code: i64) -> Option<Status> {
+    Status::ALL.iter().copied().find(|status| status_code(*status) == code)
+}
+
 /// Code of [`Status::Queued`].
 pub(crate) const QUEUED: i64 = 0;
-/// Code of [`Status::Canceling`]: from here on a run starts no others.
-pub(crate) const CANCELING: i64 = 3;
 /// Code of [`Status::Finalizing`].
 pub(crate) const FINALIZING: i64 = 4;
 /// The first code of a run that ended.

@@ -8,13 +8,13 @@ use std::collections::BTreeSet;
 use rusqlite::{Connection, OptionalExtension};
 use taskrun_journal::hold::{Hold, Lane, WaitMode};
 use taskrun_journal::ids::RunId;
-use taskrun_journal::schedule;
+use taskrun_journal::schedule::{self, Place};
 use taskrun_journal::time::Timestamp;
 
 use super::fault::Fault;
 use super::queue::{Member, Queue};
 
-/// Whether a run that came to be held so would wait for itself, through whichever others.
+/// True for a run that would wait for itself if it came to be held so, through whichever others.
 pub(crate) fn would_be_cycle(
     db: &Connection,
     no: i64,
@@ -33,7 +33,7 @@ pub(crate) fn would_be_cycle(
             VALUES (?1) UNION SELECT w.run FROM ahead a JOIN waits w ON w.waiter = a.no)
          SELECT 1 FROM ahead WHERE no = ?2 LIMIT 1",
     )?;
-    for open in open_of(db, runs)?.0 {
+    for open in open_of(db, runs.iter().collect::<BTreeSet<_>>())? {
         if leads_back.exists([open, no])? {
             return Ok(true);
         }
@@ -41,36 +41,34 @@ pub(crate) fn would_be_cycle(
     Ok(false)
 }
 
-/// Numbers of the runs that are open, and how many different ones there are in all.
-fn open_of(db: &Connection, runs: &[RunId]) -> Result<(Vec<i64>, usize), Fault> {
-    let all: BTreeSet<&RunId> = runs.iter().collect();
+/// Numbers of those of some runs that are open.
+fn open_of<'a>(
+    db: &Connection,
+    runs: impl IntoIterator<Item = &'a RunId>,
+) -> Result<Vec<i64>, Fault> {
     let mut sql = db.prepare_cached("SELECT no FROM runs WHERE id = ?1 AND status < 5")?;
     let mut open = Vec::new();
-    for id in &all {
+    for id in runs {
         open.extend(sql.query_row([id.as_str()], |row| row.get::<_, i64>(0)).optional()?);
     }
-    Ok((open, all.len()))
+    Ok(open)
 }
 
-/// Lets a run wait as its hold says, whose row says that it is neither wanted nor held.
+/// Puts a run where its hold says, whose row says that it is neither wanted nor held.
 pub(crate) fn begin(queue: &Queue<'_>, run: &Member, hold: &Hold) -> Result<(), Fault> {
-    match hold {
-        Hold::Nobody | Hold::Host { .. } => Ok(()),
-        Hold::Beat => queue.await_beat(run.no),
-        Hold::Wanted { lane, not_before: Timestamp(0) } => queue.place(run, *lane),
-        Hold::Wanted { lane, not_before } => queue.delay(run.no, *lane, *not_before),
-        Hold::Runs { runs, mode, until } => {
-            let (open, all) = open_of(queue.db, runs)?;
-            if schedule::enough(*mode, open.len(), all) {
-                return queue.place(run, Lane::Resume);
-            }
-            let any = i64::from(*mode == WaitMode::Any);
+    match schedule::place(hold, |all| open_of(queue.db, all.iter().copied()))? {
+        Place::Aside => Ok(()),
+        Place::Beat => queue.await_beat(run.no),
+        Place::Wanted { lane, from: Timestamp(0) } => queue.place(run, lane),
+        Place::Wanted { lane, from } => queue.delay(run.no, lane, from),
+        Place::Behind { open, mode, until } => {
+            let any = i64::from(mode == WaitMode::Any);
             let mut sql = queue.db.prepare_cached("INSERT INTO waits VALUES (?1, ?2, ?3)")?;
             for awaited in open {
                 sql.execute([awaited, run.no, any])?;
             }
             match until {
-                Some(until) => queue.delay(run.no, Lane::Resume, *until),
+                Some(until) => queue.delay(run.no, Lane::Resume, until),
                 None => Ok(()),
             }
         }
@@ -91,8 +89,9 @@ pub(crate) fn ended(queue: &Queue<'_>, run: i64) -> Result<(), Fault> {
     for (waiter, any) in waiters.collect::<rusqlite::Result<Vec<(i64, bool)>>>()? {
         db.prepare_cached("DELETE FROM waits WHERE run = ?1 AND waiter = ?2")?
             .execute([run, waiter])?;
+        let mode = if any { WaitMode::Any } else { WaitMode::All };
         let mut more = db.prepare_cached("SELECT 1 FROM waits WHERE waiter = ?1 LIMIT 1")?;
-        if !any && more.exists([waiter])? {
+        if !schedule::is_woken::<Fault>(mode, || Ok(more.exists([waiter])?))? {
             continue;
         }
         end(db, waiter)?;
