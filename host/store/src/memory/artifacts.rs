@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use taskrun_journal::artifact::Artifact;
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Artifacts {
     /// By tenant and name.
     kept: HashMap<(String, String), Kept>,
 }
 
+#[derive(Clone)]
 struct Kept {
     bytes: Arc<[u8]>,
     /// Runs that refer to them.

@@ -10,6 +10,7 @@ use taskrun_journal::spec::RunSpec;
 use super::state::{ListKey, State};
 
 /// A run that was canceled as its parent ended.
+#[derive(Clone)]
 pub(super) struct Canceled {
     pub(super) spec: Arc<RunSpec>,
     pub(super) head: Seq,

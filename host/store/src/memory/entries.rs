@@ -8,7 +8,7 @@ use taskrun_journal::run::Run;
 use taskrun_journal::spec::RunSpec;
 
 /// The waiting entries of all policies.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Entries {
     by_policy: HashMap<String, HashMap<String, Groups>>,
 }

@@ -8,7 +8,7 @@ use taskrun_journal::ids::RunId;
 use taskrun_journal::memory::{FactChange, FactChanged, FactWriter};
 
 /// All facts.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Facts {
     places: BTreeMap<FactPlace, BTreeMap<String, Known>>,
     /// Changes that runs made.
@@ -16,6 +16,7 @@ pub(super) struct Facts {
 }
 
 /// A fact and the words in it.
+#[derive(Clone)]
 struct Known {
     fact: Fact,
     words: BTreeSet<String>,

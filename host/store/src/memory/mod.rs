@@ -3,6 +3,8 @@
 mod artifacts;
 mod attached;
 mod entries;
+#[cfg(test)]
+mod explore;
 mod facts;
 mod queue;
 mod register;

@@ -25,7 +25,7 @@ pub(super) struct Standing {
 /// Of each tree only the first run stands in [`Self::fronts`], by how many runs of the tree are
 /// held. So a claim passes over trees without a slot at one look each number of held runs,
 /// whatever waits in them, and a limit that differs from one host to the next costs nothing.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Queue {
     /// Numbers for the digests of policies; there are few, ever.
     policies: HashMap<String, u32>,
@@ -45,7 +45,7 @@ pub(super) struct Queue {
 type Front = (u32, u32, Rank);
 
 /// A tree with wanted or held runs.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Tree {
     held: u32,
     ready: BTreeMap<(u32, Rank), RunId>,

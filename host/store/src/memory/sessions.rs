@@ -28,7 +28,7 @@ impl Chunk {
 }
 
 /// All sessions that are known or have events.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Timelines {
     /// What was said of sessions, by the keys that cover all of a name.
     known: HashMap<SessionKey, Vec<Session>>,

@@ -27,7 +27,7 @@ use super::queue::{Queue, Standing};
 use super::sessions::{Chunk, Timelines};
 use super::waits::Waits;
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct State {
     pub(super) runs: HashMap<RunId, Entry>,
     accepted: u64,
@@ -58,6 +58,7 @@ pub(super) struct State {
     pub(super) canceled: Vec<Canceled>,
 }
 
+#[derive(Clone)]
 pub(super) struct Entry {
     pub(super) run: Run,
     /// Order of acceptance.
@@ -483,6 +484,19 @@ impl State {
         let next =
             next.map(|run| Cursor { updated_at: run.state.updated_at, id: run.id().clone() });
         Page { runs, next }
+    }
+}
+
+#[cfg(test)]
+impl State {
+    /// The standing of a run in the indexes, in words.
+    pub(super) fn index_of(&self, id: &RunId, time: impl Fn(Timestamp) -> usize) -> String {
+        let Some(entry) = self.runs.get(id) else { return String::new() };
+        let Standing { wanted, rank, time: at } = entry.standing;
+        let lane = entry.wanted.map(|(lane, at)| (lane, time(at)));
+        let held = self.queue.held(&entry.run.spec.root_run_id);
+        let (behind, at) = (self.waits.open_of(id), at.map(time));
+        format!("{wanted}{}{at:?}{lane:?}{held}{behind:?}", rank.is_some())
     }
 }
 

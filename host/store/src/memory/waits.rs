@@ -8,13 +8,14 @@ use taskrun_journal::ids::RunId;
 use taskrun_journal::schedule;
 
 /// Who waits for whom. A run that waits for nothing any more is not in it.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Waits {
     waiting: HashMap<RunId, Waiting>,
     /// The other way round.
     waiters: HashMap<RunId, BTreeSet<RunId>>,
 }
 
+#[derive(Clone)]
 struct Waiting {
     mode: WaitMode,
     /// Those of the runs that have not ended.
@@ -22,6 +23,12 @@ struct Waiting {
 }
 
 impl Waits {
+    /// The runs for which a run waits.
+    #[cfg(test)]
+    pub(super) fn open_of(&self, id: &RunId) -> Option<&BTreeSet<RunId>> {
+        self.waiting.get(id).map(|waiting| &waiting.open)
+    }
+
     /// Begins the wait of a run for some that are open.
     pub(super) fn begin(&mut self, id: &RunId, open: Vec<RunId>, mode: WaitMode) {
         for awaited in &open {
