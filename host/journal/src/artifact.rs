@@ -1,4 +1,4 @@
-//! What is too large for a record and is kept beside it, under the digest of its bytes.
+//! Artifacts: values too large for a record, kept beside it under the digest of their bytes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ impl Artifact {
         Self { reference: ArtifactRef { hash, size: bytes.len() as u64 }, bytes }
     }
 
-    /// What refers to it.
+    /// The reference to it.
     #[must_use]
     pub fn reference(&self) -> &ArtifactRef {
         &self.reference

@@ -100,7 +100,7 @@ pub enum ModelError {
     /// The provider wants a pause.
     #[error("the provider limits the rate of requests")]
     RateLimited {
-        /// How long, if it said so.
+        /// The time to wait, if it said one.
         retry_after_ms: Option<u64>,
     },
     /// The provider fails.

@@ -1,4 +1,4 @@
-//! How a run ends.
+//! Endings of runs.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,23 +6,23 @@ use crate::artifact::ArtifactRef;
 use crate::status::StopReason;
 use crate::stop::CallAbort;
 
-/// How a run ends.
+/// The outcome of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ending {
     /// One of the terminal ones.
     pub status: EndStatus,
     /// Why.
     pub stop_reason: StopReason,
-    /// What went wrong, for people.
+    /// The error, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// Of a cancellation, the reason in the words of whoever asked for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// How the component was stopped, where it was.
+    /// The way in which the component was stopped, where it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<CallAbort>,
-    /// Whether a limit cut the work short and the result is what there was.
+    /// True if a limit cut the work short and the result is what there was.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub partial: bool,
     /// The whole result, where it is longer than what is shown with the run.

@@ -42,17 +42,17 @@ pub struct Recorded {
     pub id: u64,
     /// When it was recorded.
     pub at: Timestamp,
-    /// What happened.
+    /// The event itself.
     pub event: Event,
 }
 
-/// What happened.
+/// One thing that happened to a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum Event {
     /// The run was accepted. Always the first.
     Queued {
-        /// What was asked for.
+        /// The request.
         spec: Box<RunSpec>,
     },
     /// A host claimed the run and begins to execute it.
@@ -85,13 +85,13 @@ pub enum Event {
         epoch: u64,
         /// No host takes it up before.
         not_before: Timestamp,
-        /// Whether the host died; otherwise it gave the run back.
+        /// True if the host died; otherwise it gave the run back.
         crashed: bool,
-        /// How long the run has been running so far, as far as that is known: what a host that
+        /// The time that the run has been running, as far as that is known: what a host that
         /// died did after its last record is not.
         ran_ms: u64,
     },
-    /// What the run is told of earlier runs of its session, from the first plan step on.
+    /// Earlier runs of the session, as the run is told of them from the first plan step on.
     HistoryCarried {
         /// The runs, the earliest first.
         runs: Vec<RunId>,
@@ -130,7 +130,7 @@ pub enum Event {
     },
     /// A remark of the planner.
     PlannerNote {
-        /// What is remarked.
+        /// The remark.
         text: String,
         /// Keys and values to find it by.
         #[serde(default, skip_serializing_if = "Labels::is_empty")]
@@ -159,14 +159,14 @@ pub enum Event {
         tool_call_id: String,
         /// The arguments, as JSON.
         payload: String,
-        /// Whether the call may be repeated after a crash.
+        /// True if the call may be repeated after a crash.
         idempotent: bool,
     },
     /// A tool call ended, was refused, or was answered from outside.
     ToolResult {
         /// The call and its outcome.
         output: Box<ToolOutput>,
-        /// How long it took.
+        /// The time that it took.
         duration_ms: u64,
         /// Why the host did not have it executed, or not to its end, where that is so.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -187,7 +187,7 @@ pub enum Event {
         name: String,
         /// Its arguments.
         payload: String,
-        /// What it waits for.
+        /// The end of the wait.
         waits: Parked,
     },
     /// A tool call is another run's work: it was started, and its end is the call's result.
@@ -221,7 +221,7 @@ pub enum Event {
     ModelWait {
         /// Number of the question in its step, from 0; those to others count too.
         call: u32,
-        /// Whether the wait is over. The end of a wait for a whole answer is that answer.
+        /// True once the wait is over. The end of a wait for a whole answer is that answer.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         over: bool,
     },
@@ -229,7 +229,7 @@ pub enum Event {
     ControllerAnswered {
         /// Number of the question in its step, from 0; those to models count too.
         call: u32,
-        /// What was asked, in a word.
+        /// The question, in a word.
         operation: String,
         /// Digest of the question.
         request: String,
@@ -240,7 +240,7 @@ pub enum Event {
     MemoryAnswered {
         /// Number of the question in its step, from 0; those to others count too.
         call: u32,
-        /// What was asked, in a word.
+        /// The question, in a word.
         operation: String,
         /// Digest of the question.
         request: String,
@@ -259,7 +259,7 @@ pub enum Event {
     },
     /// A plan step or a tool call that ended counted and measured something.
     MetricsRecorded {
-        /// What came together in it.
+        /// All that it measured.
         metrics: Metrics,
     },
     /// Times that a plan step was told. Should the step run again, it is told the same.
@@ -279,9 +279,9 @@ pub enum Event {
     ReplayDiverged {
         /// Number of the turn, from 1.
         turn: u32,
-        /// What the journal says.
+        /// The step as the journal has it.
         recorded: String,
-        /// What it did.
+        /// The step as it ran again.
         found: String,
     },
     /// A plan step failed in a way that may pass, and is tried again.
@@ -290,7 +290,7 @@ pub enum Event {
         turn: u32,
         /// Number of the attempt at it, from 1.
         attempt: u32,
-        /// What went wrong.
+        /// The error.
         error: String,
         /// Pause before the next attempt.
         retry_after_ms: u64,
@@ -300,27 +300,27 @@ pub enum Event {
     TurnSkipped {
         /// Number of the turn, from 1.
         turn: u32,
-        /// How often the step was tried.
+        /// Attempts at the step.
         attempts: u32,
-        /// What went wrong the last time.
+        /// The error of the last attempt.
         error: String,
-        /// How long the run has been running so far.
+        /// The time that the run has been running so far.
         ran_ms: u64,
     },
     /// Something was asked that only somebody outside can give.
     Asked {
-        /// What.
+        /// The question.
         item: Box<Item>,
     },
     /// Somebody gave it.
     Answered {
         /// Id of the item.
         item: String,
-        /// What was given.
+        /// The answer.
         answer: Answer,
-        /// Who gave it.
+        /// The person or program that gave it.
         by: String,
-        /// Whether nobody gave it in time, and it is what was to be taken then.
+        /// True if nobody gave one in time, and it is the one that was to be taken then.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         by_default: bool,
     },
@@ -329,12 +329,12 @@ pub enum Event {
     PolicyDecision {
         /// Capability or tool; `tools` for what engines decide.
         capability: String,
-        /// What it was about: a path, a URL, a model's name, a turn.
+        /// The subject of the decision: a path, a URL, a model's name, a turn.
         subject: String,
         /// The rule that decided, with its place in the policy; for engines who took something
         /// away.
         rule: String,
-        /// What the engines decided.
+        /// The decision of the engines.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         decided: Option<Box<ToolsDecided>>,
     },
@@ -344,17 +344,17 @@ pub enum Event {
         tool_call_id: String,
         /// Its tool.
         name: String,
-        /// Whether it may begin; otherwise its result says so, and the run goes on.
+        /// True if it may begin; otherwise its result says so, and the run goes on.
         approved: bool,
-        /// Who decided: whoever answered, or `host` where nobody did in time.
+        /// The person that answered, or `host` where nobody did in time.
         decided_by: String,
-        /// Whether that holds for further calls of the same function in the run too.
+        /// True if that holds for further calls of the same function in the run too.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         for_run: bool,
     },
     /// A line of the log.
     Log {
-        /// How much it matters.
+        /// Its importance.
         level: LogLevel,
         /// Component that wrote it, or `host`.
         source: String,
@@ -368,7 +368,7 @@ pub enum Event {
     PlanDecided {
         /// Number of the turn, from 1.
         turn: u32,
-        /// What was decided, in a word.
+        /// The decision, in a word.
         decision: DecisionKind,
         /// Changes of the run's state, in order.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -379,11 +379,11 @@ pub enum Event {
         /// Child results to expect, where the planner said so.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         expected_children: Option<u32>,
-        /// How long the run has been running so far.
+        /// The time that the run has been running so far.
         #[serde(default)]
         ran_ms: u64,
     },
-    /// What the run gives as the tool call that it is.
+    /// The run gives its result as the tool call that it is.
     FinalToolResult {
         /// The result or the failure.
         result: Box<FinalToolResult>,
@@ -397,17 +397,17 @@ pub enum Event {
     },
     /// The run gives up its slot and waits.
     Blocked {
-        /// What it waits for, in a word.
+        /// The thing that it waits for, in a word.
         on: BlockedOn,
-        /// What ends the wait.
+        /// The end of the wait.
         wait: Wait,
-        /// How long the run has been running so far.
+        /// The time that the run has been running so far.
         ran_ms: u64,
     },
     /// Somebody asked to pause the run: nothing more begins. Each is followed by one
     /// [`Event::PauseEnded`], at the latest just before the end of the run.
     PauseRequested {
-        /// Who asked.
+        /// The person or program that asked.
         by: String,
         /// In words, from whoever asked.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -420,7 +420,7 @@ pub enum Event {
     PauseEnded {
         /// Why.
         why: PauseEnd,
-        /// Who resumed the run, where somebody did.
+        /// The person or program that resumed the run, where one did.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<String>,
         /// In words, from whoever resumed it; no part of the conversation.
@@ -432,19 +432,19 @@ pub enum Event {
     },
     /// Somebody told the run something. It waits in the run's inbox for the next turn.
     Injected {
-        /// What.
+        /// The message.
         text: String,
-        /// Who.
+        /// The person or program that wrote it.
         by: String,
     },
-    /// What waited in the inbox became part of the conversation, just before a plan step.
+    /// The messages in the inbox became part of the conversation, just before a plan step.
     InboxShown {
-        /// How many messages: all that waited.
+        /// The number of messages: all that waited.
         messages: u32,
     },
     /// Somebody asked to cancel.
     CancelRequested {
-        /// Who or what: `canceled_by_owner`, `canceled_by_parent` or `host_shutdown`.
+        /// The origin: `canceled_by_owner`, `canceled_by_parent` or `host_shutdown`.
         by: StopReason,
         /// In words, from whoever asked.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -452,7 +452,7 @@ pub enum Event {
     },
     /// The guest is gone and the outcome is fixed.
     Finalizing {
-        /// How the run will end.
+        /// The outcome.
         ending: Ending,
     },
     /// The agent's finalizer begins; it does so once.

@@ -35,7 +35,7 @@ pub struct Fact {
     /// Its name: among the facts of its place there is one of each. Not empty, without control
     /// characters, at most [`FACT_KEY_BYTES_MAX`] bytes.
     pub key: String,
-    /// What is remembered, at most [`FACT_TEXT_BYTES_MAX`] bytes.
+    /// The text that is remembered, at most [`FACT_TEXT_BYTES_MAX`] bytes.
     pub text: String,
     /// Keys and values to tell it from others by.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
@@ -79,11 +79,11 @@ pub struct OwnSession {
 pub struct InvalidFact {
     /// The field.
     pub field: &'static str,
-    /// What is wrong with it.
+    /// The fault, in words.
     pub reason: String,
 }
 
-/// What is asked of memory, in these scopes, the nearest first.
+/// A question to memory, in these scopes, the nearest first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "operation")]
 pub enum MemoryRequest {
@@ -117,7 +117,7 @@ pub enum MemoryError {
     Invalid {
         /// Which part.
         field: String,
-        /// What is wrong with it.
+        /// The fault, in words.
         reason: String,
     },
     /// A bound was met.
@@ -263,7 +263,7 @@ pub fn rank(
 }
 
 impl MemoryRequest {
-    /// What it asks, in a word.
+    /// The question, in a word.
     #[must_use]
     pub fn operation(&self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! What a run is told of earlier runs of its session.
+//! The history of its session that a run is told.
 
 use serde::{Deserialize, Serialize};
 
@@ -39,7 +39,7 @@ impl History {
         }
     }
 
-    /// Whether it is the one that is not written down.
+    /// True if it is the one that is not written down.
     #[must_use]
     pub fn is_none(&self) -> bool {
         match self {

@@ -1,4 +1,4 @@
-//! Who has a run, and what it waits for.
+//! Holds of runs, and the waits of those that no host has.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use crate::ids::{HostId, RunId};
 use crate::status::BlockedOn;
 use crate::time::Timestamp;
 
-/// Who has a run, or may have it.
+/// The host that has a run, or the condition under which one may have it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Hold {
@@ -27,7 +27,7 @@ pub enum Hold {
     Runs {
         /// The runs.
         runs: Vec<RunId>,
-        /// Whether one of them is enough.
+        /// The number of them that have to end.
         mode: WaitMode,
         /// When it is wanted in any case.
         until: Option<Timestamp>,
@@ -63,7 +63,7 @@ pub enum Lane {
     Fresh,
 }
 
-/// How many of several runs are waited for.
+/// The number of several runs that have to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WaitMode {
@@ -73,7 +73,7 @@ pub enum WaitMode {
     Any,
 }
 
-/// What ends the wait of a blocked run.
+/// The end of the wait of a blocked run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "until")]
 pub enum Wait {
@@ -87,7 +87,7 @@ pub enum Wait {
     Runs {
         /// The runs.
         runs: Vec<RunId>,
-        /// Whether one of them is enough.
+        /// The number of them that have to end.
         mode: WaitMode,
         /// The time.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -102,10 +102,10 @@ pub enum Wait {
 pub struct Await {
     /// Id of the item.
     pub id: String,
-    /// What kind of answer it needs.
+    /// The kind of answer that it needs.
     pub on: BlockedOn,
-    /// What is asked; at most [`crate::run::SUMMARY_CHARS_MAX`] characters.
+    /// The question; at most [`crate::run::SUMMARY_CHARS_MAX`] characters.
     pub prompt: String,
-    /// Whether it is answered.
+    /// True once it is answered.
     pub answered: bool,
 }

@@ -33,7 +33,7 @@ pub const TENANT_DEFAULT: &str = "default";
 /// of them what another one has.
 ///
 /// # Errors
-/// What is wrong, in words.
+/// The fault, in words.
 pub fn check_own_id(id: &RunId, tenant: &str) -> Result<(), String> {
     if uuid::Uuid::try_parse(id.as_str()).is_ok() {
         return Err("ids of this form are made by hosts".to_owned());

@@ -25,7 +25,7 @@ const KEY_SHOWN_BYTES: usize = 64;
 /// Checks a text, of which nothing is kept.
 ///
 /// # Errors
-/// What is wrong with it, and where.
+/// The fault and its place.
 pub fn check(text: &str) -> Result<(), String> {
     read::<()>(text, &mut Room(usize::MAX))
 }
@@ -33,7 +33,7 @@ pub fn check(text: &str) -> Result<(), String> {
 /// The value of a text that holds at most so many values, those within others included.
 ///
 /// # Errors
-/// What is wrong with it, and where.
+/// The fault and its place.
 pub fn parse(text: &str, values_max: usize) -> Result<Value, String> {
     read(text, &mut Room(values_max))
 }
@@ -45,7 +45,7 @@ fn read<T: Keep>(text: &str, room: &mut Room) -> Result<T, String> {
     value.map_err(|error| error.to_string())
 }
 
-/// How many values there may still be.
+/// The number of values that there may still be.
 struct Room(usize);
 
 /// Either a value or nothing, of what was read.

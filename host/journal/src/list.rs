@@ -1,4 +1,4 @@
-//! Who asks, and what is listed.
+//! Callers, and the runs that they list.
 
 use std::fmt;
 
@@ -54,7 +54,7 @@ impl Scope {
         self
     }
 
-    /// Whether a run can be seen.
+    /// True if a run can be seen.
     #[must_use]
     pub fn admits(&self, run: &Run) -> bool {
         self.admits_spec(&run.spec)
@@ -93,7 +93,7 @@ pub struct ListFilter {
 }
 
 impl ListFilter {
-    /// Whether a run is listed.
+    /// True if a run is listed.
     #[must_use]
     pub fn admits(&self, run: &Run) -> bool {
         let spec = &run.spec;

@@ -226,8 +226,8 @@ fn count_dialog(state: &mut RunState, event: DialogEvent<'_>) -> bool {
     true
 }
 
-/// What the run waits for after an event. What others write meanwhile, and what says what happened
-/// before the wait, ends none.
+/// The wait of a held run after an event. Events of others, and those about what happened before
+/// the wait, end none.
 fn held_wait(before: HeldWait, recorded: &Recorded) -> HeldWait {
     match recorded.event.view() {
         EventView::Account(event) => match event {
@@ -251,7 +251,7 @@ fn held_wait(before: HeldWait, recorded: &Recorded) -> HeldWait {
             LifecycleEvent::PauseRequested { .. }
             | LifecycleEvent::PauseEnded { .. }
             | LifecycleEvent::CancelRequested { .. } => before,
-            // Whoever takes the run up waits for what is left of the time, and asks the model again.
+            // The next host waits for what is left of the time, and asks the model again.
             LifecycleEvent::Lost { .. } | LifecycleEvent::Resumed { .. } => match before {
                 HeldWait::Until(until) => HeldWait::Until(until),
                 HeldWait::Model | HeldWait::Nothing => HeldWait::Nothing,
@@ -393,7 +393,7 @@ fn count_open_step(state: &mut RunState) {
 /// The run that a whole journal tells.
 ///
 /// # Errors
-/// What is wrong with the journal, in words: it is empty, has gaps, or tells what cannot be.
+/// The fault of the journal, in words: it is empty, has gaps, or tells what cannot be.
 pub fn fold<'a>(journal: impl IntoIterator<Item = &'a Recorded>) -> Result<Run, String> {
     let mut journal = journal.into_iter();
     let first = journal.next().ok_or("the journal is empty")?;

@@ -74,7 +74,7 @@ pub enum FactChange {
     Delete(String),
 }
 
-/// Who makes a change, so that it is made once.
+/// The writer of a change, so that it is made once.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FactWriter {
     /// The run.
@@ -83,7 +83,7 @@ pub struct FactWriter {
     pub change: String,
 }
 
-/// What became of a change.
+/// The answer to a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FactChanged {
     /// It is made.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// Keys and values, each key once.
 pub type Labels = BTreeMap<String, String>;
 
-/// Who speaks in a message.
+/// The speaker of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
@@ -38,7 +38,7 @@ impl Role {
 /// One entry of a conversation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Message {
-    /// Who speaks.
+    /// The speaker.
     pub role: Role,
     /// In order of appearance.
     pub parts: Vec<Part>,
@@ -64,7 +64,7 @@ impl Message {
         all
     }
 
-    /// What it says: its text, or where it has none its structured data, a line each.
+    /// The words of it: its text, or where it has none its structured data, a line each.
     #[must_use]
     pub fn answer_text(&self) -> String {
         let text = self.joined_text();
@@ -167,7 +167,7 @@ pub struct ToolAnswer {
     pub tool_call_id: String,
     /// The result as JSON, or the error's text.
     pub content: String,
-    /// Whether `content` is an error's text.
+    /// True if `content` is an error's text.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_error: bool,
 }
@@ -181,10 +181,10 @@ pub struct Usage {
     pub completion_tokens: u64,
     /// Both, or what the provider says.
     pub total_tokens: u64,
-    /// What they cost, in millionths of a US dollar, as far as prices are known.
+    /// The cost, in millionths of a US dollar, as far as prices are known.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub cost_microusd: u64,
-    /// Whether any of it is the host's estimate, as a provider did not count.
+    /// True if any of it is the host's estimate, as a provider did not count.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub estimated: bool,
     /// Of the total, the tokens that a component says it consumed elsewhere, which nobody checked.
@@ -226,9 +226,9 @@ pub struct ToolError {
     /// A short word for programs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
-    /// What went wrong, for the model and for people.
+    /// The error, for the model and for people.
     pub message: String,
-    /// What led to it, the nearest cause first.
+    /// The causes, the nearest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<String>,
 }
@@ -259,14 +259,14 @@ pub enum RetryReason {
     ToolUnavailable,
 }
 
-/// How to try a failed call again.
+/// Advice for a further try of a failed call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RetryHint {
     /// Why.
     pub reason: RetryReason,
     /// Qualified name of the tool the hint is about.
     pub tool: String,
-    /// Whether only this tool should be offered in the next turn.
+    /// True if only this tool should be offered in the next turn.
     #[serde(default)]
     pub restrict_to_tool: bool,
     /// Names of the absent fields, or of those whose values are refused if the arguments are
@@ -304,7 +304,7 @@ impl RetryHint {
     }
 }
 
-/// What part of a larger result a result is.
+/// The part of a larger result that a result is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bounds {
     /// Items in this result.
@@ -312,20 +312,20 @@ pub struct Bounds {
     /// Items there are in all, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total: Option<u64>,
-    /// Whether items are left out.
+    /// True if items are left out.
     pub truncated: bool,
     /// Arguments, as JSON, of the call that continues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continuation: Option<String>,
-    /// How to ask for less, in words.
+    /// Advice for asking for less, in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refinement: Option<String>,
 }
 
-/// What a call cost, as far as its tool knows.
+/// The cost of a call, as far as its tool knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Telemetry {
-    /// How long it took.
+    /// The time that it took.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<u64>,
     /// Tokens it consumed.
@@ -339,7 +339,7 @@ pub struct Telemetry {
     pub extra: Option<String>,
 }
 
-/// How much a log line matters.
+/// The importance of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LogLevel {
@@ -347,7 +347,7 @@ pub enum LogLevel {
     Trace,
     /// For finding a mistake.
     Debug,
-    /// What a reader of the log wants to know.
+    /// Something that a reader of the log wants to know.
     Info,
     /// Something is wrong and work goes on.
     Warn,

@@ -1,4 +1,4 @@
-//! What components count and measure in a run, for its operator.
+//! Metrics that components count and measure in a run, for its operator.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,7 @@ pub const METRIC_LABELS_MAX: usize = 8;
 /// Most bytes of a key or a value of those.
 pub(crate) const METRIC_LABEL_BYTES_MAX: usize = 64;
 
-/// Whether a text is the name of a metric: `[a-z0-9_.]{1,64}`.
+/// True if a text is the name of a metric: `[a-z0-9_.]{1,64}`.
 #[must_use]
 pub fn is_metric_name(name: &str) -> bool {
     (1..=METRIC_NAME_BYTES_MAX).contains(&name.len())
@@ -31,7 +31,7 @@ pub struct Metrics {
     pub dropped: u64,
 }
 
-/// What one component counts or measures under a name and some labels.
+/// The values that one component counts or measures under a name and some labels.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Series {
     /// The component, as in the log.
@@ -41,12 +41,12 @@ pub struct Series {
     /// Keys and values that tell it from others of the name.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     pub labels: Labels,
-    /// What came together.
+    /// The values so far.
     #[serde(flatten)]
     pub measure: Measure,
 }
 
-/// What came together in a series.
+/// The values of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum Measure {
@@ -58,7 +58,7 @@ pub enum Measure {
     /// Measurements. They are written as texts, so that what is read is to the last bit what was
     /// written.
     Values {
-        /// How many.
+        /// The number of them.
         count: u64,
         /// All of them together.
         #[serde(with = "exact")]
@@ -106,7 +106,7 @@ impl Measure {
 }
 
 impl Metrics {
-    /// Whether nothing was counted, nor tried.
+    /// True if nothing was counted, nor tried.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.series.is_empty() && self.dropped == 0
@@ -175,7 +175,7 @@ mod exact {
 pub struct MetricsView {
     /// The series.
     pub series: Vec<SeriesView>,
-    /// What was not taken into account.
+    /// The values that were not taken into account.
     #[serde(skip_serializing_if = "is_zero")]
     pub dropped: u64,
 }
@@ -190,7 +190,7 @@ pub struct SeriesView {
     /// Keys and values that tell it from others of the name.
     #[serde(skip_serializing_if = "Labels::is_empty")]
     pub labels: Labels,
-    /// What came together.
+    /// The values so far.
     #[serde(flatten)]
     pub measure: MeasureView,
 }
@@ -206,7 +206,7 @@ pub enum MeasureView {
     },
     /// Measurements.
     Values {
-        /// How many.
+        /// The number of them.
         count: u64,
         /// All of them together.
         sum: f64,

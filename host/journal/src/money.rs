@@ -17,7 +17,7 @@ pub(crate) const USD_MAX: u64 = 1_000_000;
 /// Reads an amount such as `1.50`.
 ///
 /// # Errors
-/// What is wrong with it, in words.
+/// The fault, in words.
 pub fn parse_usd(text: &str) -> Result<u64, &'static str> {
     let (whole, part) = text.split_once('.').unwrap_or((text, ""));
     let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
@@ -46,7 +46,7 @@ impl fmt::Display for ShowUsd {
     }
 }
 
-/// What a model's tokens cost: millionths of a dollar for a million of them.
+/// The price of a model's tokens: millionths of a dollar for a million of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Price {
     /// Tokens read.
@@ -56,7 +56,7 @@ pub struct Price {
 }
 
 impl Price {
-    /// What was consumed, with its cost, rounded up to a whole millionth.
+    /// The usage with its cost, rounded up to a whole millionth.
     #[must_use]
     pub fn applied(self, usage: Usage) -> Usage {
         let of = |tokens: u64, price: u64| u128::from(tokens) * u128::from(price);

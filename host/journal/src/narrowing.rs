@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::money::ShowUsd;
 use crate::quantity::ShowDuration;
 
-/// What a request takes away. The default takes nothing.
+/// The narrowing that a request asks for. The default takes nothing.
 // Who does not know a field would grant what somebody took away, so unknown ones are refused; a
 // new one also raises the version of what is stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,13 +62,13 @@ pub struct Narrowing {
 pub struct Ancestor {
     /// Its agent.
     pub agent_name: String,
-    /// What its request took away.
+    /// The narrowing of its request.
     #[serde(default, skip_serializing_if = "Narrowing::is_empty")]
     pub narrow: Narrowing,
 }
 
 impl Narrowing {
-    /// Whether it takes nothing away.
+    /// True if it takes nothing away.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()

@@ -19,7 +19,7 @@ pub const INBOX_BYTES_MAX: u64 = 64 << 10;
 pub struct Pause {
     /// When it was asked for.
     pub since: Timestamp,
-    /// Who asked.
+    /// The person or program that asked.
     pub by: String,
     /// In words, from whoever asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -27,7 +27,7 @@ pub struct Pause {
     /// When it is over in any case; `None` if only somebody's word ends it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
-    /// Who may have the run when it is over; `None` while a host has it.
+    /// The hold that the run has when it is over; `None` while a host has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub then: Option<Hold>,
 }
@@ -42,7 +42,7 @@ pub enum PauseEnd {
     DeadlineExceeded,
     /// The run was canceled.
     Canceled,
-    /// What was under way when the run was paused came to the end of the run.
+    /// The work that was under way when the run was paused came to the end of the run.
     Ended,
 }
 
@@ -60,7 +60,7 @@ impl PauseEnd {
 }
 
 impl Pause {
-    /// Whether its time is over.
+    /// True once its time is over.
     #[must_use]
     pub fn is_over(&self, now: Timestamp) -> bool {
         self.until.is_some_and(|until| now >= until)
@@ -81,7 +81,7 @@ impl Pause {
     }
 }
 
-/// What waits for the next turn of a run.
+/// The messages that wait for the next turn of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inbox {
     /// Messages.

@@ -52,10 +52,10 @@ pub struct FinalToolResult {
     /// Data for the agent and the operator, as JSON.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_data: Option<String>,
-    /// What part of a larger result this is.
+    /// The part of a larger result that this is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bounds: Option<Bounds>,
-    /// What it cost.
+    /// The cost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub telemetry: Option<Telemetry>,
 }
@@ -63,7 +63,7 @@ pub struct FinalToolResult {
 /// A remark for observers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Annotation {
-    /// What is remarked.
+    /// The remark.
     pub text: String,
     /// Keys and values to find it by.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
@@ -76,8 +76,8 @@ pub struct Annotation {
 pub struct PlannerError {
     /// A short word for programs.
     pub code: Option<String>,
-    /// What went wrong.
+    /// The error.
     pub message: String,
-    /// What led to it, the nearest cause first.
+    /// The causes, the nearest first.
     pub causes: Vec<String>,
 }

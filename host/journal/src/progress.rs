@@ -27,10 +27,10 @@ pub struct Progress {
     pub completion_tokens: u64,
     /// Both.
     pub total_tokens: u64,
-    /// What they cost, in millionths of a US dollar, as far as prices are known.
+    /// The cost, in millionths of a US dollar, as far as prices are known.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub cost_microusd: u64,
-    /// Whether some of the tokens are estimated, as a provider did not count.
+    /// True if some of the tokens are estimated, as a provider did not count.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub usage_estimated: bool,
     /// Of all tokens, those that a component says it consumed elsewhere.
@@ -247,14 +247,14 @@ impl Reply {
         self.bytes
     }
 
-    /// Whether the text is longer than what is kept of it.
+    /// True if the text is longer than what is kept of it.
     #[must_use]
     pub fn is_cut(&self) -> bool {
         self.cut
     }
 }
 
-/// What an event adds to the answer.
+/// The contribution of an event to the answer.
 enum Said<'a> {
     /// A part of it.
     Part(&'a str),
@@ -329,7 +329,7 @@ impl WholeReply {
         }
     }
 
-    /// Whether a whole message was seen; nothing that was said before it counts.
+    /// True if a whole message was seen; nothing that was said before it counts.
     pub fn is_whole(&self) -> bool {
         self.whole
     }

@@ -1,4 +1,4 @@
-//! What only somebody outside can give: what is asked, and what counts as an answer.
+//! Questions that only people or systems outside can answer, and the answers that fit them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub const ANSWER_BYTES_MAX: usize = 64 << 10;
 /// Something that was asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Item {
-    /// What.
+    /// The question.
     pub what: AwaitItem,
     /// Tool call that the answer completes, where a tool asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -25,12 +25,12 @@ pub struct Item {
     /// When nobody is waited for any more; `None` waits for ever.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
-    /// What is taken for the answer then; `None` for [`Answer::TimedOut`].
+    /// The answer that is taken then; `None` for [`Answer::TimedOut`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default: Option<Answer>,
 }
 
-/// What somebody gave.
+/// An answer from outside.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
@@ -38,9 +38,9 @@ pub enum Answer {
     Text(String),
     /// For each question of a form the ids of its options, or the text.
     Choices(BTreeMap<String, Vec<String>>),
-    /// What tools outside gave, by the id of the call.
+    /// The results of tools outside, by the id of the call.
     Results(BTreeMap<String, ToolOutcome>),
-    /// Whether something may be done.
+    /// True if something may be done.
     Confirmed(bool),
     /// The same for this call of a tool and all further ones of the same function in the run.
     ConfirmedForRun(bool),
@@ -56,11 +56,11 @@ pub struct Unfitting(String);
 /// Something that is asked, and what becomes of it if nobody answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ask {
-    /// What.
+    /// The question.
     pub what: AwaitItem,
-    /// How long an answer is waited for; `None` for ever.
+    /// The time for which an answer is waited for; `None` for ever.
     pub timeout: Option<Duration>,
-    /// What is taken for the answer when that time is over.
+    /// The answer that is taken when that time is over.
     pub default: Option<Answer>,
 }
 
@@ -72,7 +72,7 @@ pub enum AwaitItem {
     Clarification {
         /// Unique among the run's awaits.
         id: String,
-        /// What is asked.
+        /// The question.
         question: String,
         /// Fields that the answer supplies.
         missing_fields: Vec<String>,
@@ -80,7 +80,7 @@ pub enum AwaitItem {
         restrict_to_tool: Option<String>,
         /// Arguments that would have been accepted, as JSON.
         example_input: Option<String>,
-        /// How to put the question to a model.
+        /// The question as it is put to a model.
         clarifying_prompt: Option<String>,
     },
     /// A form; its answers are the result of one tool call.
@@ -109,7 +109,7 @@ pub enum AwaitItem {
     Confirmation {
         /// Unique among the run's awaits.
         id: String,
-        /// What is asked.
+        /// The question.
         question: String,
         /// Tool to be called.
         tool_name: String,
@@ -125,11 +125,11 @@ pub enum AwaitItem {
 pub struct Question {
     /// Unique in its form.
     pub id: String,
-    /// What is asked.
+    /// The question.
     pub prompt: String,
     /// Id and label of each choice; empty for free text.
     pub options: Vec<(String, String)>,
-    /// Whether several choices may be taken.
+    /// True if several choices may be taken.
     pub allow_multiple: bool,
 }
 
@@ -182,7 +182,7 @@ impl Item {
     /// Holds an answer to what was asked.
     ///
     /// # Errors
-    /// What does not fit, for whoever gave the answer.
+    /// The misfit, for the person that gave the answer.
     pub fn check(&self, answer: &Answer) -> Result<(), Unfitting> {
         let no = |text: String| Err(Unfitting(text));
         let bytes = serde_json::to_string(answer).map_or(usize::MAX, |text| text.len());
@@ -279,7 +279,7 @@ impl AwaitItem {
         }
     }
 
-    /// What it is, for people.
+    /// Its kind, for people.
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self {
@@ -290,7 +290,7 @@ impl AwaitItem {
         }
     }
 
-    /// What is asked, in a line.
+    /// The question, in a line.
     #[must_use]
     pub fn prompt(&self) -> String {
         match self {
@@ -311,7 +311,7 @@ impl AwaitItem {
         }
     }
 
-    /// What a run is blocked on while this is open.
+    /// The thing that a run is blocked on while this is open.
     #[must_use]
     pub fn blocks(&self) -> BlockedOn {
         match self {

@@ -21,7 +21,7 @@ pub(crate) const REMINDER_TEXT_BYTES_MAX: usize = 4 << 10;
 /// Most bytes of all texts of a run together. They take room from the conversation.
 pub(crate) const REMINDERS_BYTES_MAX: usize = 64 << 10;
 
-/// How much a note matters. Notes are shown in this order.
+/// The importance of a note. Notes are shown in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Tier {
@@ -46,9 +46,9 @@ pub enum Attachment {
 pub struct Reminder {
     /// Its name within the run.
     pub id: String,
-    /// What it says.
+    /// The text.
     pub text: String,
-    /// How much it matters.
+    /// Its importance.
     pub tier: Tier,
     /// Where it belongs.
     pub attachment: Attachment,
@@ -60,7 +60,7 @@ pub struct Reminder {
     pub min_turns_between: u32,
 }
 
-/// What a plan step did to a note.
+/// The change that a plan step made to a note.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReminderChange {
@@ -101,7 +101,7 @@ impl Reminders {
         }
     }
 
-    /// What a turn is shown: what matters most first, and then by id.
+    /// The notes that a turn is shown: the most important first, and then by id.
     #[must_use]
     pub fn due(&self, turn: u32) -> Vec<Reminder> {
         let due = self.kept.values().filter(|kept| kept.is_due(turn));

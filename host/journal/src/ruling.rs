@@ -16,7 +16,7 @@ pub enum Phase {
     Calls,
 }
 
-/// What was decided about the tools of a run, as its journal keeps it.
+/// The decision about the tools of a run, as its journal keeps it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolsDecided {
     /// Before what. What was decided before a plan step holds until another such decision is
@@ -28,13 +28,13 @@ pub struct ToolsDecided {
     /// Most calls of a turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_calls: Option<u32>,
-    /// Whether no tool at all may be used.
+    /// True if no tool at all may be used.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub disable_tools: bool,
     /// Shown to later decisions.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     pub labels: Labels,
-    /// What the engine said beside it.
+    /// The engine's words beside it.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     pub metadata: Labels,
 }
@@ -53,7 +53,7 @@ impl ToolsDecided {
         }
     }
 
-    /// Whether it leaves the tool of this qualified name.
+    /// True if it leaves the tool of this qualified name.
     #[must_use]
     pub fn leaves(&self, name: &str) -> bool {
         let listed = self.allowed_tools.as_ref();

@@ -1,4 +1,4 @@
-//! What a run is: what was asked for, how it stands, and how that is shown.
+//! Runs: the request, the state, and the view that is shown of both.
 
 mod failures;
 mod view;
@@ -65,14 +65,14 @@ pub enum Lifecycle {
     Blocked {
         /// The execution.
         execution: Execution,
-        /// What it waits for.
+        /// The thing that it waits for.
         on: BlockedOn,
     },
     /// Its cancellation is recorded; the guest may still be there.
     Canceling {
         /// The execution; `None` if it never began.
         execution: Option<Execution>,
-        /// Who cancelled.
+        /// The origin of the cancellation.
         by: StopReason,
         /// In words, from whoever asked.
         reason: Option<String>,
@@ -83,7 +83,7 @@ pub enum Lifecycle {
         execution: Option<Execution>,
         /// The outcome.
         ending: Ending,
-        /// Whether the agent's finalizer has begun.
+        /// True once the agent's finalizer has begun.
         finalizer_began: bool,
     },
     /// It ended.
@@ -97,8 +97,8 @@ pub enum Lifecycle {
     },
 }
 
-/// What a run waits for while a host holds it, as far as its journal says. The death of that host is
-/// not put down to it then.
+/// The wait of a run that a host holds, as far as its journal says. The death of that host is not
+/// put down to the run then.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HeldWait {
@@ -116,7 +116,7 @@ impl HeldWait {
         *self == Self::Nothing
     }
 
-    /// Whether it still waits at a time.
+    /// True if it still waits at a time.
     #[must_use]
     pub fn lasts(self, now: Timestamp) -> bool {
         match self {
@@ -145,25 +145,26 @@ pub struct Crashes {
     pub total: u32,
 }
 
-/// What changes in a run: the fold of its journal.
+/// The part of a run that changes: the fold of its journal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunState {
     /// Where it stands.
     #[serde(flatten)]
     pub lifecycle: Lifecycle,
-    /// Who has it, or may have it.
+    /// The host that has it, or the condition under which one may.
     pub hold: Hold,
     /// The pause that lies over it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pause: Option<Pause>,
-    /// What it was told and no turn was shown.
+    /// The messages that no turn was shown yet.
     #[serde(default, skip_serializing_if = "Inbox::is_empty")]
     pub inbox: Inbox,
     /// Position of the last event.
     pub head: Seq,
-    /// How often the run changed hands. Who writes under another number is refused.
+    /// The number of times that the run changed hands. A host that writes under another one is
+    /// refused.
     pub epoch: u64,
-    /// How long it has been running, as last recorded; waiting does not count.
+    /// The time that it has been running, as last recorded; waiting does not count.
     #[serde(default)]
     pub ran_ms: u64,
     /// Running time that `ran_ms` does not have yet; `None` while nobody executes it.
@@ -172,7 +173,7 @@ pub struct RunState {
     /// Hosts that died with it.
     #[serde(default)]
     pub crashes: Crashes,
-    /// What the run waits for while a host holds it.
+    /// Its wait while a host holds it.
     #[serde(default, skip_serializing_if = "HeldWait::is_none")]
     pub held_wait: HeldWait,
     /// Attempts at the present plan step that failed.
@@ -181,7 +182,7 @@ pub struct RunState {
     /// Turns that were skipped since the last decided plan step.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub skipped: u32,
-    /// What is asked of the outside.
+    /// The questions that it asks of the outside.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub awaits: Vec<Await>,
     /// Tokens of the plan step under way. They are counted when it ends, or when the run does.
@@ -203,7 +204,7 @@ pub struct RunState {
     /// Metadata that a finalizer added.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     pub metadata: Labels,
-    /// What its components counted and measured.
+    /// The metrics of its components.
     #[serde(default, skip_serializing_if = "Metrics::is_empty")]
     pub metrics: Metrics,
 }
@@ -211,9 +212,9 @@ pub struct RunState {
 /// A run: what was asked for and how it stands.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run {
-    /// What was asked for.
+    /// The request.
     pub spec: Arc<RunSpec>,
-    /// How it stands.
+    /// The state.
     pub state: RunState,
 }
 

@@ -25,7 +25,7 @@ pub const EVENTS_PAGE_MAX: u32 = 256;
 /// Most bytes of an event's payload; a larger one is left out, as in a conversation.
 pub const EVENT_PAYLOAD_BYTES_MAX: usize = 64 << 10;
 
-/// What is asked.
+/// A question to the controller.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "operation")]
 pub enum RunsRequest {
@@ -79,7 +79,7 @@ pub enum RunsRequest {
     Provide {
         /// The run.
         id: String,
-        /// What is answered; `None` the only open one.
+        /// The item that is answered; `None` the only open one.
         item: Option<String>,
         /// The answer.
         answer: Answer,
@@ -102,9 +102,9 @@ pub enum RunsRequest {
 pub struct ChildRequest {
     /// Agent to do it.
     pub agent_name: String,
-    /// What to do.
+    /// The task.
     pub task: String,
-    /// How long it may run.
+    /// The time that it may run.
     pub timeout_ms: Option<u64>,
     /// Keys and values to find it by.
     pub labels: Labels,
@@ -140,7 +140,7 @@ pub struct RunsFilter {
     pub limit: Option<u32>,
 }
 
-/// What is answered.
+/// An answer of the controller.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "answer")]
 pub enum RunsAnswer {
@@ -160,7 +160,7 @@ pub enum RunsAnswer {
     Canceled {
         /// The run afterwards.
         run: Box<RunInfo>,
-        /// Whether the request changed anything about it.
+        /// True if the request changed anything about it.
         changed: bool,
         /// Runs beneath it that were canceled as well, the deepest first.
         beneath: Vec<String>,
@@ -169,14 +169,14 @@ pub enum RunsAnswer {
     Changed {
         /// The run afterwards.
         run: Box<RunInfo>,
-        /// Whether the request changed anything about it.
+        /// True if the request changed anything about it.
         changed: bool,
     },
     /// To wait.
     Waited {
         /// The run as it stands.
         run: Box<RunInfo>,
-        /// Whether it had not ended when the time was up.
+        /// True if it had not ended when the time was up.
         timed_out: bool,
     },
     /// To subscribe.
@@ -185,7 +185,7 @@ pub enum RunsAnswer {
         events: Vec<ShownEvent>,
         /// Where the next page begins.
         next_after: Seq,
-        /// Whether the run has ended and nothing follows.
+        /// True if the run has ended and nothing follows.
         ended: bool,
     },
 }
@@ -201,19 +201,19 @@ pub struct RunInfo {
     pub agent_name: String,
     /// Where it stands.
     pub status: Status,
-    /// What it waits for, while blocked.
+    /// The thing that it waits for, while blocked.
     pub blocked_on: Option<BlockedOn>,
     /// Why it ended.
     pub stop_reason: Option<StopReason>,
-    /// Whether a limit cut the work short.
+    /// True if a limit cut the work short.
     pub partial: bool,
     /// The answer, at most [`crate::progress::RESULT_CHARS_MAX`] characters.
     pub result: Option<String>,
-    /// Whether `result` is cut.
+    /// True if `result` is cut.
     pub truncated: bool,
-    /// What went wrong.
+    /// The error.
     pub error: Option<String>,
-    /// What it asks while blocked.
+    /// The questions that it asks while blocked.
     pub awaits: Vec<Await>,
     /// Plan steps that decided.
     pub turns: u32,
@@ -231,7 +231,7 @@ pub struct RunInfo {
     pub started_at: Option<Timestamp>,
     /// When it ended.
     pub finished_at: Option<Timestamp>,
-    /// What else is shown of a run, as a JSON object.
+    /// The rest of what is shown of a run, as a JSON object.
     pub details: String,
 }
 
@@ -244,7 +244,7 @@ pub struct ShownEvent {
     pub at: Timestamp,
     /// [`crate::event::Event::kind`].
     pub kind: String,
-    /// What belongs to it, as a JSON object.
+    /// The fields of the event, as a JSON object.
     pub payload: String,
 }
 
@@ -255,7 +255,7 @@ pub enum RunsError {
     /// No such run beneath the caller's.
     #[error("run not found: {id}")]
     NotFound {
-        /// What was asked for.
+        /// The run that was asked for.
         id: String,
     },
     /// The key belongs to another request.
@@ -278,7 +278,7 @@ pub enum RunsError {
     Invalid {
         /// Which part.
         field: String,
-        /// What is wrong with it.
+        /// The fault, in words.
         reason: String,
     },
     /// The caller may not do this.
@@ -309,13 +309,13 @@ pub enum RunsError {
     Storage {
         /// The word for programs.
         code: String,
-        /// Whether the same may be possible later.
+        /// True if the same may be possible later.
         passing: bool,
     },
 }
 
 impl RunsError {
-    /// Whether the same may be possible later.
+    /// True if the same may be possible later.
     #[must_use]
     pub fn is_passing(&self) -> bool {
         matches!(self, Self::Storage { passing: true, .. })
@@ -323,7 +323,7 @@ impl RunsError {
 }
 
 impl RunsRequest {
-    /// What a policy calls it.
+    /// The name in policies.
     #[must_use]
     pub fn operation(&self) -> Operation {
         match self {

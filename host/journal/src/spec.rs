@@ -1,4 +1,4 @@
-//! What was asked for when a run was accepted.
+//! The request of a run, as it was accepted.
 
 use std::collections::BTreeMap;
 
@@ -20,14 +20,14 @@ pub const TASK_BYTES_MAX: usize = 256 << 10;
 /// Most bytes of an entry's task: a few of them make up one task.
 pub const ENTRY_BYTES_MAX: usize = 64 << 10;
 
-/// What was asked for, as accepted. Never changes.
+/// The request of a run, as accepted. Never changes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunSpec {
     /// Id of the run.
     pub id: RunId,
     /// Tenant it belongs to.
     pub tenant: String,
-    /// Who asked.
+    /// The user that asked.
     pub owner_user_id: String,
     /// Session from which it was asked.
     pub parent_session_id: String,
@@ -51,7 +51,7 @@ pub struct RunSpec {
     pub policy_digest: String,
     /// The task, trimmed.
     pub task: String,
-    /// How long it may run; waiting in the queue does not count.
+    /// The time that it may run; waiting in the queue does not count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
     /// State given to the component: the caller's keys with the host's over them.
@@ -76,7 +76,7 @@ pub struct RunSpec {
     /// Tool call of that run which this one is: its end is the call's result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_tool_call_id: Option<String>,
-    /// Whether it is canceled when the run that started it ends, however that ends.
+    /// True if it is canceled when the run that started it ends, however that ends.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub attached: bool,
     /// First run of its tree.
@@ -86,7 +86,7 @@ pub struct RunSpec {
     pub root_session_id: Option<String>,
     /// Runs above it.
     pub depth: u32,
-    /// What the request took away from what the agent may do.
+    /// The narrowing of the request.
     #[serde(default, skip_serializing_if = "Narrowing::is_empty")]
     pub narrow: Narrowing,
     /// The runs above it, the root first: it may do nothing that one of their agents may not.
@@ -94,13 +94,13 @@ pub struct RunSpec {
     pub above: Vec<Ancestor>,
     /// Higher ones first.
     pub priority: i32,
-    /// Whether the run is continued after the death of its host; otherwise it fails then.
+    /// True if the run is continued after the death of its host; otherwise it fails then.
     #[serde(default = "yes", skip_serializing_if = "is_yes")]
     pub durable: bool,
-    /// Whether the agent has a finalizer.
+    /// True if the agent has a finalizer.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub finalizer: bool,
-    /// Whether it begins only when no earlier serial run of its parent session is open.
+    /// True if it begins only when no earlier serial run of its parent session is open.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub serial: bool,
     /// Where the random numbers of its plan steps come from, so that a step that runs again is
@@ -133,7 +133,7 @@ pub enum RunClass {
 }
 
 impl RunClass {
-    /// Whether it is the usual one, which is not written down.
+    /// True if it is the usual one, which is not written down.
     #[must_use]
     pub fn is_task(&self) -> bool {
         match self {
@@ -144,7 +144,7 @@ impl RunClass {
 }
 
 impl RunSpec {
-    /// Whether it was asked for from a session, or the first run of its tree was.
+    /// True if it was asked for from a session, or the first run of its tree was.
     #[must_use]
     pub(crate) fn is_in_session(&self, id: &str) -> bool {
         self.parent_session_id == id || self.root_session_id.as_deref() == Some(id)

@@ -85,7 +85,7 @@ words! {
 }
 
 impl Status {
-    /// Whether the run has ended; a run in such a status never changes again.
+    /// True if the run has ended; a run in such a status never changes again.
     #[must_use]
     pub fn is_terminal(self) -> bool {
         match self {
@@ -98,7 +98,7 @@ impl Status {
 }
 
 words! {
-    /// What a blocked run waits for.
+    /// The thing that a blocked run waits for.
     BlockedOn, UnknownBlockedOn, "blocked_on" {
         /// An answer to a question.
         Input = "input",

@@ -1,7 +1,7 @@
 //! The port to stores: journal, records, queue and hosts.
 //!
-//! A store keeps what it is given and decides nothing: events come with the record they lead to, and
-//! [`crate::schedule`] says what follows from them for indexes and for other runs.
+//! A store keeps what it is given and decides nothing: events come with the record they lead to,
+//! and [`crate::schedule`] says what follows from them for indexes and for other runs.
 //! Everything that a method acknowledged is on disk, as far as the store has one, and becomes
 //! visible to readers at that moment and not before.
 
@@ -173,9 +173,9 @@ pub struct NewRun {
     pub events: Vec<Recorded>,
     /// Makes a repeated request harmless.
     pub idempotency: Option<Idempotency>,
-    /// What its answer depends on, if that may be used again.
+    /// The key of its task, if its answer may be used again.
     pub task: Option<TaskKey>,
-    /// What has to hold for it to be kept; checked in the same transaction.
+    /// The conditions under which it is kept; checked in the same transaction.
     pub admission: Admission,
 }
 
@@ -185,11 +185,11 @@ pub struct NewBatch {
     /// The run. It has a key; no bound holds for it, nor does the end of its session, as its
     /// entries were accepted before.
     pub run: NewRun,
-    /// What is added to the journals of the entries: that the batch took them.
+    /// The events that say in the journals of the entries that the batch took them.
     pub entries: Vec<Append>,
 }
 
-/// What became of a batch. Nothing is kept unless it is [`Batched::New`].
+/// The answer to a batch. Nothing is kept unless it is [`Batched::New`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Batched {
     /// It is kept and has its entries.
@@ -242,7 +242,7 @@ pub struct TaskKey {
     pub completed_since: Option<Timestamp>,
 }
 
-/// What became of a new run.
+/// The answer to a new run.
 #[derive(Clone, Debug)]
 pub enum Created {
     /// It is kept.
@@ -272,11 +272,11 @@ pub struct Append {
     pub expected_head: Seq,
     /// The events, the first at `expected_head + 1`.
     pub events: Arc<[Recorded]>,
-    /// What the events refer to; kept with the run, in the same step.
+    /// The artifacts to which the events refer; kept with the run, in the same step.
     pub artifacts: Vec<Artifact>,
 }
 
-/// What became of an append.
+/// The answer to an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Appended {
     /// It is kept, now or since an earlier attempt.
@@ -294,7 +294,7 @@ pub enum Appended {
     Cycle,
 }
 
-/// What of a run is waited for.
+/// The change of a run that is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
     /// Its journal reaches beyond this position.
@@ -336,7 +336,7 @@ pub struct Removal {
     pub dry_run: bool,
 }
 
-/// What was removed.
+/// The amounts that were removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Removed {
     /// Runs.

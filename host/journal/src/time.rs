@@ -24,7 +24,7 @@ impl Timestamp {
         Self(self.0.saturating_add(millis(later)))
     }
 
-    /// How long after `earlier` this is; zero if it is not after it.
+    /// The time from `earlier` to this one; zero if it is not after it.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))

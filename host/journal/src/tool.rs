@@ -31,7 +31,7 @@ pub struct ToolSpec {
     /// A few words for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// What it does, for a model.
+    /// The purpose, for a model.
     pub description: String,
     /// JSON schema of the arguments.
     pub input_schema: String,
@@ -40,26 +40,26 @@ pub struct ToolSpec {
     pub output_schema: Option<String>,
     /// Promises.
     pub hints: ToolHints,
-    /// How long a call may take, by the tool's own account.
+    /// The time that a call may take, by the tool's own account.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Duration>,
     /// Words that policies select by.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
-    /// Whether the policy states the tags. Otherwise they are a claim of the tool, which may take a
+    /// True if the policy states the tags. Otherwise they are a claim of the tool, which may take a
     /// call away or have somebody asked about it, and allows nothing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub tags_stated: bool,
 }
 
 impl ToolSpec {
-    /// Whether it has one of these tags, by whosever word: for what takes away.
+    /// True if it has one of these tags, by whosever word: for what takes away.
     #[must_use]
     pub fn is_tagged(&self, tags: &[String]) -> bool {
         self.tags.iter().any(|tag| tags.contains(tag))
     }
 
-    /// Whether the policy says that it has one of these tags: for what allows.
+    /// True if the policy says that it has one of these tags: for what allows.
     #[must_use]
     pub fn is_stated_as(&self, tags: &[String]) -> bool {
         self.tags_stated && self.is_tagged(tags)
@@ -69,14 +69,14 @@ impl ToolSpec {
 /// A call that failed by the tool's own account, or was refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolFailure {
-    /// What went wrong.
+    /// The error.
     pub error: ToolError,
-    /// How to try again.
+    /// Advice for a further try.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_hint: Option<Box<RetryHint>>,
 }
 
-/// How a tool call ended, as planners and the journal see it.
+/// The outcome of a tool call, as planners and the journal see it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolOutcome {
@@ -158,7 +158,7 @@ pub struct ToolOutput {
     pub tool_call_id: String,
     /// The arguments, as JSON.
     pub payload: String,
-    /// How it ended.
+    /// The outcome.
     pub outcome: ToolOutcome,
     /// Size of the whole result in bytes.
     pub result_bytes: u64,
@@ -168,10 +168,10 @@ pub struct ToolOutput {
     /// Data for the agent and the operator, as JSON.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_data: Option<String>,
-    /// What part of a larger result this is.
+    /// The part of a larger result that this is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bounds: Option<Bounds>,
-    /// What it cost.
+    /// The cost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub telemetry: Option<Telemetry>,
     /// Names the whole result, where it is left out of what a planner is given; never in a journal,

@@ -52,7 +52,7 @@ struct Watched {
     waiters: usize,
     /// Where the journal of a run ends, or the last place of a session.
     head: u64,
-    /// Whether a run has ended, or may have.
+    /// True if a run has ended, or may have.
     ended: bool,
     /// How often everybody was told to look for himself.
     roused: u64,
@@ -67,7 +67,7 @@ impl Wakes {
         self.subjects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether anybody waits.
+    /// True if anybody waits.
     pub(crate) fn anybody(&self) -> bool {
         self.waiting.load(Ordering::SeqCst) > 0
     }

@@ -33,7 +33,7 @@ fn would_be_locked(file: &Path) -> bool {
     }
 }
 
-/// Whether another process gets a write lock on a file now.
+/// True if another process gets a write lock on a file now.
 fn is_lockable(file: &Path) -> bool {
     let asks = "a_process_that_asks_gets_what_nobody_has_and_nothing_else";
     let output = Command::new(std::env::current_exe().expect("this test"))

@@ -1,4 +1,4 @@
-//! What stands in events.
+//! The values that events hold.
 
 use serde::{Deserialize, Serialize};
 
@@ -48,7 +48,7 @@ pub struct KeptPart {
     pub readings: u32,
 }
 
-/// What a tool call waits for.
+/// The things that a parked tool call waits for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "for")]
 pub enum Parked {
@@ -56,7 +56,7 @@ pub enum Parked {
     Runs {
         /// The runs.
         runs: Vec<RunId>,
-        /// Whether one of them is enough.
+        /// The number of them that have to end.
         mode: WaitMode,
         /// When the wait is over in any case.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -74,7 +74,7 @@ pub enum Parked {
     },
 }
 
-/// What a model answered.
+/// The answer of a model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ModelAnswer {
@@ -88,11 +88,11 @@ pub enum ModelAnswer {
     Error(ModelError),
 }
 
-/// What the controller answered.
+/// The answer of the controller.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ControllerAnswer {
-    /// What was asked for.
+    /// The answer to the request.
     Given(RunsAnswer),
     /// Why not.
     Error(RunsError),
@@ -113,7 +113,7 @@ impl From<ControllerAnswer> for Result<RunsAnswer, RunsError> {
     }
 }
 
-/// What memory answered.
+/// The answer of memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemoryAnswer {
@@ -138,7 +138,7 @@ impl From<MemoryAnswer> for Result<Vec<Fact>, MemoryError> {
     }
 }
 
-/// What a plan step decided, in a word.
+/// The decision of a plan step, in a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DecisionKind {
@@ -175,7 +175,7 @@ impl ModelAnswer {
     }
 }
 
-/// What a template was chosen by, where it was not the prompt's own.
+/// The reason for which a template was taken that is not the prompt's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChosenBy {

@@ -1,4 +1,4 @@
-//! How much room events take.
+//! The room that events take.
 
 use std::io;
 

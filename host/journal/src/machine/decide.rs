@@ -1,4 +1,4 @@
-//! What to record, given how a run stands. Nothing here touches anything.
+//! Decisions: the events to record, given the state of a run. Nothing here touches anything.
 
 mod entry;
 mod pause;
@@ -27,7 +27,7 @@ pub const CRASHES_MAX: u32 = 10;
 /// First and longest pause before a run of a dead host is taken up again.
 const CRASH_PAUSE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(60));
 
-/// What a host that has a free slot records to take a run; `None` if it is not to be had.
+/// The event with which a host that has a free slot takes a run; `None` if it is not to be had.
 ///
 /// The ids of session and execution default to `taskrun:RUN:NANOSECONDS`.
 #[must_use]
@@ -55,7 +55,7 @@ pub fn claim(run: &Run, host: &HostId, now: Timestamp) -> Option<Event> {
     }
 }
 
-/// What a request to cancel records; empty if it changes nothing.
+/// The events that a request to cancel records; empty if it changes nothing.
 ///
 /// A run that is already on its way out keeps its way. One that nobody executes ends at once, or
 /// as soon as its finalizer was heard.
@@ -98,11 +98,11 @@ fn ended(run: &Run, events: Vec<Event>, ending: Ending) -> Vec<Event> {
     events
 }
 
-/// What another process records for a run whose host is gone, and that host itself for one that
-/// it lost from sight: the run is wanted again, after a pause that grows with the number of hosts
-/// that died with it. Empty if nobody holds it.
+/// The events that another process records for a run whose host is gone, and that host itself for
+/// one that it lost from sight: the run is wanted again, after a pause that grows with the number
+/// of hosts that died with it. Empty if nobody holds it.
 ///
-/// It fails if it is not to be continued, or if too many hosts died. One that was being cancelled
+/// It fails if it is not to be continued, or if too many hosts died. One that was being canceled
 /// ends so: its guest is gone. `heard` is the last sign of life of that host; until then, or until
 /// the last event if that was later, the run is taken to have been running.
 #[must_use]
@@ -151,9 +151,10 @@ fn uncounted_ms(run: &Run, heard: Option<Timestamp>) -> u64 {
     })
 }
 
-/// What a host records to give back a run that it stopped executing; empty if it does not hold it.
+/// The events with which a host gives back a run that it stopped executing; empty if it does not
+/// hold it.
 ///
-/// One that was being cancelled ends so: its guest is gone. One that is paused waits from here on.
+/// One that was being canceled ends so: its guest is gone. One that is paused waits from here on.
 #[must_use]
 pub fn release(run: &Run, ran_ms: u64, not_before: Timestamp) -> Vec<Event> {
     let Hold::Host { host } = &run.state.hold else { return Vec::new() };
@@ -182,7 +183,7 @@ fn finalizer_was_cut_off(run: &Run) -> Event {
     }
 }
 
-/// What the host that executes a run records when the work came to its end; `pending` are events
+/// The events with which the host that executes a run records its end; `pending` are events
 /// of the work that are still to be written.
 #[must_use]
 pub fn end(run: &Run, pending: &[Event], outcome: Outcome) -> Vec<Event> {
@@ -215,7 +216,7 @@ fn interrupted() -> Ending {
     Ending::failed(StopReason::InterruptedByRestart, "interrupted by previous runtime restart")
 }
 
-/// How the work on a run came to its end.
+/// The way in which the work on a run came to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The planner answered.
@@ -229,11 +230,11 @@ pub enum Outcome {
     Error(PlannerError),
     /// A plan step failed in a way that may pass, too often.
     RetryAborted {
-        /// How often it was tried.
+        /// Attempts at it.
         attempts: u32,
         /// Turns just before this one that were skipped for the same reason.
         skipped: u32,
-        /// What went wrong the last time.
+        /// The error of the last attempt.
         error: String,
     },
     /// The planner decided what is not allowed.
@@ -246,7 +247,7 @@ pub enum Outcome {
     HostFailed(String),
 }
 
-/// How a run ends, from facts: what the journal says was asked, and how the work came to its
+/// The ending of a run, from facts: what the journal says was asked, and how the work came to its
 /// end. Never from texts.
 ///
 /// A cancellation that is in the journal wins over a guest that was stopped, and over one that

@@ -1,4 +1,4 @@
-//! Where an event leads to: status and hold, every pair of place and event written out.
+//! Transitions of status and hold, every pair of place and event written out.
 
 use crate::ending::{EndStatus, Ending};
 use crate::event::{CallEvent, DialogEvent, Event, EventView, LifecycleEvent, Recorded};
@@ -9,7 +9,7 @@ use crate::run::{Execution, Lifecycle};
 use crate::status::{BlockedOn, StopReason};
 use crate::time::Timestamp;
 
-/// What an event means for the status of a run.
+/// The meaning of an event for the status of a run.
 enum Meaning<'a> {
     /// The agent's work; changes no status.
     Work,
@@ -123,7 +123,7 @@ pub(super) fn step(
     }
 }
 
-/// What keeps a run waiting beside its hold.
+/// The things that keep a run waiting beside its hold.
 #[derive(Clone, Copy)]
 struct Waiting {
     /// Something is asked and not answered.

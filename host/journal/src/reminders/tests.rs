@@ -24,7 +24,7 @@ fn ids(reminders: &[Reminder]) -> Vec<&str> {
     reminders.iter().map(|reminder| reminder.id.as_str()).collect()
 }
 
-/// How many notes each of these turns is shown, when each comes to a decision without changes.
+/// The number of notes that each turn is shown, when each comes to a decision without changes.
 fn shown(all: &mut Reminders, turns: std::ops::RangeInclusive<u32>) -> Vec<usize> {
     let one = |turn| {
         let due = all.due(turn).len();

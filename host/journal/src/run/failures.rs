@@ -14,7 +14,7 @@ pub const MISTAKES_IN_A_ROW_MAX: u32 = 8;
 /// told to the planner, which may still do something else.
 pub(crate) const REFUSED_BATCHES_MAX: u32 = 2;
 
-/// How many calls failed in a row. A batch without such a failure starts the count again.
+/// The number of calls that failed in a row. A batch without such a failure starts it again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failures {
     /// In the batches before the last one.
@@ -35,7 +35,7 @@ struct Counts {
     refused: u32,
 }
 
-/// What a result says about the run's luck.
+/// The kind of a result, for the count of failures.
 enum Kind {
     Success,
     Failure,
@@ -74,7 +74,7 @@ impl Failures {
         }
     }
 
-    /// Whether calls have failed so often in a row that the run is to end. `cap` is the policy's
+    /// True if calls have failed so often in a row that the run is to end. `cap` is the policy's
     /// bound on those that began and failed.
     #[must_use]
     pub fn are_too_many(&self, cap: Option<u32>) -> bool {

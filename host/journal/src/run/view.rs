@@ -23,10 +23,10 @@ use crate::time::{Timestamp, millis};
 pub struct RunView {
     /// Id of the run.
     pub id: RunId,
-    /// What people call it.
+    /// The name that people call it by.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Who asked.
+    /// The user that asked.
     pub owner_user_id: String,
     /// Session from which it was asked.
     pub parent_session_id: String,
@@ -50,7 +50,7 @@ pub struct RunView {
     pub task: String,
     /// Where it stands.
     pub status: Status,
-    /// What it waits for, while blocked.
+    /// The thing that it waits for, while blocked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub blocked_on: Option<BlockedOn>,
     /// The pause that lies over it. Where it is running still, what is under way comes to its end
@@ -63,7 +63,7 @@ pub struct RunView {
     /// Why it is being canceled or was, in the words of whoever asked for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cancel_reason: Option<String>,
-    /// Whether a limit cut the work short and the result is what there was.
+    /// True if a limit cut the work short and the result is what there was.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub partial: bool,
     /// At most [`SUMMARY_CHARS_MAX`] characters of the result, or of the error.
@@ -75,17 +75,17 @@ pub struct RunView {
     /// Bytes of the whole answer, where `result` is cut.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result_bytes: Option<u64>,
-    /// Whether `result` is cut; the whole text is in the transcript.
+    /// True if `result` is cut; the whole text is in the transcript.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
     /// The whole answer of a run that ended, where `result` is cut; see
     /// `Controller::artifact`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub artifact: Option<ArtifactRef>,
-    /// What went wrong.
+    /// The error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// How the component was stopped, where it was: `kind` and what belongs to it.
+    /// The way in which the component was stopped, where it was: `kind` and what belongs to it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<CallAbort>,
     /// Counts; absent before the first event. Those of the runs beneath it only where a single run
@@ -96,14 +96,14 @@ pub struct RunView {
     /// runs beneath it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost_microusd: Option<u64>,
-    /// What its components counted and measured in plan steps and calls that ended.
+    /// The metrics of its components, of plan steps and calls that ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metrics: Option<MetricsView>,
     /// Plan steps that decided, and turns that were skipped.
     pub turns: u32,
     /// Number of the attempt at the present plan step, from 1.
     pub attempt: u32,
-    /// What is asked of the outside and not answered.
+    /// The questions that are open.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub awaits: Vec<Await>,
     /// Keys and values to find it by.
@@ -112,7 +112,7 @@ pub struct RunView {
     /// Keys and values that belong to it.
     #[serde(skip_serializing_if = "Labels::is_empty")]
     pub metadata: Labels,
-    /// What the request took away from what the agent may do.
+    /// The narrowing of the request.
     #[serde(skip_serializing_if = "Narrowing::is_empty")]
     pub narrow: Narrowing,
     /// Run that started it.
@@ -121,7 +121,7 @@ pub struct RunView {
     /// Tool call of that run which this one is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent_tool_call_id: Option<String>,
-    /// Whether it is canceled when that ends.
+    /// True if it is canceled when that ends.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub attached: bool,
     /// First run of its tree.
@@ -168,7 +168,7 @@ pub struct PauseView {
     /// When it was asked for.
     #[serde(serialize_with = "crate::time::rfc3339::serialize")]
     pub since: Timestamp,
-    /// Who asked.
+    /// The person or program that asked.
     pub by: String,
     /// In words, from whoever asked.
     #[serde(skip_serializing_if = "Option::is_none")]

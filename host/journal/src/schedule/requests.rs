@@ -12,7 +12,7 @@ pub fn task_hash(spec: &RunSpec, key: &TaskKey) -> u64 {
     hash(&["task", &spec.tenant, &spec.owner_user_id, &key.digest])
 }
 
-/// Whether a run may stand for another one with the number of its task: numbers collide.
+/// True for a run that may stand for another one with the number of its task: numbers collide.
 #[must_use]
 pub fn is_same_task(one: &RunSpec, other: &RunSpec) -> bool {
     let place = |spec: &RunSpec| {
@@ -22,7 +22,7 @@ pub fn is_same_task(one: &RunSpec, other: &RunSpec) -> bool {
     place(one) == place(other)
 }
 
-/// What a request's key means, where it is known.
+/// The meaning of a request's key that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KnownKey {
     /// The same request was made before.
@@ -33,7 +33,7 @@ pub enum KnownKey {
     Given,
 }
 
-/// What a key means that was given to `run` with this fingerprint.
+/// The meaning of a key that was given to `run` with this fingerprint.
 #[must_use]
 pub fn known_key(asked: &Idempotency, fingerprint: &str, run: &Run) -> KnownKey {
     let finished_at = match &run.state.lifecycle {

@@ -27,7 +27,7 @@ pub fn widest_of(spec: &RunSpec) -> impl Iterator<Item = SessionKey> {
     ids.map(|id| widest(&SessionKey { id: id.clone(), ..session_of(spec) }))
 }
 
-/// Whether what is said of one key holds for another one.
+/// True if one key covers another: a statement about the first holds for the second.
 #[must_use]
 pub fn covers(one: &SessionKey, other: &SessionKey) -> bool {
     let fits = |one: &Option<String>, other| one.is_none() || one == other;
@@ -36,7 +36,7 @@ pub fn covers(one: &SessionKey, other: &SessionKey) -> bool {
         && fits(&one.parent_app_name, &other.parent_app_name)
 }
 
-/// What is known of a session, given all that was said of keys that cover its own: of those that
+/// The record of a session, given all that was said of keys that cover its own: of those that
 /// say most of it the one with the key that is nearest, ended with the first that has ended.
 #[must_use]
 pub fn known_session(key: &SessionKey, said: Vec<Session>) -> Option<Session> {

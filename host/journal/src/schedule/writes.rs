@@ -1,4 +1,4 @@
-//! What the stores are given to write, checked before anything is written.
+//! Checks of the records that stores are given, before anything is written.
 
 use crate::event::Recorded;
 use crate::ids::Seq;

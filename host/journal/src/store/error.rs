@@ -35,7 +35,7 @@ pub enum StoreError {
     Corrupt {
         /// Its file.
         path: String,
-        /// What was found.
+        /// The damage, in words.
         detail: String,
     },
     /// No space is left.
@@ -49,7 +49,7 @@ pub enum StoreError {
     NoRoom {
         /// Its file.
         path: String,
-        /// How many.
+        /// The number of bytes.
         bytes: u64,
     },
     /// The store cannot be written.
@@ -57,7 +57,7 @@ pub enum StoreError {
     ReadOnly {
         /// Its file.
         path: String,
-        /// What the operating system said.
+        /// The words of the operating system.
         detail: String,
     },
     /// The store cannot be reached.
@@ -65,7 +65,7 @@ pub enum StoreError {
     Unavailable {
         /// Its file.
         path: String,
-        /// What the operating system said.
+        /// The words of the operating system.
         detail: String,
     },
     /// What stands where the store was opened is not that store any more. It never will be: nothing
@@ -83,13 +83,13 @@ pub enum StoreError {
     Refused {
         /// Its file.
         path: String,
-        /// What was said.
+        /// The words of the store.
         detail: String,
     },
-    /// Whether the last operation took effect is not known.
+    /// It is not known whether the last operation took effect.
     #[error("the store did not say whether the last change took effect: {detail}")]
     Unknown {
-        /// What was said.
+        /// The words of the store.
         detail: String,
     },
 }

@@ -31,7 +31,7 @@ pub trait Sessions: Send + Sync {
     /// [`StoreError`].
     async fn end_session(&self, key: &SessionKey, at: Timestamp) -> Result<Session, StoreError>;
 
-    /// What is known of a session.
+    /// The record of a session.
     ///
     /// # Errors
     /// [`StoreError`].

@@ -14,7 +14,7 @@ use super::state::{ListKey, State};
 pub(super) struct Canceled {
     pub(super) spec: Arc<RunSpec>,
     pub(super) head: Seq,
-    /// Whether a host has to stop it, or its finalizer is to be heard.
+    /// True if a host has to stop it, or its finalizer is to be heard.
     pub(super) open: bool,
     /// Place of the last event of the store before it was canceled, and of the last one of that.
     pub(super) places: (u64, u64),

@@ -57,7 +57,7 @@ impl Entries {
         }
     }
 
-    /// Whether an entry waits under a policy.
+    /// True if an entry waits under a policy.
     pub(super) fn is_awaited(&self, policy: &str) -> bool {
         self.by_policy.contains_key(policy)
     }

@@ -9,7 +9,7 @@ use super::sessions::Chunk;
 use super::state::{Entry, ListKey, State};
 
 impl State {
-    /// What was removed, and the journals of it, to be counted outside of the lock.
+    /// The amounts that were removed, and the journals of it, to be counted outside of the lock.
     pub(super) fn remove(&mut self, removal: &Removal) -> (Removed, Vec<Vec<Chunk>>) {
         let (ids, kept) = self.removable(removal);
         let removed = Removed { runs: ids.len() as u64, kept, ..Removed::default() };

@@ -9,7 +9,7 @@ use taskrun_journal::spec::RunSpec;
 use taskrun_journal::store::{PAGE_BYTES_MAX, Session, SessionEvent, SessionKey, SessionPage};
 use taskrun_journal::time::Timestamp;
 
-/// What a run brought in one append.
+/// The events of one append.
 #[derive(Clone)]
 pub(super) struct Chunk {
     /// Place of the first event among all of the store; the others follow it.
@@ -21,7 +21,7 @@ pub(super) struct Chunk {
 }
 
 impl Chunk {
-    /// Whether it is of a run that whoever has this key sees.
+    /// True if it is of a run that is seen under this key.
     fn is_of(&self, key: &SessionKey) -> bool {
         key.scope().admits_spec(&self.spec)
     }
@@ -30,7 +30,7 @@ impl Chunk {
 /// All sessions that are known or have events.
 #[derive(Clone, Default)]
 pub(super) struct Timelines {
-    /// What was said of sessions, by the keys that cover all of a name.
+    /// The records of sessions, by the keys that cover all of a name.
     known: HashMap<SessionKey, Vec<Session>>,
     /// The events of all sessions of a name, by the same keys.
     named: HashMap<Arc<SessionKey>, BTreeMap<u64, Chunk>>,
@@ -114,7 +114,7 @@ impl Timelines {
         self.get(key).expect("it was just said")
     }
 
-    /// What is known of a session.
+    /// The record of a session.
     pub(super) fn get(&self, key: &SessionKey) -> Option<Session> {
         let said = self.known.get(&schedule::widest(key)).into_iter().flatten();
         let said = said.filter(|session| schedule::covers(&session.key, key)).cloned().collect();
@@ -145,7 +145,7 @@ impl Timelines {
 pub(super) struct PageBytes(u64);
 
 impl PageBytes {
-    /// Whether the page takes one more event. It takes a first one.
+    /// True if the page takes one more event. It takes a first one.
     pub(super) fn takes(&mut self, recorded: &Recorded) -> bool {
         let is_first = self.0 == 0;
         self.0 = self.0.saturating_add(recorded.event.journal_bytes());

@@ -1,4 +1,4 @@
-//! What is in memory, and the transactions on it.
+//! The content of the memory, and the transactions on it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -77,7 +77,7 @@ pub(super) struct Entry {
     standing: Standing,
 }
 
-/// What a listing can be narrowed to without looking at every run of the tenant.
+/// The keys to which a listing can be narrowed without a look at every run of the tenant.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) enum ListKey {
     Tenant(String),
@@ -146,7 +146,7 @@ impl State {
         Batched::New
     }
 
-    /// What a key was given for, and the fingerprint of that.
+    /// The run to which a key was given, and the fingerprint of its request.
     fn known(&self, spec: &RunSpec, asked: &Idempotency) -> Option<(&str, &Entry)> {
         let (fingerprint, id) = self.keys.get(&(spec.tenant.clone(), asked.key.clone()))?;
         Some((fingerprint, self.runs.get(id)?))

@@ -7,7 +7,8 @@ use taskrun_journal::hold::{Hold, WaitMode};
 use taskrun_journal::ids::RunId;
 use taskrun_journal::schedule;
 
-/// Who waits for whom. A run that waits for nothing any more is not in it.
+/// The runs that wait, and those for which they do. A run that waits for nothing any more is not
+/// in it.
 #[derive(Clone, Default)]
 pub(super) struct Waits {
     waiting: HashMap<RunId, Waiting>,

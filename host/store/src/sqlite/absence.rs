@@ -1,4 +1,4 @@
-//! Whether a run is really not there that an index does not know.
+//! Runs that an index does not know: are they really not there?
 //!
 //! A damaged event or record is known by its checksum. A damaged entry of the index of ids is
 //! known by nothing: a run that was acknowledged would seem never to have been. So whoever finds
@@ -14,7 +14,7 @@ use taskrun_journal::ids::RunId;
 
 use super::fault::Fault;
 
-/// What is known of the index of ids.
+/// The knowledge about the index of ids.
 #[derive(Default)]
 pub(crate) struct Absence {
     counted: AtomicBool,

@@ -19,7 +19,7 @@ use super::row::{EventRow, hold, json, record_sum, run_by_number};
 use super::schema::{QUEUED, TERMINAL, int, label_key, status_code, time, unbits};
 use super::{artifacts, waits};
 
-/// What changes in a row of `runs`.
+/// The columns of a row of `runs` that change.
 pub(crate) struct Mutable {
     pub(crate) status: i64,
     pub(crate) updated_at: i64,
@@ -48,13 +48,13 @@ impl Mutable {
     }
 }
 
-/// What became of a change, and what those who wait are to be told.
+/// The answer to a change, and the news for those who wait.
 #[derive(Debug)]
 pub(crate) struct Told<T> {
     pub(crate) answer: T,
     /// Place of the last event that was written; 0 if there is none.
     pub(crate) place: u64,
-    /// Whether there may be more to claim than before.
+    /// True if there may be more to claim than before.
     pub(crate) stirred: bool,
     /// Runs that ended with the one that was written.
     pub(crate) canceled: Vec<Canceled>,
@@ -77,7 +77,7 @@ pub(crate) struct AppendRow {
     artifacts: Vec<Artifact>,
 }
 
-/// What is compared before a row changes.
+/// The columns that are compared before a row changes.
 pub(super) struct Present {
     no: i64,
     status: i64,
@@ -116,7 +116,7 @@ impl AppendRow {
         Ok(Told::new(answer, place, queue))
     }
 
-    /// Whether the journal ends where the writer believes, and the run is still his.
+    /// True if the journal ends where the writer believes, and the run is still his.
     pub(crate) fn is_next(&self, db: &Connection) -> Result<bool, Fault> {
         let present = present(db, &self.spec.id)?;
         Ok(present.is_some_and(|row| (row.head, row.epoch) == (self.expected_head, self.epoch)))

@@ -31,7 +31,7 @@ impl std::fmt::Display for Fault {
 }
 
 impl Fault {
-    /// Whether what is stored is at fault, and not the way to it.
+    /// True if what is stored is at fault, and not the way to it.
     pub(crate) fn is_damage(&self) -> bool {
         match self {
             Self::Damaged(_) => true,

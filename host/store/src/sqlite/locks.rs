@@ -67,7 +67,7 @@ impl Locks {
         }
     }
 
-    /// Whether a process holds the lock of a host. What cannot be found out counts as held: to
+    /// True if a process holds the lock of a host. What cannot be found out counts as held: to
     /// take a living host for dead is worse than to wait.
     pub(crate) fn is_held(&self, host: &HostId) -> bool {
         if self.held().contains_key(host) {

@@ -78,7 +78,7 @@ pub(crate) fn ready(lane: Lane) -> i64 {
     READY + lane_code(lane)
 }
 
-/// Whether that is a place from which a run is taken.
+/// True for a place from which a run is taken.
 pub(crate) fn is_ready(place: Option<i64>) -> bool {
     place.is_some_and(|place| place < PARKED)
 }
@@ -189,7 +189,7 @@ impl<'a> Queue<'a> {
         Ok(())
     }
 
-    /// Whether a serial run is open that was accepted before.
+    /// True if a serial run is open that was accepted before.
     pub(crate) fn has_open_serial(&self, serial: i64, before: i64) -> Result<bool, Fault> {
         let mut sql = self.db.prepare_cached(
             "SELECT 1 FROM runs INDEXED BY runs_serial

@@ -154,7 +154,7 @@ fn is_above_open(
     Ok(above.contains(&id))
 }
 
-/// Whether a run is a batch and one of its entries is open. One that is damaged is not asked.
+/// True if a run is a batch and one of its entries is open. One that is damaged is not asked.
 fn works_on_open(db: &Connection, no: i64) -> Result<bool, Fault> {
     let run = match run_by_number(db, no) {
         Ok(run) => run,

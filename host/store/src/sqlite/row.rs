@@ -85,7 +85,7 @@ fn sum(mut hasher: blake3::Hasher, run: &str, text: &str) -> i64 {
 
 const SUM_DIFFERS: &str = "the checksum does not fit";
 
-/// What is kept of a value.
+/// The text that is kept of a value.
 pub(crate) fn json(value: &impl serde::Serialize) -> String {
     serde_json::to_string(value).expect("records have text keys and no failing serialisers")
 }
@@ -97,13 +97,13 @@ pub(crate) fn parse<T: DeserializeOwned>(
     serde_json::from_str(text).map_err(|error| Fault::Damaged(format!("{}: {error}", of())))
 }
 
-/// What is needed of a journal's first event.
+/// The part of a journal's first event that is needed.
 #[derive(Deserialize)]
 struct First {
     spec: RunSpec,
 }
 
-/// What [`run_of`] makes a record of.
+/// The columns from which [`run_of`] makes a record.
 const RUN_FROM: &str = "SELECT r.id, r.status, r.updated_at, r.holder, r.epoch, r.head, r.sum,
     r.state, e.id, e.at, e.sum, e.body
     FROM runs r LEFT JOIN events e ON e.run = r.no AND e.seq = 1";
@@ -184,7 +184,7 @@ pub(crate) fn run_by_id(db: &Connection, id: &RunId) -> Result<Option<Run>, Faul
     texts.map(run_of).transpose()
 }
 
-/// How a run is held, as its record says.
+/// The hold of a run, as its record says.
 pub(crate) fn hold(db: &Connection, no: i64) -> Result<Hold, Fault> {
     Ok(run_by_number(db, no)?.state.hold)
 }
@@ -196,7 +196,7 @@ pub(crate) fn head(db: &Connection, id: &RunId) -> Result<Seq, Fault> {
     Ok(head.map_or(0, unbits))
 }
 
-/// Whether a run has ended, or is not there.
+/// True for a run that has ended, or is not there.
 pub(crate) fn ended(db: &Connection, id: &RunId) -> Result<bool, Fault> {
     let mut sql = db.prepare_cached("SELECT status >= 5 FROM runs WHERE id = ?1")?;
     let ended: Option<bool> = sql.query_row([id.as_str()], |row| row.get(0)).optional()?;
@@ -244,7 +244,7 @@ pub(crate) fn events(
 pub(crate) struct PageBytes(usize);
 
 impl PageBytes {
-    /// Whether the page takes one more event, from `seq, id, at, sum, body`. It takes a first one.
+    /// True if the page takes one more event, from `seq, id, at, sum, body`. It takes a first one.
     pub(crate) fn takes(&mut self, row: &Row<'_>) -> Result<bool, Fault> {
         let bytes = row.get_ref(4)?.as_str().map_err(rusqlite::Error::from)?.len();
         let is_first = self.0 == 0;

@@ -1,4 +1,4 @@
-//! What the file looks like inside.
+//! The tables of the file.
 
 use taskrun_journal::schedule;
 use taskrun_journal::spec::RunSpec;
@@ -202,7 +202,7 @@ pub(crate) const FINALIZING: i64 = 4;
 /// The first code of a run that ended.
 pub(crate) const TERMINAL: i64 = 5;
 
-/// What a run is found by.
+/// The words by which a run is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum By {
     Tenant,

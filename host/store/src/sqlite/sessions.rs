@@ -47,7 +47,7 @@ fn known(db: &Connection, key: &SessionKey) -> Result<Session, Fault> {
     get(db, key)?.ok_or_else(|| Fault::Damaged(format!("session {}: it is missing", key.id)))
 }
 
-/// What is known of a session.
+/// The record of a session.
 pub(crate) fn get(db: &Connection, key: &SessionKey) -> Result<Option<Session>, Fault> {
     let mut sql = db.prepare_cached(
         "SELECT owner, app, created_at, ended_at FROM sessions

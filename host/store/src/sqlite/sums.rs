@@ -85,7 +85,7 @@ fn fit(page: &[u8], offset: i64) -> Fit {
     }
 }
 
-/// Whether a file with this header has checksums: it reserves the bytes, or says that it is a store
+/// True if a file with this header has checksums: it reserves the bytes, or says that it is a store
 /// of this version, which does.
 fn has_sums(header: &[u8]) -> bool {
     let number = |at: usize| {
@@ -236,7 +236,7 @@ unsafe fn read_below(file: *mut ffi::sqlite3_file, buffer: &mut [u8], offset: i6
     }
 }
 
-/// Whether the header of a file says that it has checksums.
+/// True if the header of a file says that it has checksums.
 ///
 /// # Safety
 /// That of [`below`].

@@ -77,7 +77,7 @@ fn lane(run: &Run, claim: &Claim, by_id: &HashMap<&RunId, &Run>) -> Option<Lane>
     }
 }
 
-/// Whether no earlier serial run of its owner's session is open, if it is one itself.
+/// True if no earlier serial run of its owner's session is open, if it is one itself.
 fn is_its_turn(run: &Run, earlier: &[Run]) -> bool {
     let session = |run: &Run| {
         let spec = &run.spec;

@@ -24,8 +24,8 @@ pub enum Refused {
     },
 }
 
-/// What a request to pause a run records; empty if it is paused already, whatever was asked for
-/// then.
+/// The events that a request to pause a run records; empty if it is paused already, whatever was
+/// asked for then.
 ///
 /// # Errors
 /// [`Refused::Ended`], [`Refused::Entry`].
@@ -41,7 +41,7 @@ pub fn pause(
     Ok(if run.state.pause.is_some() { Vec::new() } else { vec![requested] })
 }
 
-/// What a request to resume a run records; empty if it is not paused.
+/// The events that a request to resume a run records; empty if it is not paused.
 ///
 /// # Errors
 /// [`Refused::Ended`], [`Refused::Entry`], [`Refused::Full`]; [`Refused::NotPaused`] if there are
@@ -65,7 +65,7 @@ pub fn resume(
     }])
 }
 
-/// What is recorded when a run is told something.
+/// The events that a message to a run records.
 ///
 /// # Errors
 /// [`Refused::Ended`], [`Refused::Entry`], [`Refused::Full`].
@@ -76,7 +76,7 @@ pub fn inject(run: &Run, by: &str, text: &str) -> Result<Vec<Event>, Refused> {
     Ok(vec![Event::Injected { text, by }])
 }
 
-/// What the host that took up a run records if the time of its pause is over.
+/// The events that the host that took up a run records if the time of its pause is over.
 #[must_use]
 pub fn over(run: &Run, now: Timestamp) -> Vec<Event> {
     match &run.state.pause {
@@ -85,7 +85,7 @@ pub fn over(run: &Run, now: Timestamp) -> Vec<Event> {
     }
 }
 
-/// What ends the pause of a run, if there is one.
+/// The event that ends the pause of a run, if there is one.
 pub(super) fn ends(run: &Run, why: PauseEnd) -> Vec<Event> {
     let ended = Event::PauseEnded { why, by: None, note: None, messages: Vec::new() };
     if run.state.pause.is_some() { vec![ended] } else { Vec::new() }

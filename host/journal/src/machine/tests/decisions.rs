@@ -1,4 +1,4 @@
-//! What is decided about a run from outside: claims, cancellations, lost hosts.
+//! Decisions about a run from outside: claims, cancellations, lost hosts.
 
 use super::places::{places, word};
 use super::*;
@@ -139,7 +139,7 @@ fn cancelling_ends_at_once_what_nobody_executes_and_changes_nothing_on_its_way_o
     }
 }
 
-/// How a run that was held stands after its host died.
+/// The state of a run that was held after its host died.
 fn after_loss(run: &Run) -> (Status, Option<EndStatus>, String) {
     let after = after(run, decide::lose(run, Timestamp(5), None)).expect("decided by ourselves");
     (after.status(), after.ending().map(|ending| ending.status), word(&after.state.hold))

@@ -1,4 +1,4 @@
-//! How a run ends, from how its work came to its end.
+//! Endings of runs, from how their work came to its end.
 
 use super::*;
 use crate::ending::EndStatus;

@@ -35,7 +35,7 @@ fn ended_batch(ending: Ending) -> Run {
     batch([started(), decide::said("all done"), finalizing(ending), finished()])
 }
 
-/// What can happen to an entry: the kind of the event, where it leads, and who has it then.
+/// The events that can happen to an entry: the kind, where it leads, and who has it then.
 fn legal(run: &Run) -> Vec<(&'static str, Status, String)> {
     let next = every_event(run.state.epoch + 1).into_iter().chain([Event::Started {
         host: HostId::new("h"),

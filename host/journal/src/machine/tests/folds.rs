@@ -1,4 +1,4 @@
-//! What a run's record says beside its status.
+//! The parts of a run's record beside its status.
 
 use super::places::word;
 use super::*;

@@ -48,7 +48,7 @@ pub(super) const WORK: [&str; 30] = [
 ];
 const EFFECTS: [&str; 3] = ["tool_call_scheduled", "tool_call_repeated", "asked"];
 
-/// Who has a run, in a word.
+/// The holder of a run, in a word.
 pub(super) fn word(hold: &Hold) -> String {
     match hold {
         Hold::Nobody => "nobody".to_owned(),
