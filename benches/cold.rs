@@ -12,7 +12,7 @@ use taskrun::ports::call::{
 };
 use taskrun::ports::tool::{ToolCall, ToolReply};
 use taskrun_engine::{Cache, Engine, EngineOptions};
-use taskrun_policy::Policy;
+use taskrun_policy::{CallRules, Policy};
 
 /// First argument of the process that is measured.
 pub(crate) const CHILD: &str = "cold-start-child";
@@ -79,7 +79,7 @@ async fn answer(folder: &Path) {
         clock: Arc::new(SystemClock::new()),
         random: Arc::new(SystemRandom),
         models: None,
-        chain: None,
+        rules: CallRules::new(Arc::clone(&policy.agents["worker"].grants), None),
         runs: None,
         tools: Arc::default(),
         state: BTreeMap::new(),

@@ -119,7 +119,6 @@ impl Host {
                     by_name: std::collections::BTreeMap::new(),
                     prices: std::collections::BTreeMap::new(),
                     default: None,
-                    grants: of.grants.clone(),
                 }),
                 rules: Arc::new(AgentRules::of(of)),
                 prompts: Arc::default(),

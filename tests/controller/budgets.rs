@@ -23,7 +23,7 @@ use taskrun_journal::plan::TerminationReason;
 use taskrun_journal::run::Run;
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::tool::{ToolHints, ToolOutcome};
-use taskrun_policy::{Grants, Interrupted, Reserve};
+use taskrun_policy::{AgentRules, Interrupted, Reserve};
 
 use super::common::{named, words_so_far};
 use crate::native::{
@@ -88,7 +88,6 @@ fn priced(agent: &mut Agent, price: Option<Price>) {
         by_name: of.by_name.clone(),
         prices: price.map(|price| ("own".to_owned(), price)).into_iter().collect(),
         default: of.default.clone(),
-        grants: of.grants.clone(),
     });
 }
 
@@ -232,17 +231,18 @@ async fn m_50_a_budget_in_dollars_is_refused_where_a_price_is_not_known() {
             by_name: agent.models.by_name.clone(),
             prices: BTreeMap::new(),
             default: None,
-            grants: no_models(),
         };
         agent.models = Arc::new(of);
+        agent.rules = no_models(agent);
         agent.budget.cost_microusd = Some(1);
     });
     let host = world.start().await;
     host.spawn(&named("1", "a")).await;
 }
 
-fn no_models() -> Grants {
-    grants("")
+/// The rules of the agent without any about models.
+fn no_models(agent: &Agent) -> Arc<AgentRules> {
+    Arc::new(AgentRules { grants: grants(""), ..AgentRules::clone(&agent.rules) })
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::StreamExt;
-use taskrun::ports::call::{CallScope, Models};
+use taskrun::ports::call::CallScope;
 use taskrun::ports::planner::PlanInput;
 use taskrun_journal::event::{Event, Recorded};
 use taskrun_journal::question::{Answer, NotAwaitable};
@@ -14,7 +14,7 @@ use taskrun_journal::run::Run;
 use taskrun_journal::runs::{ChildRequest, RunsAnswer, RunsError, RunsFilter, RunsRequest};
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::tool::{ToolHints, ToolOutcome};
-use taskrun_policy::Policy;
+use taskrun_policy::{AgentRules, Policy};
 
 use super::common::{
     Gates, Handle, beneath, check_journal, child, count, get, named, run_in, spawning, waiting_for,
@@ -304,10 +304,9 @@ async fn m_03_what_the_policy_denies_is_denied_to_a_wait_between_steps_too() {
     let text = "[agent.a]\ncomponent = \"a.wasm\"\n\
                 allow = [\"controller: spawn\"]\ndeny = [\"controller: wait\"]\n";
     let policy = Policy::parse(text, Path::new("test")).expect("a valid policy");
-    let grants = policy.agents["a"].grants.clone();
+    let grants = Arc::clone(&policy.agents["a"].grants);
     world.agent_with("parent", ClosurePlanner::new(delegating), |agent| {
-        let (by_name, prices) = (agent.models.by_name.clone(), agent.models.prices.clone());
-        agent.models = Arc::new(Models { by_name, prices, default: None, grants });
+        agent.rules = Arc::new(AgentRules { grants, ..AgentRules::clone(&agent.rules) });
     });
     let host = world.start().await;
     host.spawn(&named("1", "parent")).await;

@@ -16,7 +16,7 @@ use taskrun_journal::spec::RunSpec;
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::tool::ToolHints;
 use taskrun_models::Echo;
-use taskrun_policy::{AgentRules, Capability, Interrupted};
+use taskrun_policy::{AgentRules, Capability, Interrupted, Use};
 
 use super::common::{Gates, beneath, following, named};
 use crate::native::{ClosurePlanner, ClosureTool, Native, World, answer, grants, value};
@@ -24,16 +24,14 @@ use crate::native::{ClosurePlanner, ClosureTool, Native, World, answer, grants, 
 /// Everything that rules govern.
 const ALL: &str = "model = \"own\"\nallow = [\"workspace-read: **\", \"workspace-write: **\"]";
 
-/// Says what a guest with all rules of its own may do here.
+/// Says what a guest may do here.
 fn powers(scope: &CallScope) -> String {
-    let own = grants(ALL);
-    let rules = scope.rules(&own);
     let said = [
-        ("read", rules.decide_path(Capability::WorkspaceRead, "docs/a")),
-        ("write", rules.decide_path(Capability::WorkspaceWrite, "docs/a")),
-        ("model", rules.decide_model("own")),
+        ("read", Use::Path(Capability::WorkspaceRead, "docs/a")),
+        ("write", Use::Path(Capability::WorkspaceWrite, "docs/a")),
+        ("model", Use::Model("own")),
     ];
-    let said = said.map(|(what, decided)| match decided {
+    let said = said.map(|(what, used)| match scope.rules().decide(&used) {
         Ok(()) => what.to_owned(),
         Err(denied) => format!("{what} {}", denied.for_guest),
     });

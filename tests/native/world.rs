@@ -106,15 +106,15 @@ pub fn request(agent: &str, task: &str) -> SpawnRequest {
 
 /// The grants of an agent with these rules; `own` is the one model of the policy.
 #[must_use]
-pub fn grants(rules: &str) -> Grants {
+pub fn grants(rules: &str) -> Arc<Grants> {
     let text =
         format!("[model.own]\nprovider = \"echo\"\n[agent.a]\ncomponent = \"a.wasm\"\n{rules}\n");
     let policy = Policy::parse(&text, Path::new("test")).expect("a valid policy");
-    policy.agents["a"].grants.clone()
+    Arc::clone(&policy.agents["a"].grants)
 }
 
 /// Grants under which an agent may ask any model, and the controller anything.
-fn any_model() -> Grants {
+fn any_model() -> Arc<Grants> {
     grants("model = \"own\"\nallow = [\"model: *\", \"controller: *\"]")
 }
 
@@ -264,7 +264,6 @@ impl World {
                 default: model.is_some().then(|| own.clone()),
                 prices: BTreeMap::from([("own".to_owned(), Price::default())]),
                 by_name: model.map(|model| (own, model)).into_iter().collect(),
-                grants: any_model(),
             }),
             rules: Arc::new(AgentRules {
                 agent: name.to_owned(),

@@ -11,6 +11,7 @@ use taskrun::ports::call::{
 use taskrun_journal::event::Event;
 use taskrun_journal::message::LogLevel;
 use taskrun_journal::time::Timestamp;
+use taskrun_policy::CallRules;
 
 use crate::guest::Guest;
 
@@ -29,7 +30,7 @@ pub(crate) fn scope(context: RunContext, deadline: Duration) -> Arc<CallScope> {
         clock: Arc::new(SimulatedClock::new(Timestamp(0))),
         random: Arc::new(SeededRandom::new(0)),
         models: None,
-        chain: None,
+        rules: CallRules::nothing(),
         runs: None,
         tools: Arc::new(Vec::new()),
         state: BTreeMap::new(),

@@ -23,7 +23,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::Body;
 use http_body_util::{BodyExt, Full};
-use taskrun_policy::{CallRules, HttpTarget};
+use taskrun_policy::{CallRules, HttpTarget, Use};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
@@ -107,21 +107,24 @@ impl Egress {
     pub(crate) async fn send(
         &self,
         tenant: &str,
-        rules: CallRules<'_>,
+        rules: &CallRules,
         out: OutboundRequest,
     ) -> Result<Answer, Refusal> {
         let url = out.url();
-        let target = HttpTarget {
-            scheme: url.scheme(),
-            host: url.host_str().unwrap_or_default(),
-            port: url.port_or_known_default().unwrap_or_default(),
-            path: url.path(),
-        };
+        let used = Use::Http(
+            out.method().as_str(),
+            HttpTarget {
+                scheme: url.scheme(),
+                host: url.host_str().unwrap_or_default(),
+                port: url.port_or_known_default().unwrap_or_default(),
+                path: url.path(),
+            },
+        );
         // An allow rule names a host, and a literal address or `localhost` only as itself. So
         // where one of those is allowed, the operator wrote it down.
-        if let Err(denied) = rules.decide_http(out.method().as_str(), &target) {
+        if let Err(denied) = rules.decide(&used) {
             return Err(Refusal::Denied {
-                subject: out.subject(),
+                subject: used.subject().into_owned(),
                 reason: denied.for_guest,
                 operator: denied.rule,
             });

@@ -9,7 +9,7 @@ use crate::engine::Engine;
 use crate::files::Workspace;
 use crate::files::disk::Bounds;
 
-/// Under which grants and limits a component is linked.
+/// The grants and limits under which a component is linked.
 #[derive(Debug, Clone)]
 pub struct AgentGrants {
     /// Agent that the component is, or works for.
@@ -17,7 +17,7 @@ pub struct AgentGrants {
     /// The name that marks its lines in the run's log: the agent's or the tool's.
     pub source: String,
     /// The agent's rules.
-    pub grants: Grants,
+    pub grants: Arc<Grants>,
     /// Limits of one call.
     pub limits: Limits,
     /// Folder that rules about files start at.
@@ -33,7 +33,7 @@ impl AgentGrants {
         Self {
             agent: agent.name.clone(),
             source: agent.name.clone(),
-            grants: agent.grants.clone(),
+            grants: Arc::clone(&agent.grants),
             limits: agent.limits.clone(),
             workspace: agent.workspace.clone(),
             workspace_limits: agent.workspace_limits,
@@ -69,7 +69,6 @@ pub(crate) struct Guest {
     pub(crate) engine: Arc<Engine>,
     pub(crate) digest: String,
     pub(crate) source: String,
-    pub(crate) grants: Grants,
     pub(crate) limits: Limits,
     /// Open if the component may use files.
     pub(crate) workspace: Option<Workspace>,

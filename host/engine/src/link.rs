@@ -46,7 +46,6 @@ pub(crate) fn link(
         engine: Arc::clone(engine),
         digest: loaded.digest().to_owned(),
         source: with.source,
-        grants: with.grants,
         limits: with.limits,
         workspace,
         bounds,

@@ -236,7 +236,6 @@ pub(crate) fn described(
             by_name: models.clone(),
             prices: prices(policy),
             default: agent.model.clone(),
-            grants: agent.grants.clone(),
         }),
         rules: Arc::new(AgentRules { workspace: real(&agent.workspace), ..AgentRules::of(agent) }),
         prompts: Arc::new(policy.prompts()),

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use taskrun::ports::call::CallScope;
 use taskrun_journal::stop::StopCause;
-use taskrun_policy::{CallRules, Capability};
+use taskrun_policy::{CallRules, Capability, Use};
 use tokio::time::Instant;
 use wasmtime::component::ResourceTable;
 
-use crate::denial::record_denial;
+use crate::denial::{allow, record_denial};
 use crate::failure::{RESOURCES_MAX, Violation};
 use crate::files::disk::Writes;
 use crate::guest::{Guest, Mode};
@@ -153,8 +153,13 @@ impl CallState {
     }
 
     /// The rules for everything that the guest does in this call.
-    pub(crate) fn rules(&self) -> CallRules<'_> {
-        self.scope.rules(&self.guest.grants)
+    pub(crate) fn rules(&self) -> &CallRules {
+        self.scope.rules()
+    }
+
+    /// Asks the rules about a use; records a refusal, and gives it in words for the guest.
+    pub(crate) fn allow(&self, used: &Use<'_>) -> Result<(), String> {
+        allow(&self.scope, used)
     }
 
     /// Records that a rule refused the guest something.

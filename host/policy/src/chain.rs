@@ -1,20 +1,17 @@
-//! What bounds a run beside the rules of its own agent: the rules of every agent above it, and
-//! what requests took away. All of them have to allow; nothing in a chain ever adds to another.
+//! The bounds of a run beside the rules of its own agent: the rules of every agent above it, and
+//! the rules that requests added. All of them have to allow; nothing in a chain ever adds to another.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use taskrun_journal::fact::MemoryScope;
-use taskrun_journal::operation::Operation;
-
-use super::grants::{Decision, Grants, Preopen, deeper, widest};
-use super::http_request::HttpTarget;
+use super::capability::{Capability, Use};
+use super::grants::{Grants, Preopen, deeper, widest};
 use super::place::{Place, Seen};
-use super::rule::{Capability, Rule};
+use super::rule::Rule;
 use crate::policy::AgentPolicy;
 
-/// What an agent may do, as those beneath its runs are bound by it.
+/// The rules of an agent, as those beneath its runs are bound by them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentRules {
     /// The agent.
@@ -22,8 +19,8 @@ pub struct AgentRules {
     /// Folder that its rules about files start at. Two agents have the same one if the paths are
     /// equal, so links are to be resolved in them.
     pub workspace: PathBuf,
-    /// Its rules.
-    pub grants: Grants,
+    /// Its rules: the one copy that all who ask about the agent share.
+    pub grants: Arc<Grants>,
 }
 
 impl AgentRules {
@@ -33,12 +30,12 @@ impl AgentRules {
         Self {
             agent: agent.name.clone(),
             workspace: agent.workspace.clone(),
-            grants: agent.grants.clone(),
+            grants: Arc::clone(&agent.grants),
         }
     }
 }
 
-/// What bounds a run beside the rules of its own agent.
+/// The bounds of a run beside the rules of its own agent.
 #[derive(Debug, Clone)]
 pub struct Chain {
     workspace: PathBuf,
@@ -46,10 +43,10 @@ pub struct Chain {
     links: Vec<Link>,
 }
 
-/// One who has to allow.
+/// An agent or a request that has to allow.
 #[derive(Debug, Clone)]
 struct Link {
-    /// Who that is, for a denial.
+    /// Its name in a denial.
     who: String,
     place: Place,
     /// `None` if it is not known what it allows: then it allows nothing.
@@ -58,17 +55,18 @@ struct Link {
 
 #[derive(Debug, Clone)]
 enum Allows {
-    /// What an agent's rules allow.
+    /// Everything that an agent's rules allow.
     Agent(Arc<AgentRules>),
     /// Everything but what a request took away.
     Request(Grants),
 }
 
-/// The rules for one call: those of the agent, and what bounds its run beside them.
-#[derive(Debug, Clone, Copy)]
-pub struct CallRules<'a> {
-    own: &'a Grants,
-    chain: Option<&'a Chain>,
+/// The rules for the calls of one run: those of its agent, and what bounds the run beside them. All
+/// that is decided for a component that is called is decided by them. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct CallRules {
+    own: Arc<Grants>,
+    chain: Option<Arc<Chain>>,
 }
 
 /// A refusal by a rule, or for want of one.
@@ -80,7 +78,7 @@ pub struct Denied {
     pub rule: String,
 }
 
-/// Why somebody allows nothing whose rules this host does not have.
+/// The refusal of an agent or request whose rules this host does not have.
 const UNKNOWN: &str = "what it allows is not known here";
 
 impl Chain {
@@ -115,8 +113,8 @@ impl Chain {
         Place::of(&self.workspace, theirs)
     }
 
-    /// The parts of the folders that everybody grants with all that is below them. Who may write
-    /// somewhere and not read gets no folder there: WASI knows no such.
+    /// The parts of the folders that everybody grants with all that is below them. A folder that may
+    /// be written and not read is none of them: WASI knows no such.
     fn preopens(&self, own: &[Preopen]) -> Vec<Preopen> {
         let mut readable: Vec<String> = own.iter().map(|preopen| preopen.dir.clone()).collect();
         let writable = own.iter().filter(|preopen| preopen.writable);
@@ -142,23 +140,51 @@ impl Link {
         }
     }
 
-    /// What becomes of a use that its rules decide about.
-    fn check(&self, decide: impl FnOnce(&Grants) -> Decision<'_>) -> Result<(), Denied> {
-        let (decision, from_policy) = match &self.allows {
-            Some(Allows::Agent(rules)) => (decide(&rules.grants), true),
-            Some(Allows::Request(grants)) => (decide(grants), false),
+    /// Decides about a use of a run below.
+    fn decide(&self, used: &Use<'_>) -> Result<(), Denied> {
+        let (grants, from_policy) = match &self.allows {
+            Some(Allows::Agent(rules)) => (&*rules.grants, true),
+            Some(Allows::Request(grants)) => (grants, false),
             None => return Err(self.denied(UNKNOWN, UNKNOWN)),
         };
-        match (decision.allowed, decision.rule) {
-            (true, _) => Ok(()),
-            (false, Some(rule)) => {
-                let text = format!("\"{}\"", rule.text);
-                match from_policy {
-                    true => Err(self.denied(&text, &format!("{text} ({})", rule.location))),
-                    false => Err(self.denied(&text, &text)),
+        let decided = self.in_its_words(used, |used| {
+            let decision = grants.decide(used);
+            match (decision.allowed, decision.rule) {
+                (true, _) => Ok(()),
+                (false, Some(rule)) => {
+                    let text = format!("\"{}\"", rule.text);
+                    match from_policy {
+                        true => Err(self.denied(&text, &format!("{text} ({})", rule.location))),
+                        false => Err(self.denied(&text, &text)),
+                    }
                 }
+                (false, None) => Err(self.denied(&decision.for_guest(), &decision.to_string())),
             }
-            (false, None) => Err(self.denied(&decision.for_guest(), &decision.to_string())),
+        });
+        decided.unwrap_or_else(|| {
+            let why = "it is outside of its workspace";
+            Err(self.denied(why, why))
+        })
+    }
+
+    fn allows(&self, used: &Use<'_>) -> bool {
+        let Some(grants) = self.grants() else { return false };
+        self.in_its_words(used, |used| grants.decide(used).allowed).unwrap_or(false)
+    }
+
+    /// Asks about the use in the words of its own workspace; `None` for a path outside of that.
+    fn in_its_words<T>(&self, used: &Use<'_>, ask: impl FnOnce(&Use<'_>) -> T) -> Option<T> {
+        match used {
+            Use::Path(capability, path) => match self.place.theirs(path) {
+                Seen::At(theirs) => Some(ask(&Use::Path(*capability, &theirs))),
+                Seen::Above | Seen::Outside => None,
+            },
+            Use::Http(..)
+            | Use::Model(_)
+            | Use::Prompt(_)
+            | Use::Operation(_)
+            | Use::Memory(..)
+            | Use::Metric(_) => Some(ask(used)),
         }
     }
 
@@ -167,30 +193,13 @@ impl Link {
         Denied { for_guest: say(for_guest), rule: say(for_operator) }
     }
 
-    fn check_path(&self, capability: Capability, path: &str) -> Result<(), Denied> {
-        match (self.place.theirs(path), &self.allows) {
-            (Seen::At(theirs), _) => self.check(|grants| grants.decide_path(capability, &theirs)),
-            (Seen::Above | Seen::Outside, Some(_)) => {
-                let why = "it is outside of its workspace";
-                Err(self.denied(why, why))
-            }
-            (Seen::Above | Seen::Outside, None) => Err(self.denied(UNKNOWN, UNKNOWN)),
-        }
-    }
-
-    fn allows_path(&self, capability: Capability, path: &str) -> bool {
-        match (self.place.theirs(path), self.grants()) {
-            (Seen::At(theirs), Some(grants)) => grants.decide_path(capability, &theirs).allowed,
-            (Seen::At(_) | Seen::Above | Seen::Outside, _) => false,
-        }
-    }
-
     fn may_contain(&self, capability: Capability, dir: &str) -> bool {
         let Some(grants) = self.grants() else { return false };
         match self.place.theirs(dir) {
             Seen::At(theirs) => grants.may_contain(capability, &theirs),
             Seen::Above => {
-                grants.decide_path(capability, "").allowed || grants.may_contain(capability, "")
+                let all = Use::Path(capability, "");
+                grants.decide(&all).allowed || grants.may_contain(capability, "")
             }
             Seen::Outside => false,
         }
@@ -213,109 +222,55 @@ impl Link {
     }
 }
 
-impl<'a> CallRules<'a> {
+impl CallRules {
     /// The rules of an agent, and what bounds the run beside them.
     #[must_use]
-    pub fn new(own: &'a Grants, chain: Option<&'a Chain>) -> Self {
+    pub fn new(own: Arc<Grants>, chain: Option<Arc<Chain>>) -> Self {
         Self { own, chain }
     }
 
-    fn links(&self) -> impl Iterator<Item = &'a Link> {
-        self.chain.into_iter().flat_map(|chain| &chain.links)
+    /// Allows nothing: for calls that no agent makes.
+    #[must_use]
+    pub fn nothing() -> Self {
+        Self::new(Arc::new(Grants::nothing()), None)
     }
 
-    /// Decides about one file or folder; see [`Grants::decide_path`].
+    fn links(&self) -> impl Iterator<Item = &Link> {
+        self.chain.iter().flat_map(|chain| &chain.links)
+    }
+
+    /// Decides about one use.
     ///
     /// # Errors
     /// The first refusal: of the agent's own rules, then from the nearest above to the root.
-    pub fn decide_path(&self, capability: Capability, path: &str) -> Result<(), Denied> {
-        own(&self.own.decide_path(capability, path))?;
-        self.links().try_for_each(|link| link.check_path(capability, path))
+    pub fn decide(&self, used: &Use<'_>) -> Result<(), Denied> {
+        let own = self.own.decide(used);
+        if !own.allowed {
+            return Err(Denied { for_guest: own.for_guest(), rule: own.to_string() });
+        }
+        self.links().try_for_each(|link| link.decide(used))
     }
 
-    /// Whether [`Self::decide_path`] allows it, without saying why not.
+    /// Tells if [`Self::decide`] allows it, without the words of a refusal.
     #[must_use]
-    pub fn allows_path(&self, capability: Capability, path: &str) -> bool {
-        self.own.decide_path(capability, path).allowed
-            && self.links().all(|link| link.allows_path(capability, path))
+    pub fn allows(&self, used: &Use<'_>) -> bool {
+        self.own.decide(used).allowed && self.links().all(|link| link.allows(used))
     }
 
-    /// Whether something strictly below a folder may be allowed; see [`Grants::may_contain`].
+    /// Tells if something strictly below a folder may be allowed; see [`Grants::may_contain`].
     #[must_use]
     pub fn may_contain(&self, capability: Capability, dir: &str) -> bool {
         self.own.may_contain(capability, dir)
             && self.links().all(|link| link.may_contain(capability, dir))
     }
 
-    /// Decides about a model by its name in the policy.
-    ///
-    /// # Errors
-    /// As [`Self::decide_path`].
-    pub fn decide_model(&self, name: &str) -> Result<(), Denied> {
-        own(&self.own.decide_model(name))?;
-        self.links().try_for_each(|link| link.check(|grants| grants.decide_model(name)))
-    }
-
-    /// Decides about an operation of the controller.
-    ///
-    /// # Errors
-    /// As [`Self::decide_path`].
-    pub fn decide_operation(&self, operation: Operation) -> Result<(), Denied> {
-        own(&self.own.decide_operation(operation))?;
-        self.links().try_for_each(|link| link.check(|grants| grants.decide_operation(operation)))
-    }
-
-    /// Decides about a prompt by its id in the policy.
-    ///
-    /// # Errors
-    /// As [`Self::decide_path`].
-    pub fn decide_prompt(&self, id: &str) -> Result<(), Denied> {
-        own(&self.own.decide_prompt(id))?;
-        self.links().try_for_each(|link| link.check(|grants| grants.decide_prompt(id)))
-    }
-
-    /// Decides about a memory; see [`Grants::decide_memory`].
-    ///
-    /// # Errors
-    /// As [`Self::decide_path`].
-    pub fn decide_memory(&self, capability: Capability, scope: MemoryScope) -> Result<(), Denied> {
-        own(&self.own.decide_memory(capability, scope))?;
-        let mut links = self.links();
-        links.try_for_each(|link| link.check(|grants| grants.decide_memory(capability, scope)))
-    }
-
-    /// Decides about a metric; see [`Grants::decide_metric`].
-    ///
-    /// # Errors
-    /// As [`Self::decide_path`].
-    pub fn decide_metric(&self, name: &str) -> Result<(), Denied> {
-        own(&self.own.decide_metric(name))?;
-        self.links().try_for_each(|link| link.check(|grants| grants.decide_metric(name)))
-    }
-
-    /// Decides about one HTTP request; see [`Grants::decide_http`].
-    ///
-    /// # Errors
-    /// As [`Self::decide_path`].
-    pub fn decide_http(&self, method: &str, target: &HttpTarget<'_>) -> Result<(), Denied> {
-        own(&self.own.decide_http(method, target))?;
-        self.links().try_for_each(|link| link.check(|grants| grants.decide_http(method, target)))
-    }
-
     /// The folders for WASI's file system: of those that the agent's own rules come to, the parts
     /// that everybody grants.
     #[must_use]
-    pub fn preopens(&self, own: &'a [Preopen]) -> Cow<'a, [Preopen]> {
-        match self.chain {
+    pub fn preopens<'p>(&self, own: &'p [Preopen]) -> Cow<'p, [Preopen]> {
+        match &self.chain {
             None => Cow::Borrowed(own),
             Some(chain) => Cow::Owned(chain.preopens(own)),
         }
-    }
-}
-
-fn own(decision: &Decision<'_>) -> Result<(), Denied> {
-    match decision.allowed {
-        true => Ok(()),
-        false => Err(Denied { for_guest: decision.for_guest(), rule: decision.to_string() }),
     }
 }

@@ -1,19 +1,16 @@
-//! What an agent may do: its rules, and what they decide.
+//! The rules of an agent, and their decisions.
 
 use std::cell::OnceCell;
 use std::fmt;
+use std::path::Path;
 
-use taskrun_journal::fact::MemoryScope;
-use taskrun_journal::metrics::is_metric_name;
-use taskrun_journal::operation::Operation;
-
+use super::capability::{Capability, Use};
 use super::error::shown;
-use super::http_request::{HttpRequest, HttpTarget};
 use super::location::Location;
 use super::names::Asked;
 use super::path_glob::{PathGlob, split_path};
-use super::read::is_name;
-use super::rule::{Capability, ModelSelector, PromptSelector, Rule, Selector, everything};
+use super::rule::{Rule, everything};
+use super::selector::{Selector, Subject};
 use crate::verdict::Verdict;
 
 /// The rules of one agent. Deny beats allow; what no rule allows is denied.
@@ -23,7 +20,8 @@ pub struct Grants {
     pub(super) location: Location,
 }
 
-/// How an agent stands to a capability as a whole, which says how an import of it is linked.
+/// The standing of an agent towards a capability as a whole, which says how an import of it is
+/// linked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing<'a> {
     /// No rule mentions it: a component that imports it does not load.
@@ -35,12 +33,12 @@ pub enum Standing<'a> {
     Selective,
 }
 
-/// What the rules say about one use of a capability. Its `Display` is for operators: it names
+/// A decision of rules about one use of a capability. Its `Display` is for operators: it names
 /// the policy file; [`Decision::for_guest`] does not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub struct Decision<'a> {
-    /// Whether it may happen.
+    /// The use may happen.
     pub allowed: bool,
     /// The rule that decided; `None` if no rule is about it, or it is malformed.
     pub rule: Option<&'a Rule>,
@@ -59,11 +57,17 @@ enum Reason<'a> {
 pub struct Preopen {
     /// From the workspace, separated by `/`; empty for the workspace itself.
     pub dir: String,
-    /// Whether files below may be written as well as read.
+    /// Files below may be written as well as read.
     pub writable: bool,
 }
 
 impl Grants {
+    /// Allows nothing, as no policy says anything.
+    pub(super) fn nothing() -> Self {
+        let location = Location { file: Path::new("no policy").into(), line: 1, column: 1 };
+        Self { rules: Vec::new(), location }
+    }
+
     /// Allows everything but what these rules deny.
     pub(super) fn all_but(denials: Vec<Rule>) -> Self {
         let mut rules = Capability::ALL.map(everything).to_vec();
@@ -78,7 +82,7 @@ impl Grants {
         &self.rules
     }
 
-    /// How the agent stands to a capability as a whole.
+    /// The agent's standing towards a capability as a whole.
     pub fn standing(&self, capability: Capability) -> Standing<'_> {
         if self.of(capability, Verdict::Allow).next().is_some() {
             return Standing::Selective;
@@ -91,135 +95,31 @@ impl Grants {
         }
     }
 
-    /// Decides about one file or folder. `path` comes from a guest and may be anything; what is
-    /// not a path in the form of `workspace-read` is denied. A capability without paths is denied.
-    pub fn decide_path(&self, capability: Capability, path: &str) -> Decision<'_> {
-        let segments = match split_path(path) {
-            Ok(segments) => segments,
+    /// Decides about one use.
+    pub fn decide(&self, used: &Use<'_>) -> Decision<'_> {
+        let subject = match Subject::of(used) {
+            Ok(subject) => subject,
             Err(reason) => return Decision::malformed(reason),
         };
-        let asked = OnceCell::new();
-        let matches = |rule: &Rule| match &rule.selector {
-            Selector::Paths(glob) => match rule.verdict {
-                Verdict::Allow => glob.matches(&segments),
-                Verdict::Deny => glob.denies(asked.get_or_init(|| Asked::path(&segments))),
-            },
-            Selector::Model(_)
-            | Selector::Http(_)
-            | Selector::Prompts(_)
-            | Selector::Operation(_)
-            | Selector::Memory(_)
-            | Selector::Metric(_) => false,
+        let capability = used.capability();
+        let first = |verdict| {
+            self.of(capability, verdict).find(|rule| rule.selector.matches(&subject, verdict))
         };
-        // Operators copy what is suggested: a guest's file named `**` must not become a pattern.
-        self.decide(capability, matches, || match path.rsplit_once('/') {
-            _ if path.contains(['*', '?', '[', ']', '{', '}', '\\']) => "FOLDER/**".to_owned(),
-            Some((folder, _)) => format!("{folder}/**"),
-            None if path.is_empty() => "**".to_owned(),
-            None => path.to_owned(),
-        })
+        match first(Verdict::Deny).or_else(|| first(Verdict::Allow)) {
+            Some(rule) => {
+                let allowed = rule.verdict == Verdict::Allow;
+                Decision { allowed, rule: Some(rule), reason: Reason::Rule }
+            }
+            None => {
+                let suggestion = shown(&subject.suggestion(used));
+                let agent = &self.location;
+                let reason = Reason::Unlisted { capability, agent, suggestion };
+                Decision { allowed: false, rule: None, reason }
+            }
+        }
     }
 
-    /// Decides about a model by its name in the policy.
-    pub fn decide_model(&self, name: &str) -> Decision<'_> {
-        let matches = |rule: &Rule| match &rule.selector {
-            Selector::Model(ModelSelector::Any) => true,
-            Selector::Model(ModelSelector::Named(known)) => known == name,
-            Selector::Paths(_)
-            | Selector::Http(_)
-            | Selector::Prompts(_)
-            | Selector::Operation(_)
-            | Selector::Memory(_)
-            | Selector::Metric(_) => false,
-        };
-        self.decide(Capability::Model, matches, || {
-            if is_name(name) { name.to_owned() } else { "NAME".to_owned() }
-        })
-    }
-
-    /// Decides about a prompt by its id in the policy.
-    pub fn decide_prompt(&self, id: &str) -> Decision<'_> {
-        let matches = |rule: &Rule| match &rule.selector {
-            Selector::Prompts(PromptSelector::Any) => true,
-            Selector::Prompts(PromptSelector::Named(known)) => known == id,
-            Selector::Paths(_)
-            | Selector::Model(_)
-            | Selector::Http(_)
-            | Selector::Operation(_)
-            | Selector::Memory(_)
-            | Selector::Metric(_) => false,
-        };
-        self.decide(Capability::Prompts, matches, || {
-            if is_name(id) { id.to_owned() } else { "ID".to_owned() }
-        })
-    }
-
-    /// Decides about an operation of the controller.
-    pub fn decide_operation(&self, operation: Operation) -> Decision<'_> {
-        let matches = |rule: &Rule| match &rule.selector {
-            Selector::Operation(selector) => selector.matches(operation),
-            Selector::Paths(_)
-            | Selector::Model(_)
-            | Selector::Http(_)
-            | Selector::Prompts(_)
-            | Selector::Memory(_)
-            | Selector::Metric(_) => false,
-        };
-        self.decide(Capability::Controller, matches, || operation.as_str().to_owned())
-    }
-
-    /// Decides about a memory: whether its facts may be read, or written. Any other capability is
-    /// denied.
-    pub fn decide_memory(&self, capability: Capability, scope: MemoryScope) -> Decision<'_> {
-        let matches = |rule: &Rule| match &rule.selector {
-            Selector::Memory(selector) => selector.matches(scope),
-            Selector::Paths(_)
-            | Selector::Model(_)
-            | Selector::Http(_)
-            | Selector::Prompts(_)
-            | Selector::Operation(_)
-            | Selector::Metric(_) => false,
-        };
-        self.decide(capability, matches, || scope.as_str().to_owned())
-    }
-
-    /// Decides about a metric by the name that a guest gives it.
-    pub fn decide_metric(&self, name: &str) -> Decision<'_> {
-        let matches = |rule: &Rule| match &rule.selector {
-            Selector::Metric(selector) => selector.matches(name),
-            Selector::Paths(_)
-            | Selector::Model(_)
-            | Selector::Http(_)
-            | Selector::Prompts(_)
-            | Selector::Operation(_)
-            | Selector::Memory(_) => false,
-        };
-        self.decide(Capability::Metrics, matches, || {
-            if is_metric_name(name) { name.to_owned() } else { "NAME".to_owned() }
-        })
-    }
-
-    /// Decides about one HTTP request; a redirect is a request of its own. What is not of the
-    /// form that [`HttpTarget`] promises is denied. Whether the address behind the name may be
-    /// connected to is another question, which the host asks after resolving it.
-    pub fn decide_http(&self, method: &str, target: &HttpTarget<'_>) -> Decision<'_> {
-        let request = match HttpRequest::new(method, target) {
-            Ok(request) => request,
-            Err(reason) => return Decision::malformed(reason),
-        };
-        let matches = |rule: &Rule| match &rule.selector {
-            Selector::Http(http) => http.matches(&request, rule.verdict),
-            Selector::Paths(_)
-            | Selector::Model(_)
-            | Selector::Prompts(_)
-            | Selector::Operation(_)
-            | Selector::Memory(_)
-            | Selector::Metric(_) => false,
-        };
-        self.decide(Capability::Http, matches, || request.suggestion())
-    }
-
-    /// Whether something strictly below the folder `dir` may be allowed, so that the folder may
+    /// Tells if something strictly below the folder `dir` may be allowed, so that the folder may
     /// be visited and shown even if it is not allowed itself.
     ///
     /// `false` is certain. `true` is not if several deny rules together cover what one rule
@@ -259,8 +159,8 @@ impl Grants {
         Ok(widest(folders))
     }
 
-    /// The folders in which the rules let somebody write at least something, none inside another,
-    /// in the order of their names. Deny rules make none of them smaller.
+    /// The folders in which the rules let a guest write at least something, none inside another, in
+    /// the order of their names. Deny rules make none of them smaller.
     pub fn writable_folders(&self) -> Vec<String> {
         let allowed = self.globs(Capability::WorkspaceWrite, Verdict::Allow);
         let folders = allowed.map(|(glob, _)| Preopen { dir: glob.base(), writable: true });
@@ -268,7 +168,7 @@ impl Grants {
     }
 
     /// The folders in `dir`, or `dir` itself, that the rules grant with all that is below them.
-    /// What can be said of `dir` only in other words than folders is not granted.
+    /// Grants about `dir` that cannot be expressed in folders do not count.
     pub(super) fn folders_within(&self, capability: Capability, dir: &str) -> Vec<String> {
         let allowed = self.globs(capability, Verdict::Allow).filter_map(|(glob, _)| {
             let granted = glob.directory()?;
@@ -309,36 +209,8 @@ impl Grants {
     ) -> impl Iterator<Item = (&PathGlob, &Rule)> {
         self.of(capability, verdict).filter_map(|rule| match &rule.selector {
             Selector::Paths(glob) => Some((glob, rule)),
-            Selector::Model(_)
-            | Selector::Http(_)
-            | Selector::Prompts(_)
-            | Selector::Operation(_)
-            | Selector::Memory(_)
-            | Selector::Metric(_) => None,
+            Selector::Http(_) | Selector::Any | Selector::Named(_) => None,
         })
-    }
-
-    fn decide(
-        &self,
-        capability: Capability,
-        matches: impl Fn(&Rule) -> bool,
-        suggestion: impl FnOnce() -> String,
-    ) -> Decision<'_> {
-        let denying = self.of(capability, Verdict::Deny).find(|rule| matches(rule));
-        let deciding =
-            denying.or_else(|| self.of(capability, Verdict::Allow).find(|rule| matches(rule)));
-        match deciding {
-            Some(rule) => {
-                let allowed = rule.verdict == Verdict::Allow;
-                Decision { allowed, rule: Some(rule), reason: Reason::Rule }
-            }
-            None => {
-                let suggestion = shown(&suggestion());
-                let agent = &self.location;
-                let reason = Reason::Unlisted { capability, agent, suggestion };
-                Decision { allowed: false, rule: None, reason }
-            }
-        }
     }
 }
 
@@ -414,7 +286,7 @@ fn segments_of(dir: &str) -> Vec<&str> {
     dir.split('/').filter(|name| !name.is_empty()).collect()
 }
 
-/// Whether the folder `dir` is `parent` or below it.
+/// Tells if the folder `dir` is `parent` or below it.
 pub(super) fn is_inside(dir: &str, parent: &str) -> bool {
     parent.is_empty()
         || dir.strip_prefix(parent).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))

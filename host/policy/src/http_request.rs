@@ -5,8 +5,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::error::{is_hostile, shown};
 
-/// Where a request is going, as the host's own URL parser took it apart.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The address of a request, as the host's own URL parser took it apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HttpTarget<'a> {
     /// `http` or `https`.
     pub scheme: &'a str,

@@ -47,6 +47,7 @@
 //! ```
 
 mod ask;
+mod capability;
 mod chain;
 mod check;
 mod engine;
@@ -58,8 +59,6 @@ mod http_request;
 mod limits;
 mod load;
 mod location;
-mod memory;
-mod metrics;
 mod model;
 mod names;
 mod parse;
@@ -78,6 +77,7 @@ mod prompt;
 mod quantity;
 mod read;
 mod rule;
+mod selector;
 mod settings;
 pub mod template;
 #[cfg(test)]
@@ -89,6 +89,7 @@ mod verdict;
 mod workspace;
 
 pub use self::ask::{ASK_TIMEOUT_DEFAULT, AskRule, AskRules};
+pub use self::capability::{Capability, Use};
 pub use self::chain::{AgentRules, CallRules, Chain, Denied};
 pub use self::engine::{EnginePolicy, POLICY_TIMEOUT};
 pub use self::error::{PolicyError, PolicyErrorKind, PolicyErrors, PolicyLoadError};
@@ -97,8 +98,6 @@ pub use self::http::{HostPattern, HttpSelector};
 pub use self::http_request::{HttpTarget, Scheme};
 pub use self::limits::*;
 pub use self::location::Location;
-pub use self::memory::MemorySelector;
-pub use self::metrics::MetricSelector;
 pub use self::model::*;
 pub use self::names::folded;
 pub use self::path_glob::{PATH_BYTES_MAX, PathGlob};
@@ -109,10 +108,8 @@ pub use self::policy::{
 };
 pub use self::prompt::{PROMPT_OVERRIDES_MAX, PromptOverridePolicy, PromptPolicy, PromptTemplate};
 pub use self::quantity::size;
-pub use self::rule::{
-    Capability, Declared, ModelSelector, OperationSelector, PromptSelector, Rule, Selector,
-    parse_denial,
-};
+pub use self::rule::{Declared, Rule, parse_denial};
+pub use self::selector::Selector;
 pub use self::settings::{Heartbeat, Interrupted, MissingFields, Retry, Then};
 pub use self::timeouts::CallTimeouts;
 pub use self::tool_filter::ToolFilter;

@@ -1,9 +1,11 @@
 //! From `[agent.NAME]` to the policy of an agent.
 
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use crate::MissingFields;
 
+use super::capability::Capability;
 use super::check::{check_partial_denials, check_rules};
 use super::error::{PolicyErrorKind, shown, suggest};
 use super::files::{FileUse, NamedFile};
@@ -15,7 +17,8 @@ use super::parse_limits::{
     AGENT_LIMIT_KEYS, read_budget, read_conversation, read_heartbeat, read_limits, read_retry,
 };
 use super::read::{Section, Text, is_function_name};
-use super::rule::{Capability, Declared, ModelSelector, Rule, Selector, parse_rule};
+use super::rule::{Declared, Rule, parse_rule};
+use super::selector::Selector;
 use crate::pattern::{AGENTS, Pattern};
 use crate::policy::{AgentPolicy, DESCRIPTION_BYTES_MAX, MEMBERS_MAX, RULES_MAX};
 use crate::verdict::Verdict;
@@ -76,7 +79,7 @@ impl Reading<'_> {
             workspace,
             workspace_limits: self.workspace_limits,
             location: grants.location.clone(),
-            grants,
+            grants: Arc::new(grants),
             limits: stated_limits.over_defaults(Some(TOOL_CALLS_DEFAULT)),
             stated_limits,
             timeouts,
@@ -263,7 +266,7 @@ fn implied_rule(section: &Section<'_, '_>, model: &Text<'_>) -> Rule {
     Rule {
         verdict: Verdict::Allow,
         capability: Capability::Model,
-        selector: Selector::Model(ModelSelector::Named(model.value.to_owned())),
+        selector: Selector::Named(model.value.to_owned()),
         text: format!("model: {}", model.value),
         location: section.problems.source.locate(model.span.start),
         span: model.span.clone(),

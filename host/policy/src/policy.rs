@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use taskrun_journal::history::History;
 
@@ -101,8 +102,8 @@ pub struct AgentPolicy {
     pub workspace: PathBuf,
     /// What that folder may hold: those of the policy's `[workspace]`.
     pub workspace_limits: WorkspaceLimits,
-    /// What it and the tools that it calls may do.
-    pub grants: Grants,
+    /// The rules for all that it and the tools that it calls do: all who ask share them.
+    pub grants: Arc<Grants>,
     /// Limits of its plan steps and of its run. For a tool call see [`AgentPolicy::call_limits`].
     pub limits: Limits,
     /// Those of its limits that the file states.

@@ -17,7 +17,7 @@ use taskrun_journal::message::Labels;
 use taskrun_journal::stop::{CallAbort, StopCause};
 use taskrun_journal::time::{Clock, Random};
 use taskrun_journal::tool::ToolFailure;
-use taskrun_policy::{AgentPolicy, Policy, ToolPolicy};
+use taskrun_policy::{AgentPolicy, CallRules, Policy, ToolPolicy};
 
 use crate::loader::Loader;
 
@@ -30,6 +30,7 @@ pub fn callers<'p>(policy: &'p Policy, tool: &str) -> impl Iterator<Item = &'p A
 pub struct ToolFunctions {
     tools: AgentTools,
     agent: String,
+    rules: CallRules,
     interrupt: Interrupt,
 }
 
@@ -86,8 +87,9 @@ impl Loader {
             timeouts: agent.call_timeouts(tool),
         };
         let tools = AgentTools::select(&agent.tools, &[loaded])?;
+        let rules = CallRules::new(Arc::clone(&agent.grants), None);
         let interrupt = self.engine().interrupt();
-        Ok(ToolFunctions { tools, agent: agent.name.clone(), interrupt })
+        Ok(ToolFunctions { tools, agent: agent.name.clone(), rules, interrupt })
     }
 }
 
@@ -133,7 +135,7 @@ impl ToolFunction<'_> {
         caller: &Caller,
         canceled: impl Future<Output = ()>,
     ) -> CallEnd {
-        let Self { function, of: ToolFunctions { agent, interrupt, .. } } = self;
+        let Self { function, of: ToolFunctions { agent, rules, interrupt, .. } } = self;
         let (clock, random) = (Arc::new(SystemClock::new()), Arc::new(SystemRandom));
         let stop = StopSignal::new(interrupt.clone());
         let id = {
@@ -160,7 +162,7 @@ impl ToolFunction<'_> {
             clock,
             random,
             models: None,
-            chain: None,
+            rules: rules.clone(),
             runs: None,
             tools: Arc::default(),
             state: BTreeMap::new(),

@@ -9,8 +9,8 @@ use taskrun_journal::quantity::ShowDuration;
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::tool::ToolSpec;
 use taskrun_policy::{
-    Budget, CALL_MAX, CallTimeouts, Chain, Declared, Pattern, Standing, TOKENS_MAX, ToolFilter,
-    parse_denial,
+    Budget, CALL_MAX, CallRules, CallTimeouts, Chain, Declared, Pattern, Standing, TOKENS_MAX,
+    ToolFilter, parse_denial,
 };
 
 use crate::agents::{Agent, AgentCode, Agents};
@@ -269,7 +269,7 @@ pub(crate) fn check_prices(spec: &RunSpec, agents: &Agents) -> Result<(), Contro
     if !budgets.any(|budget| budget.cost_microusd.is_some()) {
         return Ok(());
     }
-    match agent.models.unpriced() {
+    match agent.models.unpriced(&agent.rules.grants) {
         None => Ok(()),
         Some(model) => {
             let agent = &agent.name;
@@ -290,8 +290,13 @@ pub(crate) fn least<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
     }
 }
 
+/// The rules for the calls of a run.
+pub(crate) fn rules(agent: &Agent, spec: &RunSpec, agents: &Agents) -> CallRules {
+    CallRules::new(Arc::clone(&agent.rules.grants), chain(agent, spec, agents))
+}
+
 /// What bounds a run beside the rules of its own agent; `None` if nothing does.
-pub(crate) fn chain(agent: &Agent, spec: &RunSpec, agents: &Agents) -> Option<Arc<Chain>> {
+fn chain(agent: &Agent, spec: &RunSpec, agents: &Agents) -> Option<Arc<Chain>> {
     if spec.depth == 0 && spec.narrow.deny.is_empty() && spec.above.is_empty() {
         return None;
     }

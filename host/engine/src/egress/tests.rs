@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use taskrun_policy::{Grants, Policy};
@@ -38,14 +38,14 @@ async fn server(answer: &'static [u8]) -> Server {
 const HELLO: &[u8] =
     b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\nx-key: v\r\nconnection: close\r\n\r\nhello";
 
-fn grants(rules: &str) -> Grants {
+fn grants(rules: &str) -> Arc<Grants> {
     let text = format!("[agent.a]\ncomponent = \"a.wasm\"\n{rules}\n");
     let policy = Policy::parse(&text, Path::new("taskrun.toml")).unwrap();
-    policy.agents["a"].grants.clone()
+    Arc::clone(&policy.agents["a"].grants)
 }
 
-fn alone(grants: &Grants) -> CallRules<'_> {
-    CallRules::new(grants, None)
+fn alone(grants: &Arc<Grants>) -> CallRules {
+    CallRules::new(Arc::clone(grants), None)
 }
 
 fn get(url: &str) -> OutboundRequest {
@@ -62,7 +62,7 @@ async fn an_address_that_a_rule_names_is_reached() {
     for host in ["127.0.0.1", "localhost"] {
         let url = format!("http://{host}:{}/a", server.port);
         let rules = grants(&format!("allow = [\"http: GET {url}\"]"));
-        let answer = Egress::new().send("t", alone(&rules), get(&url)).await.unwrap();
+        let answer = Egress::new().send("t", &alone(&rules), get(&url)).await.unwrap();
         assert_eq!(answer.status, 200);
         assert_eq!(answer.headers["x-key"], "v");
         assert_eq!(answer.body, b"hello");
@@ -89,7 +89,7 @@ async fn without_a_rule_nothing_is_sent() {
         "http://169.254.169.254/latest/meta-data/".to_owned(),
     ];
     for url in urls {
-        let result = Egress::new().send("t", alone(&rules), get(&url)).await;
+        let result = Egress::new().send("t", &alone(&rules), get(&url)).await;
         assert!(is_denied(&result), "{url}: {result:?}");
     }
     assert!(server.seen.lock().unwrap().is_empty());
@@ -108,7 +108,7 @@ async fn a_redirect_is_an_answer() {
         "allow = [\"http: {url}**\", \"http: http://127.0.0.1:{}/**\"]",
         there.port
     ));
-    let answer = Egress::new().send("t", alone(&rules), get(&url)).await.unwrap();
+    let answer = Egress::new().send("t", &alone(&rules), get(&url)).await.unwrap();
     assert_eq!(answer.status, 302);
     assert!(there.seen.lock().unwrap().is_empty());
 }
@@ -134,7 +134,7 @@ async fn a_name_is_resolved_once_and_what_was_checked_is_connected_to() {
     let rules = grants(&format!("allow = [\"http: {url}**\"]"));
     let refused =
         Arc::new(RebindingLookup { answers: vec!["127.0.0.1"], asked: AtomicU32::new(0) });
-    let result = Egress::with_lookup(refused.clone()).send("t", alone(&rules), get(&url)).await;
+    let result = Egress::with_lookup(refused.clone()).send("t", &alone(&rules), get(&url)).await;
     match result {
         Err(Refusal::Denied { reason, operator, .. }) => {
             assert!(!reason.contains("127.0.0.1"), "the guest is not told: {reason}");
@@ -156,7 +156,7 @@ async fn a_name_is_resolved_once_and_what_was_checked_is_connected_to() {
         Some(Duration::from_millis(300)),
     )
     .unwrap();
-    assert!(egress.send("t", alone(&rules), request).await.is_err());
+    assert!(egress.send("t", &alone(&rules), request).await.is_err());
     assert_eq!(rebinding.asked.load(Ordering::Relaxed), 1);
     assert!(server.seen.lock().unwrap().is_empty());
 }
@@ -172,7 +172,7 @@ async fn bodies_and_time_are_bounded() {
     let long = server(Vec::leak(text)).await;
     let url = format!("http://127.0.0.1:{}/", long.port);
     let rules = grants(&format!("allow = [\"http: {url}**\"]"));
-    let result = Egress::new().send("t", alone(&rules), get(&url)).await;
+    let result = Egress::new().send("t", &alone(&rules), get(&url)).await;
     assert!(matches!(result, Err(Refusal::Limit(_))), "{:?}", result.map(|answer| answer.status));
 
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -185,10 +185,10 @@ async fn bodies_and_time_are_bounded() {
         bytes::Bytes::new(),
         Some(Duration::from_millis(50)),
     );
-    let result = Egress::new().send("t", alone(&rules), request.unwrap()).await;
+    let result = Egress::new().send("t", &alone(&rules), request.unwrap()).await;
     assert!(matches!(result, Err(Refusal::Timeout)), "{result:?}");
     drop(silent);
-    let result = Egress::new().send("t", alone(&rules), get(&url)).await;
+    let result = Egress::new().send("t", &alone(&rules), get(&url)).await;
     assert!(matches!(result, Err(Refusal::Unreachable(_))), "{result:?}");
 }
 
@@ -245,7 +245,7 @@ async fn case_41_an_endless_interim_answer_is_cut_and_holds_nobody() {
     let (port, _, is_gone) = flood().await;
     let url = format!("http://127.0.0.1:{port}/");
     let rules = grants(&format!("allow = [\"http: {url}**\"]"));
-    let result = Egress::new().send("t", alone(&rules), get(&url)).await;
+    let result = Egress::new().send("t", &alone(&rules), get(&url)).await;
     assert!(
         matches!(&result, Err(Refusal::Limit(limit)) if limit.contains("interim")),
         "{result:?}"
@@ -273,7 +273,7 @@ async fn case_41_a_flood_of_bytes_lets_others_go_first() {
             tokio::task::yield_now().await;
         }
     });
-    let result = Egress::new().send("t", alone(&rules), get(&url)).await;
+    let result = Egress::new().send("t", &alone(&rules), get(&url)).await;
     neighbour.abort();
     assert!(matches!(result, Err(Refusal::Limit(_))), "{result:?}");
     // The neighbour had at least half as many turns as there were reads.
@@ -302,7 +302,7 @@ async fn tenants_share_no_connection() {
     let rules = grants(&format!("allow = [\"http: {url}**\"]"));
     let egress = Egress::new();
     for (tenant, expected) in [("a", 1), ("a", 1), ("b", 2), ("a", 2), ("b", 2)] {
-        egress.send(tenant, alone(&rules), get(&url)).await.unwrap();
+        egress.send(tenant, &alone(&rules), get(&url)).await.unwrap();
         assert_eq!(connections.load(Ordering::Relaxed), expected, "{tenant}");
     }
 }

@@ -1,7 +1,7 @@
 //! `controller`: runs beneath the guest's own, through the call's scope.
 
 use taskrun_journal::runs::{RunsAnswer, RunsFilter, RunsRequest};
-use taskrun_policy::Capability;
+use taskrun_policy::Use;
 
 use crate::bindings::interfaces::controller::{
     Answer, CancelOutcome, ChangeOutcome, ControllerError, EventPage, Host, ListFilter, RunPage,
@@ -21,9 +21,8 @@ impl CallState {
     ) -> wasmtime::Result<Result<RunsAnswer, ControllerError>> {
         self.enter_capability("controller")?;
         let operation = request.operation();
-        if let Err(denied) = self.rules().decide_operation(operation) {
-            self.record_denial(Capability::Controller, operation.as_str(), denied.rule);
-            return Ok(Err(ControllerError::Denied(denied.for_guest)));
+        if let Err(denied) = self.allow(&Use::Operation(operation)) {
+            return Ok(Err(ControllerError::Denied(denied)));
         }
         self.before_work(measure::runs_request(&request)).await;
         Ok(self.scope.ask_controller(request).await.map_err(convert::error_to_guest))

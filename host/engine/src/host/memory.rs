@@ -2,7 +2,7 @@
 
 use taskrun_journal::fact as domain;
 use taskrun_journal::fact::{MemoryRequest, MemoryScope};
-use taskrun_policy::{Capability, Denied};
+use taskrun_policy::{Capability, Denied, Use};
 
 use crate::bindings::interfaces::memory::{Fact, Host, MemoryError};
 use crate::state::CallState;
@@ -13,7 +13,7 @@ impl CallState {
         let mut scopes = Vec::new();
         let mut refusals: Vec<(MemoryScope, Denied)> = Vec::new();
         for scope in MemoryScope::ALL {
-            match self.rules().decide_memory(Capability::Memory, scope) {
+            match self.rules().decide(&Use::Memory(Capability::Memory, scope)) {
                 Ok(()) => scopes.push(scope),
                 Err(denied) => refusals.push((scope, denied)),
             }

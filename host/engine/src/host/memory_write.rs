@@ -2,7 +2,7 @@
 
 use taskrun_journal::fact::{Fact, MemoryError, MemoryScope as Scope};
 use taskrun_journal::memory::FactChange;
-use taskrun_policy::Capability;
+use taskrun_policy::{Capability, Use};
 
 use crate::bindings::memory_write::{Host, MemoryScope, NewFact, WriteError};
 use crate::state::CallState;
@@ -19,9 +19,8 @@ impl CallState {
             MemoryScope::Session => Scope::Session,
             MemoryScope::Tenant => Scope::Tenant,
         };
-        if let Err(denied) = self.rules().decide_memory(Capability::MemoryWrite, scope) {
-            self.record_denial(Capability::MemoryWrite, scope.as_str(), denied.rule);
-            return Ok(Err(WriteError::Denied(denied.for_guest)));
+        if let Err(denied) = self.allow(&Use::Memory(Capability::MemoryWrite, scope)) {
+            return Ok(Err(WriteError::Denied(denied)));
         }
         Ok(self.scope.change_memory(scope, change).await.map_err(to_guest))
     }

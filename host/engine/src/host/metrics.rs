@@ -2,7 +2,7 @@
 
 use taskrun_journal::metrics::{METRIC_LABELS_MAX, METRIC_NAME_BYTES_MAX, Measure};
 use taskrun_journal::text::cut;
-use taskrun_policy::Capability;
+use taskrun_policy::{Capability, Use};
 
 use crate::bindings::interfaces::metrics::Host;
 use crate::state::CallState;
@@ -15,7 +15,7 @@ impl CallState {
         labels: Vec<(String, String)>,
     ) -> wasmtime::Result<()> {
         self.enter_capability("metrics")?;
-        if let Err(denied) = self.rules().decide_metric(name) {
+        if let Err(denied) = self.rules().decide(&Use::Metric(name)) {
             // There is no answer that could say so. The journal says it once: guests count often.
             if !std::mem::replace(&mut self.metrics_denied, true) {
                 let subject = cut(name, METRIC_NAME_BYTES_MAX).to_owned();

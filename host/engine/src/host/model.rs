@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use taskrun_journal::completion as port;
 use taskrun_journal::tool::ToolSpec;
-use taskrun_policy::Capability;
+use taskrun_policy::{Capability, Use};
 use wasmtime::component::Resource;
 
 use crate::bindings::interfaces::model::{
@@ -30,10 +30,9 @@ impl CallState {
     fn prepare(&self, request: CompletionRequest) -> Result<port::CompletionRequest, ModelError> {
         let asked = request.model.as_deref().or_else(|| self.scope.default_model());
         if let Some(name) = asked
-            && let Err(denied) = self.rules().decide_model(name)
+            && let Err(denied) = self.allow(&Use::Model(name))
         {
-            self.record_denial(Capability::Model, name, denied.rule);
-            return Err(ModelError::Denied(denied.for_guest));
+            return Err(ModelError::Denied(denied));
         }
         let tools = match &request.tools {
             ToolAccess::None => Vec::new(),

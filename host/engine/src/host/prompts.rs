@@ -1,6 +1,6 @@
 //! `prompts`: templates of the policy, rendered.
 
-use taskrun_policy::{Capability, template as domain};
+use taskrun_policy::{Use, template as domain};
 
 use crate::bindings::interfaces::prompts::{Host, PromptError};
 use crate::state::CallState;
@@ -16,9 +16,8 @@ impl Host for CallState {
         data: String,
     ) -> wasmtime::Result<Result<String, PromptError>> {
         self.enter_capability("prompts")?;
-        if let Err(denied) = self.rules().decide_prompt(&id) {
-            self.record_denial(Capability::Prompts, &id, denied.rule);
-            return Ok(Err(PromptError::Denied(denied.for_guest)));
+        if let Err(denied) = self.allow(&Use::Prompt(&id)) {
+            return Ok(Err(PromptError::Denied(denied)));
         }
         // The steps of a template are bounded; how much each of them works is the data's doing.
         self.before_work(data.len().saturating_mul(STEPS_PER_BYTE)).await;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use taskrun_policy::{CallRules, Capability};
+use taskrun_policy::{CallRules, Capability, Use};
 
 use crate::bindings::interfaces::workspace_read::{Entry, EntryKind, FileError, Host, Listing};
 use crate::files::{
@@ -20,10 +20,7 @@ impl CallState {
         path: &str,
     ) -> Result<Workspace, FileError> {
         RelativePath::new(path)?;
-        if let Err(denied) = self.rules().decide_path(capability, path) {
-            self.record_denial(capability, path, denied.rule);
-            return Err(FileError::Denied(denied.for_guest));
-        }
+        self.allow(&Use::Path(capability, path)).map_err(FileError::Denied)?;
         self.workspace()
     }
 
@@ -73,9 +70,10 @@ impl CallState {
     }
 }
 
-/// True if a listing shows an entry.
-fn shows(rules: CallRules<'_>, path: &str, kind: EntryKind) -> bool {
-    rules.allows_path(READ, path) || (kind == EntryKind::Directory && rules.may_contain(READ, path))
+/// Tells if a listing shows an entry.
+fn shows(rules: &CallRules, path: &str, kind: EntryKind) -> bool {
+    rules.allows(&Use::Path(READ, path))
+        || (kind == EntryKind::Directory && rules.may_contain(READ, path))
 }
 
 impl Host for CallState {
@@ -90,7 +88,7 @@ impl Host for CallState {
             Ok(workspace) => workspace,
             Err(error) => return Ok(Err(error)),
         };
-        let (guest, scope) = (Arc::clone(&self.guest), Arc::clone(&self.scope));
+        let scope = Arc::clone(&self.scope);
         let subject = path.clone();
         let wanted = ListOptions { recursive, limit, bytes: self.guest.limits.host_call_bytes };
         let walk = match recursive {
@@ -101,8 +99,7 @@ impl Host for CallState {
         let listing = files::blocking(self.guest.engine.blocking(), move |abandoned| {
             // Until the thread is back, and until the guest is given the listing.
             let (buffer, _walk) = (buffer, walk);
-            let rules = scope.rules(&guest.grants);
-            let shows = |path: &str, kind| shows(rules, path, kind);
+            let shows = |path: &str, kind| shows(scope.rules(), path, kind);
             Ok((workspace.list(RelativePath::new(&path)?, wanted, &shows, abandoned)?, buffer))
         });
         let listing = listing.await.map(|(listing, _)| listing);

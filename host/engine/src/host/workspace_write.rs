@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use taskrun_policy::Capability;
+use taskrun_policy::{Capability, Use};
 
 use crate::bindings::interfaces::workspace_write::{FileError, Host, WriteMode};
-use crate::denial::record_denial;
+use crate::denial::allow;
 use crate::files::disk::Writes;
 use crate::files::{self, RelativePath, Workspace};
 use crate::state::CallState;
@@ -47,15 +47,12 @@ impl Host for CallState {
             Ok(decided) => decided,
             Err(error) => return Ok(Err(error)),
         };
-        let (guest, scope) = (Arc::clone(&self.guest), Arc::clone(&self.scope));
+        let scope = Arc::clone(&self.scope);
         let subject = path.clone();
         let made = files::blocking(self.guest.engine.blocking(), move |abandoned| {
             let may_make = |prefix: &str| {
-                let decided = scope.rules(&guest.grants).decide_path(WRITE, prefix);
-                decided.map_err(|denied| {
-                    record_denial(&scope, WRITE, prefix, denied.rule);
-                    FileError::Denied(denied.for_guest).into()
-                })
+                let allowed = allow(&scope, &Use::Path(WRITE, prefix));
+                allowed.map_err(|denied| FileError::Denied(denied).into())
             };
             workspace.create_directory(RelativePath::new(&path)?, &may_make, &writes, abandoned)
         });

@@ -70,7 +70,7 @@ impl WasiHttpHooks for Hooks {
                 return Err(Error::HttpRequestDenied);
             }
             let outgoing = outgoing(request, options).await?;
-            let (tenant, rules) = (&scope.context().tenant, scope.rules(&guest.grants));
+            let (tenant, rules) = (&scope.context().tenant, scope.rules());
             let exchange = guest.engine.egress().send(tenant, rules, outgoing);
             let answer = tokio::select! {
                 biased;
@@ -187,13 +187,15 @@ mod tests {
     use taskrun::ports::call::{
         CallScopeParts, Remaining, RunContext, ScopeLimits, Services, StopSignal,
     };
-    use taskrun_policy::{Limits, Policy};
+    use taskrun_policy::{CallRules, Limits, Policy};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
     use crate::{Engine, EngineOptions};
 
-    fn scope() -> Arc<CallScope> {
+    fn scope(rules: &str) -> Arc<CallScope> {
+        let text = format!("[agent.a]\ncomponent = \"a.wasm\"\n{rules}\n");
+        let policy = Policy::parse(&text, Path::new("taskrun.toml")).unwrap();
         Arc::new(CallScope::new(CallScopeParts {
             context: RunContext::default(),
             stop: StopSignal::never(),
@@ -201,7 +203,7 @@ mod tests {
             clock: Arc::new(SystemClock::new()),
             random: Arc::new(SeededRandom::new(1)),
             models: None,
-            chain: None,
+            rules: CallRules::new(Arc::clone(&policy.agents["a"].grants), None),
             runs: None,
             tools: Arc::default(),
             state: BTreeMap::new(),
@@ -214,15 +216,12 @@ mod tests {
         }))
     }
 
-    fn guest(rules: &str) -> Arc<Guest> {
-        let text = format!("[agent.a]\ncomponent = \"a.wasm\"\n{rules}\n");
-        let policy = Policy::parse(&text, Path::new("taskrun.toml")).unwrap();
+    fn guest() -> Arc<Guest> {
         let options = EngineOptions { instances: Some(1), ..EngineOptions::default() };
         Arc::new(Guest {
             engine: Engine::new(options).unwrap(),
             digest: String::new(),
             source: "a".to_owned(),
-            grants: policy.agents["a"].grants.clone(),
             limits: Limits::default(),
             workspace: None,
             bounds: None,
@@ -259,8 +258,8 @@ mod tests {
     #[tokio::test]
     async fn the_rules_decide_and_refusals_are_recorded() {
         let url = format!("http://127.0.0.1:{}", server().await);
-        let scope = scope();
-        let guest = guest(&format!("allow = [\"http: GET {url}/open/**\"]"));
+        let scope = scope(&format!("allow = [\"http: GET {url}/open/**\"]"));
+        let guest = guest();
         let mut hooks = Hooks::new(Arc::clone(&guest), Arc::clone(&scope), Mode::Call);
         let response = send(&mut hooks, &format!("{url}/open/a")).await.unwrap();
         assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "hi");
@@ -277,8 +276,8 @@ mod tests {
     #[tokio::test]
     async fn answers_that_are_not_read_are_counted() {
         let url = format!("http://127.0.0.1:{}/", server().await);
-        let guest = guest(&format!("allow = [\"http: GET {url}**\"]"));
-        let mut hooks = Hooks::new(guest, scope(), Mode::Call);
+        let scope = scope(&format!("allow = [\"http: GET {url}**\"]"));
+        let mut hooks = Hooks::new(guest(), scope, Mode::Call);
         let mut held = Vec::new();
         for _ in 0..EXCHANGES_MAX {
             held.push(send(&mut hooks, &url).await.unwrap());

@@ -158,6 +158,8 @@ mod tests {
         CallScopeParts, Remaining, RunContext, ScopeLimits, Services, StopSignal,
     };
 
+    use taskrun_policy::CallRules;
+
     use super::*;
 
     #[test]
@@ -169,7 +171,7 @@ mod tests {
             clock: Arc::new(SystemClock::new()),
             random: Arc::new(SeededRandom::new(1)),
             models: None,
-            chain: None,
+            rules: CallRules::nothing(),
             runs: None,
             tools: Arc::default(),
             state: BTreeMap::new(),

@@ -10,7 +10,7 @@ use taskrun::ports::call::{
 };
 use taskrun::ports::runs::{Caller, Runs, RunsAccess};
 use taskrun::ports::tool::ToolCall;
-use taskrun_engine::{LoadError, Need};
+use taskrun_engine::{AgentGrants, LoadError, Need};
 use taskrun_examples::DELEGATE;
 use taskrun_journal::runs::{RunsAnswer, RunsError, RunsRequest};
 use taskrun_journal::spec::RunSpec;
@@ -49,7 +49,7 @@ fn spec() -> RunSpec {
     .unwrap()
 }
 
-fn scope_with(runs: Option<Arc<dyn Runs>>) -> Arc<CallScope> {
+fn scope_with(runs: Option<Arc<dyn Runs>>, with: &AgentGrants) -> Arc<CallScope> {
     let access = |runs| RunsAccess {
         runs,
         caller: Caller {
@@ -59,7 +59,7 @@ fn scope_with(runs: Option<Arc<dyn Runs>>) -> Arc<CallScope> {
         },
     };
     Arc::new(CallScope::new(CallScopeParts {
-        chain: None,
+        rules: rules(with),
         services: Services::default(),
         context: RunContext { run_id: "run-1".to_owned(), ..RunContext::default() },
         stop: StopSignal::never(),
@@ -85,9 +85,9 @@ async fn call_with(
     function: &str,
     payload: &str,
 ) -> (String, Vec<(String, String, String)>, Vec<RunsRequest>) {
-    let tool = tool(&engine(), DELEGATE.bytes.to_vec(), grants(rules)).await.unwrap();
-    let nobody = Arc::new(Nobody::default());
-    let scope = scope_with(Some(nobody.clone()));
+    let (with, nobody) = (grants(rules), Arc::new(Nobody::default()));
+    let scope = scope_with(Some(nobody.clone()), &with);
+    let tool = tool(&engine(), DELEGATE.bytes.to_vec(), with).await.unwrap();
     let call = ToolCall { name: function.to_owned(), payload: payload.to_owned(), ..call() };
     let failure = ask(&*tool, call, Arc::clone(&scope)).await.unwrap().unwrap_err();
     let asked = std::mem::take(&mut *nobody.0.lock().unwrap());
@@ -152,7 +152,7 @@ async fn the_same_request_again_is_named_apart_and_the_same_in_a_repeated_call()
     let mut calls = Vec::new();
     for _ in 0..2 {
         let nobody = Arc::new(Nobody::default());
-        let scope = scope_with(Some(nobody.clone()));
+        let scope = scope_with(Some(nobody.clone()), &grants(""));
         for task in ["one", "one", "two"] {
             let child = taskrun_journal::runs::ChildRequest {
                 agent_name: "a".to_owned(),
@@ -171,8 +171,10 @@ async fn the_same_request_again_is_named_apart_and_the_same_in_a_repeated_call()
 #[tokio::test]
 async fn a_call_that_belongs_to_no_run_is_told_so() {
     let rules = r#"allow = ["controller: *"]"#;
-    let tool = tool(&engine(), DELEGATE.bytes.to_vec(), grants(rules)).await.unwrap();
+    let with = grants(rules);
+    let scope = scope_with(None, &with);
+    let tool = tool(&engine(), DELEGATE.bytes.to_vec(), with).await.unwrap();
     let call = ToolCall { name: "list".to_owned(), ..call() };
-    let failure = ask(&*tool, call, scope_with(None)).await.unwrap().unwrap_err();
+    let failure = ask(&*tool, call, scope).await.unwrap().unwrap_err();
     assert_eq!(failure.error.code.as_deref(), Some("not-started"));
 }

@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::time::Duration;
 
-use taskrun::ports::call::StopSignal;
 use taskrun::ports::tool::ToolCall;
 use taskrun_engine::AgentGrants;
 use taskrun_examples as examples;
@@ -49,8 +48,10 @@ async fn every_good_example_loads_under_the_grants_it_needs() {
 }
 
 async fn evil(function: &str, payload: &str, with: AgentGrants) -> CallResult {
+    let scope = scope_with(|parts| {
+        (parts.deadline, parts.rules) = (Duration::from_secs(20), rules(&with));
+    });
     let tool = tool(&engine(), examples::evil::TOOL.bytes.to_vec(), with).await.unwrap();
-    let scope = scope(Duration::from_secs(20), StopSignal::never());
     ask(&*tool, calling(function, payload), scope).await
 }
 
@@ -129,9 +130,9 @@ async fn paths_lead_nowhere() {
 }
 
 async fn wasi(dir: &Path, rules: &str, attempts: serde_json::Value) -> (String, Vec<Event>) {
-    let tool =
-        tool(&engine(), examples::evil::WASI.bytes.to_vec(), in_folder(dir, rules)).await.unwrap();
-    let scope = patient();
+    let with = in_folder(dir, rules);
+    let scope = patient_under(&with);
+    let tool = tool(&engine(), examples::evil::WASI.bytes.to_vec(), with).await.unwrap();
     let payload = serde_json::json!({ "attempts": attempts }).to_string();
     let result = ask(&*tool, calling("attempt", &payload), scope.clone()).await;
     let text = match result {
@@ -239,12 +240,12 @@ async fn the_workspace_tool_works_within_its_rules() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir(dir.path().join("notes")).unwrap();
     std::fs::write(dir.path().join("a.txt"), "hello").unwrap();
-    let tool = tool(&engine(), examples::WORKSPACE.bytes.to_vec(), in_folder(dir.path(), FILES))
-        .await
-        .unwrap();
-    let answer = ask(&*tool, calling("read", r#"{"path":"a.txt"}"#), patient()).await.unwrap();
+    let with = in_folder(dir.path(), FILES);
+    let tool = tool(&engine(), examples::WORKSPACE.bytes.to_vec(), with.clone()).await.unwrap();
+    let read = calling("read", r#"{"path":"a.txt"}"#);
+    let answer = ask(&*tool, read, patient_under(&with)).await.unwrap();
     assert!(answer.as_ref().is_ok_and(|value| value.value.contains("hello")), "{answer:?}");
-    let scope = patient();
+    let scope = patient_under(&with);
     let refused = tool
         .call(calling("write", r#"{"path":"a.txt","contents":"x"}"#), scope.clone())
         .await
@@ -259,14 +260,15 @@ async fn the_ledger_counts_each_note_and_keeps_one_file_for_each_put() {
     let dir = tempfile::tempdir().unwrap();
     let rules = r#"allow = ["workspace-write: ledger.txt", "workspace-write: put/**"]"#;
     let ledger = examples::LEDGER.bytes.to_vec();
-    let tool = tool(&engine(), ledger, in_folder(dir.path(), rules)).await.unwrap();
+    let with = in_folder(dir.path(), rules);
+    let tool = tool(&engine(), ledger, with.clone()).await.unwrap();
     let repeatable: Vec<(&str, bool)> =
         tool.specs().iter().map(|spec| (spec.name.as_str(), spec.hints.idempotent)).collect();
     assert_eq!(repeatable, [("note", false), ("put", true)]);
     for function in ["note", "put"] {
         for _ in 0..2 {
             let call = calling(function, r#"{"text":"said"}"#);
-            ask(&*tool, call, patient()).await.unwrap().unwrap();
+            ask(&*tool, call, patient_under(&with)).await.unwrap().unwrap();
         }
     }
     let id = call().tool_call_id;

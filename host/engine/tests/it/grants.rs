@@ -131,7 +131,7 @@ async fn an_explicit_deny_loads_and_always_refuses() {
     std::fs::write(dir.path().join("run"), "").unwrap();
     let mut with = grants(r#"deny = ["workspace-write: **"]"#);
     with.workspace = dir.path().to_owned();
-    let scope = patient();
+    let scope = patient_under(&with);
     let refused = failure(run_in(tool_bytes(imports, code), with, scope.clone()).await);
     assert_eq!(refused, r#"denied by "workspace-write: **""#);
     assert!(dir.path().join("run").exists());

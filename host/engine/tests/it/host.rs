@@ -76,8 +76,10 @@ async fn an_agent_without_a_model_hears_it() {
     "#;
     let engine = engine();
     let loaded = engine.load(agent_bytes(imports, code)).await.unwrap();
-    let planner = engine.agent(&loaded, grants(r#"deny = ["model: *"]"#)).unwrap();
-    let result = planner.plan(plan_input(), patient()).await;
+    let with = grants(r#"deny = ["model: *"]"#);
+    let scope = patient_under(&with);
+    let planner = engine.agent(&loaded, with).unwrap();
+    let result = planner.plan(plan_input(), scope).await;
     assert!(!matches!(result, Err(CallAbort::Contract { .. })), "{result:?}");
     assert!(result.unwrap().is_ok());
 }

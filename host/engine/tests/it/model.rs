@@ -46,7 +46,6 @@ async fn chat(
         by_name: BTreeMap::from([("fake".to_owned(), model)]),
         prices: BTreeMap::new(),
         default: Some("fake".to_owned()),
-        grants: with.grants.clone(),
     };
     let scope = Arc::new(CallScope::new(CallScopeParts {
         context: RunContext::default(),
@@ -55,7 +54,7 @@ async fn chat(
         clock: Arc::new(SystemClock::new()),
         random: Arc::new(SeededRandom::new(7)),
         models: Some(Arc::new(models)),
-        chain: None,
+        rules: rules(&with),
         runs: None,
         tools: Arc::default(),
         state: BTreeMap::new(),

@@ -35,8 +35,8 @@ async fn refusal(code: &str, dir: &Path, options: EngineOptions) -> (String, usi
     );
     let mut with = grants(ALL);
     with.workspace = dir.to_owned();
+    let scope = patient_under(&with);
     let tool = tool(&engine_with(options), tool_bytes(IMPORTS, &code), with).await.unwrap();
-    let scope = patient();
     let result = failure(ask(&*tool, call(), scope.clone()).await);
     (result, decisions(&scope).len())
 }
@@ -94,12 +94,12 @@ async fn a_policys_files_are_among_them() {
 async fn attempts(dir: &Path, attempts: serde_json::Value) -> Vec<serde_json::Value> {
     let mut with = grants(ALL);
     with.workspace = dir.to_owned();
+    let second = std::time::Duration::from_secs(1);
+    let scope = scope_with(|parts| (parts.deadline, parts.rules) = (second, rules(&with)));
     let tool = tool(&engine(), examples::evil::WASI.bytes.to_vec(), with).await.unwrap();
     let mut call = call();
     call.name = "attempt".to_owned();
     call.payload = serde_json::json!({ "attempts": attempts }).to_string();
-    let second = std::time::Duration::from_secs(1);
-    let scope = scope(second, taskrun::ports::call::StopSignal::never());
     let value = ask(&*tool, call, scope).await.unwrap().unwrap().value;
     serde_json::from_str(&value).unwrap()
 }

@@ -19,7 +19,7 @@ use taskrun_journal::event::Event;
 use taskrun_journal::stop::CallAbort;
 use taskrun_journal::time::Clock;
 use taskrun_journal::tool::ToolFailure;
-use taskrun_policy::{Limits, Policy};
+use taskrun_policy::{CallRules, Limits, Policy};
 use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
 use wit_parser::Resolve;
 
@@ -174,7 +174,7 @@ pub(crate) fn scope_with(change: impl FnOnce(&mut CallScopeParts)) -> Arc<CallSc
         clock: Arc::new(SystemClock::new()),
         random: Arc::new(SeededRandom::new(7)),
         models: None,
-        chain: None,
+        rules: CallRules::nothing(),
         runs: None,
         tools: Arc::default(),
         state: BTreeMap::new(),
@@ -192,6 +192,16 @@ pub(crate) fn scope_with(change: impl FnOnce(&mut CallScopeParts)) -> Arc<CallSc
 /// A patient scope that is never stopped.
 pub(crate) fn patient() -> Arc<CallScope> {
     scope(Duration::from_secs(60), StopSignal::never())
+}
+
+/// The same for calls under these grants.
+pub(crate) fn patient_under(with: &AgentGrants) -> Arc<CallScope> {
+    scope_with(|parts| parts.rules = rules(with))
+}
+
+/// The rules of a scope for calls under these grants.
+pub(crate) fn rules(with: &AgentGrants) -> CallRules {
+    CallRules::new(Arc::clone(&with.grants), None)
 }
 
 pub(crate) fn call() -> ToolCall {
@@ -212,7 +222,8 @@ pub(crate) type CallResult = Result<Result<ToolValue, ToolFailure>, CallAbort>;
 
 /// Loads a tool without grants and calls it.
 pub(crate) async fn run(bytes: Vec<u8>, with: AgentGrants) -> CallResult {
-    run_in(bytes, with, patient()).await
+    let scope = patient_under(&with);
+    run_in(bytes, with, scope).await
 }
 
 pub(crate) async fn run_in(bytes: Vec<u8>, with: AgentGrants, scope: Arc<CallScope>) -> CallResult {

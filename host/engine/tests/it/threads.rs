@@ -273,12 +273,14 @@ async fn what_takes_the_host_long_is_done_behind() {
         by_name: BTreeMap::from([("fake".to_owned(), model)]),
         prices: BTreeMap::new(),
         default: Some("fake".to_owned()),
-        grants: with.grants.clone(),
     });
     let loaded = engine.load(examples::CHAT.bytes.to_vec()).await.unwrap();
+    let rules = rules(&with);
     let agent = engine.agent(&loaded, with).unwrap();
     for bytes in [10, 100 << 10] {
-        let scope = scope_with(|parts| parts.models = Some(Arc::clone(&models)));
+        let scope = scope_with(|parts| {
+            (parts.models, parts.rules) = (Some(Arc::clone(&models)), rules.clone());
+        });
         let messages = Arc::new(vec![Message::text(Role::User, "x".repeat(bytes))]);
         let planned = agent.plan(PlanInput { messages, ..plan_input() }, scope).await;
         assert!(planned.unwrap().is_err(), "the model does not answer");

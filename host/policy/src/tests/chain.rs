@@ -1,10 +1,11 @@
-//! What everybody above a run has to allow, too.
+//! Agents above a run have to allow what it does, too.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use super::super::{
-    AgentRules, CallRules, Capability, Chain, Declared, HttpTarget, Preopen, parse_denial,
+    AgentRules, CallRules, Capability, Chain, Declared, Grants, HttpTarget, Preopen, Use,
+    parse_denial,
 };
 use super::agent;
 
@@ -16,6 +17,11 @@ const DECLARED: Declared<'static> = Declared { models: &["fast", "large"], promp
 fn rules(name: &str, workspace: &str, body: &str) -> AgentRules {
     let own = AgentRules::of(&agent(body));
     AgentRules { agent: name.to_owned(), workspace: workspace.into(), ..own }
+}
+
+/// The rules of calls.
+fn under(own: &Arc<Grants>, chain: Option<&Chain>) -> CallRules {
+    CallRules::new(Arc::clone(own), chain.cloned().map(Arc::new))
 }
 
 /// A chain for a run in `/w`, with these agents above it, each with its workspace and rules.
@@ -42,7 +48,7 @@ fn a_path_is_allowed_only_where_everybody_allows_it() {
         ("parent", "/w", "allow = [\"workspace-read: docs/**\", \"workspace-write: **\"]"),
         ("root", "/w", "allow = [\"workspace-read: **\"]\ndeny = [\"workspace-read: docs/x\"]"),
     ]);
-    let rules = CallRules::new(&own, Some(&above));
+    let rules = under(&own, Some(&above));
     let cases = [
         (READ, "docs/a", None),
         (READ, "notes/a", Some("denied by agent parent: no rule allows workspace-read here")),
@@ -51,14 +57,18 @@ fn a_path_is_allowed_only_where_everybody_allows_it() {
         (WRITE, "docs/a", Some("no rule allows workspace-write here")),
     ];
     for (capability, path, refusal) in cases {
-        let decided = rules.decide_path(capability, path);
+        let decided = rules.decide(&Use::Path(capability, path));
         let said = decided.as_ref().err().map(|denied| denied.for_guest.as_str());
         assert_eq!(said, refusal, "{capability} {path}");
-        assert_eq!(rules.allows_path(capability, path), refusal.is_none(), "{capability} {path}");
+        assert_eq!(
+            rules.allows(&Use::Path(capability, path)),
+            refusal.is_none(),
+            "{capability} {path}"
+        );
     }
     assert!(rules.may_contain(READ, ""));
     assert!(!rules.may_contain(READ, "notes"));
-    assert!(CallRules::new(&own, None).decide_path(READ, "notes/a").is_ok());
+    assert!(under(&own, None).decide(&Use::Path(READ, "notes/a")).is_ok());
 }
 
 #[test]
@@ -69,13 +79,13 @@ fn an_operator_is_told_whose_rule_refused_and_where_it_stands() {
         "/w",
         "allow = [\"workspace-read: **\"]\ndeny = [\"workspace-write: **\"]",
     )]);
-    let denied = CallRules::new(&own, Some(&above)).decide_path(WRITE, "a").unwrap_err();
+    let denied = under(&own, Some(&above)).decide(&Use::Path(WRITE, "a")).unwrap_err();
     assert_eq!(
         denied.rule,
         "denied by agent lead: \"workspace-write: **\" (conf/taskrun.toml:10:9)"
     );
     let above = chain(&[("lead", "/w", "")]);
-    let denied = CallRules::new(&own, Some(&above)).decide_path(READ, "a/b").unwrap_err();
+    let denied = under(&own, Some(&above)).decide(&Use::Path(READ, "a/b")).unwrap_err();
     assert_eq!(
         denied.rule,
         "denied by agent lead: no rule allows workspace-read \
@@ -91,14 +101,14 @@ fn models_and_addresses_are_those_that_everybody_allows() {
         ("parent", "/w", both),
         ("root", "/w", "model = \"fast\"\nallow = [\"http: GET https://example.com/open/**\"]"),
     ]);
-    let rules = CallRules::new(&own, Some(&above));
-    assert!(rules.decide_model("fast").is_ok(), "an agent's own model is an allow rule");
-    let denied = rules.decide_model("large").unwrap_err();
+    let rules = under(&own, Some(&above));
+    assert!(rules.decide(&Use::Model("fast")).is_ok(), "an agent's own model is an allow rule");
+    let denied = rules.decide(&Use::Model("large")).unwrap_err();
     assert_eq!(denied.for_guest, "denied by agent root: no rule allows model here");
     let target = |path| HttpTarget { scheme: "https", host: "example.com", port: 443, path };
-    assert!(rules.decide_http("GET", &target("/open/a")).is_ok());
+    assert!(rules.decide(&Use::Http("GET", target("/open/a"))).is_ok());
     for (method, path) in [("POST", "/open/a"), ("GET", "/closed")] {
-        let denied = rules.decide_http(method, &target(path)).unwrap_err();
+        let denied = rules.decide(&Use::Http(method, target(path))).unwrap_err();
         assert!(denied.for_guest.starts_with("denied by agent root: "), "{method} {path}");
     }
 }
@@ -109,19 +119,19 @@ fn a_request_takes_away_and_gives_nothing() {
         "allow = [\"model: *\", \"workspace-read: docs/**\", \"http: https://example.com/**\"]",
     );
     let taken = narrowed(&["workspace-read: docs/x/**", "model: large", "http: POST *"]);
-    let rules = CallRules::new(&own.grants, Some(&taken));
+    let rules = under(&own.grants, Some(&taken));
     let target = HttpTarget { scheme: "https", host: "example.com", port: 443, path: "/a" };
-    assert!(rules.decide_path(READ, "docs/a").is_ok());
-    assert!(rules.decide_model("fast").is_ok());
-    assert!(rules.decide_http("GET", &target).is_ok());
-    let denied = rules.decide_path(READ, "docs/x/a").unwrap_err();
+    assert!(rules.decide(&Use::Path(READ, "docs/a")).is_ok());
+    assert!(rules.decide(&Use::Model("fast")).is_ok());
+    assert!(rules.decide(&Use::Http("GET", target)).is_ok());
+    let denied = rules.decide(&Use::Path(READ, "docs/x/a")).unwrap_err();
     let said = "denied by the request for this run: \"workspace-read: docs/x/**\"";
     assert_eq!((denied.for_guest.as_str(), denied.rule.as_str()), (said, said));
-    assert!(rules.decide_model("large").is_err());
-    assert!(rules.decide_http("POST", &target).is_err());
+    assert!(rules.decide(&Use::Model("large")).is_err());
+    assert!(rules.decide(&Use::Http("POST", target)).is_err());
     // What the agent has not is not given by a request that leaves it.
-    assert!(rules.decide_path(READ, "notes/a").is_err());
-    assert!(rules.decide_path(WRITE, "docs/a").is_err());
+    assert!(rules.decide(&Use::Path(READ, "notes/a")).is_err());
+    assert!(rules.decide(&Use::Path(WRITE, "docs/a")).is_err());
 }
 
 #[test]
@@ -135,10 +145,10 @@ fn who_is_not_known_allows_nothing() {
     let deny = Err("no rule".to_owned());
     unreadable.push_request("the request for this run".to_owned(), Path::new("/w"), deny);
     for chain in [unknown, unrecorded, unreadable] {
-        let rules = CallRules::new(&own.grants, Some(&chain));
-        assert!(rules.decide_path(READ, "a").is_err(), "{chain:?}");
-        assert!(!rules.allows_path(READ, "a") && !rules.may_contain(READ, ""), "{chain:?}");
-        assert!(rules.decide_model("fast").is_err(), "{chain:?}");
+        let rules = under(&own.grants, Some(&chain));
+        assert!(rules.decide(&Use::Path(READ, "a")).is_err(), "{chain:?}");
+        assert!(!rules.allows(&Use::Path(READ, "a")) && !rules.may_contain(READ, ""), "{chain:?}");
+        assert!(rules.decide(&Use::Model("fast")).is_err(), "{chain:?}");
         let preopens = own.grants.preopens().unwrap();
         assert_eq!(*rules.preopens(&preopens), [], "{chain:?}");
     }
@@ -158,15 +168,15 @@ fn paths_are_compared_as_each_agents_workspace_says_them() {
     ];
     for (workspace, body, path, allowed) in cases {
         let above = chain(&[("lead", workspace, body)]);
-        let rules = CallRules::new(&own, Some(&above));
-        assert_eq!(rules.decide_path(READ, path).is_ok(), allowed, "{workspace} {path}");
-        assert_eq!(rules.allows_path(READ, path), allowed, "{workspace} {path}");
+        let rules = under(&own, Some(&above));
+        assert_eq!(rules.decide(&Use::Path(READ, path)).is_ok(), allowed, "{workspace} {path}");
+        assert_eq!(rules.allows(&Use::Path(READ, path)), allowed, "{workspace} {path}");
     }
     let above = chain(&[("lead", "/w/docs/deep", "allow = [\"workspace-read: **\"]")]);
-    let rules = CallRules::new(&own, Some(&above));
+    let rules = under(&own, Some(&above));
     assert!(rules.may_contain(READ, "") && rules.may_contain(READ, "docs"));
     assert!(!rules.may_contain(READ, "notes"));
-    let denied = rules.decide_path(READ, "notes/a").unwrap_err();
+    let denied = rules.decide(&Use::Path(READ, "notes/a")).unwrap_err();
     assert_eq!(denied.for_guest, "denied by agent lead: it is outside of its workspace");
 }
 
@@ -210,13 +220,13 @@ fn wasi_opens_the_parts_of_folders_that_everybody_grants() {
     let preopens = own.preopens().unwrap();
     for (workspace, body, expected) in cases {
         let above = chain(&[("lead", workspace, body)]);
-        let rules = CallRules::new(&own, Some(&above));
+        let rules = under(&own, Some(&above));
         assert_eq!(*rules.preopens(&preopens), expected, "{workspace} {body}");
     }
     let taken = narrowed(&["workspace-write: **", "workspace-read: docs/x/**"]);
-    let rules = CallRules::new(&own, Some(&taken));
+    let rules = under(&own, Some(&taken));
     assert_eq!(*rules.preopens(&preopens), [open("notes", false)]);
-    assert_eq!(*CallRules::new(&own, None).preopens(&preopens), *preopens);
+    assert_eq!(*under(&own, None).preopens(&preopens), *preopens);
 }
 
 #[test]

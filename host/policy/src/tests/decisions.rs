@@ -2,7 +2,7 @@
 
 use taskrun_journal::fact::MemoryScope;
 
-use super::super::{Capability, Grants, HttpTarget, Preopen, Standing};
+use super::super::{Capability, Grants, HttpTarget, Preopen, Standing, Use};
 use super::{agent, parse};
 
 const READ: Capability = Capability::WorkspaceRead;
@@ -30,7 +30,7 @@ fn a_path_is_allowed_only_by_a_rule_for_it_and_never_against_a_denial() {
     ];
     for (capability, path, allowed) in cases {
         assert_eq!(
-            agent.grants.decide_path(capability, path).allowed,
+            agent.grants.decide(&Use::Path(capability, path)).allowed,
             allowed,
             "{capability} {path}"
         );
@@ -43,19 +43,19 @@ fn a_path_that_is_none_is_denied_whatever_is_allowed() {
     let long = "a/".repeat(2_048) + "a";
     let paths = ["/a", "/", "a/", "a//b", ".", "..", "a/../b", "./a", "a/.", "a\0b", &long];
     for path in paths {
-        let decision = agent.grants.decide_path(READ, path);
+        let decision = agent.grants.decide(&Use::Path(READ, path));
         assert!(!decision.allowed && decision.rule.is_none(), "{path:?}");
         assert!(!agent.grants.may_contain(READ, path), "{path:?}");
     }
-    let decision = agent.grants.decide_path(READ, "a/../b");
+    let decision = agent.grants.decide(&Use::Path(READ, "a/../b"));
     assert_eq!(decision.to_string(), "denied: the path contains `.`, `..` or an empty segment");
 }
 
 #[test]
 fn writing_does_not_imply_reading() {
     let agent = agent("allow = [\"workspace-write: **\"]");
-    assert!(agent.grants.decide_path(WRITE, "a").allowed);
-    assert!(!agent.grants.decide_path(READ, "a").allowed);
+    assert!(agent.grants.decide(&Use::Path(WRITE, "a")).allowed);
+    assert!(!agent.grants.decide(&Use::Path(READ, "a")).allowed);
     assert_eq!(agent.grants.standing(READ), Standing::Unlisted);
 }
 
@@ -90,11 +90,11 @@ fn a_denial_always_beats_a_permission() {
         for path in paths {
             let alone = |pattern: &str| {
                 let one = agent(&format!("allow = [\"workspace-read: {pattern}\"]"));
-                one.grants.decide_path(READ, path).allowed
+                one.grants.decide(&Use::Path(READ, path)).allowed
             };
             let denied = deny.iter().any(|pattern| alone(pattern));
             let expected = !denied && allow.iter().any(|pattern| alone(pattern));
-            let decision = grants.decide_path(READ, path);
+            let decision = grants.decide(&Use::Path(READ, path));
             assert_eq!(decision.allowed, expected, "{body}\n{path}");
             assert!(!decision.allowed || decision.rule.is_some());
         }
@@ -144,12 +144,12 @@ fn a_capability_is_unlisted_denied_or_selective() {
 #[test]
 fn an_agent_gets_the_models_that_its_rules_name() {
     let own = agent("model = \"fast\"");
-    assert!(own.grants.decide_model("fast").allowed);
-    assert!(!own.grants.decide_model("large").allowed);
-    assert!(!own.grants.decide_model("*").allowed);
+    assert!(own.grants.decide(&Use::Model("fast")).allowed);
+    assert!(!own.grants.decide(&Use::Model("large")).allowed);
+    assert!(!own.grants.decide(&Use::Model("*")).allowed);
     let all_but_one = agent("allow = [\"model: *\"]\ndeny = [\"model: large\"]");
-    assert!(all_but_one.grants.decide_model("fast").allowed);
-    assert!(!all_but_one.grants.decide_model("large").allowed);
+    assert!(all_but_one.grants.decide(&Use::Model("fast")).allowed);
+    assert!(!all_but_one.grants.decide(&Use::Model("large")).allowed);
 }
 
 fn decide(body: &str, method: &str, url: &str) -> bool {
@@ -158,7 +158,7 @@ fn decide(body: &str, method: &str, url: &str) -> bool {
     let (authority, path) = rest.split_at(path_start);
     let (host, port) = authority.rsplit_once(':').unwrap();
     let target = HttpTarget { scheme, host, port: port.parse().unwrap(), path };
-    agent(body).grants.decide_http(method, &target).allowed
+    agent(body).grants.decide(&Use::Http(method, target)).allowed
 }
 
 #[test]
@@ -225,45 +225,45 @@ fn a_decision_says_which_rule_decided_or_what_to_add() {
     let grants = &agent.grants;
     let cases = [
         (
-            grants.decide_path(WRITE, "notes/a"),
+            grants.decide(&Use::Path(WRITE, "notes/a")),
             "allowed by \"workspace-write: notes/**\" (conf/taskrun.toml:9:10)",
             "allowed by \"workspace-write: notes/**\"",
         ),
         (
-            grants.decide_path(WRITE, "notes/kept/a"),
+            grants.decide(&Use::Path(WRITE, "notes/kept/a")),
             "denied by \"workspace-write: notes/kept/**\" (conf/taskrun.toml:10:9)",
             "denied by \"workspace-write: notes/kept/**\"",
         ),
         (
-            grants.decide_path(WRITE, "docs/a/b.md"),
+            grants.decide(&Use::Path(WRITE, "docs/a/b.md")),
             "no rule allows workspace-write (conf/taskrun.toml:7:1, add: allow = [\"workspace-write: docs/a/**\"])",
             "no rule allows workspace-write here",
         ),
         (
-            grants.decide_path(READ, "x\u{1b}2J\"y"),
+            grants.decide(&Use::Path(READ, "x\u{1b}2J\"y")),
             "no rule allows workspace-read (conf/taskrun.toml:7:1, add: allow = [\"workspace-read: x\\\\u{1b}2J\\\"y\"])",
             "no rule allows workspace-read here",
         ),
         (
-            grants.decide_path(READ, "**/x"),
+            grants.decide(&Use::Path(READ, "**/x")),
             "no rule allows workspace-read (conf/taskrun.toml:7:1, add: allow = [\"workspace-read: FOLDER/**\"])",
             "no rule allows workspace-read here",
         ),
         (
-            grants.decide_model("*"),
+            grants.decide(&Use::Model("*")),
             "no rule allows model (conf/taskrun.toml:7:1, add: allow = [\"model: NAME\"])",
             "no rule allows model here",
         ),
         (
-            grants.decide_model("large"),
+            grants.decide(&Use::Model("large")),
             "no rule allows model (conf/taskrun.toml:7:1, add: allow = [\"model: large\"])",
             "no rule allows model here",
         ),
         (
-            grants.decide_http(
+            grants.decide(&Use::Http(
                 "GET",
-                &HttpTarget { scheme: "https", host: "x.org", port: 8443, path: "/v1/a" },
-            ),
+                HttpTarget { scheme: "https", host: "x.org", port: 8443, path: "/v1/a" },
+            )),
             "no rule allows http (conf/taskrun.toml:7:1, add: allow = [\"http: GET https://x.org:8443/v1/**\"])",
             "no rule allows http here",
         ),
@@ -282,11 +282,11 @@ fn what_a_decision_says_to_add_makes_it_allowed() {
         agent(text[start..].trim_end_matches(')'))
     };
     let empty = agent("");
-    let after = add(&empty.grants.decide_http("POST", &target).to_string());
-    assert!(after.grants.decide_http("POST", &target).allowed);
+    let after = add(&empty.grants.decide(&Use::Http("POST", target)).to_string());
+    assert!(after.grants.decide(&Use::Http("POST", target)).allowed);
     for path in ["a/b/c", "a", ""] {
-        let after = add(&empty.grants.decide_path(READ, path).to_string());
-        assert!(after.grants.decide_path(READ, path).allowed, "{path:?}");
+        let after = add(&empty.grants.decide(&Use::Path(READ, path)).to_string());
+        assert!(after.grants.decide(&Use::Path(READ, path)).allowed, "{path:?}");
     }
 }
 
@@ -360,14 +360,14 @@ fn an_agent_gets_the_prompts_that_its_rules_name() {
         parse(&text).unwrap_or_else(|errors| panic!("{errors}")).agents["a"].grants.clone()
     };
     let one = grants("allow = [\"prompts: brief\"]");
-    assert!(one.decide_prompt("brief").allowed);
-    let refused = one.decide_prompt("long");
+    assert!(one.decide(&Use::Prompt("brief")).allowed);
+    let refused = one.decide(&Use::Prompt("long"));
     assert!(!refused.allowed);
     assert_eq!(refused.for_guest(), "no rule allows prompts here");
     assert!(refused.to_string().contains("prompts: long"), "{refused}");
     let but_one = grants("allow = [\"prompts: *\"]\ndeny = [\"prompts: long\"]");
-    assert!(but_one.decide_prompt("brief").allowed);
-    assert_eq!(but_one.decide_prompt("long").for_guest(), "denied by \"prompts: long\"");
+    assert!(but_one.decide(&Use::Prompt("brief")).allowed);
+    assert_eq!(but_one.decide(&Use::Prompt("long")).for_guest(), "denied by \"prompts: long\"");
     assert_eq!(grants("").standing(Capability::Prompts), Standing::Unlisted);
 }
 
@@ -378,11 +378,11 @@ fn an_agent_reads_and_writes_the_memories_that_its_rules_name() {
     let of = |rules: &str| agent(rules).grants;
     let both = [MemoryScope::Session, MemoryScope::Tenant];
     let allowed = |grants: &Grants, capability| {
-        both.map(|scope| grants.decide_memory(capability, scope).allowed)
+        both.map(|scope| grants.decide(&Use::Memory(capability, scope)).allowed)
     };
     let one = of("allow = [\"memory: *\", \"memory-write: session\"]");
     assert_eq!((allowed(&one, READ), allowed(&one, WRITE)), ([true, true], [true, false]));
-    let refused = one.decide_memory(WRITE, MemoryScope::Tenant);
+    let refused = one.decide(&Use::Memory(WRITE, MemoryScope::Tenant));
     assert_eq!(refused.for_guest(), "no rule allows memory-write here");
     assert!(refused.to_string().contains("memory-write: tenant"), "{refused}");
     let but_one = of("allow = [\"memory: *\"]\ndeny = [\"memory: tenant\"]");

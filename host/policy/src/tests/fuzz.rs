@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::super::{AgentRules, CallRules, Capability, Chain, HttpTarget};
+use super::super::{AgentRules, CallRules, Capability, Chain, HttpTarget, Use};
 use super::{parse, with_agent};
 use crate::policy::Policy;
 
@@ -118,14 +118,18 @@ fn policy_of((allow, deny): &Rules) -> Option<Policy> {
     parse(&with_agent(&body)).ok()
 }
 
+fn rules_of(policy: &Policy, chain: Option<Chain>) -> CallRules {
+    CallRules::new(Arc::clone(&policy.agents["a"].grants), chain.map(Arc::new))
+}
+
 /// Everything that both say of a path, as a file and as the path of a URL.
-fn allowed(rules: CallRules<'_>, path: &str) -> [bool; 3] {
+fn allowed(rules: &CallRules, path: &str) -> [bool; 3] {
     let path_of_url = format!("/{path}");
     let target = HttpTarget { scheme: "https", host: "a.example", port: 443, path: &path_of_url };
     [
-        rules.allows_path(Capability::WorkspaceRead, path),
-        rules.allows_path(Capability::WorkspaceWrite, path),
-        rules.decide_http("GET", &target).is_ok(),
+        rules.allows(&Use::Path(Capability::WorkspaceRead, path)),
+        rules.allows(&Use::Path(Capability::WorkspaceWrite, path)),
+        rules.decide(&Use::Http("GET", target)).is_ok(),
     ]
 }
 
@@ -135,22 +139,22 @@ fn fuzz_whoever_is_narrower_never_allows_more() {
         |(own, above, denial, path)| {
             let (Some(policy), Some(above)) = (policy_of(own), policy_of(above)) else { return };
             let path = path_of(*path, false);
-            let alone = allowed(CallRules::new(&policy.agents["a"].grants, None), &path);
-            let over = allowed(CallRules::new(&above.agents["a"].grants, None), &path);
+            let alone = allowed(&rules_of(&policy, None), &path);
+            let over = allowed(&rules_of(&above, None), &path);
             let mut chain = Chain::new(Path::new("/w"));
             let rules = AgentRules::of(&above.agents["a"]);
             chain.push_agent(
                 "above",
                 Some(Arc::new(AgentRules { workspace: "/w".into(), ..rules })),
             );
-            let both = allowed(CallRules::new(&policy.agents["a"].grants, Some(&chain)), &path);
+            let both = allowed(&rules_of(&policy, Some(chain)), &path);
             for index in 0..both.len() {
                 assert_eq!(both[index], alone[index] && over[index], "{path} {index}");
             }
             let mut stricter = own.clone();
             stricter.1.insert(0, *denial);
             let Some(stricter) = policy_of(&stricter) else { return };
-            let left = allowed(CallRules::new(&stricter.agents["a"].grants, None), &path);
+            let left = allowed(&rules_of(&stricter, None), &path);
             for index in 0..left.len() {
                 assert!(!left[index] || alone[index], "{path} {index}: {}", rule_of(*denial));
             }

@@ -246,8 +246,8 @@ impl Controller {
             }
             Some((Ok(code), agent)) => {
                 let agents = &self.0.parts.agents;
-                let chain = narrow::chain(&agent, &run.spec, agents);
-                let bounds = Bounds { chain, above: narrow::budgets_above(&run.spec, agents) };
+                let rules = narrow::rules(&agent, &run.spec, agents);
+                let bounds = Bounds { rules, above: narrow::budgets_above(&run.spec, agents) };
                 let own = narrow::narrowed((agent, code), &run.spec, agents);
                 let drive = Driver::new(env, own, bounds, run, live).drive();
                 if AssertUnwindSafe(drive).catch_unwind().await.is_err() {

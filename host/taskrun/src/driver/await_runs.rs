@@ -6,7 +6,7 @@ use taskrun_journal::event::{Event, Parked, Refusal};
 use taskrun_journal::ids::RunId;
 use taskrun_journal::operation::Operation;
 use taskrun_journal::plan::ToolRequest;
-use taskrun_policy::{CallRules, Capability};
+use taskrun_policy::{Capability, Use};
 
 use super::plan::{CALLS_PER_TURN_MAX, NAME_BYTES_MAX, call_id};
 use super::settle::{NO_RUNS, failure, result};
@@ -24,8 +24,7 @@ impl Driver {
         wait: RunsWait,
         call: ToolRequest,
     ) -> Result<(), Halt> {
-        let rules = CallRules::new(&self.agent.models.grants, self.chain.as_deref());
-        if let Err(denied) = rules.decide_operation(Operation::Wait) {
+        if let Err(denied) = self.rules.decide(&Use::Operation(Operation::Wait)) {
             pending.push(Event::PolicyDecision {
                 capability: Capability::Controller.to_string(),
                 subject: Operation::Wait.to_string(),

@@ -301,7 +301,7 @@ impl Driver {
             clock: Arc::clone(&self.env.clock),
             random: Arc::clone(&self.env.random),
             models: None,
-            chain: self.chain.clone(),
+            rules: self.rules.clone(),
             runs: Some(self.runs_access(self.call_key(request))),
             tools: Arc::default(),
             state: std::collections::BTreeMap::new(),

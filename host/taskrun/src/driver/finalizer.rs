@@ -89,7 +89,7 @@ impl Driver {
             clock: Arc::clone(&self.env.clock),
             random: Arc::clone(&self.env.random),
             models: Some(Arc::clone(&self.agent.models)),
-            chain: self.chain.clone(),
+            rules: self.rules.clone(),
             runs: None,
             tools: Arc::default(),
             state: self.work.conversation.state().clone(),

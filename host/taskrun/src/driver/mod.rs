@@ -48,7 +48,7 @@ use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::stop::{CallAbort, StopCause};
 use taskrun_journal::store::{Store, StoreError};
 use taskrun_journal::time::{Clock, Random, Timestamp, millis};
-use taskrun_policy::{Budget, Chain};
+use taskrun_policy::{Budget, CallRules};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -93,10 +93,10 @@ pub(crate) struct Env {
     pub(crate) memory: Arc<dyn Memory>,
 }
 
-/// What bounds a run beside its own agent.
+/// The bounds of a run.
 pub(crate) struct Bounds {
-    /// The rules of those above it, and what requests took away.
-    pub(crate) chain: Option<Arc<Chain>>,
+    /// The rules for its calls.
+    pub(crate) rules: CallRules,
     /// The budgets of the runs above it, the root's first.
     pub(crate) above: Vec<Budget>,
 }
@@ -108,8 +108,8 @@ pub(crate) struct Driver {
     agent: Arc<Agent>,
     /// The agent's code, with the tools that the run has.
     code: Arc<AgentCode>,
-    /// What bounds it beside the rules of its agent.
-    chain: Option<Arc<Chain>>,
+    /// The rules for its calls.
+    rules: CallRules,
     /// The budgets of the runs above it, the root's first.
     above: Vec<Budget>,
     /// How long it may work in all.
@@ -177,7 +177,7 @@ impl Driver {
             wall: agent.budget.wall,
             agent,
             code,
-            chain: bounds.chain,
+            rules: bounds.rules,
             above: bounds.above,
             journal,
             live,

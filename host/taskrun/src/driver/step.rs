@@ -184,7 +184,7 @@ impl Driver {
             clock: Arc::clone(&self.env.clock),
             random: Arc::new(StepRandom::new(&run.spec.seed, turn, run.state.failed_attempts + 1)),
             models: Some(Arc::clone(&agent.models)),
-            chain: self.chain.clone(),
+            rules: self.rules.clone(),
             runs: Some(self.runs_access(format!("turn {turn}"))),
             tools: self.tools_left(),
             state: self.work.conversation.state().clone(),

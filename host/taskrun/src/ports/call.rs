@@ -33,7 +33,7 @@ use taskrun_journal::stop::StopCause;
 use taskrun_journal::text::cut;
 use taskrun_journal::time::{Clock, Random, Timestamp};
 use taskrun_journal::tool::ToolSpec;
-use taskrun_policy::{CallRules, Chain, Grants, TOKENS_MAX};
+use taskrun_policy::{CallRules, Grants, TOKENS_MAX, Use};
 use tokio::sync::{Notify, oneshot};
 
 pub use model_calls::Answering;
@@ -101,32 +101,30 @@ pub struct Models {
     pub prices: BTreeMap<String, Price>,
     /// The agent's own.
     pub default: Option<String>,
-    /// The rules that decide.
-    pub grants: Grants,
 }
 
 impl Models {
     fn choose(
         &self,
         wanted: Option<&str>,
-        chain: Option<&Chain>,
+        rules: &CallRules,
     ) -> Result<(&Arc<dyn Model>, Option<Price>), ModelError> {
         let name = wanted.or(self.default.as_deref()).ok_or_else(|| {
             ModelError::UnknownModel("(this agent has no model of its own)".into())
         })?;
-        let rules = CallRules::new(&self.grants, chain);
-        rules.decide_model(name).map_err(|denied| ModelError::Denied(denied.for_guest))?;
+        rules.decide(&Use::Model(name)).map_err(|denied| ModelError::Denied(denied.for_guest))?;
         let model = self.by_name.get(name);
         let model = model.ok_or_else(|| ModelError::UnknownModel(name.to_owned()))?;
         Ok((model, self.prices.get(name).copied()))
     }
 
-    /// The first model that the agent may ask and of which no price is known.
+    /// The first model that an agent of these rules may ask and of which no price is known.
     #[must_use]
-    pub(crate) fn unpriced(&self) -> Option<&str> {
+    pub(crate) fn unpriced(&self, rules: &Grants) -> Option<&str> {
         let mut names = self.by_name.keys().map(String::as_str);
-        names
-            .find(|name| self.grants.decide_model(name).allowed && !self.prices.contains_key(*name))
+        names.find(|name| {
+            rules.decide(&Use::Model(name)).allowed && !self.prices.contains_key(*name)
+        })
     }
 }
 
@@ -193,8 +191,8 @@ pub struct CallScopeParts {
     pub random: Arc<dyn Random>,
     /// Models the guest may ask; a tool has none.
     pub models: Option<Arc<Models>>,
-    /// What bounds the run beside the rules of its agent; `None` if nothing does.
-    pub chain: Option<Arc<Chain>>,
+    /// The rules for all that is done in the call.
+    pub rules: CallRules,
     /// Runs the guest may start and watch; `None` for a call that belongs to no run, or to one
     /// that is at its end.
     pub runs: Option<RunsAccess>,
@@ -336,11 +334,10 @@ impl CallScope {
         self.parts.deadline.saturating_sub(spent)
     }
 
-    /// The rules for what is done in the call by a component that has these rules of its own: all
-    /// that is decided for a guest is decided by them.
+    /// The rules for all that is done in the call.
     #[must_use]
-    pub fn rules<'a>(&'a self, own: &'a Grants) -> CallRules<'a> {
-        CallRules::new(own, self.parts.chain.as_deref())
+    pub fn rules(&self) -> &CallRules {
+        &self.parts.rules
     }
 
     /// The model that is asked where the guest names none.

@@ -243,8 +243,7 @@ impl CallScope {
     async fn ask(&self, request: CompletionRequest) -> Result<(u32, String, Opened), ModelError> {
         let models = self.parts.models.as_ref();
         let models = models.ok_or_else(|| ModelError::Denied("tools have no models".to_owned()))?;
-        let chain = self.parts.chain.as_deref();
-        let (model, price) = models.choose(request.model.as_deref(), chain)?;
+        let (model, price) = models.choose(request.model.as_deref(), self.rules())?;
         let model = Arc::clone(model);
         let digest = digest(&request).await;
         let (call, recorded) = self.recorded_answer(&digest).ok_or(ModelError::Canceled)?;

@@ -22,7 +22,7 @@ fn parts(events: u32, bytes: u64) -> CallScopeParts {
         clock: Arc::new(SimulatedClock::new(Timestamp(0))),
         random: Arc::new(SeededRandom::new(1)),
         models: None,
-        chain: None,
+        rules: CallRules::nothing(),
         runs: None,
         tools: Arc::default(),
         state: BTreeMap::from([("old".to_owned(), "value".to_owned())]),

@@ -103,7 +103,7 @@ impl Host {
         journal.iter().for_each(|event| tape.push(event));
         let model = Arc::new(Scripted { salt, asked: AtomicU32::new(0) });
         let policy = Policy::parse(POLICY, "taskrun.toml".as_ref()).expect("a valid policy");
-        let grants = policy.agents["a"].grants.clone();
+        let grants = Arc::clone(&policy.agents["a"].grants);
         let (wake, urgent) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         let scope = Arc::new(CallScope::new(CallScopeParts {
             clock: Arc::new(Ticking(AtomicU64::new(host * 1_000_000))),
@@ -111,8 +111,8 @@ impl Host {
                 by_name: BTreeMap::from([("m".to_owned(), Arc::clone(&model) as Arc<dyn Model>)]),
                 prices: BTreeMap::new(),
                 default: Some("m".to_owned()),
-                grants,
             })),
+            rules: CallRules::new(grants, None),
             wake: Arc::clone(&wake),
             journal: Some(JournalRoom { urgent: Arc::clone(&urgent), ..JournalRoom::default() }),
             tape: (!journal.is_empty()).then_some(tape),

@@ -1,0 +1,126 @@
+//! Selectors: the part of a capability that a rule is about.
+
+use std::cell::OnceCell;
+
+use taskrun_journal::metrics::is_metric_name;
+
+use super::capability::{Capability, Use};
+use super::http::HttpSelector;
+use super::http_request::HttpRequest;
+use super::names::Asked;
+use super::path_glob::{PathGlob, split_path};
+use super::read::is_name;
+use crate::verdict::Verdict;
+
+/// The part of a capability that a rule is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Selector {
+    /// Paths of the workspace, for the two workspace capabilities.
+    Paths(PathGlob),
+    /// Requests, for [`Capability::Http`].
+    Http(HttpSelector),
+    /// Everything, written `*`, for a capability whose parts have names.
+    Any,
+    /// The part of this name: a model or a prompt of the policy, an operation of the controller, a
+    /// memory, a metric.
+    Named(String),
+}
+
+/// The thing that is used, in the form that selectors are compared with.
+pub(super) enum Subject<'u> {
+    Path(AskedPath<'u>),
+    Http(HttpRequest<'u>),
+    Name(&'u str),
+}
+
+/// A path that is asked for.
+pub(super) struct AskedPath<'u> {
+    segments: Vec<&'u str>,
+    /// For rules that deny.
+    names: OnceCell<Vec<Asked<'u>>>,
+}
+
+impl Selector {
+    /// Tells if it selects all of its capability.
+    pub fn is_everything(&self) -> bool {
+        match self {
+            Self::Paths(glob) => glob.is_everything(),
+            Self::Http(http) => http.is_everything(),
+            Self::Any => true,
+            Self::Named(_) => false,
+        }
+    }
+
+    /// Tells if all that `other`, of the same capability, selects is selected by this one too.
+    /// `false` may mean "not known".
+    pub(super) fn covers(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Paths(ours), Self::Paths(theirs)) => ours.covers(theirs),
+            (Self::Http(ours), Self::Http(theirs)) => ours.covers(theirs),
+            (Self::Any, Self::Any | Self::Named(_)) => true,
+            (Self::Named(ours), Self::Named(theirs)) => ours == theirs,
+            (Self::Paths(_) | Self::Http(_) | Self::Any | Self::Named(_), _) => false,
+        }
+    }
+
+    /// Tells if a rule with this verdict is about the subject. A denial holds for every name that a
+    /// file system may take for the one that it means.
+    pub(super) fn matches(&self, subject: &Subject<'_>, verdict: Verdict) -> bool {
+        match (self, subject) {
+            (Self::Paths(glob), Subject::Path(path)) => match verdict {
+                Verdict::Allow => glob.matches(&path.segments),
+                Verdict::Deny => glob.denies(path.names()),
+            },
+            (Self::Http(http), Subject::Http(request)) => http.matches(request, verdict),
+            (Self::Any, Subject::Name(_)) => true,
+            (Self::Named(known), Subject::Name(name)) => known == name,
+            (Self::Paths(_) | Self::Http(_) | Self::Any | Self::Named(_), _) => false,
+        }
+    }
+}
+
+impl<'u> Subject<'u> {
+    /// That of a use, or the reason why rules cannot decide about it.
+    pub(super) fn of(used: &Use<'u>) -> Result<Self, &'static str> {
+        match *used {
+            Use::Path(_, path) => {
+                let segments = split_path(path)?;
+                Ok(Self::Path(AskedPath { segments, names: OnceCell::new() }))
+            }
+            Use::Http(method, target) => HttpRequest::new(method, &target).map(Self::Http),
+            Use::Model(name) | Use::Prompt(name) | Use::Metric(name) => Ok(Self::Name(name)),
+            Use::Operation(operation) => Ok(Self::Name(operation.as_str())),
+            Use::Memory(Capability::Memory | Capability::MemoryWrite, scope) => {
+                Ok(Self::Name(scope.as_str()))
+            }
+            Use::Memory(_, _) => Err("the capability has no memories"),
+        }
+    }
+
+    /// The selector of a rule that would allow the use, which operators copy: no name that a guest
+    /// chose may become a pattern.
+    pub(super) fn suggestion(&self, used: &Use<'_>) -> String {
+        let named = |name: &str, is_fit: bool, placeholder: &str| {
+            if is_fit { name.to_owned() } else { placeholder.to_owned() }
+        };
+        match (self, used) {
+            (Self::Http(request), _) => request.suggestion(),
+            (_, Use::Path(_, path)) => match path.rsplit_once('/') {
+                _ if path.contains(['*', '?', '[', ']', '{', '}', '\\']) => "FOLDER/**".to_owned(),
+                Some((folder, _)) => format!("{folder}/**"),
+                None if path.is_empty() => "**".to_owned(),
+                None => (*path).to_owned(),
+            },
+            (_, Use::Model(name)) => named(name, is_name(name), "NAME"),
+            (_, Use::Prompt(id)) => named(id, is_name(id), "ID"),
+            (_, Use::Metric(name)) => named(name, is_metric_name(name), "NAME"),
+            (_, Use::Operation(_) | Use::Memory(..) | Use::Http(..)) => used.subject().into_owned(),
+        }
+    }
+}
+
+impl<'u> AskedPath<'u> {
+    fn names(&self) -> &[Asked<'u>] {
+        self.names.get_or_init(|| Asked::path(&self.segments))
+    }
+}
