@@ -245,8 +245,8 @@ impl Host {
         std::fs::create_dir(folder.path().join("full")).expect("a folder");
         let path = folder.path().join("taskrun.toml");
         let policy = POLICY.replace("PORT", &flooding.to_string());
-        std::fs::write(&path, policy).expect("written");
-        let policy = Policy::load(&path).expect("a valid policy");
+        std::fs::write(&path, &policy).expect("written");
+        let policy = Policy::parse(&policy, &path).expect("a valid policy");
         let options = EngineOptions { guest_threads: Some(cores()), ..EngineOptions::default() };
         let engine = Engine::new(options).expect("an engine");
         let agents = engine.load_agents(&policy, &BTreeMap::new()).await.expect("agents");

@@ -66,7 +66,7 @@ pub(crate) fn furnish(folder: &std::path::Path) -> Policy {
     }
     let path = folder.join("taskrun.toml");
     std::fs::write(&path, POLICY).expect("written");
-    Policy::load(&path).expect("a valid policy")
+    Policy::parse(POLICY, &path).expect("a valid policy")
 }
 
 fn request(agent: &str, task: String) -> SpawnRequest {

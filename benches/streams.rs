@@ -91,7 +91,7 @@ async fn measure() -> Value {
     std::fs::write(folder.path().join("chat.wasm"), CHAT.bytes).expect("written");
     let path = folder.path().join("taskrun.toml");
     std::fs::write(&path, POLICY).expect("written");
-    let policy = Policy::load(&path).expect("a valid policy");
+    let policy = Policy::parse(POLICY, &path).expect("a valid policy");
     #[expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
     let clock = Arc::new(Stamping { began: Instant::now() });
     let provider: Arc<dyn Model> = Arc::new(Provider(Arc::clone(&clock)));

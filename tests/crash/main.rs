@@ -43,7 +43,6 @@ use std::time::Duration;
 use taskrun::clock::{SystemClock, SystemRandom};
 use taskrun_engine::{Cache, Engine, EngineOptions};
 use taskrun_journal::time::{Clock, Random};
-use taskrun_policy::Policy;
 use taskrun_tests::foreign::{Foreign, Maker, act_as_told};
 
 use self::chance::Chance;
@@ -179,7 +178,7 @@ async fn bench() -> Result<Bench, Broken> {
         ..EngineOptions::default()
     };
     let engine = Engine::new(options)?;
-    let policy = Policy::load(&project.policy())?;
+    let policy = taskrun_runtime::load_policy(&project.policy())?;
     let (clock, random): (Arc<dyn Clock>, Arc<dyn Random>) =
         (Arc::new(SystemClock::new()), Arc::new(SystemRandom));
     let models = taskrun_models::open(&policy.models, &clock, &random)?;

@@ -134,7 +134,7 @@ impl Builder {
     pub async fn build(self) -> House {
         let path = self.folder.path().join("taskrun.toml");
         std::fs::write(&path, &self.policy).expect("the policy is written");
-        let policy = Policy::load(&path).expect("a valid policy");
+        let policy = Policy::parse(&self.policy, &path).expect("a valid policy");
         // Providers keep the time of the world: servers outside know nothing of a simulated one.
         let (clock, random): (Arc<dyn Clock>, Arc<dyn Random>) =
             (Arc::new(SystemClock::new()), Arc::new(SystemRandom));

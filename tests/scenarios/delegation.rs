@@ -91,7 +91,8 @@ async fn loaded(policy: &str, name: &str) -> Agent {
         std::fs::write(file, example.bytes).expect("written");
     }
     std::fs::write(folder.path().join("taskrun.toml"), policy).expect("written");
-    let policy = Policy::load(&folder.path().join("taskrun.toml")).expect("a valid policy");
+    let path = folder.path().join("taskrun.toml");
+    let policy = Policy::parse(policy, &path).expect("a valid policy");
     let mut agents = engine().load_agents(&policy, &BTreeMap::new()).await.expect("it loads");
     let agent = agents.by_name.remove(name).expect("the policy's");
     drop(agents);

@@ -69,7 +69,8 @@ async fn cut_off_in(call: u32, after: usize) {
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(folder.path().join("dice.wasm"), DICE.bytes).expect("written");
     std::fs::write(folder.path().join("taskrun.toml"), POLICY).expect("written");
-    let policy = Policy::load(&folder.path().join("taskrun.toml")).expect("a valid policy");
+    let path = folder.path().join("taskrun.toml");
+    let policy = Policy::parse(POLICY, &path).expect("a valid policy");
     let oracle = Arc::new(Oracle::default());
     *oracle.silent.lock().expect("no panic") = Some((call, after));
     let models: BTreeMap<String, Arc<dyn Model>> =

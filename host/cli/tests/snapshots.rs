@@ -20,7 +20,8 @@ use taskrun_journal::spec::RunSpec;
 use taskrun_journal::status::{BlockedOn, StopReason};
 use taskrun_journal::stop::CallAbort;
 use taskrun_journal::time::Timestamp;
-use taskrun_policy::{Policy, PolicyLoadError};
+use taskrun_policy::Policy;
+use taskrun_runtime::PolicyLoadError;
 
 /// When everything happens.
 const START: Timestamp = Timestamp(1_767_225_600_000);

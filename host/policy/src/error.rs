@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::fmt;
-use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -165,22 +164,6 @@ impl fmt::Display for PolicyErrors {
 }
 
 impl std::error::Error for PolicyErrors {}
-
-/// Why a policy could not be loaded.
-#[derive(Debug, thiserror::Error)]
-pub enum PolicyLoadError {
-    /// The file cannot be read, or is not UTF-8.
-    #[error("cannot read the policy {}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the operating system said.
-        source: io::Error,
-    },
-    /// The file was read and is wrong.
-    #[error(transparent)]
-    Invalid(#[from] PolicyErrors),
-}
 
 /// The problems found so far while one file is read.
 #[derive(Debug)]

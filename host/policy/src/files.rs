@@ -1,10 +1,44 @@
-//! The files and folders that a policy names, and whether they are there.
+//! The files and folders that a policy names, looked for by a host that has them.
 
+use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::error::{PolicyErrorKind, PolicyErrors, Problems};
 use super::location::Source;
+
+/// The files that policies name, where a host has them. Nothing in this crate reads one by itself.
+/// Paths are resolved against the folder of the policy file.
+pub trait Files {
+    /// The text of a file; of one that is longer than `bytes_max` so much that it is seen to be.
+    ///
+    /// # Errors
+    /// The words of the operating system; also if the text is not UTF-8.
+    fn read(&self, path: &Path, bytes_max: usize) -> io::Result<String>;
+
+    /// The kind of a file, after links.
+    ///
+    /// # Errors
+    /// The words of the operating system.
+    fn kind(&self, path: &Path) -> io::Result<FileKind>;
+
+    /// The path of a file without links.
+    ///
+    /// # Errors
+    /// The words of the operating system.
+    fn real_path(&self, path: &Path) -> io::Result<PathBuf>;
+}
+
+/// The kind of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileKind {
+    /// A regular file.
+    File,
+    /// A folder.
+    Folder,
+    /// Anything else, such as a socket.
+    Other,
+}
 
 /// A file or folder that the policy names.
 #[derive(Debug, Clone)]
@@ -15,7 +49,7 @@ pub(super) struct NamedFile {
     pub(super) usage: FileUse,
 }
 
-/// What it is for.
+/// The use of a file.
 #[derive(Debug, Clone)]
 pub(super) enum FileUse {
     Component,
@@ -31,9 +65,15 @@ pub(super) enum FileUse {
     },
 }
 
-pub(super) fn check(source: &Source, files: &[NamedFile]) -> Result<(), PolicyErrors> {
+pub(super) fn check(
+    source: &Source,
+    named: &[NamedFile],
+    files: &dyn Files,
+) -> Result<(), PolicyErrors> {
     let problems = Problems::new(source);
-    for file in files {
+    let check_file = |path: &Path| check_kind(files, path, FileKind::File, "is not a file");
+    let check_folder = |path: &Path| check_kind(files, path, FileKind::Folder, "is not a folder");
+    for file in named {
         let (what, help, checked) = match &file.usage {
             FileUse::Component => {
                 ("component", "build the component, or write where it is", check_file(&file.path))
@@ -53,7 +93,7 @@ pub(super) fn check(source: &Source, files: &[NamedFile]) -> Result<(), PolicyEr
             }
             FileUse::AgentWorkspace { root } => {
                 let checked =
-                    check_folder(&file.path).and_then(|()| check_beneath(&file.path, root));
+                    check_folder(&file.path).and_then(|()| check_beneath(files, &file.path, root));
                 (
                     "folder",
                     "make the folder below the workspace's root, not a link out of it",
@@ -69,22 +109,25 @@ pub(super) fn check(source: &Source, files: &[NamedFile]) -> Result<(), PolicyEr
     problems.into_result()
 }
 
-fn check_file(path: &Path) -> Result<(), String> {
-    let metadata = path.metadata().map_err(|error| format!("cannot be used: {error}"))?;
-    if metadata.is_file() { Ok(()) } else { Err("is not a file".to_owned()) }
+fn check_kind(
+    files: &dyn Files,
+    path: &Path,
+    wanted: FileKind,
+    otherwise: &str,
+) -> Result<(), String> {
+    let kind = files.kind(path).map_err(unusable)?;
+    if kind == wanted { Ok(()) } else { Err(otherwise.to_owned()) }
 }
 
-fn check_folder(path: &Path) -> Result<(), String> {
-    let metadata = path.metadata().map_err(|error| format!("cannot be used: {error}"))?;
-    if metadata.is_dir() { Ok(()) } else { Err("is not a folder".to_owned()) }
-}
-
-fn check_beneath(path: &Path, root: &Path) -> Result<(), String> {
-    let real =
-        |path: &Path| path.canonicalize().map_err(|error| format!("cannot be used: {error}"));
+fn check_beneath(files: &dyn Files, path: &Path, root: &Path) -> Result<(), String> {
+    let real = |path: &Path| files.real_path(path).map_err(unusable);
     if real(path)?.starts_with(real(root)?) {
         Ok(())
     } else {
         Err("leads out of the workspace's root".to_owned())
     }
+}
+
+pub(super) fn unusable(error: io::Error) -> String {
+    format!("cannot be used: {error}")
 }

@@ -1,9 +1,10 @@
-//! What the operator allows: the policy file `taskrun.toml`, read and decided about.
+//! Policies of operators: the file `taskrun.toml`, checked, and decisions about what agents do.
 //!
 //! A policy names models, tools and agents, and says for each agent what its components may do.
 //! Everything is checked when the file is read, and every problem is reported at once with its
 //! place and what to write instead. Decisions are pure: deny beats allow, and what no rule allows
-//! is denied. Nothing here reads a file but [`Policy::load`] and [`Policy::check_files`].
+//! is denied. It takes texts: a host reads
+//! the files, and those that they name ([`Files`]).
 //!
 //! The crate knows records and their words from `taskrun-journal`. It knows no controller, no driver,
 //! no engine and no store, and nothing in it waits.
@@ -92,7 +93,8 @@ pub use self::ask::{ASK_TIMEOUT_DEFAULT, AskRule, AskRules};
 pub use self::capability::{Capability, Use};
 pub use self::chain::{AgentRules, CallRules, Chain, Denied};
 pub use self::engine::{EnginePolicy, POLICY_TIMEOUT};
-pub use self::error::{PolicyError, PolicyErrorKind, PolicyErrors, PolicyLoadError};
+pub use self::error::{PolicyError, PolicyErrorKind, PolicyErrors};
+pub use self::files::{FileKind, Files};
 pub use self::grants::{Decision, Grants, Preopen, Standing};
 pub use self::http::{HostPattern, HttpSelector};
 pub use self::http_request::{HttpTarget, Scheme};

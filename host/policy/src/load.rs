@@ -1,33 +1,16 @@
-//! Policies from files and texts.
+//! Policies from texts, and the files that they name.
 
-use std::io::Read;
 use std::path::Path;
 
-use crate::error::{PolicyErrors, PolicyLoadError};
-use crate::policy::{POLICY_BYTES_MAX, Policy};
-use crate::{files, parse};
+use crate::error::PolicyErrors;
+use crate::files::{self, Files};
+use crate::parse;
+use crate::policy::Policy;
 
 impl Policy {
-    /// Reads and checks a policy file, and the files of its prompts. The other files that it names
-    /// are not looked at; see [`Policy::check_files`].
-    ///
-    /// # Errors
-    ///
-    /// [`PolicyLoadError::Read`] if the file cannot be read, [`PolicyLoadError::Invalid`] if
-    /// anything in it is wrong.
-    pub fn load(path: &Path) -> Result<Self, PolicyLoadError> {
-        let unreadable = |source| PolicyLoadError::Read { path: path.to_owned(), source };
-        let file = std::fs::File::open(path).map_err(unreadable)?;
-        let mut text = String::new();
-        // One byte more than allowed, so that a file that is too large is seen to be.
-        file.take(POLICY_BYTES_MAX as u64 + 1).read_to_string(&mut text).map_err(unreadable)?;
-        let mut policy = Self::parse(&text, path)?;
-        policy.read_prompts()?;
-        Ok(policy)
-    }
-
     /// Checks the text of a policy file. `path` says where relative paths start and is named in
-    /// locations; it is not read.
+    /// locations; it is not read. Prompts whose texts stand in files are read apart; see
+    /// [`Policy::read_prompts`].
     ///
     /// # Errors
     ///
@@ -44,7 +27,7 @@ impl Policy {
     /// # Errors
     ///
     /// All files that are not so, each with the place where the policy names it.
-    pub fn check_files(&self) -> Result<(), PolicyErrors> {
-        files::check(&self.source, &self.files)
+    pub fn check_files(&self, files: &dyn Files) -> Result<(), PolicyErrors> {
+        files::check(&self.source, &self.files, files)
     }
 }

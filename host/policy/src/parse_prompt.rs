@@ -1,19 +1,18 @@
 //! `[prompt.ID]`: templates that agents may have rendered.
 
-use std::io::Read;
 use std::path::Path;
 
 use taskrun_journal::message::Labels;
 
 use super::error::{PolicyErrorKind, PolicyErrors, Problems, shown};
-use super::files::FileUse;
+use super::files::{FileUse, Files, unusable};
 use super::parse::{Reading, is_path, report_bad_value};
 use super::read::{Section, Text};
 use crate::policy::Policy;
 use crate::prompt::{PROMPT_OVERRIDES_MAX, PromptOverridePolicy, PromptPolicy, PromptTemplate};
 use crate::template::{PROMPT_BYTES_MAX, Prompt, PromptOverride, Prompts, check_template};
 
-/// What to write where a template is none.
+/// The advice where a template is none.
 const TEMPLATE_HELP: &str = "write text with {{ name }} where data stands";
 
 impl Policy {
@@ -37,7 +36,12 @@ impl Policy {
 
     /// Reads the files of all prompts, checks that they are templates, and makes the digest name
     /// their bytes too.
-    pub(super) fn read_prompts(&mut self) -> Result<(), PolicyErrors> {
+    ///
+    /// # Errors
+    ///
+    /// All files that cannot be read or are no templates, each with the place where the policy
+    /// names it.
+    pub fn read_prompts(&mut self, files: &dyn Files) -> Result<(), PolicyErrors> {
         let problems = Problems::new(&self.source);
         let mut hasher = blake3::Hasher::new();
         hasher.update(self.digest.as_bytes());
@@ -47,7 +51,7 @@ impl Policy {
             for template in std::iter::once(&mut prompt.template).chain(overrides) {
                 let Some(path) = &template.file else { continue };
                 has_files = true;
-                match read(path) {
+                match read(files, path) {
                     Ok(text) => {
                         hasher.update(&(text.len() as u64).to_le_bytes());
                         hasher.update(text.as_bytes());
@@ -71,12 +75,8 @@ impl Policy {
 }
 
 /// The text of a prompt's file.
-fn read(path: &Path) -> Result<String, String> {
-    let unusable = |error: std::io::Error| format!("cannot be used: {error}");
-    let file = std::fs::File::open(path).map_err(unusable)?;
-    let mut text = String::new();
-    // One byte more than allowed, so that a file that is too large is seen to be.
-    file.take(PROMPT_BYTES_MAX as u64 + 1).read_to_string(&mut text).map_err(unusable)?;
+fn read(files: &dyn Files, path: &Path) -> Result<String, String> {
+    let text = files.read(path, PROMPT_BYTES_MAX).map_err(unusable)?;
     check_template(&text).map_err(|reason| format!("is no template: {}", shown(&reason)))?;
     Ok(text)
 }

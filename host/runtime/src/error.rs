@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use taskrun::error::ControllerError;
 use taskrun_engine::AgentError;
 use taskrun_journal::store::StoreError;
-use taskrun_policy::PolicyLoadError;
 
 use crate::loader::LoaderError;
+use crate::policy_file::PolicyLoadError;
 
 /// The reason that a runtime does not open.
 #[derive(Debug, thiserror::Error)]

@@ -27,6 +27,7 @@ mod loader;
 mod loads;
 mod lock;
 mod log_file;
+mod policy_file;
 mod problem;
 mod runtime;
 mod storage;
@@ -44,8 +45,9 @@ pub use loader::{
     execution_digest,
 };
 pub use loads::{AgentLoad, agent_loads, awaited_loads};
+pub use policy_file::{PolicyLoadError, load_policy, read_policy};
 pub use problem::Problem;
-pub use runtime::{Options, Runtime, StoreLayer, read_policy};
+pub use runtime::{Options, Runtime, StoreLayer};
 pub use storage::{DATA_DIR, STORE_BYTES_DEFAULT, Storage, make_data_dir};
 pub use supervisor::{Notice, Supervisor, SupervisorError, needs_answer};
 pub use taskrun_engine::{

@@ -8,12 +8,13 @@ use taskrun::clock::SystemClock;
 use taskrun::controller::{Closed, Controller, DRAIN_DEFAULT, Settings};
 use taskrun_engine::CompileWorker;
 use taskrun_journal::store::Store;
-use taskrun_policy::{Policy, PolicyLoadError};
+use taskrun_policy::Policy;
 
 use crate::error::OpenError;
 use crate::loader::{Loader, LoaderOptions};
 use crate::loads::Loads;
 use crate::lock::BackgroundLock;
+use crate::policy_file::read_policy;
 use crate::storage::{STORE_BYTES_DEFAULT, Storage};
 
 /// Puts something between the controller and its store, such as a store that injects faults.
@@ -157,16 +158,6 @@ impl Runtime {
     pub async fn shutdown(self) -> Closed {
         self.controller.hand_over(DRAIN_DEFAULT).await
     }
-}
-
-/// Reads a policy file and looks for every file that it names.
-///
-/// # Errors
-/// [`PolicyLoadError`], with everything that is wrong with it.
-pub fn read_policy(path: &Path) -> Result<Policy, PolicyLoadError> {
-    let policy = Policy::load(path)?;
-    policy.check_files()?;
-    Ok(policy)
 }
 
 /// A path that means the same wherever the process goes. One that cannot be made so is left to the

@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource};
-use taskrun_policy::{PolicyError, PolicyErrors, PolicyLoadError};
+use taskrun_policy::{PolicyError, PolicyErrors};
+use taskrun_runtime::PolicyLoadError;
 
 use super::Failure;
 

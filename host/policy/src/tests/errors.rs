@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::super::PolicyErrorKind;
 use super::{parse, with_agent};
-use crate::policy::{DESCRIPTION_BYTES_MAX, MEMBERS_MAX, POLICY_BYTES_MAX, Policy, RULES_MAX};
+use crate::policy::{DESCRIPTION_BYTES_MAX, MEMBERS_MAX, POLICY_BYTES_MAX, RULES_MAX};
 
 /// Checks each case of a table; `policy` makes a whole policy from the text of a case.
 fn check(table: &str, policy: impl Fn(&str) -> String) {
@@ -131,10 +131,4 @@ fn a_policy_beyond_its_bounds_is_refused() {
 fn an_allow_rule_that_cannot_be_read_makes_no_second_problem_of_a_denial() {
     let body = "allow = [\"workspace-read: /docs\"]\ndeny = [\"workspace-read: docs/a\"]";
     assert_eq!(parse(&with_agent(body)).unwrap_err().errors.len(), 1);
-}
-
-#[test]
-fn a_policy_that_cannot_be_read_names_its_path() {
-    let error = Policy::load(Path::new("/no/such/taskrun.toml")).unwrap_err();
-    assert_eq!(error.to_string(), "cannot read the policy /no/such/taskrun.toml");
 }

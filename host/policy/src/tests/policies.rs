@@ -1,6 +1,7 @@
 //! Whole policies that load: defaults, paths, tools, limits, files.
 
-use std::fs;
+use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use super::super::{
 use super::{agent, parse, with_agent};
 use crate::policy::Policy;
 use crate::settings::SKIPS_DEFAULT;
-use crate::{Heartbeat, Interrupted, MissingFields, Retry, Then};
+use crate::{FileKind, Files, Heartbeat, Interrupted, MissingFields, Retry, Then};
 
 /// The example of the design, without what this version refuses.
 const EXAMPLE: &str = r#"
@@ -292,91 +293,90 @@ fn paths_start_at_the_folder_of_the_policy() {
     assert_eq!(root("/etc/taskrun.toml", "workspace.root = \"/work\""), Path::new("/work"));
 }
 
-/// A new folder of this test's own, removed at the end.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path =
-            std::env::temp_dir().join(format!("taskrun-policy-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
+/// Files in memory: texts, folders, and links to them.
+#[derive(Default)]
+struct Kept {
+    texts: BTreeMap<PathBuf, String>,
+    folders: Vec<PathBuf>,
+    links: BTreeMap<PathBuf, PathBuf>,
 }
 
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+impl Files for Kept {
+    fn read(&self, path: &Path, bytes_max: usize) -> io::Result<String> {
+        assert_eq!(bytes_max, crate::template::PROMPT_BYTES_MAX);
+        self.texts.get(path).cloned().ok_or_else(|| io::Error::other("nothing here"))
+    }
+
+    fn kind(&self, path: &Path) -> io::Result<FileKind> {
+        let real = self.real_path(path)?;
+        match (self.texts.contains_key(&real), self.folders.contains(&real)) {
+            (true, _) => Ok(FileKind::File),
+            (false, true) => Ok(FileKind::Folder),
+            (false, false) => Err(io::Error::other("nothing here")),
+        }
+    }
+
+    fn real_path(&self, path: &Path) -> io::Result<PathBuf> {
+        Ok(self.links.get(path).cloned().unwrap_or_else(|| path.to_owned()))
     }
 }
 
 #[test]
-fn files_that_are_named_must_be_there() {
-    let folder = Folder::new("files");
-    let path = folder.0.join("taskrun.toml");
-    let text = "[workspace]\nroot = \"work\"\n[model.m]\nprovider = \"scripted\"\nscript = \"work\"\n\
-                [agent.a]\ncomponent = \"a.wasm\"\nworkspace = \"out\"\n[agent.b]\ncomponent = \"b.wasm\"\n";
-    fs::write(&path, text).unwrap();
-    fs::write(folder.0.join("a.wasm"), "").unwrap();
-    fs::create_dir_all(folder.0.join("work")).unwrap();
-    std::os::unix::fs::symlink(&folder.0, folder.0.join("work/out")).unwrap();
-    let errors = Policy::load(&path).unwrap().check_files().unwrap_err();
-    let seen: Vec<String> = errors
-        .errors
-        .iter()
-        .map(|error| format!("{}:{} {}", error.location.line, error.location.column, error.kind))
-        .map(|message| message.replace(&folder.0.display().to_string(), "DIR"))
-        .collect();
+fn each_file_that_is_named_is_looked_for_where_it_is_named() {
+    let text = "[workspace]\nroot = \"work\"\n[model.m]\nprovider = \"scripted\"\nscript = \"s\"\n\
+                [agent.a]\ncomponent = \"a.wasm\"\nworkspace = \"out\"\n";
+    let policy = Policy::parse(text, Path::new("/conf/taskrun.toml")).unwrap();
+    let kinds = |files: &Kept| -> Vec<String> {
+        let errors = policy.check_files(files).err().map_or(Vec::new(), |errors| errors.errors);
+        errors.iter().map(|error| error.kind.to_string()).collect()
+    };
+    let conf = |name: &str| Path::new("/conf").join(name);
+    let mut files = Kept::default();
     assert_eq!(
-        seen,
+        kinds(&files),
         [
-            "5:10 script DIR/work is not a file",
-            "8:13 folder DIR/work/out leads out of the workspace's root",
-            "10:13 component DIR/b.wasm cannot be used: No such file or directory (os error 2)",
+            "folder /conf/work cannot be used: nothing here",
+            "script /conf/s cannot be used: nothing here",
+            "component /conf/a.wasm cannot be used: nothing here",
+            "folder /conf/work/out cannot be used: nothing here",
         ]
     );
-
-    fs::write(folder.0.join("b.wasm"), "").unwrap();
-    fs::remove_file(folder.0.join("work/out")).unwrap();
-    fs::create_dir(folder.0.join("work/out")).unwrap();
-    fs::write(&path, text.replace("script = \"work\"", "script = \"a.wasm\"")).unwrap();
-    assert_eq!(Policy::load(&path).unwrap().check_files(), Ok(()));
+    files.folders = vec![conf("s"), conf("a.wasm"), conf("elsewhere")];
+    files.texts.insert(conf("work"), String::new());
+    files.links.insert(conf("work/out"), conf("elsewhere"));
+    assert_eq!(
+        kinds(&files),
+        [
+            "folder /conf/work is not a folder",
+            "script /conf/s is not a file",
+            "component /conf/a.wasm is not a file",
+            "folder /conf/work/out leads out of the workspace's root",
+        ]
+    );
+    files.links.clear();
+    files.texts = [conf("s"), conf("a.wasm")].map(|path| (path, String::new())).into();
+    files.folders = vec![conf("work"), conf("work/out")];
+    assert_eq!(kinds(&files), [""; 0]);
 }
 
 #[test]
-fn prompts_in_files_are_read_with_the_policy_and_part_of_its_digest() {
-    let folder = Folder::new("prompts");
-    let path = folder.0.join("taskrun.toml");
-    let text = "[prompt.p]\ntemplate = \"\"\"\nHi {{ a }}\"\"\"\n\
-                overrides = [{ session = \"s\", file = \"p.md\" }]\n";
-    fs::write(&path, text).unwrap();
-    let load = |template: &str| {
-        fs::write(folder.0.join("p.md"), template).unwrap();
-        Policy::load(&path)
+fn texts_of_prompts_are_part_of_the_digest() {
+    let path = Path::new("/conf/taskrun.toml");
+    let policy = |text: Option<&str>| {
+        let stated = "[prompt.p]\nfile = \"p.md\"\n[prompt.q]\ntemplate = \"x\"\n";
+        let mut policy = Policy::parse(stated, path).unwrap();
+        let texts = text.map(|text| (PathBuf::from("/conf/p.md"), text.to_owned()));
+        let files = Kept { texts: texts.into_iter().collect(), ..Kept::default() };
+        policy.read_prompts(&files).map(|()| policy).map_err(|errors| errors.to_string())
     };
-    let render = |policy: &Policy, session: &str| {
-        let rendered = policy.prompts().render("p", r#"{"a": "x"}"#, session, &Default::default());
-        rendered.unwrap().text
-    };
-    let first = load("one {{ a }}").unwrap();
-    assert_eq!((render(&first, "s"), render(&first, "other")), ("one x".into(), "Hi x".into()));
-    let second = load("two {{ a }}").unwrap();
-    assert_eq!(render(&second, "s"), "two x");
-    assert_eq!(render(&first, "s"), "one x", "what was read is what is rendered");
-    assert_ne!(first.digest, second.digest);
-    assert_eq!(load("one {{ a }}").unwrap().digest, first.digest);
-    // Without a file of a prompt the digest is that of the policy's text, as it always was.
-    fs::write(&path, "[prompt.p]\ntemplate = \"x\"\n").unwrap();
-    let plain = Policy::load(&path).unwrap();
-    assert_eq!(plain.digest, blake3::hash(b"[prompt.p]\ntemplate = \"x\"\n").to_hex().as_str());
-
-    fs::write(&path, text).unwrap();
-    for bad in ["{{ ", &"x".repeat(crate::template::PROMPT_BYTES_MAX + 1)] {
-        let error = load(bad).unwrap_err().to_string();
-        assert!(error.contains("4:38: prompt") && error.contains("is no template"), "{error}");
-    }
-    fs::remove_file(folder.0.join("p.md")).unwrap();
-    let error = Policy::load(&path).unwrap_err().to_string();
-    assert!(error.contains("cannot be used"), "{error}");
+    let (one, two) = (policy(Some("one")).unwrap(), policy(Some("two")).unwrap());
+    assert_ne!(one.digest, two.digest);
+    assert_eq!(policy(Some("one")).unwrap().digest, one.digest);
+    assert_eq!(one.prompts["p"].template.text.as_deref(), Some("one"));
+    assert!(policy(None).unwrap_err().contains("2:8: prompt /conf/p.md cannot be used"));
+    assert!(policy(Some("{{ ")).unwrap_err().contains("is no template"));
+    let mut plain = Policy::parse("[prompt.q]\ntemplate = \"x\"\n", path).unwrap();
+    let before = plain.digest.clone();
+    plain.read_prompts(&Kept::default()).unwrap();
+    assert_eq!(plain.digest, before, "that of the text alone");
 }

@@ -1,0 +1,158 @@
+//! Policy files, read from the disk.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use taskrun_policy::{FileKind, Files, POLICY_BYTES_MAX, Policy, PolicyErrors};
+
+/// The reason why a policy could not be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum PolicyLoadError {
+    /// The file cannot be read, or is not UTF-8.
+    #[error("cannot read the policy {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The words of the operating system.
+        source: io::Error,
+    },
+    /// The file was read and is wrong.
+    #[error(transparent)]
+    Invalid(#[from] PolicyErrors),
+}
+
+/// The files of the machine.
+struct Disk;
+
+impl Files for Disk {
+    fn read(&self, path: &Path, bytes_max: usize) -> io::Result<String> {
+        let mut text = String::new();
+        // One byte more than allowed, so that a file that is too large is seen to be.
+        File::open(path)?.take(bytes_max as u64 + 1).read_to_string(&mut text)?;
+        Ok(text)
+    }
+
+    fn kind(&self, path: &Path) -> io::Result<FileKind> {
+        let kind = path.metadata()?.file_type();
+        Ok(match (kind.is_file(), kind.is_dir()) {
+            (true, _) => FileKind::File,
+            (false, true) => FileKind::Folder,
+            (false, false) => FileKind::Other,
+        })
+    }
+
+    fn real_path(&self, path: &Path) -> io::Result<PathBuf> {
+        path.canonicalize()
+    }
+}
+
+/// Reads and checks a policy file, and the files of its prompts. The other files that it names are
+/// not looked at; see [`read_policy`].
+///
+/// # Errors
+/// [`PolicyLoadError::Read`] if the file cannot be read, [`PolicyLoadError::Invalid`] if anything in
+/// it is wrong.
+pub fn load_policy(path: &Path) -> Result<Policy, PolicyLoadError> {
+    let text = Disk.read(path, POLICY_BYTES_MAX);
+    let text = text.map_err(|source| PolicyLoadError::Read { path: path.to_owned(), source })?;
+    let mut policy = Policy::parse(&text, path)?;
+    policy.read_prompts(&Disk)?;
+    Ok(policy)
+}
+
+/// Reads a policy file and looks for every file that it names.
+///
+/// # Errors
+/// [`PolicyLoadError`], with everything that is wrong with it.
+pub fn read_policy(path: &Path) -> Result<Policy, PolicyLoadError> {
+    let policy = load_policy(path)?;
+    policy.check_files(&Disk)?;
+    Ok(policy)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn files_that_are_named_must_be_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("taskrun.toml");
+        let text = "[workspace]\nroot = \"work\"\n[model.m]\nprovider = \"scripted\"\nscript = \"work\"\n\
+                    [agent.a]\ncomponent = \"a.wasm\"\nworkspace = \"out\"\n[agent.b]\ncomponent = \"b.wasm\"\n";
+        fs::write(&path, text).unwrap();
+        fs::write(folder.path().join("a.wasm"), "").unwrap();
+        fs::create_dir_all(folder.path().join("work")).unwrap();
+        std::os::unix::fs::symlink(folder.path(), folder.path().join("work/out")).unwrap();
+        let errors = load_policy(&path).unwrap().check_files(&Disk).unwrap_err();
+        let seen: Vec<String> = errors
+            .errors
+            .iter()
+            .map(|error| {
+                format!("{}:{} {}", error.location.line, error.location.column, error.kind)
+            })
+            .map(|message| message.replace(&folder.path().display().to_string(), "DIR"))
+            .collect();
+        assert_eq!(
+            seen,
+            [
+                "5:10 script DIR/work is not a file",
+                "8:13 folder DIR/work/out leads out of the workspace's root",
+                "10:13 component DIR/b.wasm cannot be used: No such file or directory (os error 2)",
+            ]
+        );
+
+        fs::write(folder.path().join("b.wasm"), "").unwrap();
+        fs::remove_file(folder.path().join("work/out")).unwrap();
+        fs::create_dir(folder.path().join("work/out")).unwrap();
+        fs::write(&path, text.replace("script = \"work\"", "script = \"a.wasm\"")).unwrap();
+        assert_eq!(load_policy(&path).unwrap().check_files(&Disk), Ok(()));
+    }
+
+    #[test]
+    fn prompts_in_files_are_read_with_the_policy_and_part_of_its_digest() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("taskrun.toml");
+        let text = "[prompt.p]\ntemplate = \"\"\"\nHi {{ a }}\"\"\"\n\
+                    overrides = [{ session = \"s\", file = \"p.md\" }]\n";
+        fs::write(&path, text).unwrap();
+        let load = |template: &str| {
+            fs::write(folder.path().join("p.md"), template).unwrap();
+            load_policy(&path)
+        };
+        let render = |policy: &Policy, session: &str| {
+            let rendered =
+                policy.prompts().render("p", r#"{"a": "x"}"#, session, &Default::default());
+            rendered.unwrap().text
+        };
+        let first = load("one {{ a }}").unwrap();
+        assert_eq!((render(&first, "s"), render(&first, "other")), ("one x".into(), "Hi x".into()));
+        let second = load("two {{ a }}").unwrap();
+        assert_eq!(render(&second, "s"), "two x");
+        assert_eq!(render(&first, "s"), "one x", "what was read is what is rendered");
+        assert_ne!(first.digest, second.digest);
+        assert_eq!(load("one {{ a }}").unwrap().digest, first.digest);
+        // Without a file of a prompt the digest is that of the policy's text, as it always was.
+        fs::write(&path, "[prompt.p]\ntemplate = \"x\"\n").unwrap();
+        let plain = load_policy(&path).unwrap();
+        assert_eq!(plain.digest, blake3::hash(b"[prompt.p]\ntemplate = \"x\"\n").to_hex().as_str());
+
+        fs::write(&path, text).unwrap();
+        for bad in ["{{ ", &"x".repeat((64 << 10) + 1)] {
+            let error = load(bad).unwrap_err().to_string();
+            assert!(error.contains("4:38: prompt") && error.contains("is no template"), "{error}");
+        }
+        fs::remove_file(folder.path().join("p.md")).unwrap();
+        let error = load_policy(&path).unwrap_err().to_string();
+        assert!(error.contains("cannot be used"), "{error}");
+    }
+
+    #[test]
+    fn a_policy_that_cannot_be_read_names_its_path() {
+        let error = load_policy(Path::new("/no/such/taskrun.toml")).unwrap_err();
+        assert_eq!(error.to_string(), "cannot read the policy /no/such/taskrun.toml");
+    }
+}
