@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use taskrun::agents::{Agent, AgentCode, AgentTools, Agents, CodeSource};
 use taskrun::clock::{SystemClock, SystemRandom};
 use taskrun::controller::{Controller, ControllerParts, Settings};
-use taskrun::guard::Guard;
+use taskrun::gate::Guard;
 use taskrun::ports::call::{CallScope, Models};
 use taskrun::ports::hook::Hooks;
 use taskrun::ports::planner::{Decision, FinalizeInput, PlanInput, PlanResult, Planner};

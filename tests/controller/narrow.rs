@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use taskrun::agents::Agent;
 use taskrun::error::ControllerError;
-use taskrun::narrow::{NARROWING_BYTES_MAX, NARROWING_ENTRIES_MAX};
+use taskrun::gate::{NARROWING_BYTES_MAX, NARROWING_ENTRIES_MAX};
 use taskrun::ports::call::CallScope;
 use taskrun::spawn::{REUSE_DEFAULT, SpawnRequest};
 use taskrun_journal::completion::CompletionRequest;

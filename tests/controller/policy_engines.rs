@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use taskrun::guard::Guard;
+use taskrun::gate::Guard;
 use taskrun::ports::policy_engine::{PolicyEngine, PolicyFailure, PolicyInput};
 use taskrun_journal::event::{Event, Recorded, Refusal};
 use taskrun_journal::message::{RetryHint, RetryReason, ToolError};

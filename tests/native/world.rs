@@ -8,7 +8,7 @@ use std::time::Duration;
 use taskrun::agents::{Agent, AgentCode, AgentTools, Agents, CodeSource, LoadedTool};
 use taskrun::clock::{SeededRandom, SimulatedClock};
 use taskrun::controller::{Controller, ControllerParts, Settings};
-use taskrun::guard::Guard;
+use taskrun::gate::Guard;
 use taskrun::ports::call::Models;
 use taskrun::ports::hook::Hooks;
 use taskrun::ports::model::Model;

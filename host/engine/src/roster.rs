@@ -8,7 +8,7 @@ use futures::future::try_join_all;
 use taskrun::agents::{
     Agent, AgentCode, AgentTools, Agents, Callee, CodeSource, LoadCode, LoadedTool, ToolsError,
 };
-use taskrun::guard::Guard;
+use taskrun::gate::Guard;
 use taskrun::ports::call::Models;
 use taskrun::ports::model::Model;
 use taskrun::ports::policy_engine::PolicyEngine;

@@ -16,7 +16,7 @@ use taskrun_policy::{
 
 use crate::arguments::{Arguments, TurnSteps};
 use crate::delegate::Delegate;
-use crate::guard::Guard;
+use crate::gate::Guard;
 use crate::ports::call::Models;
 use crate::ports::planner::Planner;
 use crate::ports::tool::Tool;

@@ -16,8 +16,7 @@ pub mod error;
 mod example;
 #[cfg(test)]
 mod fixtures;
-pub mod guard;
-pub mod narrow;
+pub mod gate;
 pub mod ports;
 mod scan;
 mod schema;

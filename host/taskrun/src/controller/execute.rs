@@ -21,7 +21,7 @@ use crate::agents::{Agent, AgentCode};
 use crate::driver::{
     Bounds, Driver, Env, Live, Patience, PatientMemory, PatientRuns, PatientStore, RunClock, Stalls,
 };
-use crate::narrow;
+use crate::gate::narrowing;
 
 /// Most runs claimed in one write, so that a free host does not empty the queue of all others.
 const CLAIM_MAX: usize = 64;
@@ -246,9 +246,9 @@ impl Controller {
             }
             Some((Ok(code), agent)) => {
                 let agents = &self.0.parts.agents;
-                let rules = narrow::rules(&agent, &run.spec, agents);
-                let bounds = Bounds { rules, above: narrow::budgets_above(&run.spec, agents) };
-                let own = narrow::narrowed((agent, code), &run.spec, agents);
+                let rules = narrowing::rules(&agent, &run.spec, agents);
+                let bounds = Bounds { rules, above: narrowing::budgets_above(&run.spec, agents) };
+                let own = narrowing::narrowed((agent, code), &run.spec, agents);
                 let drive = Driver::new(env, own, bounds, run, live).drive();
                 if AssertUnwindSafe(drive).catch_unwind().await.is_err() {
                     self.end_broken(id).await;

@@ -18,7 +18,7 @@ use taskrun_journal::tool::ToolSpec;
 use super::Controller;
 use crate::agents::{Agent, CodeSource};
 use crate::error::ControllerError;
-use crate::narrow;
+use crate::gate::narrowing;
 use crate::ports::hook::Moment;
 use crate::spawn::{SpawnRequest, WhenFull, accept, digest_of_parts, fingerprint, task_digest};
 
@@ -93,9 +93,9 @@ impl Controller {
         if let Some(agent) = inner.parts.agents.by_name.get(&spec.agent_name)
             && !spec.narrow.is_empty()
         {
-            narrow::check(&spec, agent, &self.functions_of(agent).await?)?;
+            narrowing::check(&spec, agent, &self.functions_of(agent).await?)?;
         }
-        narrow::check_prices(&spec, &inner.parts.agents)?;
+        narrowing::check_prices(&spec, &inner.parts.agents)?;
         let moment = Moment::Spawn { spec: &spec };
         if let Some(veto) = inner.parts.hooks.ask(&*inner.parts.clock, &moment).await {
             return Err(ControllerError::Forbidden { reason: veto.to_string() });

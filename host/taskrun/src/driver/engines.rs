@@ -9,8 +9,8 @@ use taskrun_journal::tool::ToolSpec;
 
 use super::time_up::TimeUp;
 use super::{Driver, Halt};
-use crate::guard::Said;
-use crate::narrow::least;
+use crate::gate::engines::Said;
+use crate::gate::narrowing::least;
 use crate::ports::call::{Remaining, Tape};
 use crate::ports::policy_engine::PolicyInput;
 

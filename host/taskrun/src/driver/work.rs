@@ -20,7 +20,7 @@ use taskrun_journal::ruling::{Phase, ToolsDecided};
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::tool::ToolOutcome;
 
-use crate::guard::relabel;
+use crate::gate::engines::relabel;
 use crate::ports::call::Tape;
 
 use super::Conversation;
