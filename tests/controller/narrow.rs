@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use taskrun::agents::Agent;
 use taskrun::error::ControllerError;
-use taskrun::gate::{NARROWING_BYTES_MAX, NARROWING_ENTRIES_MAX};
 use taskrun::ports::call::CallScope;
 use taskrun::spawn::{REUSE_DEFAULT, SpawnRequest};
 use taskrun_journal::completion::CompletionRequest;
@@ -16,7 +15,9 @@ use taskrun_journal::spec::RunSpec;
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::tool::ToolHints;
 use taskrun_models::Echo;
-use taskrun_policy::{AgentRules, Capability, Interrupted, Use};
+use taskrun_policy::{
+    AgentRules, Capability, Interrupted, NARROWING_BYTES_MAX, NARROWING_ENTRIES_MAX, Use,
+};
 
 use super::common::{Gates, beneath, following, named};
 use crate::native::{ClosurePlanner, ClosureTool, Native, World, answer, grants, value};

@@ -62,6 +62,7 @@ mod load;
 mod location;
 mod model;
 mod names;
+mod narrowing;
 mod parse;
 mod parse_agent;
 mod parse_callees;
@@ -102,6 +103,10 @@ pub use self::limits::*;
 pub use self::location::Location;
 pub use self::model::*;
 pub use self::names::folded;
+pub use self::narrowing::{
+    NARROWING_BYTES_MAX, NARROWING_ENTRIES_MAX, NarrowingBounds, NarrowingError,
+    check_narrowing_sizes,
+};
 pub use self::path_glob::{PATH_BYTES_MAX, PathGlob};
 pub use self::pattern::{AGENTS, Pattern};
 pub use self::policy::{

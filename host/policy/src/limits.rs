@@ -189,13 +189,6 @@ impl LimitSettings {
     /// limits of a tool call are those of the agent narrowed by the tool's, and a default
     /// narrows nothing that someone has written down.
     pub(crate) fn narrowed_by(&self, other: &Self) -> Self {
-        fn least<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
-            match (one, other) {
-                (Some(one), Some(other)) => Some(one.min(other)),
-                (Some(only), None) | (None, Some(only)) => Some(only),
-                (None, None) => None,
-            }
-        }
         Self {
             memory_bytes: least(self.memory_bytes, other.memory_bytes),
             call: least(self.call, other.call),
@@ -279,5 +272,13 @@ impl Default for Budget {
             wall: Some(WALL_DEFAULT),
             reserve: Reserve::default(),
         }
+    }
+}
+
+/// The smaller of two bounds, where `None` is no bound.
+pub fn least<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
     }
 }

@@ -4,6 +4,7 @@ use taskrun_journal::ids::RunId;
 use taskrun_journal::question::NotAwaitable;
 use taskrun_journal::runs::RunsError;
 use taskrun_journal::store::StoreError;
+use taskrun_policy::NarrowingError;
 
 /// Code of a journal that contradicts itself.
 const INCONSISTENT: &str = "journal-inconsistent";
@@ -151,6 +152,12 @@ impl ControllerError {
             Self::Inconsistent { .. } => INCONSISTENT,
             Self::Storage(error) => error.code(),
         }
+    }
+}
+
+impl From<NarrowingError> for ControllerError {
+    fn from(NarrowingError { field, reason }: NarrowingError) -> Self {
+        Self::Invalid { field, reason }
     }
 }
 

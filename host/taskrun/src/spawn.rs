@@ -347,7 +347,7 @@ fn check_sizes(request: &SpawnRequest) -> Result<(), ControllerError> {
     if bytes > TASK_BYTES_MAX {
         return Err(invalid("task", format!("the task has more than {TASK_BYTES_MAX} bytes")));
     }
-    crate::gate::narrowing::check_sizes(&request.narrow)?;
+    taskrun_policy::check_narrowing_sizes(&request.narrow)?;
     let maps = [
         ("labels", &request.labels),
         ("metadata", &request.metadata),

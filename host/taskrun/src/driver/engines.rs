@@ -6,11 +6,11 @@ use taskrun_journal::event::Event;
 use taskrun_journal::plan::ToolRequest;
 use taskrun_journal::ruling::{Phase, ToolsDecided};
 use taskrun_journal::tool::ToolSpec;
+use taskrun_policy::least;
 
 use super::time_up::TimeUp;
 use super::{Driver, Halt};
 use crate::gate::engines::Said;
-use crate::gate::narrowing::least;
 use crate::ports::call::{Remaining, Tape};
 use crate::ports::policy_engine::PolicyInput;
 

@@ -7,4 +7,3 @@ pub(crate) mod engines;
 pub(crate) mod narrowing;
 
 pub use self::engines::Guard;
-pub use self::narrowing::{NARROWING_BYTES_MAX, NARROWING_ENTRIES_MAX};

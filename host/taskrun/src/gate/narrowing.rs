@@ -5,58 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use taskrun_journal::narrowing::{Ancestor, Narrowing};
-use taskrun_journal::quantity::ShowDuration;
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::tool::ToolSpec;
 use taskrun_policy::{
-    Budget, CALL_MAX, CallRules, CallTimeouts, Chain, Declared, Pattern, Standing, TOKENS_MAX,
-    ToolFilter, parse_denial,
+    Budget, CallRules, CallTimeouts, Chain, Declared, NarrowingBounds, Pattern, ToolFilter,
+    parse_denial,
 };
 
 use crate::agents::{Agent, AgentCode, Agents};
 use crate::error::ControllerError;
 
-/// Most tools, and most deny rules, that a request names.
-pub const NARROWING_ENTRIES_MAX: usize = 64;
-/// Most bytes of all of them together: each run beneath keeps those of all runs above it.
-pub const NARROWING_BYTES_MAX: usize = 16 << 10;
-
-/// All names and rules in a request, by field.
-fn texts(narrow: &Narrowing) -> [(&'static str, Vec<&String>); 5] {
-    [
-        ("narrow.tools", narrow.tools.iter().flatten().collect()),
-        ("narrow.deny", narrow.deny.iter().collect()),
-        ("narrow.only_tags", narrow.only_tags.iter().flatten().collect()),
-        ("narrow.deny_tags", narrow.deny_tags.iter().collect()),
-        ("narrow.timeouts", narrow.timeouts.keys().collect()),
-    ]
-}
-
-/// Checks what can be said without knowing the agent.
-///
-/// # Errors
-/// [`ControllerError::Invalid`].
-pub(crate) fn check_sizes(narrow: &Narrowing) -> Result<(), ControllerError> {
-    for (field, texts) in texts(narrow) {
-        if texts.len() > NARROWING_ENTRIES_MAX {
-            let reason = format!("{field} has more than {NARROWING_ENTRIES_MAX} entries");
-            return Err(invalid(field, reason));
-        }
-    }
-    let texts = texts(narrow).into_iter().flat_map(|(_, texts)| texts);
-    if texts.map(String::len).sum::<usize>() > NARROWING_BYTES_MAX {
-        let reason = format!("tools and rules have more than {NARROWING_BYTES_MAX} bytes");
-        return Err(invalid("narrow", reason));
-    }
-    Ok(())
-}
-
-fn invalid(field: &'static str, reason: String) -> ControllerError {
-    ControllerError::Invalid { field, reason }
-}
-
-/// Checks what a request takes away against what its agent has, under all that stands above it:
-/// what would take nothing, or give something, is a mistake of whoever asks.
+/// Checks what a request takes away against what its agent has, under all that stands above it.
 ///
 /// # Errors
 /// [`ControllerError::Invalid`] with the first thing that is wrong.
@@ -65,130 +24,24 @@ pub(crate) fn check(
     agent: &Agent,
     functions: &[ToolSpec],
 ) -> Result<(), ControllerError> {
-    let Narrowing { tools, deny, turns, tokens, cost_microusd, tool_calls, wall_ms, .. } =
-        &spec.narrow;
     let above: Vec<_> = spec.above.iter().map(|above| ToolFilter::of(&above.narrow)).collect();
     let left = |tool: &&ToolSpec| above.iter().all(|filter| filter.leaves(tool));
     let left: Vec<&ToolSpec> = functions.iter().filter(left).collect();
-    for selector in tools.iter().flatten() {
-        let pattern = Pattern::of_tool(selector);
-        if !left.iter().any(|tool| pattern.matches(tool)) {
-            let known: Vec<_> = left.iter().map(|tool| &*tool.name).collect();
-            return Err(invalid(
-                "narrow.tools",
-                format!(
-                    "{selector:?} is no function that agent {} may call here; it may call: {}",
-                    agent.name,
-                    if known.is_empty() { "none".to_owned() } else { known.join(", ") }
-                ),
-            ));
-        }
-    }
-    check_tags_and_times(&spec.narrow, &left)?;
-    deny.iter().try_for_each(|rule| check_denial(rule, agent))?;
-    let budget = &agent.budget;
-    let wall = budget.wall.map(taskrun_journal::time::millis);
-    let bounds = [
-        ("narrow.turns", "turns", turns.map(u64::from), 1, budget.turns.map(u64::from)),
-        ("narrow.tokens", "tokens", *tokens, 1, Some(budget.tokens.unwrap_or(TOKENS_MAX))),
-        (
-            "narrow.cost_microusd",
-            "millionths of a dollar",
-            *cost_microusd,
-            1,
-            Some(budget.cost_microusd.unwrap_or(u64::MAX)),
-        ),
-        (
-            "narrow.tool_calls",
-            "tool calls",
-            tool_calls.map(u64::from),
-            0,
-            agent.limits.tool_calls.map(u64::from),
-        ),
-        ("narrow.wall_ms", "milliseconds", *wall_ms, 1, wall),
-        (
-            "narrow.turn_calls",
-            "tool calls in a turn",
-            spec.narrow.turn_calls.map(u64::from),
-            0,
-            agent.limits.turn_calls.map(u64::from),
-        ),
-        (
-            "narrow.tool_failures",
-            "failed tool calls in a row",
-            spec.narrow.tool_failures.map(u64::from),
-            1,
-            Some(u64::from(agent.limits.tool_failures)),
-        ),
-    ];
-    for (field, what, asked, least, most) in bounds {
-        let Some(asked) = asked else { continue };
-        if asked < least {
-            return Err(invalid(field, format!("{asked} {what} are too few for a run")));
-        }
-        if let Some(most) = most.filter(|most| asked > *most) {
-            let agent = &agent.name;
-            let reason = format!(
-                "a run of agent {agent} has at most {most} {what}, and a request can only take \
-                 away from that"
-            );
-            return Err(invalid(field, reason));
-        }
-    }
-    Ok(())
+    let checked = declare(agent, |declared| {
+        let bounds = NarrowingBounds {
+            agent: &agent.name,
+            grants: &agent.rules.grants,
+            declared,
+            budget: &agent.budget,
+            limits: &agent.limits,
+            functions: &left,
+        };
+        bounds.check(&spec.narrow)
+    });
+    Ok(checked?)
 }
 
-/// Checks tags and time-outs against the functions that are left to the run. A tag that is denied
-/// may be one that only agents beneath know.
-fn check_tags_and_times(narrow: &Narrowing, left: &[&ToolSpec]) -> Result<(), ControllerError> {
-    for tag in narrow.only_tags.iter().flatten() {
-        let named = std::slice::from_ref(tag);
-        if !left.iter().any(|tool| tool.is_stated_as(named)) {
-            let reason = match left.iter().find(|tool| tool.is_tagged(named)) {
-                Some(tool) => format!(
-                    "only {} itself says that it has the tag {tag:?}; state it under `tags` of its \
-                     tool in the policy",
-                    tool.name
-                ),
-                None => format!("{tag:?} is no tag of a function that the run may call"),
-            };
-            return Err(invalid("narrow.only_tags", reason));
-        }
-    }
-    for (text, timeout) in &narrow.timeouts {
-        let (field, pattern) = ("narrow.timeouts", Pattern::parse(text));
-        if !left.iter().any(|tool| pattern.matches(tool)) {
-            let reason = format!("{text:?} is about no function that the run may call");
-            return Err(invalid(field, reason));
-        }
-        if *timeout == 0 || u128::from(*timeout) > CALL_MAX.as_millis() {
-            let most = ShowDuration(CALL_MAX);
-            return Err(invalid(field, format!("a call takes from 1ms to {most}")));
-        }
-    }
-    Ok(())
-}
-
-fn check_denial(text: &str, agent: &Agent) -> Result<(), ControllerError> {
-    let wrong = |reason: String| invalid("narrow.deny", format!("{text:?}: {reason}"));
-    let rule = declare(agent, |declared| parse_denial(text, declared)).map_err(wrong)?;
-    if rule.selector.is_everything() {
-        return Ok(());
-    }
-    match agent.rules.grants.standing(rule.capability) {
-        Standing::Selective => Ok(()),
-        Standing::Denied(_) | Standing::Unlisted => {
-            let (capability, agent) = (rule.capability, &agent.name);
-            let all = rule.capability.everything_rule();
-            Err(wrong(format!(
-                "it takes a part of `{capability}` away, of which agent {agent} has nothing; \
-                 write \"{all}\" to refuse it whatever comes"
-            )))
-        }
-    }
-}
-
-/// With what rules of this agent can name.
+/// Reads something with the names that rules of this agent may use.
 fn declare<T>(agent: &Agent, read: impl FnOnce(Declared<'_>) -> T) -> T {
     let models: Vec<&str> = agent.models.by_name.keys().map(String::as_str).collect();
     let prompts: Vec<&str> = agent.prompts.ids().collect();
@@ -214,17 +67,13 @@ pub(crate) fn narrowed(
     let timeouts = timeouts.map(|(text, ms)| (Pattern::parse(text), Duration::from_millis(*ms)));
     let left = code.tools.only(|tool| filters.iter().all(|filter| filter.leaves(tool)));
     own_code.tools = left.no_longer_than(CallTimeouts::new(timeouts));
-    own.limits.turn_calls = least(own.limits.turn_calls, narrow.turn_calls);
-    if let Some(failures) = narrow.tool_failures {
-        own.limits.tool_failures = own.limits.tool_failures.min(failures);
-    }
-    narrow_budget(&mut own.budget, narrow);
-    own.limits.tool_calls = least(own.limits.tool_calls, narrow.tool_calls);
+    own.budget.narrow(narrow);
+    own.limits.narrow(narrow);
     (Arc::new(own), Arc::new(own_code))
 }
 
-/// The agent with what those above it want to be asked about: who must ask a person does not get
-/// around that by asking somebody else.
+/// The agent with the rules about consent of those above it: an agent that must ask a person does not
+/// get around that by asking another agent.
 fn asked_for_by_all(agent: Arc<Agent>, spec: &RunSpec, agents: &Agents) -> Arc<Agent> {
     let above = spec.above.iter().filter_map(|above| agents.by_name.get(&above.agent_name));
     let asking: Vec<_> = above.filter(|above| !above.ask.rules.is_empty()).collect();
@@ -236,13 +85,6 @@ fn asked_for_by_all(agent: Arc<Agent>, spec: &RunSpec, agents: &Agents) -> Arc<A
     Arc::new(own)
 }
 
-fn narrow_budget(budget: &mut Budget, narrow: &Narrowing) {
-    budget.turns = least(budget.turns, narrow.turns);
-    budget.tokens = least(budget.tokens, narrow.tokens);
-    budget.cost_microusd = least(budget.cost_microusd, narrow.cost_microusd);
-    budget.wall = least(budget.wall, narrow.wall_ms.map(Duration::from_millis));
-}
-
 /// The budgets of the runs above a run, the root's first; those of agents that are not here bound
 /// nothing, as their rules allow nothing.
 pub(crate) fn budgets_above(spec: &RunSpec, agents: &Agents) -> Vec<Budget> {
@@ -250,7 +92,7 @@ pub(crate) fn budgets_above(spec: &RunSpec, agents: &Agents) -> Vec<Budget> {
         let unbounded = Budget { turns: None, wall: None, ..Budget::default() };
         let agent = agents.by_name.get(agent_name);
         let mut budget = agent.map_or(unbounded, |agent| agent.budget.clone());
-        narrow_budget(&mut budget, narrow);
+        budget.narrow(narrow);
         budget
     });
     above.collect()
@@ -264,7 +106,7 @@ pub(crate) fn budgets_above(spec: &RunSpec, agents: &Agents) -> Vec<Budget> {
 pub(crate) fn check_prices(spec: &RunSpec, agents: &Agents) -> Result<(), ControllerError> {
     let Some(agent) = agents.by_name.get(&spec.agent_name) else { return Ok(()) };
     let mut own = agent.budget.clone();
-    narrow_budget(&mut own, &spec.narrow);
+    own.narrow(&spec.narrow);
     let mut budgets = std::iter::once(own).chain(budgets_above(spec, agents));
     if !budgets.any(|budget| budget.cost_microusd.is_some()) {
         return Ok(());
@@ -277,16 +119,8 @@ pub(crate) fn check_prices(spec: &RunSpec, agents: &Agents) -> Result<(), Contro
                 "the run has a budget in dollars, and agent {agent} may ask model {model}, whose \
                  price is not known"
             );
-            Err(invalid("budget", reason))
+            Err(ControllerError::Invalid { field: "budget", reason })
         }
-    }
-}
-
-/// The smaller of two bounds, where `None` is no bound.
-pub(crate) fn least<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
-    match (one, other) {
-        (Some(one), Some(other)) => Some(one.min(other)),
-        (one, other) => one.or(other),
     }
 }
 
@@ -295,7 +129,7 @@ pub(crate) fn rules(agent: &Agent, spec: &RunSpec, agents: &Agents) -> CallRules
     CallRules::new(Arc::clone(&agent.rules.grants), chain(agent, spec, agents))
 }
 
-/// What bounds a run beside the rules of its own agent; `None` if nothing does.
+/// The bounds of a run beside the rules of its own agent; `None` if there are none.
 fn chain(agent: &Agent, spec: &RunSpec, agents: &Agents) -> Option<Arc<Chain>> {
     if spec.depth == 0 && spec.narrow.deny.is_empty() && spec.above.is_empty() {
         return None;
