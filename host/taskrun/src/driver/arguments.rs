@@ -9,54 +9,58 @@ use taskrun_journal::message::ToolError;
 use taskrun_journal::plan::ToolRequest;
 use taskrun_journal::tool::ToolFailure;
 
+use super::parts::Parts;
+use super::recorder::Recorder;
+use super::stop::{Halt, Stop, goes_elsewhere};
 use super::time_up::TimeUp;
-use super::{Driver, Halt, is_given_back};
 use crate::arguments::TurnSteps;
 
 /// Calls of a turn whose arguments do not fit, by their ids.
 pub(super) type Misfits = BTreeMap<String, ToolFailure>;
 
-impl Driver {
-    /// Looks at the arguments of calls, as far as their tools are the agent's.
-    ///
-    /// Whoever stops the run does not wait for it: no call begins then, and those that were not
-    /// looked at are refused.
-    pub(super) async fn misfits(&mut self, requests: &[ToolRequest]) -> Result<Misfits, Halt> {
-        let (code, live) = (Arc::clone(&self.code), Arc::clone(&self.live));
-        let mut looked = pin!(async {
-            let (steps, mut misfits) = (TurnSteps::default(), Misfits::new());
-            for request in requests {
-                let Some(tool) = code.tools.get(&request.name) else { continue };
-                if let Err(failure) = tool.check(&request.payload, &steps).await {
-                    misfits.insert(id(request), failure);
-                }
+/// Looks at the arguments of calls, as far as their tools are the agent's.
+///
+/// Whoever stops the run does not wait for it: no call begins then, and those that were not
+/// looked at are refused.
+pub(super) async fn misfits(
+    parts: &Parts,
+    recorder: &mut Recorder,
+    requests: &[ToolRequest],
+) -> Result<Misfits, Halt> {
+    let (code, live) = (Arc::clone(&parts.code), Arc::clone(recorder.live()));
+    let mut looked = pin!(async {
+        let (steps, mut misfits) = (TurnSteps::default(), Misfits::new());
+        for request in requests {
+            let Some(tool) = code.tools.get(&request.name) else { continue };
+            if let Err(failure) = tool.check(&request.payload, &steps).await {
+                misfits.insert(id(request), failure);
             }
-            misfits
-        });
-        // Nearly always all of it is done in place.
-        if let Some(misfits) = looked.as_mut().now_or_never() {
-            return Ok(misfits);
         }
-        let mut time_up = TimeUp::never(Arc::clone(&self.env.clock));
-        let looked = self.attend(&mut time_up, async {
-            tokio::select! {
-                biased;
-                misfits = looked => Some(misfits),
-                () = live.asked() => None,
-            }
-        });
-        if let Some(misfits) = looked.await? {
-            return Ok(misfits);
-        }
-        if self.stopped().is_some_and(|failure| is_given_back(&failure)) {
-            return Err(Halt::Lease);
-        }
-        let stopped = || {
-            let text = "the run was stopped before the arguments were looked at";
-            ToolFailure { error: ToolError::coded("canceled", text), retry_hint: None }
-        };
-        Ok(requests.iter().map(|request| (id(request), stopped())).collect())
+        misfits
+    });
+    // Nearly always all of it is done in place.
+    if let Some(misfits) = looked.as_mut().now_or_never() {
+        return Ok(misfits);
     }
+    let mut time_up = TimeUp::never(Arc::clone(&parts.env.clock));
+    let looked = recorder.attend(&mut time_up, async {
+        tokio::select! {
+            biased;
+            misfits = looked => Some(misfits),
+            () = live.asked() => None,
+        }
+    });
+    if let Some(misfits) = looked.await? {
+        return Ok(misfits);
+    }
+    if let Some(cause) = recorder.live().cause().filter(|cause| goes_elsewhere(*cause)) {
+        return Err(Stop::Asked(cause).into());
+    }
+    let stopped = || {
+        let text = "the run was stopped before the arguments were looked at";
+        ToolFailure { error: ToolError::coded("canceled", text), retry_hint: None }
+    };
+    Ok(requests.iter().map(|request| (id(request), stopped())).collect())
 }
 
 /// The id of a call, which each has when it is decided on.

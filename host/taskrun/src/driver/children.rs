@@ -1,6 +1,5 @@
 //! Tool calls that are runs of other agents: what they give, and how they are stopped.
 
-use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,55 +19,38 @@ use taskrun_journal::store::{Store, Until};
 use taskrun_journal::time::Timestamp;
 use taskrun_journal::tool::{ToolFailure, ToolOutcome, ToolOutput};
 
-use super::calls::{broken, check_bounds, json_text};
-use super::settle::failure;
+use super::parts::Parts;
+use super::recorder::Recorder;
+use super::results::{
+    OUT_OF_TIME, TIME_BUDGET, broken, check_bounds, failure, json_text, tool_use,
+};
+use super::stop::Halt;
 use super::subtree::Subtree;
-use super::{Driver, Halt};
 use crate::scan::scan;
 
-/// What a call is told that was under way when the run's time was up.
-pub(super) const OUT_OF_TIME: &str = "canceled: time budget reached";
-/// Code of that.
-pub(super) const TIME_BUDGET: &str = "time-budget";
 /// Events read at once where a run's own result is looked for, from its end backwards.
 const TAIL: usize = 256;
 
-/// The calls that are known to belong under the tool call that this run is.
-#[derive(Clone, Debug, Default)]
-pub(super) struct ChildTracker {
-    calls: BTreeSet<String>,
-    /// What was told last.
-    told: u32,
+/// The runs that are calls of a run.
+pub(super) struct Children<'a> {
+    parts: &'a Parts,
+    recorder: &'a Recorder,
 }
 
-impl ChildTracker {
-    /// Takes calls into account; those that are known change nothing.
-    pub(super) fn found<'a>(&mut self, ids: impl IntoIterator<Item = &'a str>) {
-        self.calls.extend(ids.into_iter().map(str::to_owned));
+impl<'a> Children<'a> {
+    pub(super) fn new(parts: &'a Parts, recorder: &'a Recorder) -> Self {
+        Self { parts, recorder }
     }
 
-    /// This was told.
-    pub(super) fn mark(&mut self, total: u32) {
-        self.told = self.told.max(total);
-    }
-
-    /// How many there are, if that is more than was told; `hint` is what the planner expects.
-    pub(super) fn update(&self, hint: Option<u32>) -> Option<u32> {
-        let known = u32::try_from(self.calls.len()).unwrap_or(u32::MAX);
-        Some(known.max(hint.unwrap_or(0))).filter(|total| *total > self.told)
-    }
-}
-
-impl Driver {
     /// Records that more calls belong under the tool call that this run is, where they do.
-    pub(super) fn note_children(
+    pub(super) fn note(
         &self,
         pending: &mut Vec<Event>,
         requests: &[ToolRequest],
         hint: Option<u32>,
     ) {
-        let Some(call) = &self.journal.run().spec.parent_tool_call_id else { return };
-        let mut tracker = self.work.children.clone();
+        let Some(call) = &self.recorder.run().spec.parent_tool_call_id else { return };
+        let mut tracker = self.recorder.work().children.clone();
         tracker.found(requests.iter().filter_map(|request| request.tool_call_id.as_deref()));
         pending.extend(tracker.update(hint).map(|total| Event::ToolCallUpdated {
             tool_call_id: call.clone(),
@@ -77,15 +59,15 @@ impl Driver {
     }
 
     /// What a call gives whose run has ended, and when it did; `None` while that goes on.
-    pub(super) async fn result_of_child(
+    pub(super) async fn result(
         &self,
         request: &ToolRequest,
         id: &RunId,
     ) -> Result<Option<(Timestamp, Event)>, Halt> {
-        let child = self.env.store.get(id).await.map_err(Halt::Read)?;
+        let child = self.parts.env.store.get(id).await.map_err(Halt::Read)?;
         let Some(child) = child else {
             let gone = failure("not-found", &format!("{}: run {id} is not there", request.name));
-            return Ok(Some((Timestamp(0), result(request, id, Given::only(gone), None))));
+            return Ok(Some((Timestamp(0), recorded(request, id, Given::only(gone), None))));
         };
         let Lifecycle::Ended { ending, finished_at, .. } = &child.state.lifecycle else {
             return Ok(None);
@@ -94,14 +76,14 @@ impl Driver {
             Some(result) => Given::of(&request.name, result),
             None => Given::only(self.outcome_of_child(request, &child, ending).await?),
         };
-        let used = Subtree::read(&*self.env.store, &child.spec).await.map_err(Halt::Read)?;
+        let used = Subtree::read(&*self.parts.env.store, &child.spec).await.map_err(Halt::Read)?;
         let telemetry = given.telemetry.get_or_insert_default();
         telemetry.duration_ms.get_or_insert(child.state.ran_ms);
         telemetry.usage.get_or_insert(used.usage(id));
         // One that was stopped as the time was up is nobody's failure.
-        let overtaken = ending.status == EndStatus::Canceled && self.is_out_of_time();
+        let overtaken = ending.status == EndStatus::Canceled && self.recorder.is_out_of_time();
         let refused = overtaken.then_some(Refusal::Finalized);
-        Ok(Some((*finished_at, result(request, id, given, refused))))
+        Ok(Some((*finished_at, recorded(request, id, given, refused))))
     }
 
     /// What the run itself said to be the call's result. What came too late to be its end does not
@@ -126,7 +108,7 @@ impl Driver {
                 }
                 ControlFlow::Continue(())
             };
-            let read = scan(&*self.env.store, child.id(), (after, before), see).await;
+            let read = scan(&*self.parts.env.store, child.id(), (after, before), see).await;
             read.map_err(Halt::Read)?;
             if decided {
                 let fits = |result: &FinalToolResult| {
@@ -163,14 +145,16 @@ impl Driver {
                 let outcome = failure("agent-failed", &format!("{name}: {reason}: {error}"));
                 with_hint(outcome, name, reason)
             }
-            EndStatus::Canceled if self.is_out_of_time() => failure(TIME_BUDGET, OUT_OF_TIME),
+            EndStatus::Canceled if self.recorder.is_out_of_time() => {
+                failure(TIME_BUDGET, OUT_OF_TIME)
+            }
             EndStatus::Canceled => failure("canceled", &format!("{name}: {reason}")),
         })
     }
 
     async fn whole_answer_of(&self, child: &Run) -> Result<String, Halt> {
         if let Some(artifact) = child.artifact() {
-            let store = &self.env.store;
+            let store = &self.parts.env.store;
             let bytes = store.artifact(child.id(), &artifact.hash).await.map_err(Halt::Read)?;
             if let Some(text) = bytes.and_then(|bytes| String::from_utf8(bytes.to_vec()).ok()) {
                 return Ok(text);
@@ -181,11 +165,11 @@ impl Driver {
 
     /// Asks a run to stop that is a call of this one, and everything beneath it. One that cannot be
     /// asked now ends with this run: it is attached.
-    pub(super) async fn stop_child(&self, id: &RunId) {
-        let caller = self.runs_access(String::new()).caller;
+    pub(super) async fn stop(&self, id: &RunId) {
+        let caller = self.parts.runs_access(self.recorder.run(), String::new()).caller;
         let reason = Some(OUT_OF_TIME.to_owned());
         let request = RunsRequest::CancelTree { id: id.to_string(), reason };
-        if let Err(error) = self.env.runs.ask(&caller, request, Duration::ZERO).await {
+        if let Err(error) = self.parts.env.runs.ask(&caller, request, Duration::ZERO).await {
             tracing::warn!(run = %id, %error, "cannot be asked to stop; it ends with its parent");
         }
     }
@@ -193,7 +177,7 @@ impl Driver {
 
 /// What is recorded of a call whose run was started.
 pub(super) fn linked(request: &ToolRequest, run: RunId, agent_name: String) -> Vec<Event> {
-    let call = super::step::tool_use(request);
+    let call = tool_use(request);
     let tool_call_id = call.tool_call_id.clone();
     vec![
         Event::ChildRunLinked { tool_call_id, run_id: run.clone(), agent_name },
@@ -230,7 +214,7 @@ impl Given {
 }
 
 /// The result of a call whose run has ended.
-fn result(request: &ToolRequest, id: &RunId, given: Given, refused: Option<Refusal>) -> Event {
+fn recorded(request: &ToolRequest, id: &RunId, given: Given, refused: Option<Refusal>) -> Event {
     let call = request.tool_call_id.as_deref().unwrap_or_default();
     let Given { outcome, server_data, bounds, telemetry } = given;
     let duration_ms = telemetry.as_ref().and_then(|told| told.duration_ms).unwrap_or(0);
@@ -300,28 +284,5 @@ fn with_hint(outcome: ToolOutcome, name: &str, reason: StopReason) -> ToolOutcom
             ToolOutcome::Failure(ToolFailure { retry_hint: Some(hint), ..failure })
         }
         outcome @ (ToolOutcome::Failure(_) | ToolOutcome::Value(_)) => outcome,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ls_13_the_number_of_children_is_told_only_when_it_grows() {
-        let mut tracker = ChildTracker::default();
-        tracker.found(["1", "2"]);
-        assert_eq!(tracker.update(None), Some(2));
-        tracker.mark(2);
-        assert_eq!(tracker.update(None), None);
-        tracker.found(["2"]);
-        assert_eq!(tracker.update(None), None, "known already");
-        tracker.found(["3"]);
-        assert_eq!(tracker.update(None), Some(3));
-        tracker.mark(3);
-        assert_eq!(tracker.update(Some(5)), Some(5), "the planner expects more");
-        tracker.mark(5);
-        tracker.found(["4"]);
-        assert_eq!(tracker.update(Some(5)), None, "still as many as were expected");
     }
 }

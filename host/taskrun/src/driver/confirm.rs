@@ -11,8 +11,7 @@ use taskrun_journal::time::Timestamp;
 use taskrun_journal::tool::{ToolFailure, ToolOutcome};
 use taskrun_policy::AskRules;
 
-use super::Driver;
-use super::settle::result;
+use super::results::result;
 use super::work::{Call, Work};
 use crate::agents::AgentTool;
 
@@ -45,14 +44,11 @@ pub(super) struct Consents<'a> {
     now: Timestamp,
 }
 
-impl Driver {
-    /// What decides about consent to the calls of a turn.
-    pub(super) fn consents<'a>(&'a self, rules: &'a AskRules, turn: u32) -> Consents<'a> {
-        Consents { rules, work: &self.work, turn, now: self.env.clock.now() }
+impl<'a> Consents<'a> {
+    pub(super) fn new(rules: &'a AskRules, work: &'a Work, turn: u32, now: Timestamp) -> Self {
+        Self { rules, work, turn, now }
     }
-}
 
-impl Consents<'_> {
     /// For a call that passed all other checks and that nobody was asked about.
     pub(super) fn of(&self, request: &ToolRequest, tool: &AgentTool) -> Consent {
         let Some(rule) = self.rules.about(&tool.spec) else { return Consent::NotNeeded };

@@ -8,84 +8,94 @@ use taskrun_journal::ruling::{Phase, ToolsDecided};
 use taskrun_journal::tool::ToolSpec;
 use taskrun_policy::least;
 
+use super::allowance::Allowance;
+use super::parts::Parts;
+use super::recorder::Recorder;
+use super::stop::Halt;
 use super::time_up::TimeUp;
-use super::{Driver, Halt};
+use super::work::Work;
 use crate::gate::engines::Said;
 use crate::ports::call::{Remaining, Tape};
 use crate::ports::policy_engine::PolicyInput;
 
-impl Driver {
-    /// Decides which tools the next plan step sees, and records that where it is something else
-    /// than before. A step that was begun by another host is shown what it was shown there.
-    pub(super) async fn decide_tools(&mut self, tape: Option<&Tape>) -> Result<(), Halt> {
-        let again = tape.is_some_and(|tape| !tape.is_over());
-        if again || self.code.guard.engines.is_empty() || self.stopped().is_some() {
-            return Ok(());
-        }
-        let turn = self.journal.run().state.turns + 1;
-        let said = self.ask_engines(Phase::Plan, turn, Vec::new()).await?;
-        if said.decided == self.work.decided {
-            return Ok(());
-        }
-        self.write(vec![recorded(turn, said)]).await
+/// Decides which tools the next plan step sees, and records that where it is something else than
+/// before. A step that was begun by another host is shown what it was shown there.
+pub(super) async fn decide_tools(
+    parts: &Parts,
+    recorder: &mut Recorder,
+    tape: Option<&Tape>,
+) -> Result<(), Halt> {
+    let again = tape.is_some_and(|tape| !tape.is_over());
+    if again || parts.code.guard.engines.is_empty() {
+        return Ok(());
     }
+    let turn = recorder.run().state.turns + 1;
+    let said = ask((parts, recorder), Phase::Plan, turn, Vec::new()).await?;
+    if said.decided == recorder.work().decided {
+        return Ok(());
+    }
+    recorder.record(vec![recorded(turn, said)]).await
+}
 
-    /// Decides about the calls of a turn; adds to `pending` what is recorded of it.
-    pub(super) async fn decide_calls(
-        &mut self,
-        turn: u32,
-        requests: &[ToolRequest],
-        pending: &mut Vec<Event>,
-    ) -> Result<ToolsDecided, Halt> {
-        if self.code.guard.engines.is_empty() {
-            return Ok(ToolsDecided::everything(Phase::Calls));
-        }
-        let said = self.ask_engines(Phase::Calls, turn, requests.to_vec()).await?;
-        let decided = said.decided.clone();
-        if says_more(&decided, &self.work.decided, requests) {
-            pending.push(recorded(turn, said));
-        }
-        Ok(decided)
+/// Decides about the calls of a turn; adds to `pending` what is recorded of it.
+pub(super) async fn decide_calls(
+    (parts, recorder): (&Parts, &mut Recorder),
+    turn: u32,
+    requests: &[ToolRequest],
+    pending: &mut Vec<Event>,
+) -> Result<ToolsDecided, Halt> {
+    if parts.code.guard.engines.is_empty() {
+        return Ok(ToolsDecided::everything(Phase::Calls));
     }
+    let said = ask((parts, recorder), Phase::Calls, turn, requests.to_vec()).await?;
+    let decided = said.decided.clone();
+    if says_more(&decided, &recorder.work().decided, requests) {
+        pending.push(recorded(turn, said));
+    }
+    Ok(decided)
+}
 
-    /// Who stops the run meanwhile waits for them: their time is bounded, and a call that nobody
-    /// decided about must not begin.
-    async fn ask_engines(
-        &mut self,
-        phase: Phase,
-        turn: u32,
-        requested: Vec<ToolRequest>,
-    ) -> Result<Said, Halt> {
-        let (code, clock) = (Arc::clone(&self.code), Arc::clone(&self.env.clock));
-        let input = PolicyInput {
-            phase,
-            run: self.context(turn),
-            tools: Arc::clone(code.tools.specs()),
-            hints: self.work.hints(),
-            remaining: self.remaining(turn, false).await?,
-            requested,
-            labels: self.work.labels.clone(),
-        };
-        let mut time_up = TimeUp::never(Arc::clone(&clock));
-        self.attend(&mut time_up, async move { code.guard.decide(&*clock, &input).await }).await
-    }
+/// Whoever stops the run meanwhile waits for them: their time is bounded, and a call that nobody
+/// decided about must not begin.
+async fn ask(
+    (parts, recorder): (&Parts, &mut Recorder),
+    phase: Phase,
+    turn: u32,
+    requested: Vec<ToolRequest>,
+) -> Result<Said, Halt> {
+    let (code, clock) = (Arc::clone(&parts.code), Arc::clone(&parts.env.clock));
+    let input = PolicyInput {
+        phase,
+        run: parts.context(recorder.run(), turn),
+        tools: Arc::clone(code.tools.specs()),
+        hints: recorder.work().hints(),
+        remaining: Allowance::new(parts, recorder).remaining(turn, false).await?,
+        requested,
+        labels: recorder.work().labels.clone(),
+    };
+    let mut time_up = TimeUp::never(Arc::clone(&clock));
+    recorder.attend(&mut time_up, async move { code.guard.decide(&*clock, &input).await }).await
+}
 
-    /// The tools that a plan step is shown.
-    pub(super) fn tools_left(&self) -> Arc<Vec<ToolSpec>> {
-        let all = self.code.tools.specs();
-        let decided = &self.work.decided;
-        if all.iter().all(|tool| decided.leaves(&tool.name)) {
-            return Arc::clone(all);
-        }
-        Arc::new(all.iter().filter(|tool| decided.leaves(&tool.name)).cloned().collect())
+/// The tools that a plan step is shown.
+pub(super) fn tools_left(parts: &Parts, work: &Work) -> Arc<Vec<ToolSpec>> {
+    let (all, decided) = (parts.code.tools.specs(), &work.decided);
+    if all.iter().all(|tool| decided.leaves(&tool.name)) {
+        return Arc::clone(all);
     }
+    Arc::new(all.iter().filter(|tool| decided.leaves(&tool.name)).cloned().collect())
+}
 
-    /// What is left for a plan step, as far as the policy engines leave it to the planner.
-    pub(super) async fn remaining_of_step(&self, turn: u32, last: bool) -> Result<Remaining, Halt> {
-        let remaining = self.remaining(turn, last).await?;
-        let tool_calls = least(remaining.tool_calls, self.work.decided.tool_calls);
-        Ok(Remaining { tool_calls, ..remaining })
-    }
+/// The rest for a plan step, as far as the policy engines leave it to the planner.
+pub(super) async fn remaining_of_step(
+    parts: &Parts,
+    recorder: &Recorder,
+    turn: u32,
+    last: bool,
+) -> Result<Remaining, Halt> {
+    let remaining = Allowance::new(parts, recorder).remaining(turn, last).await?;
+    let tool_calls = least(remaining.tool_calls, recorder.work().decided.tool_calls);
+    Ok(Remaining { tool_calls, ..remaining })
 }
 
 /// Whether a decision about calls says something that the one before the plan step did not: it

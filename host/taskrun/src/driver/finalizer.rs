@@ -12,37 +12,45 @@ use taskrun_journal::run::{Lifecycle, Run};
 use taskrun_journal::status::Status;
 use taskrun_journal::stop::CallAbort;
 
-use super::{Driver, Halt};
+use super::parts::Parts;
+use super::recorder::Recorder;
+use super::stop::{Halt, Next};
 use crate::ports::call::{CallScope, CallScopeParts, Remaining, ScopeLimits, Services};
 use crate::ports::planner::FinalizeInput;
 
 /// Longest that a finalizer may take, where the agent's `step` allows more: it is asked for a few
 /// words, and the run keeps its slot.
 pub const FINALIZER_TIMEOUT: Duration = Duration::from_secs(60);
-/// The same for a run that was cancelled: whoever cancels waits for it.
+/// The same for a run that was canceled: whoever cancels waits for it.
 pub const FINALIZER_TIMEOUT_CANCELED: Duration = Duration::from_secs(5);
 
-impl Driver {
+/// The finalizer of a run whose outcome is fixed.
+pub(super) struct Finalizer<'a> {
+    pub(super) parts: &'a Parts,
+    pub(super) recorder: &'a mut Recorder,
+}
+
+impl Finalizer<'_> {
     /// Asks the finalizer and records the end, if the run is at that point and held here.
-    pub(super) async fn run_finalizer(&mut self) {
-        let run = self.journal.run();
+    pub(super) async fn run(mut self) {
+        let run = self.recorder.run();
         if run.status() != Status::Finalizing || run.state.hold.host().is_none() {
             return;
         }
         let id = run.id().clone();
-        if self.env.draining.is_cancelled() {
+        if self.recorder.stop(Next::Finalizer).is_some() {
             // It is asked once; a host that is about to end would only cut it off.
-            return self.give_back().await;
+            return self.recorder.give_back().await;
         }
-        let (metadata, finalizer_error) = match self.ask_finalizer().await {
+        let (metadata, finalizer_error) = match self.ask().await {
             Ok(Ok(metadata)) => (metadata, None),
             Ok(Err(error)) => {
                 tracing::warn!(run = %id, error, "the finalizer added nothing");
                 (Labels::new(), Some(error))
             }
-            Err(Halt::Lease) => {
-                tracing::warn!(run = %id, "the run is given back");
-                return self.give_back().await;
+            Err(Halt::Stopped(stop)) => {
+                tracing::warn!(run = %id, %stop, "the run is given back");
+                return self.recorder.give_back().await;
             }
             Err(halt) => {
                 // Whoever finds the run knows whether the finalizer had begun.
@@ -61,54 +69,54 @@ impl Driver {
             | Status::Failed
             | Status::Canceled => Vec::new(),
         };
-        self.journal.persist(decide, &self.env.closing).await;
+        self.recorder.persist(decide).await;
     }
 
-    async fn ask_finalizer(&mut self) -> Result<Result<Labels, String>, Halt> {
-        let run = self.journal.run();
+    async fn ask(&mut self) -> Result<Result<Labels, String>, Halt> {
+        let (parts, run) = (self.parts, self.recorder.run());
         let Lifecycle::Finalizing { ending, finalizer_began, .. } = &run.state.lifecycle else {
             return Ok(Ok(Labels::new()));
         };
-        if *finalizer_began || !self.code.planner.has_finalizer() {
+        if *finalizer_began || !parts.code.planner.has_finalizer() {
             return Ok(Err("the finalizer was cut off".to_owned()));
         }
         let input = FinalizeInput {
-            run: self.context(run.state.turns),
+            run: parts.context(run, run.state.turns),
             ending: ending.clone(),
             result: run.state.reply.result(),
             metadata: run.spec.metadata.clone(),
         };
-        let timeout = timeout(ending.status, self.agent.limits.step);
-        self.env.lease.pass(&self.live, &self.env.stalls).await?;
-        self.journal.commit(|_| vec![Event::FinalizerStarted]).await?;
-        let (signal, entered) = self.live.enter_finalizer();
+        let timeout = timeout(ending.status, parts.agent.limits.step);
+        self.recorder.stand().await?;
+        self.recorder.commit(|_| vec![Event::FinalizerStarted]).await?;
+        let (signal, entered) = self.recorder.live().enter_finalizer();
         let scope = Arc::new(CallScope::new(CallScopeParts {
             context: input.run.clone(),
             stop: signal.clone(),
             deadline: timeout,
-            clock: Arc::clone(&self.env.clock),
-            random: Arc::clone(&self.env.random),
-            models: Some(Arc::clone(&self.agent.models)),
-            rules: self.rules.clone(),
+            clock: Arc::clone(&parts.env.clock),
+            random: Arc::clone(&parts.env.random),
+            models: Some(Arc::clone(&parts.agent.models)),
+            rules: parts.bounds.rules.clone(),
             runs: None,
             tools: Arc::default(),
-            state: self.work.conversation.state().clone(),
-            services: Services { prompts: Arc::clone(&self.agent.prompts), ..Services::default() },
+            state: self.recorder.work().conversation.state().clone(),
+            services: Services { prompts: Arc::clone(&parts.agent.prompts), ..Services::default() },
             remaining: Remaining::default(),
             // The journal is closed to everything but the end.
             limits: ScopeLimits { events: 0, bytes: 0 },
-            wake: Arc::clone(&self.wake),
+            wake: self.recorder.wake(),
             journal: None,
             tape: None,
         }));
-        let planner = Arc::clone(&self.code.planner);
+        let planner = Arc::clone(&parts.code.planner);
         let limit_ms = taskrun_journal::time::millis(timeout);
         // The outcome is fixed and must not hang on a mistake in here.
         let asked = AssertUnwindSafe(planner.finalize(input, scope)).catch_unwind();
         let answer = tokio::select! {
             biased;
             answer = asked => answer.unwrap_or(Err(CallAbort::Internal)),
-            () = self.env.clock.sleep(timeout) => Err(CallAbort::Deadline { limit_ms }),
+            () = parts.env.clock.sleep(timeout) => Err(CallAbort::Deadline { limit_ms }),
         };
         drop(entered);
         Ok(match answer {

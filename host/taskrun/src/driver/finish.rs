@@ -1,22 +1,58 @@
-//! The last word of a run that met a limit.
+//! The ways out of the loop: skipped turns, and the last word of a run that met a limit.
 
 use taskrun_journal::event::Event;
 use taskrun_journal::machine::decide::Outcome;
 use taskrun_journal::message::LogLevel;
 use taskrun_journal::plan::{Termination, TerminationReason};
-use taskrun_policy::Reserve;
+use taskrun_policy::{Reserve, Then};
 
-use super::calls::host_line;
-use super::{Driver, End, Halt};
+use super::end::End;
+use super::parts::Parts;
+use super::recorder::Recorder;
+use super::results::{host_line, refuse_all};
+use super::step::Step;
+use super::stop::{Halt, Next};
 use crate::ports::call::Tape;
 use crate::ports::planner::Decision;
 
-impl Driver {
+/// What follows from a step that came to no plan: the end of the run, or, where the policy says
+/// so and all attempts at the step were in vain, the next turn. `pending` is what of the step is
+/// still to be written.
+pub(super) async fn skip_or_end(
+    (parts, recorder): (&Parts, &mut Recorder),
+    mut pending: Vec<Event>,
+    outcome: Outcome,
+) -> Result<Option<End>, Halt> {
+    match (parts.agent.retry.then, outcome) {
+        (Then::Skip { in_a_row }, Outcome::RetryAborted { attempts, skipped, error })
+            if skipped < in_a_row =>
+        {
+            let turn = recorder.run().state.turns + 1;
+            let ran_ms = recorder.ran_ms();
+            pending.push(Event::TurnSkipped { turn, attempts, error, ran_ms });
+            recorder.record(pending).await?;
+            Ok(None)
+        }
+        (Then::Skip { .. } | Then::Abort, outcome) => Ok(Some(End::done(pending, outcome))),
+    }
+}
+
+/// The last word of a run at a limit.
+pub(super) struct LastWord<'a> {
+    parts: &'a Parts,
+    recorder: &'a mut Recorder,
+}
+
+impl<'a> LastWord<'a> {
+    pub(super) fn new(parts: &'a Parts, recorder: &'a mut Recorder) -> Self {
+        Self { parts, recorder }
+    }
+
     /// Ends the work at a limit that forbids any other step: with the planner's last word, or, where
     /// nothing is kept for one, with what there is. `pending` is what of the work is still to be
     /// written.
-    pub(super) async fn finalize(
-        &mut self,
+    pub(super) async fn at(
+        self,
         mut pending: Vec<Event>,
         reason: TerminationReason,
     ) -> Result<End, Halt> {
@@ -25,9 +61,9 @@ impl Driver {
             let message = demand(reason).to_owned();
             pending.push(Event::FinalizeRequested { reason, message });
         }
-        self.write(pending).await?;
+        self.recorder.record(pending).await?;
         if has_last_word {
-            return self.last_word(reason, None).await;
+            return self.ask(reason, None).await;
         }
         Ok(End::done(Vec::new(), self.something_or_nothing(reason)))
     }
@@ -41,24 +77,21 @@ impl Driver {
             | TerminationReason::FailureCap => true,
             TerminationReason::TurnCap
             | TerminationReason::TokenCap
-            | TerminationReason::CostCap => self.agent.budget.reserve != Reserve::default(),
+            | TerminationReason::CostCap => self.parts.agent.budget.reserve != Reserve::default(),
         }
     }
 
     /// The same for a limit that is on record; the step may have been begun by another host.
-    pub(super) async fn last_word(
-        &mut self,
+    pub(super) async fn ask(
+        self,
         reason: TerminationReason,
         tape: Option<Tape>,
     ) -> Result<End, Halt> {
-        if let Some(failure) = self.stopped() {
-            return Ok(End::failed(failure));
-        }
-        if self.stays_paused().await? {
-            return Ok(End::Released);
-        }
+        self.recorder.go_on(Next::Anything).await?;
         let message = demand(reason).to_owned();
-        let step = self.step_with_retries(Some(Termination { reason, message }), tape).await?;
+        let step = Step::new(self.parts, self.recorder)
+            .run(Some(Termination { reason, message }), tape)
+            .await?;
         let mut pending = step.pending;
         let outcome = match step.outcome {
             Ok(plan) => match plan.decision {
@@ -66,16 +99,16 @@ impl Driver {
                     Outcome::Partial(reason)
                 }
                 Decision::ToolCalls(requests) => {
-                    super::calls::refuse_all(&mut pending, &requests);
+                    refuse_all(&mut pending, &requests);
                     self.something_or_nothing(reason)
                 }
                 Decision::AwaitRuns(wait) => {
-                    super::calls::refuse_all(&mut pending, wait.call.as_slice());
+                    refuse_all(&mut pending, wait.call.as_slice());
                     self.something_or_nothing(reason)
                 }
                 Decision::Await(_) => self.something_or_nothing(reason),
             },
-            Err(outcome) => match self.stopped() {
+            Err(outcome) => match self.recorder.asked() {
                 Some(failure) => Outcome::Failed(failure),
                 None => {
                     let line = format!("the last step failed: {outcome:?}");
@@ -88,7 +121,7 @@ impl Driver {
     }
 
     fn something_or_nothing(&self, reason: TerminationReason) -> Outcome {
-        match self.journal.run().state.reply.result() {
+        match self.recorder.run().state.reply.result() {
             Some(_) => Outcome::Partial(reason),
             None => Outcome::Exhausted(reason),
         }

@@ -12,7 +12,8 @@ use taskrun_journal::status::Status;
 use taskrun_journal::store::{Store, StoreError};
 use taskrun_journal::text::cut;
 
-use super::{Driver, Halt};
+use super::recorder::Recorder;
+use super::stop::Halt;
 use crate::ports::call::Tape;
 
 /// Messages that one run brings: its task and its answer.
@@ -27,33 +28,28 @@ const WHOLE_BYTES_MAX: u64 = 1 << 20;
 /// Stands at the end of a text that was cut.
 const CUT: &str = "…";
 
-impl Driver {
-    /// Records what the run is told of earlier ones. From then on it is part of its journal, so that
-    /// a step that runs again is told the same, whatever ended or was removed meanwhile. As long as
-    /// no step has done anything, what was found by a host that died is looked for anew.
-    pub(super) async fn carry_history(&mut self) -> Result<(), Halt> {
-        let (spec, state) = (&self.journal.run().spec, &self.journal.run().state);
-        let began = state.turns > 0 || state.failed_attempts > 0;
-        if spec.history.is_none()
-            || began
-            || self.work.conversation.is_told()
-            || self.work.tape != Tape::default()
-        {
-            return Ok(());
-        }
-        let event = match earlier(&*self.env.store, spec).await {
-            Ok(event) => event,
-            // It would be as damaged the next time, and the run has work of its own.
-            Err(error @ StoreError::Corrupt { .. }) => Some(Event::Log {
-                level: LogLevel::Warn,
-                source: "host".to_owned(),
-                message: format!("goes on without what was said before in the session: {error}"),
-                fields: Labels::new(),
-            }),
-            Err(error) => return Err(Halt::Read(error)),
-        };
-        self.write(event.into_iter().collect()).await
+/// Records what the run is told of earlier ones. From then on it is part of its journal, so that a
+/// step that runs again is told the same, whatever ended or was removed meanwhile. As long as no
+/// step has done anything, what was found by a host that died is looked for anew.
+pub(super) async fn carry(store: &dyn Store, recorder: &mut Recorder) -> Result<(), Halt> {
+    let (run, work) = (recorder.run(), recorder.work());
+    let began = run.state.turns > 0 || run.state.failed_attempts > 0;
+    let is_told = work.conversation.is_told() || work.tape != Tape::default();
+    if run.spec.history.is_none() || began || is_told {
+        return Ok(());
     }
+    let event = match earlier(store, &run.spec).await {
+        Ok(event) => event,
+        // It would be as damaged the next time, and the run has work of its own.
+        Err(error @ StoreError::Corrupt { .. }) => Some(Event::Log {
+            level: LogLevel::Warn,
+            source: "host".to_owned(),
+            message: format!("goes on without what was said before in the session: {error}"),
+            fields: Labels::new(),
+        }),
+        Err(error) => return Err(Halt::Read(error)),
+    };
+    recorder.record(event.into_iter().collect()).await
 }
 
 /// What a run that begins at this moment is told; `None` if there is nothing.

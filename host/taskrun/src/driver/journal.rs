@@ -4,46 +4,24 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use taskrun_journal::artifact::{ARTIFACT_BYTES_MAX, Artifact};
 use taskrun_journal::event::{Event, Recorded};
 use taskrun_journal::ids::Seq;
 use taskrun_journal::machine;
 use taskrun_journal::machine::decide::{self, Outcome};
+use taskrun_journal::progress::WholeReply;
 use taskrun_journal::run::Run;
-use taskrun_journal::status::Status;
 use taskrun_journal::store::{Append, Appended, Store, StoreError};
 use taskrun_journal::time::{Clock, Random, random_u64};
 use tokio_util::sync::CancellationToken;
 
+use super::stop::Halt;
 use crate::scan::scan;
 
 /// Events read at once when somebody else wrote to the journal.
 const CATCH_UP_PAGE: usize = 256;
 /// First and longest pause between attempts to record an end that the store refuses.
 const RETRY_PAUSE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
-
-/// Why a driver cannot go on.
-#[derive(Debug, thiserror::Error)]
-pub enum Halt {
-    /// The run belongs to another host, or another process ended it. Nothing more may be
-    /// written and nothing done.
-    #[error("another process took the run over")]
-    Fenced,
-    /// This host gives the run back: nothing more may begin.
-    #[error("the run is given back")]
-    Lease,
-    /// The run would wait for one that waits for it.
-    #[error("the runs would wait for each other")]
-    Cycle,
-    /// What is needed to go on cannot be read.
-    #[error("the store cannot be read")]
-    Read(#[source] StoreError),
-    /// The store refuses.
-    #[error("the store failed")]
-    Store(#[from] StoreError),
-    /// The journal tells what cannot be.
-    #[error("the journal is inconsistent: {0}")]
-    Inconsistent(String),
-}
 
 /// A journal with its record, open for writing by one owner under one epoch. Others may write to
 /// it too (a request to cancel); whoever comes second reads on and decides again.
@@ -72,12 +50,6 @@ impl Journal {
     #[must_use]
     pub fn run(&self) -> &Run {
         &self.run
-    }
-
-    /// Whether a cancellation is recorded and the run not yet at its end.
-    #[must_use]
-    pub(crate) fn is_canceling(&self) -> bool {
-        self.run.status() == Status::Canceling
     }
 
     /// Adds what `decide` says, and returns when it is durable. If somebody else wrote in
@@ -134,6 +106,57 @@ impl Journal {
         Ok((run, recorded.into()))
     }
 
+    /// Gives the end among these events, if it is there, the name of the whole answer, if that is
+    /// longer than what the record holds of it; what is returned has to be kept with the events.
+    ///
+    /// # Errors
+    /// [`Halt::Store`] if what was said before cannot be read now. A damaged journal is no error:
+    /// the run ends without the artifact.
+    async fn with_whole_answer(&self, events: &mut [Event]) -> Result<Vec<Artifact>, Halt> {
+        let is_end = |event: &Event| matches!(event, Event::Finalizing { .. });
+        if !events.iter().any(is_end) {
+            return Ok(Vec::new());
+        }
+        let mut reply = self.run().state.reply.clone();
+        events.iter().for_each(|event| reply.count(event));
+        if !reply.is_cut() {
+            return Ok(Vec::new());
+        }
+        let id = self.run().id();
+        let whole = match self.whole_answer(events).await {
+            Ok(whole) => whole,
+            Err(error @ StoreError::Corrupt { .. }) => {
+                tracing::error!(run = %id, %error, "the whole answer cannot be kept");
+                return Ok(Vec::new());
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let Some(text) = whole else {
+            tracing::warn!(run = %id, "the answer is longer than {ARTIFACT_BYTES_MAX} bytes");
+            return Ok(Vec::new());
+        };
+        let artifact = Artifact::new(text.into_bytes());
+        for event in events {
+            if let Event::Finalizing { ending } = event {
+                ending.artifact = Some(artifact.reference().clone());
+            }
+        }
+        Ok(vec![artifact])
+    }
+
+    async fn whole_answer(&self, events: &[Event]) -> Result<Option<String>, StoreError> {
+        let mut whole = WholeReply::default();
+        events.iter().for_each(|event| whole.count(event));
+        if whole.is_whole() {
+            // Nothing that was said before counts.
+            return Ok(whole.into_text());
+        }
+        let mut whole = WholeReply::default();
+        self.replay(|recorded| whole.count(&recorded.event)).await?;
+        events.iter().for_each(|event| whole.count(event));
+        Ok(whole.into_text())
+    }
+
     /// Records the end of the run with the events of the work that are still to be written, and
     /// goes on trying while the store refuses: whatever was worked out is not lost for a moment
     /// in which the disk was full. Gives up when the run is not this host's any more, or when
@@ -157,7 +180,9 @@ impl Journal {
                     tracing::warn!(run = %id, "ended or taken over by another process");
                     return;
                 }
-                Err(halt @ (Halt::Lease | Halt::Cycle | Halt::Read(_) | Halt::Inconsistent(_))) => {
+                Err(
+                    halt @ (Halt::Stopped(_) | Halt::Cycle | Halt::Read(_) | Halt::Inconsistent(_)),
+                ) => {
                     tracing::error!(run = %id, %halt, "the run cannot be ended");
                     return;
                 }

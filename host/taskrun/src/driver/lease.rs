@@ -12,8 +12,9 @@ use taskrun_journal::store::{Hosts, StoreError};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::patience::{Stall, Stalls};
-use super::{Halt, Live};
+use super::live::Live;
+use super::stalls::{Stall, Stalls};
+use super::stop::Stop;
 
 /// How often a run that is about to begin something looks whether the host was heard, at least.
 const LOOK_EVERY_MAX: Duration = Duration::from_millis(250);
@@ -81,8 +82,8 @@ impl Lease {
     /// Waits until something may begin. Meanwhile the run stands still.
     ///
     /// # Errors
-    /// [`Halt::Lease`] if the host gives the run up.
-    pub(crate) async fn pass(&self, live: &Live, stalls: &Arc<Stalls>) -> Result<(), Halt> {
+    /// [`Stop::Lease`] if the host gives the run up.
+    pub(crate) async fn pass(&self, live: &Live, stalls: &Arc<Stalls>) -> Result<(), Stop> {
         let mut stall = None;
         let mut stands = self.stands.subscribe();
         loop {
@@ -91,7 +92,7 @@ impl Lease {
                 return Ok(());
             }
             if live.is_given_back() {
-                return Err(Halt::Lease);
+                return Err(Stop::Lease);
             }
             stall.get_or_insert_with(|| stalls.begin());
             tokio::select! {

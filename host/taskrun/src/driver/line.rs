@@ -5,10 +5,10 @@ use std::collections::VecDeque;
 use taskrun_journal::event::Event;
 use taskrun_journal::plan::ToolRequest;
 
-use super::calls::refused;
 use super::confirm::{Consent, Consents};
 use super::gate::Gate;
 use super::hooks::denied;
+use super::results::{refused, tool_use};
 use crate::agents::AgentTool;
 use crate::ports::hook::Veto;
 
@@ -101,7 +101,7 @@ impl<'a> Line<'a> {
 
 /// What is recorded of a call that begins.
 pub(super) fn scheduled(request: &ToolRequest, tool: &AgentTool) -> Event {
-    let call = super::step::tool_use(request);
+    let call = tool_use(request);
     Event::ToolCallScheduled {
         name: call.name,
         tool_call_id: call.tool_call_id,

@@ -7,8 +7,8 @@ use taskrun_journal::text::cut;
 use taskrun_journal::tool::ToolOutcome;
 use taskrun_policy::MissingFields;
 
-use super::Driver;
-use super::work::Call;
+use super::parts::Parts;
+use super::work::{Call, Work};
 
 /// Begins the id of the question for what a call lacks.
 const MISSING: &str = "missing:";
@@ -17,24 +17,22 @@ const TEXT_BYTES_MAX: usize = 4 << 10;
 /// Most fields that a question names.
 const FIELDS_MAX: usize = 64;
 
-impl Driver {
-    /// The questions for what the calls of the last turn lack, where a person is to be asked and
-    /// was not.
-    pub(super) fn ask_for_missing(&self) -> Vec<Event> {
-        if self.agent.on_missing_fields != MissingFields::AwaitClarification {
-            return Vec::new();
-        }
-        let lacking = self.work.calls.iter().filter_map(|call| Some((call, hint(call)?)));
-        let items = lacking.map(|(call, hint)| question(call, hint));
-        let new = items.filter(|item| !self.work.was_asked(item.id()));
-        new.map(|item| Event::Asked { item: Box::new(item) }).collect()
+/// The questions for what the calls of the last turn lack, where a person is to be asked and was
+/// not.
+pub(super) fn questions(parts: &Parts, work: &Work) -> Vec<Event> {
+    if parts.agent.on_missing_fields != MissingFields::AwaitClarification {
+        return Vec::new();
     }
+    let lacking = work.calls.iter().filter_map(|call| Some((call, hint(call)?)));
+    let items = lacking.map(|(call, hint)| question(call, hint));
+    let new = items.filter(|item| !work.was_asked(item.id()));
+    new.map(|item| Event::Asked { item: Box::new(item) }).collect()
+}
 
-    /// Whether a call of the last turn lacks fields, and that is the end of the run.
-    pub(super) fn ends_for_missing(&self) -> bool {
-        self.agent.on_missing_fields == MissingFields::Finalize
-            && self.work.calls.iter().any(|call| hint(call).is_some())
-    }
+/// Whether a call of the last turn lacks fields, and that is the end of the run.
+pub(super) fn ends_run(parts: &Parts, work: &Work) -> bool {
+    parts.agent.on_missing_fields == MissingFields::Finalize
+        && work.calls.iter().any(|call| hint(call).is_some())
 }
 
 /// What a call lacks.

@@ -18,102 +18,15 @@ use taskrun_journal::memory::{FactChange, FactChanged, FactWriter, Memory};
 use taskrun_journal::run::Run;
 use taskrun_journal::runs::{RunsAnswer, RunsError, RunsRequest};
 use taskrun_journal::store::{Append, Appended, Store, StoreError};
-use taskrun_journal::time::{Clock, Timestamp};
-use tokio::sync::watch;
 
-use super::{Lease, Live};
+use super::lease::Lease;
+use super::live::Live;
+use super::stalls::Stalls;
 use crate::ports::runs::{Caller, Runs};
 
 /// First and longest pause between two questions. The longest one is short: it is what a run loses
 /// once the store can be written again, and all that wait are written together.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(2));
-
-/// The times at which a run stands still.
-pub(crate) struct Stalls {
-    clock: Arc<dyn Clock>,
-    state: watch::Sender<Stood>,
-}
-
-#[derive(Clone, Copy, Default)]
-struct Stood {
-    /// Reasons to stand still at this moment.
-    reasons: u32,
-    /// Since when there are any.
-    since: Duration,
-    /// All the time before that in which there were some.
-    before: Duration,
-}
-
-/// A reason to stand still; ends with this value.
-pub(crate) struct Stall(Arc<Stalls>);
-
-impl Stalls {
-    pub(crate) fn new(clock: Arc<dyn Clock>) -> Arc<Self> {
-        Arc::new(Self { clock, state: watch::Sender::default() })
-    }
-
-    pub(crate) fn begin(self: &Arc<Self>) -> Stall {
-        let now = self.clock.monotonic();
-        self.state.send_modify(|stood| {
-            if stood.reasons == 0 {
-                stood.since = now;
-            }
-            stood.reasons += 1;
-        });
-        Stall(Arc::clone(self))
-    }
-
-    /// How long the run has stood still in all.
-    fn total(&self) -> Duration {
-        let stood = *self.state.borrow();
-        match stood.reasons {
-            0 => stood.before,
-            _ => stood.before + self.clock.monotonic().saturating_sub(stood.since),
-        }
-    }
-}
-
-impl Drop for Stall {
-    fn drop(&mut self) {
-        let now = self.0.clock.monotonic();
-        self.0.state.send_modify(|stood| {
-            stood.reasons -= 1;
-            if stood.reasons == 0 {
-                stood.before += now.saturating_sub(stood.since);
-            }
-        });
-    }
-}
-
-/// A clock whose time since its beginning passes only while the run does not stand still. The time
-/// of day is everybody's.
-pub(crate) struct RunClock(pub(crate) Arc<Stalls>);
-
-#[async_trait]
-impl Clock for RunClock {
-    fn now(&self) -> Timestamp {
-        self.0.clock.now()
-    }
-
-    fn monotonic(&self) -> Duration {
-        self.0.clock.monotonic().saturating_sub(self.0.total())
-    }
-
-    async fn sleep(&self, duration: Duration) {
-        let until = self.monotonic().saturating_add(duration);
-        let mut left = duration;
-        loop {
-            self.0.clock.sleep(left).await;
-            let mut state = self.0.state.subscribe();
-            // The sender is there as long as the clock is.
-            state.wait_for(|stood| stood.reasons == 0).await.ok();
-            left = until.saturating_sub(self.monotonic());
-            if left.is_zero() {
-                return;
-            }
-        }
-    }
-}
 
 /// The patience of one run.
 #[derive(Clone)]
@@ -151,7 +64,7 @@ impl Patience {
             tokio::select! {
                 biased;
                 () = self.live.given_back() => {}
-                () = self.stalls.clock.sleep(pause) => {}
+                () = self.stalls.sleep(pause) => {}
             }
             pause = (pause * 2).min(longest);
         }

@@ -3,17 +3,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use taskrun_journal::message::Part;
+use taskrun_journal::plan::ToolRequest;
 use taskrun_journal::question::{Ask, AwaitItem, Item};
 use taskrun_journal::time::Timestamp;
 use taskrun_journal::tool::ToolOutcome;
 
-use crate::ports::planner::{Decision, PlanResult};
+use crate::ports::planner::{Decision, PlanResult, RunsWait};
 
 /// Most tool calls that a planner may decide on at once. A model asks for a handful; each one
 /// gets a result of its own in the conversation, also where it is refused.
-pub(super) const CALLS_PER_TURN_MAX: usize = 256;
+const CALLS_PER_TURN_MAX: usize = 256;
 /// Most bytes of a tool's name or a call's id as a planner gives it.
-pub(super) const NAME_BYTES_MAX: usize = 256;
+const NAME_BYTES_MAX: usize = 256;
+
+/// Name of the call of a wait where the planner gave none.
+const CALL_NAME: &str = "controller/wait";
 
 /// Checks a plan against the contract and gives every call its id.
 pub(super) fn check(plan: &mut PlanResult, run: &str, step: (u32, u32)) -> Result<(), String> {
@@ -58,7 +62,7 @@ pub(super) fn check(plan: &mut PlanResult, run: &str, step: (u32, u32)) -> Resul
             ToolOutcome::Failure(_) => Ok(()),
         },
         Decision::Await(items) => check_items(items),
-        Decision::AwaitRuns(wait) => super::await_runs::check(wait, run, step),
+        Decision::AwaitRuns(wait) => check_wait(wait, run, step),
         Decision::FinalResponse(message) => message
             .parts
             .iter()
@@ -68,7 +72,7 @@ pub(super) fn check(plan: &mut PlanResult, run: &str, step: (u32, u32)) -> Resul
 }
 
 /// Checks a text that the planner says is JSON.
-pub(super) fn json(what: &str, text: &str) -> Result<(), String> {
+fn json(what: &str, text: &str) -> Result<(), String> {
     taskrun_journal::json::check(text).map_err(|problem| format!("{what} is not JSON: {problem}"))
 }
 
@@ -140,9 +144,35 @@ fn names<'a>(what: &str, all: impl Iterator<Item = &'a String>) -> Result<(), St
     Ok(())
 }
 
+/// Checks the call of a planner that waits for runs, and gives the wait one where it has none.
+fn check_wait(wait: &mut RunsWait, run: &str, step: (u32, u32)) -> Result<(), String> {
+    let wanted = wait.runs.len();
+    if wanted > CALLS_PER_TURN_MAX {
+        return Err(format!(
+            "the planner waits for {wanted} runs; {CALLS_PER_TURN_MAX} is the most"
+        ));
+    }
+    let call = wait.call.get_or_insert_with(|| ToolRequest {
+        name: CALL_NAME.to_owned(),
+        payload: serde_json::json!({ "runs": wait.runs, "mode": wait.mode }).to_string(),
+        tool_call_id: None,
+        parent_tool_call_id: None,
+    });
+    let given = call.tool_call_id.as_ref().map_or(0, String::len);
+    if call.name.len().max(given) > NAME_BYTES_MAX {
+        return Err(format!(
+            "the planner used a tool's name or call id of more than {NAME_BYTES_MAX} bytes"
+        ));
+    }
+    json("what the call is given that the planner's wait answers", &call.payload)?;
+    let id = call.tool_call_id.take().filter(|id| !id.is_empty());
+    call.tool_call_id = Some(id.unwrap_or_else(|| call_id(run, step, &call.name, 0)));
+    Ok(())
+}
+
 /// The id of a call whose planner gave none: the same for the same run, turn, attempt, tool and
 /// position, so that a repeated step asks for the same calls.
-pub(super) fn call_id(run: &str, (turn, attempt): (u32, u32), name: &str, index: usize) -> String {
+fn call_id(run: &str, (turn, attempt): (u32, u32), name: &str, index: usize) -> String {
     digest(&[run, &turn.to_string(), &attempt.to_string(), name, &index.to_string()])
 }
 

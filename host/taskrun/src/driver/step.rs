@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use taskrun_journal::event::{DecisionKind, Event};
 use taskrun_journal::machine::decide::Outcome;
-use taskrun_journal::message::{Labels, LogLevel, Message, Part, Role, ToolUse};
-use taskrun_journal::metrics::Metrics;
+use taskrun_journal::message::{Message, Part, Role};
 use taskrun_journal::plan::{
     FinalToolResult, PlannerError, Termination, TerminationReason, ToolRequest,
 };
@@ -17,16 +16,21 @@ use taskrun_journal::time::{Random, millis, random_u64};
 use taskrun_journal::tool::ToolOutcome;
 use taskrun_policy::Then;
 
+use super::engines;
+use super::parts::Parts;
 use super::plan::check;
 use super::random::StepRandom;
+use super::recorder::Recorder;
+use super::results::{dropped_note, metrics_event, tool_use};
+use super::stop::{Halt, Next};
 use super::time_up::TimeUp;
-use super::{Driver, Halt, PLAN_INPUT_BYTES_MAX};
 use crate::ports::call::{
-    CallScope, CallScopeParts, JournalRoom, Remaining, ScopeEnd, ScopeLimits, Services, StopSignal,
-    Tape,
+    CallScope, CallScopeParts, Remaining, ScopeEnd, ScopeLimits, Services, StopSignal, Tape,
 };
 use crate::ports::planner::{Decision, PlanInput, PlanResult, Resume};
 
+/// Most bytes that a plan step is given; a run whose conversation is longer fails.
+pub const PLAN_INPUT_BYTES_MAX: usize = 1_000_000;
 /// Code of a planner's error that says it only passes a cancellation on.
 const CANCELED: &str = "canceled";
 /// Codes of a planner's errors that may pass.
@@ -34,8 +38,14 @@ const TRANSIENT: [&str; 4] = ["transient", "rate-limited", "unavailable", "timeo
 /// Most bytes that are told of each side of a divergence.
 const DIVERGENCE_BYTES_MAX: usize = 1 << 10;
 
-/// What a step came to.
-pub(super) struct Step {
+/// One plan step of a run, with its attempts.
+pub(super) struct Step<'a> {
+    parts: &'a Parts,
+    recorder: &'a mut Recorder,
+}
+
+/// The end of a plan step.
+pub(super) struct StepEnd {
     /// Events that are still to be written.
     pub(super) pending: Vec<Event>,
     /// The plan, or how the run ends without one.
@@ -62,97 +72,93 @@ fn sent_in_parts(tape: &Tape) -> Vec<Part> {
     parts
 }
 
-impl Driver {
+impl<'a> Step<'a> {
+    pub(super) fn new(parts: &'a Parts, recorder: &'a mut Recorder) -> Self {
+        Self { parts, recorder }
+    }
+
     /// Asks the planner, and again after a pause where it failed in a way that may pass. Nothing
     /// of the answer is written yet.
-    pub(super) async fn step_with_retries(
-        &mut self,
+    ///
+    /// # Errors
+    /// [`Halt::Stopped`] if an attempt may not begin.
+    pub(super) async fn run(
+        mut self,
         finalize: Option<Termination>,
         mut tape: Option<Tape>,
-    ) -> Result<Step, Halt> {
-        if let Some(failure) = self.rest_of_pause().await? {
-            return Ok(Step { pending: Vec::new(), outcome: Err(Outcome::Failed(failure)) });
-        }
+    ) -> Result<StepEnd, Halt> {
+        let next = if finalize.is_some() { Next::LastWord } else { Next::Step };
+        self.recorder.rest_of_pause().await?;
         loop {
-            if self.env.draining.is_cancelled() || self.is_paused() {
-                return Err(Halt::Lease);
-            }
-            if finalize.is_none() && self.is_out_of_time() {
-                let outcome = Err(Outcome::Exhausted(TerminationReason::TimeBudget));
-                return Ok(Step { pending: Vec::new(), outcome });
-            }
+            self.recorder.go_on(next).await?;
             if tape.as_ref().is_none_or(Tape::is_empty) {
-                self.show_inbox().await?;
+                self.recorder.show_inbox().await?;
             }
             // The last word calls no tools.
-            if finalize.is_none() {
-                self.decide_tools(tape.as_ref()).await?;
+            if finalize.is_none() && self.recorder.stop(next).is_none() {
+                engines::decide_tools(self.parts, self.recorder, tape.as_ref()).await?;
             }
-            let mut step = self.step(finalize.clone(), tape.take()).await?;
+            // Whoever was told or asked meanwhile may have stopped the run.
+            self.recorder.go_on(next).await?;
+            let mut step = self.attempt(finalize.clone(), tape.take()).await?;
             let Some(error) = passing(&step.outcome) else { return Ok(step) };
-            let attempt = self.journal.run().state.failed_attempts + 1;
-            let retry = self.agent.retry;
+            let attempt = self.recorder.run().state.failed_attempts + 1;
+            let retry = self.parts.agent.retry;
             // A last word that comes when no time is left is not waited for.
-            let is_last = finalize.is_some() && self.is_out_of_time();
+            let is_last = finalize.is_some() && self.recorder.is_out_of_time();
             if attempt >= retry.attempts || is_last {
                 let tells = attempt > 1 || retry.then != Then::Abort;
                 if let (true, Err(outcome)) = (tells, &mut step.outcome) {
-                    let skipped = self.journal.run().state.skipped;
+                    let skipped = self.recorder.run().state.skipped;
                     *outcome = Outcome::RetryAborted { attempts: attempt, skipped, error };
                 }
                 return Ok(step);
             }
-            let pause =
-                jittered(retry.pause.saturating_mul(1 << (attempt - 1).min(16)), &*self.env.random);
-            let pause = self.time_for_work().map_or(pause, |time| pause.min(time));
-            let turn = self.journal.run().state.turns + 1;
+            let pause = retry.pause.saturating_mul(1 << (attempt - 1).min(16));
+            let pause = jittered(pause, &*self.parts.env.random);
+            let pause = self.recorder.time_for_work().map_or(pause, |time| pause.min(time));
+            let turn = self.recorder.run().state.turns + 1;
             let retry_after_ms = millis(pause);
             step.pending.push(Event::StepFailed { turn, attempt, error, retry_after_ms });
-            self.write(step.pending).await?;
-            if self.is_paused() {
-                return Err(Halt::Lease);
-            }
-            if let Some(failure) = self.pause(pause).await? {
-                return Ok(Step { pending: Vec::new(), outcome: Err(Outcome::Failed(failure)) });
-            }
+            self.recorder.record(step.pending).await?;
+            self.recorder.pause(pause).await?;
         }
     }
 
     /// Asks the planner once.
-    async fn step(
+    async fn attempt(
         &mut self,
         finalize: Option<Termination>,
         tape: Option<Tape>,
-    ) -> Result<Step, Halt> {
-        let turn = self.journal.run().state.turns + 1;
-        self.check_time();
-        if let Some(failure) = self.stopped() {
-            return Ok(Step { pending: Vec::new(), outcome: Err(Outcome::Failed(failure)) });
-        }
-        let reminders = self.work.conversation.reminders().due(turn);
+    ) -> Result<StepEnd, Halt> {
+        let (turn, work) = (self.recorder.run().state.turns + 1, self.recorder.work());
+        let reminders = work.conversation.reminders().due(turn);
         let noted: usize = reminders.iter().map(|note| note.id.len() + note.text.len()).sum();
         let room = PLAN_INPUT_BYTES_MAX.saturating_sub(noted);
-        let Some((messages, tool_outputs)) = self.work.conversation.within(room) else {
+        let Some((messages, tool_outputs)) = work.conversation.within(room) else {
             let detail = format!(
                 "the conversation has more than {PLAN_INPUT_BYTES_MAX} bytes, even without the \
                  results of tools"
             );
-            return Ok(Step { pending: Vec::new(), outcome: Err(Outcome::Refused(detail)) });
+            return Ok(StepEnd { pending: Vec::new(), outcome: Err(Outcome::Refused(detail)) });
         };
-        let live = Arc::clone(&self.live);
-        let planner = Arc::clone(&self.code.planner);
+        let live = Arc::clone(self.recorder.live());
+        let planner = Arc::clone(&self.parts.code.planner);
         let (stop, entered) = live.enter(planner.hears_cancellation());
-        let remaining = self.remaining_of_step(turn, finalize.is_some()).await?;
+        let last = finalize.is_some();
+        let remaining = engines::remaining_of_step(self.parts, self.recorder, turn, last).await?;
         // The last word has the time of a step.
-        let time = if finalize.is_some() { None } else { self.time_for_work() };
-        let mut time_up = TimeUp::new(Arc::clone(&self.env.clock), time, self.agent.limits.grace);
+        let time = if last { None } else { self.recorder.time_for_work() };
+        let (clock, grace) = (Arc::clone(&self.parts.env.clock), self.parts.agent.limits.grace);
+        let mut time_up = TimeUp::new(clock, time, grace);
         time_up.enter(&stop, planner.hears_cancellation());
         let scope = Arc::new(self.step_scope(remaining, stop, tape));
         let resume = (turn > 1 || finalize.is_some()).then_some(Resume { tool_outputs, finalize });
         let input = PlanInput { messages, run: scope.context().clone(), reminders, resume };
-        self.scopes = vec![Arc::clone(&scope)];
-        let answer = self.attend(&mut time_up, planner.plan(input, Arc::clone(&scope))).await;
-        self.scopes.clear();
+        self.recorder.enter(&scope);
+        let answer = planner.plan(input, Arc::clone(&scope));
+        let answer = self.recorder.attend(&mut time_up, answer).await;
+        self.recorder.leave(&scope);
         drop(entered);
         let overtaken = self.overtaken(&scope);
         Ok(self.conclude(turn, scope.finish(), answer?, overtaken))
@@ -160,12 +166,12 @@ impl Driver {
 
     /// The limit of the run for which a step was asked to stop.
     fn overtaken(&self, scope: &CallScope) -> Option<Outcome> {
-        if self.stopped().is_some() {
+        if self.recorder.asked().is_some() {
             return None;
         }
         match scope.stop().cause()? {
             StopCause::RunTimeout => Some(Outcome::Exhausted(TerminationReason::TimeBudget)),
-            StopCause::JournalFull => Some(Outcome::Failed(self.journal_limit())),
+            StopCause::JournalFull => Some(Outcome::Failed(self.recorder.journal_limit())),
             StopCause::Canceled
             | StopCause::Shutdown
             | StopCause::Diverged
@@ -175,32 +181,30 @@ impl Driver {
     }
 
     fn step_scope(&self, remaining: Remaining, stop: StopSignal, tape: Option<Tape>) -> CallScope {
-        let (agent, run) = (&self.agent, self.journal.run());
+        let (parts, agent) = (self.parts, &self.parts.agent);
+        let (run, work) = (self.recorder.run(), self.recorder.work());
         let turn = run.state.turns + 1;
         CallScope::new(CallScopeParts {
-            context: self.context(turn),
+            context: parts.context(run, turn),
             stop,
             deadline: agent.limits.step,
-            clock: Arc::clone(&self.env.clock),
+            clock: Arc::clone(&parts.env.clock),
             random: Arc::new(StepRandom::new(&run.spec.seed, turn, run.state.failed_attempts + 1)),
             models: Some(Arc::clone(&agent.models)),
-            rules: self.rules.clone(),
-            runs: Some(self.runs_access(format!("turn {turn}"))),
-            tools: self.tools_left(),
-            state: self.work.conversation.state().clone(),
+            rules: parts.bounds.rules.clone(),
+            runs: Some(parts.runs_access(run, format!("turn {turn}"))),
+            tools: engines::tools_left(parts, work),
+            state: work.conversation.state().clone(),
             services: Services {
-                reminders: self.work.conversation.reminders().clone(),
+                reminders: work.conversation.reminders().clone(),
                 prompts: Arc::clone(&agent.prompts),
-                memory: Some(self.memory_access(None)),
-                results: Arc::clone(&self.work.results),
+                memory: Some(parts.memory_access(run, None)),
+                results: Arc::clone(&work.results),
             },
             remaining,
             limits: ScopeLimits { events: agent.limits.events, bytes: agent.limits.log_bytes },
-            wake: Arc::clone(&self.wake),
-            journal: Some(JournalRoom {
-                urgent: Arc::clone(&self.urgent),
-                bytes: agent.limits.journal_bytes.saturating_sub(self.work.journal_bytes),
-            }),
+            wake: self.recorder.wake(),
+            journal: Some(self.recorder.room()),
             tape,
         })
     }
@@ -213,24 +217,26 @@ impl Driver {
         end: ScopeEnd,
         answer: Result<Result<PlanResult, PlannerError>, CallAbort>,
         overtaken: Option<Outcome>,
-    ) -> Step {
+    ) -> StepEnd {
+        let asked = self.recorder.asked();
         let mut pending = end.events;
         pending.extend(dropped_note(end.dropped));
         let usage = end.usage;
         pending.extend(metrics_event(end.metrics));
         // Who is asked to stop may well do something else than before.
-        let asked_to_stop = overtaken.is_some() || self.stopped().is_some();
+        let asked_to_stop = overtaken.is_some() || asked.is_some();
         if let Some((recorded, found)) = end.divergence.filter(|_| !asked_to_stop) {
             let cut = |text: String| cut(&text, DIVERGENCE_BYTES_MAX).to_owned();
             let (recorded, found) = (cut(recorded), cut(found));
             pending = vec![Event::ReplayDiverged { turn, recorded, found }];
             let failure = CallAbort::Stopped { cause: StopCause::Diverged };
-            return Step { pending, outcome: Err(Outcome::Failed(failure)) };
+            return StepEnd { pending, outcome: Err(Outcome::Failed(failure)) };
         }
         let outcome = match (answer, overtaken) {
             (Ok(Ok(mut plan)), _) => {
-                let attempt = self.journal.run().state.failed_attempts + 1;
-                match check(&mut plan, self.journal.run().id().as_str(), (turn, attempt)) {
+                let run = self.recorder.run();
+                let attempt = run.state.failed_attempts + 1;
+                match check(&mut plan, run.id().as_str(), (turn, attempt)) {
                     Ok(()) => {
                         let sent = || self.sent(&pending);
                         let parts = end.answer.map_or_else(sent, said_beside_calls);
@@ -245,7 +251,7 @@ impl Driver {
                             state: end.state_changes,
                             reminders: end.reminder_changes,
                             expected_children: plan.expected_children,
-                            ran_ms: self.ran_ms(),
+                            ran_ms: self.recorder.ran_ms(),
                         });
                         pending.extend(self.final_tool_result(&plan.decision));
                         match message {
@@ -256,13 +262,18 @@ impl Driver {
                             }),
                             None => pending.extend(usage.map(|usage| Event::Usage { usage })),
                         }
-                        return Step { pending, outcome: self.unless_stopped(plan) };
+                        // A plan that came after somebody had asked to stop is kept and not followed.
+                        let outcome = match asked {
+                            Some(failure) => Err(Outcome::Failed(failure)),
+                            None => Ok(plan),
+                        };
+                        return StepEnd { pending, outcome };
                     }
                     Err(detail) => Outcome::Refused(detail),
                 }
             }
             (Ok(Err(_)) | Err(CallAbort::Stopped { .. }), Some(overtaken)) => overtaken,
-            (Ok(Err(error)), None) => match self.stopped() {
+            (Ok(Err(error)), None) => match asked {
                 // Whoever cancels may be told that something else went wrong; whoever set a limit
                 // is told that it was met.
                 Some(CallAbort::Stopped { cause: StopCause::Canceled })
@@ -274,17 +285,17 @@ impl Driver {
                 None => Outcome::Error(error),
             },
             (Err(CallAbort::Stopped { cause }), None) => {
-                Outcome::Failed(self.stopped().unwrap_or(CallAbort::Stopped { cause }))
+                Outcome::Failed(asked.unwrap_or(CallAbort::Stopped { cause }))
             }
             (Err(failure), _) => Outcome::Failed(failure),
         };
         pending.extend(usage.map(|usage| Event::Usage { usage }));
-        Step { pending, outcome: Err(outcome) }
+        StepEnd { pending, outcome: Err(outcome) }
     }
 
     /// What is kept of a result for the call that this run is; nobody asks for it where it is none.
     fn final_tool_result(&self, decision: &Decision) -> Option<Event> {
-        self.journal.run().spec.parent_tool_call_id.as_ref()?;
+        self.recorder.run().spec.parent_tool_call_id.as_ref()?;
         match decision {
             Decision::FinalToolResult(result) => {
                 Some(Event::FinalToolResult { result: result.clone() })
@@ -298,17 +309,9 @@ impl Driver {
 
     /// What the step under way has sent in parts; `pending` of it is not written yet.
     fn sent(&self, pending: &[Event]) -> Vec<Part> {
-        let mut tape = self.work.tape.clone();
+        let mut tape = self.recorder.work().tape.clone();
         pending.iter().for_each(|event| tape.push(event));
         sent_in_parts(&tape)
-    }
-
-    /// A plan that came after somebody had asked to stop is kept in the journal and not followed.
-    fn unless_stopped(&self, plan: PlanResult) -> Result<PlanResult, Outcome> {
-        match self.stopped() {
-            Some(failure) => Err(Outcome::Failed(failure)),
-            None => Ok(plan),
-        }
     }
 }
 
@@ -361,20 +364,6 @@ fn said_beside_calls(answer: Message) -> Vec<Part> {
     parts
 }
 
-pub(super) fn dropped_note(dropped: u32) -> Option<Event> {
-    (dropped > 0).then(|| Event::Log {
-        level: LogLevel::Warn,
-        source: "host".to_owned(),
-        message: format!("{dropped} events over the limit of the call were dropped"),
-        fields: Labels::new(),
-    })
-}
-
-/// What a step or a call that ended counted and measured, if it did.
-pub(super) fn metrics_event(metrics: Metrics) -> Option<Event> {
-    (!metrics.is_empty()).then_some(Event::MetricsRecorded { metrics })
-}
-
 fn kind(decision: &Decision) -> DecisionKind {
     match decision {
         Decision::ToolCalls(_) => DecisionKind::ToolCalls,
@@ -402,14 +391,6 @@ fn message(decision: &Decision, before: Vec<Part>) -> Option<Message> {
             ToolOutcome::Failure(_) => None,
         },
         Decision::Await(_) => None,
-    }
-}
-
-pub(super) fn tool_use(request: &ToolRequest) -> ToolUse {
-    ToolUse {
-        tool_call_id: request.tool_call_id.clone().unwrap_or_default(),
-        name: request.name.clone(),
-        payload: request.payload.clone(),
     }
 }
 

@@ -23,9 +23,8 @@ use taskrun_journal::tool::ToolOutcome;
 use crate::gate::engines::relabel;
 use crate::ports::call::Tape;
 
-use super::Conversation;
-use super::children::ChildTracker;
-use super::conversation::Told;
+use super::child_tracker::ChildTracker;
+use super::conversation::{Conversation, Told};
 
 /// Where the work stands.
 pub(super) struct Work {

@@ -6,7 +6,7 @@ use taskrun_journal::time::Timestamp;
 use taskrun_journal::tool::ToolOutput;
 
 use super::*;
-use crate::driver::settle::repeat_id;
+use crate::driver::resume::repeat_id;
 use crate::fixtures::{answered, asked, spec};
 use taskrun_journal::event::KeptPart;
 

@@ -1,4 +1,4 @@
-//! What a run may still spend: of its own budget, together with what is beneath it, and of those of
+//! The rest of what a run may spend: of its own budget, together with what is beneath it, and of those of
 //! the runs above it.
 
 use std::sync::Arc;
@@ -9,8 +9,11 @@ use taskrun_journal::message::Usage;
 use taskrun_journal::plan::{TerminationReason, ToolRequest};
 use taskrun_policy::{Budget, Reserve};
 
+use super::missing;
+use super::parts::Parts;
+use super::recorder::Recorder;
+use super::stop::Halt;
 use super::subtree::Subtree;
-use super::{Driver, Halt};
 use crate::ports::call::Remaining;
 
 /// What is left of what all runs of a tree spend together; `None` is not bounded.
@@ -57,52 +60,67 @@ fn bounds_spending(budget: &Budget) -> bool {
     budget.tokens.is_some() || budget.cost_microusd.is_some()
 }
 
-impl Driver {
+/// What a run may still spend, as it stands.
+pub(super) struct Allowance<'a> {
+    parts: &'a Parts,
+    recorder: &'a Recorder,
+}
+
+impl<'a> Allowance<'a> {
+    pub(super) fn new(parts: &'a Parts, recorder: &'a Recorder) -> Self {
+        Self { parts, recorder }
+    }
+
     /// What is left before another question to a model. `more` was used and is not on record;
     /// `last` says whether the reserve is to be spent, which is each run's own.
     pub(super) async fn left(&self, more: Usage, last: bool) -> Result<Left, Halt> {
-        let (run, own) = (self.journal.run(), &self.agent.budget);
-        if !bounds_spending(own) && !self.above.iter().any(bounds_spending) {
+        let (run, own) = (self.recorder.run(), &self.parts.agent.budget);
+        let above = &self.parts.bounds.above;
+        if !bounds_spending(own) && !above.iter().any(bounds_spending) {
             return Ok(Left::default());
         }
         let kept = if last { Reserve::default() } else { own.reserve };
         let used = run.state.progress.usage().plus(more);
         // Nobody spends together with a run that is alone.
-        if run.spec.depth == 0 && self.agent.members.is_empty() {
+        if run.spec.depth == 0 && self.parts.agent.members.is_empty() {
             return Ok(Left::of(own, used, kept));
         }
-        let tree = Subtree::read(&*self.env.store, &run.spec).await.map_err(Halt::Read)?;
+        let tree = Subtree::read(&*self.parts.env.store, &run.spec).await.map_err(Halt::Read)?;
         // What the step under way is on record with is counted by the step itself. What a run says
         // of itself counts against its own budget alone.
         let of_others = |id| tree.usage_but(id, run.id()).counted();
         let mut left = Left::of(own, of_others(run.id()).plus(used), kept);
-        for (id, budget) in tree.above(run.id()).into_iter().zip(self.above.iter().rev()) {
+        for (id, budget) in tree.above(run.id()).into_iter().zip(above.iter().rev()) {
             let used = of_others(id).plus(used.counted());
             left = left.least(Left::of(budget, used, budget.reserve));
         }
         Ok(left)
     }
 
-    /// The limit that forbids another ordinary step.
+    /// The limit, beside that of time, that forbids another ordinary step.
     pub(super) async fn cap_before_step(&self) -> Result<Option<TerminationReason>, Halt> {
-        let run = &self.journal.run().state;
-        // No budget but that of time keeps a run from its first step: without it there is nothing
-        // that could be told of.
+        let run = &self.recorder.run().state;
+        // None of them keeps a run from its first step: without it there is nothing that could be
+        // told of.
         if run.turns == 0 {
             return Ok(None);
         }
-        if self.is_out_of_time() {
-            return Ok(Some(TerminationReason::TimeBudget));
-        }
-        let kept = self.agent.budget.reserve.turns;
-        if self.agent.budget.turns.is_some_and(|turns| run.turns >= turns.saturating_sub(kept)) {
+        let kept = self.parts.agent.budget.reserve.turns;
+        if self
+            .parts
+            .agent
+            .budget
+            .turns
+            .is_some_and(|turns| run.turns >= turns.saturating_sub(kept))
+        {
             return Ok(Some(TerminationReason::TurnCap));
         }
         if let Some(reason) = self.left(Usage::default(), false).await?.met() {
             return Ok(Some(reason));
         }
-        let failed = run.failures.are_too_many(Some(self.agent.limits.tool_failures));
-        Ok((failed || self.ends_for_missing()).then_some(TerminationReason::FailureCap))
+        let failed = run.failures.are_too_many(Some(self.parts.agent.limits.tool_failures));
+        let lacks = missing::ends_run(self.parts, self.recorder.work());
+        Ok((failed || lacks).then_some(TerminationReason::FailureCap))
     }
 
     /// The limit that forbids to execute what was just decided; `pending` is what of the step is
@@ -112,15 +130,15 @@ impl Driver {
         pending: &[Event],
         requests: &[ToolRequest],
     ) -> Result<Option<TerminationReason>, Halt> {
-        if self.tool_calls_left() == Some(0) {
+        if self.parts.tool_calls_left(self.recorder.run()) == Some(0) {
             return Ok(Some(TerminationReason::ToolCap));
         }
-        if self.is_out_of_time() {
+        if self.recorder.is_out_of_time() {
             return Ok(Some(TerminationReason::TimeBudget));
         }
         // A call that ends the run costs nothing more.
         let ends = |request: &ToolRequest| {
-            self.code.tools.get(&request.name).is_some_and(|tool| tool.spec.hints.terminal)
+            self.parts.code.tools.get(&request.name).is_some_and(|tool| tool.spec.hints.terminal)
         };
         if requests.iter().all(ends) {
             return Ok(None);
@@ -132,33 +150,24 @@ impl Driver {
     /// What is left for a step.
     pub(super) async fn remaining(&self, turn: u32, last: bool) -> Result<Remaining, Halt> {
         let left = self.left(Usage::default(), last).await?;
-        let kept = if last { 0 } else { self.agent.budget.reserve.turns };
+        let kept = if last { 0 } else { self.parts.agent.budget.reserve.turns };
         Ok(Remaining {
-            turns: self.agent.budget.turns.map(|cap| cap.saturating_sub(turn + kept)),
-            tool_calls: self.tool_calls_left(),
+            turns: self.parts.agent.budget.turns.map(|cap| cap.saturating_sub(turn + kept)),
+            tool_calls: self.parts.tool_calls_left(self.recorder.run()),
             tokens: left.tokens,
             cost_microusd: left.cost_microusd,
         })
     }
 
-    pub(super) fn is_out_of_time(&self) -> bool {
-        self.time_for_work() == Some(Duration::ZERO)
-    }
-
-    /// What is left of the time in which the run may begin something.
-    pub(super) fn time_for_work(&self) -> Option<Duration> {
-        self.wall.map(|wall| wall.saturating_sub(self.ran()))
-    }
-
     /// How long the run may work in all: as long as its own budget says, and as what is left of
     /// those says to whose runs it is attached, which wait for it or end it with them.
-    pub(super) async fn find_wall(&mut self) -> Result<(), Halt> {
-        let mut wall = self.agent.budget.wall;
-        if self.above.iter().any(|budget| budget.wall.is_some()) {
-            let mut spec = Arc::clone(&self.journal.run().spec);
-            for budget in self.above.iter().rev() {
+    pub(super) async fn wall(&self) -> Result<Option<Duration>, Halt> {
+        let (mut wall, above) = (self.parts.agent.budget.wall, &self.parts.bounds.above);
+        if above.iter().any(|budget| budget.wall.is_some()) {
+            let mut spec = Arc::clone(&self.recorder.run().spec);
+            for budget in above.iter().rev() {
                 let Some(id) = spec.parent_run_id.as_ref().filter(|_| spec.attached) else { break };
-                let parent = self.env.store.get(id).await.map_err(Halt::Read)?;
+                let parent = self.parts.env.store.get(id).await.map_err(Halt::Read)?;
                 let Some(parent) = parent else { break };
                 let spent = Duration::from_millis(parent.state.ran_ms);
                 let left = budget.wall.map(|wall| wall.saturating_sub(spent));
@@ -169,8 +178,7 @@ impl Driver {
                 spec = parent.spec;
             }
         }
-        self.wall = wall;
-        Ok(())
+        Ok(wall)
     }
 }
 

@@ -7,9 +7,10 @@ use std::time::Duration;
 use taskrun_journal::stop::{CallAbort, StopCause};
 use taskrun_journal::store::Until;
 
-use super::lease::Standstill;
-use super::time_up::TimeUp;
-use super::{Driver, Halt};
+use super::Recorder;
+use crate::driver::lease::Standstill;
+use crate::driver::stop::{Halt, Next};
+use crate::driver::time_up::TimeUp;
 use crate::ports::call::Durable;
 
 /// How long events of a running call are gathered before they are written together.
@@ -18,12 +19,12 @@ const FLUSH: Duration = Duration::from_millis(50);
 /// only then does its driver begin to listen for others.
 const LISTEN_AFTER: Duration = Duration::from_millis(20);
 
-impl Driver {
+impl Recorder {
     /// Waits for a call while writing down what it reports, listening for others who write to
     /// the journal, and keeping the time; `time_up` stops what is under way when that is up. While
     /// the host stands still, so does the call: it is not executed, and only others are listened
     /// for.
-    pub(super) async fn attend<T>(
+    pub(in crate::driver) async fn attend<T>(
         &mut self,
         time_up: &mut TimeUp,
         call: impl Future<Output = T> + Send,
@@ -33,7 +34,7 @@ impl Driver {
         let live = Arc::clone(&self.live);
         let clock = Arc::clone(&self.env.clock);
         let store = Arc::clone(&self.env.store);
-        let (grace, time_left) = (self.agent.limits.grace, self.time_left());
+        let (grace, time_left) = (self.grace, self.time_left());
         let stopping = async {
             live.asked().await;
             // From when it was first seen, however many calls end meanwhile.
@@ -97,7 +98,7 @@ impl Driver {
                         break;
                     }
                     () = &mut others => {
-                        match self.read_others().await {
+                        match self.catch_up().await {
                             // What cannot be read now is asked for again.
                             Ok(()) | Err(Halt::Store(_)) => {}
                             Err(halt) => return Err(halt),
@@ -121,7 +122,7 @@ impl Driver {
         // it would run again and hear nothing. Only a cancellation is on record already.
         let canceled = CallAbort::Stopped { cause: StopCause::Canceled };
         let cut_short = self.scopes.iter().any(|scope| scope.is_cut_short());
-        if cut_short || self.stopped().is_some_and(|failure| failure != canceled) {
+        if cut_short || self.asked().is_some_and(|failure| failure != canceled) {
             return Ok(());
         }
         let (mut events, mut waiting) = (Vec::new(), Durable::default());
@@ -130,13 +131,16 @@ impl Driver {
             events.extend(taken.events);
             waiting.join(taken.waiting);
         }
-        self.write(events).await?;
+        self.record(events).await?;
         waiting.settle();
         Ok(())
     }
 
-    /// Waits, unless somebody asks to stop or pauses the run; says which stop it was.
-    pub(super) async fn pause(&mut self, pause: Duration) -> Result<Option<CallAbort>, Halt> {
+    /// Waits, unless somebody asks to stop or pauses the run, or did so already.
+    pub(in crate::driver) async fn pause(&mut self, pause: Duration) -> Result<(), Halt> {
+        if self.stop(Next::Anything).is_some() {
+            return Ok(());
+        }
         let (clock, live) = (Arc::clone(&self.env.clock), Arc::clone(&self.live));
         let halted = Arc::clone(&self.halted);
         let waits = async move {
@@ -148,24 +152,23 @@ impl Driver {
             }
         };
         let mut time_up = TimeUp::never(Arc::clone(&self.env.clock));
-        self.attend(&mut time_up, waits).await?;
-        Ok(self.stopped())
+        self.attend(&mut time_up, waits).await
     }
 
     /// Waits for what is left of a pause that the end of another host cut short; never for longer
     /// than that pause, whatever was done to the time of day meanwhile, nor than the run has time.
-    pub(super) async fn rest_of_pause(&mut self) -> Result<Option<CallAbort>, Halt> {
-        let failed = self.journal.run().state.failed_attempts > 0;
+    pub(in crate::driver) async fn rest_of_pause(&mut self) -> Result<(), Halt> {
+        let failed = self.run().state.failed_attempts > 0;
         let Some((over_at, pause)) = self.cut_pause.take().filter(|_| failed) else {
-            return Ok(None);
+            return Ok(());
         };
         let left = over_at.since(self.env.clock.now()).min(pause);
         let left = self.time_for_work().map_or(left, |time| left.min(time));
-        if left.is_zero() { Ok(None) } else { self.pause(left).await }
+        if left.is_zero() { Ok(()) } else { self.pause(left).await }
     }
 
     /// Calls that answer at once leave no moment in which a timer is looked at.
-    pub(super) fn check_time(&self) {
+    fn check_time(&self) {
         if self.time_left() == Some(Duration::ZERO) {
             self.live.request(StopCause::RunTimeout);
         }

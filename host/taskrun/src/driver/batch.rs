@@ -1,0 +1,409 @@
+//! The tool calls of one turn: checked in order, executed in parallel, answered in order.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::stream::FuturesUnordered;
+use futures::{Stream, StreamExt};
+use taskrun_journal::event::{Event, Parked};
+use taskrun_journal::ids::RunId;
+use taskrun_journal::message::ToolError;
+use taskrun_journal::plan::ToolRequest;
+use taskrun_journal::question::{AwaitItem, Item};
+use taskrun_journal::ruling::ToolsDecided;
+use taskrun_journal::run::Run;
+use taskrun_journal::spec::RunSpec;
+use taskrun_journal::stop::{CallAbort, StopCause};
+use taskrun_journal::time::{Timestamp, millis};
+use taskrun_journal::tool::ToolFailure;
+
+use super::arguments::misfits;
+use super::children::{Children, Family, linked};
+use super::confirm::Consents;
+use super::gate::Gate;
+use super::line::Line;
+use super::parts::{Parts, own_session};
+use super::plan::digest;
+use super::recorder::Recorder;
+use super::results::{
+    NO_RUNS, dropped_note, metrics_event, out_of_time, output, refuse_all, refused, tool_use,
+};
+use super::stop::{Halt, Next, Stop, goes_elsewhere};
+use super::time_up::TimeUp;
+use super::{engines, hooks};
+use crate::agents::AgentTool;
+use crate::ports::call::{CallScope, CallScopeParts, Remaining, ScopeLimits, Services, StopSignal};
+use crate::ports::tool::{ToolCall, ToolReply, ToolWait};
+
+/// A call that came to its end.
+struct Ended<'a> {
+    tool: &'a AgentTool,
+    request: ToolRequest,
+    answer: Result<Result<ToolReply, ToolFailure>, CallAbort>,
+    took: Duration,
+    scope: Arc<CallScope>,
+}
+
+/// The end of something of a batch.
+enum Finished<'a> {
+    /// A call came to its end.
+    Call(Box<Ended<'a>>),
+    /// So did the run that a call is.
+    Child(ToolRequest, RunId),
+    /// No call is under way.
+    All,
+}
+
+async fn next_of<'a>(
+    running: &mut (impl Stream<Item = Ended<'a>> + Unpin),
+    family: &mut Family,
+) -> Finished<'a> {
+    tokio::select! {
+        biased;
+        ended = running.next() => match ended {
+            Some(ended) => Finished::Call(Box::new(ended)),
+            None => Finished::All,
+        },
+        (request, run) = family.next() => Finished::Child(request, run),
+    }
+}
+
+/// The tool calls of a turn, whether they were just decided on or their host died.
+pub(super) struct Batch<'a> {
+    pub(super) parts: &'a Parts,
+    pub(super) recorder: &'a mut Recorder,
+}
+
+/// Calls that have not begun.
+pub(super) enum Fresh {
+    /// They were just decided on, and the policy engines decided this about them. The decision for
+    /// them is not on record.
+    Decided(ToolsDecided),
+    /// They were admitted before their host died, and counted in their turn.
+    Admitted,
+}
+
+impl<'a> Batch<'a> {
+    pub(super) fn new(parts: &'a Parts, recorder: &'a mut Recorder) -> Self {
+        Self { parts, recorder }
+    }
+
+    /// Checks and executes the calls of a turn. Those that wait for something stay open.
+    pub(super) async fn execute(
+        &mut self,
+        mut pending: Vec<Event>,
+        requests: Vec<ToolRequest>,
+    ) -> Result<(), Halt> {
+        // The decision for these calls is not written yet.
+        let turn = self.recorder.run().state.turns + 1;
+        let asked = (self.parts, &mut *self.recorder);
+        let decided = engines::decide_calls(asked, turn, &requests, &mut pending).await?;
+        let mut line = Line::default();
+        self.admit((&mut pending, &mut line), Fresh::Decided(decided), requests).await?;
+        self.recorder.record(pending).await?;
+        // Of a pause it is known here only if it came before these events: then those with which
+        // calls begin were left out, and the calls are still to begin.
+        match self.recorder.stop(Next::Anything) {
+            Some(_) => Ok(()),
+            None => self.run_all(line).await,
+        }
+    }
+
+    /// Lets calls that have not begun pass the gate, one after the other: adds those that begin to
+    /// the line, and what is to be recorded of all of them to `events`. In a run that is paused those
+    /// are refused that the gate refuses, and the others stay open.
+    pub(super) async fn admit(
+        &mut self,
+        (events, line): (&mut Vec<Event>, &mut Line<'a>),
+        fresh: Fresh,
+        requests: Vec<ToolRequest>,
+    ) -> Result<(), Halt> {
+        let parts = self.parts;
+        let misfits = misfits(parts, self.recorder, &requests).await?;
+        let state = &self.recorder.run().state;
+        let left = parts.tool_calls_left(self.recorder.run());
+        let (turn, mut gate) = match fresh {
+            Fresh::Decided(decided) => {
+                let decided = vec![self.recorder.work().decided.clone(), decided];
+                let left = (left, parts.agent.limits.turn_calls);
+                (state.turns + 1, Gate::new(&parts.code.tools, left, decided, misfits))
+            }
+            Fresh::Admitted => (state.turns, Gate::passed(&parts.code.tools, left, misfits)),
+        };
+        if self.recorder.stop(Next::Anything) == Some(Stop::Paused) {
+            // What was decided about this turn is decided now, as nobody asks again.
+            for request in requests {
+                if let Err((refusal, failure)) = gate.admit(&request) {
+                    events.push(refused(&request, refusal, failure));
+                }
+            }
+            return Ok(());
+        }
+        let asked = (parts, &mut *self.recorder);
+        let mut vetoes = hooks::vetoes(asked, turn, &requests, &gate).await?.into_iter();
+        let consents = self.consents(turn);
+        for request in requests {
+            let veto = vetoes.next().flatten();
+            line.admit(events, (&mut gate, &consents), (request, veto));
+        }
+        Ok(())
+    }
+
+    /// The rules about consent to the calls of a turn, and what is known of it.
+    pub(super) fn consents(&self, turn: u32) -> Consents<'_> {
+        let now = self.parts.env.clock.now();
+        Consents::new(&self.parts.agent.ask, self.recorder.work(), turn, now)
+    }
+
+    /// Executes calls and writes each result as it arrives. It is on record already that those
+    /// with a place begin; it is recorded of the others when they have one.
+    pub(super) async fn run_all(&mut self, mut line: Line<'a>) -> Result<(), Halt> {
+        let (parts, live) = (self.parts, Arc::clone(self.recorder.live()));
+        let mut running = FuturesUnordered::new();
+        let mut family = Family::new(Arc::clone(&parts.env.store));
+        let (clock, grace) = (Arc::clone(&parts.env.clock), parts.agent.limits.grace);
+        let mut time_up = TimeUp::new(clock, self.recorder.time_for_work(), grace);
+        loop {
+            for (request, tool) in line.take() {
+                let hears = tool.tool.hears_cancellation();
+                let (stop, entered) = live.enter(hears);
+                time_up.enter(&stop, hears);
+                let scope = Arc::new(self.call_scope(&request, tool, stop));
+                self.recorder.enter(&scope);
+                let call = self.call(&request, tool);
+                let clock = Arc::clone(&parts.env.clock);
+                let asked = self.recorder.asked();
+                running.push(async move {
+                    let began = clock.monotonic();
+                    // Nothing begins once somebody has asked to stop.
+                    let answer = match asked {
+                        Some(failure) => Err(failure),
+                        None => tool.tool.call(call, Arc::clone(&scope)).await,
+                    };
+                    drop(entered);
+                    let took = clock.monotonic().saturating_sub(began);
+                    Ended { tool, request, answer, took, scope }
+                });
+            }
+            let next = next_of(&mut running, &mut family);
+            let events = match self.recorder.attend(&mut time_up, next).await? {
+                Finished::Call(first) => self.gather(*first, &mut running).await,
+                Finished::Child(request, run) => {
+                    let ended = Children::new(parts, self.recorder).result(&request, &run).await?;
+                    ended.into_iter().map(|(_, event)| event).collect()
+                }
+                Finished::All => return Ok(()),
+            };
+            family.note(&events);
+            self.recorder.record(events).await?;
+            self.begin_more(&mut line, running.len()).await?;
+        }
+    }
+
+    /// What is recorded of calls that came to their ends: of one, and of those that are there with
+    /// it, which go into the same write.
+    async fn gather(
+        &mut self,
+        first: Ended<'a>,
+        running: &mut (impl Stream<Item = Ended<'a>> + Unpin),
+    ) -> Vec<Event> {
+        let mut events = Vec::new();
+        let mut next = Some(first);
+        while let Some(ended) = next {
+            self.recorder.leave(&ended.scope);
+            let end = ended.scope.finish();
+            events.extend(end.events);
+            events.extend(dropped_note(end.dropped));
+            let outcome = self.ended(ended).await;
+            // A call that is given back counts where it is made again.
+            if !outcome.is_empty() {
+                events.extend(metrics_event(end.metrics));
+            }
+            events.extend(outcome);
+            next = futures::FutureExt::now_or_never(running.next()).flatten();
+        }
+        events
+    }
+
+    /// Lets calls begin that waited for a place, beside so many that are under way.
+    ///
+    /// They begin apart from the results, which are kept also where nothing may begin any more.
+    /// None does while the host gives its runs back, as whoever takes the run up sees to it; and
+    /// once somebody has asked to stop each ends without having begun. When the run's time is up
+    /// none begins either, and they are told so.
+    async fn begin_more(&mut self, line: &mut Line<'a>, running: usize) -> Result<(), Halt> {
+        let stop = self.recorder.stop(Next::FurtherCalls);
+        if self.recorder.asked().is_some() && stop != Some(Stop::HandOver) {
+            line.place(running);
+            return Ok(());
+        }
+        match stop {
+            Some(stop @ Stop::HandOver) if running == 0 && !line.is_empty() => Err(stop.into()),
+            Some(Stop::HandOver) => Ok(()),
+            // They stay open, for whoever goes on with the run.
+            Some(Stop::Paused) => {
+                *line = Line::default();
+                Ok(())
+            }
+            Some(Stop::Limit(_)) => {
+                let late = line.give_up();
+                self.recorder.record(late.iter().map(out_of_time).collect()).await
+            }
+            // The results of those under way are the last of the run.
+            Some(Stop::JournalFull) => {
+                let mut refused = Vec::new();
+                refuse_all(&mut refused, &line.give_up());
+                self.recorder.record(refused).await
+            }
+            Some(Stop::Lease | Stop::Asked(_) | Stop::TimedOut) | None => {
+                self.recorder.record(line.place(running)).await?;
+                if self.recorder.stop(Next::FurtherCalls) == Some(Stop::Paused) {
+                    // The pause came first: what was to begin is not on record.
+                    *line = Line::default();
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// What is recorded of a call that came to its end.
+    async fn ended(&self, ended: Ended<'_>) -> Vec<Event> {
+        let Ended { tool, request, answer, took, scope: _ } = ended;
+        let answer = match answer {
+            // Whoever takes the run up decides what becomes of the call.
+            Err(CallAbort::Stopped { cause }) if goes_elsewhere(cause) => return Vec::new(),
+            // The run itself is not stopped: its time for work is up, and it has its last word.
+            Err(CallAbort::Stopped { cause: StopCause::RunTimeout })
+                if self.recorder.asked().is_none() =>
+            {
+                return vec![out_of_time(&request)];
+            }
+            Err(failure) => Err(failure),
+            Ok(Err(failure)) => Ok(Err(failure)),
+            Ok(Ok(ToolReply::Value(value))) => Ok(Ok(*value)),
+            Ok(Ok(ToolReply::Park(wait))) => match self.park(&request, wait).await {
+                Ok(events) => return events,
+                Err(failure) => Ok(Err(failure)),
+            },
+        };
+        let output = Box::new(output(tool, request, answer));
+        vec![Event::ToolResult { output, duration_ms: millis(took), refused: None }]
+    }
+
+    /// What is recorded of a call that waits.
+    async fn park(&self, request: &ToolRequest, wait: ToolWait) -> Result<Vec<Event>, ToolFailure> {
+        let now = self.parts.env.clock.now();
+        let until = |timeout: Option<Duration>| timeout.map(|timeout| now.plus(timeout));
+        let (waits, asked) = match wait {
+            ToolWait::Runs { runs, mode, timeout } => {
+                self.check_runs(&runs).await?;
+                (Parked::Runs { runs, mode, until: until(timeout) }, None)
+            }
+            ToolWait::Child { run, agent_name } => {
+                return Ok(linked(request, run, agent_name));
+            }
+            ToolWait::Person { question, timeout } => {
+                let item = clarification(request, question, until(timeout));
+                (Parked::Answer { item: item.id().to_owned() }, Some(item))
+            }
+        };
+        let call = tool_use(request);
+        let parked = Event::ToolCallParked {
+            tool_call_id: call.tool_call_id,
+            name: call.name,
+            payload: call.payload,
+            waits,
+        };
+        let asked = asked.map(|item| Event::Asked { item: Box::new(item) });
+        Ok(std::iter::once(parked).chain(asked).collect())
+    }
+
+    /// Whether every run that a call wants to wait for is there; otherwise why not.
+    async fn check_runs(&self, runs: &[RunId]) -> Result<(), ToolFailure> {
+        let refuse = |text: String| {
+            let error = ToolError::coded("invalid", text);
+            Err(ToolFailure { error, retry_hint: None })
+        };
+        if runs.is_empty() {
+            return refuse(NO_RUNS.to_owned());
+        }
+        let spec = &self.recorder.run().spec;
+        for id in runs {
+            match self.parts.env.store.get(id).await {
+                Ok(Some(run)) if is_visible(&run, spec) => {}
+                Ok(_) => return refuse(format!("task {id} not found")),
+                Err(error) => return refuse(format!("the store cannot be read: {}", error.code())),
+            }
+        }
+        Ok(())
+    }
+
+    fn call(&self, request: &ToolRequest, tool: &AgentTool) -> ToolCall {
+        let run = self.recorder.run();
+        ToolCall {
+            name: tool.function.clone(),
+            payload: request.payload.clone(),
+            tool_call_id: self.call_key(request),
+            parent_tool_call_id: request.parent_tool_call_id.clone(),
+            agent_name: run.spec.agent_name.clone(),
+            run_id: run.spec.id.to_string(),
+            session_id: own_session(run),
+            turn: run.state.turns,
+            labels: run.spec.labels.clone(),
+        }
+    }
+
+    /// The id under which a tool knows a call. It is made from run, turn and the call's own id, as
+    /// models number their calls anew in each turn, and a tool takes a known id for a repetition.
+    fn call_key(&self, request: &ToolRequest) -> String {
+        let run = self.recorder.run();
+        let id = request.tool_call_id.as_deref().unwrap_or_default();
+        digest(&[run.spec.id.as_str(), &run.state.turns.to_string(), id])
+    }
+
+    fn call_scope(&self, request: &ToolRequest, tool: &AgentTool, stop: StopSignal) -> CallScope {
+        let (parts, run) = (self.parts, self.recorder.run());
+        let mut context = parts.context(run, run.state.turns);
+        context.parent_tool_call_id.clone_from(&request.tool_call_id);
+        CallScope::new(CallScopeParts {
+            context,
+            stop,
+            deadline: parts.code.tools.deadline(tool),
+            clock: Arc::clone(&parts.env.clock),
+            random: Arc::clone(&parts.env.random),
+            models: None,
+            rules: parts.bounds.rules.clone(),
+            runs: Some(parts.runs_access(run, self.call_key(request))),
+            tools: Arc::default(),
+            state: std::collections::BTreeMap::new(),
+            services: Services {
+                memory: Some(parts.memory_access(run, Some(self.call_key(request)))),
+                ..Services::default()
+            },
+            remaining: Remaining::default(),
+            limits: ScopeLimits { events: tool.limits.events, bytes: tool.limits.log_bytes },
+            wake: self.recorder.wake(),
+            journal: None,
+            tape: None,
+        })
+    }
+}
+
+/// The item that a tool's question to a person is.
+fn clarification(request: &ToolRequest, text: String, until: Option<Timestamp>) -> Item {
+    let call = request.tool_call_id.clone().unwrap_or_default();
+    let what = AwaitItem::Clarification {
+        id: format!("ask:{call}"),
+        question: text,
+        missing_fields: Vec::new(),
+        restrict_to_tool: None,
+        example_input: None,
+        clarifying_prompt: None,
+    };
+    Item { what, tool_call_id: Some(call), until, default: None }
+}
+
+/// Whether a run may be seen from another one: it belongs to the same owner.
+pub(super) fn is_visible(run: &Run, spec: &RunSpec) -> bool {
+    run.spec.tenant == spec.tenant && run.spec.owner_user_id == spec.owner_user_id
+}

@@ -1,0 +1,342 @@
+//! The journal of the run as its driver writes it, with what follows from it for the work: the one
+//! place that records, and the one that says whether the run goes on.
+//!
+//! It knows no planner, no tool and no policy.
+
+mod attend;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use taskrun_journal::event::{Event, Recorded};
+use taskrun_journal::machine::decide::{self, Outcome};
+use taskrun_journal::plan::TerminationReason;
+use taskrun_journal::run::Run;
+use taskrun_journal::status::Status;
+use taskrun_journal::stop::{CallAbort, StopCause};
+use taskrun_journal::time::{Timestamp, millis};
+use tokio::sync::Notify;
+
+use super::journal::Journal;
+use super::live::Live;
+use super::parts::{Env, Parts};
+use super::stop::{Halt, Next, Stop};
+use super::work::Work;
+use crate::ports::call::{CallScope, JournalRoom};
+
+/// Journal, calls under way and work of a run.
+pub(super) struct Recorder {
+    env: Arc<Env>,
+    journal: Journal,
+    live: Arc<Live>,
+    work: Work,
+    /// How long calls may go on that were asked to stop.
+    grace: Duration,
+    /// Most bytes of the journal.
+    journal_bytes: u64,
+    /// How long the run may work in all.
+    wall: Option<Duration>,
+    /// When this host took the run, on the clock's own time, and how long it had run before.
+    began: Duration,
+    ran_before: Duration,
+    /// When the pause after the last failed attempt is over, and how long it was, where another host
+    /// recorded it.
+    cut_pause: Option<(Timestamp, Duration)>,
+    /// Calls under way, whose events are to be written.
+    scopes: Vec<Arc<CallScope>>,
+    wake: Arc<Notify>,
+    urgent: Arc<Notify>,
+    /// Told when the run was paused, so that nobody sleeps over it.
+    halted: Arc<Notify>,
+}
+
+impl Recorder {
+    pub(super) fn new(parts: &Parts, run: Run, live: Arc<Live>) -> Self {
+        let env = Arc::clone(&parts.env);
+        let work = Work::new(&run.spec);
+        let ran_before = Duration::from_millis(run.state.ran_ms);
+        let journal = Journal::new(
+            Arc::clone(&env.store),
+            Arc::clone(&env.clock),
+            Arc::clone(&env.random),
+            run,
+        );
+        let began = env.clock.monotonic();
+        Self {
+            env,
+            journal,
+            live,
+            work,
+            grace: parts.agent.limits.grace,
+            journal_bytes: parts.agent.limits.journal_bytes,
+            wall: parts.agent.budget.wall,
+            began,
+            ran_before,
+            cut_pause: None,
+            scopes: Vec::new(),
+            wake: Arc::default(),
+            urgent: Arc::default(),
+            halted: Arc::default(),
+        }
+    }
+
+    /// The run after everything that was written or read here.
+    pub(super) fn run(&self) -> &Run {
+        self.journal.run()
+    }
+
+    /// The work as the journal has it.
+    pub(super) fn work(&self) -> &Work {
+        &self.work
+    }
+
+    /// The calls under way.
+    pub(super) fn live(&self) -> &Arc<Live> {
+        &self.live
+    }
+
+    /// Notified by calls that have something to record.
+    pub(super) fn wake(&self) -> Arc<Notify> {
+        Arc::clone(&self.wake)
+    }
+
+    /// Room in the journal for what a plan step does.
+    pub(super) fn room(&self) -> JournalRoom {
+        JournalRoom {
+            urgent: Arc::clone(&self.urgent),
+            bytes: self.journal_bytes.saturating_sub(self.work.journal_bytes),
+        }
+    }
+
+    /// Lets the run work for at most so long in all.
+    pub(super) fn bound_time(&mut self, wall: Option<Duration>) {
+        self.wall = wall;
+    }
+
+    /// Records from now on what a call reports.
+    pub(super) fn enter(&mut self, scope: &Arc<CallScope>) {
+        self.scopes.push(Arc::clone(scope));
+    }
+
+    /// Does not any more: the call has ended.
+    pub(super) fn leave(&mut self, scope: &Arc<CallScope>) {
+        self.scopes.retain(|one| !Arc::ptr_eq(one, scope));
+    }
+
+    /// Goes on with what is next, unless something forbids it. A pause whose time is over is ended
+    /// first.
+    ///
+    /// # Errors
+    /// [`Halt::Stopped`] with the gravest reason; those of [`Self::record`].
+    pub(super) async fn go_on(&mut self, next: Next) -> Result<(), Halt> {
+        let now = self.env.clock.now();
+        let over = |run: &Run| decide::over(run, now);
+        if !over(self.run()).is_empty() {
+            self.commit(over).await?;
+        }
+        match self.stop(next) {
+            Some(stop) => Err(stop.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// The gravest reason that forbids what is next, as far as is known here.
+    pub(super) fn stop(&self, next: Next) -> Option<Stop> {
+        let timed_out = self.time_left() == Some(Duration::ZERO);
+        let reasons = [
+            self.live.cause().map(Stop::Asked),
+            self.env.draining.is_cancelled().then_some(Stop::HandOver),
+            self.run().state.pause.is_some().then_some(Stop::Paused),
+            timed_out.then_some(Stop::TimedOut),
+            (self.work.journal_bytes >= self.journal_bytes).then_some(Stop::JournalFull),
+            self.is_out_of_time().then_some(Stop::Limit(TerminationReason::TimeBudget)),
+        ];
+        reasons.into_iter().flatten().find(|stop| stop.forbids(next))
+    }
+
+    /// The stop for which the work was asked to end, for a call that answered in its own way.
+    pub(super) fn asked(&self) -> Option<CallAbort> {
+        self.live.cause().map(|cause| CallAbort::Stopped { cause })
+    }
+
+    /// The failure of a run whose journal is full.
+    pub(super) fn journal_limit(&self) -> CallAbort {
+        let limit = self.journal_bytes;
+        CallAbort::Limit { what: "bytes of the run's journal".to_owned(), limit }
+    }
+
+    /// Records events of the work, without those that somebody else made void in this moment. While
+    /// the host stands still nothing begins: neither before it is on record nor after, should that
+    /// have taken so long that another host may have taken the run.
+    pub(super) async fn record(&mut self, events: Vec<Event>) -> Result<(), Halt> {
+        let begins = events.iter().any(is_effect);
+        if begins {
+            self.stand().await?;
+        }
+        self.commit(|run| {
+            events.iter().filter(|event| may_be_written(run, event)).cloned().collect()
+        })
+        .await?;
+        if begins {
+            self.stand().await?;
+        }
+        Ok(())
+    }
+
+    /// Waits while the host stands still.
+    ///
+    /// # Errors
+    /// [`Stop::Lease`] if the host gives the run up meanwhile.
+    pub(super) async fn stand(&self) -> Result<(), Halt> {
+        Ok(self.env.lease.pass(&self.live, &self.env.stalls).await?)
+    }
+
+    /// Records what `decide` says of the run as it stands, and says whether that was anything.
+    pub(super) async fn commit(
+        &mut self,
+        decide: impl FnMut(&Run) -> Vec<Event> + Send,
+    ) -> Result<bool, Halt> {
+        let written = self.journal.commit(decide).await?;
+        self.take_in(&written);
+        Ok(!written.is_empty())
+    }
+
+    fn take_in(&mut self, written: &[Recorded]) {
+        // What others wrote before it comes first.
+        let meanwhile = self.journal.read_meanwhile();
+        for recorded in meanwhile.iter().chain(written) {
+            self.work.push_recorded(recorded);
+        }
+        self.heed_cancellation();
+        if self.run().state.pause.is_some() {
+            self.halted.notify_waiters();
+        }
+    }
+
+    fn heed_cancellation(&self) {
+        if self.run().status() == Status::Canceling {
+            self.live.request(StopCause::Canceled);
+        }
+    }
+
+    /// Makes what the run was told a part of the conversation. To be done between two steps and
+    /// not before one that runs again, which is to be shown what it was shown before.
+    pub(super) async fn show_inbox(&mut self) -> Result<(), Halt> {
+        let shown = |run: &Run| {
+            let messages = run.state.inbox.messages;
+            match run.status() == Status::Running && messages > 0 {
+                true => vec![Event::InboxShown { messages }],
+                false => Vec::new(),
+            }
+        };
+        self.commit(shown).await?;
+        Ok(())
+    }
+
+    /// Reads the whole journal of a run that another host executed before.
+    pub(super) async fn read_all(&mut self) -> Result<(), Halt> {
+        self.work = Work::new(&self.journal.run().spec);
+        let (work, cut_pause) = (&mut self.work, &mut self.cut_pause);
+        let see = |recorded: &Recorded| {
+            work.push_recorded(recorded);
+            if let Event::StepFailed { retry_after_ms, .. } = recorded.event {
+                let pause = Duration::from_millis(retry_after_ms);
+                *cut_pause = Some((recorded.at.plus(pause), pause));
+            }
+        };
+        let last = self.journal.replay(see).await.map_err(Halt::Read)?;
+        let head = self.run().state.head;
+        if last < head {
+            return Err(Halt::Inconsistent(format!("it ends at {last} and not at {head}")));
+        }
+        self.heed_cancellation();
+        Ok(())
+    }
+
+    /// Reads the events that others wrote meanwhile.
+    pub(super) async fn catch_up(&mut self) -> Result<(), Halt> {
+        self.journal.catch_up().await?;
+        self.take_in(&[]);
+        Ok(())
+    }
+
+    /// Records the end of the run, and goes on trying while the store refuses.
+    pub(super) async fn end(&mut self, pending: &[Event], outcome: &Outcome) {
+        self.journal.end(pending, outcome, &self.env.closing).await;
+    }
+
+    /// Records what `decide` says, like [`Self::end`].
+    pub(super) async fn persist(&mut self, decide: impl FnMut(&Run) -> Vec<Event> + Send) {
+        self.journal.persist(decide, &self.env.closing).await;
+    }
+
+    /// Puts the run back where any host may take it up.
+    pub(super) async fn give_back(&mut self) {
+        self.give_back_after(Duration::ZERO).await;
+    }
+
+    /// The same, with a pause in which nobody takes it.
+    pub(super) async fn give_back_after(&mut self, pause: Duration) {
+        let not_before = match pause.is_zero() {
+            true => Timestamp(0),
+            false => self.env.clock.now().plus(pause),
+        };
+        let ran_ms = self.ran_ms();
+        let release = |run: &Run| decide::release(run, ran_ms, not_before);
+        if let Err(error) = self.journal.commit(release).await {
+            let id = self.run().id();
+            tracing::warn!(run = %id, %error, "cannot be given back; it is found by the sweep");
+        }
+    }
+
+    /// How long the run has been running, here and before.
+    fn ran(&self) -> Duration {
+        self.ran_before + self.env.clock.monotonic().saturating_sub(self.began)
+    }
+
+    pub(super) fn ran_ms(&self) -> u64 {
+        millis(self.ran())
+    }
+
+    /// The rest of the run's own time-out.
+    fn time_left(&self) -> Option<Duration> {
+        let timeout = Duration::from_millis(self.run().spec.timeout_ms?);
+        Some(timeout.saturating_sub(self.ran()))
+    }
+
+    /// The rest of the time in which the run may begin something.
+    pub(super) fn time_for_work(&self) -> Option<Duration> {
+        self.wall.map(|wall| wall.saturating_sub(self.ran()))
+    }
+
+    /// Whether there is none.
+    pub(super) fn is_out_of_time(&self) -> bool {
+        self.time_for_work() == Some(Duration::ZERO)
+    }
+}
+
+/// Events with which something begins outside of the journal.
+fn is_effect(event: &Event) -> bool {
+    is_call(event) || matches!(event, Event::Asked { .. })
+}
+
+/// Events with which a tool call begins.
+fn is_call(event: &Event) -> bool {
+    matches!(event, Event::ToolCallScheduled { .. } | Event::ToolCallRepeated { .. })
+}
+
+/// Whether an event of the work still fits, whatever others wrote to the journal meanwhile: a
+/// cancellation forbids effects, a pause puts calls off, and what somebody answered is not
+/// answered again.
+fn may_be_written(run: &Run, event: &Event) -> bool {
+    if let Event::Answered { item, .. } = event {
+        let open = run.state.awaits.iter().any(|one| one.id == *item && !one.answered);
+        return open && run.status() == Status::Running;
+    }
+    if run.state.pause.is_some() && is_call(event) {
+        return false;
+    }
+    !(is_effect(event) && run.status() == Status::Canceling)
+}

@@ -1,0 +1,180 @@
+//! Results of tool calls as they are recorded: those of tools, held to what their tools promised, and
+//! those that the host itself gives.
+
+use taskrun_journal::event::{Event, Refusal};
+use taskrun_journal::message::{
+    Bounds, Labels, LogLevel, RetryHint, RetryReason, ToolError, ToolUse,
+};
+use taskrun_journal::metrics::Metrics;
+use taskrun_journal::plan::ToolRequest;
+use taskrun_journal::stop::{CallAbort, StopCause};
+use taskrun_journal::tool::{ToolFailure, ToolOutcome, ToolOutput};
+
+use crate::agents::AgentTool;
+use crate::ports::tool::ToolValue;
+
+/// Text for a wait that names no run.
+pub(super) const NO_RUNS: &str = "no task IDs provided";
+/// Text for a call that was under way when the run's time was up.
+pub(super) const OUT_OF_TIME: &str = "canceled: time budget reached";
+/// Code of that.
+pub(super) const TIME_BUDGET: &str = "time-budget";
+/// Text for a call that the end of the run overtook.
+const FINALIZED: &str = "Finalized before a tool result was provided for this request.";
+
+pub(super) fn tool_use(request: &ToolRequest) -> ToolUse {
+    ToolUse {
+        tool_call_id: request.tool_call_id.clone().unwrap_or_default(),
+        name: request.name.clone(),
+        payload: request.payload.clone(),
+    }
+}
+
+pub(super) fn refused(request: &ToolRequest, refusal: Refusal, failure: ToolFailure) -> Event {
+    let call = tool_use(request);
+    let outcome = ToolOutcome::Failure(failure);
+    let output = ToolOutput::plain(&call.name, &call.tool_call_id, &call.payload, outcome);
+    Event::ToolResult { output: Box::new(output), duration_ms: 0, refused: Some(refusal) }
+}
+
+/// What is recorded of a call that the end of the run's time overtook.
+pub(super) fn out_of_time(request: &ToolRequest) -> Event {
+    let error = ToolError::coded(TIME_BUDGET, OUT_OF_TIME);
+    refused(request, Refusal::Finalized, ToolFailure { error, retry_hint: None })
+}
+
+/// Answers calls that the end of the run overtakes, so that the conversation stays whole.
+pub(super) fn refuse_all(pending: &mut Vec<Event>, requests: &[ToolRequest]) {
+    pending.extend(requests.iter().map(|request| {
+        let error = ToolError::coded("finalized", FINALIZED);
+        refused(request, Refusal::Finalized, ToolFailure { error, retry_hint: None })
+    }));
+}
+
+pub(super) fn result(
+    request: &ToolRequest,
+    outcome: ToolOutcome,
+    refused: Option<Refusal>,
+) -> Event {
+    let id = request.tool_call_id.as_deref().unwrap_or_default();
+    let output = ToolOutput::plain(&request.name, id, &request.payload, outcome);
+    Event::ToolResult { output: Box::new(output), duration_ms: 0, refused }
+}
+
+pub(super) fn failure(code: &str, text: &str) -> ToolOutcome {
+    let error = ToolError::coded(code, text);
+    ToolOutcome::Failure(ToolFailure { error, retry_hint: None })
+}
+
+pub(super) fn output(
+    tool: &AgentTool,
+    request: ToolRequest,
+    answer: Result<Result<ToolValue, ToolFailure>, CallAbort>,
+) -> ToolOutput {
+    let name = &request.name;
+    let (outcome, value) = match answer {
+        Ok(Ok(value)) => match check_value(tool, &value) {
+            Ok(()) => (ToolOutcome::Value(value.value.clone()), Some(value)),
+            Err(detail) => (broken(name, &detail), None),
+        },
+        Ok(Err(mut failure)) => {
+            // A tool knows its functions by their own names only.
+            if let Some(hint) = &mut failure.retry_hint
+                && hint.tool == tool.function
+            {
+                hint.tool.clone_from(name);
+            }
+            (ToolOutcome::Failure(failure), None)
+        }
+        Err(failure) => (stopped(name, &failure), None),
+    };
+    let value = value.unwrap_or(ToolValue {
+        value: String::new(),
+        server_data: None,
+        bounds: None,
+        telemetry: None,
+    });
+    ToolOutput {
+        result_bytes: value.value.len() as u64,
+        server_data: value.server_data,
+        bounds: value.bounds,
+        telemetry: value.telemetry,
+        name: request.name,
+        tool_call_id: request.tool_call_id.unwrap_or_default(),
+        payload: request.payload,
+        outcome,
+        result_omitted: None,
+        children_count: 0,
+        run_link: None,
+        artifact: None,
+    }
+}
+
+/// Whether a part of a result says how the rest is had.
+pub(super) fn check_bounds(bounds: &Bounds) -> Result<(), String> {
+    if bounds.truncated && bounds.continuation.is_none() && bounds.refinement.is_none() {
+        return Err("its result is truncated and does not say how to go on".to_owned());
+    }
+    Ok(())
+}
+
+/// Holds a result to what its tool promised.
+fn check_value(tool: &AgentTool, value: &ToolValue) -> Result<(), String> {
+    if let Err(problem) = taskrun_journal::json::check(&value.value) {
+        return Err(format!("its result is not JSON: {problem}"));
+    }
+    let Some(bounds) = &value.bounds else {
+        return match tool.spec.hints.bounded {
+            true => Err("its results carry bounds, and this one has none".to_owned()),
+            false => Ok(()),
+        };
+    };
+    check_bounds(bounds)
+}
+
+pub(super) fn broken(name: &str, detail: &str) -> ToolOutcome {
+    let error = ToolError::coded("contract", format!("{name} broke its contract: {detail}"));
+    let retry_hint = Some(Box::new(RetryHint::new(RetryReason::MalformedResponse, name)));
+    ToolOutcome::Failure(ToolFailure { error, retry_hint })
+}
+
+fn stopped(name: &str, failure: &CallAbort) -> ToolOutcome {
+    let retry_hint = match failure {
+        CallAbort::Deadline { .. } => Some(Box::new(RetryHint::new(RetryReason::Timeout, name))),
+        CallAbort::Memory { .. }
+        | CallAbort::Stack
+        | CallAbort::Limit { .. }
+        | CallAbort::Trap { .. }
+        | CallAbort::Contract { .. }
+        | CallAbort::Stopped { .. }
+        | CallAbort::Internal => None,
+    };
+    let canceled = *failure == CallAbort::Stopped { cause: StopCause::Canceled };
+    let code = if canceled { "canceled" } else { failure.kind() };
+    let error = ToolError::coded(code, format!("{name}: {failure}"));
+    ToolOutcome::Failure(ToolFailure { error, retry_hint })
+}
+
+/// Text as JSON.
+pub(super) fn json_text(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+/// A line of the host itself in a run's log.
+pub(super) fn host_line(level: LogLevel, message: String) -> Event {
+    Event::Log { level, source: "host".to_owned(), message, fields: Labels::new() }
+}
+
+pub(super) fn dropped_note(dropped: u32) -> Option<Event> {
+    (dropped > 0).then(|| Event::Log {
+        level: LogLevel::Warn,
+        source: "host".to_owned(),
+        message: format!("{dropped} events over the limit of the call were dropped"),
+        fields: Labels::new(),
+    })
+}
+
+/// What a step or a call that ended counted and measured, if it did.
+pub(super) fn metrics_event(metrics: Metrics) -> Option<Event> {
+    (!metrics.is_empty()).then_some(Event::MetricsRecorded { metrics })
+}

@@ -1,0 +1,194 @@
+//! The loop of a run: steps and batches until it is at its end, waits, or goes on elsewhere.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use taskrun_journal::event::Event;
+use taskrun_journal::machine::decide::Outcome;
+use taskrun_journal::question::Item;
+use taskrun_journal::run::Run;
+use taskrun_journal::status::{Status, StopReason};
+use taskrun_journal::stop::CallAbort;
+
+use super::allowance::Allowance;
+use super::batch::Batch;
+use super::children::Children;
+use super::end::End;
+use super::finalizer::Finalizer;
+use super::finish::{LastWord, skip_or_end};
+use super::live::Live;
+use super::parts::{Bounds, Env, Parts};
+use super::recorder::Recorder;
+use super::step::{Step, tool_result_outcome};
+use super::stop::{Halt, Next, Stop, goes_elsewhere};
+use super::{await_runs, history, results};
+use crate::agents::{Agent, AgentCode};
+use crate::ports::call::Tape;
+use crate::ports::planner::{Decision, PlanResult};
+
+/// How long a run is left alone that could not be read.
+const READ_PAUSE: Duration = Duration::from_secs(1);
+
+/// Drives one run.
+pub(crate) struct Driver {
+    parts: Parts,
+    recorder: Recorder,
+}
+
+impl Driver {
+    pub(crate) fn new(
+        env: Arc<Env>,
+        (agent, code): (Arc<Agent>, Arc<AgentCode>),
+        bounds: Bounds,
+        run: Run,
+        live: Arc<Live>,
+    ) -> Self {
+        let parts = Parts { env, agent, code, bounds };
+        let recorder = Recorder::new(&parts, run, live);
+        Self { parts, recorder }
+    }
+
+    fn step(&mut self) -> Step<'_> {
+        Step::new(&self.parts, &mut self.recorder)
+    }
+
+    fn last_word(&mut self) -> LastWord<'_> {
+        LastWord::new(&self.parts, &mut self.recorder)
+    }
+
+    fn batch(&mut self) -> Batch<'_> {
+        Batch::new(&self.parts, &mut self.recorder)
+    }
+
+    /// Works until the run is at its end or has to wait, and records that.
+    pub(crate) async fn drive(mut self) {
+        if self.recorder.run().status() == Status::Finalizing {
+            // The finalizer is shown the state that the run came to under another host.
+            if let Err(halt) = self.recorder.read_all().await {
+                let id = self.recorder.run().id();
+                tracing::warn!(run = %id, %halt, "cannot be finalized; the run is given back");
+                return self.recorder.give_back_after(READ_PAUSE).await;
+            }
+        } else {
+            let end = match self.execute().await {
+                Err(Halt::Stopped(Stop::Limit(reason))) => {
+                    self.last_word().at(Vec::new(), reason).await
+                }
+                end => end,
+            };
+            match end.unwrap_or_else(|halt| End::of_halt(halt, &self.parts, &self.recorder)) {
+                End::Blocked | End::Gone => return,
+                End::Unread => return self.recorder.give_back_after(READ_PAUSE).await,
+                End::Done { outcome: Outcome::Failed(CallAbort::Stopped { cause }), .. }
+                    if goes_elsewhere(cause) =>
+                {
+                    return self.recorder.give_back().await;
+                }
+                End::Released => return self.recorder.give_back().await,
+                End::Done { pending, outcome } => self.recorder.end(&pending, &outcome).await,
+            }
+        }
+        Finalizer { parts: &self.parts, recorder: &mut self.recorder }.run().await;
+    }
+
+    async fn execute(&mut self) -> Result<End, Halt> {
+        let wall = Allowance::new(&self.parts, &self.recorder).wall().await?;
+        self.recorder.bound_time(wall);
+        let mut tape = None;
+        let state = &self.recorder.run().state;
+        let is_first = state.epoch <= 1;
+        // Before it began it did nothing, but may have been told something.
+        if !is_first || !state.inbox.is_empty() {
+            self.recorder.read_all().await?;
+        }
+        self.recorder.go_on(Next::Anything).await?;
+        if !is_first {
+            if let Some(end) = self.batch().resume().await? {
+                return Ok(end);
+            }
+            // The work keeps it too: what is recorded from here on continues it.
+            tape = Some(self.recorder.work().tape.clone());
+            if let Some(reason) = self.recorder.work().finalize {
+                return self.last_word().ask(reason, tape).await;
+            }
+        }
+        history::carry(&*self.parts.env.store, &mut self.recorder).await?;
+        self.turns(tape).await
+    }
+
+    /// Turn after turn; the first step may have been begun by another host.
+    async fn turns(&mut self, mut tape: Option<Tape>) -> Result<End, Halt> {
+        loop {
+            self.recorder.go_on(Next::Step).await?;
+            if let Some(reason) = self.allowance().cap_before_step().await? {
+                return self.last_word().at(Vec::new(), reason).await;
+            }
+            let step = self.step().run(None, tape.take()).await?;
+            let end = match step.outcome {
+                Ok(plan) => self.follow(step.pending, plan).await?,
+                Err(Outcome::Exhausted(reason)) => {
+                    return self.last_word().at(step.pending, reason).await;
+                }
+                Err(outcome) => {
+                    let parts = (&self.parts, &mut self.recorder);
+                    match skip_or_end(parts, step.pending, outcome).await? {
+                        Some(end) => Some(end),
+                        None => continue,
+                    }
+                }
+            };
+            if let Some(end) = end {
+                return Ok(end);
+            }
+            if let Some(end) = self.batch().resume().await? {
+                return Ok(end);
+            }
+        }
+    }
+
+    /// Does what a plan says; gives the end of the run if that is what it says. `pending` is what of
+    /// its step is still to be written.
+    async fn follow(
+        &mut self,
+        mut pending: Vec<Event>,
+        plan: PlanResult,
+    ) -> Result<Option<End>, Halt> {
+        match plan.decision {
+            Decision::FinalResponse(_) => {
+                let outcome = Outcome::Answered(StopReason::FinalResponse);
+                return Ok(Some(End::done(pending, outcome)));
+            }
+            Decision::FinalToolResult(result) => {
+                return Ok(Some(End::done(pending, tool_result_outcome(&result))));
+            }
+            Decision::Await(items) => {
+                let now = self.parts.env.clock.now();
+                pending.extend(items.into_iter().map(|ask| {
+                    let item = Item::asked(ask, now);
+                    Event::Asked { item: Box::new(item) }
+                }));
+                self.recorder.record(pending).await?;
+            }
+            Decision::AwaitRuns(mut wait) => {
+                let call = wait.call.take().expect("a plan that was checked has one");
+                let parts = (&self.parts, &mut self.recorder);
+                await_runs::record(parts, pending, wait, call).await?;
+            }
+            Decision::ToolCalls(requests) => {
+                let cap = self.allowance().cap_before_calls(&pending, &requests).await?;
+                if let Some(reason) = cap {
+                    results::refuse_all(&mut pending, &requests);
+                    return self.last_word().at(pending, reason).await.map(Some);
+                }
+                let children = Children::new(&self.parts, &self.recorder);
+                children.note(&mut pending, &requests, plan.expected_children);
+                self.batch().execute(pending, requests).await?;
+            }
+        }
+        Ok(None)
+    }
+
+    fn allowance(&self) -> Allowance<'_> {
+        Allowance::new(&self.parts, &self.recorder)
+    }
+}
