@@ -1,4 +1,4 @@
-//! What the controller answers when it cannot do what it was asked.
+//! Refusals and failures of the controller.
 
 use taskrun_journal::ids::RunId;
 use taskrun_journal::question::NotAwaitable;
@@ -16,7 +16,7 @@ pub enum ControllerError {
     /// No such run, or none that the caller may see; the two are not told apart.
     #[error("run not found: {id}")]
     NotFound {
-        /// What was asked for.
+        /// The id that was asked for.
         id: String,
     },
     /// The run refers to no artifact of that name.
@@ -50,7 +50,7 @@ pub enum ControllerError {
     Invalid {
         /// Which part.
         field: &'static str,
-        /// What is wrong with it.
+        /// The fault of it.
         reason: String,
     },
     /// The caller may not do this.

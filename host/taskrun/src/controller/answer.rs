@@ -90,7 +90,7 @@ impl Controller {
         Ok(if answered { not_awaitable(run, NotAwaitable::Answered) } else { error })
     }
 
-    /// What a run asks and nobody has answered, in the order asked.
+    /// The open questions of a run, in the order asked.
     ///
     /// # Errors
     /// [`ControllerError::NotFound`], also outside the scope; [`ControllerError::Storage`].
@@ -126,7 +126,7 @@ fn is_open(run: &Run, name: &str) -> bool {
     listens(run) && run.state.awaits.iter().any(open)
 }
 
-/// Whether a run still waits for what it asked; one on its way out does not.
+/// True if a run still takes answers; one on its way out does not.
 fn listens(run: &Run) -> bool {
     match run.status() {
         Status::Running | Status::Blocked => true,

@@ -24,8 +24,8 @@ use crate::batch;
 use crate::error::{ControllerError, NotAnEntry};
 use crate::spawn::SpawnRequest;
 
-/// How often entries are looked at again that somebody changed in the same moment. After that they
-/// wait for the next tick.
+/// Most looks at entries that somebody changes in the same moment. After these they wait for the next
+/// tick.
 const LOOKS_MAX: u32 = 8;
 /// Pause before an entry is taken up again whose batch cannot be read.
 const SETTLE_RETRY: Duration = Duration::from_secs(1);
@@ -288,7 +288,7 @@ impl Controller {
     }
 }
 
-/// Whether the same was said of the entry before, as by a tool call that is repeated.
+/// True if the same was said of the entry before, as by a tool call that is repeated.
 fn was_said(entry: &Run, batch: &Run, result: &str) -> bool {
     let is_its = entry.execution().is_some_and(|e| e.batch.as_ref() == Some(batch.id()));
     let mut reply = taskrun_journal::progress::Reply::default();

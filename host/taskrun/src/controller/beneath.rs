@@ -1,4 +1,4 @@
-//! What a run may ask of the controller: everything about the runs beneath it, and nothing else.
+//! Requests of runs to the controller: about the runs beneath them, and nothing else.
 
 use std::ops::ControlFlow;
 use std::sync::{Arc, Weak};
@@ -200,7 +200,7 @@ impl Controller {
         Ok(one(&given?))
     }
 
-    /// Whether the last answer to an item, or the last of all, was this one by this caller.
+    /// True if the last answer to an item, or the last of all, was this one by this caller.
     async fn was_answered(
         &self,
         id: &RunId,
@@ -276,7 +276,7 @@ fn place(run: &Run) -> (taskrun_journal::time::Timestamp, &RunId) {
     (run.state.updated_at, run.id())
 }
 
-/// What a task is to be seen with, as a message before it.
+/// The context of a task, as a message before it.
 fn context(text: &String) -> Message {
     Message::text(Role::User, format!("Context of the task:\n{text}"))
 }

@@ -16,12 +16,12 @@ use crate::error::ControllerError;
 /// Most bytes of the reason that comes with a cancellation; a longer one is cut.
 pub const REASON_BYTES_MAX: usize = 4 << 10;
 
-/// What a cancellation did.
+/// The effect of a cancellation.
 #[derive(Clone, Debug)]
 pub struct Canceled {
     /// The run afterwards.
     pub run: Run,
-    /// Whether this request changed anything about that run.
+    /// True if this request changed anything about that run.
     pub changed: bool,
     /// Runs beneath it that were canceled as well, the deepest first.
     pub beneath: Vec<RunId>,

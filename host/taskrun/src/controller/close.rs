@@ -10,13 +10,13 @@ use super::Controller;
 use crate::driver::Live;
 use crate::error::ControllerError;
 
-/// How long [`Controller::close`] and [`Controller::hand_over`] wait for runs unless told
+/// The time for which [`Controller::close`] and [`Controller::hand_over`] wait for runs unless told
 /// otherwise.
 pub const DRAIN_DEFAULT: Duration = Duration::from_secs(10);
-/// How long a guest that was forced to stop may take to be gone.
+/// The time that a guest may take to be gone that was forced to stop.
 const FORCED: Duration = Duration::from_secs(2);
 
-/// How a controller came to its end.
+/// The end of a controller.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Closed {
     /// Runs that had not stopped in time; they stay what they are until another process finds

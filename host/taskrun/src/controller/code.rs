@@ -12,8 +12,8 @@ use tokio::sync::watch;
 use super::Controller;
 use crate::agents::{Agent, AgentCode, CodeSource, LoadCode};
 
-/// How long a failure to load counts: runs that come meanwhile fail with it, and later ones have it
-/// tried again.
+/// The time for which a failure to load counts: runs that come meanwhile fail with it, and later ones
+/// have it tried again.
 const FAILED_FOR: Duration = Duration::from_secs(10);
 
 /// The code of each agent that is loaded on demand, as far as anybody wanted it.

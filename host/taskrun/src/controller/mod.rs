@@ -1,7 +1,7 @@
 //! The controller: spawns runs and executes them, lists, shows, waits for and cancels them.
 //!
-//! What a run is, the store knows; the controller holds nothing but the calls under way in this
-//! process. So any number of controllers, in any number of processes, share a store.
+//! The store has the runs; the controller holds nothing but the calls under way in this process. So
+//! any number of controllers, in any number of processes, share a store.
 
 mod answer;
 mod artifact;
@@ -58,7 +58,7 @@ use crate::error::ControllerError;
 use crate::ports::call::Interrupt;
 use crate::ports::hook::Hooks;
 
-/// What a controller is made of.
+/// The parts of a controller.
 pub struct ControllerParts {
     /// Journal, records and queue.
     pub store: Arc<dyn Store>,
@@ -76,7 +76,7 @@ pub struct ControllerParts {
     pub random: Arc<dyn Random>,
     /// Makes running guests look at their stop signals.
     pub interrupt: Interrupt,
-    /// Who is asked before runs are accepted and tools are called.
+    /// Hooks that are asked before runs are accepted and tools are called.
     pub hooks: Hooks,
     /// Bounds.
     pub settings: Settings,
@@ -116,7 +116,7 @@ impl Default for Settings {
     }
 }
 
-/// Finalizers that one process hears beside its slots: those of runs that were cancelled, or lost
+/// Finalizers that one process hears beside its slots: those of runs that were canceled, or lost
 /// their host, and for which nothing else is left to do. Whoever holds a slot may wait for the end
 /// of such a run, so they need none.
 pub const FINALIZERS_MAX: usize = 8;
@@ -270,14 +270,14 @@ impl Controller {
         self.live().len()
     }
 
-    /// Whether everything that is executed here stands still, as this host could not say for most of
+    /// True while everything that is executed here stands still, as this host could not say for most of
     /// its lease that it lives. It goes on when the host is heard again.
     #[must_use]
     pub fn stands_still(&self) -> bool {
         self.0.lease.stands()
     }
 
-    /// How long nothing was executed here.
+    /// The time for which nothing was executed here.
     #[must_use]
     pub fn idle_for(&self) -> Duration {
         // In this order: what ends in between has left its time.
@@ -350,7 +350,7 @@ impl Controller {
     }
 }
 
-/// Whether a run's end was an answer.
+/// True if a run's end was an answer.
 #[must_use]
 pub fn succeeded(run: &Run) -> bool {
     match &run.state.lifecycle {

@@ -19,7 +19,7 @@ pub struct PauseRequest {
     pub reason: Option<String>,
     /// When the pause is over in any case; `None` if only a word ends it.
     pub timeout: Option<Duration>,
-    /// Whether everything beneath the run is paused too. What it still starts in the step that is
+    /// True if everything beneath the run is paused too. What it still starts in the step that is
     /// under way is not.
     pub tree: bool,
 }
@@ -31,16 +31,16 @@ pub struct ResumeRequest {
     pub note: Option<String>,
     /// Messages of the user that the next turn is shown.
     pub messages: Vec<String>,
-    /// Whether everything beneath the run is resumed too, without the messages.
+    /// True if everything beneath the run is resumed too, without the messages.
     pub tree: bool,
 }
 
-/// What a request to pause or to resume did.
+/// The effect of a request to pause or to resume.
 #[derive(Clone, Debug)]
 pub struct Paused {
     /// The run afterwards.
     pub run: Run,
-    /// Whether the request changed anything about that run.
+    /// True if the request changed anything about that run.
     pub changed: bool,
     /// Runs beneath it that were paused or resumed as well, parents first.
     pub beneath: Vec<RunId>,

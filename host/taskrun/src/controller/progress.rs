@@ -1,4 +1,4 @@
-//! How far runs are: with the runs beneath them, and as it changes.
+//! The progress of runs with the runs beneath them, as it changes.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use taskrun_journal::time::Clock;
 use super::Controller;
 use crate::error::ControllerError;
 
-/// How often a run is looked at for a subscriber at most, and so how often that one is told.
+/// Shortest pause between two looks at a run for a subscriber, and so between two reports.
 pub const PROGRESS_EVERY: Duration = Duration::from_millis(250);
-/// How often it is looked for runs that were started or ended beneath a run: the journal of that
+/// The pause between two looks for runs that were started or ended beneath a run: the journal of that
 /// says nothing of them.
 const LOOK_BENEATH_EVERY: Duration = Duration::from_secs(1);
 
@@ -75,7 +75,7 @@ pub struct ProgressWatch {
     controller: Controller,
     scope: Scope,
     id: String,
-    /// What was told last.
+    /// The last report.
     told: Option<Progress>,
     /// When the run was last looked at.
     looked: Option<Duration>,

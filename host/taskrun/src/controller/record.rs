@@ -18,7 +18,7 @@ pub(super) struct Effect {
 }
 
 impl Effect {
-    /// Whether the request changed anything.
+    /// True if the request changed anything.
     pub(super) fn has_changed(&self) -> bool {
         !self.events.is_empty()
     }

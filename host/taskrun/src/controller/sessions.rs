@@ -14,19 +14,19 @@ use super::Controller;
 use crate::error::ControllerError;
 use crate::scan::PAGE;
 
-/// How long the deletion of a session waits for its runs to end.
+/// The time for which the deletion of a session waits for its runs to end.
 pub const DELETE_WAIT: Duration = Duration::from_secs(5);
 /// Runs removed in one transaction.
 const REMOVE_PAGE: usize = 500;
 
-/// What the deletion of a session did.
+/// The effect of the deletion of a session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Deleted {
-    /// Runs that were cancelled.
+    /// Runs that were canceled.
     pub canceled: Vec<RunId>,
     /// Runs that had not ended in time; they stay until the session is deleted again.
     pub open: Vec<RunId>,
-    /// What was removed.
+    /// The runs that were removed.
     pub removed: Removed,
     /// Facts that were forgotten.
     pub facts: u64,
@@ -65,8 +65,8 @@ impl Controller {
         }
     }
 
-    /// What is known of a session of the caller. An operator who names no owner is told of what
-    /// operators said of it.
+    /// The record of a session of the caller. An operator who names no owner is given that of
+    /// operators.
     ///
     /// # Errors
     /// [`ControllerError::NotFound`], also if it is not the caller's;

@@ -22,12 +22,12 @@ use crate::gate::narrowing;
 use crate::ports::hook::Moment;
 use crate::spawn::{SpawnRequest, WhenFull, accept, digest_of_parts, fingerprint, task_digest};
 
-/// What became of a request.
+/// The run of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spawned {
     /// The run.
     pub run: Run,
-    /// Whether it was there before: the request was a repetition, or its result is used again.
+    /// True if it was there before: the request was a repetition, or its result is used again.
     pub reused: bool,
 }
 
@@ -138,7 +138,7 @@ impl Controller {
         Ok(Arc::clone(code.tools.specs()))
     }
 
-    /// What is kept of a request, once it was checked.
+    /// The spec of a request, once it was checked.
     pub(super) fn accept(
         &self,
         scope: &Scope,
@@ -199,7 +199,7 @@ impl Controller {
         ControllerError::Limit { kind, cap }
     }
 
-    /// Whether a run may start one of an agent.
+    /// Checks that a run may start one of an agent.
     fn check_member(&self, parent: &Run, wanted: &str) -> Result<(), ControllerError> {
         let agents = &self.0.parts.agents.by_name;
         let agent = &parent.spec.agent_name;
@@ -243,8 +243,8 @@ impl Controller {
     }
 }
 
-/// What makes a repeated request harmless, and what its result may be used again by. One owner's
-/// keys are none of another's business.
+/// The keys that make a repeated request harmless, and by which its result may be used again. The keys
+/// of one owner are apart from those of another.
 fn repetition(
     request: &SpawnRequest,
     spec: &RunSpec,

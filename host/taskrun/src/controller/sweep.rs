@@ -148,7 +148,7 @@ impl Controller {
         Ok(found)
     }
 
-    /// Ends cancelled runs whose host lives and does nothing about them.
+    /// Ends canceled runs whose host lives and does nothing about them.
     async fn end_deaf(&self) -> Result<(), ControllerError> {
         let now = self.0.parts.clock.now();
         for host in self.0.parts.hosts.hosts().await? {

@@ -23,7 +23,7 @@ pub const TRANSCRIPT_DEFAULT: usize = 40;
 /// Most entries of a transcript.
 pub const TRANSCRIPT_MAX: usize = 200;
 
-/// What a run's conversation was, for people and for agents that supervise others.
+/// The conversation of a run, for people and for agents that supervise others.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Transcript {
     /// Id of the run.
@@ -35,7 +35,7 @@ pub struct Transcript {
     pub child_session_id: Option<String>,
     /// The last entries, the oldest of them first.
     pub events: Vec<TranscriptEntry>,
-    /// Whether there are earlier ones.
+    /// True if there are earlier ones.
     pub truncated: bool,
     /// Where the page of earlier ones ends; absent if there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -47,7 +47,7 @@ pub struct Transcript {
 pub struct TranscriptEntry {
     /// Position in the journal, as text.
     pub id: String,
-    /// Who: `user`, the agent's name, or the tool's.
+    /// The author: `user`, the agent's name, or the tool's.
     pub author: String,
     /// Kind of the event.
     pub object: &'static str,
@@ -64,13 +64,13 @@ pub struct TranscriptEntry {
     /// Tools that are called.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<ToolUse>,
-    /// What went wrong.
+    /// The error, in words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// The word for that of the tool that failed, or of the host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error_code: Option<String>,
-    /// How long the tool took; absent for a call that was refused or did not begin.
+    /// The time that the tool took; absent for a call that was refused or did not begin.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<u64>,
     /// When it was recorded.
@@ -173,19 +173,19 @@ impl TranscriptEntry {
     }
 }
 
-/// What went wrong and what led to it, in a line of its own each.
+/// The error and its causes, in a line of its own each.
 fn with_causes(error: &ToolError) -> String {
     let causes = error.causes.iter().map(|cause| format!("\ncaused by: {cause}"));
     std::iter::once(error.message.clone()).chain(causes).collect()
 }
 
-/// What was said in earlier runs: who, and the words.
+/// The words of earlier runs, each with its role.
 fn carried(messages: &[Message]) -> String {
     let line = |message: &Message| format!("{}: {}", message.role.as_str(), message.joined_text());
     messages.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// What is asked, with the fields of a form and what may be chosen.
+/// The text of a question, with the fields of a form and their options.
 fn question(what: &AwaitItem) -> String {
     let mut text = what.prompt();
     match what {
@@ -226,7 +226,7 @@ fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("texts can be written as JSON")
 }
 
-/// What somebody gave for an answer: the words of a text, JSON of choices and results.
+/// The text of an answer: the words of a text, JSON of choices and results.
 fn given(answer: &Answer) -> String {
     match answer {
         Answer::Text(text) => text.clone(),

@@ -15,12 +15,12 @@ use crate::error::ControllerError;
 /// Most runs that are waited for at once.
 pub const WAIT_RUNS_MAX: usize = 1_000;
 
-/// What a wait came to.
+/// The end of a wait.
 #[derive(Clone, Debug)]
 pub struct Waited {
     /// The run as it stands.
     pub run: Run,
-    /// Whether the run is not what was waited for: the time was up, or it ended otherwise.
+    /// True if the run is not what was waited for: the time was up, or it ended otherwise.
     pub timed_out: bool,
 }
 

@@ -1,5 +1,5 @@
-//! What the host says to results of tools, for whoever reads the conversation: how to go on where a
-//! result is only a part, and how to try again where a call failed.
+//! Advice of the host beside results of tools, for the reader of the conversation: how to go on where
+//! a result is only a part, and how to try again where a call failed.
 
 use taskrun_journal::message::{Bounds, RetryHint, RetryReason};
 use taskrun_journal::text::cut;
@@ -10,7 +10,7 @@ const ADVICE_BYTES_MAX: usize = 2 << 10;
 /// Most bytes that are said to the results of one turn.
 const TURN_BYTES_MAX: usize = 16 << 10;
 
-/// What is said to the results of a turn, a line for each that needs one; `None` if none does.
+/// The advice beside the results of a turn, a line for each that needs one; `None` if none does.
 pub(super) fn advice(outputs: &[ToolOutput]) -> Option<String> {
     let mut text = String::new();
     for line in outputs.iter().filter_map(line) {
@@ -48,7 +48,7 @@ fn part_of(name: &str, bounds: &Bounds) -> Option<String> {
     Some(line)
 }
 
-/// What of a hint the error's own text does not say.
+/// The part of a hint that the error's own text does not say.
 fn again(hint: &RetryHint) -> Option<String> {
     let mut line = String::new();
     if !hint.missing_fields.is_empty() {

@@ -1,5 +1,5 @@
-//! The rest of what a run may spend: of its own budget, together with what is beneath it, and of those of
-//! the runs above it.
+//! The rest of what a run may spend: of its own budget, together with what is beneath it, and of
+//! those of the runs above it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::stop::Halt;
 use super::subtree::Subtree;
 use crate::ports::call::Remaining;
 
-/// What is left of what all runs of a tree spend together; `None` is not bounded.
+/// The rest of the money and tokens that all runs of a tree spend together; `None` is not bounded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Left {
     pub(super) tokens: Option<u64>,
@@ -24,7 +24,7 @@ pub(super) struct Left {
 }
 
 impl Left {
-    /// What is left of a budget after so much was used; `kept` of it is for somebody else.
+    /// The rest of a budget after so much was used, without what is `kept` of it.
     fn of(budget: &Budget, used: Usage, kept: Reserve) -> Self {
         let rest = |cap: u64, used: u64, kept: u64| cap.saturating_sub(used).saturating_sub(kept);
         Self {
@@ -60,7 +60,7 @@ fn bounds_spending(budget: &Budget) -> bool {
     budget.tokens.is_some() || budget.cost_microusd.is_some()
 }
 
-/// What a run may still spend, as it stands.
+/// The rest of the budgets that bound a run, as it stands.
 pub(super) struct Allowance<'a> {
     parts: &'a Parts,
     recorder: &'a Recorder,
@@ -71,7 +71,7 @@ impl<'a> Allowance<'a> {
         Self { parts, recorder }
     }
 
-    /// What is left before another question to a model. `more` was used and is not on record;
+    /// The rest before another question to a model. `more` was used and is not on record;
     /// `last` says whether the reserve is to be spent, which is each run's own.
     pub(super) async fn left(&self, more: Usage, last: bool) -> Result<Left, Halt> {
         let (run, own) = (self.recorder.run(), &self.parts.agent.budget);
@@ -147,7 +147,7 @@ impl<'a> Allowance<'a> {
         Ok(self.left(used, false).await?.met())
     }
 
-    /// What is left for a step.
+    /// The rest for a step.
     pub(super) async fn remaining(&self, turn: u32, last: bool) -> Result<Remaining, Halt> {
         let left = self.left(Usage::default(), last).await?;
         let kept = if last { 0 } else { self.parts.agent.budget.reserve.turns };
@@ -159,8 +159,8 @@ impl<'a> Allowance<'a> {
         })
     }
 
-    /// How long the run may work in all: as long as its own budget says, and as what is left of
-    /// those says to whose runs it is attached, which wait for it or end it with them.
+    /// The time that the run may work in all: that of its own budget, and at most the rest of those of
+    /// the runs to which it is attached, which wait for it or end it with them.
     pub(super) async fn wall(&self) -> Result<Option<Duration>, Halt> {
         let (mut wall, above) = (self.parts.agent.budget.wall, &self.parts.bounds.above);
         if above.iter().any(|budget| budget.wall.is_some()) {
@@ -182,7 +182,7 @@ impl<'a> Allowance<'a> {
     }
 }
 
-/// What an event says that was used.
+/// The usage that an event reports.
 fn used(event: &Event) -> Usage {
     if let Event::AssistantMessage { usage: Some(usage), .. } | Event::Usage { usage } = event {
         return *usage;

@@ -200,8 +200,8 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// What is recorded of calls that came to their ends: of one, and of those that are there with
-    /// it, which go into the same write.
+    /// The events of calls that came to their ends: of one, and of those that are there with it, which
+    /// go into the same write.
     async fn gather(
         &mut self,
         first: Ended<'a>,
@@ -266,7 +266,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// What is recorded of a call that came to its end.
+    /// The events of a call that came to its end.
     async fn ended(&self, ended: Ended<'_>) -> Vec<Event> {
         let Ended { tool, request, answer, took, scope: _ } = ended;
         let answer = match answer {
@@ -290,7 +290,7 @@ impl<'a> Batch<'a> {
         vec![Event::ToolResult { output, duration_ms: millis(took), refused: None }]
     }
 
-    /// What is recorded of a call that waits.
+    /// The events of a call that waits.
     async fn park(&self, request: &ToolRequest, wait: ToolWait) -> Result<Vec<Event>, ToolFailure> {
         let now = self.parts.env.clock.now();
         let until = |timeout: Option<Duration>| timeout.map(|timeout| now.plus(timeout));
@@ -318,7 +318,7 @@ impl<'a> Batch<'a> {
         Ok(std::iter::once(parked).chain(asked).collect())
     }
 
-    /// Whether every run that a call wants to wait for is there; otherwise why not.
+    /// Checks that every run is there that a call wants to wait for.
     async fn check_runs(&self, runs: &[RunId]) -> Result<(), ToolFailure> {
         let refuse = |text: String| {
             let error = ToolError::coded("invalid", text);
@@ -403,7 +403,7 @@ fn clarification(request: &ToolRequest, text: String, until: Option<Timestamp>) 
     Item { what, tool_call_id: Some(call), until, default: None }
 }
 
-/// Whether a run may be seen from another one: it belongs to the same owner.
+/// True if a run may be seen from another one: it belongs to the same owner.
 pub(super) fn is_visible(run: &Run, spec: &RunSpec) -> bool {
     run.spec.tenant == spec.tenant && run.spec.owner_user_id == spec.owner_user_id
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 #[derive(Clone, Debug, Default)]
 pub(super) struct ChildTracker {
     calls: BTreeSet<String>,
-    /// What was told last.
+    /// The number that was recorded last.
     told: u32,
 }
 
@@ -21,7 +21,7 @@ impl ChildTracker {
         self.told = self.told.max(total);
     }
 
-    /// How many there are, if that is more than was told; `hint` is what the planner expects.
+    /// Their number, if that is more than was recorded; `hint` is the number that the planner expects.
     pub(super) fn update(&self, hint: Option<u32>) -> Option<u32> {
         let known = u32::try_from(self.calls.len()).unwrap_or(u32::MAX);
         Some(known.max(hint.unwrap_or(0))).filter(|total| *total > self.told)

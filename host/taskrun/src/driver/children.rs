@@ -58,7 +58,7 @@ impl<'a> Children<'a> {
         }));
     }
 
-    /// What a call gives whose run has ended, and when it did; `None` while that goes on.
+    /// The result of a call whose run has ended, and the time of that; `None` while it goes on.
     pub(super) async fn result(
         &self,
         request: &ToolRequest,
@@ -86,7 +86,7 @@ impl<'a> Children<'a> {
         Ok(Some((*finished_at, recorded(request, id, given, refused))))
     }
 
-    /// What the run itself said to be the call's result. What came too late to be its end does not
+    /// The call's result in the run's own words. One that came too late to be the run's end does not
     /// count.
     async fn own_result(
         &self,
@@ -122,7 +122,7 @@ impl<'a> Children<'a> {
         Ok(None)
     }
 
-    /// What a run gives that said nothing but its answer.
+    /// The outcome of a run that gave nothing but its answer.
     async fn outcome_of_child(
         &self,
         request: &ToolRequest,
@@ -175,7 +175,7 @@ impl<'a> Children<'a> {
     }
 }
 
-/// What is recorded of a call whose run was started.
+/// The events of a call whose run was started.
 pub(super) fn linked(request: &ToolRequest, run: RunId, agent_name: String) -> Vec<Event> {
     let call = tool_use(request);
     let tool_call_id = call.tool_call_id.clone();
@@ -190,7 +190,7 @@ pub(super) fn linked(request: &ToolRequest, run: RunId, agent_name: String) -> V
     ]
 }
 
-/// What a run gave for the call that it was.
+/// The result of a run for the call that it was.
 struct Given {
     outcome: ToolOutcome,
     server_data: Option<String>,

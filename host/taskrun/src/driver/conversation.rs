@@ -18,9 +18,9 @@ use super::advice::advice;
 pub const CONVERSATION_RESULT_BYTES_MAX: usize = 64 << 10;
 /// Bytes of that preview.
 const PREVIEW_BYTES: usize = 1 << 10;
-/// What a planner is told when a turn of it was skipped.
+/// The message to a planner of which a turn was skipped.
 pub(crate) const CONTINUATION: &str = "continue";
-/// What stands above messages that were told to the run while it worked or waited.
+/// The heading of messages that came while the run worked or waited.
 const INBOX: &str = "[Inbox]\n";
 /// Why a result is left out that is too large by itself.
 const TOO_LARGE: &str = "size_limit";
@@ -37,11 +37,11 @@ pub struct Conversation {
     open: Vec<(String, Option<ToolOutput>)>,
     state: BTreeMap<String, String>,
     reminders: Reminders,
-    /// Whether it begins with what was said in earlier runs.
+    /// True if it begins with the words of earlier runs.
     told: bool,
     /// The place of the task among the messages.
     task: usize,
-    /// Whether a step came to its end, or the planner was asked for its last word: until then the
+    /// True once a step came to its end, or the planner was asked for its last word: until then the
     /// task is the last message.
     begun: bool,
 }
@@ -83,7 +83,7 @@ impl Conversation {
         }
     }
 
-    /// Whether it begins with what was said in earlier runs of the session.
+    /// True if it begins with the words of earlier runs of the session.
     pub(super) fn is_told(&self) -> bool {
         self.told
     }

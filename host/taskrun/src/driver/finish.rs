@@ -15,9 +15,9 @@ use super::stop::{Halt, Next};
 use crate::ports::call::Tape;
 use crate::ports::planner::Decision;
 
-/// What follows from a step that came to no plan: the end of the run, or, where the policy says
-/// so and all attempts at the step were in vain, the next turn. `pending` is what of the step is
-/// still to be written.
+/// Goes on after a step that came to no plan: gives the end of the run, or, where the policy says so
+/// and all attempts at the step were in vain, nothing, for the next turn. `pending` are the events of
+/// the step that are still to be written.
 pub(super) async fn skip_or_end(
     (parts, recorder): (&Parts, &mut Recorder),
     mut pending: Vec<Event>,
@@ -68,7 +68,7 @@ impl<'a> LastWord<'a> {
         Ok(End::done(Vec::new(), self.something_or_nothing(reason)))
     }
 
-    /// Whether the planner is asked once more at this limit. Where turns, tokens or money are used
+    /// True if the planner is asked once more at this limit. Where turns, tokens or money are used
     /// up a last word is only asked for if some of them are kept to pay for it.
     fn has_last_word(&self, reason: TerminationReason) -> bool {
         match reason {

@@ -52,7 +52,7 @@ pub(super) async fn carry(store: &dyn Store, recorder: &mut Recorder) -> Result<
     recorder.record(event.into_iter().collect()).await
 }
 
-/// What a run that begins at this moment is told; `None` if there is nothing.
+/// The history of a run that begins at this moment; `None` if there is none.
 async fn earlier(store: &dyn Store, spec: &RunSpec) -> Result<Option<Event>, StoreError> {
     let scope = Scope {
         tenant: spec.tenant.clone(),
@@ -93,7 +93,7 @@ async fn earlier(store: &dyn Store, spec: &RunSpec) -> Result<Option<Event>, Sto
     Ok((!runs.is_empty()).then_some(Event::HistoryCarried { runs, messages }))
 }
 
-/// Whether a run that the scope admits is part of the same conversation.
+/// True if a run that the scope admits is part of the same conversation.
 fn takes_part(spec: &RunSpec, run: &Run) -> bool {
     // A scope without an application admits those of every one.
     !run.spec.history.is_none() && run.spec.parent_app_name == spec.parent_app_name

@@ -30,7 +30,7 @@ pub struct Journal {
     clock: Arc<dyn Clock>,
     random: Arc<dyn Random>,
     run: Run,
-    /// What others wrote and nobody here has looked at.
+    /// Events that others wrote and nobody here has looked at.
     meanwhile: Vec<Recorded>,
 }
 
@@ -204,7 +204,7 @@ impl Journal {
         }
     }
 
-    /// What others wrote since the last time this was asked, in order.
+    /// Events that others wrote since the last time this was asked, in order.
     pub(super) fn read_meanwhile(&mut self) -> Vec<Recorded> {
         std::mem::take(&mut self.meanwhile)
     }

@@ -1,4 +1,4 @@
-//! Whether this host may begin something, or stands still.
+//! The lease of this host: while it is fresh things may begin, otherwise the host stands still.
 //!
 //! A host that could not write its heartbeat for most of its lease may soon be taken for dead. It
 //! pauses then: it begins nothing, and keeps its guests, which are not executed. When it is heard
@@ -16,7 +16,7 @@ use super::live::Live;
 use super::stalls::{Stall, Stalls};
 use super::stop::Stop;
 
-/// How often a run that is about to begin something looks whether the host was heard, at least.
+/// Longest pause between two looks of a run that is about to begin something at the lease.
 const LOOK_EVERY_MAX: Duration = Duration::from_millis(250);
 
 /// The lease of this host, as its own clock sees it.
@@ -42,7 +42,7 @@ impl Lease {
         }
     }
 
-    /// Whether less than four fifths of it are over.
+    /// True while less than four fifths of it are over.
     pub(crate) fn is_fresh(&self) -> bool {
         let silence = self.hosts.silence(&self.host);
         silence.is_none_or(|silence| silence < self.nearly_over())
@@ -54,12 +54,12 @@ impl Lease {
         self.length * 4 / 5
     }
 
-    /// Whether something may begin: the host was heard, and it is known which runs are still its own.
+    /// True if something may begin: the host was heard, and it is known which runs are still its own.
     pub(crate) fn may_begin(&self) -> bool {
         self.is_fresh() && !*self.stands.borrow()
     }
 
-    /// How often to look.
+    /// The pause between two looks.
     pub(crate) fn look_every(&self) -> Duration {
         self.length / 20
     }
@@ -74,7 +74,7 @@ impl Lease {
         self.stands.send_replace(false);
     }
 
-    /// Whether everything stands still.
+    /// True while everything stands still.
     pub(crate) fn stands(&self) -> bool {
         *self.stands.borrow()
     }
@@ -123,8 +123,8 @@ impl Lease {
     }
 }
 
-/// Whether the calls of a run stand still with their host. They do not where the host gives the run
-/// up: then they are to come to their end.
+/// The standstill of the calls of a run with their host. They do not stand still where the host gives
+/// the run up: then they are to come to their end.
 pub(crate) struct Standstill {
     live: Arc<Live>,
     stalls: Arc<Stalls>,
@@ -138,7 +138,7 @@ impl Standstill {
         Self { live, stalls, stands: lease.stands.subscribe(), stall: None }
     }
 
-    /// Whether they stand still from now on.
+    /// True if they stand still from this moment on.
     pub(crate) fn holds(&mut self) -> bool {
         let holds = *self.stands.borrow_and_update() && !self.live.is_given_back();
         self.stall = match (holds, self.stall.take()) {

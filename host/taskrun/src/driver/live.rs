@@ -20,7 +20,7 @@ pub(crate) struct Live {
 #[derive(Default)]
 struct Inner {
     cause: Option<StopCause>,
-    /// Whether the calls stand still with their host.
+    /// True while the calls stand still with their host.
     held: bool,
     next: u64,
     calls: Vec<Call>,
@@ -135,7 +135,7 @@ impl Live {
         self.lock().cause
     }
 
-    /// Whether the host itself stops the run: it goes on elsewhere, or nowhere.
+    /// True if the host itself stops the run: it goes on elsewhere, or nowhere.
     pub(crate) fn is_given_back(&self) -> bool {
         self.given_back.is_cancelled()
     }
@@ -156,7 +156,7 @@ impl Live {
     }
 }
 
-/// Whether a stop comes from the host itself and not from whoever owns the run.
+/// True if a stop comes from the host itself and not from the run's owner.
 fn is_the_hosts(cause: StopCause) -> bool {
     match cause {
         StopCause::Shutdown | StopCause::HandOver | StopCause::LeaseLost => true,

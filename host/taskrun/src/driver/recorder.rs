@@ -32,11 +32,11 @@ pub(super) struct Recorder {
     journal: Journal,
     live: Arc<Live>,
     work: Work,
-    /// How long calls may go on that were asked to stop.
+    /// The time for which calls may go on that were asked to stop.
     grace: Duration,
     /// Most bytes of the journal.
     journal_bytes: u64,
-    /// How long the run may work in all.
+    /// The time that the run may work in all.
     wall: Option<Duration>,
     /// When this host took the run, on the clock's own time, and how long it had run before.
     began: Duration,
@@ -291,7 +291,7 @@ impl Recorder {
         }
     }
 
-    /// How long the run has been running, here and before.
+    /// The time that the run has been running, here and before.
     fn ran(&self) -> Duration {
         self.ran_before + self.env.clock.monotonic().saturating_sub(self.began)
     }
@@ -311,7 +311,7 @@ impl Recorder {
         self.wall.map(|wall| wall.saturating_sub(self.ran()))
     }
 
-    /// Whether there is none.
+    /// True if none is left.
     pub(super) fn is_out_of_time(&self) -> bool {
         self.time_for_work() == Some(Duration::ZERO)
     }
@@ -327,7 +327,7 @@ fn is_call(event: &Event) -> bool {
     matches!(event, Event::ToolCallScheduled { .. } | Event::ToolCallRepeated { .. })
 }
 
-/// Whether an event of the work still fits, whatever others wrote to the journal meanwhile: a
+/// True if an event of the work still fits, whatever others wrote to the journal meanwhile: a
 /// cancellation forbids effects, a pause puts calls off, and what somebody answered is not
 /// answered again.
 fn may_be_written(run: &Run, event: &Event) -> bool {

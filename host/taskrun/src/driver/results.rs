@@ -37,7 +37,7 @@ pub(super) fn refused(request: &ToolRequest, refusal: Refusal, failure: ToolFail
     Event::ToolResult { output: Box::new(output), duration_ms: 0, refused: Some(refusal) }
 }
 
-/// What is recorded of a call that the end of the run's time overtook.
+/// The result of a call that the end of the run's time overtook.
 pub(super) fn out_of_time(request: &ToolRequest) -> Event {
     let error = ToolError::coded(TIME_BUDGET, OUT_OF_TIME);
     refused(request, Refusal::Finalized, ToolFailure { error, retry_hint: None })
@@ -110,7 +110,7 @@ pub(super) fn output(
     }
 }
 
-/// Whether a part of a result says how the rest is had.
+/// Checks that a part of a result says how the rest is had.
 pub(super) fn check_bounds(bounds: &Bounds) -> Result<(), String> {
     if bounds.truncated && bounds.continuation.is_none() && bounds.refinement.is_none() {
         return Err("its result is truncated and does not say how to go on".to_owned());
@@ -174,7 +174,7 @@ pub(super) fn dropped_note(dropped: u32) -> Option<Event> {
     })
 }
 
-/// What a step or a call that ended counted and measured, if it did.
+/// The metrics of a step or a call that ended, if it has any.
 pub(super) fn metrics_event(metrics: Metrics) -> Option<Event> {
     (!metrics.is_empty()).then_some(Event::MetricsRecorded { metrics })
 }

@@ -28,7 +28,7 @@ use crate::agents::AgentTool;
 
 /// Begins the id of the question whether a call may be repeated.
 const REPEAT: &str = "repeat:";
-/// What is known of a call that was cut off.
+/// The text for a call that was cut off.
 const CUT_OFF: &str = "the host died while this call was under way; whether it took effect is not \
                        known";
 
@@ -48,7 +48,7 @@ enum OpenCall<'a> {
     Declined(Vec<Event>),
     /// It begins again.
     Repeat(&'a AgentTool),
-    /// Whether it may begin again is to be asked.
+    /// A person is to be asked if it may begin again.
     Ask(Box<Item>),
     /// It waits, for these runs if it waits for any.
     Wait(Vec<RunId>),
@@ -168,7 +168,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// What becomes of a call whose host died. One that waited for a place had not begun: it is as
+    /// The state of a call whose host died. One that waited for a place had not begun: it is as
     /// good as one that was just decided on, whatever its tool promises.
     fn after_cut(&self, call: &Call, tool: Option<&'a AgentTool>) -> OpenCall<'a> {
         if call.attempts == 0 {
@@ -190,7 +190,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// What becomes of a call that has not begun: it may be waiting for consent.
+    /// The state of a call that has not begun: it may be waiting for consent.
     fn not_begun(&self, call: &Call, tool: Option<&'a AgentTool>) -> OpenCall<'a> {
         let Some(tool) = tool else { return OpenCall::Begin };
         let turn = self.recorder.run().state.turns;
@@ -230,7 +230,7 @@ impl<'a> Batch<'a> {
         self.recorder.record(events).await
     }
 
-    /// What the run has to wait for: people first, then other runs, of which `awaited` are open.
+    /// The wait of the run: for people first, then other runs, of which `awaited` are open.
     fn waits_for(&self, mut awaited: Vec<RunId>) -> Option<(BlockedOn, Wait)> {
         let work = self.recorder.work();
         let mut open = work.asked.iter().filter(|one| one.answer.is_none()).peekable();

@@ -293,7 +293,8 @@ impl<'a> Step<'a> {
         StepEnd { pending, outcome: Err(outcome) }
     }
 
-    /// What is kept of a result for the call that this run is; nobody asks for it where it is none.
+    /// The event that keeps a result for the call that this run is; nobody asks for it where it is
+    /// none.
     fn final_tool_result(&self, decision: &Decision) -> Option<Event> {
         self.recorder.run().spec.parent_tool_call_id.as_ref()?;
         match decision {
@@ -307,7 +308,7 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// What the step under way has sent in parts; `pending` of it is not written yet.
+    /// The parts that the step under way has sent; `pending` of it is not written yet.
     fn sent(&self, pending: &[Event]) -> Vec<Part> {
         let mut tape = self.recorder.work().tape.clone();
         pending.iter().for_each(|event| tape.push(event));
@@ -315,8 +316,8 @@ impl<'a> Step<'a> {
     }
 }
 
-/// What went wrong, if it may pass: the host failed, or the agent says that what it needs was not
-/// to be had just now.
+/// The failure of a step, if it may pass: the host failed, or the agent says that what it needs was
+/// not to be had just now.
 fn passing(outcome: &Result<PlanResult, Outcome>) -> Option<String> {
     match outcome {
         Err(Outcome::Failed(failure @ CallAbort::Internal)) => Some(failure.to_string()),
@@ -355,7 +356,7 @@ fn jittered(pause: Duration, random: &dyn Random) -> Duration {
     pause - Duration::from_millis(random_u64(random) % (quarter + 1))
 }
 
-/// What a model said beside its requests for tools. Some providers want their own reasoning back
+/// The words of a model beside its requests for tools. Some providers want their own reasoning back
 /// with the results, to the letter, so it is taken from the model's answer and not from what the
 /// planner made of it.
 fn said_beside_calls(answer: Message) -> Vec<Part> {
@@ -373,7 +374,7 @@ fn kind(decision: &Decision) -> DecisionKind {
     }
 }
 
-/// What the conversation keeps of a decision. `before` is what the step sent in parts.
+/// The message of a decision in the conversation. `before` are the parts that the step sent.
 fn message(decision: &Decision, before: Vec<Part>) -> Option<Message> {
     let calling = |requests: &[ToolRequest]| {
         let mut parts = before;
@@ -394,7 +395,7 @@ fn message(decision: &Decision, before: Vec<Part>) -> Option<Message> {
     }
 }
 
-/// How a run ends that is the result of a tool call.
+/// The end of a run that is the result of a tool call.
 pub(super) fn tool_result_outcome(result: &FinalToolResult) -> Outcome {
     match &result.outcome {
         ToolOutcome::Value(_) => Outcome::Answered(StopReason::FinalResponse),

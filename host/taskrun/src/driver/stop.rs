@@ -1,4 +1,4 @@
-//! Why a run does not go on in this host, and what each reason forbids.
+//! The reasons for which a run does not go on in this host, and the things that each forbids.
 //!
 //! Several reasons may hold at the same moment. They are asked about in one place,
 //! [`super::recorder::Recorder::go_on`], in the order of [`Stop`], the gravest first, and the first
@@ -49,7 +49,7 @@ pub enum Stop {
     Limit(TerminationReason),
 }
 
-/// What is next in a run, which a [`Stop`] may forbid.
+/// The next thing in a run, which a [`Stop`] may forbid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     /// Anything, be it only to wait, or to bring what is open to its end.
@@ -65,7 +65,7 @@ pub(super) enum Next {
 }
 
 impl Stop {
-    /// Whether this keeps what is next from beginning.
+    /// True if this keeps what is next from beginning.
     pub(super) fn forbids(self, next: Next) -> bool {
         let any_of = |forbidden: &[Next]| forbidden.contains(&next);
         match self {
@@ -96,7 +96,7 @@ pub enum Halt {
     /// The run would wait for one that waits for it.
     #[error("the runs would wait for each other")]
     Cycle,
-    /// What is needed to go on cannot be read.
+    /// Something that is needed to go on cannot be read.
     #[error("the store cannot be read")]
     Read(#[source] StoreError),
     /// The store refuses.
@@ -107,7 +107,7 @@ pub enum Halt {
     Inconsistent(String),
 }
 
-/// Whether the run of a call that was stopped so is to be continued by another host.
+/// True if the run of a call that was stopped so is to be continued by another host.
 pub(super) fn goes_elsewhere(cause: StopCause) -> bool {
     match cause {
         StopCause::HandOver | StopCause::LeaseLost => true,

@@ -1,4 +1,4 @@
-//! What the runs of a tree consumed, by the run beneath which they are.
+//! The consumption of the runs of a tree, by the run beneath which they are.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,7 +35,7 @@ impl Subtree {
         }
     }
 
-    /// What a run consumed, with everything beneath it.
+    /// The consumption of a run with everything beneath it.
     pub(super) fn usage(&self, of: &RunId) -> Usage {
         let all = self.runs.iter().filter(|(id, _)| self.is_in(id, of));
         all.fold(Usage::default(), |sum, (_, (_, usage))| sum.plus(*usage))
@@ -71,7 +71,7 @@ impl Subtree {
     }
 }
 
-/// What a run has consumed, the plan step under way included as far as that is on record.
+/// The consumption of a run by itself, the plan step under way included as far as that is on record.
 fn consumed(run: &Run) -> Usage {
     run.state.progress.usage().plus(run.state.step_usage)
 }

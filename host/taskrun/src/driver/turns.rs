@@ -26,7 +26,7 @@ use crate::agents::{Agent, AgentCode};
 use crate::ports::call::Tape;
 use crate::ports::planner::{Decision, PlanResult};
 
-/// How long a run is left alone that could not be read.
+/// The time for which a run is left alone that could not be read.
 const READ_PAUSE: Duration = Duration::from_secs(1);
 
 /// Drives one run.

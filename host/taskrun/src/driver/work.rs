@@ -28,21 +28,21 @@ use super::conversation::{Conversation, Told};
 
 /// Where the work stands.
 pub(super) struct Work {
-    /// What was said.
+    /// The conversation.
     pub(super) conversation: Conversation,
     /// The tool calls of the last turn, in the order requested.
     pub(super) calls: Vec<Call>,
-    /// What was asked of the outside since the last plan step, in that order.
+    /// The questions to the outside since the last plan step, in that order.
     pub(super) asked: Vec<Asked>,
-    /// What the plan step under way has done.
+    /// The tape of the plan step under way.
     pub(super) tape: Tape,
     /// The limit for which the planner was asked for its last word.
     pub(super) finalize: Option<TerminationReason>,
-    /// What the run was told and no step was shown, in that order.
+    /// The inbox: messages that no step was shown, in their order.
     told: Vec<Told>,
     /// Calls of this run, where it is a tool call itself.
     pub(super) children: ChildTracker,
-    /// What the policy engines decided last before a plan step, without its labels; that takes
+    /// The last decision of the policy engines before a plan step, without its labels; it takes
     /// nothing away where they decided nothing.
     pub(super) decided: ToolsDecided,
     /// Labels of all their decisions.
@@ -59,15 +59,15 @@ pub(super) struct Work {
 /// A tool call of the last turn.
 pub(super) struct Call {
     pub(super) request: ToolRequest,
-    /// How often it began.
+    /// Number of times that it began.
     pub(super) attempts: u32,
-    /// Whether it is on record that somebody consented to it.
+    /// True if a consent to it is on record.
     pub(super) authorized: bool,
-    /// Whether it may begin again after its host died.
+    /// True if it may begin again after its host died.
     pub(super) idempotent: bool,
-    /// What it waits for.
+    /// The thing that it waits for.
     pub(super) parked: Option<Parked>,
-    /// How it ended.
+    /// Its outcome, once it has ended.
     pub(super) outcome: Option<ToolOutcome>,
 }
 
@@ -75,7 +75,7 @@ pub(super) struct Call {
 pub(super) struct Asked {
     pub(super) item: Item,
     pub(super) answer: Option<Answer>,
-    /// Who gave it.
+    /// The name of the person or run that gave it.
     pub(super) by: String,
 }
 
@@ -262,7 +262,7 @@ impl Work {
         }
     }
 
-    /// What somebody decided about a function for the whole run, and who.
+    /// The standing decision about a function for the whole run, and the name of the person.
     pub(super) fn standing(&self, name: &str) -> Option<&(bool, String)> {
         self.standing.get(name)
     }
@@ -276,8 +276,8 @@ impl Work {
         hints.collect()
     }
 
-    /// What a step said becomes part of the conversation when the step is over: one that runs again
-    /// is given the conversation that it was given before.
+    /// Makes the words of a step part of the conversation, as the step is over: one that runs again is
+    /// given the conversation that it was given before.
     fn end_step(&mut self) {
         let tape = std::mem::take(&mut self.tape);
         tape.emitted().filter(|event| is_said_by_a_step(event)).for_each(|event| {
@@ -285,7 +285,7 @@ impl Work {
         });
     }
 
-    /// Whether a tool call has begun and has no result.
+    /// True while a tool call has begun and has no result.
     fn is_calling(&self) -> bool {
         self.open_calls().any(|call| call.attempts > 0)
     }
@@ -320,7 +320,7 @@ impl Work {
         self.calls.iter().filter(|call| call.outcome.is_none())
     }
 
-    /// Whether something of this name was asked since the last plan step.
+    /// True if something of this name was asked since the last plan step.
     pub(super) fn was_asked(&self, id: &str) -> bool {
         self.asked.iter().any(|asked| asked.item.id() == id)
     }
@@ -332,7 +332,7 @@ impl Work {
     }
 }
 
-/// Whether this is a message that a step sent on its way, or a run's last one; the one with the
+/// True for a message that a step sent on its way, or a run's last one; the one with the
 /// calls that a step decided on follows that decision.
 fn is_said_by_a_step(event: &Event) -> bool {
     matches!(event, Event::AssistantMessage { message, .. } if message.tool_uses().next().is_none())
