@@ -1,6 +1,5 @@
 //! The arguments of a turn's calls, looked at before the calls pass the gate.
 
-use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::Arc;
 
@@ -14,9 +13,7 @@ use super::recorder::Recorder;
 use super::stop::{Halt, Stop, goes_elsewhere};
 use super::time_up::TimeUp;
 use crate::arguments::TurnSteps;
-
-/// Calls of a turn whose arguments do not fit, by their ids.
-pub(super) type Misfits = BTreeMap<String, ToolFailure>;
+use crate::gate::layer::{Misfits, call_id};
 
 /// Looks at the arguments of calls, as far as their tools are the agent's.
 ///
@@ -33,7 +30,7 @@ pub(super) async fn misfits(
         for request in requests {
             let Some(tool) = code.tools.get(&request.name) else { continue };
             if let Err(failure) = tool.check(&request.payload, &steps).await {
-                misfits.insert(id(request), failure);
+                misfits.insert(call_id(request).to_owned(), failure);
             }
         }
         misfits
@@ -60,10 +57,5 @@ pub(super) async fn misfits(
         let text = "the run was stopped before the arguments were looked at";
         ToolFailure { error: ToolError::coded("canceled", text), retry_hint: None }
     };
-    Ok(requests.iter().map(|request| (id(request), stopped())).collect())
-}
-
-/// The id of a call, which each has when it is decided on.
-pub(super) fn id(request: &ToolRequest) -> String {
-    request.tool_call_id.clone().unwrap_or_default()
+    Ok(requests.iter().map(|request| (call_id(request).to_owned(), stopped())).collect())
 }

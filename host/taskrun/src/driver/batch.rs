@@ -19,11 +19,9 @@ use taskrun_journal::tool::ToolFailure;
 
 use super::arguments::misfits;
 use super::children::{Children, Family, linked};
-use super::confirm::Consents;
-use super::gate::Gate;
-use super::line::Line;
 use super::parts::{Parts, own_session};
 use super::plan::digest;
+use super::queue::{Queue, scheduled};
 use super::recorder::Recorder;
 use super::results::{
     NO_RUNS, dropped_note, metrics_event, out_of_time, output, refuse_all, refused, tool_use,
@@ -32,6 +30,8 @@ use super::stop::{Halt, Next, Stop, goes_elsewhere};
 use super::time_up::TimeUp;
 use super::{engines, hooks};
 use crate::agents::AgentTool;
+use crate::gate::consent::{ConsentRules, PriorConsent};
+use crate::gate::{Admission, Gate};
 use crate::ports::call::{CallScope, CallScopeParts, Remaining, ScopeLimits, Services, StopSignal};
 use crate::ports::tool::{ToolCall, ToolReply, ToolWait};
 
@@ -98,73 +98,81 @@ impl<'a> Batch<'a> {
         let turn = self.recorder.run().state.turns + 1;
         let asked = (self.parts, &mut *self.recorder);
         let decided = engines::decide_calls(asked, turn, &requests, &mut pending).await?;
-        let mut line = Line::default();
-        self.admit((&mut pending, &mut line), Fresh::Decided(decided), requests).await?;
+        let mut queue = Queue::default();
+        self.admit((&mut pending, &mut queue), Fresh::Decided(decided), requests).await?;
         self.recorder.record(pending).await?;
         // Of a pause it is known here only if it came before these events: then those with which
         // calls begin were left out, and the calls are still to begin.
         match self.recorder.stop(Next::Anything) {
             Some(_) => Ok(()),
-            None => self.run_all(line).await,
+            None => self.run_all(queue).await,
         }
     }
 
-    /// Lets calls that have not begun pass the gate, one after the other: adds those that begin to
-    /// the line, and what is to be recorded of all of them to `events`. In a run that is paused those
-    /// are refused that the gate refuses, and the others stay open.
+    /// Lets calls that have not begun pass the gate, one after the other, whether they were just
+    /// decided on or their host died: adds those that begin to the queue, and the records of all of
+    /// them to `events`. In a run that is paused those are refused that the gate refuses, and the
+    /// others stay open.
     pub(super) async fn admit(
         &mut self,
-        (events, line): (&mut Vec<Event>, &mut Line<'a>),
+        (events, queue): (&mut Vec<Event>, &mut Queue<'a>),
         fresh: Fresh,
         requests: Vec<ToolRequest>,
     ) -> Result<(), Halt> {
         let parts = self.parts;
-        let misfits = misfits(parts, self.recorder, &requests).await?;
-        let state = &self.recorder.run().state;
-        let left = parts.tool_calls_left(self.recorder.run());
-        let (turn, mut gate) = match fresh {
+        let (state, work) = (&self.recorder.run().state, self.recorder.work());
+        let (turn, counted, decided, is_open) = match fresh {
             Fresh::Decided(decided) => {
-                let decided = vec![self.recorder.work().decided.clone(), decided];
-                let left = (left, parts.agent.limits.turn_calls);
-                (state.turns + 1, Gate::new(&parts.code.tools, left, decided, misfits))
+                let decided = vec![work.decided.clone(), decided];
+                (state.turns + 1, parts.agent.limits.turn_calls, decided, false)
             }
-            Fresh::Admitted => (state.turns, Gate::passed(&parts.code.tools, left, misfits)),
+            Fresh::Admitted => (state.turns, None, Vec::new(), true),
         };
-        if self.recorder.stop(Next::Anything) == Some(Stop::Paused) {
-            // What was decided about this turn is decided now, as nobody asks again.
-            for request in requests {
-                if let Err((refusal, failure)) = gate.admit(&request) {
-                    events.push(refused(&request, refusal, failure));
+        let consents = requests.iter().map(|request| work.consent(turn, request, is_open));
+        let consents: Vec<PriorConsent> = consents.collect();
+        // The others have passed all layers but consent.
+        let asked = requests.iter().zip(&consents).filter(|(_, prior)| !prior.is_of_call());
+        let unasked: Vec<ToolRequest> = asked.map(|(request, _)| request.clone()).collect();
+        let misfits = misfits(parts, self.recorder, &unasked).await?;
+        let left = (parts.tool_calls_left(self.recorder.run()), counted);
+        let mut gate = Gate::new(&parts.code.tools, left, decided, misfits);
+        let is_paused = self.recorder.stop(Next::Anything) == Some(Stop::Paused);
+        // Of a run that is paused, hooks are asked when it goes on.
+        if !is_paused {
+            let asked = (parts, &mut *self.recorder);
+            let vetoes = hooks::vetoes(asked, turn, &unasked, &gate).await?;
+            gate.veto(vetoes);
+        }
+        let rules = ConsentRules { rules: &parts.agent.ask, turn, now: parts.env.clock.now() };
+        for (request, prior) in requests.into_iter().zip(&consents) {
+            match gate.admit(&request, (&rules, prior)) {
+                Admission::Begin { .. } | Admission::Ask(_) if is_paused => {}
+                Admission::Begin { tool, consent } => {
+                    events.extend(consent);
+                    let begins = scheduled(&request, tool);
+                    queue.add(events, request, tool, begins);
+                }
+                Admission::Ask(item) => events.push(Event::Asked { item }),
+                Admission::Wait => {}
+                Admission::Refuse(refusal) => {
+                    events.extend(refusal.decision);
+                    events.push(refused(&request, refusal.refusal, refusal.failure));
                 }
             }
-            return Ok(());
-        }
-        let asked = (parts, &mut *self.recorder);
-        let mut vetoes = hooks::vetoes(asked, turn, &requests, &gate).await?.into_iter();
-        let consents = self.consents(turn);
-        for request in requests {
-            let veto = vetoes.next().flatten();
-            line.admit(events, (&mut gate, &consents), (request, veto));
         }
         Ok(())
     }
 
-    /// The rules about consent to the calls of a turn, and what is known of it.
-    pub(super) fn consents(&self, turn: u32) -> Consents<'_> {
-        let now = self.parts.env.clock.now();
-        Consents::new(&self.parts.agent.ask, self.recorder.work(), turn, now)
-    }
-
     /// Executes calls and writes each result as it arrives. It is on record already that those
     /// with a place begin; it is recorded of the others when they have one.
-    pub(super) async fn run_all(&mut self, mut line: Line<'a>) -> Result<(), Halt> {
+    pub(super) async fn run_all(&mut self, mut queue: Queue<'a>) -> Result<(), Halt> {
         let (parts, live) = (self.parts, Arc::clone(self.recorder.live()));
         let mut running = FuturesUnordered::new();
         let mut family = Family::new(Arc::clone(&parts.env.store));
         let (clock, grace) = (Arc::clone(&parts.env.clock), parts.agent.limits.grace);
         let mut time_up = TimeUp::new(clock, self.recorder.time_for_work(), grace);
         loop {
-            for (request, tool) in line.take() {
+            for (request, tool) in queue.take() {
                 let hears = tool.tool.hears_cancellation();
                 let (stop, entered) = live.enter(hears);
                 time_up.enter(&stop, hears);
@@ -196,7 +204,7 @@ impl<'a> Batch<'a> {
             };
             family.note(&events);
             self.recorder.record(events).await?;
-            self.begin_more(&mut line, running.len()).await?;
+            self.begin_more(&mut queue, running.len()).await?;
         }
     }
 
@@ -231,35 +239,35 @@ impl<'a> Batch<'a> {
     /// None does while the host gives its runs back, as whoever takes the run up sees to it; and
     /// once somebody has asked to stop each ends without having begun. When the run's time is up
     /// none begins either, and they are told so.
-    async fn begin_more(&mut self, line: &mut Line<'a>, running: usize) -> Result<(), Halt> {
+    async fn begin_more(&mut self, queue: &mut Queue<'a>, running: usize) -> Result<(), Halt> {
         let stop = self.recorder.stop(Next::FurtherCalls);
         if self.recorder.asked().is_some() && stop != Some(Stop::HandOver) {
-            line.place(running);
+            queue.place(running);
             return Ok(());
         }
         match stop {
-            Some(stop @ Stop::HandOver) if running == 0 && !line.is_empty() => Err(stop.into()),
+            Some(stop @ Stop::HandOver) if running == 0 && !queue.is_empty() => Err(stop.into()),
             Some(Stop::HandOver) => Ok(()),
             // They stay open, for whoever goes on with the run.
             Some(Stop::Paused) => {
-                *line = Line::default();
+                *queue = Queue::default();
                 Ok(())
             }
             Some(Stop::Limit(_)) => {
-                let late = line.give_up();
+                let late = queue.give_up();
                 self.recorder.record(late.iter().map(out_of_time).collect()).await
             }
             // The results of those under way are the last of the run.
             Some(Stop::JournalFull) => {
                 let mut refused = Vec::new();
-                refuse_all(&mut refused, &line.give_up());
+                refuse_all(&mut refused, &queue.give_up());
                 self.recorder.record(refused).await
             }
             Some(Stop::Lease | Stop::Asked(_) | Stop::TimedOut) | None => {
-                self.recorder.record(line.place(running)).await?;
+                self.recorder.record(queue.place(running)).await?;
                 if self.recorder.stop(Next::FurtherCalls) == Some(Stop::Paused) {
                     // The pause came first: what was to begin is not on record.
-                    *line = Line::default();
+                    *queue = Queue::default();
                 }
                 Ok(())
             }

@@ -14,12 +14,12 @@ use super::recorder::Recorder;
 use super::stop::Halt;
 use super::time_up::TimeUp;
 use super::work::Work;
-use crate::gate::engines::Said;
+use crate::gate::engines::EngineRuling;
 use crate::ports::call::{Remaining, Tape};
 use crate::ports::policy_engine::PolicyInput;
 
-/// Decides which tools the next plan step sees, and records that where it is something else than
-/// before. A step that was begun by another host is shown what it was shown there.
+/// Decides about the tools that the next plan step sees, and records that where it is something
+/// else than before. A step that was begun by another host is shown what it was shown there.
 pub(super) async fn decide_tools(
     parts: &Parts,
     recorder: &mut Recorder,
@@ -55,14 +55,14 @@ pub(super) async fn decide_calls(
     Ok(decided)
 }
 
-/// Whoever stops the run meanwhile waits for them: their time is bounded, and a call that nobody
+/// A request to stop the run waits for them: their time is bounded, and a call that nobody
 /// decided about must not begin.
 async fn ask(
     (parts, recorder): (&Parts, &mut Recorder),
     phase: Phase,
     turn: u32,
     requested: Vec<ToolRequest>,
-) -> Result<Said, Halt> {
+) -> Result<EngineRuling, Halt> {
     let (code, clock) = (Arc::clone(&parts.code), Arc::clone(&parts.env.clock));
     let input = PolicyInput {
         phase,
@@ -98,7 +98,7 @@ pub(super) async fn remaining_of_step(
     Ok(Remaining { tool_calls, ..remaining })
 }
 
-/// Whether a decision about calls says something that the one before the plan step did not: it
+/// Tells if a decision about calls says something that the one before the plan step did not: it
 /// refuses one of them, or has something to be kept.
 fn says_more(calls: &ToolsDecided, plan: &ToolsDecided, requests: &[ToolRequest]) -> bool {
     let refuses = requests.iter().any(|request| !calls.leaves(&request.name))
@@ -107,7 +107,7 @@ fn says_more(calls: &ToolsDecided, plan: &ToolsDecided, requests: &[ToolRequest]
     !same && (refuses || !calls.labels.is_empty() || calls.metadata != plan.metadata)
 }
 
-fn recorded(turn: u32, Said { decided, by }: Said) -> Event {
+fn recorded(turn: u32, EngineRuling { decided, by }: EngineRuling) -> Event {
     Event::PolicyDecision {
         capability: "tools".to_owned(),
         subject: format!("turn {turn}"),

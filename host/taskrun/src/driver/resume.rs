@@ -17,10 +17,9 @@ use taskrun_policy::Interrupted;
 
 use super::batch::{Batch, Fresh, is_visible};
 use super::children::Children;
-use super::confirm::Consent;
 use super::end::End;
-use super::line::{Line, scheduled};
 use super::missing;
+use super::queue::Queue;
 use super::results::{failure, json_text, result};
 use super::stop::{Halt, Next};
 use super::work::Call;
@@ -40,12 +39,8 @@ enum OpenCall<'a> {
     Ended(Timestamp, Box<Event>),
     /// It was cut off and is not to be repeated.
     CutOff(ToolOutcome),
-    /// It begins, for the first time.
+    /// It has not begun: the gate rules on it.
     Begin,
-    /// The same for one that somebody consented to; what is to be recorded of that.
-    Consented(&'a AgentTool, Option<Event>),
-    /// Somebody declined it; what is to be recorded.
-    Declined(Vec<Event>),
     /// It begins again.
     Repeat(&'a AgentTool),
     /// A person is to be asked if it may begin again.
@@ -65,7 +60,7 @@ impl<'a> Batch<'a> {
         loop {
             self.recorder.go_on(Next::Anything).await?;
             self.time_out_questions().await?;
-            let (mut events, mut line, mut fresh) = (Vec::new(), Line::default(), Vec::new());
+            let (mut events, mut queue, mut fresh) = (Vec::new(), Queue::default(), Vec::new());
             let (mut ended, mut awaited) = (Vec::new(), Vec::new());
             for call in self.recorder.work().open_calls() {
                 let request = &call.request;
@@ -76,18 +71,12 @@ impl<'a> Batch<'a> {
                         events.push(result(request, outcome, Some(Refusal::Interrupted)));
                     }
                     OpenCall::Begin => fresh.push(request.clone()),
-                    OpenCall::Consented(tool, authorization) => {
-                        events.extend(authorization);
-                        let begins = scheduled(request, tool);
-                        line.add(&mut events, request.clone(), tool, begins);
-                    }
-                    OpenCall::Declined(declined) => events.extend(declined),
                     OpenCall::Repeat(tool) => {
                         let begins = Event::ToolCallRepeated {
                             tool_call_id: call.id().to_owned(),
                             attempt: call.attempts + 1,
                         };
-                        line.add(&mut events, request.clone(), tool, begins);
+                        queue.add(&mut events, request.clone(), tool, begins);
                     }
                     OpenCall::Ask(item) => events.push(Event::Asked { item }),
                     OpenCall::Wait(runs) => awaited.extend(runs),
@@ -96,14 +85,14 @@ impl<'a> Batch<'a> {
             // Results stand in the journal as they came to be, not as they were asked for.
             ended.sort_by_key(|(at, _)| *at);
             events.extend(ended.into_iter().map(|(_, event)| event));
-            self.admit((&mut events, &mut line), Fresh::Admitted, fresh).await?;
+            self.admit((&mut events, &mut queue), Fresh::Admitted, fresh).await?;
             self.recorder.record(events).await?;
             // In a run that was paused what was to begin is not on record, and stays open.
             if self.recorder.stop(Next::Anything).is_some() {
                 continue;
             }
-            if !line.is_empty() {
-                self.run_all(line).await?;
+            if !queue.is_empty() {
+                self.run_all(queue).await?;
                 continue;
             }
             let Some((on, wait)) = self.waits_for(awaited) else {
@@ -172,7 +161,7 @@ impl<'a> Batch<'a> {
     /// good as one that was just decided on, whatever its tool promises.
     fn after_cut(&self, call: &Call, tool: Option<&'a AgentTool>) -> OpenCall<'a> {
         if call.attempts == 0 {
-            return self.not_begun(call, tool);
+            return OpenCall::Begin;
         }
         let Some(tool) = tool else { return OpenCall::CutOff(failure("interrupted", CUT_OFF)) };
         if call.idempotent {
@@ -187,19 +176,6 @@ impl<'a> Batch<'a> {
             (Interrupted::Fail, _) | (Interrupted::Ask, Some(_)) => {
                 OpenCall::CutOff(failure("interrupted", CUT_OFF))
             }
-        }
-    }
-
-    /// The state of a call that has not begun: it may be waiting for consent.
-    fn not_begun(&self, call: &Call, tool: Option<&'a AgentTool>) -> OpenCall<'a> {
-        let Some(tool) = tool else { return OpenCall::Begin };
-        let turn = self.recorder.run().state.turns;
-        match self.consents(turn).of_open(call) {
-            Consent::NotNeeded => OpenCall::Begin,
-            Consent::Ask(item) => OpenCall::Ask(item),
-            Consent::Waits => OpenCall::Wait(Vec::new()),
-            Consent::Given(authorization) => OpenCall::Consented(tool, authorization),
-            Consent::Refused(events) => OpenCall::Declined(events),
         }
     }
 

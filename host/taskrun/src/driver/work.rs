@@ -20,7 +20,9 @@ use taskrun_journal::ruling::{Phase, ToolsDecided};
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::tool::ToolOutcome;
 
+use crate::gate::consent::{PriorConsent, item_id};
 use crate::gate::engines::relabel;
+use crate::gate::layer::call_id;
 use crate::ports::call::Tape;
 
 use super::child_tracker::ChildTracker;
@@ -262,9 +264,28 @@ impl Work {
         }
     }
 
-    /// The standing decision about a function for the whole run, and the name of the person.
-    pub(super) fn standing(&self, name: &str) -> Option<&(bool, String)> {
-        self.standing.get(name)
+    /// The consent to a call of a turn that is on record. One that `is_open` may have been asked
+    /// about; of one that was just decided on, only decisions about its function count.
+    pub(super) fn consent(&self, turn: u32, request: &ToolRequest, is_open: bool) -> PriorConsent {
+        let standing = || match self.standing.get(&request.name) {
+            Some((approved, by)) => PriorConsent::Standing { approved: *approved, by: by.clone() },
+            None => PriorConsent::Nothing,
+        };
+        if !is_open {
+            return standing();
+        }
+        let id = call_id(request);
+        if self.open_calls().any(|call| call.id() == id && call.authorized) {
+            return PriorConsent::Given;
+        }
+        let question = item_id(turn, id);
+        match self.asked.iter().find(|asked| asked.item.id() == question) {
+            Some(asked) => {
+                let answer = asked.answer.clone();
+                PriorConsent::Asked { answer: answer.map(|answer| (answer, asked.by.clone())) }
+            }
+            None => standing(),
+        }
     }
 
     /// Hints of the last calls that failed, in the order requested.

@@ -12,7 +12,7 @@ use taskrun_policy::{POLICY_LABEL_BYTES_MAX, POLICY_LABELS_MAX, PolicyDecision};
 
 use crate::ports::policy_engine::{PolicyEngine, PolicyInput};
 
-/// Most bytes that are told of why an engine did not decide.
+/// Most bytes of the reason for which an engine did not decide.
 const FAILURE_BYTES_MAX: usize = 1 << 10;
 
 /// The guard of one agent. The default lets everything pass.
@@ -23,18 +23,18 @@ pub struct Guard {
     pub engines: Vec<Arc<dyn PolicyEngine>>,
 }
 
-/// What the engines said together.
+/// The ruling of all engines together.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Said {
+pub(crate) struct EngineRuling {
     pub(crate) decided: ToolsDecided,
-    /// Who took something away, and where somebody failed why, for operators.
+    /// The engines that took something away, and the reasons of those that failed, for operators.
     pub(crate) by: String,
 }
 
 impl Guard {
     /// Asks all engines. One that fails, panics, is too slow or breaks its bounds takes all tools
     /// away.
-    pub(crate) async fn decide(&self, clock: &dyn Clock, input: &PolicyInput) -> Said {
+    pub(crate) async fn decide(&self, clock: &dyn Clock, input: &PolicyInput) -> EngineRuling {
         let mut decided = ToolsDecided::everything(input.phase);
         let mut by = Vec::new();
         for engine in &self.engines {
@@ -55,7 +55,7 @@ impl Guard {
             }
         }
         let by = if by.is_empty() { self.names() } else { by.join("; ") };
-        Said { decided, by }
+        EngineRuling { decided, by }
     }
 
     fn names(&self) -> String {
@@ -64,7 +64,7 @@ impl Guard {
     }
 }
 
-/// What an engine says, or why it says nothing.
+/// The decision of an engine, or the reason for which there is none.
 async fn verdict(
     engine: &dyn PolicyEngine,
     clock: &dyn Clock,
@@ -93,8 +93,8 @@ async fn verdict(
     Ok(decision)
 }
 
-/// Takes away what a decision takes away. What it says of tools that the run does not have, or
-/// says without taking anything away, is left out, so that equal decisions are equal.
+/// Takes away what a decision takes away. Its words about tools that the run does not have, and
+/// those that take nothing away, are left out, so that equal decisions are equal.
 fn join(decided: &mut ToolsDecided, decision: PolicyDecision, input: &PolicyInput) {
     decided.disable_tools |= decision.disable_tools;
     if let Some(list) = decision.allowed_tools {

@@ -72,8 +72,8 @@ pub(crate) fn narrowed(
     (Arc::new(own), Arc::new(own_code))
 }
 
-/// The agent with the rules about consent of those above it: an agent that must ask a person does not
-/// get around that by asking another agent.
+/// The agent with the rules about consent of those above it: an agent that must ask a person does
+/// not get around that by asking another agent.
 fn asked_for_by_all(agent: Arc<Agent>, spec: &RunSpec, agents: &Agents) -> Arc<Agent> {
     let above = spec.above.iter().filter_map(|above| agents.by_name.get(&above.agent_name));
     let asking: Vec<_> = above.filter(|above| !above.ask.rules.is_empty()).collect();

@@ -1,30 +1,26 @@
-//! Tool calls on their way to begin: which are admitted, and which have to wait for a place.
+//! The queue of tool calls that were admitted: some have a place, the others wait for one.
 
 use std::collections::VecDeque;
 
 use taskrun_journal::event::Event;
 use taskrun_journal::plan::ToolRequest;
 
-use super::confirm::{Consent, Consents};
-use super::gate::Gate;
-use super::hooks::denied;
-use super::results::{refused, tool_use};
+use super::results::tool_use;
 use crate::agents::AgentTool;
-use crate::ports::hook::Veto;
 
 /// Most tool calls of one run that are executed at once; further ones of the turn wait.
 const PARALLEL_CALLS_MAX: usize = 16;
 
 /// Calls that are to begin, in order.
 #[derive(Default)]
-pub(super) struct Line<'a> {
+pub(super) struct Queue<'a> {
     /// Those that have a place among the parallel ones.
     placed: Vec<(ToolRequest, &'a AgentTool)>,
     /// The others, each with what is recorded when it begins.
     waiting: VecDeque<(ToolRequest, &'a AgentTool, Event)>,
 }
 
-impl<'a> Line<'a> {
+impl<'a> Queue<'a> {
     pub(super) fn is_empty(&self) -> bool {
         self.placed.is_empty() && self.waiting.is_empty()
     }
@@ -66,40 +62,9 @@ impl<'a> Line<'a> {
             self.waiting.push_back((request, tool, begins));
         }
     }
-
-    fn begin(&mut self, events: &mut Vec<Event>, request: ToolRequest, tool: &'a AgentTool) {
-        let begins = scheduled(&request, tool);
-        self.add(events, request, tool, begins);
-    }
-
-    /// Adds a call for the first time, if it passes the gate, no hook is against it and nobody has to
-    /// be asked; otherwise its refusal, or the question, to `events`.
-    pub(super) fn admit(
-        &mut self,
-        events: &mut Vec<Event>,
-        (gate, consents): (&mut Gate<'a>, &Consents<'_>),
-        (request, veto): (ToolRequest, Option<Veto>),
-    ) {
-        if let Some(veto) = veto {
-            return events.extend(denied(&request, &veto));
-        }
-        match gate.admit(&request) {
-            Ok(tool) => match consents.of(&request, tool) {
-                Consent::NotNeeded => self.begin(events, request, tool),
-                Consent::Given(authorization) => {
-                    events.extend(authorization);
-                    self.begin(events, request, tool);
-                }
-                Consent::Ask(item) => events.push(Event::Asked { item }),
-                Consent::Refused(refused) => events.extend(refused),
-                Consent::Waits => {}
-            },
-            Err((refusal, failure)) => events.push(refused(&request, refusal, failure)),
-        }
-    }
 }
 
-/// What is recorded of a call that begins.
+/// The record of a call that begins.
 pub(super) fn scheduled(request: &ToolRequest, tool: &AgentTool) -> Event {
     let call = tool_use(request);
     Event::ToolCallScheduled {

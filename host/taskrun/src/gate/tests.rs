@@ -1,0 +1,289 @@
+//! The layers of the gate, their order, and consent.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use taskrun_journal::event::{Event, Refusal};
+use taskrun_journal::message::ToolError;
+use taskrun_journal::plan::ToolRequest;
+use taskrun_journal::question::Answer;
+use taskrun_journal::ruling::{Phase, ToolsDecided};
+use taskrun_journal::stop::CallAbort;
+use taskrun_journal::time::Timestamp;
+use taskrun_journal::tool::{ToolFailure, ToolHints, ToolSpec};
+use taskrun_policy::{AskRule, AskRules, CallTimeouts, Interrupted, Limits, Location, Pattern};
+
+use super::consent::{ConsentRules, PriorConsent, item_id};
+use super::layer::Misfits;
+use super::{Admission, Gate};
+use crate::agents::{AgentTools, LoadedTool};
+use crate::ports::call::CallScope;
+use crate::ports::hook::Veto;
+use crate::ports::tool::{Tool, ToolCall, ToolReply};
+
+/// A tool with the function `f`, which nobody calls.
+struct Idle([ToolSpec; 1]);
+
+#[async_trait]
+impl Tool for Idle {
+    fn digest(&self) -> &str {
+        "idle"
+    }
+
+    fn hears_cancellation(&self) -> bool {
+        false
+    }
+
+    fn specs(&self) -> &[ToolSpec] {
+        &self.0
+    }
+
+    async fn call(
+        &self,
+        _: ToolCall,
+        _: Arc<CallScope>,
+    ) -> Result<Result<ToolReply, ToolFailure>, CallAbort> {
+        Err(CallAbort::Internal)
+    }
+}
+
+/// The function `f` of each of these tools.
+fn tools(names: &[&str]) -> AgentTools {
+    let spec = ToolSpec {
+        name: "f".to_owned(),
+        title: None,
+        description: String::new(),
+        input_schema: "{}".to_owned(),
+        output_schema: None,
+        hints: ToolHints::default(),
+        timeout: None,
+        tags: Vec::new(),
+        tags_stated: false,
+    };
+    let tools = names.iter().map(|name| LoadedTool {
+        name: (*name).to_owned(),
+        tool: Arc::new(Idle([spec.clone()])),
+        limits: Limits::default(),
+        interrupted: Interrupted::Fail,
+        tags: None,
+        timeouts: CallTimeouts::default(),
+    });
+    let tools: Vec<_> = tools.collect();
+    AgentTools::select(&[Pattern::any()], &tools).expect("tools that fit")
+}
+
+fn request(name: &str, id: &str) -> ToolRequest {
+    ToolRequest {
+        name: name.to_owned(),
+        payload: "{}".to_owned(),
+        tool_call_id: Some(id.to_owned()),
+        parent_tool_call_id: None,
+    }
+}
+
+fn leaving(tools: &[&str]) -> ToolsDecided {
+    let tools = tools.iter().map(|name| (*name).to_owned()).collect();
+    ToolsDecided { allowed_tools: Some(tools), ..ToolsDecided::everything(Phase::Calls) }
+}
+
+fn misfit() -> ToolFailure {
+    ToolFailure { error: ToolError::coded("invalid-arguments", "no"), retry_hint: None }
+}
+
+fn veto() -> Veto {
+    Veto { hook: "h".to_owned(), reason: "no".to_owned() }
+}
+
+/// Rules that want consent to calls of these functions.
+fn asking(patterns: &[&str]) -> AskRules {
+    let location = Location { file: std::path::Path::new("test").into(), line: 1, column: 1 };
+    let rules = patterns.iter().map(|text| AskRule {
+        functions: Pattern::parse(text),
+        text: (*text).to_owned(),
+        location: location.clone(),
+    });
+    AskRules { rules: rules.collect(), timeout: Duration::from_secs(1) }
+}
+
+fn rules(rules: &AskRules) -> ConsentRules<'_> {
+    ConsentRules { rules, turn: 3, now: Timestamp(1_000) }
+}
+
+fn refusal(admission: &Admission<'_>) -> Option<(Refusal, String)> {
+    match admission {
+        Admission::Refuse(refused) => {
+            Some((refused.refusal, refused.failure.error.code.clone().unwrap_or_default()))
+        }
+        Admission::Begin { .. } | Admission::Ask(_) | Admission::Wait => None,
+    }
+}
+
+/// Each set of layers that refuse a call: the first of them counts, and one is enough.
+#[test]
+fn the_first_layer_that_refuses_counts_and_one_is_enough() {
+    let names = [
+        (Refusal::Unavailable, "tool-unavailable"),
+        (Refusal::Denied, "denied"),
+        (Refusal::Denied, "denied"),
+        (Refusal::Cap, "cap"),
+        (Refusal::Arguments, "invalid-arguments"),
+        (Refusal::Declined, "denied"),
+    ];
+    for refusing in 0..1_u32 << names.len() {
+        let refuses = |layer: usize| refusing >> layer & 1 == 1;
+        let tools = tools(if refuses(0) { &["other"] } else { &["t", "other"] });
+        let decided = leaving(if refuses(1) { &["other/f"] } else { &["t/f", "other/f"] });
+        let left = if refuses(3) { (Some(0), None) } else { (Some(1), Some(1)) };
+        let misfits: Misfits = refuses(4).then(|| ("1".to_owned(), misfit())).into_iter().collect();
+        let mut gate = Gate::new(&tools, left, vec![decided], misfits);
+        let call = request("t/f", "1");
+        // What hooks are asked about: not the count, and not consent.
+        assert_eq!(gate.fits(&call), !(refuses(0) || refuses(1) || refuses(4)), "{refusing:b}");
+        if refuses(2) {
+            gate.veto([("1".to_owned(), veto())]);
+        }
+        let asked = asking(if refuses(5) { &["*"] } else { &[] });
+        let prior = PriorConsent::Standing { approved: false, by: "p".to_owned() };
+        let admission = gate.admit(&call, (&rules(&asked), &prior));
+        let expected = (0..names.len()).find(|layer| refuses(*layer));
+        let expected = expected.map(|layer| (names[layer].0, names[layer].1.to_owned()));
+        assert_eq!(refusal(&admission), expected, "{refusing:b}");
+        if let Admission::Refuse(refused) = admission {
+            // A hook's word is on record beside the result, and so is a person's.
+            let by_hook = !refuses(0) && !refuses(1) && refuses(2);
+            let by_person = refused.refusal == Refusal::Declined;
+            assert_eq!(refused.decision.is_some(), by_hook || by_person, "{refusing:b}");
+        }
+    }
+}
+
+#[test]
+fn another_calls_veto_and_misfit_are_not_this_ones() {
+    let tools = tools(&["t"]);
+    let misfits = Misfits::from([("2".to_owned(), misfit())]);
+    let mut gate = Gate::new(&tools, (None, None), Vec::new(), misfits);
+    gate.veto([("3".to_owned(), veto())]);
+    let none = asking(&[]);
+    let begins = |id: &str| {
+        let admission = gate.admit(&request("t/f", id), (&rules(&none), &PriorConsent::Nothing));
+        matches!(admission, Admission::Begin { consent: None, .. })
+    };
+    assert_eq!(["1", "2", "3", "4"].map(begins), [true, false, false, true]);
+}
+
+#[test]
+fn engines_take_away_together_and_one_that_disables_takes_all() {
+    let tools = tools(&["t", "u"]);
+    let disabled = ToolsDecided { disable_tools: true, ..ToolsDecided::everything(Phase::Calls) };
+    let none = asking(&[]);
+    for (decided, t, u) in [
+        (vec![], true, true),
+        (vec![leaving(&["t/f"])], true, false),
+        (vec![leaving(&["t/f"]), leaving(&["u/f"])], false, false),
+        (vec![leaving(&["t/f", "u/f"]), leaving(&["u/f"])], false, true),
+        (vec![leaving(&["t/f", "u/f"]), disabled], false, false),
+    ] {
+        let mut gate = Gate::new(&tools, (None, None), decided.clone(), Misfits::new());
+        let mut begins = |name: &str| {
+            let consent = (&rules(&none), &PriorConsent::Nothing);
+            refusal(&gate.admit(&request(name, "1"), consent)).is_none()
+        };
+        assert_eq!((begins("t/f"), begins("u/f")), (t, u), "{decided:?}");
+    }
+}
+
+#[test]
+fn calls_are_counted_where_they_pass_and_the_smallest_number_is_left() {
+    let tools = tools(&["t"]);
+    let capped =
+        |calls| ToolsDecided { tool_calls: Some(calls), ..ToolsDecided::everything(Phase::Calls) };
+    let none = asking(&[]);
+    for (run, turn, decided, passing) in [
+        (None, None, vec![], 9),
+        (Some(2), None, vec![], 2),
+        (Some(5), Some(3), vec![], 3),
+        (Some(5), Some(3), vec![capped(4), capped(1)], 1),
+        (Some(5), None, vec![capped(4)], 4),
+        (None, Some(0), vec![capped(4)], 0),
+    ] {
+        let mut gate = Gate::new(&tools, (run, turn), decided, Misfits::new());
+        let consent = (&rules(&none), &PriorConsent::Nothing);
+        // One that does not pass is not counted.
+        assert!(refusal(&gate.admit(&request("none/f", "0"), consent)).is_some());
+        let passed = (0..9)
+            .filter(|id| refusal(&gate.admit(&request("t/f", &id.to_string()), consent)).is_none());
+        assert_eq!(passed.count(), passing, "{run:?} {turn:?}");
+    }
+}
+
+#[test]
+fn a_person_is_asked_once_and_the_answer_decides() {
+    let tools = tools(&["t", "u"]);
+    let asked = asking(&["t/*"]);
+    let call = request("t/f", "1");
+    let admit = |call: &ToolRequest, prior: &PriorConsent| {
+        let mut gate = Gate::new(&tools, (Some(1), None), Vec::new(), Misfits::new());
+        let admission = gate.admit(call, (&rules(&asked), prior));
+        // It is counted unless it was when a person was asked.
+        let left = gate.admit(&request("u/f", "9"), (&rules(&asked), &PriorConsent::Nothing));
+        assert_eq!(refusal(&left).is_some(), !prior.is_of_call(), "{prior:?}");
+        match admission {
+            Admission::Begin { consent, .. } => match consent {
+                Some(Event::ToolAuthorization { approved, decided_by, for_run, .. }) => {
+                    format!("begins: {approved} by {decided_by}, for the run: {for_run}")
+                }
+                Some(other) => panic!("{other:?}"),
+                None => "begins".to_owned(),
+            },
+            Admission::Ask(item) => {
+                assert_eq!(item.id(), item_id(3, "1"));
+                assert_eq!(item.until, Some(Timestamp(2_000)));
+                "asks".to_owned()
+            }
+            Admission::Wait => "waits".to_owned(),
+            Admission::Refuse(refused) => {
+                let Some(Event::ToolAuthorization { approved, for_run, .. }) = refused.decision
+                else {
+                    panic!("{:?}", refused.failure)
+                };
+                format!("declined: {approved}, for the run: {for_run}")
+            }
+        }
+    };
+    let standing = |approved| PriorConsent::Standing { approved, by: "p".to_owned() };
+    let answered = |answer| PriorConsent::Asked { answer: Some((answer, "p".to_owned())) };
+    for (prior, expected) in [
+        (PriorConsent::Nothing, "asks"),
+        (standing(true), "begins: true by p, for the run: true"),
+        (standing(false), "declined: false, for the run: true"),
+        (PriorConsent::Asked { answer: None }, "waits"),
+        (answered(Answer::Confirmed(true)), "begins: true by p, for the run: false"),
+        (answered(Answer::Confirmed(false)), "declined: false, for the run: false"),
+        (answered(Answer::ConfirmedForRun(true)), "begins: true by p, for the run: true"),
+        (answered(Answer::ConfirmedForRun(false)), "declined: false, for the run: true"),
+        (answered(Answer::TimedOut), "declined: false, for the run: false"),
+        (PriorConsent::Given, "begins"),
+    ] {
+        assert_eq!(admit(&call, &prior), expected, "{prior:?}");
+    }
+    // Where no rule wants it, nobody is asked, whatever was decided about the function.
+    for prior in [PriorConsent::Nothing, standing(false)] {
+        assert_eq!(admit(&request("u/f", "1"), &prior), "begins");
+    }
+}
+
+#[test]
+fn a_call_that_a_person_was_asked_about_has_passed_the_other_layers() {
+    let tools = tools(&["t"]);
+    let asked = asking(&["*"]);
+    let misfits: BTreeMap<_, _> = [("1".to_owned(), misfit())].into();
+    let mut gate = Gate::new(&tools, (Some(0), Some(0)), vec![leaving(&[])], misfits);
+    gate.veto([("1".to_owned(), veto())]);
+    let begins = gate.admit(&request("t/f", "1"), (&rules(&asked), &PriorConsent::Given));
+    assert!(matches!(begins, Admission::Begin { consent: None, .. }));
+    // Not so if the agent does not have the tool any more.
+    let gone = gate.admit(&request("gone/f", "1"), (&rules(&asked), &PriorConsent::Given));
+    assert_eq!(refusal(&gone).map(|(refusal, _)| refusal), Some(Refusal::Unavailable));
+}
