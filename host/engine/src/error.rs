@@ -229,17 +229,7 @@ impl MissingGrant {
     /// A rule that grants it, to be narrowed by who adds it.
     #[must_use]
     pub fn rule(&self) -> Option<&'static str> {
-        self.capability().map(|capability| match capability {
-            Capability::Model => "model: *",
-            Capability::WorkspaceRead => "workspace-read: docs/**",
-            Capability::WorkspaceWrite => "workspace-write: notes/**",
-            Capability::Http => "http: GET https://api.example.com/**",
-            Capability::Prompts => "prompts: *",
-            Capability::Controller => "controller: *",
-            Capability::Memory => "memory: session",
-            Capability::MemoryWrite => "memory-write: session",
-            Capability::Metrics => "metrics: *",
-        })
+        self.capability().map(Capability::grant_rule)
     }
 
     /// The line that grants it, for the agent's table.

@@ -68,19 +68,10 @@ pub(crate) fn folders(
         Role::Policy => Vec::new(),
     };
     let uses_files = inspection.imports.iter().any(|import| match import.class {
-        ImportClass::Capability(
-            capability @ (Capability::WorkspaceRead | Capability::WorkspaceWrite),
-        ) => with.grants.standing(capability) == Standing::Selective,
-        ImportClass::Capability(
-            Capability::Model
-            | Capability::Http
-            | Capability::Prompts
-            | Capability::Controller
-            | Capability::Memory
-            | Capability::MemoryWrite
-            | Capability::Metrics,
-        )
-        | ImportClass::Types
+        ImportClass::Capability(capability) => {
+            capability.has_paths() && with.grants.standing(capability) == Standing::Selective
+        }
+        ImportClass::Types
         | ImportClass::Always
         | ImportClass::Agents
         | ImportClass::WasiInert

@@ -4,9 +4,11 @@ use std::borrow::Cow;
 use std::fmt;
 
 use taskrun_journal::fact::MemoryScope;
+use taskrun_journal::metrics::is_metric_name;
 use taskrun_journal::operation::Operation;
 
 use super::http_request::HttpTarget;
+use super::read::is_name;
 
 /// An interface that a component must be granted before it may use it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -63,12 +65,27 @@ struct Words {
     /// A rule about a part of it; the same as `everything` where its parts have names that differ
     /// from policy to policy.
     example: &'static str,
+    /// A rule that grants it, which an operator narrows.
+    grant: &'static str,
 }
 
 impl Words {
+    /// The words of a capability that is granted by the example.
     const fn new(name: &'static str, everything: &'static str, example: &'static str) -> Self {
-        Self { name, everything, example }
+        Self { name, everything, example, grant: example }
     }
+}
+
+/// The thing that is used, in the form in which kinds of selectors tell things apart.
+pub(super) enum Thing<'u> {
+    /// A path.
+    Path(&'u str),
+    /// A request, by its method.
+    Request(&'u str, HttpTarget<'u>),
+    /// A thing with a name. No name that a guest chose becomes a pattern by being suggested.
+    Name { name: &'u str, suggestion: &'u str },
+    /// Nothing that the capability has.
+    Nothing,
 }
 
 impl Capability {
@@ -96,7 +113,10 @@ impl Capability {
             }
             Self::Http => Words::new("http", "http: *", "http: GET https://api.example.com/**"),
             Self::Prompts => Words::new("prompts", "prompts: *", "prompts: *"),
-            Self::Controller => Words::new("controller", "controller: *", "controller: spawn"),
+            Self::Controller => Words {
+                grant: "controller: *",
+                ..Words::new("controller", "controller: *", "controller: spawn")
+            },
             Self::Memory => Words::new("memory", "memory: *", "memory: session"),
             Self::MemoryWrite => {
                 Words::new("memory-write", "memory-write: *", "memory-write: session")
@@ -115,6 +135,25 @@ impl Capability {
         self.words().everything
     }
 
+    /// Tells if its parts are paths of the workspace.
+    pub fn has_paths(self) -> bool {
+        match self {
+            Self::WorkspaceRead | Self::WorkspaceWrite => true,
+            Self::Model
+            | Self::Http
+            | Self::Prompts
+            | Self::Controller
+            | Self::Memory
+            | Self::MemoryWrite
+            | Self::Metrics => false,
+        }
+    }
+
+    /// A rule that grants it, to be narrowed by the operator who copies it.
+    pub fn grant_rule(self) -> &'static str {
+        self.words().grant
+    }
+
     /// A rule about a part of it, if parts of it have the same names in every policy.
     pub(super) fn example(self) -> Option<&'static str> {
         let words = self.words();
@@ -129,7 +168,7 @@ impl fmt::Display for Capability {
     }
 }
 
-impl Use<'_> {
+impl<'u> Use<'u> {
     /// The capability that is used.
     #[must_use]
     pub fn capability(&self) -> Capability {
@@ -140,6 +179,26 @@ impl Use<'_> {
             Self::Prompt(_) => Capability::Prompts,
             Self::Operation(_) => Capability::Controller,
             Self::Metric(_) => Capability::Metrics,
+        }
+    }
+
+    /// The thing that is used.
+    pub(super) fn thing(&self) -> Thing<'u> {
+        let named = |name: &'u str, is_fit: bool, placeholder: &'u str| {
+            let suggestion = if is_fit { name } else { placeholder };
+            Thing::Name { name, suggestion }
+        };
+        match *self {
+            Self::Path(_, path) => Thing::Path(path),
+            Self::Http(method, target) => Thing::Request(method, target),
+            Self::Model(name) => named(name, is_name(name), "NAME"),
+            Self::Prompt(id) => named(id, is_name(id), "ID"),
+            Self::Operation(operation) => named(operation.as_str(), true, ""),
+            Self::Memory(Capability::Memory | Capability::MemoryWrite, scope) => {
+                named(scope.as_str(), true, "")
+            }
+            Self::Memory(_, _) => Thing::Nothing,
+            Self::Metric(name) => named(name, is_metric_name(name), "NAME"),
         }
     }
 

@@ -111,7 +111,7 @@ impl Grants {
                 Decision { allowed, rule: Some(rule), reason: Reason::Rule }
             }
             None => {
-                let suggestion = shown(&subject.suggestion(used));
+                let suggestion = shown(&subject.suggestion());
                 let agent = &self.location;
                 let reason = Reason::Unlisted { capability, agent, suggestion };
                 Decision { allowed: false, rule: None, reason }

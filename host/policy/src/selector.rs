@@ -2,14 +2,11 @@
 
 use std::cell::OnceCell;
 
-use taskrun_journal::metrics::is_metric_name;
-
-use super::capability::{Capability, Use};
+use super::capability::{Thing, Use};
 use super::http::HttpSelector;
 use super::http_request::HttpRequest;
 use super::names::Asked;
 use super::path_glob::{PathGlob, split_path};
-use super::read::is_name;
 use crate::verdict::Verdict;
 
 /// The part of a capability that a rule is about.
@@ -17,7 +14,7 @@ use crate::verdict::Verdict;
 pub enum Selector {
     /// Paths of the workspace, for the two workspace capabilities.
     Paths(PathGlob),
-    /// Requests, for [`Capability::Http`].
+    /// Requests, for [`Capability::Http`](crate::Capability::Http).
     Http(HttpSelector),
     /// Everything, written `*`, for a capability whose parts have names.
     Any,
@@ -30,11 +27,12 @@ pub enum Selector {
 pub(super) enum Subject<'u> {
     Path(AskedPath<'u>),
     Http(HttpRequest<'u>),
-    Name(&'u str),
+    Name { name: &'u str, suggestion: &'u str },
 }
 
 /// A path that is asked for.
 pub(super) struct AskedPath<'u> {
+    path: &'u str,
     segments: Vec<&'u str>,
     /// For rules that deny.
     names: OnceCell<Vec<Asked<'u>>>,
@@ -72,8 +70,8 @@ impl Selector {
                 Verdict::Deny => glob.denies(path.names()),
             },
             (Self::Http(http), Subject::Http(request)) => http.matches(request, verdict),
-            (Self::Any, Subject::Name(_)) => true,
-            (Self::Named(known), Subject::Name(name)) => known == name,
+            (Self::Any, Subject::Name { .. }) => true,
+            (Self::Named(known), Subject::Name { name, .. }) => known == name,
             (Self::Paths(_) | Self::Http(_) | Self::Any | Self::Named(_), _) => false,
         }
     }
@@ -82,39 +80,29 @@ impl Selector {
 impl<'u> Subject<'u> {
     /// That of a use, or the reason why rules cannot decide about it.
     pub(super) fn of(used: &Use<'u>) -> Result<Self, &'static str> {
-        match *used {
-            Use::Path(_, path) => {
+        match used.thing() {
+            Thing::Path(path) => {
                 let segments = split_path(path)?;
-                Ok(Self::Path(AskedPath { segments, names: OnceCell::new() }))
+                Ok(Self::Path(AskedPath { path, segments, names: OnceCell::new() }))
             }
-            Use::Http(method, target) => HttpRequest::new(method, &target).map(Self::Http),
-            Use::Model(name) | Use::Prompt(name) | Use::Metric(name) => Ok(Self::Name(name)),
-            Use::Operation(operation) => Ok(Self::Name(operation.as_str())),
-            Use::Memory(Capability::Memory | Capability::MemoryWrite, scope) => {
-                Ok(Self::Name(scope.as_str()))
-            }
-            Use::Memory(_, _) => Err("the capability has no memories"),
+            Thing::Request(method, target) => HttpRequest::new(method, &target).map(Self::Http),
+            Thing::Name { name, suggestion } => Ok(Self::Name { name, suggestion }),
+            Thing::Nothing => Err("the capability has no such thing"),
         }
     }
 
-    /// The selector of a rule that would allow the use, which operators copy: no name that a guest
-    /// chose may become a pattern.
-    pub(super) fn suggestion(&self, used: &Use<'_>) -> String {
-        let named = |name: &str, is_fit: bool, placeholder: &str| {
-            if is_fit { name.to_owned() } else { placeholder.to_owned() }
-        };
-        match (self, used) {
-            (Self::Http(request), _) => request.suggestion(),
-            (_, Use::Path(_, path)) => match path.rsplit_once('/') {
+    /// The selector of a rule that would allow the use, which operators copy.
+    pub(super) fn suggestion(&self) -> String {
+        match self {
+            Self::Http(request) => request.suggestion(),
+            Self::Name { suggestion, .. } => (*suggestion).to_owned(),
+            // A guest's file named `**` must not become a pattern.
+            Self::Path(AskedPath { path, .. }) => match path.rsplit_once('/') {
                 _ if path.contains(['*', '?', '[', ']', '{', '}', '\\']) => "FOLDER/**".to_owned(),
                 Some((folder, _)) => format!("{folder}/**"),
                 None if path.is_empty() => "**".to_owned(),
                 None => (*path).to_owned(),
             },
-            (_, Use::Model(name)) => named(name, is_name(name), "NAME"),
-            (_, Use::Prompt(id)) => named(id, is_name(id), "ID"),
-            (_, Use::Metric(name)) => named(name, is_metric_name(name), "NAME"),
-            (_, Use::Operation(_) | Use::Memory(..) | Use::Http(..)) => used.subject().into_owned(),
         }
     }
 }

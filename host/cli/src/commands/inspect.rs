@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::Serialize;
-use taskrun_policy::Capability;
 use taskrun_runtime::{CheckError, ImportClass, Inspection, Kind, inspect_component};
 
 use crate::args::{InspectArgs, OutputFormat};
@@ -144,23 +143,14 @@ fn policy_lines(path: &str, inspection: &Inspection) -> Vec<String> {
     let mut rules: Vec<&str> = Vec::new();
     for import in &inspection.imports {
         if let ImportClass::Capability(capability) = import.class {
-            let rule = match capability {
-                Capability::Model => "\"model: *\"",
-                Capability::WorkspaceRead => "\"workspace-read: docs/**\"",
-                Capability::WorkspaceWrite => "\"workspace-write: notes/**\"",
-                Capability::Http => "\"http: GET https://api.example.com/**\"",
-                Capability::Prompts => "\"prompts: *\"",
-                Capability::Controller => "\"controller: *\"",
-                Capability::Memory => "\"memory: session\"",
-                Capability::MemoryWrite => "\"memory-write: session\"",
-                Capability::Metrics => "\"metrics: *\"",
-            };
+            let rule = capability.grant_rule();
             if !rules.contains(&rule) {
                 rules.push(rule);
             }
         }
     }
-    let allow = (!rules.is_empty()).then(|| format!("allow = [{}]", rules.join(", ")));
+    let quoted: Vec<String> = rules.iter().map(|rule| format!("{rule:?}")).collect();
+    let allow = (!rules.is_empty()).then(|| format!("allow = [{}]", quoted.join(", ")));
     let component = format!("component = {path:?}");
     let mut lines = match inspection.kind {
         Kind::Agent => vec!["[agent.NAME]".to_owned(), component],

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use taskrun::agents::ToolsError;
-use taskrun_policy::Capability;
 use taskrun_runtime::{AgentError, LoadError, MissingGrant, Problem};
 
 use super::Failure;
@@ -111,18 +110,7 @@ fn listed<'a>(rules: impl Iterator<Item = &'a str>) -> String {
 
 /// The rule under which an import loads and each use of it is refused.
 fn denial(missing: &MissingGrant) -> Option<String> {
-    let capability = missing.capability()?;
-    let everything = match capability {
-        Capability::Model
-        | Capability::Http
-        | Capability::Prompts
-        | Capability::Controller
-        | Capability::Memory
-        | Capability::MemoryWrite
-        | Capability::Metrics => "*",
-        Capability::WorkspaceRead | Capability::WorkspaceWrite => "**",
-    };
-    Some(format!("{capability}: {everything}"))
+    missing.capability().map(|capability| capability.everything_rule().to_owned())
 }
 
 /// An agent that does not load.
