@@ -243,3 +243,30 @@ fn a_denial_of_a_request_is_read_like_one_of_a_policy() {
         assert!(error.contains(part), "{text:?}: {error}");
     }
 }
+
+#[test]
+fn what_is_allowed_is_what_is_not_refused_for_every_kind_of_use() {
+    let own = agent("allow = [\"model: *\", \"metrics: *\", \"workspace-read: **\"]").grants;
+    let uses = [
+        Use::Model("fast"),
+        Use::Metric("seen"),
+        Use::Path(READ, "docs/a"),
+        Use::Path(READ, "notes/a"),
+        Use::Operation(taskrun_journal::operation::Operation::Wait),
+    ];
+    let mut unknown = Chain::new(Path::new("/w"));
+    unknown.push_unknown();
+    for (above, expected) in [
+        (None, [true, true, true, true, false]),
+        (Some(unknown), [false; 5]),
+        (Some(narrowed(&["metrics: *"])), [true, false, true, true, false]),
+        (
+            Some(chain(&[("lead", "/w/docs", "allow = [\"model: *\", \"workspace-read: a\"]")])),
+            [true, false, true, false, false],
+        ),
+    ] {
+        let rules = under(&own, above.as_ref());
+        assert_eq!(uses.map(|used| rules.allows(&used)), expected, "{above:?}");
+        assert_eq!(uses.map(|used| rules.decide(&used).is_ok()), expected, "{above:?}");
+    }
+}
