@@ -1,5 +1,6 @@
 //! The bounds of a run beside the rules of its own agent: the rules of every agent above it, and
-//! the rules that requests added. All of them have to allow; nothing in a chain ever adds to another.
+//! the rules that requests added. All of them have to allow; nothing in a chain ever adds to
+//! another.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -113,8 +114,8 @@ impl Chain {
         Place::of(&self.workspace, theirs)
     }
 
-    /// The parts of the folders that everybody grants with all that is below them. A folder that may
-    /// be written and not read is none of them: WASI knows no such.
+    /// The parts of the folders that everybody grants with all that is below them. A folder that
+    /// may be written and not read is none of them: WASI knows no such.
     fn preopens(&self, own: &[Preopen]) -> Vec<Preopen> {
         let mut readable: Vec<String> = own.iter().map(|preopen| preopen.dir.clone()).collect();
         let writable = own.iter().filter(|preopen| preopen.writable);

@@ -1,4 +1,4 @@
-//! What can be wrong with a policy file.
+//! Mistakes in a policy file, each with its place and a remedy.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -16,17 +16,17 @@ const SHOWN_CHARS_MAX: usize = 80;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{location}: {kind}")]
 pub struct PolicyError {
-    /// What is wrong. Its `Display` is the message without the place.
+    /// The mistake. Its `Display` is the message without the place.
     pub kind: PolicyErrorKind,
     /// Where `span` begins.
     pub location: Location,
     /// Bytes of the source text that the message is about; empty at the end of the file.
     pub span: Range<usize>,
-    /// What to write instead, as a sentence fragment.
+    /// The remedy, as a sentence fragment.
     pub help: String,
 }
 
-/// What is wrong.
+/// A mistake.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyErrorKind {
     /// The file is not TOML.
@@ -61,15 +61,15 @@ pub enum PolicyErrorKind {
     WrongType {
         /// The key, or the table's name.
         key: String,
-        /// What it takes, with its article.
+        /// The type that it takes, with its article.
         expected: &'static str,
-        /// What stands there, with its article.
+        /// The type that stands there, with its article.
         found: &'static str,
     },
     /// The name of an agent, a tool or a model is not of the form `[a-z][a-z0-9_-]{0,63}`.
     #[error("`{name}` is not a name for {what}")]
     BadName {
-        /// What the name is for, with its article.
+        /// The thing that the name is for, with its article.
         what: &'static str,
         /// The name.
         name: String,
@@ -77,7 +77,7 @@ pub enum PolicyErrorKind {
     /// A word that names nothing: a capability, a provider, or an undeclared tool or model.
     #[error("unknown {what} `{name}`")]
     Unknown {
-        /// What kind of thing the word should name.
+        /// The kind of thing that the word should name.
         what: &'static str,
         /// The word.
         name: String,
@@ -85,11 +85,11 @@ pub enum PolicyErrorKind {
     /// A value whose text is not of the form that its key takes.
     #[error("bad {what} \"{value}\": {reason}")]
     BadValue {
-        /// What the value should be.
+        /// The thing that the value should be.
         what: &'static str,
         /// The value.
         value: String,
-        /// What is wrong with it.
+        /// The mistake in it.
         reason: String,
     },
     /// A number, size or duration outside what its key takes.
@@ -131,11 +131,11 @@ pub enum PolicyErrorKind {
     /// A file or folder that the policy names cannot be used.
     #[error("{what} {} {reason}", path.display())]
     BadFile {
-        /// What the file is for.
+        /// The use of the file.
         what: &'static str,
         /// The path, resolved.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The mistake in it.
         reason: String,
     },
 }
@@ -182,7 +182,7 @@ impl<'s> Problems<'s> {
         self.errors.borrow_mut().push(PolicyError { kind, location, span, help: help.into() });
     }
 
-    /// How many there are so far.
+    /// The number of problems so far.
     pub(super) fn count(&self) -> usize {
         self.errors.borrow().len()
     }
@@ -225,7 +225,7 @@ pub(super) fn shown(text: &str) -> String {
     shown
 }
 
-/// Whether a character can change how the text around it is displayed: a control character, or
+/// Tells if a character can change how the text around it is displayed: a control character, or
 /// one of Unicode's invisible marks for direction and joining.
 pub(super) fn is_hostile(character: char) -> bool {
     character.is_control()

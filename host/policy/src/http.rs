@@ -103,7 +103,7 @@ impl HttpSelector {
         })
     }
 
-    /// Whether it is about every request.
+    /// Tells if it is about every request.
     pub fn is_everything(&self) -> bool {
         self.methods.is_none()
             && self.scheme.is_none()

@@ -33,7 +33,7 @@ pub(super) struct HttpRequest<'a> {
 }
 
 impl<'a> HttpRequest<'a> {
-    /// What is wrong with the target, if it is not of the form that [`HttpTarget`] promises.
+    /// Checks the target; gives the mistake if it is not of the form that [`HttpTarget`] promises.
     /// Method and path come from a guest.
     pub(super) fn new(method: &'a str, target: &HttpTarget<'a>) -> Result<Self, &'static str> {
         let scheme = match target.scheme.to_ascii_lowercase().as_str() {

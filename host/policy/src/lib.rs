@@ -6,8 +6,8 @@
 //! is denied. It takes texts: a host reads
 //! the files, and those that they name ([`Files`]).
 //!
-//! The crate knows records and their words from `taskrun-journal`. It knows no controller, no driver,
-//! no engine and no store, and nothing in it waits.
+//! The crate knows records and their words from `taskrun-journal`. It knows no controller, no
+//! driver, no engine and no store, and nothing in it waits.
 //!
 //! ```toml
 //! [model.fast]

@@ -1,4 +1,4 @@
-//! What a call, a plan step and a run may use, with the default and the maximum of each.
+//! Limits of a call, a plan step and a run, with the default and the maximum of each.
 
 use std::time::Duration;
 
@@ -111,7 +111,7 @@ pub(crate) const RETRY_SKIPS_MAX: u32 = 10;
 /// Longest first pause between attempts; the pauses after it double, and `wall` bounds them all.
 pub const RETRY_PAUSE_MAX: Duration = Duration::from_secs(5 * 60);
 
-/// What one call may use, and some bounds of the run. All are enforced; none can be switched off.
+/// Limits of one call, and some bounds of the run. All are enforced; none can be switched off.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// All memories of the instance together. `memory`; see [`MEMORY_BYTES_DEFAULT`].
@@ -140,7 +140,7 @@ pub struct Limits {
     pub table_elements: u32,
     /// Calls to the host in one call. `host_calls`; see [`HOST_CALLS_DEFAULT`].
     pub host_calls: u32,
-    /// What one call to the host may carry, each way. `host_call_bytes`; see
+    /// Bytes that one call to the host may carry, each way. `host_call_bytes`; see
     /// [`HOST_CALL_BYTES_DEFAULT`].
     pub host_call_bytes: u64,
     /// Events that one call may emit. `events`; see [`EVENTS_DEFAULT`].
@@ -185,7 +185,7 @@ pub struct LimitSettings {
 }
 
 impl LimitSettings {
-    /// What both state: of two values the smaller, of one that one, of none the default. So the
+    /// The limits of both: of two values the smaller, of one that one, of none the default. So the
     /// limits of a tool call are those of the agent narrowed by the tool's, and a default
     /// narrows nothing that someone has written down.
     pub(crate) fn narrowed_by(&self, other: &Self) -> Self {
@@ -233,7 +233,7 @@ impl LimitSettings {
     }
 }
 
-/// What a whole run may spend, and what is beneath it with it. `None` is no bound; a policy file
+/// The budget of a whole run, and of what is beneath it with it. `None` is no bound; a policy file
 /// leaves only `tokens` and money unbounded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Budget {
@@ -242,16 +242,16 @@ pub struct Budget {
     /// Tokens of all its model completions, both ways, and of the runs beneath it. No default:
     /// models differ too much.
     pub tokens: Option<u64>,
-    /// What its model completions cost, in millionths of a US dollar. No default.
+    /// Cost of its model completions, in millionths of a US dollar. No default.
     pub cost_microusd: Option<u64>,
     /// From its start to its end; see [`WALL_DEFAULT`].
     pub wall: Option<Duration>,
-    /// What of `turns`, `tokens` and `cost_microusd` is kept for its last word.
+    /// The part of `turns`, `tokens` and `cost_microusd` that is kept for its last word.
     pub reserve: Reserve,
 }
 
-/// What of a budget is kept for a run's last word. Each is less than what it is a part of. A run
-/// whose agent keeps nothing has no last word when its turns, tokens or money are used up.
+/// The part of a budget that is kept for a run's last word. Each is less than what it is a part of.
+/// A run whose agent keeps nothing has no last word when its turns, tokens or money are used up.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Reserve {
     /// Turns: one, or none, which makes the last word a turn more than the budget has.

@@ -28,12 +28,12 @@ pub const FAULTS_MAX: usize = 1_000;
 pub struct ModelPolicy {
     /// `[a-z][a-z0-9_-]{0,63}`.
     pub name: String,
-    /// Who answers.
+    /// The provider that answers.
     pub provider: Provider,
     /// The model's name at its provider; `None` leaves the choice to the provider. Always there
     /// for a remote one.
     pub model: Option<String>,
-    /// What its tokens cost; `None` if the file does not say. An agent with a budget in dollars
+    /// The price of its tokens; `None` if the file does not say. An agent with a budget in dollars
     /// may only ask models of which it does.
     pub price: Option<Price>,
     /// Where questions and answers are written down, resolved.
@@ -42,14 +42,14 @@ pub struct ModelPolicy {
     pub location: Location,
 }
 
-/// Who answers for a model.
+/// The provider that answers for a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Provider {
     /// Answers from a file, turn by turn.
     Scripted {
         /// JSON lines, resolved.
         script: PathBuf,
-        /// Whether a request must be the one that the script expects. Default `false`.
+        /// If set, a request must be the one that the script expects. Default `false`.
         strict: bool,
     },
     /// Answers with what it was asked.
@@ -60,7 +60,7 @@ pub enum Provider {
     Replay {
         /// The cassette, resolved.
         file: PathBuf,
-        /// Whether a request must have the contents of one that was recorded; otherwise answers
+        /// If set, a request must have the contents of one that was recorded; otherwise answers
         /// come in their order. Default `true`.
         strict: bool,
     },
@@ -68,7 +68,7 @@ pub enum Provider {
     Faulty {
         /// The other model, which is not faulty itself.
         of: String,
-        /// What happens to one request after the other, from the beginning again at the end. At
+        /// The fates of one request after the other, from the beginning again at the end. At
         /// least one, at most [`FAULTS_MAX`].
         faults: Vec<Fault>,
         /// Draws from the schedule by chance, the same each time, instead of in order.
@@ -86,7 +86,7 @@ pub struct Remote {
     pub base_url: String,
     /// Where its key is; `None` sends none.
     pub key: Option<KeySource>,
-    /// Whether answers are asked for piece by piece. Default `true`.
+    /// If set, answers are asked for piece by piece. Default `true`.
     pub stream: bool,
     /// Most tokens of an answer, whatever the agent asks for.
     pub max_tokens: Option<u32>,
@@ -94,8 +94,8 @@ pub struct Remote {
     pub thinking_tokens: Option<u32>,
     /// Longest waits.
     pub timeouts: ModelTimeouts,
-    /// How often a request is sent that was answered with 429 or 5xx or not at all. One that was
-    /// answered with as much as a byte is not sent again.
+    /// The number of times that a request is sent that was answered with 429 or 5xx or not at all.
+    /// One that was answered with as much as a byte is not sent again.
     pub retry: Retry,
     /// Most bytes of an answer. Default [`RESPONSE_BYTES_DEFAULT`].
     pub response_bytes: u64,
@@ -182,7 +182,7 @@ impl Default for ModelTimeouts {
     }
 }
 
-/// What becomes of a request to a faulty model.
+/// The fate of a request to a faulty model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// It is answered.

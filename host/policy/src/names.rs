@@ -17,7 +17,7 @@ pub(super) struct Asked<'n> {
     pub(super) folded: String,
     /// With what [`folded`] cuts off: there are file systems that do not.
     pub(super) caseless: String,
-    /// Whether it may be a second name of anything.
+    /// Set if it may be a second name of anything.
     pub(super) is_short: bool,
 }
 
@@ -34,10 +34,10 @@ impl<'n> Asked<'n> {
     }
 }
 
-/// What all names have in common that some file system takes for this one: no difference of case
-/// or of how a character is put together, nothing that is not seen, nothing after a colon, where
-/// NTFS has streams, and no dots and spaces at the end, which FAT and NTFS drop. Never empty if the
-/// name is not.
+/// The part that all names have in common that some file system takes for this one: no difference
+/// of case or of how a character is put together, nothing that is not seen, nothing after a colon,
+/// where NTFS has streams, and no dots and spaces at the end, which FAT and NTFS drop. Never empty
+/// if the name is not.
 #[must_use]
 pub fn folded(name: &str) -> String {
     let file = name.split_once(':').map_or(name, |(file, _)| file);
@@ -69,8 +69,8 @@ fn same_case(chars: impl Iterator<Item = char>) -> impl Iterator<Item = char> {
     decomposing.normalize_iter(cased)
 }
 
-/// What [`caseless`] names are held against piece by piece: in it a mark on the letter before
-/// stands for anything, as others may come between the two.
+/// A pattern that [`caseless`] names are held against piece by piece: in it a mark on the letter
+/// before stands for anything, as others may come between the two.
 pub(super) fn caseless_pattern(pattern: &str) -> String {
     let marks = CanonicalCombiningClassMapBorrowed::new();
     let chars = same_case(pattern.chars());
@@ -82,7 +82,7 @@ pub(super) fn caseless_pattern(pattern: &str) -> String {
     caseless
 }
 
-/// Whether a name has the form of the short names that FAT and NTFS give files beside their own:
+/// Tells if a name has the form of the short names that FAT and NTFS give files beside their own:
 /// `SECRET~1.TXT`. Which file it is a second name of cannot be told by names alone.
 fn is_short(name: &str) -> bool {
     let (stem, extension) = name.split_once('.').unwrap_or((name, ""));

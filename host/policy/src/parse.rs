@@ -19,7 +19,7 @@ use crate::policy::{POLICY_BYTES_MAX, Policy, ToolPolicy};
 
 const ROOT_KEYS: [&str; 6] = ["defaults", "workspace", "model", "prompt", "tool", "agent"];
 
-/// What is being read: the file's folder, what the file has declared, and the files it names.
+/// A policy file that is being read: its folder, its declarations, and the files it names.
 pub(super) struct Reading<'t> {
     pub(super) folder: &'t Path,
     pub(super) root: PathBuf,
@@ -231,7 +231,7 @@ fn read_interrupted(section: &Section<'_, '_>) -> Interrupted {
     }
 }
 
-/// Whether a text can name a file; reports why not.
+/// Tells if a text can name a file; reports why not.
 pub(super) fn is_path(section: &Section<'_, '_>, text: &Text<'_>, what: &'static str) -> bool {
     if text.value.is_empty() {
         report_bad_value(

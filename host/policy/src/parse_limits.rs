@@ -107,7 +107,7 @@ fn check_reserve(table: &Section<'_, '_>, key: &'static str, kept: Option<u64>, 
     }
 }
 
-/// What a model's tokens cost: dollars for a million of them.
+/// The price of a model's tokens: dollars for a million of them.
 pub(super) fn read_prices(section: &Section<'_, '_>) -> Option<Price> {
     let table = section.section("prices")?;
     table.expect_keys(&["prompt", "completion"]);

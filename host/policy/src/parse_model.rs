@@ -301,7 +301,7 @@ fn base_url(section: &Section<'_, '_>, wire: Wire) -> Option<String> {
     Some(text.value.trim_end_matches('/').to_owned())
 }
 
-/// Whether a host in its normal form is this machine.
+/// Tells if a host in its normal form is this machine.
 fn is_loopback(host: &str) -> bool {
     host == "localhost"
         || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())

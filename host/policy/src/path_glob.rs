@@ -89,7 +89,7 @@ impl PathGlob {
         &self.text
     }
 
-    /// Whether it matches every path.
+    /// Tells if it matches every path.
     pub fn is_everything(&self) -> bool {
         matches!(self.segments.as_slice(), [Segment::AnyDepth])
     }
@@ -118,34 +118,34 @@ impl PathGlob {
         names.take(folders).collect::<Vec<_>>().join("/")
     }
 
-    /// Whether the pattern matches the path of these segments.
+    /// Tells if the pattern matches the path of these segments.
     pub(super) fn matches(&self, path: &[&str]) -> bool {
         self.states_after(path) & self.accepting() != 0
     }
 
-    /// Whether the pattern matches something strictly below the path of these segments.
+    /// Tells if the pattern matches something strictly below the path of these segments.
     pub(super) fn may_match_below(&self, path: &[&str]) -> bool {
         // In every state but the accepting one there is a segment left to match.
         self.states_after(path) & !self.accepting() != 0
     }
 
-    /// Whether the pattern, as that of a rule of files that denies, means the path of these
+    /// Tells if the pattern, as that of a rule of files that denies, means the path of these
     /// segments.
     pub(super) fn denies(&self, path: &[Asked<'_>]) -> bool {
         self.denying_states_after(path) & self.accepting() != 0
     }
 
-    /// Whether it means the path and everything below it.
+    /// Tells if it means the path and everything below it.
     pub(super) fn denies_all_below(&self, path: &[Asked<'_>]) -> bool {
         matches!(self.segments.last(), Some(Segment::AnyDepth)) && self.denies(path)
     }
 
-    /// Whether it means the path or something below it.
+    /// Tells if it means the path or something below it.
     pub(super) fn denies_part(&self, path: &[Asked<'_>]) -> bool {
         self.denying_states_after(path) != 0
     }
 
-    /// Whether every path that `other` matches is matched by this pattern. `false` may mean
+    /// Tells if every path that `other` matches is matched by this pattern. `false` may mean
     /// "not known": two patterns inside one segment are compared as text.
     pub(super) fn covers(&self, other: &Self) -> bool {
         let (ours, theirs) = (&self.segments, &other.segments);
@@ -297,7 +297,7 @@ impl Segment {
         }
     }
 
-    /// Whether it matches this one name.
+    /// Tells if it matches this one name.
     fn is_match(&self, name: &str) -> bool {
         match self {
             Self::AnyDepth => true,

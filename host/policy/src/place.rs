@@ -1,4 +1,5 @@
-//! How the workspaces of two agents lie to each other, and the same file by both of their paths.
+//! The places of two agents' workspaces, one seen from the other, and the same file by both of
+//! their paths.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -18,7 +19,7 @@ pub(super) enum Place {
     Apart,
 }
 
-/// What a folder of ours is to them.
+/// A folder of ours, as they see it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Seen<'p> {
     /// This path.

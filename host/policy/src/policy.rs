@@ -67,11 +67,11 @@ pub struct ToolPolicy {
     pub limits: Limits,
     /// Those of its limits that the file states.
     pub stated_limits: LimitSettings,
-    /// What becomes of a call that the death of its host cut off. Default [`Interrupted::Fail`].
+    /// The fate of a call that the death of its host cut off. Default [`Interrupted::Fail`].
     /// Of no meaning for functions that are idempotent or read-only: those are called again.
     pub interrupted: Interrupted,
-    /// Tags of all its functions, instead of those that the tool itself says; at most 256. Tags that
-    /// allow something have to stand here.
+    /// Tags of all its functions, instead of those that the tool itself says; at most 256. Tags
+    /// that allow something have to stand here.
     pub tags: Option<Vec<String>>,
     /// Of its table's header.
     pub location: Location,
@@ -100,7 +100,7 @@ pub struct AgentPolicy {
     pub model: Option<String>,
     /// The folder that its rules about files start at, resolved. Default the workspace's root.
     pub workspace: PathBuf,
-    /// What that folder may hold: those of the policy's `[workspace]`.
+    /// The bounds of that folder: those of the policy's `[workspace]`.
     pub workspace_limits: WorkspaceLimits,
     /// The rules for all that it and the tools that it calls do: all who ask share them.
     pub grants: Arc<Grants>,
@@ -108,14 +108,14 @@ pub struct AgentPolicy {
     pub limits: Limits,
     /// Those of its limits that the file states.
     pub stated_limits: LimitSettings,
-    /// How long calls of single functions may take, instead of `call` of its limits. Default none.
+    /// Time-outs of calls of single functions, instead of `call` of its limits. Default none.
     pub timeouts: CallTimeouts,
-    /// What one of its runs may spend.
+    /// The budget of one of its runs.
     pub budget: Budget,
-    /// Whether its runs are continued after the death of their host; otherwise they fail then.
+    /// If set, its runs are continued after the death of their host; otherwise they fail then.
     /// Default `true`.
     pub durable: bool,
-    /// How a plan step that failed in a way that may pass is tried again. At most
+    /// The further attempts at a plan step that failed in a way that may pass. At most
     /// [`RETRY_ATTEMPTS_MAX`](crate::RETRY_ATTEMPTS_MAX) attempts, the first pause at most
     /// [`RETRY_PAUSE_MAX`](crate::RETRY_PAUSE_MAX).
     pub retry: Retry,
@@ -127,12 +127,12 @@ pub struct AgentPolicy {
     /// Of which earlier runs of their session its runs are told that converse. Default those of
     /// the same agent.
     pub conversation: History,
-    /// Who decides, turn by turn, which of its tools it may use. Default nobody: it may use all of
-    /// them in every turn.
+    /// The engines that decide, turn by turn, which of its tools it may use. Default none: it may
+    /// use all of them in every turn.
     pub engine: Option<EnginePolicy>,
     /// Which of its calls need the consent of a person. Default none.
     pub ask: AskRules,
-    /// What follows from a tool call that lacks fields. Default: its planner decides.
+    /// The consequence of a tool call that lacks fields. Default: its planner decides.
     pub on_missing_fields: MissingFields,
     /// Of its table's header.
     pub location: Location,

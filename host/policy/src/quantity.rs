@@ -20,7 +20,7 @@ pub(super) fn parse_size(text: &str) -> Result<u64, BadQuantity> {
 /// sizes.
 ///
 /// # Errors
-/// What is wrong with it, and what to write instead.
+/// The mistake in it, and the remedy.
 pub fn size(text: &str) -> Result<u64, String> {
     parse_size(text).map_err(|bad| format!("{}; {}", bad.reason, bad.help))
 }

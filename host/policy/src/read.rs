@@ -131,7 +131,7 @@ impl<'t, 's> Section<'t, 's> {
             .collect()
     }
 
-    /// Whether there is anything under `key`.
+    /// Tells if there is anything under `key`.
     pub(super) fn has(&self, key: &'static str) -> bool {
         self.table.contains_key(key)
     }
@@ -365,12 +365,12 @@ impl<'t, 's> Section<'t, 's> {
     }
 }
 
-/// Whether `text` is of the form `[a-z][a-z0-9_-]{0,63}`.
+/// Tells if `text` is of the form `[a-z][a-z0-9_-]{0,63}`.
 pub(super) fn is_name(text: &str) -> bool {
     text.starts_with(|first: char| first.is_ascii_lowercase()) && is_function_name(text)
 }
 
-/// Whether `text` is of the form `[a-z0-9_-]{1,64}`, which is that of a tool's functions.
+/// Tells if `text` is of the form `[a-z0-9_-]{1,64}`, which is that of a tool's functions.
 pub(super) fn is_function_name(text: &str) -> bool {
     (1..=64).contains(&text.len())
         && text

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-/// What follows from a tool call that failed as fields are missing
-/// ([`RetryReason::MissingFields`](taskrun_journal::message::RetryReason::MissingFields)), whether the host or the tool says so.
+/// The consequence of a tool call that failed as fields are missing
+/// ([`RetryReason::MissingFields`](taskrun_journal::message::RetryReason::MissingFields)), whether
+/// the host or the tool says so.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MissingFields {
     /// The planner sees the failure, and decides.
@@ -22,12 +23,12 @@ pub struct Heartbeat {
     /// Time from one tick to the next, whole milliseconds and not zero. Ticks are at multiples of
     /// it since 1970, so that all hosts have the same.
     pub interval: Duration,
-    /// What stands before the entries in the task of a batch; the host says something general if it
+    /// The text before the entries in the task of a batch; the host says something general if it
     /// is `None`.
     pub prompt: Option<String>,
 }
 
-/// How often and when something that failed in a way that may pass is tried again.
+/// The further attempts at something that failed in a way that may pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retry {
     /// Attempts in all, the first one included; at least 1.
@@ -35,7 +36,7 @@ pub struct Retry {
     /// Pause before the second one; each further pause is twice as long, and up to a quarter is
     /// taken off by chance, so that those who failed together do not come again together.
     pub pause: Duration,
-    /// What happens when all attempts failed.
+    /// The next thing when all attempts failed.
     pub then: Then,
 }
 
@@ -49,7 +50,7 @@ impl Default for Retry {
 /// Turns in a row that are skipped, unless the policy says otherwise.
 pub(crate) const SKIPS_DEFAULT: u32 = 3;
 
-/// What happens when all attempts at a plan step failed.
+/// The next thing when all attempts at a plan step failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Then {
     /// The run fails.
@@ -62,7 +63,7 @@ pub enum Then {
     },
 }
 
-/// What becomes of a tool call that the death of its host cut off, where the tool does not promise
+/// The fate of a tool call that the death of its host cut off, where the tool does not promise
 /// that a repeated call has no further effect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Interrupted {

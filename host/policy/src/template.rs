@@ -136,7 +136,7 @@ impl Prompt {
 /// Checks that a text is a template.
 ///
 /// # Errors
-/// What is wrong with it, and in which line.
+/// The mistake in it, and its line.
 pub(crate) fn check_template(text: &str) -> Result<(), String> {
     if text.len() > PROMPT_BYTES_MAX {
         return Err(format!("it has more than {PROMPT_BYTES_MAX} bytes"));
@@ -185,7 +185,7 @@ fn render(
     }
 }
 
-/// Whether no data could mend it.
+/// Tells if no data could mend it.
 fn is_about_template(kind: ErrorKind) -> bool {
     matches!(
         kind,

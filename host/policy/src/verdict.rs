@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What a rule says.
+/// The verdict of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// Grants what it selects, unless a deny rule takes it away.

@@ -1,4 +1,4 @@
-//! What the guests of all agents may fill a workspace with.
+//! Bounds on what the guests of all agents put into a workspace.
 
 use super::read::Section;
 
@@ -21,7 +21,7 @@ pub const WORKSPACE_RESERVE_DEFAULT: u64 = 256 << 20;
 /// it what they like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkspaceLimits {
-    /// What the folders in which rules let guests write may hold together, in bytes of length,
+    /// Room of all folders together in which rules let guests write, in bytes of length,
     /// so that a file without contents counts as if it had them. `bytes`; see
     /// [`WORKSPACE_BYTES_DEFAULT`], at most [`WORKSPACE_BYTES_MAX`].
     pub bytes: u64,

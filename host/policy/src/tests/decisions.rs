@@ -1,4 +1,4 @@
-//! What rules decide.
+//! Decisions of rules.
 
 use taskrun_journal::fact::MemoryScope;
 use taskrun_journal::operation::Operation;
