@@ -278,12 +278,12 @@ impl Host {
             task: task.into(),
             ..SpawnRequest::default()
         };
-        let run = self.controller.spawn(&self.scope, &request).await.expect("accepted");
+        let run = self.controller.at(&self.scope).spawn(&request).await.expect("accepted");
         run.id().to_string()
     }
 
     async fn finish(&self, id: &str) {
-        let waited = self.controller.wait(&self.scope, id, None).await.expect("ends");
+        let waited = self.controller.at(&self.scope).wait(id, None).await.expect("ends");
         assert!(succeeded(&waited.run), "{:?}", waited.run);
     }
 
@@ -323,10 +323,10 @@ impl Host {
                 tokio::time::sleep(SETTLE).await;
                 beside.extend(self.turns().await);
                 for id in &ids {
-                    self.controller.cancel(&self.scope, id, None).await.expect("answers");
+                    self.controller.at(&self.scope).cancel(id, None).await.expect("answers");
                 }
                 for id in &ids {
-                    self.controller.wait(&self.scope, id, None).await.expect("ends");
+                    self.controller.at(&self.scope).wait(id, None).await.expect("ends");
                 }
             }
             p50.push(percentile(&beside, 50) / percentile(&alone, 50));
@@ -380,7 +380,8 @@ impl Host {
         for id in &ids {
             loop {
                 let limit = Some(Duration::from_millis(20));
-                let waited = self.controller.wait(&self.scope, id, limit).await.expect("answers");
+                let waited =
+                    self.controller.at(&self.scope).wait(id, limit).await.expect("answers");
                 peak = f64::max(peak, resident_bytes() / MIB);
                 if !waited.timed_out {
                     assert!(succeeded(&waited.run), "{:?}", waited.run);

@@ -109,8 +109,8 @@ impl Product {
     }
 
     async fn run_of(&self, request: &SpawnRequest) {
-        let run = self.controller.spawn(&self.scope, request).await.expect("accepted");
-        let waited = self.controller.wait(&self.scope, run.id().as_str(), None).await;
+        let run = self.controller.at(&self.scope).spawn(request).await.expect("accepted");
+        let waited = self.controller.at(&self.scope).wait(run.id().as_str(), None).await;
         let run = waited.expect("ends").run;
         assert!(succeeded(&run), "{run:?}");
     }
@@ -170,17 +170,17 @@ impl Product {
         let mut all = Vec::with_capacity(count);
         for _ in 0..count {
             let request = request("spinner", "spin".into());
-            let run = self.controller.spawn(&self.scope, &request).await.expect("accepted");
+            let run = self.controller.at(&self.scope).spawn(&request).await.expect("accepted");
             let id = run.id().as_str();
-            let running =
-                self.controller.wait_for(&self.scope, id, None, |r| r.status() == Status::Running);
+            let client = self.controller.at(&self.scope);
+            let running = client.wait_for(id, None, |r| r.status() == Status::Running);
             running.await.expect("runs");
             // So that the guest really spins.
             tokio::time::sleep(Duration::from_millis(15)).await;
             #[expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
             let asked = Instant::now();
-            self.controller.cancel(&self.scope, id, None).await.expect("answers");
-            let ended = self.controller.wait(&self.scope, id, None).await.expect("ends");
+            self.controller.at(&self.scope).cancel(id, None).await.expect("answers");
+            let ended = self.controller.at(&self.scope).wait(id, None).await.expect("ends");
             all.push(asked.elapsed().as_secs_f64() * 1e3);
             assert_eq!(ended.run.status(), Status::Canceled);
         }

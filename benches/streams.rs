@@ -142,10 +142,10 @@ async fn watch(controller: &Controller, clock: &Stamping) -> Vec<f64> {
         task: "Go on.".into(),
         ..SpawnRequest::default()
     };
-    let run = controller.spawn(&scope, &request).await.expect("accepted");
+    let run = controller.at(&scope).spawn(&request).await.expect("accepted");
     let (mut after, mut delays) = (0, Vec::new());
     loop {
-        let events = controller.next_events(&scope, run.id().as_str(), after, 200).await;
+        let events = controller.at(&scope).next_events(run.id().as_str(), after, 200).await;
         let events = events.expect("can be read");
         let Some(last) = events.last() else { break };
         let now = clock.now();

@@ -33,7 +33,7 @@ pub(crate) async fn measure(dir: &Path, sizes: &Sizes) -> Value {
     let after = resident_bytes();
     let drivers = host.controller.executing();
     let one = ListFilter { status: vec![Status::Blocked], ..ListFilter::default() };
-    let page = host.controller.list(&host.scope, &one, None, 200).await.expect("a page");
+    let page = host.client().list(&one, None, 200).await.expect("a page");
     assert_eq!(page.runs.len(), 200, "runs are not blocked");
     let host = Arc::into_inner(host).expect("all spawners are done");
     host.close().await;
@@ -67,7 +67,8 @@ async fn block(host: &Arc<Host>, count: u64) {
                 let id = host.spawn(ASKS).await;
                 if n.is_multiple_of(BATCH) || n == mine {
                     let blocked = |run: &taskrun_journal::run::Run| run.status() == Status::Blocked;
-                    let wait = host.controller.wait_for(&host.scope, &id, None, blocked);
+                    let client = host.client();
+                    let wait = client.wait_for(&id, None, blocked);
                     assert!(!wait.await.expect("is there").timed_out);
                 }
             }
@@ -80,7 +81,7 @@ async fn block(host: &Arc<Host>, count: u64) {
     let open =
         ListFilter { status: vec![Status::Queued, Status::Running], ..ListFilter::default() };
     while host.controller.executing() > 0
-        || !host.controller.list(&host.scope, &open, None, 1).await.expect("ok").runs.is_empty()
+        || !host.client().list(&open, None, 1).await.expect("ok").runs.is_empty()
     {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

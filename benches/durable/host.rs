@@ -87,6 +87,11 @@ pub(crate) fn open(dir: &Path, durability: Durability) -> Arc<SqliteStore> {
 }
 
 impl Host {
+    /// The controller as an operator of the tenant has it.
+    pub(crate) fn client(&self) -> taskrun::controller::Client {
+        self.controller.at(&self.scope)
+    }
+
     /// A host over the store of a folder, where every acknowledged change survives a loss of
     /// power.
     pub(crate) fn new(dir: &Path) -> Self {
@@ -167,7 +172,7 @@ impl Host {
             task: "look something up and say what you found".to_owned(),
             ..SpawnRequest::default()
         };
-        let run = self.controller.spawn(&self.scope, &request).await.expect("accepted");
+        let run = self.client().spawn(&request).await.expect("accepted");
         run.id().to_string()
     }
 

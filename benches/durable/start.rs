@@ -81,9 +81,9 @@ async fn start(dir: &Path, sizes: &Sizes, round: u64, cold: bool) -> Begun {
     host.controller.start().await.expect("starts");
     let started = watch.ms();
     let id = fill::id(0).to_string();
-    host.controller.get(&host.scope, &id).await.expect("is there");
+    host.client().get(&id).await.expect("is there");
     let all = ListFilter::default();
-    let page = host.controller.list(&host.scope, &all, None, 50).await.expect("a page");
+    let page = host.client().list(&all, None, 50).await.expect("a page");
     assert_eq!(page.runs.len(), 50);
     let served = watch.ms();
 
@@ -92,8 +92,7 @@ async fn start(dir: &Path, sizes: &Sizes, round: u64, cold: bool) -> Begun {
     }
     let freed = watch.ms();
     let open = ListFilter { status: vec![Status::Running, Status::Queued], ..all };
-    while !host.controller.list(&host.scope, &open, None, 1).await.expect("a page").runs.is_empty()
-    {
+    while !host.client().list(&open, None, 1).await.expect("a page").runs.is_empty() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let resumed = watch.ms();

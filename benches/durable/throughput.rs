@@ -95,8 +95,8 @@ fn ratio(product: f64, floor: f64) -> f64 {
 /// The events of one run, as they are written.
 async fn bodies(host: &Host) -> Vec<String> {
     let id = host.spawn(ANSWERS).await;
-    host.controller.wait(&host.scope, &id, None).await.expect("ends");
-    let events = host.controller.events(&host.scope, &id, 0, 1_000).await.expect("a journal");
+    host.client().wait(&id, None).await.expect("ends");
+    let events = host.client().events(&id, 0, 1_000).await.expect("a journal");
     let body = |event| serde_json::to_string(event).expect("JSON");
     events.iter().map(|recorded| body(&recorded.event)).collect()
 }
@@ -116,7 +116,7 @@ async fn drive(host: &Arc<Host>, spawners: usize, batch: usize, time: Duration) 
                 for _ in 1..batch {
                     last = host.spawn(ANSWERS).await;
                 }
-                host.controller.wait(&host.scope, &last, None).await.expect("ends");
+                host.client().wait(&last, None).await.expect("ends");
                 runs += batch;
                 latency_ms.push(watch.ms() - began);
             }

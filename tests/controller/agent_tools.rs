@@ -63,7 +63,7 @@ async fn outputs(host: &Native, id: &str) -> Vec<(ToolOutput, Option<Refusal>)> 
 }
 
 async fn children(host: &Native, id: &str) -> Vec<Run> {
-    host.controller.tree(&host.scope, id).await.expect("there").beneath
+    host.client().tree(id).await.expect("there").beneath
 }
 
 /// Runs `parent` to its end and gives the one output of its call, and the one child.
@@ -226,7 +226,7 @@ async fn a_canceled_agent_is_a_failed_call_and_the_parent_goes_on() {
     let child = gates.have_come(1).await.remove(0);
     let blocked = host.reach("1", Status::Blocked).await;
     assert_eq!(host.view("1").await.blocked_on, Some(BlockedOn::Children), "{blocked:?}");
-    host.controller.cancel(&host.scope, &child, None).await.expect("can be canceled");
+    host.client().cancel(&child, None).await.expect("can be canceled");
     assert_eq!(host.end("1").await.status(), Status::Completed);
     let said = words_of(&outputs(&host, "1").await[0].0.outcome);
     assert_eq!(said, "canceled: agent/child: canceled_by_owner");
@@ -241,7 +241,7 @@ async fn canceling_the_parent_cancels_the_agent_that_it_called() {
     let child = gates.have_come(1).await.remove(0);
     host.reach("1", Status::Blocked).await;
     // Without what is beneath it: the child goes with it all the same.
-    host.controller.cancel_alone(&host.scope, "1", None).await.expect("can be canceled");
+    host.client().cancel_alone("1", None).await.expect("can be canceled");
     assert_eq!(host.end("1").await.status(), Status::Canceled);
     let ended = host.end(&child).await;
     assert_eq!(ended.ending().map(|e| e.stop_reason), Some(StopReason::CanceledByParent));
@@ -520,6 +520,6 @@ async fn a_link_to_a_call_needs_the_run_whose_call_it_is() {
     let host = world.start().await;
     let mut request = named("1", "a");
     request.parent_tool_call_id = Some("c1".to_owned());
-    let refused = host.controller.spawn(&host.scope, &request).await.expect_err("refused");
+    let refused = host.client().spawn(&request).await.expect_err("refused");
     assert_eq!(refused.code(), "invalid");
 }

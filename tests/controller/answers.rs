@@ -70,11 +70,11 @@ async fn give(
     item: Option<&str>,
     answer: Answer,
 ) -> Result<Run, ControllerError> {
-    host.controller.answer(&host.scope, id, item, answer, "me").await
+    host.client().named("me").answer(id, item, answer).await
 }
 
 async fn open(host: &Native, id: &str) -> Vec<String> {
-    let asks = host.controller.asks(&host.scope, id).await.expect("there");
+    let asks = host.client().asks(id).await.expect("there");
     asks.iter().map(|item| item.id().to_owned()).collect()
 }
 
@@ -166,12 +166,13 @@ async fn m_33_what_is_not_asked_is_answered_or_has_ended_takes_no_answer() {
     let twice = give(&host, &id, Some("first"), text("y")).await;
     assert_eq!(why(twice), NotAwaitable::Answered);
     let theirs = host.scope.clone().owner("user-b");
-    let stranger = host.controller.answer(&theirs, &id, Some("last"), text("x"), "me").await;
+    let stranger =
+        host.controller.at(&theirs).named("me").answer(&id, Some("last"), text("x")).await;
     assert_eq!(stranger.map_err(|error| error.code()).err(), Some("not-found"));
     let missing = give(&host, "missing", None, text("x")).await;
     assert_eq!(missing.map_err(|error| error.code()).err(), Some("not-found"));
 
-    host.controller.cancel(&host.scope, &id, None).await.expect("there");
+    host.client().cancel(&id, None).await.expect("there");
     assert_eq!(host.get(&id).await.status(), Status::Canceled, "a cancellation ends the wait");
     let late = give(&host, &id, Some("last"), text("x")).await;
     assert_eq!(why(late), NotAwaitable::Ended);

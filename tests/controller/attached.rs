@@ -52,7 +52,7 @@ async fn m_08_a_child_goes_on_after_its_parent_unless_it_is_attached() {
 async fn m_08_a_cancellation_that_keeps_the_children_ends_those_that_are_attached() {
     let (mut world, gates) = (World::new(), Gates::new());
     let host = family(&mut world, &gates).await;
-    host.controller.cancel_alone(&host.scope, "p", None).await.expect("canceled");
+    host.client().cancel_alone("p", None).await.expect("canceled");
     assert_eq!(host.end("p").await.status(), Status::Canceled);
     ended_with_parent(&host, "kid").await;
     assert_eq!(host.get("own").await.status(), Status::Running);
@@ -62,7 +62,7 @@ async fn m_08_a_cancellation_that_keeps_the_children_ends_those_that_are_attache
 async fn m_08_what_is_canceled_with_the_tree_is_not_canceled_again() {
     let (mut world, gates) = (World::new(), Gates::new());
     let host = family(&mut world, &gates).await;
-    let canceled = host.controller.cancel(&host.scope, "p", None).await.expect("canceled");
+    let canceled = host.client().cancel("p", None).await.expect("canceled");
     assert_eq!(canceled.beneath.len(), 2);
     assert_eq!(host.end("p").await.status(), Status::Canceled);
     for id in ["kid", "own"] {
@@ -146,15 +146,15 @@ async fn m_08_only_a_run_with_a_parent_is_attached_and_only_to_one_of_its_owner(
     let (mut world, gates) = (World::new(), Gates::new());
     let host = family(&mut world, &gates).await;
     let alone = SpawnRequest { parent_run_id: None, ..attached("p", "alone") };
-    let refused = host.controller.spawn(&host.scope, &alone).await;
+    let refused = host.client().spawn(&alone).await;
     assert!(
         matches!(refused, Err(ControllerError::Invalid { field: "attached", .. })),
         "{refused:?}"
     );
     let foreign = SpawnRequest { owner_user_id: "user-b".to_owned(), ..attached("p", "foreign") };
-    let refused = host.controller.spawn(&host.scope, &foreign).await;
+    let refused = host.client().spawn(&foreign).await;
     assert!(matches!(refused, Err(ControllerError::Forbidden { .. })), "{refused:?}");
     let scope = taskrun_journal::list::Scope::tenant("default").owner("user-b");
-    let hidden = host.controller.spawn(&scope, &foreign).await;
+    let hidden = host.controller.at(&scope).spawn(&foreign).await;
     assert!(matches!(hidden, Err(ControllerError::NotFound { .. })), "{hidden:?}");
 }

@@ -81,7 +81,7 @@ fn asking(asks: Vec<Ask>) -> (ClosurePlanner, Arc<AtomicU32>) {
 }
 
 async fn give(host: &Native, id: &str, item: &str, answer: Answer) -> Result<(), String> {
-    let given = host.controller.answer(&host.scope, id, Some(item), answer, "me").await;
+    let given = host.client().named("me").answer(id, Some(item), answer).await;
     given.map(|_| ()).map_err(|error| format!("{}: {error}", error.code()))
 }
 
@@ -158,7 +158,7 @@ async fn l_062_an_answer_that_does_not_fit_is_refused_to_whoever_gave_it() {
         let error = give(&host, &id, item, given.clone()).await.expect_err("refused");
         assert!(error.starts_with(reason), "{item}: {error}");
     }
-    let nobody = host.controller.answer(&host.scope, &id, Some("c"), text("x"), " ").await;
+    let nobody = host.client().named(" ").answer(&id, Some("c"), text("x")).await;
     assert_eq!(nobody.err().map(|error| error.code()), Some("invalid"), "somebody has to give it");
     assert_eq!(host.get(&id).await, before, "the run stays as it was");
     assert_eq!(steps.load(Ordering::SeqCst), 1);
@@ -292,6 +292,6 @@ async fn m_33_a_time_out_of_an_answer_outlives_its_host_and_an_answer_in_time_co
 }
 
 async fn open(host: &Native, id: &str) -> Vec<String> {
-    let asks = host.controller.asks(&host.scope, id).await.expect("there");
+    let asks = host.client().asks(id).await.expect("there");
     asks.iter().map(|item| item.id().to_owned()).collect()
 }

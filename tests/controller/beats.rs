@@ -58,7 +58,7 @@ pub(crate) async fn batches(host: &Native) -> Vec<Run> {
     let (name, value) = LABEL;
     let labels = [(name.to_owned(), value.to_owned())].into();
     let filter = ListFilter { labels, ..ListFilter::default() };
-    let page = host.controller.list(&host.scope, &filter, None, PAGE_MAX).await.expect("lists");
+    let page = host.client().list(&filter, None, PAGE_MAX).await.expect("lists");
     let mut runs = page.runs;
     runs.sort_by_key(|run| (run.spec.created_at, run.id().clone()));
     runs

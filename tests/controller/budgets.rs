@@ -146,7 +146,7 @@ async fn m_61_an_answer_costs_what_its_models_price_says_and_the_record_shows_it
         usage.map(|usage| (usage.total_tokens, usage.cost_microusd))
     });
     assert_eq!(usages.collect::<Vec<_>>(), [(30, 90); 3]);
-    let tree = host.controller.tree(&host.scope, "1").await.expect("there");
+    let tree = host.client().tree("1").await.expect("there");
     assert_eq!(tree.usage.cost_microusd, 270);
     assert_eq!(run.status(), Status::Completed);
 }
@@ -211,7 +211,7 @@ async fn m_50_a_budget_in_dollars_is_refused_where_a_price_is_not_known() {
     let refused = async |change: fn(&mut Agent), request: SpawnRequest| {
         let (mut world, ..) = world(change);
         let host = world.start().await;
-        let refused = host.controller.spawn(&host.scope, &request).await;
+        let refused = host.client().spawn(&request).await;
         assert!(
             matches!(refused, Err(ControllerError::Invalid { field: "budget", .. })),
             "{refused:?}"
@@ -255,7 +255,7 @@ async fn m_50_a_request_bounds_the_cost_of_its_run() {
     assert_eq!(model.asked.load(Ordering::SeqCst), 1);
     let narrow = Narrowing { cost_microusd: Some(1_001), ..Narrowing::default() };
     let more = SpawnRequest { narrow, ..named("2", "a") };
-    let refused = host.controller.spawn(&host.scope, &more).await;
+    let refused = host.client().spawn(&more).await;
     let field = "narrow.cost_microusd";
     assert!(matches!(&refused, Err(ControllerError::Invalid { field: of, .. }) if *of == field));
 }
@@ -415,7 +415,7 @@ async fn m_50_tokens_that_a_run_says_it_used_elsewhere_end_no_other_run() {
     // Of the 61, what the host counted: 30 for each answer of a model.
     assert_eq!(said(&run), "None: \"asked\"; \"asked\"");
     assert_eq!(run.ending().map(|e| e.stop_reason), Some(StopReason::FinalResponse));
-    let tree = host.controller.tree(&host.scope, "1").await.expect("there");
+    let tree = host.client().tree("1").await.expect("there");
     assert_eq!(tree.usage.counted().total_tokens, 60, "what it says hides nothing");
 }
 

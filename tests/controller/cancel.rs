@@ -17,8 +17,8 @@ async fn a_run_that_was_on_its_way_out_is_not_told_as_canceled_with_the_run_abov
     below.parent_run_id = Some(parent.clone());
     let (first, second) = (host.spawn(&below).await, host.spawn(&below).await);
     host.reach(&first, Status::Running).await;
-    host.controller.cancel(&host.scope, &first, None).await.expect("canceled");
-    let canceled = host.controller.cancel(&host.scope, &parent, None).await.expect("canceled");
+    host.client().cancel(&first, None).await.expect("canceled");
+    let canceled = host.client().cancel(&parent, None).await.expect("canceled");
     assert!(canceled.changed);
     let beneath: Vec<_> = canceled.beneath.iter().map(|id| id.as_str()).collect();
     assert_eq!(beneath, [second]);

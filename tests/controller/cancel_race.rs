@@ -45,7 +45,7 @@ async fn tap(host: &Native, id: &str) -> Vec<Recorded> {
     let mut seen: Vec<Recorded> = Vec::new();
     loop {
         let after = seen.last().map_or(0, |last| last.seq);
-        let next = host.controller.next_events(&host.scope, id, after, 2).await;
+        let next = host.client().next_events(id, after, 2).await;
         let next = next.expect("there");
         if next.is_empty() {
             return seen;
@@ -83,7 +83,7 @@ async fn ts_29_a_cancellation_that_races_the_end_is_before_it_or_changes_nothing
                 tokio::task::yield_now().await;
                 std::hint::spin_loop();
             }
-            host.controller.cancel(&host.scope, &id, None).await.expect("there")
+            host.client().cancel(&id, None).await.expect("there")
         };
         let (events, canceled) = tokio::join!(in_time(tap(&host, &id)), race);
         let end = check(&events);

@@ -243,7 +243,7 @@ pub(crate) fn task_tools(world: &mut World) -> Handle {
             let (agent, id) = text.split_once(' ').expect("agent and run");
             let mut wanted = beneath(&call.run_id, id, agent);
             wanted.idempotency_key = Some(call.tool_call_id.clone());
-            match controller.spawn(&Scope::tenant("default"), &wanted).await {
+            match controller.at(&Scope::tenant("default")).spawn(&wanted).await {
                 Ok(run) => value(&format!("\"{}\"", run.id())),
                 Err(error) => fails(error.code(), &error.to_string()),
             }

@@ -62,7 +62,7 @@ async fn blocked(host: &Native) -> RunView {
 }
 
 async fn answer(host: &Native, item: Option<&str>, answer: Answer) {
-    let answered = host.controller.answer(&host.scope, "1", item, answer, "mia").await;
+    let answered = host.client().named("mia").answer("1", item, answer).await;
     answered.expect("taken");
 }
 
@@ -101,7 +101,7 @@ async fn l_064_a_call_begins_when_somebody_has_consented_and_that_is_on_record()
     let host = world.start().await;
     host.spawn(&named("1", "a")).await;
     let view = blocked(&host).await;
-    let asked = host.controller.asks(&host.scope, "1").await.expect("can be read");
+    let asked = host.client().asks("1").await.expect("can be read");
     let AwaitItem::Confirmation { tool_name, tool_call_id, payload, .. } = &asked[0].what else {
         panic!("{asked:?}")
     };
@@ -229,9 +229,9 @@ async fn m_35_consent_is_not_given_in_another_way_nor_for_more_than_was_asked() 
     host.spawn(&named("1", "a")).await;
     blocked(&host).await;
     let text = Answer::Text("yes".to_owned());
-    let refused = host.controller.answer(&host.scope, "1", None, text, "mia").await;
+    let refused = host.client().named("mia").answer("1", None, text).await;
     assert!(matches!(refused, Err(ControllerError::Invalid { .. })), "{refused:?}");
-    host.controller.cancel(&host.scope, "1", None).await.expect("can be canceled");
+    host.client().cancel("1", None).await.expect("can be canceled");
     assert_eq!(host.end("1").await.status(), Status::Canceled);
     assert_eq!(
         (called.load(Ordering::SeqCst), count(&host.journal("1").await, "tool_authorization")),

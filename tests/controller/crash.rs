@@ -127,10 +127,7 @@ async fn a_question_blocks_the_run_until_somebody_answers() {
     let run = host.reach(&id, Status::Blocked).await;
     assert_eq!(run.state.awaits.len(), 1);
     assert_eq!(run.state.awaits[0].on, BlockedOn::Input);
-    host.controller
-        .answer(&host.scope, &id, None, Answer::Text("JWT".into()), "me")
-        .await
-        .expect("taken");
+    host.client().named("me").answer(&id, None, Answer::Text("JWT".into())).await.expect("taken");
     let run = host.end(&id).await;
     assert_eq!(run.status(), Status::Completed);
     assert!(run.state.reply.result().is_some_and(|text| text.contains("JWT")));

@@ -46,7 +46,7 @@ fn delegates() -> World {
 }
 
 async fn children(door: &Native, id: &str) -> Vec<Run> {
-    door.controller.tree(&door.scope, id).await.expect("there").beneath
+    door.client().tree(id).await.expect("there").beneath
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

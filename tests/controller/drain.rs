@@ -120,7 +120,7 @@ async fn m_05_a_host_that_hands_over_takes_no_work() {
     let mut parts = two_calls();
     let first = parts.world.start().await;
     first.controller.hand_over(DRAIN).await;
-    let error = first.controller.spawn(&first.scope, &request("a", "x")).await;
+    let error = first.client().spawn(&request("a", "x")).await;
     assert_eq!(error.map_err(|error| error.code()).err(), Some("closed"));
     assert_eq!(first.controller.start().await.map_err(|error| error.code()).err(), Some("closed"));
 }

@@ -93,7 +93,7 @@ async fn cancel(door: &Native, gates: &Gates) -> [RunView; 2] {
     while !(came.contains(&"1".to_owned()) && came.contains(&"kid".to_owned())) {
         came = gates.have_come(came.len() + 1).await;
     }
-    door.controller.cancel(&door.scope, "1", None).await.expect("can be canceled");
+    door.client().cancel("1", None).await.expect("can be canceled");
     [RunView::from(&door.end("1").await), RunView::from(&door.end("kid").await)]
 }
 

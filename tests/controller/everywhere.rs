@@ -135,7 +135,7 @@ async fn outside(door: &Native) -> Run {
     door.spawn(&named("1", "parent")).await;
     door.until("1", "asks", |run| run.state.awaits.iter().any(|one| !one.answered)).await;
     let text = Answer::Text("this".into());
-    door.controller.answer(&door.scope, "1", None, text, "me").await.expect("taken");
+    door.client().named("me").answer("1", None, text).await.expect("taken");
     door.end("1").await
 }
 

@@ -53,11 +53,12 @@ async fn ts_10_a_cancellation_during_the_finalizer_changes_nothing() {
     let id = host.spawn(&asked).await;
     gate.reached_by(1).await;
     assert_eq!(host.get(&id).await.status(), Status::Finalizing);
-    let wait = host.controller.wait(&host.scope, &id, None);
+    let client = host.client();
+    let wait = client.wait(&id, None);
     tokio::pin!(wait);
     assert!(futures::poll!(&mut wait).is_pending());
 
-    let canceled = host.controller.cancel(&host.scope, &id, None).await.expect("there");
+    let canceled = host.client().cancel(&id, None).await.expect("there");
     assert!(!canceled.changed);
     assert_eq!(canceled.run.status(), Status::Finalizing);
     assert!(futures::poll!(&mut wait).is_pending());
@@ -131,7 +132,7 @@ async fn hangs(step: Duration, cancel: bool, limit: Duration) -> (Status, Option
     let id = host.spawn(&request("a", "x")).await;
     if cancel {
         working.reached_by(1).await;
-        host.controller.cancel(&host.scope, &id, None).await.expect("there");
+        host.client().cancel(&id, None).await.expect("there");
     }
     finalizing.reached_by(1).await;
     in_time(world.clock.wait_for_sleepers(1)).await;
@@ -229,7 +230,7 @@ async fn m_19_a_run_that_is_canceled_before_it_begins_is_finalized_and_never_exe
     world.store.hold(Op::Claim);
     let host = world.start().await;
     let id = host.spawn(&request("a", "x")).await;
-    let canceled = host.controller.cancel(&host.scope, &id, None).await.expect("there");
+    let canceled = host.client().cancel(&id, None).await.expect("there");
     assert_eq!((canceled.changed, canceled.run.status()), (true, Status::Finalizing));
     world.store.release();
     assert_eq!(host.end(&id).await.status(), Status::Canceled);
@@ -278,7 +279,7 @@ async fn a_finalizer_of_a_canceled_run_needs_no_slot() {
     let run = host.end("1").await;
     assert_eq!(run.state.reply.result().as_deref(), Some("canceled false"));
     assert_eq!(heard.load(Ordering::SeqCst), 1);
-    let children = host.controller.tree(&host.scope, "1").await.expect("there").beneath;
+    let children = host.client().tree("1").await.expect("there").beneath;
     assert_eq!(RunView::from(&children[0]).metadata, labels(&[("cleaned", "yes")]));
     check_journal(&host.journal(children[0].id().as_str()).await);
 }
@@ -297,7 +298,7 @@ async fn canceled_and_killed(op: Op, side: Side) {
         let (run, deaths) = survive(&mut world, &points, &handle, outside).await;
         let said = run.state.reply.result();
         assert_eq!(said.as_deref(), Some("canceled false"), "crash at {points:?}");
-        let beneath = door.controller.tree(&door.scope, "1").await.expect("there").beneath;
+        let beneath = door.client().tree("1").await.expect("there").beneath;
         assert_eq!(beneath.len(), 1, "crash at {points:?}");
         check_journal(&door.journal(beneath[0].id().as_str()).await);
         let (heard, view) = (heard.load(Ordering::SeqCst), RunView::from(&beneath[0]));

@@ -9,7 +9,7 @@ use taskrun_journal::time::Clock;
 use crate::native::{ClosurePlanner, Gate, Native, World, answer, request};
 
 async fn exists(host: &Native, id: &str) -> bool {
-    host.controller.get(&host.scope, id).await.is_ok()
+    host.client().get(id).await.is_ok()
 }
 
 /// A host with an agent that answers and one that stays at the gate.
@@ -37,21 +37,21 @@ async fn gc_removes_ended_runs_past_their_age_and_says_what_it_did() {
     let young = host.spawn(&request("quick", "x")).await;
     host.end(&young).await;
 
-    let none = host.controller.gc(&Scope::tenant("other"), before, false).await.expect("done");
+    let none = host.controller.at(&Scope::tenant("other")).gc(before, false).await.expect("done");
     assert_eq!(none, Removed::default(), "another tenant's are none of its business");
-    let would = host.controller.gc(&host.scope, before, true).await.expect("done");
+    let would = host.client().gc(before, true).await.expect("done");
     assert_eq!((would.runs, would.events, would.kept), (3, events, 0));
     assert!(would.bytes > 0);
     for id in &old {
         assert!(exists(&host, id).await, "a dry run removes nothing");
     }
-    let did = host.controller.gc(&host.scope, before, false).await.expect("done");
+    let did = host.client().gc(before, false).await.expect("done");
     assert_eq!(did, would);
     for id in &old {
         assert!(!exists(&host, id).await);
     }
     assert!(exists(&host, &young).await && exists(&host, &open).await);
-    let again = host.controller.gc(&host.scope, before, false).await.expect("done");
+    let again = host.client().gc(before, false).await.expect("done");
     assert_eq!(again, Removed::default());
 }
 
@@ -74,18 +74,18 @@ async fn gc_keeps_what_stands_above_an_open_run() {
     let leaf = host.spawn(&beneath("slow", &middle)).await;
     gate.reached_by(3).await;
     for id in [&root, &middle] {
-        host.controller.cancel_alone(&host.scope, id, None).await.expect("there");
+        host.client().cancel_alone(id, None).await.expect("there");
         host.end(id).await;
     }
     world.clock.advance(Duration::from_secs(60));
     let before = world.clock.now();
-    let did = host.controller.gc(&host.scope, before, false).await.expect("done");
+    let did = host.client().gc(before, false).await.expect("done");
     assert_eq!((did.runs, did.kept), (1, 2), "only the side branch goes");
     assert!(!exists(&host, &side).await);
     assert!(exists(&host, &root).await && exists(&host, &middle).await);
     gate.open();
     host.end(&leaf).await;
-    let did = host.controller.gc(&host.scope, before, false).await.expect("done");
+    let did = host.client().gc(before, false).await.expect("done");
     assert_eq!((did.runs, did.kept), (2, 0));
     assert!(exists(&host, &leaf).await, "it has just ended");
 }

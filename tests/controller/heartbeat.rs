@@ -129,7 +129,7 @@ async fn m_15_entries_of_different_owners_and_sessions_share_no_batch() {
     let app = Some("app-b".to_owned());
     host.spawn(&SpawnRequest { parent_app_name: app, ..entry("5", "coder") }).await;
     let other = taskrun_journal::list::Scope::tenant("other");
-    host.controller.spawn(&other, &entry("other:6", "coder")).await.expect("accepted");
+    host.controller.at(&other).spawn(&entry("other:6", "coder")).await.expect("accepted");
     let mut made = host.controller.beat("coder").await.expect("it has a heart");
     made.sort_by_key(|batch| batch.spec.entries[0].clone());
     let entries: Vec<_> = made.iter().map(taken).collect();
@@ -150,7 +150,7 @@ async fn m_15_entries_of_different_owners_and_sessions_share_no_batch() {
 }
 
 async fn refused(host: &Native, batch: &str, entry: &str) -> NotAnEntry {
-    match host.controller.complete_entry(&host.scope, batch, entry, "x").await {
+    match host.client().complete_entry(batch, entry, "x").await {
         Err(ControllerError::NotAnEntry { why, .. }) => why,
         other => panic!("not refused so: {other:?}"),
     }
@@ -164,8 +164,8 @@ async fn m_15_an_acknowledged_entry_has_its_own_result_and_the_others_that_of_th
     let batch = beat(&host, "coder").await;
     let batch = batch.id().as_str();
     gates.have_come(1).await;
-    let complete =
-        |result: &'static str| host.controller.complete_entry(&host.scope, batch, "1", result);
+    let client = host.client();
+    let complete = |result: &'static str| client.complete_entry(batch, "1", result);
     let done = complete(" did it ").await.expect("it is its entry");
     let view = RunView::from(&done);
     assert_eq!((view.status, view.stop_reason), (Status::Completed, Some(StopReason::Done)));
@@ -202,15 +202,15 @@ async fn m_15_only_a_batch_under_way_completes_entries_and_only_its_own() {
     for (scope, batch, id) in
         [(&door.scope, batch, "none"), (&door.scope, "none", "1"), (&stranger, batch, "1")]
     {
-        let found = door.controller.complete_entry(scope, batch, id, "x").await;
+        let found = door.controller.at(scope).complete_entry(batch, id, "x").await;
         assert!(matches!(found, Err(ControllerError::NotFound { .. })), "{found:?}");
     }
     for result in [String::new(), " \n".to_owned(), "x".repeat(ENTRY_RESULT_BYTES_MAX + 1)] {
-        let found = door.controller.complete_entry(&door.scope, batch, "1", &result).await;
+        let found = door.client().complete_entry(batch, "1", &result).await;
         assert!(matches!(found, Err(ControllerError::Invalid { field: "result", .. })));
     }
     // Who was canceled by himself is done, and the batch goes on.
-    door.controller.cancel(&door.scope, "2", None).await.expect("canceled");
+    door.client().cancel("2", None).await.expect("canceled");
     assert_eq!(refused(&door, batch, "2").await, NotAnEntry::Ended);
     gates.open(batch);
     host.end("1").await;
@@ -240,12 +240,12 @@ async fn m_15_an_entry_is_canceled_at_once_and_its_batch_goes_on() {
     let mut world = World::new();
     let (host, gates) = gated(&mut world).await;
     leave(&host, "coder", &["1", "2", "3"]).await;
-    let canceled = host.controller.cancel(&host.scope, "1", None).await.expect("there");
+    let canceled = host.client().cancel("1", None).await.expect("there");
     assert_eq!((canceled.run.status(), canceled.changed), (Status::Canceled, true));
     assert!(!host.kinds("1").await.contains(&"started"));
     let batch = beat(&host, "coder").await;
     assert_eq!(taken(&batch), ["2", "3"]);
-    let canceled = host.controller.cancel(&host.scope, "2", None).await.expect("there");
+    let canceled = host.client().cancel("2", None).await.expect("there");
     assert_eq!((canceled.run.status(), canceled.changed), (Status::Canceled, true));
     gates.have_come(1).await;
     assert_eq!(host.get(batch.id().as_str()).await.status(), Status::Running);
@@ -263,9 +263,9 @@ async fn m_15_the_entries_of_a_canceled_batch_are_canceled() {
     let batch = beat(&host, "coder").await;
     let batch = batch.id().as_str();
     gates.have_come(1).await;
-    let done = host.controller.complete_entry(&host.scope, batch, "1", "did it").await;
+    let done = host.client().complete_entry(batch, "1", "did it").await;
     done.expect("it is its entry");
-    host.controller.cancel(&host.scope, batch, None).await.expect("there");
+    host.client().cancel(batch, None).await.expect("there");
     let view = RunView::from(&host.end("2").await);
     let canceled = (Status::Canceled, Some(StopReason::CanceledByParent));
     assert_eq!((view.status, view.stop_reason), canceled);
@@ -280,7 +280,7 @@ async fn m_15_a_batch_that_never_began_is_canceled_with_its_entries_by_the_next_
     leave(&door, "coder", &["1"]).await;
     let batch = beat(&door, "coder").await;
     assert_eq!(refused(&door, batch.id().as_str(), "1").await, NotAnEntry::BatchNotBegun);
-    let canceled = door.controller.cancel(&door.scope, batch.id().as_str(), None).await;
+    let canceled = door.client().cancel(batch.id().as_str(), None).await;
     assert_eq!(canceled.expect("there").run.status(), Status::Canceled);
     assert_eq!(door.get("1").await.status(), Status::Running);
     let host = world.start().await;
@@ -300,10 +300,10 @@ async fn m_15_the_finalizer_of_an_entry_is_heard_once_however_it_ends() {
     let batch = beat(&host, "coder").await;
     let batch = batch.id().as_str();
     gates.have_come(1).await;
-    let done = host.controller.complete_entry(&host.scope, batch, "1", "did it").await;
+    let done = host.client().complete_entry(batch, "1", "did it").await;
     assert_eq!(done.expect("it is its entry").status(), Status::Finalizing);
     host.end("1").await;
-    host.controller.cancel(&host.scope, "2", None).await.expect("there");
+    host.client().cancel("2", None).await.expect("there");
     host.end("2").await;
     gates.open(batch);
     host.end("3").await;
@@ -357,7 +357,7 @@ async fn m_15_a_request_that_an_entry_cannot_keep_is_refused() {
         ),
     ];
     for (expected, request) in table {
-        match host.controller.spawn(&host.scope, &request).await {
+        match host.client().spawn(&request).await {
             Err(ControllerError::Invalid { field, .. }) => assert_eq!(field, expected),
             other => panic!("{expected}: {other:?}"),
         }
@@ -379,7 +379,7 @@ async fn m_15_a_repeated_request_is_one_entry() {
     let first = host.spawn(&wanted).await;
     assert_eq!(host.spawn(&wanted).await, first);
     wanted.class = RunClass::Task;
-    let other = host.controller.spawn(&host.scope, &wanted).await;
+    let other = host.client().spawn(&wanted).await;
     assert!(matches!(other, Err(ControllerError::AlreadyExists { .. })), "{other:?}");
     assert_eq!(taken(&beat(&host, "coder").await), [first.as_str()]);
 }
@@ -405,7 +405,7 @@ async fn m_15_entries_of_a_session_that_ended_are_still_worked_on() {
     beating(&mut world, "coder", ClosurePlanner::new(|_, _| async { answer("all done") }));
     let host = world.start().await;
     leave(&host, "coder", &["1"]).await;
-    host.controller.end_session(&host.scope, SESSION).await.expect("ends");
+    host.client().end_session(SESSION).await.expect("ends");
     beat(&host, "coder").await;
     assert_eq!(end(&host, "1").await.0, Status::Completed);
 }
@@ -417,13 +417,13 @@ async fn m_15_gc_keeps_a_batch_whose_entries_have_not_ended() {
     let door = world.door().await;
     leave(&door, "coder", &["1"]).await;
     let batch = beat(&door, "coder").await;
-    door.controller.cancel(&door.scope, batch.id().as_str(), None).await.expect("there");
+    door.client().cancel(batch.id().as_str(), None).await.expect("there");
     world.clock.advance(MINUTE);
-    let removed = door.controller.gc(&door.scope, world.clock.now(), false).await.expect("done");
+    let removed = door.client().gc(world.clock.now(), false).await.expect("done");
     assert_eq!((removed.runs, removed.kept), (0, 1));
     let host = world.start().await;
     host.end("1").await;
     world.clock.advance(MINUTE);
-    let removed = door.controller.gc(&door.scope, world.clock.now(), false).await.expect("done");
+    let removed = door.client().gc(world.clock.now(), false).await.expect("done");
     assert_eq!((removed.runs, removed.kept), (2, 0));
 }

@@ -40,7 +40,7 @@ fn world() -> (World, Handle) {
         let controller = controllers.get();
         async move {
             let (scope, id) = (Scope::tenant("default"), call.payload.trim_matches('"'));
-            match controller.complete_entry(&scope, &call.run_id, id, "did it").await {
+            match controller.at(&scope).complete_entry(&call.run_id, id, "did it").await {
                 Ok(_) => value("\"completed\""),
                 Err(error) => fails(error.code(), &error.to_string()),
             }

@@ -64,7 +64,7 @@ async fn m_63_a_run_is_told_what_was_said_before_in_its_session() {
         })
         .collect();
     assert_eq!(carried, [(2, 4)]);
-    let transcript = host.controller.transcript(&host.scope, third.id().as_str(), None, 9).await;
+    let transcript = host.client().transcript(third.id().as_str(), None, 9).await;
     let entries = transcript.expect("there").events;
     let said: Vec<_> = entries.iter().map(|one| (one.author.as_str(), one.role)).collect();
     let own = [("user", "user"), ("session", "user"), ("a", "assistant")];
@@ -265,7 +265,7 @@ async fn m_63_what_was_removed_is_told_no_more() {
     world.clock.advance(PAUSE_OVER);
     let before = world.clock.now();
     result(&world, &host, &said("a", "new")).await;
-    host.controller.gc(&host.scope, before, false).await.expect("removed");
+    host.client().gc(before, false).await.expect("removed");
     // What the second run was told is part of its journal; the third hears the second only.
     assert_eq!(result(&world, &host, &said("a", "next")).await, "new|old|old|new|next");
 }

@@ -93,7 +93,7 @@ fn world_with(hooks: Vec<Registered>) -> (World, Arc<AtomicU32>) {
 }
 
 async fn refusal(host: &Native) -> String {
-    match host.controller.spawn(&host.scope, &named("r", "caller")).await {
+    match host.client().spawn(&named("r", "caller")).await {
         Err(ControllerError::Forbidden { reason }) => reason,
         other => panic!("{other:?}"),
     }
@@ -108,7 +108,7 @@ async fn m_20_a_critical_hook_keeps_a_run_from_being_accepted() {
     let (mut world, _) = world_with(vec![Registered::critical("guard", against.clone())]);
     let host = world.start().await;
     assert_eq!(refusal(&host).await, "refused by hook guard: no x");
-    let all = host.controller.list(&host.scope, &ListFilter::default(), None, 9).await;
+    let all = host.client().list(&ListFilter::default(), None, 9).await;
     assert!(all.expect("lists").runs.is_empty(), "nothing is kept");
     let id = host.spawn(&request("caller", "y")).await;
     assert_eq!(host.end(&id).await.status(), Status::Completed);
@@ -134,7 +134,7 @@ async fn m_20_a_hook_is_asked_about_what_passed_the_checks_before_it_and_knows_w
         (&stranger, named("r", "open")),
         (&host.scope, beneath("none", "r", "open")),
     ] {
-        host.controller.spawn(scope, &wanted).await.expect_err("refused");
+        host.controller.at(scope).spawn(&wanted).await.expect_err("refused");
     }
     assert!(seen.about().is_empty(), "{:?}", seen.about());
     host.spawn(&named("root", "open")).await;
@@ -194,7 +194,7 @@ async fn m_20_a_critical_hook_that_is_too_slow_refuses() {
     let host = world.start().await;
     let (controller, scope) = (host.controller.clone(), host.scope.clone());
     let spawned =
-        tokio::spawn(async move { controller.spawn(&scope, &named("r", "caller")).await });
+        tokio::spawn(async move { controller.at(&scope).spawn(&named("r", "caller")).await });
     assert_eq!(world.next(Duration::from_secs(60)).await, HOOK_TIMEOUT);
     match spawned.await.expect("no panic") {
         Err(ControllerError::Forbidden { reason }) => {
@@ -266,7 +266,7 @@ async fn m_20_a_run_that_is_canceled_while_a_hook_decides_calls_nothing() {
     // The hook's time is the only one that runs.
     let asleep = world.clock.clone();
     host.until("r", "runs", |run| run.status() == Status::Running).await;
-    door.controller.cancel(&door.scope, "r", None).await.expect("can be canceled");
+    door.client().cancel("r", None).await.expect("can be canceled");
     let end = host.end("r");
     tokio::pin!(end);
     let run = loop {

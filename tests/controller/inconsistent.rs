@@ -38,18 +38,18 @@ async fn an_error_names_the_run_and_no_file_and_the_run_stays_as_it_was() {
     let before = host.get(&id).await;
 
     world.store.contradict(1);
-    refusal(controller.cancel(scope, &id, None).await, &id);
+    refusal(controller.at(scope).cancel(&id, None).await, &id);
     world.store.contradict(1);
-    refusal(controller.pause(scope, &id, &PauseRequest::default(), "ann").await, &id);
+    refusal(controller.at(scope).named("ann").pause(&id, &PauseRequest::default()).await, &id);
     world.store.contradict(1);
-    refusal(controller.inject(scope, &id, "hello", "ann").await, &id);
+    refusal(controller.at(scope).named("ann").inject(&id, "hello").await, &id);
     world.store.contradict(1);
     let answer = Answer::Text("yes".to_owned());
-    refusal(controller.answer(scope, &id, None, answer, "ann").await, &id);
+    refusal(controller.at(scope).named("ann").answer(&id, None, answer).await, &id);
     assert_eq!(host.get(&id).await, before);
 
-    let paused = controller.pause(scope, &id, &PauseRequest::default(), "ann").await;
+    let paused = controller.at(scope).named("ann").pause(&id, &PauseRequest::default()).await;
     assert!(paused.expect("paused").changed);
     world.store.contradict(1);
-    refusal(controller.resume(scope, &id, &ResumeRequest::default(), "ann").await, &id);
+    refusal(controller.at(scope).named("ann").resume(&id, &ResumeRequest::default()).await, &id);
 }

@@ -78,7 +78,7 @@ async fn an_idempotent_call_is_repeated_whatever_is_said_about_others() {
 async fn asks(host: &Native) {
     let run = host.reach("1", Status::Blocked).await;
     assert_eq!(RunView::from(&run).blocked_on, Some(BlockedOn::Confirmation));
-    let asks = host.controller.asks(&host.scope, "1").await.expect("can be read");
+    let asks = host.client().asks("1").await.expect("can be read");
     assert_eq!(asks.len(), 1);
     assert!(matches!(&asks[0].what, AwaitItem::Confirmation { tool_name, tool_call_id, .. }
         if tool_name == "t/f" && tool_call_id == "c"));
@@ -90,7 +90,7 @@ async fn a_repetition_that_is_accepted_has_the_same_id_as_the_call() {
     asks(&host).await;
     assert_eq!(calls(&ids).len(), 1);
     let yes = Answer::Confirmed(true);
-    host.controller.answer(&host.scope, "1", None, yes, "me").await.expect("taken");
+    host.client().named("me").answer("1", None, yes).await.expect("taken");
     let run = host.end("1").await;
     assert_eq!(run.state.reply.result().as_deref(), Some("\"it worked\""));
     let calls = calls(&ids);
@@ -106,7 +106,7 @@ async fn a_repetition_that_is_declined_fails_the_call() {
     let (_world, host, ids) = cut_off(Interrupted::Ask, ToolHints::default()).await;
     asks(&host).await;
     let no = Answer::Confirmed(false);
-    host.controller.answer(&host.scope, "1", None, no, "me").await.expect("taken");
+    host.client().named("me").answer("1", None, no).await.expect("taken");
     let said = host.end("1").await.state.reply.result().expect("a result");
     assert!(said.starts_with("interrupted: "), "{said}");
     assert_eq!(calls(&ids).len(), 1);
@@ -134,7 +134,7 @@ async fn an_accepted_repetition_that_is_cut_off_too_is_not_repeated_without_bein
     let second = world.take_over().await;
     asks(&second).await;
     let yes = Answer::Confirmed(true);
-    second.controller.answer(&second.scope, "1", None, yes, "me").await.expect("taken");
+    second.client().named("me").answer("1", None, yes).await.expect("taken");
     gates.have_come(2).await;
     world.kill(second).await;
     let third = world.take_over().await;

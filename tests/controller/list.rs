@@ -17,7 +17,7 @@ async fn host(world: &mut World, gate: &Gate) -> Native {
 }
 
 async fn listed(host: &Native, scope: &Scope, filter: &ListFilter) -> Vec<String> {
-    let page = host.controller.list(scope, filter, None, 200).await.expect("a page");
+    let page = host.controller.at(scope).list(filter, None, 200).await.expect("a page");
     page.runs.iter().map(|run| run.id().to_string()).collect()
 }
 
@@ -102,14 +102,14 @@ async fn m_23_the_run_changed_last_comes_first_ties_by_id_and_pages_fit_together
     }
     let all = listed(&host, &host.scope, &ListFilter::default()).await;
     assert_eq!(all, ["c-2", "c-1", "b-2", "b-1", "a-2", "a-1"]);
-    host.controller.cancel(&host.scope, "a-1", None).await.expect("there");
+    host.client().cancel("a-1", None).await.expect("there");
     let all = listed(&host, &host.scope, &ListFilter::default()).await;
     assert_eq!(all, ["a-1", "c-2", "c-1", "b-2", "b-1", "a-2"]);
     for limit in 1..=7 {
         let (mut cursor, mut paged) = (None::<Cursor>, Vec::new());
         loop {
             let filter = ListFilter::default();
-            let page = host.controller.list(&host.scope, &filter, cursor.as_ref(), limit).await;
+            let page = host.client().list(&filter, cursor.as_ref(), limit).await;
             let page = page.expect("a page");
             assert!(page.runs.len() <= limit);
             paged.extend(page.runs.iter().map(|run| run.id().to_string()));

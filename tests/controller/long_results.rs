@@ -33,7 +33,7 @@ fn says(text: impl Into<String>) -> ClosurePlanner {
 
 async fn artifact(host: &Native, id: &str) -> Option<String> {
     let named = host.view(id).await.artifact?;
-    let bytes = host.controller.artifact(&host.scope, id, &named.hash).await.expect("kept");
+    let bytes = host.client().artifact(id, &named.hash).await.expect("kept");
     assert_eq!((digest(&bytes), bytes.len() as u64), (named.hash, named.size));
     Some(String::from_utf8(bytes.to_vec()).expect("text"))
 }
@@ -61,7 +61,7 @@ async fn m_18_a_result_that_is_shown_whole_has_no_artifact() {
     let run = host.end(&id).await;
     let view = RunView::from(&run);
     assert_eq!((view.truncated, view.artifact), (false, None));
-    let none = host.controller.artifact(&host.scope, &id, &digest(b"")).await;
+    let none = host.client().artifact(&id, &digest(b"")).await;
     assert!(matches!(none, Err(ControllerError::NoArtifact { .. })), "{none:?}");
 }
 
@@ -115,7 +115,7 @@ async fn m_18_a_run_that_is_canceled_while_it_waits_keeps_what_it_said() {
     host.reach("r", Status::Blocked).await;
     // Another process ends it: it has the journal only.
     let door = world.door().await;
-    door.controller.cancel(&door.scope, "r", None).await.expect("can be canceled");
+    door.client().cancel("r", None).await.expect("can be canceled");
     let run = host.end("r").await;
     assert_eq!(run.status(), Status::Canceled);
     assert_eq!(artifact(&host, "r").await.as_deref(), Some(long().trim()));
@@ -135,8 +135,8 @@ async fn m_18_an_artifact_is_for_those_who_may_see_a_run_that_names_it() {
     let owned = Scope { owner_user_id: Some(OWNER.into()), ..Scope::tenant("default") };
     let inside = Scope { parent_session_id: Some(SESSION.into()), ..owned.clone() };
     for scope in [owned.clone(), inside] {
-        host.controller.artifact(&scope, &id, &hash).await.expect("his own");
-        let not_his = host.controller.artifact(&scope, &other, &hash).await;
+        host.controller.at(&scope).artifact(&id, &hash).await.expect("his own");
+        let not_his = host.controller.at(&scope).artifact(&other, &hash).await;
         assert!(matches!(not_his, Err(ControllerError::NoArtifact { .. })), "{not_his:?}");
     }
     let strangers = [
@@ -145,7 +145,7 @@ async fn m_18_an_artifact_is_for_those_who_may_see_a_run_that_names_it() {
         Scope { parent_session_id: Some("another".into()), ..owned },
     ];
     for scope in strangers {
-        let hidden = host.controller.artifact(&scope, &id, &hash).await;
+        let hidden = host.controller.at(&scope).artifact(&id, &hash).await;
         assert!(matches!(hidden, Err(ControllerError::NotFound { .. })), "{hidden:?}");
     }
 }
@@ -163,8 +163,8 @@ async fn m_18_equal_results_go_with_the_last_run_that_has_them() {
     host.spawn(&named("b", "long")).await;
     host.end("b").await;
     let hash = host.view("b").await.artifact.expect("long").hash;
-    host.controller.gc(&host.scope, before, false).await.expect("removed");
-    let gone = host.controller.artifact(&host.scope, "a", &hash).await;
+    host.client().gc(before, false).await.expect("removed");
+    let gone = host.client().artifact("a", &hash).await;
     assert!(matches!(gone, Err(ControllerError::NotFound { .. })), "{gone:?}");
     assert_eq!(artifact(&host, "b").await.as_deref(), Some(long().trim()));
 }

@@ -42,7 +42,7 @@ async fn texts(scope: &CallScope, query: &str) -> String {
 
 async fn put(host: &Native, key: &str, text: &str) {
     let (scope, said) = (&host.scope, (text.to_owned(), Labels::new()));
-    host.controller.put_fact(scope, Some(&ours()), key, said).await.expect("kept");
+    host.controller.at(scope).put_fact(Some(&ours()), key, said).await.expect("kept");
 }
 
 #[tokio::test]
@@ -113,7 +113,7 @@ async fn l_014_a_call_that_is_repeated_makes_each_of_its_changes_once() {
     let text = |key: &'static str| {
         let next = &next;
         async move {
-            let found = next.controller.fact(&next.scope, Some(&ours()), key).await;
+            let found = next.client().fact(Some(&ours()), key).await;
             found.expect("reads").map(|fact| fact.text)
         }
     };
@@ -153,7 +153,7 @@ async fn l_014_what_a_call_changes_is_bounded() {
     let host = world.start().await;
     let run = host.end(&host.spawn(&request("a", "x")).await).await;
     assert_eq!(run.state.reply.result().as_deref(), Some("Value(\"1\")"));
-    let facts = host.controller.facts(&host.scope, Some(&ours()), None, 200).await;
+    let facts = host.client().facts(Some(&ours()), None, 200).await;
     assert_eq!(facts.expect("listed").len(), 10);
 }
 
@@ -164,7 +164,7 @@ async fn m_24_facts_of_a_session_of_somebody_else_are_not_found_on_any_door() {
     put(&host, "k", "fact").await;
     let (controller, session) = (&host.controller, ours());
     let mine = host.scope.clone().owner(OWNER).session(SESSION);
-    let found = controller.fact(&mine, Some(&session), "k").await.expect("reads");
+    let found = controller.at(&mine).fact(Some(&session), "k").await.expect("reads");
     assert_eq!(found.map(|fact| fact.text).as_deref(), Some("fact"));
     let theirs = host.scope.clone().owner("user-b");
     let elsewhere = host.scope.clone().owner(OWNER).session("parent-b");
@@ -173,21 +173,24 @@ async fn m_24_facts_of_a_session_of_somebody_else_are_not_found_on_any_door() {
     }
     for scope in [&theirs, &elsewhere] {
         let session = Some(&session);
-        assert_eq!(code(controller.fact(scope, session, "k").await), Some("not-found"));
-        assert_eq!(code(controller.facts(scope, session, None, 9).await), Some("not-found"));
-        let found = controller.search_facts(scope, session, "fact", 9).await;
+        assert_eq!(code(controller.at(scope).fact(session, "k").await), Some("not-found"));
+        assert_eq!(code(controller.at(scope).facts(session, None, 9).await), Some("not-found"));
+        let found = controller.at(scope).search_facts(session, "fact", 9).await;
         assert_eq!(code(found), Some("not-found"));
         let said = ("t".to_owned(), Labels::new());
-        assert_eq!(code(controller.put_fact(scope, session, "k", said).await), Some("not-found"));
-        assert_eq!(code(controller.delete_fact(scope, session, "k").await), Some("not-found"));
+        assert_eq!(
+            code(controller.at(scope).put_fact(session, "k", said).await),
+            Some("not-found")
+        );
+        assert_eq!(code(controller.at(scope).delete_fact(session, "k").await), Some("not-found"));
         // What all of a tenant may know they may know, and not change.
-        assert_eq!(controller.facts(scope, None, None, 9).await.expect("lists"), []);
+        assert_eq!(controller.at(scope).facts(None, None, 9).await.expect("lists"), []);
         let said = ("t".to_owned(), Labels::new());
-        assert_eq!(code(controller.put_fact(scope, None, "k", said).await), Some("forbidden"));
-        assert_eq!(code(controller.delete_fact(scope, None, "k").await), Some("forbidden"));
+        assert_eq!(code(controller.at(scope).put_fact(None, "k", said).await), Some("forbidden"));
+        assert_eq!(code(controller.at(scope).delete_fact(None, "k").await), Some("forbidden"));
     }
     let zeta = taskrun_journal::list::Scope::tenant("zeta");
-    assert_eq!(controller.fact(&zeta, Some(&session), "k").await.expect("reads"), None);
-    let still = controller.fact(&host.scope, Some(&session), "k").await.expect("reads");
+    assert_eq!(controller.at(&zeta).fact(Some(&session), "k").await.expect("reads"), None);
+    let still = controller.at(&host.scope).fact(Some(&session), "k").await.expect("reads");
     assert_eq!(still.map(|fact| fact.text).as_deref(), Some("fact"));
 }

@@ -50,7 +50,7 @@ fn world(on_missing_fields: MissingFields) -> (World, Arc<AtomicU32>) {
 }
 
 async fn asked(host: &Native, id: &str) -> AwaitItem {
-    let mut asks = host.controller.asks(&host.scope, id).await.expect("there");
+    let mut asks = host.client().asks(id).await.expect("there");
     assert_eq!(asks.len(), 1);
     asks.remove(0).what
 }
@@ -88,7 +88,7 @@ async fn ls_08_a_call_that_lacks_fields_is_clarified_by_a_person_where_the_polic
     };
     assert_eq!(asked(&host, &id).await, expected);
     let text = Answer::Text("field=value".into());
-    host.controller.answer(&host.scope, &id, None, text, "me").await.expect("taken");
+    host.client().named("me").answer(&id, None, text).await.expect("taken");
     let run = host.end(&id).await;
     let said = format!("{}: field=value", Role::User.as_str());
     assert_eq!(run.state.reply.result(), Some(said), "the last message is the user's");
@@ -106,7 +106,7 @@ async fn l_067_the_question_is_asked_once_though_its_host_dies() {
     world.clock.advance(PAUSE_OVER);
     let host = world.start().await;
     let text = Answer::Text("field=value".into());
-    host.controller.answer(&host.scope, &id, None, text, "me").await.expect("taken");
+    host.client().named("me").answer(&id, None, text).await.expect("taken");
     host.end(&id).await;
     assert_eq!(count(&host.journal(&id).await, "asked"), 1);
     assert_eq!(steps.load(Ordering::SeqCst), 2);

@@ -22,7 +22,7 @@ async fn world() -> (World, std::sync::Arc<Gates>, Native) {
 
 /// Who has the name for which a request is refused.
 async fn holder(host: &Native, request: &SpawnRequest) -> String {
-    match host.controller.spawn(&host.scope, request).await {
+    match host.client().spawn(request).await {
         Err(ControllerError::NameTaken { name, id }) => {
             assert_eq!(Some(name), request.name);
             id.to_string()
@@ -37,7 +37,7 @@ async fn m_07_a_name_is_given_once_among_open_runs_and_is_free_again_at_the_end(
     host.spawn(&called("1", "report")).await;
     assert_eq!(host.view("1").await.name.as_deref(), Some("report"));
     assert_eq!(holder(&host, &called("2", "report")).await, "1");
-    let missing = host.controller.get(&host.scope, "2").await;
+    let missing = host.client().get("2").await;
     assert!(matches!(missing, Err(ControllerError::NotFound { .. })), "nothing is kept");
     gates.open("1");
     host.end("1").await;
@@ -45,7 +45,7 @@ async fn m_07_a_name_is_given_once_among_open_runs_and_is_free_again_at_the_end(
     assert_eq!(holder(&host, &called("3", "report")).await, "2");
     // The run that ended keeps it, as what it was called.
     let filter = ListFilter { name: Some("report".to_owned()), ..ListFilter::default() };
-    let page = host.controller.list(&host.scope, &filter, None, 9).await.expect("lists");
+    let page = host.client().list(&filter, None, 9).await.expect("lists");
     assert_eq!(page.runs.iter().map(|run| run.id().as_str()).collect::<Vec<_>>(), ["2", "1"]);
 }
 
@@ -54,7 +54,7 @@ async fn m_07_every_way_to_end_frees_the_name() {
     let (mut world, gates, host) = world().await;
     host.spawn(&called("canceled", "report")).await;
     gates.have_come(1).await;
-    host.controller.cancel(&host.scope, "canceled", None).await.expect("canceled");
+    host.client().cancel("canceled", None).await.expect("canceled");
     host.end("canceled").await;
     world.agent_with("fragile", gates.planner(), |agent| agent.durable = false);
     let other = world.start().await;
@@ -88,10 +88,10 @@ async fn m_07_names_are_unique_for_each_owner_session_and_parent() {
     // A name outside of the scope says nothing about who has it.
     let scope = Scope::tenant("default").owner("user-b");
     let filter = ListFilter { name: Some("report".to_owned()), ..ListFilter::default() };
-    let page = host.controller.list(&scope, &filter, None, 9).await.expect("lists");
+    let page = host.controller.at(&scope).list(&filter, None, 9).await.expect("lists");
     assert_eq!(page.runs.iter().map(|run| run.id().as_str()).collect::<Vec<_>>(), ["2"]);
     let mine = Scope::tenant("default").owner(OWNER).session(SESSION);
-    let page = host.controller.list(&mine, &filter, None, 9).await.expect("lists");
+    let page = host.controller.at(&mine).list(&filter, None, 9).await.expect("lists");
     assert_eq!(page.runs.len(), 2, "the run and its child");
 }
 
@@ -99,14 +99,14 @@ async fn m_07_names_are_unique_for_each_owner_session_and_parent() {
 async fn m_07_a_name_has_the_form_of_a_name_and_is_checked_after_the_agent() {
     let (_world, _gates, host) = world().await;
     for bad in ["", " ", "a b", "a.b", "a/b", "1st", "@last", "-x", &"x".repeat(65)] {
-        let refused = host.controller.spawn(&host.scope, &called("1", bad)).await;
+        let refused = host.client().spawn(&called("1", bad)).await;
         let Err(ControllerError::Invalid { field: "name", reason }) = refused else {
             panic!("{bad:?} is no name: {refused:?}")
         };
         assert!(reason.contains("begins with a letter"), "{reason}");
     }
     let both = SpawnRequest { agent_name: "nobody".to_owned(), ..called("1", "a b") };
-    let refused = host.controller.spawn(&host.scope, &both).await;
+    let refused = host.client().spawn(&both).await;
     assert!(matches!(refused, Err(ControllerError::Invalid { field: "agent_name", .. })));
     assert_eq!(host.spawn(&called("1", &"x".repeat(64))).await, "1");
 }
@@ -120,13 +120,13 @@ async fn m_07_a_repeated_request_gets_its_run_and_a_name_that_cannot_be_kept_is_
         idempotency_key: Some("k".to_owned()),
         ..called(id, "report")
     };
-    let failed = host.controller.spawn(&host.scope, &keyed("1")).await;
+    let failed = host.client().spawn(&keyed("1")).await;
     assert!(matches!(failed, Err(ControllerError::Storage(_))), "{failed:?}");
     let first = host.spawn(&keyed("1")).await;
     assert_eq!(host.spawn(&keyed("1")).await, first);
     assert_eq!(holder(&host, &called("2", "report")).await, first);
     // Another name is another request.
     let other = SpawnRequest { name: Some("other".to_owned()), ..keyed("1") };
-    let refused = host.controller.spawn(&host.scope, &other).await;
+    let refused = host.client().spawn(&other).await;
     assert!(matches!(refused, Err(ControllerError::AlreadyExists { .. })), "{refused:?}");
 }

@@ -323,7 +323,7 @@ async fn m_12_a_request_that_takes_nothing_or_gives_is_refused_and_nothing_is_ke
     ];
     for (narrow, field, part) in cases {
         let asked = with(named("refused", "worker"), narrow);
-        let error = host.controller.spawn(&host.scope, &asked).await.expect_err(part);
+        let error = host.client().spawn(&asked).await.expect_err(part);
         let ControllerError::Invalid { field: found, reason } = &error else {
             panic!("{error:?} instead of {field}")
         };
@@ -331,7 +331,7 @@ async fn m_12_a_request_that_takes_nothing_or_gives_is_refused_and_nothing_is_ke
         assert!(reason.contains(part), "{reason}");
     }
     let filter = ListFilter::default();
-    let page = host.controller.list(&host.scope, &filter, None, 16).await.expect("listed");
+    let page = host.client().list(&filter, None, 16).await.expect("listed");
     assert!(page.runs.is_empty());
     // As much as the agent has, and refusing what it has not, is no mistake.
     let mut fits = denying(&["workspace-write: **", "http: *"]);
@@ -348,7 +348,7 @@ async fn m_12_a_tool_that_a_run_above_has_lost_cannot_be_asked_for_again() {
     let host = world.start().await;
     host.spawn(&with(named("lead", "lead"), only(&["one/f"]))).await;
     let asked = with(beneath("lead", "child", "caller"), only(&["two/f"]));
-    let error = host.controller.spawn(&host.scope, &asked).await.expect_err("refused");
+    let error = host.client().spawn(&asked).await.expect_err("refused");
     assert!(error.to_string().contains("it may call: one/f"), "{error}");
 }
 
@@ -364,7 +364,7 @@ async fn m_12_who_may_less_is_not_given_the_result_of_who_may_more() {
     };
     let plain = reusing(named("x", "worker"));
     let submit = async |request: &SpawnRequest| {
-        let spawned = host.controller.submit(&host.scope, request).await.expect("accepted");
+        let spawned = host.client().submit(request).await.expect("accepted");
         let id = spawned.run.id().to_string();
         host.end(&id).await;
         (id, spawned.reused)
@@ -381,7 +381,7 @@ async fn m_12_who_may_less_is_not_given_the_result_of_who_may_more() {
     let mut keyed = named("x", "worker");
     (keyed.id, keyed.idempotency_key) = (None, Some("key".to_owned()));
     submit(&keyed).await;
-    let error = host.controller.submit(&host.scope, &with(keyed, denying(&["model: *"]))).await;
+    let error = host.client().submit(&with(keyed, denying(&["model: *"]))).await;
     assert!(matches!(error, Err(ControllerError::AlreadyExists { .. })), "{error:?}");
 }
 

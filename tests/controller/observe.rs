@@ -59,7 +59,7 @@ async fn family(world: &mut World, gate: &Gate) -> (Native, String, String) {
 async fn stream(host: &Native, mut after: u64, until: &str) -> Vec<SessionEvent> {
     let mut seen: Vec<SessionEvent> = Vec::new();
     loop {
-        let next = host.controller.next_session_events(&host.scope, SESSION, after, 3).await;
+        let next = host.client().next_session_events(SESSION, after, 3).await;
         let page = next.expect("there");
         assert!(page.next > after);
         after = page.next;
@@ -105,7 +105,8 @@ async fn m_64_whoever_reads_on_waits_until_something_happens() {
     let (mut world, gate) = (World::new(), Gate::new());
     world.agent("a", gate.answering("done"));
     let host = world.start().await;
-    let next = host.controller.next_session_events(&host.scope, SESSION, 0, 100);
+    let client = host.client();
+    let next = client.next_session_events(SESSION, 0, 100);
     tokio::pin!(next);
     assert!(futures::poll!(&mut next).is_pending());
     let mut elsewhere = request("a", "x");
@@ -121,11 +122,11 @@ async fn m_64_whoever_reads_on_waits_until_something_happens() {
     gate.open();
     host.end(&id).await;
     let theirs = host.scope.clone().owner("user-b");
-    let page = host.controller.session_events(&theirs, SESSION, 0, 100).await.expect("a page");
+    let page = host.controller.at(&theirs).session_events(SESSION, 0, 100).await.expect("a page");
     assert_eq!(page.events, []);
     assert!(page.next > 0, "it has read beyond them");
     let mine = host.scope.clone().owner(OWNER);
-    let page = host.controller.session_events(&mine, SESSION, 0, 100).await.expect("a page");
+    let page = host.controller.at(&mine).session_events(SESSION, 0, 100).await.expect("a page");
     assert_eq!(page.events.len(), host.journal(&id).await.len());
 }
 
@@ -172,7 +173,8 @@ async fn m_64_a_reader_looks_once_at_what_others_did() {
     world.agent("a", ClosurePlanner::new(|_, _| async { answer("done") }));
     let host = world.start().await;
     let theirs = host.scope.clone().owner("user-b");
-    let next = host.controller.next_session_events(&theirs, SESSION, 0, 2);
+    let client = host.controller.at(&theirs);
+    let next = client.next_session_events(SESSION, 0, 2);
     tokio::pin!(next);
     for _ in 0..3 {
         let id = host.spawn(&request("a", "x")).await;
@@ -196,11 +198,10 @@ async fn m_20_observers_that_do_not_read_or_die_hold_nothing_up() {
     gate.reached_by(1).await;
     let head = host.get(&id).await.state.head;
     // Hundreds that were asked for once and are never looked at again.
-    let mut stalled = Vec::new();
+    let (client, mut stalled) = (host.client(), Vec::new());
     for _ in 0..300 {
-        let mut run = Box::pin(host.controller.next_events(&host.scope, &id, head, 10));
-        let mut session =
-            Box::pin(host.controller.next_session_events(&host.scope, SESSION, 1_000, 10));
+        let mut run = Box::pin(client.next_events(&id, head, 10));
+        let mut session = Box::pin(client.next_session_events(SESSION, 1_000, 10));
         assert!(futures::poll!(&mut run).is_pending());
         assert!(futures::poll!(&mut session).is_pending());
         stalled.push((run, session));
@@ -208,7 +209,7 @@ async fn m_20_observers_that_do_not_read_or_die_hold_nothing_up() {
     // And one that dies with what it read.
     let (controller, scope, watched) = (host.controller.clone(), host.scope.clone(), id.clone());
     let dies = tokio::spawn(async move {
-        let events = controller.next_events(&scope, &watched, head, 10).await.expect("there");
+        let events = controller.at(&scope).next_events(&watched, head, 10).await.expect("there");
         panic!("an observer of a test dies of {} events", events.len());
     });
     gate.open();
@@ -218,7 +219,7 @@ async fn m_20_observers_that_do_not_read_or_die_hold_nothing_up() {
     let caught_up = in_time(slow).await.expect("there");
     let journal = host.journal(&id).await;
     assert_eq!(caught_up[..], journal[usize::try_from(head).expect("small")..]);
-    let over = host.controller.next_events(&host.scope, &id, journal.len() as u64, 10).await;
+    let over = host.client().next_events(&id, journal.len() as u64, 10).await;
     assert_eq!(over.expect("there"), [], "after the end there is nothing to wait for");
 }
 

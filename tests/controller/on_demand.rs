@@ -106,7 +106,7 @@ async fn a_run_whose_agent_is_loading_is_canceled_at_once() {
     let host = world.start().await;
     let id = host.spawn(&request("cold", "x")).await;
     gates.have_come(1).await;
-    host.controller.cancel(&host.scope, &id, None).await.expect("answers");
+    host.client().cancel(&id, None).await.expect("answers");
     assert_eq!(host.end(&id).await.status(), Status::Canceled);
     // The host ends beside a load that does not.
     let closed = host.controller.close(Duration::from_secs(1)).await;
@@ -174,11 +174,11 @@ async fn what_a_request_takes_away_is_held_against_tools_that_are_loaded_for_it(
     };
     gates.open("1");
     gates.open("2");
-    let refused = host.controller.spawn(&host.scope, &only(&["look/f"])).await;
+    let refused = host.client().spawn(&only(&["look/f"])).await;
     let Err(ControllerError::Invalid { field, reason }) = refused else { panic!("{refused:?}") };
     assert_eq!((field, &*reason), ("agent_name", "agent cold does not load: it is too dear"));
     world.clock.advance(Duration::from_secs(10));
-    let refused = host.controller.spawn(&host.scope, &only(&["look/g"])).await;
+    let refused = host.client().spawn(&only(&["look/g"])).await;
     assert!(matches!(refused, Err(ControllerError::Invalid { field: "narrow.tools", .. })));
     let id = host.spawn(&only(&["look/f"])).await;
     assert_eq!(host.end(&id).await.status(), Status::Completed);

@@ -24,20 +24,20 @@ use crate::native::{
 const SECOND: Duration = Duration::from_secs(1);
 
 async fn pause(host: &Native, id: &str) -> Result<Paused, ControllerError> {
-    host.controller.pause(&host.scope, id, &PauseRequest::default(), "human").await
+    host.client().named("human").pause(id, &PauseRequest::default()).await
 }
 
 async fn pause_for(host: &Native, id: &str, time: Duration) -> Paused {
     let request = PauseRequest { timeout: Some(time), ..PauseRequest::default() };
-    host.controller.pause(&host.scope, id, &request, "human").await.expect("it can be paused")
+    host.client().named("human").pause(id, &request).await.expect("it can be paused")
 }
 
 async fn resume(host: &Native, id: &str) -> Result<Paused, ControllerError> {
-    host.controller.resume(&host.scope, id, &ResumeRequest::default(), "human").await
+    host.client().named("human").resume(id, &ResumeRequest::default()).await
 }
 
 async fn inject(host: &Native, id: &str, text: &str) {
-    host.controller.inject(&host.scope, id, text, "human").await.expect("it listens");
+    host.client().named("human").inject(id, text).await.expect("it listens");
 }
 
 /// Pauses and their ends in a journal, in order: `pause:WHO` and `resume:WHY`.
@@ -195,7 +195,7 @@ async fn m_36_a_step_that_answers_ends_the_run_and_the_pause_with_it() {
     ] {
         assert_eq!(code, Some("run-ended"), "{what}");
     }
-    let told = host.controller.inject(&host.scope, &id, "too late", "human").await;
+    let told = host.client().named("human").inject(&id, "too late").await;
     assert_eq!(told.err().map(|error| error.code()), Some("run-ended"));
 }
 
@@ -239,10 +239,10 @@ async fn m_36_a_waiting_run_takes_answers_while_it_is_paused_and_goes_on_afterwa
     host.reach(&id, Status::Blocked).await;
     pause(&host, &id).await.expect("it can be paused");
     assert_eq!(host.view(&id).await.blocked_on, Some(BlockedOn::Input), "it still asks");
-    let asks = host.controller.asks(&host.scope, &id).await.expect("there");
+    let asks = host.client().asks(&id).await.expect("there");
     assert_eq!(asks.len(), 1);
     let text = Answer::Text("this".into());
-    host.controller.answer(&host.scope, &id, None, text, "me").await.expect("taken");
+    host.client().named("me").answer(&id, None, text).await.expect("taken");
     host.settle().await;
     assert_eq!(host.view(&id).await.blocked_on, Some(BlockedOn::Pause), "nothing else is left");
     assert_eq!(steps.load(Ordering::SeqCst), 1);
@@ -362,7 +362,7 @@ async fn ls_10_so_does_that_of_a_queued_run_and_of_one_that_asks() {
     let both = ["pause:human", "resume:deadline_exceeded"];
     assert_eq!(sequence(&host, &id).await, [both, both].concat());
     let text = Answer::Text("this".into());
-    host.controller.answer(&host.scope, &id, None, text, "me").await.expect("taken");
+    host.client().named("me").answer(&id, None, text).await.expect("taken");
     assert_eq!(host.end(&id).await.status(), Status::Completed);
 }
 
@@ -383,7 +383,7 @@ async fn m_36_a_cancellation_ends_a_pause_and_a_pause_survives_its_host() {
     let run = host.get(&id).await;
     assert_eq!(run.status(), Status::Blocked, "it stays paused");
     assert_eq!(steps.load(Ordering::SeqCst), 1, "and nobody asks its agent");
-    host.controller.cancel(&host.scope, &id, None).await.expect("there");
+    host.client().cancel(&id, None).await.expect("there");
     assert_eq!(host.get(&id).await.status(), Status::Canceled);
     assert_eq!(sequence(&host, &id).await, ["pause:human", "resume:canceled"]);
     check_journal(&host.journal(&id).await);
@@ -461,12 +461,12 @@ async fn m_36_the_word_to_go_on_may_bring_messages() {
         messages: vec!["hurry".into()],
         tree: false,
     };
-    let early = host.controller.resume(&host.scope, &id, &with, "human").await;
+    let early = host.client().named("human").resume(&id, &with).await;
     assert_eq!(early.err().map(|error| error.code()), Some("invalid"), "it is not paused");
     pause(&host, &id).await.expect("it can be paused");
     gate.open();
     host.reach(&id, Status::Blocked).await;
-    host.controller.resume(&host.scope, &id, &with, "human").await.expect("it is paused");
+    host.client().named("human").resume(&id, &with).await.expect("it is paused");
     let run = host.end(&id).await;
     assert_eq!(run.state.reply.result().as_deref(), Some("task|||hurry"));
     let journal = host.journal(&id).await;
@@ -491,11 +491,11 @@ async fn m_36_a_tree_is_paused_and_resumed_as_a_whole() {
     host.spawn(&beneath("middle", "low", "a")).await;
     gate.reached_by(3).await;
     let request = PauseRequest { tree: true, ..PauseRequest::default() };
-    let done = host.controller.pause(&host.scope, "top", &request, "human").await.expect("there");
+    let done = host.client().named("human").pause("top", &request).await.expect("there");
     let ids: Vec<_> = done.beneath.iter().map(|id| id.as_str()).collect();
     assert_eq!(ids, ["middle", "low"]);
     let request = ResumeRequest { tree: true, ..ResumeRequest::default() };
-    let done = host.controller.resume(&host.scope, "top", &request, "human").await.expect("there");
+    let done = host.client().named("human").resume("top", &request).await.expect("there");
     assert_eq!(done.beneath.len(), 2);
     gate.open();
     for id in ["top", "middle", "low"] {
@@ -512,9 +512,9 @@ async fn m_36_strangers_and_blank_messages_are_refused() {
     let id = host.spawn(&request("a", "x")).await;
     let theirs = host.scope.clone().owner("user-b");
     let request = PauseRequest::default();
-    let stranger = host.controller.pause(&theirs, &id, &request, "b").await;
+    let stranger = host.controller.at(&theirs).named("b").pause(&id, &request).await;
     assert_eq!(stranger.err().map(|error| error.code()), Some("not-found"));
-    let blank = host.controller.inject(&host.scope, &id, "  ", "human").await;
+    let blank = host.client().named("human").inject(&id, "  ").await;
     assert_eq!(blank.err().map(|error| error.code()), Some("invalid"));
     assert_eq!(host.get(&id).await.state.inbox.messages, 0);
     gate.open();

@@ -17,7 +17,7 @@ use super::common::{Gates, beneath, named, soon, task_tools};
 use crate::native::{ClosurePlanner, Native, Planned, World, answer};
 
 async fn children(host: &Native, id: &str) -> Option<(u64, u64)> {
-    let view = host.controller.view(&host.scope, id).await.expect("there");
+    let view = host.client().view(id).await.expect("there");
     let progress = view.progress?;
     assert_eq!(progress.expected_children.is_some(), progress.finished_children.is_some());
     progress.expected_children.zip(progress.finished_children)
@@ -52,7 +52,7 @@ async fn m_25_children_are_counted_as_they_begin_and_end() {
     gates.have_come(4).await;
     assert_eq!(children(&host, "root").await, Some((2, 0)), "only those directly beneath");
     assert_eq!(children(&host, "a").await, Some((1, 0)));
-    host.controller.cancel(&host.scope, "b", None).await.expect("can be canceled");
+    host.client().cancel("b", None).await.expect("can be canceled");
     host.end("b").await;
     assert_eq!(children(&host, "root").await, Some((2, 1)));
     let before = host.get("root").await.state.head;
@@ -66,7 +66,7 @@ async fn m_25_children_are_counted_as_they_begin_and_end() {
     host.end("root").await;
     assert_eq!(children(&host, "root").await, Some((2, 2)));
     assert_eq!(children(&host, "b").await, None);
-    let tree = host.controller.tree(&host.scope, "root").await.expect("there");
+    let tree = host.client().tree("root").await.expect("there");
     assert_eq!((tree.children(tree.run.id()).started, tree.beneath.len()), (2, 3));
     let listed = RunView::from(&tree.run).progress.expect("it said something");
     assert_eq!((listed.expected_children, listed.finished_children), (None, None));
@@ -161,7 +161,7 @@ async fn m_25_a_subscriber_is_told_at_once_then_every_quarter_of_a_second_and_at
     let host = world.start().await;
     host.spawn(&named("r", "talks")).await;
     gates.have_come(1).await;
-    let mut watch = host.controller.watch_progress(&host.scope, "r").await.expect("there");
+    let mut watch = host.client().watch_progress("r").await.expect("there");
     assert_eq!(events(&mut watch).await, Some(0), "at once");
     for part in 0..3 {
         gates.open(&part.to_string());
@@ -187,7 +187,7 @@ async fn m_25_a_slow_subscriber_misses_steps_and_never_the_last() {
     world.agent("talks", talker(&gates, 9));
     let host = world.start().await;
     host.spawn(&named("r", "talks")).await;
-    let mut watch = host.controller.watch_progress(&host.scope, "r").await.expect("there");
+    let mut watch = host.client().watch_progress("r").await.expect("there");
     events(&mut watch).await;
     for part in 0..9 {
         gates.open(&part.to_string());
@@ -206,7 +206,7 @@ async fn m_25_giving_up_the_wait_for_progress_loses_none() {
     let host = world.start().await;
     host.spawn(&named("r", "talks")).await;
     gates.have_come(1).await;
-    let mut watch = host.controller.watch_progress(&host.scope, "r").await.expect("there");
+    let mut watch = host.client().watch_progress("r").await.expect("there");
     events(&mut watch).await;
     {
         let next = watch.next();
@@ -227,7 +227,7 @@ async fn m_25_a_subscriber_hears_of_runs_beneath_though_the_journal_is_silent() 
     let host = world.start().await;
     host.spawn(&named("root", "block")).await;
     gates.have_come(1).await;
-    let mut watch = host.controller.watch_progress(&host.scope, "root").await.expect("there");
+    let mut watch = host.client().watch_progress("root").await.expect("there");
     events(&mut watch).await;
     host.spawn(&beneath("root", "child", "block")).await;
     let (progress, waited) = told(&world, &mut watch).await;
@@ -251,9 +251,9 @@ async fn m_25_progress_is_for_those_who_may_see_the_run() {
         Scope { owner_user_id: Some("user-b".into()), ..host.scope.clone() },
     ];
     for scope in strangers {
-        let refused = host.controller.watch_progress(&scope, "r").await.err();
+        let refused = host.controller.at(&scope).watch_progress("r").await.err();
         assert!(matches!(refused, Some(ControllerError::NotFound { .. })), "{refused:?}");
-        let refused = host.controller.view(&scope, "r").await.err();
+        let refused = host.controller.at(&scope).view("r").await.err();
         assert!(matches!(refused, Some(ControllerError::NotFound { .. })), "{refused:?}");
     }
 }

@@ -120,7 +120,7 @@ async fn case_49_a_tag_that_a_tool_claims_takes_away_and_allows_nothing() {
     }
     let own = Narrowing { only_tags: Some(words(&["own"])), ..Narrowing::default() };
     let request = with(super::common::named("own", "tells_all"), own);
-    let error = host.controller.spawn(&host.scope, &request).await.expect_err("refused");
+    let error = host.client().spawn(&request).await.expect_err("refused");
     let said = "only liar/f itself says that it has the tag \"own\"";
     assert!(error.to_string().contains(said), "{error}");
 }
@@ -184,7 +184,7 @@ async fn l_024_a_request_that_would_take_nothing_or_give_something_is_refused() 
         ),
     ];
     for (narrow, field, says) in cases {
-        let refused = host.controller.spawn(&host.scope, &with(named("r", "calls"), narrow)).await;
+        let refused = host.client().spawn(&with(named("r", "calls"), narrow)).await;
         let Err(ControllerError::Invalid { field: found, reason }) = refused else {
             panic!("{refused:?}")
         };

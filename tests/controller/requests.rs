@@ -26,7 +26,7 @@ async fn ls_14_a_journal_is_read_in_pages_that_join_and_bad_pages_are_refused() 
     let mut positions = Vec::new();
     loop {
         let after = positions.last().copied().unwrap_or(0);
-        let page = controller.events(scope, &id, after, 2).await.expect("reads");
+        let page = controller.at(scope).events(&id, after, 2).await.expect("reads");
         assert!(page.len() <= 2);
         if page.is_empty() {
             break;
@@ -34,12 +34,12 @@ async fn ls_14_a_journal_is_read_in_pages_that_join_and_bad_pages_are_refused() 
         positions.extend(page.iter().map(|recorded| recorded.seq));
     }
     assert_eq!(positions, (1..=head).collect::<Vec<_>>());
-    assert_eq!(controller.next_events(scope, &id, head, 2).await.expect("it has ended"), []);
-    assert_eq!(code(controller.events(scope, &id, 0, 0).await), Some("invalid"));
-    assert_eq!(code(controller.next_events(scope, &id, 0, 0).await), Some("invalid"));
-    assert_eq!(code(controller.events(scope, "", 0, 2).await), Some("invalid"));
+    assert_eq!(controller.at(scope).next_events(&id, head, 2).await.expect("it has ended"), []);
+    assert_eq!(code(controller.at(scope).events(&id, 0, 0).await), Some("invalid"));
+    assert_eq!(code(controller.at(scope).next_events(&id, 0, 0).await), Some("invalid"));
+    assert_eq!(code(controller.at(scope).events("", 0, 2).await), Some("invalid"));
     assert!("not-an-int".parse::<Cursor>().is_err());
-    let all = controller.list(scope, &ListFilter::default(), None, 16).await.expect("lists");
+    let all = controller.at(scope).list(&ListFilter::default(), None, 16).await.expect("lists");
     assert!(all.next.is_none(), "there is no page after the last");
 }
 
@@ -77,7 +77,7 @@ async fn ls_19_every_end_has_its_status_and_error_and_what_has_not_ended_has_non
 
     let canceled = host.spawn(&request("slow", "x")).await;
     gate.reached_by(2).await;
-    host.controller.cancel(&host.scope, &canceled, None).await.expect("can be canceled");
+    host.client().cancel(&canceled, None).await.expect("can be canceled");
     let (status, reason, error) = ended(&canceled).await;
     assert_eq!((status, reason), (Status::Canceled, Some(StopReason::CanceledByOwner)));
     assert_eq!(error, None, "to be canceled is no error");
@@ -91,7 +91,7 @@ async fn ls_26_a_run_needs_a_session() {
     for session in ["", "  "] {
         let mut asked = request("a", "x");
         asked.parent_session_id = session.into();
-        let refused = host.controller.spawn(&host.scope, &asked).await.expect_err("refused");
+        let refused = host.client().spawn(&asked).await.expect_err("refused");
         let ControllerError::Invalid { field, .. } = &refused else { panic!("{refused:?}") };
         assert_eq!(*field, "parent_session_id");
     }
@@ -104,11 +104,11 @@ async fn ls_26_a_run_needs_a_session() {
     for (asked, refused) in
         [(one_shot("s", false), "parent_session_id"), (one_shot("", true), "serial")]
     {
-        let error = host.controller.spawn(&host.scope, &asked).await.expect_err("refused");
+        let error = host.client().spawn(&asked).await.expect_err("refused");
         let ControllerError::Invalid { field, .. } = &error else { panic!("{error:?}") };
         assert_eq!(*field, refused);
     }
-    let all = host.controller.list(&host.scope, &ListFilter::default(), None, 16).await;
+    let all = host.client().list(&ListFilter::default(), None, 16).await;
     assert_eq!(all.expect("lists").runs, [], "nothing was stored");
     let id = host.spawn(&one_shot(" ", false)).await;
     assert_eq!(host.end(&id).await.spec.parent_session_id, "");
@@ -122,12 +122,12 @@ async fn ls_28_a_known_run_is_canceled_once_and_no_other_is() {
     let id = host.spawn(&request("a", "x")).await;
     gate.reached_by(1).await;
     let (controller, scope) = (&host.controller, &host.scope);
-    assert_eq!(code(controller.cancel(scope, "", None).await), Some("invalid"));
+    assert_eq!(code(controller.at(scope).cancel("", None).await), Some("invalid"));
     // M-21: nothing was canceled, and that is said.
-    assert_eq!(code(controller.cancel(scope, "nobody", None).await), Some("not-found"));
-    assert!(controller.cancel(scope, &id, None).await.expect("known").changed);
+    assert_eq!(code(controller.at(scope).cancel("nobody", None).await), Some("not-found"));
+    assert!(controller.at(scope).cancel(&id, None).await.expect("known").changed);
     host.end(&id).await;
-    assert!(!controller.cancel(scope, &id, None).await.expect("known").changed);
+    assert!(!controller.at(scope).cancel(&id, None).await.expect("known").changed);
     let kinds = host.kinds(&id).await;
     assert_eq!(kinds.iter().filter(|kind| **kind == "cancel_requested").count(), 1);
 }

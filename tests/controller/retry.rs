@@ -126,7 +126,7 @@ async fn m_47_a_cancellation_ends_the_pause() {
     let id = host.spawn(&request("a", "x")).await;
     host.until(&id, "fails", |run| run.state.failed_attempts == 1).await;
     in_time(world.clock.wait_for_sleepers(1)).await;
-    host.controller.cancel(&host.scope, &id, None).await.expect("there");
+    host.client().cancel(&id, None).await.expect("there");
     let run = host.end(&id).await;
     assert_eq!(run.status(), Status::Canceled);
     assert_eq!(failures(&host, &id).await.len(), 1, "there was no second attempt");

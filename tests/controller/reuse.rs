@@ -13,7 +13,7 @@ use taskrun_journal::status::Status;
 use crate::native::{ClosurePlanner, Gate, Native, World, answer, failed, request};
 
 async fn submit(host: &Native, request: &SpawnRequest) -> Spawned {
-    host.controller.submit(&host.scope, request).await.expect("accepted")
+    host.client().submit(request).await.expect("accepted")
 }
 
 /// An agent that counts its steps, fails the task `fail` and stays at the gate with `wait`.
@@ -57,7 +57,7 @@ async fn m_58_a_key_with_the_same_request_gives_the_run_that_is_there() {
 
     let mut other = asked.clone();
     other.task = "something else".into();
-    let error = host.controller.submit(&host.scope, &other).await.expect_err("refused");
+    let error = host.client().submit(&other).await.expect_err("refused");
     assert!(matches!(&error, ControllerError::AlreadyExists { id } if id == first.run.id()));
 
     // The key of one owner is none of another's business.
@@ -147,9 +147,9 @@ async fn m_58_what_failed_was_canceled_or_is_under_way_is_not_used_again() {
             gate.reached_by(1).await;
             let second = submit(&host, &asked).await;
             assert!(!second.reused, "it is under way");
-            host.controller.cancel(&host.scope, id, None).await.expect("there");
+            host.client().cancel(id, None).await.expect("there");
             let second = second.run.id().as_str();
-            host.controller.cancel(&host.scope, second, None).await.expect("there");
+            host.client().cancel(second, None).await.expect("there");
             assert_eq!(host.end(second).await.status(), Status::Canceled);
         }
         assert_ne!(host.end(id).await.status(), Status::Completed);
@@ -198,7 +198,7 @@ async fn m_58_serial_runs_of_a_session_are_executed_one_after_the_other() {
     gates[1].reached_by(1).await;
     assert!(host.get(&ids[0]).await.status().is_terminal(), "it has ended before");
     assert_eq!(host.get(&ids[2]).await.status(), Status::Queued);
-    host.controller.cancel(&host.scope, &ids[1], None).await.expect("there");
+    host.client().cancel(&ids[1], None).await.expect("there");
     gates[2].reached_by(1).await;
     assert_eq!(host.get(&ids[1]).await.status(), Status::Canceled);
     gates[2].open();

@@ -19,7 +19,7 @@ fn gated(slots: usize) -> (World, Arc<Gates>) {
 }
 
 async fn limit(host: &Native, request: &SpawnRequest) -> (&'static str, u64) {
-    match host.controller.spawn(&host.scope, request).await {
+    match host.client().spawn(request).await {
         Err(ControllerError::Limit { kind, cap }) => (kind, cap),
         other => panic!("no limit met: {other:?}"),
     }
@@ -108,7 +108,7 @@ async fn a_blocked_run_frees_its_slot_at_once_and_comes_back_before_work_of_any_
     host.spawn(&SpawnRequest { priority: 9, ..named("urgent", "block") }).await;
     for id in ["a2", "a1", "a3"] {
         let text = Answer::Text("yes".into());
-        host.controller.answer(&host.scope, id, None, text, "me").await.expect("taken");
+        host.client().named("me").answer(id, None, text).await.expect("taken");
     }
     ["a1 again", "a2 again", "a3 again", "urgent"].iter().for_each(|id| gates.open(id));
     assert_eq!(gates.came(), ["b"]);
@@ -142,7 +142,7 @@ async fn runs_that_come_back_together_never_have_more_slots_than_there_are() {
     }
     for id in ids {
         let text = Answer::Text("yes".into());
-        host.controller.answer(&host.scope, id, None, text, "me").await.expect("taken");
+        host.client().named("me").answer(id, None, text).await.expect("taken");
     }
     for number in 2..=ids.len() {
         let came = gates.have_come(number).await;
@@ -164,9 +164,9 @@ async fn a_full_queue_refuses_and_keeps_nothing() {
     host.spawn(&named("1", "block")).await;
     host.spawn(&named("2", "block")).await;
     assert_eq!(limit(&host, &named("3", "block")).await, ("queue", 2));
-    let found = host.controller.get(&host.scope, "3").await;
+    let found = host.client().get("3").await;
     assert!(matches!(found, Err(ControllerError::NotFound { .. })));
-    host.controller.cancel(&host.scope, "1", None).await.expect("canceled");
+    host.client().cancel("1", None).await.expect("canceled");
     host.spawn(&named("3", "block")).await;
 }
 

@@ -24,14 +24,14 @@ async fn m_63_creating_a_session_again_gives_what_is_there() {
     let mut world = World::new();
     let host = world.start().await;
     let (mine, _) = identities(&host);
-    let first = host.controller.create_session(&mine, SESSION).await.expect("created");
+    let first = host.controller.at(&mine).create_session(SESSION).await.expect("created");
     world.clock.advance(Duration::from_secs(1));
-    let second = host.controller.create_session(&mine, SESSION).await.expect("there");
+    let second = host.controller.at(&mine).create_session(SESSION).await.expect("there");
     assert_eq!(first, second);
     assert_eq!(first.key.owner_user_id.as_deref(), Some(OWNER));
-    assert_eq!(host.controller.session(&mine, SESSION).await.expect("there"), first);
+    assert_eq!(host.controller.at(&mine).session(SESSION).await.expect("there"), first);
     for id in ["", "  "] {
-        assert_eq!(code(host.controller.create_session(&mine, id).await), Some("invalid"));
+        assert_eq!(code(host.controller.at(&mine).create_session(id).await), Some("invalid"));
     }
 }
 
@@ -41,16 +41,19 @@ async fn m_63_nothing_begins_in_a_session_that_has_ended_and_what_runs_goes_on()
     world.agent("a", gate.answering("done"));
     let host = world.start().await;
     let (mine, _) = identities(&host);
-    host.controller.create_session(&mine, SESSION).await.expect("created");
+    host.controller.at(&mine).create_session(SESSION).await.expect("created");
     let id = host.spawn(&request("a", "x")).await;
     gate.reached_by(1).await;
-    let ended = host.controller.end_session(&mine, SESSION).await.expect("ended");
+    let ended = host.controller.at(&mine).end_session(SESSION).await.expect("ended");
     assert!(ended.ended_at.is_some());
-    let refused = host.controller.spawn(&host.scope, &request("a", "y")).await;
+    let refused = host.client().spawn(&request("a", "y")).await;
     assert_eq!(code(refused), Some("session-ended"));
-    assert_eq!(code(host.controller.create_session(&mine, SESSION).await), Some("session-ended"));
+    assert_eq!(
+        code(host.controller.at(&mine).create_session(SESSION).await),
+        Some("session-ended")
+    );
     world.clock.advance(Duration::from_secs(1));
-    let again = host.controller.end_session(&mine, SESSION).await.expect("ended");
+    let again = host.controller.at(&mine).end_session(SESSION).await.expect("ended");
     assert_eq!(again, ended, "the first end counts");
     gate.open();
     assert_eq!(host.end(&id).await.status(), Status::Completed);
@@ -67,7 +70,7 @@ async fn ls_16_deleting_a_session_cancels_what_is_open_and_removes_all_of_it() {
     world.agent("quick", ClosurePlanner::new(|_, _| async { answer("done") }));
     let host = world.start().await;
     let (mine, _) = identities(&host);
-    host.controller.create_session(&mine, SESSION).await.expect("created");
+    host.controller.at(&mine).create_session(SESSION).await.expect("created");
     let over = host.spawn(&request("quick", "x")).await;
     host.end(&over).await;
     let mut elsewhere = request("a", "stays");
@@ -78,7 +81,7 @@ async fn ls_16_deleting_a_session_cancels_what_is_open_and_removes_all_of_it() {
     let queued = host.spawn(&request("a", "y")).await;
     assert_eq!(host.get(&queued).await.status(), Status::Queued);
 
-    let deleted = host.controller.delete_session(&mine, SESSION).await.expect("deleted");
+    let deleted = host.controller.at(&mine).delete_session(SESSION).await.expect("deleted");
     let mut canceled: Vec<&str> = deleted.canceled.iter().map(RunId::as_str).collect();
     canceled.sort_unstable();
     let mut expected = [running.as_str(), queued.as_str()];
@@ -87,12 +90,15 @@ async fn ls_16_deleting_a_session_cancels_what_is_open_and_removes_all_of_it() {
     assert_eq!(deleted.open, []);
     assert_eq!((deleted.removed.runs, deleted.removed.kept), (3, 0));
     for id in [&over, &running, &queued] {
-        assert_eq!(code(host.controller.get(&host.scope, id).await), Some("not-found"));
+        assert_eq!(code(host.client().get(id).await), Some("not-found"));
     }
     assert_eq!(host.get(&stays).await.status(), Status::Running, "another session is untouched");
-    let again = host.controller.delete_session(&mine, SESSION).await.expect("deleted");
+    let again = host.controller.at(&mine).delete_session(SESSION).await.expect("deleted");
     assert_eq!((again.canceled.len(), again.removed.runs), (0, 0));
-    assert_eq!(code(host.controller.spawn(&mine, &request("a", "z")).await), Some("session-ended"));
+    assert_eq!(
+        code(host.controller.at(&mine).spawn(&request("a", "z")).await),
+        Some("session-ended")
+    );
 }
 
 #[tokio::test]
@@ -103,10 +109,11 @@ async fn m_63_a_run_that_does_not_stop_in_time_stays_until_the_session_is_delete
     });
     let host = world.start().await;
     let (mine, _) = identities(&host);
-    host.controller.create_session(&mine, SESSION).await.expect("created");
+    host.controller.at(&mine).create_session(SESSION).await.expect("created");
     let id = host.spawn(&request("a", "x")).await;
     gate.reached_by(1).await;
-    let delete = host.controller.delete_session(&mine, SESSION);
+    let client = host.controller.at(&mine);
+    let delete = client.delete_session(SESSION);
     let (deleted, _) = tokio::join!(delete, world.next(DELETE_WAIT));
     let deleted = deleted.expect("deleted");
     assert_eq!(deleted.open.iter().map(RunId::as_str).collect::<Vec<_>>(), [id.as_str()]);
@@ -114,7 +121,7 @@ async fn m_63_a_run_that_does_not_stop_in_time_stays_until_the_session_is_delete
     assert_eq!(host.get(&id).await.status(), Status::Canceling);
     gate.open();
     assert_eq!(host.end(&id).await.status(), Status::Canceled);
-    let again = host.controller.delete_session(&mine, SESSION).await.expect("deleted");
+    let again = host.controller.at(&mine).delete_session(SESSION).await.expect("deleted");
     assert_eq!(again.removed.runs, 1);
 }
 
@@ -124,41 +131,47 @@ async fn m_24_a_session_of_somebody_else_is_not_found_on_any_door() {
     world.agent("a", gate.answering("done"));
     let host = world.start().await;
     let (mine, theirs) = identities(&host);
-    host.controller.create_session(&mine, SESSION).await.expect("created");
+    host.controller.at(&mine).create_session(SESSION).await.expect("created");
     let id = host.spawn(&request("a", "x")).await;
     gate.reached_by(1).await;
     let controller = &host.controller;
     let other_session = mine.clone().session("parent-b");
-    assert_eq!(code(controller.session(&theirs, SESSION).await), Some("not-found"));
-    assert_eq!(code(controller.create_session(&other_session, SESSION).await), Some("not-found"));
-    assert_eq!(code(controller.session(&other_session, SESSION).await), Some("not-found"));
-    assert_eq!(code(controller.end_session(&other_session, SESSION).await), Some("not-found"));
-    assert_eq!(code(controller.delete_session(&other_session, SESSION).await), Some("not-found"));
+    assert_eq!(code(controller.at(&theirs).session(SESSION).await), Some("not-found"));
+    assert_eq!(
+        code(controller.at(&other_session).create_session(SESSION).await),
+        Some("not-found")
+    );
+    assert_eq!(code(controller.at(&other_session).session(SESSION).await), Some("not-found"));
+    assert_eq!(code(controller.at(&other_session).end_session(SESSION).await), Some("not-found"));
+    assert_eq!(
+        code(controller.at(&other_session).delete_session(SESSION).await),
+        Some("not-found")
+    );
     for scope in [&theirs, &other_session] {
-        assert_eq!(code(controller.get(scope, &id).await), Some("not-found"));
-        assert_eq!(code(controller.cancel(scope, &id, None).await), Some("not-found"));
-        assert_eq!(code(controller.events(scope, &id, 0, 9).await), Some("not-found"));
-        assert_eq!(code(controller.transcript(scope, &id, None, 9).await), Some("not-found"));
-        assert_eq!(code(controller.tree(scope, &id).await), Some("not-found"));
-        assert_eq!(code(controller.asks(scope, &id).await), Some("not-found"));
-        let listed = controller.list(scope, &ListFilter::default(), None, 9).await;
+        assert_eq!(code(controller.at(scope).get(&id).await), Some("not-found"));
+        assert_eq!(code(controller.at(scope).cancel(&id, None).await), Some("not-found"));
+        assert_eq!(code(controller.at(scope).events(&id, 0, 9).await), Some("not-found"));
+        assert_eq!(code(controller.at(scope).transcript(&id, None, 9).await), Some("not-found"));
+        assert_eq!(code(controller.at(scope).tree(&id).await), Some("not-found"));
+        assert_eq!(code(controller.at(scope).asks(&id).await), Some("not-found"));
+        let listed = controller.at(scope).list(&ListFilter::default(), None, 9).await;
         assert_eq!(listed.expect("a page").runs, []);
-        assert_eq!(code(controller.spawn(scope, &request("a", "x")).await), Some("forbidden"));
+        assert_eq!(code(controller.at(scope).spawn(&request("a", "x")).await), Some("forbidden"));
     }
-    let page = controller.session_events(&theirs, SESSION, 0, 9).await.expect("a page");
+    let page = controller.at(&theirs).session_events(SESSION, 0, 9).await.expect("a page");
     assert_eq!(page.events, [], "nothing of what happens in it is told");
     // A session of the same name that somebody else has is another one.
-    let other = controller.create_session(&theirs, SESSION).await.expect("created");
+    let other = controller.at(&theirs).create_session(SESSION).await.expect("created");
     assert_eq!(other.key.owner_user_id, theirs.owner_user_id);
-    let deleted = controller.delete_session(&theirs, SESSION).await.expect("deleted");
+    let deleted = controller.at(&theirs).delete_session(SESSION).await.expect("deleted");
     assert_eq!((deleted.canceled.len(), deleted.removed.runs), (0, 0));
     assert_eq!(host.get(&id).await.status(), Status::Running);
-    assert_eq!(controller.session(&mine, SESSION).await.expect("there").ended_at, None);
+    assert_eq!(controller.at(&mine).session(SESSION).await.expect("there").ended_at, None);
     gate.open();
     host.end(&id).await;
     let all = taskrun_journal::time::Timestamp(u64::MAX);
-    assert_eq!(controller.gc(&theirs, all, false).await.expect("done").runs, 0);
-    assert_eq!(controller.gc(&mine, all, true).await.expect("done").runs, 1);
+    assert_eq!(controller.at(&theirs).gc(all, false).await.expect("done").runs, 0);
+    assert_eq!(controller.at(&mine).gc(all, true).await.expect("done").runs, 1);
 }
 
 #[tokio::test]
@@ -208,14 +221,14 @@ async fn m_24_an_id_tells_nothing_about_other_tenants() {
     host.spawn(&named("mine")).await;
     let zeta = Scope::tenant("zeta");
     let said = async |scope: &Scope, id: &str| {
-        let refused = host.controller.spawn(scope, &named(id)).await.expect_err("refused");
+        let refused = host.controller.at(scope).spawn(&named(id)).await.expect_err("refused");
         refused.to_string().replace(id, "ID")
     };
     assert_eq!(said(&zeta, "mine").await, said(&zeta, "nobodys").await);
     let nobodys = "01890000-0000-7000-8000-000000000000";
     assert_eq!(said(&zeta, &made).await, said(&zeta, nobodys).await);
     assert_eq!(said(&host.scope, "zeta:x").await, said(&host.scope, "other:x").await);
-    host.controller.spawn(&zeta, &named("zeta:mine")).await.expect("its own");
+    host.controller.at(&zeta).spawn(&named("zeta:mine")).await.expect("its own");
     assert_eq!(said(&zeta, "zeta:mine").await, "run already exists: ID");
     assert_eq!(said(&host.scope, &made).await, "run already exists: ID");
 }
@@ -241,24 +254,24 @@ async fn w_055_what_is_beneath_a_run_is_listed_told_and_removed_with_its_session
     gate.reached_by(2).await;
     let below = host.spawn(&beneath(&child, "session of the child", "quick")).await;
     host.end(&below).await;
-    host.controller.cancel_alone(&mine, &root, None).await.expect("there");
+    host.controller.at(&mine).cancel_alone(&root, None).await.expect("there");
     host.end(&root).await;
 
     let controller = &host.controller;
     let scope = mine.clone().session(SESSION);
-    let page = controller.list(&scope, &ListFilter::default(), None, 9).await.expect("lists");
+    let page = controller.at(&scope).list(&ListFilter::default(), None, 9).await.expect("lists");
     let listed: BTreeSet<_> = page.runs.iter().map(|run| run.id().to_string()).collect();
     let all = BTreeSet::from([root.clone(), child.clone(), below.clone()]);
     assert_eq!(listed, all);
-    let events = controller.session_events(&mine, SESSION, 0, 100).await.expect("a page").events;
+    let events = controller.at(&mine).session_events(SESSION, 0, 100).await.expect("a page").events;
     assert!(all.iter().all(|id| events.iter().any(|event| event.run.as_str() == id)));
-    let page = controller.session_events(&theirs, SESSION, 0, 100).await.expect("a page");
+    let page = controller.at(&theirs).session_events(SESSION, 0, 100).await.expect("a page");
     assert_eq!(page.events, []);
-    let deleted = controller.delete_session(&mine, SESSION).await.expect("deleted");
+    let deleted = controller.at(&mine).delete_session(SESSION).await.expect("deleted");
     assert_eq!(deleted.canceled.iter().map(RunId::as_str).collect::<Vec<_>>(), [child.as_str()]);
     assert_eq!((deleted.removed.runs, deleted.removed.kept), (3, 0));
     for id in &all {
-        assert_eq!(code(controller.get(&host.scope, id).await), Some("not-found"));
+        assert_eq!(code(controller.at(&host.scope).get(id).await), Some("not-found"));
     }
 }
 
@@ -269,11 +282,14 @@ async fn m_24_an_owner_ends_his_own_session_and_an_operator_those_of_all() {
     let host = world.start().await;
     let (mine, theirs) = identities(&host);
     let mut asked = request("quick", "x");
-    host.controller.end_session(&mine, SESSION).await.expect("ended");
-    assert_eq!(code(host.controller.spawn(&host.scope, &asked).await), Some("session-ended"));
+    host.controller.at(&mine).end_session(SESSION).await.expect("ended");
+    assert_eq!(code(host.client().spawn(&asked).await), Some("session-ended"));
     asked.owner_user_id = "user-b".into();
     host.end(&host.spawn(&asked).await).await;
-    host.controller.end_session(&host.scope, SESSION).await.expect("ended");
-    assert_eq!(code(host.controller.spawn(&host.scope, &asked).await), Some("session-ended"));
-    assert_eq!(code(host.controller.create_session(&theirs, SESSION).await), Some("session-ended"));
+    host.client().end_session(SESSION).await.expect("ended");
+    assert_eq!(code(host.client().spawn(&asked).await), Some("session-ended"));
+    assert_eq!(
+        code(host.controller.at(&theirs).create_session(SESSION).await),
+        Some("session-ended")
+    );
 }

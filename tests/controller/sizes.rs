@@ -87,11 +87,11 @@ async fn ls_22_a_result_above_64_kib_is_left_out_named_and_read_by_its_name() {
     host.spawn(&named("1", "a")).await;
     let hash = said(&host, "1").await;
     // People read it by the same name, and not through another run.
-    let read = host.controller.artifact(&host.scope, "1", &hash).await.expect("kept");
+    let read = host.client().artifact("1", &hash).await.expect("kept");
     assert_eq!(digest(&read), hash);
     host.spawn(&named("2", "a")).await;
     let other = digest(b"something else");
-    let refused = host.controller.artifact(&host.scope, "2", &other).await;
+    let refused = host.client().artifact("2", &other).await;
     assert!(matches!(refused, Err(ControllerError::NoArtifact { .. })), "{refused:?}");
     host.end("2").await;
 }

@@ -164,7 +164,7 @@ async fn m_47_a_cancellation_ends_the_skipping() {
         run.state.skipped == 1 && run.state.failed_attempts == 1
     })
     .await;
-    host.controller.cancel(&host.scope, &id, None).await.expect("there");
+    host.client().cancel(&id, None).await.expect("there");
     let run = host.end(&id).await;
     assert_eq!(run.status(), Status::Canceled);
     assert_eq!(run.state.turns, 1);

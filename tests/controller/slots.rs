@@ -82,7 +82,7 @@ async fn ws_05_a_list_is_sixteen_long_the_most_recent_first() {
         host.spawn(&named(&format!("r{number}"), "block")).await;
     }
     let filter = ListFilter::default();
-    let page = host.controller.list(&host.scope, &filter, None, PAGE_DEFAULT).await;
+    let page = host.client().list(&filter, None, PAGE_DEFAULT).await;
     let page = page.expect("can be listed");
     let ids: Vec<_> = page.runs.iter().map(|run| run.id().to_string()).collect();
     let wanted: Vec<_> = (5..=20).rev().map(|number| format!("r{number}")).collect();
@@ -113,7 +113,7 @@ async fn ws_07_a_run_started_by_another_one_names_it_and_is_found_by_it() {
     assert_eq!((child.spec.root_run_id.as_str(), child.spec.depth), ("1", 1));
     let parent = Some(RunId::new("1").expect("an id"));
     let filter = ListFilter { parent_run_id: parent, ..ListFilter::default() };
-    let page = host.controller.list(&host.scope, &filter, None, 16).await.expect("listed");
+    let page = host.client().list(&filter, None, 16).await.expect("listed");
     let ids: Vec<_> = page.runs.iter().map(|run| run.id().as_str()).collect();
     assert_eq!(ids, [id]);
 }
@@ -135,7 +135,7 @@ async fn delegates_to(wanted: &'static str, members: &[&str]) -> (String, usize)
     host.spawn(&named("1", "caller")).await;
     let run = host.end("1").await;
     let filter = ListFilter::default();
-    let page = host.controller.list(&host.scope, &filter, None, 16).await.expect("listed");
+    let page = host.client().list(&filter, None, 16).await.expect("listed");
     (run.state.reply.result().expect("what it was told"), page.runs.len())
 }
 
@@ -192,7 +192,7 @@ async fn ws_19_a_wait_gives_the_results_in_the_order_asked_whoever_ends_first() 
     host.spawn(&named("1", "parent")).await;
     let blocked = host.reach("1", Status::Blocked).await;
     assert_eq!(RunView::from(&blocked).blocked_on, Some(BlockedOn::Children));
-    let beneath = host.controller.tree(&host.scope, "1").await.expect("there").beneath;
+    let beneath = host.client().tree("1").await.expect("there").beneath;
     let of = |agent: &str| {
         let found = beneath.iter().find(|run| run.spec.agent_name == agent);
         found.expect("it was started").id().to_string()
@@ -230,9 +230,9 @@ async fn ws_20_a_wait_for_nothing_or_nobody_is_refused_and_blocks_nobody() {
         assert_eq!(run.state.reply.result().as_deref(), Some(told));
         assert!(!host.kinds("1").await.contains(&"blocked"));
         let all = taskrun_journal::hold::WaitMode::All;
-        let none = host.controller.wait_all(&host.scope, &[], all, None).await;
+        let none = host.client().wait_all(&[], all, None).await;
         assert!(matches!(none, Err(ControllerError::Invalid { .. })));
-        let unknown = host.controller.wait_all(&host.scope, &["1", "99"], all, None).await;
+        let unknown = host.client().wait_all(&["1", "99"], all, None).await;
         assert!(matches!(unknown, Err(ControllerError::NotFound { id }) if id == "99"));
     }
 }
@@ -285,7 +285,7 @@ async fn ws_23_an_approved_run_waits_for_the_slot_and_goes_before_new_work() {
     gates.have_come(1).await;
     host.spawn(&named("c", "block")).await;
     let yes = Answer::Text("yes".into());
-    host.controller.answer(&host.scope, "a", None, yes, "me").await.expect("taken");
+    host.client().named("me").answer("a", None, yes).await.expect("taken");
     // It is wanted, and the slot is taken.
     assert_eq!(host.get("b").await.status(), Status::Running);
     assert_eq!(gates.came(), ["b"]);

@@ -19,11 +19,12 @@ async fn ts_05_a_canceled_run_is_canceling_until_its_guest_is_gone() {
     let host = world.start().await;
     let id = host.spawn(&request("a", "x")).await;
     gate.reached_by(1).await;
-    let wait = host.controller.wait(&host.scope, &id, None);
+    let client = host.client();
+    let wait = client.wait(&id, None);
     tokio::pin!(wait);
     assert!(futures::poll!(&mut wait).is_pending());
 
-    let canceled = host.controller.cancel(&host.scope, &id, None).await.expect("there");
+    let canceled = host.client().cancel(&id, None).await.expect("there");
     assert!(canceled.changed);
     assert_eq!(canceled.run.status(), Status::Canceling);
     let view = host.view(&id).await;
@@ -50,7 +51,7 @@ async fn ts_07_closing_the_host_cancels_what_it_executes() {
     assert_eq!((view.status, view.error), (Status::Canceled, None));
     assert_eq!(view.summary.as_deref(), Some("canceled"));
     assert_eq!(view.stop_reason, Some(StopReason::HostShutdown));
-    let refused = host.controller.spawn(&host.scope, &request("a", "x")).await;
+    let refused = host.client().spawn(&request("a", "x")).await;
     assert_eq!(refused.map_err(|error| error.code()).err(), Some("closed"));
     assert_eq!(host.controller.close(Duration::ZERO).await.stragglers, [], "twice is once");
 }
@@ -63,7 +64,7 @@ async fn ts_19_whoever_gives_up_waiting_leaves_the_run_as_it_is() {
     let id = host.spawn(&request("a", "x")).await;
     gate.reached_by(1).await;
     let (controller, scope, waited) = (host.controller.clone(), host.scope.clone(), id.clone());
-    let waiting = tokio::spawn(async move { controller.wait(&scope, &waited, None).await });
+    let waiting = tokio::spawn(async move { controller.at(&scope).wait(&waited, None).await });
     // The waiter sleeps until its time is up, so it has begun.
     in_time(world.clock.wait_for_sleepers(1)).await;
     waiting.abort();
@@ -73,7 +74,8 @@ async fn ts_19_whoever_gives_up_waiting_leaves_the_run_as_it_is() {
 
     // The same with a time that is up.
     let timeout = Some(Duration::from_millis(10));
-    let wait = host.controller.wait(&host.scope, &id, timeout);
+    let client = host.client();
+    let wait = client.wait(&id, timeout);
     let (waited, _) = tokio::join!(wait, world.next(Duration::from_millis(10)));
     assert!(waited.expect("there").timed_out);
     assert_eq!(host.get(&id).await.status(), Status::Running);

@@ -46,7 +46,8 @@ async fn ts_16_a_run_whose_work_can_never_be_recorded_fails_with_the_stores_erro
     world.store.hold(Op::Append);
     let id = host.spawn(&request("a", "x")).await;
     in_time(world.store.somebody_waits()).await;
-    let wait = host.controller.wait(&host.scope, &id, None);
+    let client = host.client();
+    let wait = client.wait(&id, None);
     tokio::pin!(wait);
     assert!(futures::poll!(&mut wait).is_pending());
     world.store.release();
@@ -103,7 +104,8 @@ async fn ts_16_what_was_kept_without_an_answer_is_not_kept_twice_and_no_call_beg
         lost += 1;
         world.store.lose_answer(Op::Append, lost);
         let id = host.spawn(&request("a", "x")).await;
-        let wait = host.controller.wait(&host.scope, &id, Some(Duration::MAX));
+        let client = host.client();
+        let wait = client.wait(&id, Some(Duration::MAX));
         tokio::pin!(wait);
         let run = tokio::select! {
             biased;
@@ -178,17 +180,18 @@ async fn ts_17_a_cancellation_that_cannot_be_recorded_changes_nothing() {
     world.agent("a", ClosurePlanner::new(|_, _| async { answer("done") }));
     let host = world.start().await;
     let id = host.spawn(&request("a", "x")).await;
-    let wait = host.controller.wait(&host.scope, &id, None);
+    let client = host.client();
+    let wait = client.wait(&id, None);
     tokio::pin!(wait);
     assert!(futures::poll!(&mut wait).is_pending());
     world.store.fail(Op::Append, 1);
-    let error = host.controller.cancel(&host.scope, &id, None).await.expect_err("the store fails");
+    let error = host.client().cancel(&id, None).await.expect_err("the store fails");
     assert!(is_full(&error), "{error:?}");
     assert_eq!(host.get(&id).await.status(), Status::Queued);
     assert_eq!(host.kinds(&id).await, ["queued"]);
     assert!(futures::poll!(&mut wait).is_pending());
 
-    let canceled = host.controller.cancel(&host.scope, &id, None).await.expect("there");
+    let canceled = host.client().cancel(&id, None).await.expect("there");
     assert!(canceled.changed);
     assert_eq!(canceled.run.status(), Status::Canceled);
     assert_eq!(in_time(wait).await.expect("there").run.status(), Status::Canceled);
@@ -213,7 +216,7 @@ async fn ts_17_a_running_guest_is_not_stopped_by_a_cancellation_that_was_not_rec
     let id = host.spawn(&request("a", "x")).await;
     gate.reached_by(1).await;
     world.store.fail(Op::Append, 1);
-    let error = host.controller.cancel(&host.scope, &id, None).await.expect_err("the store fails");
+    let error = host.client().cancel(&id, None).await.expect_err("the store fails");
     assert!(is_full(&error), "{error:?}");
     assert_eq!(host.get(&id).await.status(), Status::Running);
     gate.open();

@@ -51,7 +51,7 @@ async fn until_blocked(world: &World, host: &Native, timeout: Duration) -> Strin
 
 async fn give_answer(host: &Native, id: &str) {
     let answer = Answer::Text("this".into());
-    host.controller.answer(&host.scope, id, None, answer, "me").await.expect("taken");
+    host.client().named("me").answer(id, None, answer).await.expect("taken");
 }
 
 #[tokio::test]
@@ -240,7 +240,7 @@ async fn works_asks_works(before: Duration, after: Duration) -> RunView {
     host.reach("1", Status::Blocked).await;
     world.clock.advance(2 * SECOND);
     let text = Answer::Text("this".into());
-    host.controller.answer(&host.scope, "1", None, text, "me").await.expect("taken");
+    host.client().named("me").answer("1", None, text).await.expect("taken");
     // The end of the work or that of the time, whichever is nearer.
     let left = SECOND.checked_sub(before).expect("less than a second").min(after);
     assert_eq!(world.clock.advance_to_next(left).await, left);

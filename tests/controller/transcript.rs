@@ -28,7 +28,7 @@ async fn long_run() -> (World, Native, String) {
 }
 
 async fn page(host: &Native, id: &str, before: Option<Seq>, limit: usize) -> Transcript {
-    host.controller.transcript(&host.scope, id, before, limit).await.expect("there")
+    host.client().transcript(id, before, limit).await.expect("there")
 }
 
 fn contents(page: &Transcript) -> Vec<&str> {
@@ -53,13 +53,13 @@ async fn ts_26_a_transcript_keeps_the_last_entries_up_to_its_bound() {
     assert!(three.child_session_id.is_some_and(|session| session.starts_with("taskrun:")));
 
     let scope = host.scope.clone().owner(OWNER).session(SESSION);
-    host.controller.transcript(&scope, &id, None, 3).await.expect("its own");
+    host.controller.at(&scope).transcript(&id, None, 3).await.expect("its own");
     let others = [
         host.scope.clone().owner("user-b").session(SESSION),
         host.scope.clone().owner(OWNER).session("parent-b"),
     ];
     for scope in others {
-        let error = host.controller.transcript(&scope, &id, None, 3).await.expect_err("refused");
+        let error = host.controller.at(&scope).transcript(&id, None, 3).await.expect_err("refused");
         assert_eq!(error.code(), "not-found");
     }
 }

@@ -26,7 +26,7 @@ async fn family(world: &mut World, gates: &Arc<Gates>) -> Native {
 
 /// The runs of the session in the order in which they had an event of a kind.
 async fn order(host: &Native, kind: &str) -> Vec<String> {
-    let page = host.controller.session_events(&host.scope, SESSION, 0, 1_000).await;
+    let page = host.client().session_events(SESSION, 0, 1_000).await;
     let page = page.expect("the session can be read");
     let wanted = page.events.iter().filter(|event| event.recorded.event.kind() == kind);
     wanted.map(|event| event.run.to_string()).collect()
@@ -36,7 +36,7 @@ async fn order(host: &Native, kind: &str) -> Vec<String> {
 async fn a_tree_is_canceled_from_its_leaves_to_its_root() {
     let (mut world, gates) = (World::new(), Gates::new());
     let host = family(&mut world, &gates).await;
-    let canceled = host.controller.cancel(&host.scope, "root", Some("enough")).await;
+    let canceled = host.client().cancel("root", Some("enough")).await;
     let canceled = canceled.expect("can be canceled");
     assert!(canceled.changed);
     assert_eq!(canceled.beneath.first().map(|id| id.as_str()), Some("g"));
@@ -52,7 +52,7 @@ async fn a_tree_is_canceled_from_its_leaves_to_its_root() {
     }
     let order = order(&host, "cancel_requested").await;
     assert_eq!((order[0].as_str(), order[3].as_str(), order.len()), ("g", "root", 4));
-    let again = host.controller.cancel(&host.scope, "root", None).await.expect("answered");
+    let again = host.client().cancel("root", None).await.expect("answered");
     assert!(!again.changed && again.beneath.is_empty());
 }
 
@@ -60,7 +60,7 @@ async fn a_tree_is_canceled_from_its_leaves_to_its_root() {
 async fn canceling_a_branch_leaves_the_rest_alone() {
     let (mut world, gates) = (World::new(), Gates::new());
     let host = family(&mut world, &gates).await;
-    host.controller.cancel(&host.scope, "c1", None).await.expect("can be canceled");
+    host.client().cancel("c1", None).await.expect("can be canceled");
     assert_eq!(host.end("g").await.status(), Status::Canceled);
     assert_eq!(host.end("c1").await.status(), Status::Canceled);
     for id in ["root", "c2"] {
@@ -73,7 +73,7 @@ async fn canceling_a_branch_leaves_the_rest_alone() {
 async fn children_go_on_where_a_run_is_canceled_alone() {
     let (mut world, gates) = (World::new(), Gates::new());
     let host = family(&mut world, &gates).await;
-    let canceled = host.controller.cancel_alone(&host.scope, "root", None).await;
+    let canceled = host.client().cancel_alone("root", None).await;
     assert!(canceled.expect("can be canceled").beneath.is_empty());
     assert_eq!(host.end("root").await.status(), Status::Canceled);
     for id in ["g", "c1", "c2"] {
@@ -94,7 +94,7 @@ async fn a_child_that_comes_while_its_parent_is_canceled_is_canceled_too() {
     // Between the look beneath the run and the record of its own cancellation.
     world.store.hold(Op::Append);
     let (controller, scope) = (host.controller.clone(), host.scope.clone());
-    let cancel = tokio::spawn(async move { controller.cancel(&scope, "root", None).await });
+    let cancel = tokio::spawn(async move { controller.at(&scope).cancel("root", None).await });
     world.store.somebody_waits().await;
     door.spawn(&beneath("root", "late", "block")).await;
     world.store.release();
@@ -113,13 +113,13 @@ async fn a_run_that_is_being_canceled_starts_no_child_any_more() {
     let host = world.start().await;
     host.spawn(&named("root", "slow")).await;
     gates.have_come(1).await;
-    host.controller.cancel(&host.scope, "root", None).await.expect("can be canceled");
+    host.client().cancel("root", None).await.expect("can be canceled");
     assert_eq!(host.get("root").await.status(), Status::Canceling);
-    let late = host.controller.spawn(&host.scope, &beneath("root", "late", "slow")).await;
+    let late = host.client().spawn(&beneath("root", "late", "slow")).await;
     assert!(matches!(late, Err(ControllerError::ParentEnded { .. })), "{late:?}");
     gates.open("root");
     assert_eq!(host.end("root").await.status(), Status::Canceled);
-    let late = host.controller.spawn(&host.scope, &beneath("root", "late", "slow")).await;
+    let late = host.client().spawn(&beneath("root", "late", "slow")).await;
     assert!(matches!(late, Err(ControllerError::ParentEnded { .. })), "{late:?}");
 }
 
@@ -142,7 +142,7 @@ async fn a_run_canceled_in_the_queue_never_begins_and_its_finalizer_is_heard_onc
     host.spawn(&named("1", "busy")).await;
     gates.have_come(1).await;
     host.spawn(&named("2", "ends")).await;
-    let canceled = host.controller.cancel(&host.scope, "2", None).await.expect("canceled");
+    let canceled = host.client().cancel("2", None).await.expect("canceled");
     assert!(canceled.changed);
     assert_eq!(canceled.run.status(), Status::Finalizing);
     gates.open("1");

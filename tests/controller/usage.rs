@@ -67,14 +67,14 @@ async fn m_61_the_usage_of_a_tree_is_the_sum_of_its_runs() {
         ("leaf", &[], usage(5, 1)),
     ];
     for (id, beneath, expected) in table {
-        let tree = host.controller.tree(&host.scope, id).await.expect("there");
+        let tree = host.client().tree(id).await.expect("there");
         assert_eq!(tree.run.id().as_str(), *id);
         assert_eq!(ids(&tree.beneath), *beneath, "beneath {id}");
         assert_eq!(tree.usage, *expected, "of {id} and what is beneath it");
         let own = &tree.run.state.progress;
         assert_eq!(own.completion_tokens, 1, "the run's own count is its own");
     }
-    let tree = host.controller.tree(&host.scope, "root").await.expect("there");
+    let tree = host.client().tree("root").await.expect("there");
     let depths: Vec<_> = tree.beneath.iter().map(|run| run.spec.depth).collect();
     assert_eq!(depths, [1, 1, 2], "parents before their children");
 }

@@ -40,7 +40,8 @@ fn told(waited: &[Waited]) -> Vec<(&str, Status, bool)> {
 async fn m_32_all_are_told_in_the_order_asked_for_when_the_last_has_ended() {
     let (_world, host, gates, ids) = three().await;
     let order = [ids[2].as_str(), &ids[0], &ids[1], &ids[0]];
-    let wait = host.controller.wait_all(&host.scope, &order, WaitMode::All, None);
+    let client = host.client();
+    let wait = client.wait_all(&order, WaitMode::All, None);
     tokio::pin!(wait);
     for (gate, id) in gates.iter().zip(&ids).rev() {
         assert!(futures::poll!(&mut wait).is_pending());
@@ -51,7 +52,7 @@ async fn m_32_all_are_told_in_the_order_asked_for_when_the_last_has_ended() {
     let expected = order.map(|id| (id, Status::Completed, false));
     assert_eq!(told(&waited), expected, "also one that is named twice");
     // They are over: nobody waits any more.
-    let again = host.controller.wait_all(&host.scope, &order, WaitMode::All, None).await;
+    let again = host.client().wait_all(&order, WaitMode::All, None).await;
     assert_eq!(told(&again.expect("all are there")), expected);
 }
 
@@ -59,7 +60,8 @@ async fn m_32_all_are_told_in_the_order_asked_for_when_the_last_has_ended() {
 async fn m_32_any_is_over_with_the_first_that_ends() {
     let (_world, host, gates, ids) = three().await;
     let names = texts(&ids);
-    let wait = host.controller.wait_all(&host.scope, &names, WaitMode::Any, None);
+    let client = host.client();
+    let wait = client.wait_all(&names, WaitMode::Any, None);
     tokio::pin!(wait);
     assert!(futures::poll!(&mut wait).is_pending());
     gates[1].open();
@@ -75,8 +77,8 @@ async fn m_32_any_is_over_with_the_first_that_ends() {
 #[tokio::test]
 async fn m_32_a_canceled_run_counts_as_ended() {
     let (_world, host, _gates, ids) = three().await;
-    host.controller.cancel(&host.scope, &ids[0], None).await.expect("there");
-    let waited = host.controller.wait_all(&host.scope, &texts(&ids), WaitMode::Any, None).await;
+    host.client().cancel(&ids[0], None).await.expect("there");
+    let waited = host.client().wait_all(&texts(&ids), WaitMode::Any, None).await;
     assert_eq!(told(&waited.expect("there"))[0], (ids[0].as_str(), Status::Canceled, false));
 }
 
@@ -86,7 +88,8 @@ async fn m_22_a_wait_ends_with_its_time_and_says_so_and_cancels_nothing() {
     gates[2].open();
     host.end(&ids[2]).await;
     let (names, timeout) = (texts(&ids), Duration::from_secs(5));
-    let wait = host.controller.wait_all(&host.scope, &names, WaitMode::All, Some(timeout));
+    let client = host.client();
+    let wait = client.wait_all(&names, WaitMode::All, Some(timeout));
     let (waited, passed) = tokio::join!(wait, world.next(timeout));
     assert_eq!(passed, timeout);
     let expected = [
@@ -107,14 +110,14 @@ async fn m_22_a_wait_ends_with_its_time_and_says_so_and_cancels_nothing() {
 async fn m_22_a_timeout_of_zero_looks_once() {
     let (_world, host, gates, ids) = three().await;
     let zero = Some(Duration::ZERO);
-    let one = host.controller.wait(&host.scope, &ids[0], zero).await.expect("there");
+    let one = host.client().wait(&ids[0], zero).await.expect("there");
     assert_eq!((one.run.status(), one.timed_out), (Status::Running, true));
     gates[0].open();
     host.end(&ids[0]).await;
-    let one = host.controller.wait(&host.scope, &ids[0], zero).await.expect("there");
+    let one = host.client().wait(&ids[0], zero).await.expect("there");
     assert_eq!((one.run.status(), one.timed_out), (Status::Completed, false));
     for mode in [WaitMode::All, WaitMode::Any] {
-        let all = host.controller.wait_all(&host.scope, &texts(&ids), mode, zero).await;
+        let all = host.client().wait_all(&texts(&ids), mode, zero).await;
         let all = all.expect("there");
         let expected = [
             (ids[0].as_str(), Status::Completed, false),
@@ -129,7 +132,8 @@ async fn m_22_a_timeout_of_zero_looks_once() {
 async fn m_22_without_a_timeout_the_hosts_own_bound_counts() {
     let (world, host, _gates, ids) = three().await;
     let longest = world.settings.wait_max;
-    let wait = host.controller.wait(&host.scope, &ids[0], None);
+    let client = host.client();
+    let wait = client.wait(&ids[0], None);
     let (waited, passed) = tokio::join!(wait, world.next(longest));
     assert!(waited.expect("there").timed_out);
     assert_eq!(passed, longest);
@@ -147,14 +151,14 @@ async fn m_32_no_runs_unknown_ones_and_too_many_are_errors() {
         (&[id, " "], "invalid", "empty run id"),
     ];
     for (ids, code, text) in table {
-        let wait = host.controller.wait_all(&host.scope, ids, WaitMode::All, None).await;
+        let wait = host.client().wait_all(ids, WaitMode::All, None).await;
         let error = wait.expect_err("refused");
         assert_eq!((error.code(), error.to_string().as_str()), (*code, *text));
     }
     // A run of somebody else looks like none.
     let other = host.scope.clone().owner("user-b");
-    let error = host.controller.wait_all(&other, &[id], WaitMode::Any, None).await;
+    let error = host.controller.at(&other).wait_all(&[id], WaitMode::Any, None).await;
     assert_eq!(error.map_err(|error| error.code()).err(), Some("not-found"));
-    let error = host.controller.wait(&other, id, None).await;
+    let error = host.controller.at(&other).wait(id, None).await;
     assert_eq!(error.map_err(|error| error.code()).err(), Some("not-found"));
 }

@@ -128,7 +128,7 @@ async fn a_canceled_child_counts_as_settled() {
     let (_world, host, gates) = parent("\"all - c1 c2\"").await;
     gates.open("parent");
     host.reach("p", Status::Blocked).await;
-    host.controller.cancel(&host.scope, "c2", None).await.expect("can be canceled");
+    host.client().cancel("c2", None).await.expect("can be canceled");
     host.end("c2").await;
     assert_eq!(host.get("p").await.status(), Status::Blocked);
     gates.open("c1");

@@ -374,7 +374,7 @@ async fn tokens_of_a_run_that_is_canceled_in_its_first_answer_are_on_record() {
         let id = host.spawn(&request("a", "x")).await;
         host.until(&id, "asks", |run| run.state.progress.event_count > 0).await;
         host.settle().await;
-        host.controller.cancel(&host.scope, &id, None).await.expect("there");
+        host.client().cancel(&id, None).await.expect("there");
         let run = host.end(&id).await;
         assert_eq!(run.status(), Status::Canceled);
         let progress = &run.state.progress;

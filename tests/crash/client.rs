@@ -66,6 +66,11 @@ pub(crate) struct Client {
 }
 
 impl Client {
+    /// The controller as an operator of the tenant has it.
+    pub(crate) fn client(&self) -> taskrun::controller::Client {
+        self.controller.at(&self.scope)
+    }
+
     /// Opens the store of a project.
     ///
     /// # Errors
@@ -108,7 +113,7 @@ impl Client {
         planned: Planned,
         waiters: &mut JoinSet<(String, Result<Waited, ControllerError>)>,
     ) -> Result<(), ControllerError> {
-        match self.controller.spawn(&self.scope, &planned.request).await {
+        match self.client().spawn(&planned.request).await {
             Ok(_) => {}
             // Its parent was canceled, or has lost too many hosts.
             Err(ControllerError::ParentEnded { .. }) => return Ok(()),
@@ -127,7 +132,7 @@ impl Client {
         self.started().insert(id.clone(), started);
         let (controller, scope) = (self.controller.clone(), self.scope.clone());
         waiters.spawn(async move {
-            let waited = controller.wait(&scope, &id, Some(WAIT_MAX)).await;
+            let waited = controller.at(&scope).wait(&id, Some(WAIT_MAX)).await;
             (id, waited)
         });
         Ok(())
@@ -160,7 +165,7 @@ impl Client {
     }
 
     async fn look_after(&self, id: &str) -> Result<(), Broken> {
-        let run = self.controller.get(&self.scope, id).await?;
+        let run = self.client().get(id).await?;
         let now = self.clock.now();
         self.pause_or_resume(id, now).await?;
         let (due_cancel, due_answer) = {
@@ -176,7 +181,7 @@ impl Client {
             (cancel && !one.canceled && !one.ended, answer)
         };
         if due_cancel {
-            let canceled = self.controller.cancel(&self.scope, id, Some("enough")).await?;
+            let canceled = self.client().cancel(id, Some("enough")).await?;
             if canceled.changed
                 && let Some(one) = self.started().get_mut(id)
             {
@@ -200,12 +205,12 @@ impl Client {
         let next = match pause {
             Pause::Ahead if age >= after => {
                 let request = PauseRequest::default();
-                let done = self.controller.pause(&self.scope, id, &request, "client").await;
+                let done = self.client().named("client").pause(id, &request).await;
                 done.map(|_| Pause::Since(now))
             }
             Pause::Since(at) if now.since(at) >= length => {
                 let request = ResumeRequest::default();
-                let done = self.controller.resume(&self.scope, id, &request, "client").await;
+                let done = self.client().named("client").resume(id, &request).await;
                 done.map(|_| Pause::Over)
             }
             Pause::Ahead | Pause::Since(_) | Pause::Over => return Ok(()),
@@ -232,7 +237,7 @@ impl Client {
         if !has_child {
             return Ok(true);
         }
-        Ok(self.controller.get(&self.scope, &child).await?.status().is_terminal())
+        Ok(self.client().get(&child).await?.status().is_terminal())
     }
 
     async fn answer(&self, run: &Run) -> Result<(), Broken> {
@@ -263,7 +268,7 @@ impl Client {
     async fn say_yes(&self, run: &Run, item: &str) -> Result<bool, Broken> {
         let yes = Answer::Text("yes".to_owned());
         let id = run.id().as_str();
-        match self.controller.answer(&self.scope, id, Some(item), yes, "client").await {
+        match self.client().named("client").answer(id, Some(item), yes).await {
             Ok(_) => Ok(true),
             // It was canceled in this moment.
             Err(ControllerError::NotAwaitable { .. }) => Ok(false),

@@ -312,7 +312,7 @@ async fn check_restarted(
     let other = Client::open(&bench.program, project, bench.agents.clone()).await?;
     let ids: Vec<String> = client.started().keys().cloned().collect();
     for id in ids {
-        let waited = other.controller.wait(&other.scope, &id, Some(Duration::ZERO)).await?;
+        let waited = other.client().wait(&id, Some(Duration::ZERO)).await?;
         let ended = book.run(&id).is_some_and(|run| run.status().is_terminal());
         if waited.timed_out && ended {
             book.say(&id, "another process does not find its end");

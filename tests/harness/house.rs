@@ -179,6 +179,11 @@ impl Builder {
 }
 
 impl House {
+    /// The controller as an operator of the tenant has it.
+    pub fn client(&self) -> taskrun::controller::Client {
+        self.controller.at(&self.scope)
+    }
+
     /// The folder, which is also the workspace.
     #[must_use]
     pub fn path(&self) -> PathBuf {
@@ -199,13 +204,14 @@ impl House {
 
     /// Spawns a run that must be accepted, and gives its id.
     pub async fn spawn(&self, request: &SpawnRequest) -> String {
-        let run = self.controller.spawn(&self.scope, request).await.expect("accepted");
+        let run = self.client().spawn(request).await.expect("accepted");
         run.id().to_string()
     }
 
     /// Waits for the end of a run.
     pub async fn end(&self, id: &str) -> Run {
-        let waited = self.controller.wait(&self.scope, id, None);
+        let client = self.client();
+        let waited = client.wait(id, None);
         let waited = tokio::time::timeout(PATIENCE, waited).await.expect("ends in time");
         waited.expect("can be waited for").run
     }
@@ -218,7 +224,8 @@ impl House {
 
     /// Waits until a run has a status.
     pub async fn reach(&self, id: &str, status: Status) -> Run {
-        let reached = self.controller.wait_for(&self.scope, id, None, |run| run.status() == status);
+        let client = self.client();
+        let reached = client.wait_for(id, None, |run| run.status() == status);
         let waited = tokio::time::timeout(PATIENCE, reached).await.expect("gets there in time");
         let waited = waited.expect("can be waited for");
         assert!(!waited.timed_out, "the run ended as {}", waited.run.status());
@@ -230,7 +237,7 @@ impl House {
         let search = async {
             let mut after = 0;
             loop {
-                let events = self.controller.next_events(&self.scope, id, after, 100).await;
+                let events = self.client().next_events(id, after, 100).await;
                 let events = events.expect("can be read");
                 assert!(!events.is_empty(), "the run ended without it");
                 if let Some(found) = events.iter().find(|recorded| fits(recorded)) {
@@ -247,7 +254,7 @@ impl House {
         let mut all = Vec::new();
         loop {
             let after = all.last().map_or(0, |recorded: &Recorded| recorded.seq);
-            let page = self.controller.events(&self.scope, id, after, 1_000).await;
+            let page = self.client().events(id, after, 1_000).await;
             let page = page.expect("can be read");
             if page.is_empty() {
                 return all;

@@ -384,6 +384,11 @@ pub fn change_code(agent: &mut Agent, change: impl FnOnce(&mut AgentCode)) {
 }
 
 impl Native {
+    /// The controller as an operator of the tenant has it.
+    pub fn client(&self) -> taskrun::controller::Client {
+        self.controller.at(&self.scope)
+    }
+
     /// Ends its tasks where they wait, and returns when none of them does anything any more.
     async fn gone(mut self) {
         let runtime = self.runtime.take().expect("there until it is dropped");
@@ -413,13 +418,13 @@ impl Native {
 
     /// Spawns a run that must be accepted, and gives its id.
     pub async fn spawn(&self, request: &SpawnRequest) -> String {
-        let run = self.controller.spawn(&self.scope, request).await.expect("accepted");
+        let run = self.client().spawn(request).await.expect("accepted");
         run.id().to_string()
     }
 
     /// The run as it stands.
     pub async fn get(&self, id: &str) -> Run {
-        self.controller.get(&self.scope, id).await.expect("there")
+        self.client().get(id).await.expect("there")
     }
 
     /// Waits for the end of a run.
@@ -435,7 +440,8 @@ impl Native {
     /// Waits, in real time, until a run is as wanted.
     pub async fn until(&self, id: &str, what: &str, fits: impl Fn(&Run) -> bool + Send) -> Run {
         let longest = Some(Duration::MAX);
-        let wait = self.controller.wait_for(&self.scope, id, longest, fits);
+        let client = self.client();
+        let wait = client.wait_for(id, longest, fits);
         let waited = tokio::time::timeout(PATIENCE, wait).await;
         let waited = match waited {
             Ok(waited) => waited.expect("can be waited for"),
@@ -450,7 +456,7 @@ impl Native {
         let mut all = Vec::new();
         loop {
             let after = all.last().map_or(0, |recorded: &Recorded| recorded.seq);
-            let page = self.controller.events(&self.scope, id, after, 1_000).await;
+            let page = self.client().events(id, after, 1_000).await;
             let page = page.expect("can be read");
             if page.is_empty() {
                 return all;

@@ -44,7 +44,7 @@ async fn case_01_more_endless_guests_than_cores_end_when_canceled() {
     }
     neighbour_is_served(&house).await;
     for id in &ids {
-        let canceled = house.controller.cancel(&house.scope, id, None).await.expect("answers");
+        let canceled = house.client().cancel(id, None).await.expect("answers");
         assert!(canceled.changed);
     }
     for id in &ids {
@@ -81,7 +81,7 @@ async fn case_09_a_guest_parked_in_a_host_call_is_canceled() {
         } else {
             house.reach(&id, Status::Running).await;
         }
-        let canceled = house.controller.cancel(&house.scope, &id, None).await.expect("answers");
+        let canceled = house.client().cancel(&id, None).await.expect("answers");
         assert!(canceled.changed);
         let ended = RunView::from(&house.end(&id).await);
         assert_eq!(ended.status, Status::Canceled, "{ended:?}");

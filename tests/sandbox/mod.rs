@@ -116,9 +116,9 @@ fn value(outcome: &ToolOutcome) -> Value {
 async fn neighbour_is_served(house: &House) {
     let other = Scope::tenant("neighbour");
     let task = one_call("honest/lookup", json!({ "result": { "served": true } }));
-    let run = house.controller.spawn(&other, &house.request("victim", &task)).await;
+    let run = house.controller.at(&other).spawn(&house.request("victim", &task)).await;
     let id = run.expect("accepted").id().to_string();
-    let waited = house.controller.wait(&other, &id, None).await.expect("ends");
+    let waited = house.controller.at(&other).wait(&id, None).await.expect("ends");
     assert_eq!(waited.run.status(), Status::Completed, "{:?}", waited.run);
     assert_eq!(waited.run.state.reply.result().as_deref(), Some("survived"));
 }

@@ -35,9 +35,9 @@ async fn case_11_an_honest_run_goes_on_while_four_times_as_many_guests_spin_as_t
     assert_eq!(run.status(), Status::Completed, "{run:?}");
     assert_eq!(run.state.turns as usize, TURNS + 1);
     for id in planners.iter().chain(&callers) {
-        let run = house.controller.get(&house.scope, id).await.expect("there");
+        let run = house.client().get(id).await.expect("there");
         assert_eq!(run.status(), Status::Running, "it spins all the while");
-        house.controller.cancel(&house.scope, id, None).await.expect("answers");
+        house.client().cancel(id, None).await.expect("answers");
     }
     for id in planners.iter().chain(&callers) {
         assert_eq!(house.end(id).await.status(), Status::Canceled);

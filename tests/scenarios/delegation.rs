@@ -48,7 +48,7 @@ async fn m_03_an_agent_delegates_each_line_and_waits_without_a_slot() {
              lead: not started: agent lead is not among the members of agent lead"
         )
     );
-    let tree = house.controller.tree(&house.scope, &id).await.expect("there");
+    let tree = house.client().tree(&id).await.expect("there");
     assert_eq!(tree.beneath.len(), 2);
     let session = RunView::from(&run).child_session_id.expect("it ran");
     for child in &tree.beneath {
@@ -73,7 +73,7 @@ async fn m_03_an_agent_whose_policy_denies_it_is_told_the_rule() {
     };
     assert_eq!((capability.as_str(), subject.as_str()), ("controller", "spawn"));
     assert!(rule.contains("taskrun.toml"), "the operator is told where: {rule}");
-    let tree = house.controller.tree(&house.scope, &id).await.expect("there");
+    let tree = house.client().tree(&id).await.expect("there");
     assert!(tree.beneath.is_empty());
 }
 
@@ -213,7 +213,7 @@ async fn cut_off(lead: &Arc<Agent>, (op, nth, side): (Op, u64, Side)) -> (Run, V
     world.clock.advance(PAUSE_OVER);
     second.begin().await;
     let run = door.end(&id).await;
-    (run, door.controller.tree(&door.scope, &id).await.expect("there").beneath)
+    (run, door.client().tree(&id).await.expect("there").beneath)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

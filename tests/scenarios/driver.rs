@@ -216,11 +216,8 @@ async fn a_guest_that_hears_the_cancellation_is_given_its_grace() {
     let id = house.spawn(&house.request("worker", &script.task())).await;
     // A guest that has not begun when its run is canceled has nothing to end, and no grace.
     house.event(&id, |one| one.event.kind() == "assistant_chunk").await;
-    house.controller.cancel(&house.scope, &id, None).await.expect("answers");
-    assert_eq!(
-        house.controller.get(&house.scope, &id).await.expect("there").status(),
-        Status::Canceling
-    );
+    house.client().cancel(&id, None).await.expect("answers");
+    assert_eq!(house.client().get(&id).await.expect("there").status(), Status::Canceling);
     let moving = async {
         loop {
             clock.advance_to_next(Duration::from_secs(5)).await;
@@ -272,7 +269,7 @@ async fn the_same_key_with_the_same_request_gives_the_same_run() {
         let id = house.spawn(&request).await;
         assert_eq!(house.spawn(&request).await, id);
         let other = SpawnRequest { task: "another".into(), ..request };
-        let error = house.controller.spawn(&house.scope, &other).await.expect_err("taken");
+        let error = house.client().spawn(&other).await.expect_err("taken");
         assert_eq!(error.code(), "already-exists");
     }
 }
@@ -285,10 +282,10 @@ async fn closing_cancels_what_runs_and_accepts_nothing_more() {
     house.reach(&id, Status::Running).await;
     let closed = house.controller.close(Duration::from_secs(30)).await;
     assert_eq!(closed.stragglers, []);
-    let view = RunView::from(&house.controller.get(&house.scope, &id).await.expect("there"));
+    let view = RunView::from(&house.client().get(&id).await.expect("there"));
     assert_eq!((view.status, view.stop_reason), (Status::Canceled, Some(StopReason::HostShutdown)));
     assert_eq!((view.error, view.summary.as_deref()), (None, Some("canceled")));
-    let error = house.controller.spawn(&house.scope, &request).await.expect_err("closed");
+    let error = house.client().spawn(&request).await.expect_err("closed");
     assert_eq!(error.code(), "closed");
 }
 
@@ -312,14 +309,14 @@ async fn nobody_starts_a_run_in_the_name_of_another() {
     let request =
         SpawnRequest { idempotency_key: Some("key".into()), ..house.request("worker", "hello") };
     let own = house.scope.clone().owner("user-a").session("parent-a");
-    house.controller.spawn(&own, &request).await.expect("their own");
+    house.controller.at(&own).spawn(&request).await.expect("their own");
     for other in [house.scope.clone().owner("user-b"), house.scope.clone().session("parent-b")] {
-        let error = house.controller.spawn(&other, &request).await.expect_err("not theirs");
+        let error = house.controller.at(&other).spawn(&request).await.expect_err("not theirs");
         assert_eq!(error.code(), "forbidden");
     }
     // The same key of another owner has nothing to do with it.
     let theirs = SpawnRequest { owner_user_id: "user-b".into(), ..request };
-    house.controller.spawn(&house.scope, &theirs).await.expect("a run of its own");
+    house.client().spawn(&theirs).await.expect("a run of its own");
 }
 
 #[tokio::test]

@@ -39,7 +39,7 @@ async fn ts_01(storage: Storage) {
         runtime_state: [("trace_id".to_owned(), "trace-1".to_owned())].into(),
         ..house.request("worker", &script.task())
     };
-    let spawned = house.controller.spawn(&house.scope, &request).await.expect("accepted");
+    let spawned = house.client().spawn(&request).await.expect("accepted");
     assert_eq!(spawned.status(), Status::Queued);
     assert_eq!(RunView::from(&spawned).app_name.as_deref(), Some("child-app"));
 
@@ -54,11 +54,11 @@ async fn ts_01(storage: Storage) {
     assert!(ended.request_id.is_some_and(|request| request.starts_with(&prefix)));
 
     let scope = house.scope.clone().owner("user-a").session("parent-a");
-    let page = house.controller.list(&scope, &ListFilter::default(), None, PAGE_DEFAULT).await;
+    let page = house.controller.at(&scope).list(&ListFilter::default(), None, PAGE_DEFAULT).await;
     assert_eq!(page.expect("listed").runs.len(), 1);
 
     // What the child saw is its first message.
-    let transcript = house.controller.transcript(&house.scope, &id, None, 40).await.expect("read");
+    let transcript = house.client().transcript(&id, None, 40).await.expect("read");
     let seen: serde_json::Value =
         serde_json::from_str(&transcript.events[1].content).expect("the context as JSON");
     let envelope = &seen["envelope"];
@@ -127,7 +127,7 @@ async fn ts_04(storage: Storage) {
     let house = house(storage).await;
     let id = house.spawn(&house.request("worker", &Script::new().block().task())).await;
     house.reach(&id, Status::Running).await;
-    let canceled = house.controller.cancel(&house.scope, &id, Some("enough")).await;
+    let canceled = house.client().cancel(&id, Some("enough")).await;
     let canceled = canceled.expect("can be canceled");
     assert!(canceled.changed);
     assert_eq!(canceled.run.status(), Status::Canceling);
@@ -137,7 +137,7 @@ async fn ts_04(storage: Storage) {
     assert_eq!(ended.stop_reason, Some(StopReason::CanceledByOwner));
     assert_eq!(ended.error, None);
     assert_eq!(ended.summary.as_deref(), Some("canceled"));
-    let again = house.controller.cancel(&house.scope, &id, None).await.expect("answers");
+    let again = house.client().cancel(&id, None).await.expect("answers");
     assert!(!again.changed);
     let requests = house.journal(&id).await;
     let requests = requests.iter().filter(|one| {
@@ -161,7 +161,7 @@ fn refusal(error: &ControllerError) -> (&'static str, String) {
 }
 
 async fn count(controller: &Controller, scope: &Scope) -> usize {
-    let page = controller.list(scope, &ListFilter::default(), None, PAGE_DEFAULT).await;
+    let page = controller.at(scope).list(&ListFilter::default(), None, PAGE_DEFAULT).await;
     page.expect("listed").runs.len()
 }
 
@@ -170,7 +170,7 @@ async fn ts_08(storage: Storage) {
     let (controller, scope) = (&house.controller, &house.scope);
     let task = Script::new().reply("ok").task();
     let good = house.request("worker", &task);
-    let error = controller.spawn(scope, &good).await.expect_err("not started");
+    let error = controller.at(scope).spawn(&good).await.expect_err("not started");
     assert_eq!(error.code(), "not-started");
     controller.start().await.expect("starts");
     controller.start().await.expect("starts again");
@@ -181,14 +181,14 @@ async fn ts_08(storage: Storage) {
         (SpawnRequest { task: "\n".into(), ..good.clone() }, "empty task"),
     ];
     for (request, text) in bad {
-        let error = controller.spawn(scope, &request).await.expect_err("refused");
+        let error = controller.at(scope).spawn(&request).await.expect_err("refused");
         assert_eq!(refusal(&error), ("invalid", text.to_owned()));
     }
     // All three are wrong: the owner is told first.
-    let error = controller.spawn(scope, &SpawnRequest::default()).await.expect_err("refused");
+    let error = controller.at(scope).spawn(&SpawnRequest::default()).await.expect_err("refused");
     assert_eq!(error.to_string(), "empty owner");
     let unknown = SpawnRequest { agent_name: "wroker".into(), ..good.clone() };
-    let error = controller.spawn(scope, &unknown).await.expect_err("refused");
+    let error = controller.at(scope).spawn(&unknown).await.expect_err("refused");
     assert!(error.to_string().contains("unknown agent \"wroker\""), "{error}");
     assert_eq!(count(controller, scope).await, 0, "nothing is kept of what was refused");
 
@@ -208,21 +208,21 @@ async fn ts_08(storage: Storage) {
 
     let first = house.end(&ids[0]).await;
     let same = SpawnRequest { id: Some(ids[0].clone()), ..good.clone() };
-    let error = controller.spawn(scope, &same).await.expect_err("taken");
+    let error = controller.at(scope).spawn(&same).await.expect_err("taken");
     assert_eq!(error.code(), "already-exists");
-    assert_eq!(controller.get(scope, &ids[0]).await.expect("still there"), first);
+    assert_eq!(controller.at(scope).get(&ids[0]).await.expect("still there"), first);
 
     for error in [
-        controller.get(scope, "missing").await.expect_err("unknown"),
-        controller.cancel(scope, "missing", None).await.map(|c| c.run).expect_err("unknown"),
+        controller.at(scope).get("missing").await.expect_err("unknown"),
+        controller.at(scope).cancel("missing", None).await.map(|c| c.run).expect_err("unknown"),
         // What belongs to others looks the same.
-        controller.get(&scope.clone().owner("user-b"), &ids[0]).await.expect_err("not theirs"),
-        controller.get(&Scope::tenant("other"), &ids[0]).await.expect_err("not theirs"),
+        controller.at(&scope.clone().owner("user-b")).get(&ids[0]).await.expect_err("not theirs"),
+        controller.at(&Scope::tenant("other")).get(&ids[0]).await.expect_err("not theirs"),
     ] {
         assert_eq!(error.code(), "not-found");
         assert!(error.to_string().starts_with("run not found: "), "{error}");
     }
-    let late = controller.cancel(scope, &ids[0], None).await.expect("answers");
+    let late = controller.at(scope).cancel(&ids[0], None).await.expect("answers");
     assert!(!late.changed);
     assert_eq!(late.run, first);
 }

@@ -130,8 +130,9 @@ async fn l_014_a_session_comes_before_the_tenant_and_nobody_reads_those_of_other
         }
         let zeta = taskrun_journal::list::Scope::tenant("zeta");
         let request = house.request("recaller", "for us all");
-        let run = house.controller.spawn(&zeta, &request).await.expect("accepted");
-        let ended = house.controller.wait(&zeta, run.id().as_str(), None).await.expect("ends").run;
+        let run = house.controller.at(&zeta).spawn(&request).await.expect("accepted");
+        let ended =
+            house.controller.at(&zeta).wait(run.id().as_str(), None).await.expect("ends").run;
         assert_eq!(ended.state.reply.result().as_deref(), Some("nothing is remembered"));
     }
 }
@@ -178,7 +179,7 @@ async fn l_014_runs_beneath_a_run_share_the_memory_of_its_session_and_not_more_t
     let refused = ask(&house, &beneath(keep("k", "t", "tenant"))).await;
     let ToolOutcome::Failure(failure) = outcome(&house, &refused).await else { panic!("kept") };
     assert!(failure.error.message.contains("agent careful"), "{failure:?}");
-    house.controller.cancel(&house.scope, &parent, None).await.expect("canceled");
+    house.client().cancel(&parent, None).await.expect("canceled");
 }
 
 #[tokio::test]
@@ -188,12 +189,12 @@ async fn l_014_facts_end_with_their_session_and_others_stay() {
         for (key, scope) in [("a", "session"), ("b", "session"), ("c", "tenant")] {
             ask(&house, &house.request("keeper", &keep(key, "fact", scope))).await;
         }
-        let deleted = house.controller.delete_session(&house.scope, "parent-a").await;
+        let deleted = house.client().delete_session("parent-a").await;
         assert_eq!(deleted.expect("deleted").facts, 2);
         let session = OwnSession { owner_user_id: "user-a".to_owned(), id: "parent-a".to_owned() };
-        let left = house.controller.facts(&house.scope, Some(&session), None, 9).await;
+        let left = house.client().facts(Some(&session), None, 9).await;
         assert_eq!(left.expect("listed"), []);
-        let left = house.controller.facts(&house.scope, None, None, 9).await.expect("listed");
+        let left = house.client().facts(None, None, 9).await.expect("listed");
         assert_eq!(left.iter().map(|fact| fact.key.as_str()).collect::<Vec<_>>(), ["c"]);
     }
 }

@@ -53,7 +53,7 @@ async fn l_014_what_tools_count_and_measure_is_shown_with_the_run() {
         });
         assert_eq!(shown(&ended), expected);
         // Read again from where it is kept.
-        let again = house.controller.get(&house.scope, ended.id().as_str()).await.expect("there");
+        let again = house.client().get(ended.id().as_str()).await.expect("there");
         assert_eq!(shown(&again), expected);
     }
 }

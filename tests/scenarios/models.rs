@@ -156,7 +156,7 @@ async fn m_61_canceling_a_run_closes_the_connection_of_the_answer_under_way() {
     let house = house(&provider, "openai", "").await;
     let id = house.spawn(&house.request("talker", "Go on.")).await;
     house.event(&id, |one| one.event.kind() == "assistant_chunk").await;
-    house.controller.cancel(&house.scope, &id, None).await.expect("can be canceled");
+    house.client().cancel(&id, None).await.expect("can be canceled");
     provider.abandoned().await;
     assert_eq!(RunView::from(&house.end(&id).await).status, Status::Canceled);
 }

@@ -73,11 +73,11 @@ async fn ls_17_a_one_shot_run_is_in_no_session_and_has_its_journal() {
         assert_eq!((kinds[0], kinds[kinds.len() - 1]), ("queued", "finished"));
         assert_eq!(kinds.iter().filter(|kind| **kind == "prompt_rendered").count(), 1);
         for (id, code) in [(session.as_str(), "not-found"), ("", "invalid")] {
-            let refused = house.controller.session(&house.scope, id).await.expect_err("refused");
+            let refused = house.client().session(id).await.expect_err("refused");
             assert_eq!(refused.code(), code, "no session is known by it");
         }
         let of_session = house.scope.clone().session(&session);
-        let listed = house.controller.list(&of_session, &ListFilter::default(), None, 16).await;
+        let listed = house.controller.at(&of_session).list(&ListFilter::default(), None, 16).await;
         assert_eq!(listed.expect("lists").runs, []);
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use taskrun::agents::Agents;
 use taskrun::clock::SystemClock;
-use taskrun::controller::Controller;
+use taskrun::controller::{Client, Controller, Principal};
 use taskrun_journal::ids::TENANT_DEFAULT;
 use taskrun_journal::list::Scope;
 use taskrun_journal::time::{Clock, Timestamp};
@@ -22,6 +22,9 @@ use crate::failure::{Outcome, background_failure, loader_failure, policy_failure
 use crate::output::Printer;
 use crate::place;
 use crate::trust::Trust;
+
+/// The owner of what is started at a terminal that names none.
+pub(crate) const OWNER_DEFAULT: &str = "local";
 
 /// The context of a command.
 #[derive(Clone)]
@@ -61,13 +64,21 @@ impl Context {
         self.clock.now()
     }
 
-    /// Whose runs are seen.
+    /// The person at this terminal: the runs of a tenant, narrowed by the options for owner and
+    /// session. Answers and pauses are recorded under the owner's name.
     #[must_use]
-    pub(crate) fn scope(&self) -> Scope {
-        let mut scope = Scope::tenant(self.globals.tenant.as_deref().unwrap_or(TENANT_DEFAULT));
-        scope.owner_user_id.clone_from(&self.globals.owner);
-        scope.parent_session_id.clone_from(&self.globals.session);
-        scope
+    pub(crate) fn principal(&self) -> Principal {
+        let Globals { tenant, owner, session, .. } = &self.globals;
+        let mut scope = Scope::tenant(tenant.as_deref().unwrap_or(TENANT_DEFAULT));
+        scope.owner_user_id.clone_from(owner);
+        scope.parent_session_id.clone_from(session);
+        Principal { scope, name: owner.as_deref().unwrap_or(OWNER_DEFAULT).to_owned() }
+    }
+
+    /// The controller as that person has it.
+    #[must_use]
+    pub(crate) fn client(&self, controller: &Controller) -> Client {
+        controller.at(self.principal())
     }
 
     /// The policy file, if there is one.

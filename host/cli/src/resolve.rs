@@ -4,9 +4,9 @@
 //! that a caller gave it can be, and then means the run of that name. An open run of the name comes
 //! before one that ended.
 
-use taskrun::controller::Controller;
+use taskrun::controller::Client;
 use taskrun::error::ControllerError;
-use taskrun_journal::list::{Cursor, ListFilter, PAGE_MAX, Scope};
+use taskrun_journal::list::{Cursor, ListFilter, PAGE_MAX};
 use taskrun_journal::name::check_name;
 use taskrun_journal::run::Run;
 use taskrun_journal::status::Status;
@@ -25,14 +25,10 @@ const CANDIDATES_NAMED_MAX: usize = 5;
 ///
 /// # Errors
 /// The first of which there is none, or more than one.
-pub(crate) async fn resolve_all(
-    controller: &Controller,
-    scope: &Scope,
-    texts: &[String],
-) -> Outcome<Vec<Run>> {
+pub(crate) async fn resolve_all(client: &Client, texts: &[String]) -> Outcome<Vec<Run>> {
     let mut runs = Vec::with_capacity(texts.len());
     for text in texts {
-        runs.push(resolve(controller, scope, text).await?);
+        runs.push(resolve(client, text).await?);
     }
     Ok(runs)
 }
@@ -41,22 +37,22 @@ pub(crate) async fn resolve_all(
 ///
 /// # Errors
 /// If there is none, or more than one.
-pub(crate) async fn resolve(controller: &Controller, scope: &Scope, text: &str) -> Outcome<Run> {
+pub(crate) async fn resolve(client: &Client, text: &str) -> Outcome<Run> {
     if text == "@last" {
-        return last(controller, scope).await;
+        return last(client).await;
     }
     if text.starts_with('@') {
         return Err(Failure::usage("not-found", format!("{text:?} means no run")).hint(
             "write @last for the run started last, or an id or a name from `taskrun ps -a`",
         ));
     }
-    match controller.get(scope, text).await {
+    match client.get(text).await {
         Ok(run) => return Ok(run),
         Err(ControllerError::NotFound { .. }) => {}
         Err(other) => return Err(other.into()),
     }
     if check_name(text).is_ok()
-        && let Some(run) = named(controller, scope, text).await?
+        && let Some(run) = named(client, text).await?
     {
         return Ok(run);
     }
@@ -67,7 +63,7 @@ pub(crate) async fn resolve(controller: &Controller, scope: &Scope, text: &str) 
         )));
     }
     let mut found = Vec::new();
-    let searched_all = pages(controller, scope, |runs| {
+    let searched_all = pages(client, |runs| {
         found.extend(runs.iter().filter(|run| run.id().as_str().starts_with(text)).cloned());
         true
     })
@@ -89,18 +85,18 @@ pub(crate) async fn resolve(controller: &Controller, scope: &Scope, text: &str) 
 }
 
 /// The open run of a name, or else the one that ended last.
-async fn named(controller: &Controller, scope: &Scope, name: &str) -> Outcome<Option<Run>> {
+async fn named(client: &Client, name: &str) -> Outcome<Option<Run>> {
     let all = ListFilter { name: Some(name.to_owned()), ..ListFilter::default() };
     let is_open = |status: &Status| !status.is_terminal();
     let open = Status::ALL.iter().copied().filter(is_open).collect();
     let open = ListFilter { status: open, ..all.clone() };
-    let mut found = controller.list(scope, &open, None, PAGE_MAX).await?.runs;
+    let mut found = client.list(&open, None, PAGE_MAX).await?.runs;
     if found.len() > 1 {
         let hint = "give an id, or say whose it is with --owner and --session";
         return Err(ambiguous(name, "the name", hint, &found));
     }
     if found.is_empty() {
-        found = controller.list(scope, &all, None, 1).await?.runs;
+        found = client.list(&all, None, 1).await?.runs;
     }
     Ok(found.pop())
 }
@@ -120,9 +116,9 @@ fn ambiguous(text: &str, what: &str, hint: &'static str, found: &[Run]) -> Box<F
     failure
 }
 
-async fn last(controller: &Controller, scope: &Scope) -> Outcome<Run> {
+async fn last(client: &Client) -> Outcome<Run> {
     let mut newest: Option<Run> = None;
-    pages(controller, scope, |runs| {
+    pages(client, |runs| {
         let candidates = newest.take().into_iter().chain(runs.iter().cloned());
         newest = candidates.max_by(|one, other| {
             (one.spec.created_at, one.id()).cmp(&(other.spec.created_at, other.id()))
@@ -142,14 +138,10 @@ async fn last(controller: &Controller, scope: &Scope) -> Outcome<Run> {
 }
 
 /// Shows pages of all runs until `go_on` says no; says whether the end was reached.
-async fn pages(
-    controller: &Controller,
-    scope: &Scope,
-    mut go_on: impl FnMut(&[Run]) -> bool,
-) -> Outcome<bool> {
+async fn pages(client: &Client, mut go_on: impl FnMut(&[Run]) -> bool) -> Outcome<bool> {
     let mut after: Option<Cursor> = None;
     for _ in 0..PAGES_MAX {
-        let page = controller.list(scope, &ListFilter::default(), after.as_ref(), PAGE_MAX).await?;
+        let page = client.list(&ListFilter::default(), after.as_ref(), PAGE_MAX).await?;
         if !go_on(&page.runs) {
             return Ok(false);
         }
@@ -172,6 +164,8 @@ mod tests {
     use taskrun_journal::store::{Admission, Append, Appended, Created, NewRun};
     use taskrun_journal::time::Timestamp;
     use taskrun_runtime::Storage;
+
+    use taskrun_journal::list::Scope;
 
     use super::*;
     use crate::context::no_agents;
@@ -222,7 +216,7 @@ mod tests {
 
     /// The id of the run that a text means, or the code and causes of the failure.
     async fn meant(storage: &Storage, scope: &Scope, text: &str) -> Result<String, String> {
-        match resolve(&storage.watch(no_agents()), scope, text).await {
+        match resolve(&storage.watch(no_agents()).at(scope), text).await {
             Ok(run) => Ok(run.id().to_string()),
             Err(failure) => Err(format!("{}: {}", failure.code, failure.causes.join("; "))),
         }

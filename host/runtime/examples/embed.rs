@@ -25,7 +25,7 @@ pub async fn answer(
     task: &str,
 ) -> Result<String, Box<dyn Error>> {
     let runtime = Runtime::open(Options::new(policy, data)).await?;
-    let (controller, scope) = (runtime.controller(), Scope::tenant("default"));
+    let client = runtime.controller().at(&Scope::tenant("default"));
     let request = SpawnRequest {
         agent_name: agent.to_owned(),
         task: task.to_owned(),
@@ -33,16 +33,16 @@ pub async fn answer(
         parent_session_id: "embed".to_owned(),
         ..SpawnRequest::default()
     };
-    let run = controller.spawn(&scope, &request).await?;
+    let run = client.spawn(&request).await?;
     let mut after = 0;
     loop {
-        let events = controller.next_events(&scope, run.id().as_str(), after, 100).await?;
+        let events = client.next_events(run.id().as_str(), after, 100).await?;
         // The run has ended, and these were all.
         let Some(last) = events.last() else { break };
         after = last.seq;
         events.iter().for_each(|event| eprintln!("{} {}", event.seq, event.event.kind()));
     }
-    let run = controller.get(&scope, run.id().as_str()).await?;
+    let run = client.get(run.id().as_str()).await?;
     runtime.shutdown().await;
     run.state.reply.result().ok_or_else(|| format!("the run is {}", run.status()).into())
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use taskrun::clock::SystemClock;
-use taskrun::controller::Controller;
+use taskrun::controller::Client;
 use taskrun::error::ControllerError;
 use taskrun_journal::hold::{Hold, WaitMode};
 use taskrun_journal::ids::RunId;
@@ -21,8 +21,7 @@ use crate::storage::Storage;
 
 /// Keeps runs going for as long as they are waited for.
 pub struct Supervisor {
-    controller: Controller,
-    scope: Scope,
+    client: Client,
     hosts: Arc<dyn Hosts>,
     clock: Arc<dyn Clock>,
     background: Option<BackgroundHost>,
@@ -61,18 +60,16 @@ pub enum SupervisorError {
 }
 
 impl Supervisor {
-    /// For runs that `scope` admits. It starts no hosts, and gives no notice of agents that are
+    /// For runs that `client` may see. It starts no hosts, and gives no notice of agents that are
     /// being loaded.
     #[must_use]
     pub fn new(
-        controller: &Controller,
-        scope: Scope,
+        client: Client,
         storage: &Storage,
         notify: impl FnMut(Notice) + Send + 'static,
     ) -> Self {
         Self {
-            controller: controller.clone(),
-            scope,
+            client,
             hosts: Arc::clone(&storage.hosts),
             clock: Arc::new(SystemClock::new()),
             background: None,
@@ -106,11 +103,11 @@ impl Supervisor {
     /// # Cancel safety
     /// Dropping the future changes nothing that the next call does not look at again.
     pub async fn attend(&mut self, id: &RunId) -> Result<Option<Run>, SupervisorError> {
-        let run = self.controller.get(&self.scope, id.as_str()).await?;
+        let run = self.client.get(id.as_str()).await?;
         if run.status().is_terminal() {
             return Ok(None);
         }
-        self.controller.sweep().await?;
+        self.client.controller().sweep().await?;
         let now = self.clock.now();
         if needs_answer(&run, now) {
             return Ok(Some(run));
@@ -170,13 +167,14 @@ impl Supervisor {
         let scope = Scope::tenant(&run.spec.tenant);
         let mut all = HashMap::from([(run.id().clone(), run.clone())]);
         // Without its first run, which somebody may have removed, it is looked at from here.
-        let tree = match self.controller.tree(&scope, run.spec.root_run_id.as_str()).await {
-            Ok(tree) => tree,
-            Err(ControllerError::NotFound { .. }) => {
-                self.controller.tree(&scope, run.id().as_str()).await?
-            }
-            Err(error) => return Err(error),
-        };
+        let tree =
+            match self.client.controller().at(&scope).tree(run.spec.root_run_id.as_str()).await {
+                Ok(tree) => tree,
+                Err(ControllerError::NotFound { .. }) => {
+                    self.client.controller().at(&scope).tree(run.id().as_str()).await?
+                }
+                Err(error) => return Err(error),
+            };
         let runs = std::iter::once(tree.run).chain(tree.beneath);
         all.extend(runs.map(|run| (run.id().clone(), run)));
         Ok(all)

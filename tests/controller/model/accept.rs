@@ -97,7 +97,7 @@ impl Bench {
             true => self.parent_codes(&known),
             false => self.spawn_codes(id, &request, &known, holder.is_some()).await,
         };
-        let submitted = self.any(known.awaited.len() as u8).submit(&self.scope, &request).await;
+        let submitted = self.any(known.awaited.len() as u8).at(&self.scope).submit(&request).await;
         let Some(spawned) = expect(&format!("spawn of {id}"), submitted, &codes)? else {
             return Ok(());
         };
@@ -189,7 +189,7 @@ impl Bench {
             3 => (SpawnRequest { agent_name: "nobody".into(), ..good }, "invalid"),
             _ => (SpawnRequest { parent_run_id: Some("nobody".into()), ..good }, "not-found"),
         };
-        let spawned = self.any(which).spawn(&self.scope, &request).await;
+        let spawned = self.any(which).at(&self.scope).spawn(&request).await;
         expect("a bad request", spawned, &Codes::from([code])).map(|_| ())
     }
 }

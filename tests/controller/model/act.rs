@@ -97,7 +97,7 @@ impl Bench {
             }
             Op::GetAs { run, owner, session } => self.get_as(*run, *owner, *session).await,
             Op::EndSession(session) => {
-                let ended = self.any(1).end_session(&self.scope, SESSIONS[*session]).await;
+                let ended = self.any(1).at(&self.scope).end_session(SESSIONS[*session]).await;
                 self.model.ended_sessions.insert(*session);
                 ended.map(|_| ()).map_err(|error| error.to_string())
             }
@@ -119,7 +119,7 @@ impl Bench {
         if !closed.stragglers.is_empty() {
             return Err(format!("stragglers: {closed:?}"));
         }
-        let again = controller.spawn(&self.scope, &SpawnRequest::default()).await;
+        let again = controller.at(&self.scope).spawn(&SpawnRequest::default()).await;
         expect("spawn after the end", again, &Codes::from(["closed"]))?;
         match hand_over {
             true => self.model.hand_over(number),
@@ -135,8 +135,8 @@ impl Bench {
         let Some(id) = self.pick(back) else { return Ok(()) };
         let controller = self.any(back);
         let canceled = match tree {
-            true => within("cancel", controller.cancel(&self.scope, &id, None)).await?,
-            false => within("cancel", controller.cancel_alone(&self.scope, &id, None)).await?,
+            true => within("cancel", controller.at(&self.scope).cancel(&id, None)).await?,
+            false => within("cancel", controller.at(&self.scope).cancel_alone(&id, None)).await?,
         };
         let is_there = self.model.runs.contains_key(&id);
         let codes = if is_there { Codes::new() } else { Codes::from(["not-found"]) };
@@ -179,7 +179,8 @@ impl Bench {
             }
             Some(_) => Codes::from(["not-awaitable"]),
         };
-        let given = self.any(back).answer(&self.scope, &id, item, answer, "somebody").await;
+        let given =
+            self.any(back).at(&self.scope).named("somebody").answer(&id, item, answer).await;
         if expect(&format!("answer to {id}"), given, &codes)?.is_none() {
             return Ok(());
         }
@@ -217,8 +218,12 @@ impl Bench {
         };
         let expected = known.is_some_and(|known| known.paused != pause);
         let done = match pause {
-            true => controller.pause(scope, &id, &PauseRequest::default(), "somebody").await,
-            false => controller.resume(scope, &id, &ResumeRequest::default(), "somebody").await,
+            true => {
+                controller.at(scope).named("somebody").pause(&id, &PauseRequest::default()).await
+            }
+            false => {
+                controller.at(scope).named("somebody").resume(&id, &ResumeRequest::default()).await
+            }
         };
         let what = if pause { "pause" } else { "resume" };
         let Some(done) = expect(&format!("{what} of {id}"), done, &codes)? else { return Ok(()) };
@@ -235,7 +240,8 @@ impl Bench {
     async fn wait(&mut self, back: u8) -> Result<(), String> {
         let Some(id) = self.pick(back) else { return Ok(()) };
         let controller = self.any(back);
-        let wait = controller.wait(&self.scope, &id, Some(Duration::ZERO));
+        let client = controller.at(&self.scope);
+        let wait = client.wait(&id, Some(Duration::ZERO));
         let waited = within("wait", wait).await?;
         let known = self.model.runs.get(&id);
         let codes = if known.is_some() { Codes::new() } else { Codes::from(["not-found"]) };
@@ -258,10 +264,10 @@ impl Bench {
         };
         let seen = self.model.runs.get(&id).is_some_and(mine);
         let codes = if seen { Codes::new() } else { Codes::from(["not-found"]) };
-        expect("get", self.any(back).get(&scope, &id).await, &codes)?;
+        expect("get", self.any(back).at(&scope).get(&id).await, &codes)?;
         let other = Scope::tenant("other");
         let codes = Codes::from(["not-found"]);
-        expect("get", self.any(back).get(&other, &id).await, &codes).map(|_| ())
+        expect("get", self.any(back).at(&other).get(&id).await, &codes).map(|_| ())
     }
 
     async fn list(
@@ -284,7 +290,7 @@ impl Bench {
         };
         let (mut listed, mut cursor, controller) = (Vec::new(), None, self.any(limit as u8));
         loop {
-            let page = controller.list(&scope, &filter, cursor.as_ref(), limit).await;
+            let page = controller.at(&scope).list(&filter, cursor.as_ref(), limit).await;
             let page = page.map_err(|error| error.to_string())?;
             let full = page.runs.len() == limit;
             listed
@@ -316,7 +322,7 @@ impl Bench {
     async fn gc(&mut self, age: u64) -> Result<(), String> {
         let now = self.world.clock.now();
         let before = Timestamp(now.0 + 1 - age.min(now.0));
-        let removed = self.any(0).gc(&self.scope, before, false).await;
+        let removed = self.any(0).at(&self.scope).gc(before, false).await;
         let removed = removed.map_err(|error| error.to_string())?;
         let expected = self.model.gc((self.model.now + 1).saturating_sub(age));
         match (removed.runs, removed.kept) == expected {

@@ -159,12 +159,12 @@ fn agents(world: &mut World, gates: &Arc<Gates>) -> Arc<AtomicU32> {
 async fn refuses_everybody(host: &Native) {
     let (controller, scope) = (&host.controller, &host.scope);
     let new = named("new", "answers");
-    assert_refused("a spawn", controller.spawn(scope, &new).await);
+    assert_refused("a spawn", controller.at(scope).spawn(&new).await);
     let this = Answer::Text("this".into());
-    assert_refused("an answer", controller.answer(scope, "asks", None, this, "me").await);
-    assert_refused("a cancellation", controller.cancel(scope, "canceled", None).await);
+    assert_refused("an answer", controller.at(scope).named("me").answer("asks", None, this).await);
+    assert_refused("a cancellation", controller.at(scope).cancel("canceled", None).await);
     // What is there can be read.
-    let found = controller.get(scope, "new").await;
+    let found = controller.at(scope).get("new").await;
     assert!(matches!(found, Err(ControllerError::NotFound { .. })), "{found:?}");
     for (id, status) in
         [("asks", Status::Blocked), ("canceled", Status::Running), ("late", Status::Queued)]
@@ -220,7 +220,7 @@ async fn case_68_a_disk_that_turns_read_only_costs_time_and_no_run() {
     }
     host.spawn(&named("new", "answers")).await;
     let this = Answer::Text("this".into());
-    host.controller.answer(&host.scope, "asks", None, this, "me").await.expect("taken");
+    host.client().named("me").answer("asks", None, this).await.expect("taken");
     for (id, status) in [
         ("answers", Status::Completed),
         ("works", Status::Completed),

@@ -4,15 +4,13 @@ use std::collections::BTreeMap;
 use std::io::IsTerminal;
 
 use serde_json::{Map, Value};
-use taskrun::controller::Controller;
-use taskrun_journal::list::Scope;
+use taskrun::controller::{Client, Controller};
 use taskrun_journal::message::ToolError;
 use taskrun_journal::question::{ANSWER_BYTES_MAX, Answer, AwaitItem, Item, Question};
 use taskrun_journal::run::Run;
 use taskrun_journal::tool::{ToolFailure, ToolOutcome};
 
 use super::form::Form;
-use super::run::OWNER_DEFAULT;
 use super::text::text;
 use crate::args::{AnswerArgs, OutputFormat};
 use crate::context::Context;
@@ -25,12 +23,11 @@ use crate::resolve::resolve;
 
 pub(super) async fn answer(context: &Context, args: &AnswerArgs) -> Outcome {
     let (storage, controller) = context.looking().await?;
-    let scope = context.scope();
-    let run = resolve(&controller, &scope, &args.run).await?;
-    let asked = controller.asks(&scope, run.id().as_str()).await?;
-    let by = context.globals.owner.as_deref().unwrap_or(OWNER_DEFAULT);
+    let client = context.client(&controller);
+    let run = resolve(&client, &args.run).await?;
+    let asked = client.asks(run.id().as_str()).await?;
     if is_form(context, args) && !asked.is_empty() {
-        let answered = fill(&controller, &scope, run, &asked, by).await?;
+        let answered = fill(&client, run, &asked).await?;
         print(context, &controller, &answered).await?;
         supervisor_at_hand(context, &controller, &storage).find_host(&answered).await?;
         return Ok(Exit::Completed);
@@ -45,7 +42,7 @@ pub(super) async fn answer(context: &Context, args: &AnswerArgs) -> Outcome {
         // The controller says why not.
         None => Answer::Text(words.answer.join(" ")),
     };
-    let run = controller.answer(&scope, run.id().as_str(), words.item, answer, by).await?;
+    let run = client.answer(run.id().as_str(), words.item, answer).await?;
     print(context, &controller, &run).await?;
     supervisor_at_hand(context, &controller, &storage).find_host(&run).await?;
     Ok(Exit::Completed)
@@ -60,13 +57,7 @@ fn is_form(context: &Context, args: &AnswerArgs) -> bool {
 
 /// Asks for everything, in order, and gives each answer at once: what was typed is not lost when
 /// the rest is left for later.
-async fn fill(
-    controller: &Controller,
-    scope: &Scope,
-    mut run: Run,
-    asked: &[Item],
-    by: &str,
-) -> Outcome<Run> {
+async fn fill(client: &Client, mut run: Run, asked: &[Item]) -> Outcome<Run> {
     for item in asked {
         let item = item.clone();
         // Somebody types: the runtime has other things to do meanwhile.
@@ -80,7 +71,7 @@ async fn fill(
         })?;
         let Some((name, answer)) = typed else { break };
         let id = run.id().to_string();
-        run = controller.answer(scope, &id, Some(&name), answer, by).await?;
+        run = client.answer(&id, Some(&name), answer).await?;
     }
     Ok(run)
 }
@@ -286,7 +277,7 @@ async fn print(context: &Context, controller: &Controller, run: &Run) -> Outcome
     let printer = &context.printer;
     match printer.format() {
         OutputFormat::Table => {
-            let open = controller.asks(&context.scope(), run.id().as_str()).await?;
+            let open = context.client(controller).asks(run.id().as_str()).await?;
             let names: Vec<_> = open.iter().map(|item| escaped_line(item.id())).collect();
             let left = match names.is_empty() {
                 true => "goes on".to_owned(),

@@ -12,13 +12,13 @@ use crate::resolve::resolve_all;
 
 pub(super) async fn cancel(context: &Context, args: &CancelArgs) -> Outcome {
     let (storage, controller) = context.looking().await?;
-    let scope = context.scope();
+    let client = context.client(&controller);
     let mut answers = Vec::new();
-    for run in resolve_all(&controller, &scope, &args.runs).await? {
+    for run in resolve_all(&client, &args.runs).await? {
         let (id, reason) = (run.id().as_str(), args.reason.as_deref());
         answers.push(match args.keep_children {
-            true => controller.cancel_alone(&scope, id, reason).await?,
-            false => controller.cancel(&scope, id, reason).await?,
+            true => client.cancel_alone(id, reason).await?,
+            false => client.cancel(id, reason).await?,
         });
     }
     let changes = answers.iter().map(|answer| {

@@ -1,9 +1,8 @@
 //! `taskrun events`.
 
 use serde::Serialize;
-use taskrun::controller::Controller;
+use taskrun::controller::{Client, Controller};
 use taskrun_journal::event::{Event, Recorded};
-use taskrun_journal::list::Scope;
 use taskrun_journal::run::Run;
 use taskrun_journal::time::Timestamp;
 use taskrun_runtime::Storage;
@@ -49,7 +48,7 @@ pub(super) async fn events(context: &Context, args: &EventsArgs) -> Outcome {
     let Some(run) = &args.run else {
         return session_events(context, args, &controller, &storage).await;
     };
-    let run = resolve(&controller, &context.scope(), run).await?;
+    let run = resolve(&context.client(&controller), run).await?;
     let format = context.printer.format();
     let wanted = |recorded: &Recorded| {
         args.kind.is_empty() || args.kind.iter().any(|kind| kind == recorded.event.kind())
@@ -70,7 +69,7 @@ pub(super) async fn events(context: &Context, args: &EventsArgs) -> Outcome {
     if args.follow {
         return follow(context, (controller, storage), &run, args.after, show).await;
     }
-    let events = all_events(&controller, &context.scope(), &run, args.after).await?;
+    let events = all_events(&context.client(&controller), &run, args.after).await?;
     if format == OutputFormat::Json {
         let events = events.iter().filter(|e| wanted(e)).map(|e| EventView::of(&run, e)).collect();
         context.printer.json(&versioned(List { events }));
@@ -93,7 +92,7 @@ pub(super) async fn follow(
             .hint("use -o ndjson: one object for each line"));
     }
     let supervisor = supervisor_at_hand(context, &controller, &storage);
-    let mut follow = Follow::new(context, controller, run.id().clone(), supervisor);
+    let mut follow = Follow::new(context, &controller, run.id().clone(), supervisor);
     follow.after = after;
     match follow.follow(None, CtrlC::Leaves, show).await? {
         FollowEnd::Ended(_) | FollowEnd::Reached(_) | FollowEnd::TimedOut => Ok(Exit::Completed),
@@ -103,16 +102,11 @@ pub(super) async fn follow(
 }
 
 /// The journal after a position.
-pub(super) async fn all_events(
-    controller: &Controller,
-    scope: &Scope,
-    run: &Run,
-    after: u64,
-) -> Outcome<Vec<Recorded>> {
+pub(super) async fn all_events(client: &Client, run: &Run, after: u64) -> Outcome<Vec<Recorded>> {
     let mut all: Vec<Recorded> = Vec::new();
     loop {
         let after = all.last().map_or(after, |last| last.seq);
-        let page = controller.events(scope, run.id().as_str(), after, PAGE).await?;
+        let page = client.events(run.id().as_str(), after, PAGE).await?;
         if page.is_empty() {
             return Ok(all);
         }

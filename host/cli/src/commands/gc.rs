@@ -39,7 +39,7 @@ struct Report {
 pub(super) async fn gc(context: &Context, args: &GcArgs) -> Outcome {
     let (_, controller) = context.looking().await?;
     let before = Timestamp(context.now().0.saturating_sub(millis(args.older_than)));
-    let removed = controller.gc(&context.scope(), before, args.dry_run).await?;
+    let removed = context.client(&controller).gc(before, args.dry_run).await?;
     let printer = &context.printer;
     let report = || versioned(Report { dry_run: args.dry_run, before, removed: removed.into() });
     match printer.format() {

@@ -13,16 +13,16 @@ use crate::resolve::resolve;
 
 pub(super) async fn get(context: &Context, args: &GetArgs) -> Outcome {
     let (storage, controller) = context.looking().await?;
-    let run = resolve(&controller, &context.scope(), &args.run).await?;
+    let run = resolve(&context.client(&controller), &args.run).await?;
     let printer = &context.printer;
     if args.result {
-        if let Some(result) = whole_result(&controller, &context.scope(), &run).await? {
+        if let Some(result) = whole_result(&context.client(&controller), &run).await? {
             printer.guest_text(&result);
         }
         return Ok(Exit::Completed);
     }
     if let Some(hash) = &args.artifact {
-        let bytes = controller.artifact(&context.scope(), run.id().as_str(), hash).await?;
+        let bytes = context.client(&controller).artifact(run.id().as_str(), hash).await?;
         printer.guest_text(&String::from_utf8_lossy(&bytes));
         return Ok(Exit::Completed);
     }

@@ -71,16 +71,16 @@ fn kind(item: &AwaitItem) -> &'static str {
 
 pub(super) async fn inbox(context: &Context) -> Outcome {
     let (_, controller) = context.looking().await?;
-    let scope = context.scope();
+    let client = context.client(&controller);
     // A run may ask while other calls of it are still under way.
     let status = vec![Status::Running, Status::Blocked];
     let filter = ListFilter { status, ..ListFilter::default() };
     let (mut asked, mut cursor) = (Vec::new(), None);
     loop {
-        let page = controller.list(&scope, &filter, cursor.as_ref(), PAGE_MAX).await?;
+        let page = client.list(&filter, cursor.as_ref(), PAGE_MAX).await?;
         for run in page.runs {
             if run.state.awaits.iter().any(|one| !one.answered) {
-                let items = controller.asks(&scope, run.id().as_str()).await?;
+                let items = client.asks(run.id().as_str()).await?;
                 asked.extend(items.into_iter().map(|item| (run.clone(), item)));
             }
         }

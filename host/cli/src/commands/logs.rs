@@ -20,7 +20,7 @@ struct List<'a> {
 
 pub(super) async fn logs(context: &Context, args: &LogsArgs) -> Outcome {
     let (storage, controller) = context.looking().await?;
-    let run = resolve(&controller, &context.scope(), &args.run).await?;
+    let run = resolve(&context.client(&controller), &args.run).await?;
     let printer = &context.printer;
     let wanted = |recorded: &Recorded| matches!(&recorded.event, Event::Log { level, .. } if *level >= args.level);
     let show = |recorded: &Recorded| {
@@ -37,7 +37,7 @@ pub(super) async fn logs(context: &Context, args: &LogsArgs) -> Outcome {
             }
         }
     };
-    let mut lines = all_events(&controller, &context.scope(), &run, 0).await?;
+    let mut lines = all_events(&context.client(&controller), &run, 0).await?;
     let head = lines.last().map_or(0, |last| last.seq);
     lines.retain(|recorded| wanted(recorded));
     if let Some(tail) = args.tail {

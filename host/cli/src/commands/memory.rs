@@ -1,20 +1,18 @@
 //! `taskrun memory`.
 
 use serde::Serialize;
-use taskrun::controller::Controller;
+use taskrun::controller::Client;
 use taskrun::error::ControllerError;
 use taskrun_journal::fact::{FACT_TEXT_BYTES_MAX, Fact, OwnSession};
-use taskrun_journal::list::Scope;
 use taskrun_journal::message::Labels;
 use taskrun_journal::time::Timestamp;
 
-use super::run::OWNER_DEFAULT;
 use super::text::text;
 use crate::args::{
     MemoryCommand, MemoryKeyArgs, MemoryLsArgs, MemoryPutArgs, MemoryRmArgs, MemorySearchArgs,
     OutputFormat,
 };
-use crate::context::{Context, no_agents};
+use crate::context::{Context, OWNER_DEFAULT, no_agents};
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::output::escape::escaped_line;
@@ -55,7 +53,7 @@ struct ForgetView<'a> {
 
 /// Where the facts are that a command is about.
 struct MemoryTarget {
-    scope: Scope,
+    tenant: String,
     session: Option<OwnSession>,
 }
 
@@ -65,13 +63,13 @@ impl MemoryTarget {
         let owner = || globals.owner.clone().unwrap_or_else(|| OWNER_DEFAULT.to_owned());
         let session = globals.session.clone();
         let session = session.map(|id| OwnSession { owner_user_id: owner(), id });
-        Self { scope: context.scope(), session }
+        Self { tenant: context.principal().scope.tenant, session }
     }
 
     fn shown(&self) -> String {
         match &self.session {
             Some(session) => format!("session {}", escaped_line(&session.id)),
-            None => format!("tenant {}", escaped_line(&self.scope.tenant)),
+            None => format!("tenant {}", escaped_line(&self.tenant)),
         }
     }
 }
@@ -81,15 +79,16 @@ pub(super) async fn memory(context: &Context, command: &MemoryCommand) -> Outcom
     if let MemoryCommand::Put(args) = command {
         // The only one of these that something comes of where there is no store yet.
         let storage = context.storage(&context.data_dir()?)?;
-        return put(context, &storage.watch(no_agents()), &place, args).await;
+        return put(context, &context.client(&storage.watch(no_agents())), &place, args).await;
     }
     let (_, controller) = context.looking().await?;
+    let client = context.client(&controller);
     match command {
-        MemoryCommand::Ls(args) => ls(context, &controller, &place, args).await,
-        MemoryCommand::Get(args) => get(context, &controller, &place, args).await,
-        MemoryCommand::Search(args) => search(context, &controller, &place, args).await,
-        MemoryCommand::Put(args) => put(context, &controller, &place, args).await,
-        MemoryCommand::Rm(args) => rm(context, &controller, &place, args).await,
+        MemoryCommand::Ls(args) => ls(context, &client, &place, args).await,
+        MemoryCommand::Get(args) => get(context, &client, &place, args).await,
+        MemoryCommand::Search(args) => search(context, &client, &place, args).await,
+        MemoryCommand::Put(args) => put(context, &client, &place, args).await,
+        MemoryCommand::Rm(args) => rm(context, &client, &place, args).await,
     }
 }
 
@@ -123,14 +122,14 @@ fn failure(error: ControllerError) -> Box<Failure> {
 
 async fn ls(
     context: &Context,
-    controller: &Controller,
+    client: &Client,
     place: &MemoryTarget,
     args: &MemoryLsArgs,
 ) -> Outcome {
     let limit = usize::from(args.limit);
-    let (scope, session) = (&place.scope, place.session.as_ref());
+    let session = place.session.as_ref();
     // One more than asked for says whether there is one.
-    let facts = controller.facts(scope, session, args.after.as_deref(), limit + 1).await;
+    let facts = client.facts(session, args.after.as_deref(), limit + 1).await;
     let mut facts = facts.map_err(failure)?;
     let more = facts.len() > limit;
     facts.truncate(limit);
@@ -141,12 +140,12 @@ async fn ls(
 
 async fn search(
     context: &Context,
-    controller: &Controller,
+    client: &Client,
     place: &MemoryTarget,
     args: &MemorySearchArgs,
 ) -> Outcome {
     let (query, limit) = (args.words.join(" "), usize::from(args.limit));
-    let found = controller.search_facts(&place.scope, place.session.as_ref(), &query, limit).await;
+    let found = client.search_facts(place.session.as_ref(), &query, limit).await;
     print(context, place, &found.map_err(failure)?, None);
     Ok(Exit::Completed)
 }
@@ -179,11 +178,11 @@ fn print(context: &Context, place: &MemoryTarget, facts: &[Fact], next_after: Op
 
 async fn get(
     context: &Context,
-    controller: &Controller,
+    client: &Client,
     place: &MemoryTarget,
     args: &MemoryKeyArgs,
 ) -> Outcome {
-    let fact = controller.fact(&place.scope, place.session.as_ref(), &args.key).await;
+    let fact = client.fact(place.session.as_ref(), &args.key).await;
     let Some(fact) = fact.map_err(failure)? else {
         let message = format!("{} has no fact {:?}", place.shown(), args.key);
         return Err(Failure::usage("not-found", message).hint(
@@ -203,14 +202,14 @@ async fn get(
 
 async fn put(
     context: &Context,
-    controller: &Controller,
+    client: &Client,
     place: &MemoryTarget,
     args: &MemoryPutArgs,
 ) -> Outcome {
     let said = text(&args.text, "text", FACT_TEXT_BYTES_MAX)?;
     let labels = args.labels.iter().cloned().collect();
     let session = place.session.as_ref();
-    let kept = controller.put_fact(&place.scope, session, &args.key, (said, labels)).await;
+    let kept = client.put_fact(session, &args.key, (said, labels)).await;
     let fact = kept.map_err(failure)?;
     let printer = &context.printer;
     match printer.format() {
@@ -226,13 +225,13 @@ async fn put(
 
 async fn rm(
     context: &Context,
-    controller: &Controller,
+    client: &Client,
     place: &MemoryTarget,
     args: &MemoryRmArgs,
 ) -> Outcome {
     let (mut forgotten, mut absent) = (Vec::new(), Vec::new());
     for key in &args.keys {
-        let gone = controller.delete_fact(&place.scope, place.session.as_ref(), key).await;
+        let gone = client.delete_fact(place.session.as_ref(), key).await;
         match gone.map_err(failure)? {
             true => forgotten.push(key.as_str()),
             false => absent.push(key.as_str()),

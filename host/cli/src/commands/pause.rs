@@ -4,7 +4,6 @@ use taskrun::controller::{PauseRequest, Paused, ResumeRequest};
 use taskrun_journal::pause::INBOX_BYTES_MAX;
 
 use super::changes::{Change, print};
-use super::run::OWNER_DEFAULT;
 use super::text::text;
 use crate::args::{InjectArgs, OutputFormat, PauseArgs, ResumeArgs};
 use crate::context::Context;
@@ -19,13 +18,13 @@ const MESSAGE_BYTES_MAX: usize = INBOX_BYTES_MAX as usize;
 
 pub(super) async fn pause(context: &Context, args: &PauseArgs) -> Outcome {
     let (_, controller) = context.looking().await?;
-    let scope = context.scope();
+    let client = context.client(&controller);
     let request =
         PauseRequest { reason: args.reason.clone(), timeout: args.timeout, tree: args.tree };
     let mut answers = Vec::new();
-    for run in resolve_all(&controller, &scope, &args.runs).await? {
+    for run in resolve_all(&client, &args.runs).await? {
         let id = run.id().as_str();
-        answers.push(controller.pause(&scope, id, &request, by(context)).await?);
+        answers.push(client.pause(id, &request).await?);
     }
     print(context, answers.iter().map(change));
     Ok(Exit::Completed)
@@ -42,11 +41,11 @@ pub(super) async fn resume(context: &Context, args: &ResumeArgs) -> Outcome {
         tree: args.tree,
     };
     let (storage, controller) = context.looking().await?;
-    let scope = context.scope();
+    let client = context.client(&controller);
     let mut answers = Vec::new();
-    for run in resolve_all(&controller, &scope, &args.runs).await? {
+    for run in resolve_all(&client, &args.runs).await? {
         let id = run.id().as_str();
-        answers.push(controller.resume(&scope, id, &request, by(context)).await?);
+        answers.push(client.resume(id, &request).await?);
     }
     print(context, answers.iter().map(change));
     let mut supervisor = supervisor_at_hand(context, &controller, &storage);
@@ -62,9 +61,9 @@ pub(super) async fn inject(context: &Context, args: &InjectArgs) -> Outcome {
         words @ [..] => words.join(" "),
     };
     let (_, controller) = context.looking().await?;
-    let scope = context.scope();
-    let run = resolve(&controller, &scope, &args.run).await?;
-    let run = controller.inject(&scope, run.id().as_str(), &told, by(context)).await?;
+    let client = context.client(&controller);
+    let run = resolve(&client, &args.run).await?;
+    let run = client.inject(run.id().as_str(), &told).await?;
     let printer = &context.printer;
     match printer.format() {
         OutputFormat::Table => {
@@ -77,10 +76,6 @@ pub(super) async fn inject(context: &Context, args: &InjectArgs) -> Outcome {
         OutputFormat::Name => printer.line(run.id()),
     }
     Ok(Exit::Completed)
-}
-
-fn by(context: &Context) -> &str {
-    context.globals.owner.as_deref().unwrap_or(OWNER_DEFAULT)
 }
 
 fn change(answer: &Paused) -> Change<'_> {

@@ -71,13 +71,13 @@ fn is_plain(args: &PsArgs) -> bool {
 
 /// The runs that have not ended, and those that changed last.
 async fn overview(context: &Context, controller: &Controller) -> Outcome<Listing> {
-    let scope = context.scope();
+    let client = context.client(controller);
     let unfinished = ListFilter {
         status: Status::ALL.iter().copied().filter(|status| !status.is_terminal()).collect(),
         ..ListFilter::default()
     };
-    let open = controller.list(&scope, &unfinished, None, PAGE_MAX).await?;
-    let recent = controller.list(&scope, &ListFilter::default(), None, PAGE_DEFAULT).await?;
+    let open = client.list(&unfinished, None, PAGE_MAX).await?;
+    let recent = client.list(&ListFilter::default(), None, PAGE_DEFAULT).await?;
     let mut runs = open.runs;
     let known: HashSet<_> = runs.iter().map(|run| run.id().clone()).collect();
     runs.extend(recent.runs.into_iter().filter(|run| !known.contains(run.id())));
@@ -100,7 +100,7 @@ async fn page(context: &Context, controller: &Controller, args: &PsArgs) -> Outc
     };
     let default = if args.all { PAGE_MAX } else { PAGE_DEFAULT };
     let limit = args.limit.map_or(default, usize::from);
-    let page = controller.list(&context.scope(), &filter, args.cursor.as_ref(), limit).await?;
+    let page = context.client(controller).list(&filter, args.cursor.as_ref(), limit).await?;
     Ok(Listing { runs: page.runs, next: page.next.map(|next| next.to_string()) })
 }
 

@@ -1,8 +1,7 @@
 //! The whole answer of a run.
 
-use taskrun::controller::Controller;
+use taskrun::controller::Client;
 use taskrun_journal::event::Event;
-use taskrun_journal::list::Scope;
 use taskrun_journal::run::Run;
 
 use crate::failure::Outcome;
@@ -15,23 +14,19 @@ const PAGE: usize = 1_000;
 ///
 /// # Errors
 /// If the store fails.
-pub(super) async fn whole_result(
-    controller: &Controller,
-    scope: &Scope,
-    run: &Run,
-) -> Outcome<Option<String>> {
+pub(super) async fn whole_result(client: &Client, run: &Run) -> Outcome<Option<String>> {
     let shown = run.state.reply.result();
     if !run.state.reply.is_cut() {
         return Ok(shown);
     }
     if let Some(named) = run.artifact() {
-        let bytes = controller.artifact(scope, run.id().as_str(), &named.hash).await?;
+        let bytes = client.artifact(run.id().as_str(), &named.hash).await?;
         return Ok(Some(String::from_utf8_lossy(&bytes).into_owned()));
     }
     let (mut chunks, mut message) = (String::new(), None);
     let mut after = 0;
     loop {
-        let events = controller.events(scope, run.id().as_str(), after, PAGE).await?;
+        let events = client.events(run.id().as_str(), after, PAGE).await?;
         let Some(last) = events.last() else { break };
         after = last.seq;
         for recorded in &events {

@@ -16,7 +16,7 @@ use taskrun_runtime::{LoaderOptions, agents_to_spawn};
 use super::result::whole_result;
 use super::text::text;
 use crate::args::{OutputFormat, RunArgs};
-use crate::context::Context;
+use crate::context::{Context, OWNER_DEFAULT};
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome, acceptance_failure, background_failure};
 use crate::follow::{
@@ -27,8 +27,6 @@ use crate::output::paint::{DIM, GOOD, with};
 use crate::output::{human, run_object, versioned};
 use crate::resolve::resolve;
 
-/// Owner unless another is named.
-pub(super) const OWNER_DEFAULT: &str = "local";
 /// Session unless another is named.
 pub(super) const SESSION_DEFAULT: &str = "cli";
 /// Time for reading a run that has not ended in time: longer than a store that is locked by another
@@ -55,7 +53,7 @@ pub(super) async fn run(context: &Context, args: &RunArgs) -> Outcome {
     let mut names = vec![args.agent.clone()];
     if let Some(parent) = &args.parent {
         let (_, looking) = context.looking().await?;
-        let parent = resolve(&looking, &context.scope(), parent).await?;
+        let parent = resolve(&context.client(&looking), parent).await?;
         put_beneath(context, &mut request, &parent);
         // What its agent may start stands in the policy; one that is gone may start nothing.
         names.push(parent.spec.agent_name.clone());
@@ -68,7 +66,7 @@ pub(super) async fn run(context: &Context, args: &RunArgs) -> Outcome {
     let digest = agents.policy_digest.clone();
     let controller = storage.watch(agents);
     controller.start().await?;
-    let Spawned { run, reused } = controller.submit(&context.scope(), &request).await?;
+    let Spawned { run, reused } = context.client(&controller).submit(&request).await?;
     if reused {
         let id = run.id();
         context.printer.talk(with(DIM, &format!("{id} was there before and is used again")));
@@ -80,7 +78,7 @@ pub(super) async fn run(context: &Context, args: &RunArgs) -> Outcome {
     }
     let follow = |host| {
         let supervisor = supervisor(context, &controller, &storage, Some(host));
-        Follow::new(context, controller.clone(), run.id().clone(), supervisor)
+        Follow::new(context, &controller, run.id().clone(), supervisor)
     };
     match manner(context, args) {
         FollowMode::Detach => {
@@ -203,7 +201,7 @@ struct Snapshot {
 /// Shows how the run stands when the time is up, to programs; people see that in the failure.
 async fn print_snapshot(context: &Context, follow: &Follow) -> Outcome<Box<Failure>> {
     // A store that hangs must not make the wait longer than it may be.
-    let read = follow.controller.get(&follow.scope, follow.id.as_str());
+    let read = follow.client.get(follow.id.as_str());
     let Ok(run) = tokio::time::timeout(SNAPSHOT_WITHIN, read).await else {
         return Ok(wait_timed_out(&follow.id));
     };
@@ -236,7 +234,7 @@ async fn wait(context: &Context, mut follow: Follow, timeout: Option<Duration>) 
     let Some(run) = run else { return Ok(Exit::Interrupted) };
     match context.printer.format() {
         OutputFormat::Table => {
-            if let Some(result) = whole_result(&follow.controller, &follow.scope, &run).await? {
+            if let Some(result) = whole_result(&follow.client, &run).await? {
                 context.printer.guest_text(&result);
             }
         }

@@ -1,10 +1,9 @@
 //! `taskrun session`.
 
 use serde::Serialize;
-use taskrun::controller::{Controller, Deleted};
+use taskrun::controller::{Client, Deleted};
 use taskrun::error::ControllerError;
 use taskrun_journal::ids::RunId;
-use taskrun_journal::list::Scope;
 use taskrun_journal::store::Session;
 use taskrun_journal::time::Timestamp;
 
@@ -62,31 +61,30 @@ fn is_none(count: &u64) -> bool {
 }
 
 pub(super) async fn session(context: &Context, command: &SessionCommand) -> Outcome {
-    let scope = context.scope();
     match command {
         SessionCommand::Create(args) => {
             // The only one of these that something comes of where there is no store yet.
             let storage = context.storage(&context.data_dir()?)?;
-            let controller = storage.watch(no_agents());
-            let made = controller.create_session(&scope, &args.id).await;
+            let client = context.client(&storage.watch(no_agents()));
+            let made = client.create_session(&args.id).await;
             print(context, &made.map_err(|error| failure(error, &args.id))?);
             Ok(Exit::Completed)
         }
         SessionCommand::Show(args) => {
             let (_, controller) = context.looking().await?;
-            let session = controller.session(&scope, &args.id).await;
+            let session = context.client(&controller).session(&args.id).await;
             print(context, &session.map_err(|error| failure(error, &args.id))?);
             Ok(Exit::Completed)
         }
         SessionCommand::End(args) => {
             let (_, controller) = context.looking().await?;
-            let ended = controller.end_session(&scope, &args.id).await;
+            let ended = context.client(&controller).end_session(&args.id).await;
             print(context, &ended.map_err(|error| failure(error, &args.id))?);
             Ok(Exit::Completed)
         }
         SessionCommand::Delete(args) => {
             let (_, controller) = context.looking().await?;
-            delete(context, &controller, &scope, &args.id).await
+            delete(context, &context.client(&controller), &args.id).await
         }
     }
 }
@@ -138,8 +136,8 @@ fn print(context: &Context, session: &Session) {
     }
 }
 
-async fn delete(context: &Context, controller: &Controller, scope: &Scope, id: &str) -> Outcome {
-    let deleted = controller.delete_session(scope, id).await;
+async fn delete(context: &Context, client: &Client, id: &str) -> Outcome {
+    let deleted = client.delete_session(id).await;
     let deleted = deleted.map_err(|error| failure(error, id))?;
     let Deleted { canceled, open, removed, facts } = &deleted;
     let printer = &context.printer;

@@ -1,8 +1,8 @@
 //! `taskrun events --session`.
 
 use serde::Serialize;
-use taskrun::controller::Controller;
-use taskrun_journal::list::{ListFilter, Scope};
+use taskrun::controller::{Client, Controller};
+use taskrun_journal::list::ListFilter;
 use taskrun_journal::status::Status;
 use taskrun_journal::store::{SessionEvent, SessionKey, SessionPage};
 use taskrun_journal::time::Timestamp;
@@ -64,7 +64,7 @@ pub(super) async fn session_events(
              those of all runs of a session",
         ));
     };
-    let scope = context.scope();
+    let client = &context.client(controller);
     let wanted = |event: &SessionEvent| {
         args.kind.is_empty() || args.kind.iter().any(|kind| kind == event.recorded.event.kind())
     };
@@ -76,7 +76,7 @@ pub(super) async fn session_events(
             )
             .hint("use -o ndjson: one object for each line"));
         }
-        let (all, after) = all_events(controller, &scope, &id, args.after).await?;
+        let (all, after) = all_events(client, &id, args.after).await?;
         let events = all.iter().filter(|event| wanted(event)).map(View::from).collect();
         context.printer.json(&versioned(List { events, after }));
         return Ok(Exit::Completed);
@@ -85,8 +85,8 @@ pub(super) async fn session_events(
     let showing = async {
         loop {
             // Looked at before the events are: what ends it is the last of them.
-            let is_over = !args.follow || is_over(controller, storage, &scope, &id).await?;
-            let SessionPage { events, next } = page(controller, &scope, &id, after).await?;
+            let is_over = !args.follow || is_over(client, storage, &id).await?;
+            let SessionPage { events, next } = page(client, &id, after).await?;
             events.iter().filter(|event| wanted(event)).for_each(|event| show(context, event));
             let at_end = events.is_empty();
             after = next;
@@ -97,7 +97,7 @@ pub(super) async fn session_events(
                 tokio::select! {
                     biased;
                     // Gives the same again, when there is something.
-                    _ = controller.next_session_events(&scope, &id, after, 1) => {}
+                    _ = client.next_session_events(&id, after, 1) => {}
                     // The end of a session is no event.
                     () = tokio::time::sleep(ATTEND_EVERY) => {}
                 }
@@ -112,25 +112,19 @@ pub(super) async fn session_events(
     }
 }
 
-async fn page(
-    controller: &Controller,
-    scope: &Scope,
-    id: &str,
-    after: u64,
-) -> Outcome<SessionPage> {
-    let page = controller.session_events(scope, id, after, PAGE).await;
+async fn page(client: &Client, id: &str, after: u64) -> Outcome<SessionPage> {
+    let page = client.session_events(id, after, PAGE).await;
     page.map_err(|error| failure(error, id))
 }
 
 async fn all_events(
-    controller: &Controller,
-    scope: &Scope,
+    client: &Client,
     id: &str,
     mut after: u64,
 ) -> Outcome<(Vec<SessionEvent>, u64)> {
     let mut all = Vec::new();
     loop {
-        let page = page(controller, scope, id, after).await?;
+        let page = page(client, id, after).await?;
         after = page.next;
         if page.events.is_empty() {
             return Ok((all, after));
@@ -140,19 +134,14 @@ async fn all_events(
 }
 
 /// True if nothing more can happen in a session: it has ended, and so have its runs.
-async fn is_over(
-    controller: &Controller,
-    storage: &Storage,
-    scope: &Scope,
-    id: &str,
-) -> Outcome<bool> {
-    let session = storage.sessions.session(&SessionKey::of(scope, id)).await?;
+async fn is_over(client: &Client, storage: &Storage, id: &str) -> Outcome<bool> {
+    let session = storage.sessions.session(&SessionKey::of(&client.principal().scope, id)).await?;
     if session.is_none_or(|session| session.ended_at.is_none()) {
         return Ok(false);
     }
     let open = Status::ALL.iter().copied().filter(|status| !status.is_terminal()).collect();
     let filter = ListFilter { status: open, ..ListFilter::default() };
-    Ok(controller.list(scope, &filter, None, 1).await?.runs.is_empty())
+    Ok(client.list(&filter, None, 1).await?.runs.is_empty())
 }
 
 fn show(context: &Context, event: &SessionEvent) {

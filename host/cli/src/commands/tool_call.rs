@@ -8,11 +8,11 @@ use taskrun_journal::tool::ToolFailure;
 use taskrun_policy::{AgentPolicy, Policy};
 use taskrun_runtime::{CallEnd, Caller, FunctionsError, ToolFunction, callers};
 
-use super::run::{OWNER_DEFAULT, SESSION_DEFAULT};
+use super::run::SESSION_DEFAULT;
 use super::text::text;
 use super::tool::tool_failure;
 use crate::args::{OutputFormat, ToolCallArgs};
-use crate::context::Context;
+use crate::context::{Context, OWNER_DEFAULT};
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::follow::refusal;
@@ -113,7 +113,7 @@ async fn execute(
     payload: String,
 ) -> Outcome<ToolValue> {
     let caller = Caller {
-        tenant: context.scope().tenant,
+        tenant: context.principal().scope.tenant,
         owner: context.globals.owner.clone().unwrap_or_else(|| OWNER_DEFAULT.to_owned()),
         session: SESSION_DEFAULT.to_owned(),
     };

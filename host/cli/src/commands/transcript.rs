@@ -25,8 +25,8 @@ const CODE_CHARS_MAX: usize = 64;
 
 pub(super) async fn transcript(context: &Context, args: &TranscriptArgs) -> Outcome {
     let (storage, controller) = context.looking().await?;
-    let scope = context.scope();
-    let run = resolve(&controller, &scope, &args.run).await?;
+    let client = context.client(&controller);
+    let run = resolve(&client, &args.run).await?;
     let printer = &context.printer;
     let format = args.format.unwrap_or(match printer.format() {
         OutputFormat::Table | OutputFormat::Name => TranscriptFormat::Md,
@@ -37,9 +37,8 @@ pub(super) async fn transcript(context: &Context, args: &TranscriptArgs) -> Outc
         return Err(Failure::usage("usage", "a run cannot be followed as one JSON document")
             .hint("use --format ndjson: one object for each line"));
     }
-    let transcript = controller
-        .transcript(&scope, run.id().as_str(), args.before, usize::from(args.limit))
-        .await?;
+    let transcript =
+        client.transcript(run.id().as_str(), args.before, usize::from(args.limit)).await?;
     match format {
         TranscriptFormat::Json => printer.json(&versioned(&transcript)),
         TranscriptFormat::Md => print_head(printer, &run, &transcript),

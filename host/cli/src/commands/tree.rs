@@ -24,9 +24,9 @@ struct TreeView {
 
 pub(super) async fn tree(context: &Context, args: &TreeArgs) -> Outcome {
     let (_, controller) = context.looking().await?;
-    let scope = context.scope();
-    let run = resolve(&controller, &scope, &args.run).await?;
-    let tree = controller.tree(&scope, run.id().as_str()).await?;
+    let client = context.client(&controller);
+    let run = resolve(&client, &args.run).await?;
+    let tree = client.tree(run.id().as_str()).await?;
     let printer = &context.printer;
     let view_of = |run: &Run| RunView::with_children(run, tree.children(run.id()));
     let all = || std::iter::once(&tree.run).chain(&tree.beneath);

@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use taskrun::controller::{Controller, Waited};
+use taskrun::controller::{Client, Waited};
 use taskrun::error::ControllerError;
 use taskrun_journal::hold::WaitMode;
 use taskrun_journal::ids::RunId;
-use taskrun_journal::list::Scope;
 use taskrun_journal::run::{Run, RunView};
 use taskrun_journal::status::Status;
 use taskrun_runtime::{Supervisor, needs_answer};
@@ -72,20 +71,20 @@ pub(super) async fn wait(context: &Context, args: &WaitArgs) -> Outcome {
 
 async fn wait_in_time(context: &Context, args: &WaitArgs) -> Outcome {
     let (storage, controller) = context.looking().await?;
-    let scope = context.scope();
+    let client = context.client(&controller);
     let mut ids: Vec<RunId> = Vec::new();
     for text in &args.runs {
-        let run = resolve(&controller, &scope, text).await?;
+        let run = resolve(&client, text).await?;
         if !ids.contains(run.id()) {
             ids.push(run.id().clone());
         }
     }
     let mut supervisor = supervisor_at_hand(context, &controller, &storage);
-    let waiting = async { Ok(End::Waited(waited(args, &controller, &scope, &ids).await?)) };
+    let waiting = async { Ok(End::Waited(waited(args, &client, &ids).await?)) };
     let attending = async { attend(&mut supervisor, args, &ids).await.map(End::Blocked) };
     let (standing, blocked) = match first_of(waiting, attending).await? {
         End::Waited(standing) => (standing, None),
-        End::Blocked(run) => (look(&controller, &scope, args.target, &ids).await?, Some(run)),
+        End::Blocked(run) => (look(&client, args.target, &ids).await?, Some(run)),
     };
     print(context, &standing);
     match blocked {
@@ -124,8 +123,7 @@ async fn attend(supervisor: &mut Supervisor, args: &WaitArgs, ids: &[RunId]) -> 
 /// The runs as they stand when enough of them have reached the goal.
 async fn waited(
     args: &WaitArgs,
-    controller: &Controller,
-    scope: &Scope,
+    client: &Client,
     ids: &[RunId],
 ) -> Result<Vec<Waited>, ControllerError> {
     let names: Vec<&str> = ids.iter().map(RunId::as_str).collect();
@@ -133,16 +131,15 @@ async fn waited(
     match args.target {
         Target::Terminal => {
             let mode = if args.any { WaitMode::Any } else { WaitMode::All };
-            controller.wait_all(scope, &names, mode, Some(timeout)).await
+            client.wait_all(&names, mode, Some(timeout)).await
         }
         Target::Status(status) => {
             let reached = |run: &Run| run.status() == status;
-            let waits = names
-                .iter()
-                .map(|id| Box::pin(controller.wait_for(scope, id, Some(timeout), reached)));
+            let waits =
+                names.iter().map(|id| Box::pin(client.wait_for(id, Some(timeout), reached)));
             if args.any {
                 futures::future::select_all(waits).await.0?;
-                look(controller, scope, args.target, ids).await
+                look(client, args.target, ids).await
             } else {
                 futures::future::try_join_all(waits).await
             }
@@ -152,14 +149,13 @@ async fn waited(
 
 /// The runs as they stand, in the order asked for.
 async fn look(
-    controller: &Controller,
-    scope: &Scope,
+    client: &Client,
     target: Target,
     ids: &[RunId],
 ) -> Result<Vec<Waited>, ControllerError> {
     let mut standing = Vec::new();
     for id in ids {
-        let run = controller.get(scope, id.as_str()).await?;
+        let run = client.get(id.as_str()).await?;
         let timed_out = !target.is_reached(run.status());
         standing.push(Waited { run, timed_out });
     }

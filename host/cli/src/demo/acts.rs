@@ -135,7 +135,6 @@ impl Stage {
 
     /// Starts a run and shows it until it has ended.
     async fn run(&self, agent: &str, task: &str) -> Outcome<EndedRun> {
-        let scope = self.context.scope();
         let request = SpawnRequest {
             owner_user_id: "local".to_owned(),
             parent_session_id: "demo".to_owned(),
@@ -143,15 +142,14 @@ impl Stage {
             task: task.to_owned(),
             ..SpawnRequest::default()
         };
-        let run = self.controller.spawn(&scope, &request).await?;
+        let run = self.context.client(&self.controller).spawn(&request).await?;
         let printer = self.context.printer.clone();
         let mut screen = Screen::new(&printer, Notes::Stdout).indented();
         let mut lines = Lines::new(LogLevel::Warn);
         let mut events = Vec::new();
         let id = run.id().clone();
         let supervisor = supervisor(&self.context, &self.controller, &self.storage, None);
-        let mut follow =
-            Follow::new(&self.context, self.controller.clone(), id.clone(), supervisor);
+        let mut follow = Follow::new(&self.context, &self.controller, id.clone(), supervisor);
         let show = |recorded: &Recorded| {
             lines.of(recorded).iter().for_each(|line| screen.show(line));
             screen.progress(lines.progress());

@@ -6,11 +6,10 @@ mod supervisor;
 
 use std::time::Duration;
 
-use taskrun::controller::Controller;
+use taskrun::controller::{Client, Controller};
 use taskrun_journal::event::Recorded;
 use taskrun_journal::hold::Await;
 use taskrun_journal::ids::RunId;
-use taskrun_journal::list::Scope;
 use taskrun_journal::run::Run;
 use taskrun_runtime::Supervisor;
 
@@ -34,10 +33,8 @@ const SECOND_CTRL_C: Duration = Duration::from_secs(3);
 
 /// A run and its supervisor while the run is followed.
 pub(crate) struct Follow {
-    /// Reads the journal.
-    pub controller: Controller,
-    /// The scope of the follower.
-    pub scope: Scope,
+    /// The controller as the one who follows has it.
+    pub client: Client,
     /// The run that is followed.
     pub id: RunId,
     /// Sees to it that it goes on.
@@ -79,12 +76,12 @@ impl Follow {
     #[must_use]
     pub(crate) fn new(
         context: &Context,
-        controller: Controller,
+        controller: &Controller,
         id: RunId,
         supervisor: Supervisor,
     ) -> Self {
-        let (scope, printer) = (context.scope(), context.printer.clone());
-        Self { controller, scope, id, supervisor, printer, after: 0, target: Target::Terminal }
+        let (client, printer) = (context.client(controller), context.printer.clone());
+        Self { client, id, supervisor, printer, after: 0, target: Target::Terminal }
     }
 
     /// Shows events as they come until the run has ended, the time is up, or Ctrl-C.
@@ -103,8 +100,8 @@ impl Follow {
                 None => std::future::pending().await,
             }
         };
-        let Self { controller, scope, id, supervisor, printer, after, target } = self;
-        let journal = Journal { controller, scope, id, target: *target };
+        let Self { client, id, supervisor, printer, after, target } = self;
+        let journal = Journal { client, id, target: *target };
         // All are polled at all times: none waits for another one to be done with the store.
         tokio::select! {
             biased;
@@ -118,8 +115,7 @@ impl Follow {
 
 /// The run that is followed, as far as it is only read.
 struct Journal<'a> {
-    controller: &'a Controller,
-    scope: &'a Scope,
+    client: &'a Client,
     id: &'a RunId,
     target: Target,
 }
@@ -127,11 +123,11 @@ struct Journal<'a> {
 impl Journal<'_> {
     /// Shows events until the run is where following ends.
     async fn show(&self, after: &mut u64, mut show: impl FnMut(&Recorded)) -> Outcome<FollowEnd> {
-        let Self { controller, scope, id, .. } = self;
+        let Self { client, id, .. } = self;
         loop {
-            let events = controller.next_events(scope, id.as_str(), *after, PAGE).await?;
+            let events = client.next_events(id.as_str(), *after, PAGE).await?;
             let Some(last) = events.last() else {
-                let run = controller.get(scope, id.as_str()).await?;
+                let run = client.get(id.as_str()).await?;
                 return Ok(FollowEnd::Ended(Box::new(run)));
             };
             *after = last.seq;
@@ -147,7 +143,7 @@ impl Journal<'_> {
         if self.target == Target::Terminal {
             return Ok(None);
         }
-        let run = self.controller.get(self.scope, self.id.as_str()).await?;
+        let run = self.client.get(self.id.as_str()).await?;
         Ok(Some(run).filter(|run| self.target.is_reached(run.status())))
     }
 
@@ -170,7 +166,7 @@ impl Journal<'_> {
         tokio::select! {
             biased;
             () = interrupts.pressed() => return Ok(()),
-            canceled = self.controller.cancel(self.scope, id.as_str(), None) => canceled?,
+            canceled = self.client.cancel(id.as_str(), None) => canceled?,
         };
         interrupts.pressed().await;
         Ok(())

@@ -19,7 +19,7 @@ pub(crate) fn supervisor(
         Notice::Unattended(id) => printer.talk(nobody_executes(&id)),
         Notice::Loading(load) => printer.talk(load_text(&load, clock.now())),
     };
-    let mut supervisor = Supervisor::new(controller, context.scope(), storage, notify);
+    let mut supervisor = Supervisor::new(context.client(controller), storage, notify);
     if let Ok(data_dir) = context.data_dir() {
         supervisor = supervisor.telling_of_loads(&data_dir);
     }

@@ -5,16 +5,15 @@ use std::ops::ControlFlow;
 use taskrun_journal::event::{Event, Recorded};
 use taskrun_journal::hold::Await;
 use taskrun_journal::ids::RunId;
-use taskrun_journal::list::Scope;
 use taskrun_journal::question::{Answer, Item, NotAwaitable};
 use taskrun_journal::run::Run;
 use taskrun_journal::status::Status;
 
-use super::Controller;
+use super::{Client, Controller};
 use crate::error::ControllerError;
 use crate::scan::{WHOLE, scan};
 
-impl Controller {
+impl Client {
     /// Answers something that a run asked; without `item` the only open one. Answers may come in
     /// any order; when the last one is there the run is wanted again. An answer that does not fit
     /// is refused to whoever gave it, and the run stays as it was.
@@ -25,22 +24,21 @@ impl Controller {
     /// does not fit; [`ControllerError::Storage`].
     pub async fn answer(
         &self,
-        scope: &Scope,
         id: &str,
         item: Option<&str>,
         answer: Answer,
-        by: &str,
     ) -> Result<Run, ControllerError> {
+        let by = self.principal.name.as_str();
         if by.trim().is_empty() {
             let reason = "an answer has somebody who gave it".to_owned();
             return Err(ControllerError::Invalid { field: "by", reason });
         }
-        let run = self.get(scope, id).await?;
+        let run = self.get(id).await?;
         let name = match open_item(&run, item) {
             Ok(name) => name,
-            Err(error) => return Err(self.why_not(&run, item, error).await?),
+            Err(error) => return Err(self.controller.why_not(&run, item, error).await?),
         };
-        let asked = self.asked(run.id(), &name).await?;
+        let asked = self.controller.asked(run.id(), &name).await?;
         let asked = asked.ok_or_else(|| not_awaitable(&run, NotAwaitable::UnknownItem))?;
         asked.check(&answer).map_err(|error| ControllerError::Invalid {
             field: "answer",
@@ -53,9 +51,26 @@ impl Controller {
             (false, true) => Err(not_awaitable(run, NotAwaitable::Answered)),
             (false, false) => Err(not_awaitable(run, NotAwaitable::Ended)),
         };
-        Ok(self.record(run, decide).await?.run)
+        Ok(self.controller.record(run, decide).await?.run)
     }
 
+    /// The open questions of a run, in the order asked.
+    ///
+    /// # Errors
+    /// [`ControllerError::NotFound`], also outside the scope; [`ControllerError::Storage`].
+    pub async fn asks(&self, id: &str) -> Result<Vec<Item>, ControllerError> {
+        let run = self.get(id).await?;
+        let mut items = Vec::new();
+        if listens(&run) {
+            for open in run.state.awaits.iter().filter(|one| !one.answered) {
+                items.extend(self.controller.asked(run.id(), &open.id).await?);
+            }
+        }
+        Ok(items)
+    }
+}
+
+impl Controller {
     /// The same refusal, or that it was answered already: a run that went on, or has ended since,
     /// does not know any more what it asked, and its journal does.
     async fn why_not(
@@ -88,21 +103,6 @@ impl Controller {
         };
         scan(&*self.0.parts.store, run.id(), WHOLE, last_word).await?;
         Ok(if answered { not_awaitable(run, NotAwaitable::Answered) } else { error })
-    }
-
-    /// The open questions of a run, in the order asked.
-    ///
-    /// # Errors
-    /// [`ControllerError::NotFound`], also outside the scope; [`ControllerError::Storage`].
-    pub async fn asks(&self, scope: &Scope, id: &str) -> Result<Vec<Item>, ControllerError> {
-        let run = self.get(scope, id).await?;
-        let mut items = Vec::new();
-        if listens(&run) {
-            for open in run.state.awaits.iter().filter(|one| !one.answered) {
-                items.extend(self.asked(run.id(), &open.id).await?);
-            }
-        }
-        Ok(items)
     }
 
     /// The item of a run that was last asked under this name.

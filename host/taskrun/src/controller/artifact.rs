@@ -6,15 +6,14 @@ use std::sync::Arc;
 use taskrun_journal::artifact::digest;
 use taskrun_journal::event::{Event, Recorded};
 use taskrun_journal::ids::{RunId, Seq};
-use taskrun_journal::list::Scope;
 use taskrun_journal::store::StoreError;
 use taskrun_journal::tool::ToolOutcome;
 
-use super::Controller;
+use super::{Client, Controller};
 use crate::error::ControllerError;
 use crate::scan::{WHOLE, scan};
 
-impl Controller {
+impl Client {
     /// The bytes of an artifact of a run: the whole of its result, which is too long to be shown
     /// with it, as its view says; or the result of one of its tool calls, by the name that stands
     /// in the conversation where that is left out.
@@ -23,22 +22,19 @@ impl Controller {
     /// [`ControllerError::NotFound`] for the run, also outside the scope;
     /// [`ControllerError::NoArtifact`] if the run does not refer to it, whoever else does;
     /// [`ControllerError::Storage`], also if the bytes are not those of the name.
-    pub async fn artifact(
-        &self,
-        scope: &Scope,
-        id: &str,
-        hash: &str,
-    ) -> Result<Arc<[u8]>, ControllerError> {
-        let run = self.get(scope, id).await?;
+    pub async fn artifact(&self, id: &str, hash: &str) -> Result<Arc<[u8]>, ControllerError> {
+        let run = self.get(id).await?;
         let no_artifact = || ControllerError::NoArtifact { id: run.id().clone() };
         if run.artifact().is_none_or(|artifact| artifact.hash != hash) {
-            return self.tool_result(run.id(), hash).await?.ok_or_else(no_artifact);
+            return self.controller.tool_result(run.id(), hash).await?.ok_or_else(no_artifact);
         }
-        let bytes = self.0.parts.store.artifact(run.id(), hash).await?;
+        let bytes = self.controller.0.parts.store.artifact(run.id(), hash).await?;
         // The run may have been removed since.
         bytes.ok_or_else(no_artifact)
     }
+}
 
+impl Controller {
     /// The result of a tool call of a run by its name, which stands at this position of its journal.
     pub(super) async fn tool_result_at(
         &self,

@@ -18,7 +18,7 @@ use taskrun_journal::store::{Admission, Append, Batched, NewBatch, NewRun, Store
 use taskrun_journal::time::{Timestamp, millis, random_u64};
 use taskrun_policy::Heartbeat;
 
-use super::Controller;
+use super::{Client, Controller};
 use crate::agents::Agent;
 use crate::batch;
 use crate::error::{ControllerError, NotAnEntry};
@@ -29,6 +29,47 @@ use crate::spawn::SpawnRequest;
 const LOOKS_MAX: u32 = 8;
 /// Pause before an entry is taken up again whose batch cannot be read.
 const SETTLE_RETRY: Duration = Duration::from_secs(1);
+
+impl Client {
+    /// Says that a batch run is done with one of its entries, and with what result: the entry is
+    /// completed, and the batch goes on. Said again with the same result it changes nothing.
+    ///
+    /// # Errors
+    /// [`ControllerError::Invalid`] for a result that is empty or has more than
+    /// [`batch::ENTRY_RESULT_BYTES_MAX`] bytes, [`ControllerError::NotFound`] for batch and entry,
+    /// also outside the scope, [`ControllerError::NotAnEntry`] if the batch does not work on this
+    /// entry any more, or never did; [`ControllerError::Storage`].
+    pub async fn complete_entry(
+        &self,
+        batch: &str,
+        entry: &str,
+        result: &str,
+    ) -> Result<Run, ControllerError> {
+        let result = result.trim();
+        if result.is_empty() || result.len() > batch::ENTRY_RESULT_BYTES_MAX {
+            let reason = format!("a result has 1 to {} bytes", batch::ENTRY_RESULT_BYTES_MAX);
+            return Err(ControllerError::Invalid { field: "result", reason });
+        }
+        loop {
+            let batch = self.get(batch).await?;
+            let run = self.get(entry).await?;
+            if was_said(&run, &batch, result) {
+                return Ok(run);
+            }
+            may_acknowledge(&run, &batch)?;
+            let epoch = run.state.epoch;
+            let acknowledge = |run: &Run| match run.state.epoch == epoch {
+                true => Ok(decide::acknowledge(run, batch.id(), result)),
+                // Another process took it up to end it: the batch is to be looked at anew.
+                false => Ok(Vec::new()),
+            };
+            let done = self.controller.record(run, acknowledge).await?;
+            if done.has_changed() {
+                return Ok(done.run);
+            }
+        }
+    }
+}
 
 impl Controller {
     /// Lets the heart of an agent beat once, at whatever time: makes a batch run of the entries
@@ -245,46 +286,6 @@ impl Controller {
             | Status::Canceled => {}
         }
         None
-    }
-
-    /// Says that a batch run is done with one of its entries, and with what result: the entry is
-    /// completed, and the batch goes on. Said again with the same result it changes nothing.
-    ///
-    /// # Errors
-    /// [`ControllerError::Invalid`] for a result that is empty or has more than
-    /// [`batch::ENTRY_RESULT_BYTES_MAX`] bytes, [`ControllerError::NotFound`] for batch and entry,
-    /// also outside the scope, [`ControllerError::NotAnEntry`] if the batch does not work on this
-    /// entry any more, or never did; [`ControllerError::Storage`].
-    pub async fn complete_entry(
-        &self,
-        scope: &Scope,
-        batch: &str,
-        entry: &str,
-        result: &str,
-    ) -> Result<Run, ControllerError> {
-        let result = result.trim();
-        if result.is_empty() || result.len() > batch::ENTRY_RESULT_BYTES_MAX {
-            let reason = format!("a result has 1 to {} bytes", batch::ENTRY_RESULT_BYTES_MAX);
-            return Err(ControllerError::Invalid { field: "result", reason });
-        }
-        loop {
-            let batch = self.get(scope, batch).await?;
-            let run = self.get(scope, entry).await?;
-            if was_said(&run, &batch, result) {
-                return Ok(run);
-            }
-            may_acknowledge(&run, &batch)?;
-            let epoch = run.state.epoch;
-            let acknowledge = |run: &Run| match run.state.epoch == epoch {
-                true => Ok(decide::acknowledge(run, batch.id(), result)),
-                // Another process took it up to end it: the batch is to be looked at anew.
-                false => Ok(Vec::new()),
-            };
-            let done = self.record(run, acknowledge).await?;
-            if done.has_changed() {
-                return Ok(done.run);
-            }
-        }
     }
 }
 

@@ -20,7 +20,7 @@ use taskrun_journal::store::Until;
 use taskrun_journal::text::cut;
 
 use super::shown::{info, shown};
-use super::{Controller, Inner, PauseRequest, Paused, ResumeRequest};
+use super::{Client, Controller, Inner, PauseRequest, Paused, Principal, ResumeRequest};
 use crate::driver::find_beneath;
 use crate::error::ControllerError;
 use crate::ports::runs::{Caller, Runs};
@@ -71,8 +71,7 @@ impl Controller {
         };
         match request {
             RunsRequest::Spawn(child) => {
-                let scope = Scope::tenant(&caller.spec.tenant);
-                let run = self.spawn(&scope, &child_request(caller, *child)).await?;
+                let run = self.client(caller).spawn(&child_request(caller, *child)).await?;
                 Ok(one(&run))
             }
             RunsRequest::List(filter) => self.list_beneath(caller, &filter).await,
@@ -99,22 +98,17 @@ impl Controller {
                 let run = self.get_beneath(caller, &id).await?;
                 let timeout = timeout_ms.map(Duration::from_millis);
                 let request = PauseRequest { reason, timeout, tree: false };
-                let scope = Scope::tenant(&caller.spec.tenant);
-                let by = name_of(caller);
-                Ok(changed(&self.pause(&scope, run.id().as_str(), &request, &by).await?))
+                Ok(changed(&self.client(caller).pause(run.id().as_str(), &request).await?))
             }
             RunsRequest::Resume { id, note } => {
                 let run = self.get_beneath(caller, &id).await?;
                 let request = ResumeRequest { note, ..ResumeRequest::default() };
-                let scope = Scope::tenant(&caller.spec.tenant);
-                let by = name_of(caller);
-                Ok(changed(&self.resume(&scope, run.id().as_str(), &request, &by).await?))
+                Ok(changed(&self.client(caller).resume(run.id().as_str(), &request).await?))
             }
             RunsRequest::Wait { id, timeout_ms } => {
                 let run = self.get_beneath(caller, &id).await?;
-                let scope = Scope::tenant(&caller.spec.tenant);
                 let timeout = Some(within(timeout_ms));
-                let waited = self.wait(&scope, run.id().as_str(), timeout).await?;
+                let waited = self.client(caller).wait(run.id().as_str(), timeout).await?;
                 let run = Box::new(info(&waited.run));
                 Ok(RunsAnswer::Waited { run, timed_out: waited.timed_out })
             }
@@ -127,6 +121,12 @@ impl Controller {
                 self.read_beneath(run, (after, limit), within(timeout_ms)).await
             }
         }
+    }
+
+    /// This controller as a run has it, which has found out before that the run it asks about is
+    /// beneath it.
+    fn client(&self, caller: &Caller) -> Client {
+        self.at(Principal { scope: Scope::tenant(&caller.spec.tenant), name: name_of(caller) })
     }
 
     async fn get_beneath(&self, caller: &Caller, id: &str) -> Result<Run, ControllerError> {
@@ -150,8 +150,7 @@ impl Controller {
                 })?)
             }
         };
-        let scope = Scope::tenant(&caller.spec.tenant);
-        let own = self.get(&scope, caller.spec.id.as_str()).await?;
+        let own = self.client(caller).get(caller.spec.id.as_str()).await?;
         let mut runs = self.beneath(&own).await?;
         let fits = |run: &Run| {
             let parent = run.spec.parent_run_id.as_ref().map(RunId::as_str);
@@ -187,15 +186,13 @@ impl Controller {
         item: Option<String>,
         answer: Answer,
     ) -> Result<RunsAnswer, ControllerError> {
-        let scope = Scope::tenant(&caller.spec.tenant);
-        let by = name_of(caller);
-        let id = run.id();
-        let given = self.answer(&scope, id.as_str(), item.as_deref(), answer.clone(), &by).await;
+        let (id, client) = (run.id(), self.client(caller));
+        let given = client.answer(id.as_str(), item.as_deref(), answer.clone()).await;
         // A call that is repeated says again what it has said.
         if let Err(ControllerError::NotAwaitable { .. }) = given
-            && self.was_answered(id, item.as_deref(), &answer, &by).await?
+            && self.was_answered(id, item.as_deref(), &answer, &name_of(caller)).await?
         {
-            return Ok(one(&self.get(&scope, id.as_str()).await?));
+            return Ok(one(&client.get(id.as_str()).await?));
         }
         Ok(one(&given?))
     }

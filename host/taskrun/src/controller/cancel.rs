@@ -3,14 +3,13 @@
 use std::collections::HashSet;
 
 use taskrun_journal::ids::RunId;
-use taskrun_journal::list::Scope;
 use taskrun_journal::machine::decide;
 use taskrun_journal::run::Run;
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::stop::StopCause;
 use taskrun_journal::text::cut;
 
-use super::Controller;
+use super::{Client, Controller};
 use crate::error::ControllerError;
 
 /// Most bytes of the reason that comes with a cancellation; a longer one is cut.
@@ -27,7 +26,7 @@ pub struct Canceled {
     pub beneath: Vec<RunId>,
 }
 
-impl Controller {
+impl Client {
     /// Asks a run and all runs beneath it to stop, children first, and returns when the requests
     /// are durable. A run that nobody executes ends at once; one that is executed stays
     /// `canceling` until its guest is gone, in whatever process that is.
@@ -37,14 +36,31 @@ impl Controller {
     /// of the runs may then be canceled, and the request can be repeated.
     pub async fn cancel(
         &self,
-        scope: &Scope,
         id: &str,
         reason: Option<&str>,
     ) -> Result<Canceled, ControllerError> {
-        let run = self.get(scope, id).await?;
-        self.cancel_tree(run, StopReason::CanceledByOwner, reason).await
+        let run = self.get(id).await?;
+        self.controller.cancel_tree(run, StopReason::CanceledByOwner, reason).await
     }
 
+    /// The same without the runs beneath it, which go on.
+    ///
+    /// # Errors
+    /// [`ControllerError::NotFound`], also outside the scope; [`ControllerError::Storage`].
+    pub async fn cancel_alone(
+        &self,
+        id: &str,
+        reason: Option<&str>,
+    ) -> Result<Canceled, ControllerError> {
+        let run = self.get(id).await?;
+        let reason = reason.map(|reason| cut(reason, REASON_BYTES_MAX));
+        let (run, changed) =
+            self.controller.cancel_run(run, StopReason::CanceledByOwner, reason).await?;
+        Ok(Canceled { run, changed, beneath: Vec::new() })
+    }
+}
+
+impl Controller {
     /// The same in somebody's name.
     pub(super) async fn cancel_tree(
         &self,
@@ -60,22 +76,6 @@ impl Controller {
         // starts nothing more.
         beneath.extend(self.cancel_beneath(&run, &mut seen).await?);
         Ok(Canceled { run, changed, beneath })
-    }
-
-    /// The same without the runs beneath it, which go on.
-    ///
-    /// # Errors
-    /// [`ControllerError::NotFound`], also outside the scope; [`ControllerError::Storage`].
-    pub async fn cancel_alone(
-        &self,
-        scope: &Scope,
-        id: &str,
-        reason: Option<&str>,
-    ) -> Result<Canceled, ControllerError> {
-        let run = self.get(scope, id).await?;
-        let reason = reason.map(|reason| cut(reason, REASON_BYTES_MAX));
-        let (run, changed) = self.cancel_run(run, StopReason::CanceledByOwner, reason).await?;
-        Ok(Canceled { run, changed, beneath: Vec::new() })
     }
 
     /// Cancels what is open beneath a run, the deepest first, and gives those that were not on

@@ -8,7 +8,7 @@ use taskrun_journal::memory::{FactChange, FactChanged};
 use taskrun_journal::message::Labels;
 use taskrun_journal::spec::KEY_BYTES_MAX;
 
-use super::Controller;
+use super::Client;
 use crate::error::ControllerError;
 
 /// Most facts on a page.
@@ -52,7 +52,7 @@ fn own_place(scope: &Scope, session: Option<&OwnSession>) -> Result<FactPlace, C
     place(scope, session)
 }
 
-impl Controller {
+impl Client {
     /// Keeps a fact of a session, or of the tenant, in place of the one that has its key.
     ///
     /// # Errors
@@ -61,17 +61,16 @@ impl Controller {
     /// more facts fit there, [`ControllerError::Storage`].
     pub async fn put_fact(
         &self,
-        scope: &Scope,
         session: Option<&OwnSession>,
         key: &str,
         (text, labels): (String, Labels),
     ) -> Result<Fact, ControllerError> {
-        let place = own_place(scope, session)?;
-        let written_at = self.0.parts.clock.now();
+        let place = own_place(self.scope(), session)?;
+        let written_at = self.controller.0.parts.clock.now();
         let fact = Fact { key: key.to_owned(), text, labels, written_at };
         fact.check()?;
         let change = FactChange::Put(fact.clone());
-        match self.0.parts.memory.change_fact(&place, change, None).await? {
+        match self.controller.0.parts.memory.change_fact(&place, change, None).await? {
             FactChanged::Done | FactChanged::Repeated | FactChanged::Absent => Ok(fact),
             FactChanged::Full => {
                 let cap = taskrun_journal::fact::FACTS_MAX as u64;
@@ -86,14 +85,13 @@ impl Controller {
     /// Those of [`Self::put_fact`].
     pub async fn delete_fact(
         &self,
-        scope: &Scope,
         session: Option<&OwnSession>,
         key: &str,
     ) -> Result<bool, ControllerError> {
-        let place = own_place(scope, session)?;
+        let place = own_place(self.scope(), session)?;
         check_key(key)?;
         let change = FactChange::Delete(key.to_owned());
-        let changed = self.0.parts.memory.change_fact(&place, change, None).await?;
+        let changed = self.controller.0.parts.memory.change_fact(&place, change, None).await?;
         Ok(changed == FactChanged::Done)
     }
 
@@ -104,13 +102,12 @@ impl Controller {
     /// [`ControllerError::Storage`].
     pub async fn fact(
         &self,
-        scope: &Scope,
         session: Option<&OwnSession>,
         key: &str,
     ) -> Result<Option<Fact>, ControllerError> {
-        let place = place(scope, session)?;
+        let place = place(self.scope(), session)?;
         check_key(key)?;
-        Ok(self.0.parts.memory.fact(&place, key).await?)
+        Ok(self.controller.0.parts.memory.fact(&place, key).await?)
     }
 
     /// Facts with words of a query, best first, at most `limit` and [`SEARCH_MAX`].
@@ -119,17 +116,22 @@ impl Controller {
     /// Those of [`Self::fact`].
     pub async fn search_facts(
         &self,
-        scope: &Scope,
         session: Option<&OwnSession>,
         query: &str,
         limit: usize,
     ) -> Result<Vec<Fact>, ControllerError> {
-        let place = place(scope, session)?;
+        let place = place(self.scope(), session)?;
         let words = query_words(query);
         if words.is_empty() {
             return Ok(Vec::new());
         }
-        Ok(self.0.parts.memory.search_facts(&place, &words, limit.min(SEARCH_MAX)).await?)
+        Ok(self
+            .controller
+            .0
+            .parts
+            .memory
+            .search_facts(&place, &words, limit.min(SEARCH_MAX))
+            .await?)
     }
 
     /// Facts after a key, in the order of their keys, at most `limit` and [`FACTS_PAGE_MAX`].
@@ -138,12 +140,11 @@ impl Controller {
     /// Those of [`Self::fact`].
     pub async fn facts(
         &self,
-        scope: &Scope,
         session: Option<&OwnSession>,
         after: Option<&str>,
         limit: usize,
     ) -> Result<Vec<Fact>, ControllerError> {
-        let place = place(scope, session)?;
-        Ok(self.0.parts.memory.facts(&place, after, limit.min(FACTS_PAGE_MAX)).await?)
+        let place = place(self.scope(), session)?;
+        Ok(self.controller.0.parts.memory.facts(&place, after, limit.min(FACTS_PAGE_MAX)).await?)
     }
 }

@@ -8,6 +8,7 @@ mod artifact;
 mod beat;
 mod beneath;
 mod cancel;
+mod client;
 mod close;
 mod code;
 mod execute;
@@ -30,7 +31,6 @@ use std::time::Duration;
 
 use taskrun_journal::ending::EndStatus;
 use taskrun_journal::ids::{HostId, RunId};
-use taskrun_journal::list::{Cursor, ListFilter, PAGE_MAX, Page, Scope};
 use taskrun_journal::memory::Memory;
 use taskrun_journal::run::{Lifecycle, Run};
 use taskrun_journal::store::{Host, Hosts, LEASE, Sessions, Store, StoreError};
@@ -41,6 +41,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use cancel::{Canceled, REASON_BYTES_MAX};
+pub use client::{Client, Principal};
 pub use close::{Closed, DRAIN_DEFAULT};
 pub use facts::FACTS_PAGE_MAX;
 pub use observe::Tree;
@@ -306,37 +307,6 @@ impl Controller {
         if let ControllerError::Storage(error) = error {
             self.0.lease.note(error);
         }
-    }
-
-    /// The run as it stands.
-    ///
-    /// # Errors
-    /// [`ControllerError::NotFound`], also outside the scope; [`ControllerError::Storage`].
-    pub async fn get(&self, scope: &Scope, id: &str) -> Result<Run, ControllerError> {
-        let not_found = || ControllerError::NotFound { id: id.to_owned() };
-        let Ok(run_id) = RunId::new(id) else {
-            return Err(match id.trim() {
-                "" => ControllerError::Invalid { field: "id", reason: "empty run id".to_owned() },
-                _ => not_found(),
-            });
-        };
-        let run = self.0.parts.store.get(&run_id).await?.ok_or_else(not_found)?;
-        if scope.admits(&run) { Ok(run) } else { Err(not_found()) }
-    }
-
-    /// A page of runs, the one changed last first. A `limit` over [`PAGE_MAX`] counts as that.
-    ///
-    /// # Errors
-    /// [`ControllerError::Storage`].
-    pub async fn list(
-        &self,
-        scope: &Scope,
-        filter: &ListFilter,
-        after: Option<&Cursor>,
-        limit: usize,
-    ) -> Result<Page, ControllerError> {
-        let limit = limit.clamp(1, PAGE_MAX);
-        Ok(self.0.parts.store.list(scope, filter, after, limit).await?)
     }
 
     fn journal(&self, run: Run) -> Journal {

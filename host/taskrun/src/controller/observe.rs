@@ -8,7 +8,7 @@ use taskrun_journal::progress::Children;
 use taskrun_journal::run::Run;
 use taskrun_journal::store::Until;
 
-use super::Controller;
+use super::{Client, Controller};
 use crate::error::ControllerError;
 use crate::scan::PAGE;
 
@@ -43,7 +43,7 @@ fn page_of(limit: usize) -> Result<usize, ControllerError> {
     Ok(limit.min(PAGE))
 }
 
-impl Controller {
+impl Client {
     /// Events after position `after`, at most `limit`; empty at the end of the journal as it is.
     ///
     /// # Errors
@@ -51,14 +51,13 @@ impl Controller {
     /// scope; [`ControllerError::Storage`].
     pub async fn events(
         &self,
-        scope: &Scope,
         id: &str,
         after: Seq,
         limit: usize,
     ) -> Result<Vec<Recorded>, ControllerError> {
         let limit = page_of(limit)?;
-        let run = self.get(scope, id).await?;
-        Ok(self.0.parts.store.read(run.id(), after, limit).await?)
+        let run = self.get(id).await?;
+        Ok(self.controller.0.parts.store.read(run.id(), after, limit).await?)
     }
 
     /// Waits for events after position `after`; empty when the run has ended and there are none.
@@ -71,20 +70,19 @@ impl Controller {
     /// Dropping the future loses nothing: the next call gives the same events.
     pub async fn next_events(
         &self,
-        scope: &Scope,
         id: &str,
         after: Seq,
         limit: usize,
     ) -> Result<Vec<Recorded>, ControllerError> {
         let limit = page_of(limit)?;
         loop {
-            let run = self.get(scope, id).await?;
-            let events = self.0.parts.store.read(run.id(), after, limit).await?;
+            let run = self.get(id).await?;
+            let events = self.controller.0.parts.store.read(run.id(), after, limit).await?;
             if !events.is_empty() || run.status().is_terminal() {
                 return Ok(events);
             }
             let until = Until::Beyond(after.min(run.state.head));
-            self.0.parts.store.changed(run.id(), until).await;
+            self.controller.0.parts.store.changed(run.id(), until).await;
         }
     }
 
@@ -92,17 +90,19 @@ impl Controller {
     ///
     /// # Errors
     /// [`ControllerError::NotFound`], also outside the scope; [`ControllerError::Storage`].
-    pub async fn tree(&self, scope: &Scope, id: &str) -> Result<Tree, ControllerError> {
-        let run = self.get(scope, id).await?;
-        let mut beneath = self.beneath(&run).await?;
-        beneath.retain(|run| scope.admits(run));
+    pub async fn tree(&self, id: &str) -> Result<Tree, ControllerError> {
+        let run = self.get(id).await?;
+        let mut beneath = self.controller.beneath(&run).await?;
+        beneath.retain(|run| self.scope().admits(run));
         let mut usage = Usage::default();
         for one in std::iter::once(&run).chain(&beneath) {
             usage = usage.plus(one.state.progress.usage());
         }
         Ok(Tree { run, beneath, usage })
     }
+}
 
+impl Controller {
     /// All runs of a tree.
     pub(super) async fn whole_tree(
         &self,

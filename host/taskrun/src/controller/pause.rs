@@ -4,12 +4,11 @@ use std::time::Duration;
 
 use taskrun_journal::event::Event;
 use taskrun_journal::ids::RunId;
-use taskrun_journal::list::Scope;
 use taskrun_journal::machine::decide::{self, Refused};
 use taskrun_journal::run::Run;
 use taskrun_journal::text::cut;
 
-use super::{Controller, REASON_BYTES_MAX};
+use super::{Client, Controller, REASON_BYTES_MAX};
 use crate::error::ControllerError;
 
 /// A request to pause a run.
@@ -46,7 +45,7 @@ pub struct Paused {
     pub beneath: Vec<RunId>,
 }
 
-impl Controller {
+impl Client {
     /// Pauses a run, and returns when that is durable. From then on nothing of it begins: no plan
     /// step and no tool call. What is under way in whatever process comes to its end and is
     /// recorded, and may be the end of the run; then the run is `blocked`, on `pause`, without a
@@ -59,19 +58,15 @@ impl Controller {
     /// [`ControllerError::NotFound`], also outside the scope; [`ControllerError::RunEnded`] if it
     /// has ended or is on its way out; [`ControllerError::Invalid`] for an entry of a heartbeat;
     /// [`ControllerError::Storage`].
-    pub async fn pause(
-        &self,
-        scope: &Scope,
-        id: &str,
-        request: &PauseRequest,
-        by: &str,
-    ) -> Result<Paused, ControllerError> {
-        let until = request.timeout.map(|timeout| self.0.parts.clock.now().plus(timeout));
+    pub async fn pause(&self, id: &str, request: &PauseRequest) -> Result<Paused, ControllerError> {
+        let by = self.principal.name.as_str();
+        let until =
+            request.timeout.map(|timeout| self.controller.0.parts.clock.now().plus(timeout));
         let reason = request.reason.as_deref().map(|reason| cut(reason, REASON_BYTES_MAX));
         let decide = |run: &Run| decide::pause(run, by, reason, until);
-        let run = self.get(scope, id).await?;
-        let (run, changed) = self.write_to(run, &decide).await?;
-        let beneath = self.write_beneath(&run, request.tree, &decide).await?;
+        let run = self.get(id).await?;
+        let (run, changed) = self.controller.write_to(run, &decide).await?;
+        let beneath = self.controller.write_beneath(&run, request.tree, &decide).await?;
         Ok(Paused { run, changed, beneath })
     }
 
@@ -85,18 +80,17 @@ impl Controller {
     /// wait for the next turn.
     pub async fn resume(
         &self,
-        scope: &Scope,
         id: &str,
         request: &ResumeRequest,
-        by: &str,
     ) -> Result<Paused, ControllerError> {
+        let by = self.principal.name.as_str();
         request.messages.iter().try_for_each(|text| not_blank("messages", text))?;
         let note = request.note.as_deref().map(|note| cut(note, REASON_BYTES_MAX));
-        let run = self.get(scope, id).await?;
+        let run = self.get(id).await?;
         let decide = |run: &Run| decide::resume(run, by, note, &request.messages);
-        let (run, changed) = self.write_to(run, &decide).await?;
+        let (run, changed) = self.controller.write_to(run, &decide).await?;
         let decide = |run: &Run| decide::resume(run, by, note, &[]);
-        let beneath = self.write_beneath(&run, request.tree, &decide).await?;
+        let beneath = self.controller.write_beneath(&run, request.tree, &decide).await?;
         Ok(Paused { run, changed, beneath })
     }
 
@@ -107,19 +101,17 @@ impl Controller {
     /// # Errors
     /// Those of [`Self::pause`]; [`ControllerError::Invalid`] for a blank text;
     /// [`ControllerError::Limit`] as in [`Self::resume`].
-    pub async fn inject(
-        &self,
-        scope: &Scope,
-        id: &str,
-        text: &str,
-        by: &str,
-    ) -> Result<Run, ControllerError> {
+    pub async fn inject(&self, id: &str, text: &str) -> Result<Run, ControllerError> {
+        let by = self.principal.name.as_str();
         not_blank("text", text)?;
-        let run = self.get(scope, id).await?;
-        let (run, _) = self.write_to(run, &|run: &Run| decide::inject(run, by, text)).await?;
+        let run = self.get(id).await?;
+        let (run, _) =
+            self.controller.write_to(run, &|run: &Run| decide::inject(run, by, text)).await?;
         Ok(run)
     }
+}
 
+impl Controller {
     /// Does the same to everything open beneath a run, parents first, and gives those that this
     /// changed.
     async fn write_beneath(

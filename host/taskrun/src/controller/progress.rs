@@ -8,7 +8,7 @@ use taskrun_journal::run::{Run, RunView};
 use taskrun_journal::store::Until;
 use taskrun_journal::time::Clock;
 
-use super::Controller;
+use super::{Client, Controller};
 use crate::error::ControllerError;
 
 /// Shortest pause between two looks at a run for a subscriber, and so between two reports.
@@ -16,6 +16,33 @@ pub const PROGRESS_EVERY: Duration = Duration::from_millis(250);
 /// The pause between two looks for runs that were started or ended beneath a run: the journal of that
 /// says nothing of them.
 const LOOK_BENEATH_EVERY: Duration = Duration::from_secs(1);
+
+impl Client {
+    /// The run as it is shown, with the counts of the runs beneath it.
+    ///
+    /// # Errors
+    /// [`ControllerError::NotFound`], also outside the scope; [`ControllerError::Storage`].
+    pub async fn view(&self, id: &str) -> Result<RunView, ControllerError> {
+        let run = self.get(id).await?;
+        let children = self.controller.children(&run).await?;
+        Ok(RunView::with_children(&run, children))
+    }
+
+    /// Subscribes to the progress of a run.
+    ///
+    /// # Errors
+    /// [`ControllerError::NotFound`], also outside the scope; [`ControllerError::Storage`].
+    pub async fn watch_progress(&self, id: &str) -> Result<ProgressWatch, ControllerError> {
+        let run = self.get(id).await?;
+        Ok(ProgressWatch {
+            client: self.clone(),
+            id: run.id().to_string(),
+            told: None,
+            looked: None,
+            over: false,
+        })
+    }
+}
 
 impl Controller {
     /// The runs that were started directly beneath a run. They are counted when this is asked, in
@@ -37,43 +64,12 @@ impl Controller {
             }
         }
     }
-
-    /// The run as it is shown, with the counts of the runs beneath it.
-    ///
-    /// # Errors
-    /// [`ControllerError::NotFound`], also outside the scope; [`ControllerError::Storage`].
-    pub async fn view(&self, scope: &Scope, id: &str) -> Result<RunView, ControllerError> {
-        let run = self.get(scope, id).await?;
-        let children = self.children(&run).await?;
-        Ok(RunView::with_children(&run, children))
-    }
-
-    /// Subscribes to the progress of a run.
-    ///
-    /// # Errors
-    /// [`ControllerError::NotFound`], also outside the scope; [`ControllerError::Storage`].
-    pub async fn watch_progress(
-        &self,
-        scope: &Scope,
-        id: &str,
-    ) -> Result<ProgressWatch, ControllerError> {
-        let run = self.get(scope, id).await?;
-        Ok(ProgressWatch {
-            controller: self.clone(),
-            scope: scope.clone(),
-            id: run.id().to_string(),
-            told: None,
-            looked: None,
-            over: false,
-        })
-    }
 }
 
 /// A subscription to the progress of a run. It reads when it is asked and holds nothing between: a
 /// slow subscriber misses steps on the way, never the last one, and costs nobody anything.
 pub struct ProgressWatch {
-    controller: Controller,
-    scope: Scope,
+    client: Client,
     id: String,
     /// The last report.
     told: Option<Progress>,
@@ -95,7 +91,8 @@ impl ProgressWatch {
     /// # Cancel safety
     /// Dropping the future loses nothing: the next call tells the same, or what came after it.
     pub async fn next(&mut self) -> Result<Option<Progress>, ControllerError> {
-        let parts = &self.controller.0.parts;
+        let controller = &self.client.controller;
+        let parts = &controller.0.parts;
         let (clock, store): (&dyn Clock, _) = (&*parts.clock, &parts.store);
         if self.over {
             return Ok(None);
@@ -108,8 +105,8 @@ impl ProgressWatch {
                 }
             }
             let at = clock.monotonic();
-            let run = self.controller.get(&self.scope, &self.id).await?;
-            let children = self.controller.children(&run).await?;
+            let run = self.client.get(&self.id).await?;
+            let children = controller.children(&run).await?;
             let progress = run.state.progress.with(children);
             self.looked = Some(at);
             self.over = run.status().is_terminal();

@@ -10,7 +10,7 @@ use taskrun_journal::run::Run;
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::store::{Removal, Removed, Session, SessionKey, SessionPage};
 
-use super::Controller;
+use super::{Client, Controller};
 use crate::error::ControllerError;
 use crate::scan::PAGE;
 
@@ -32,33 +32,18 @@ pub struct Deleted {
     pub facts: u64,
 }
 
-impl Controller {
-    fn session_key(scope: &Scope, id: &str) -> Result<SessionKey, ControllerError> {
-        let id = id.trim();
-        if id.is_empty() {
-            let reason = "empty session id".to_owned();
-            return Err(ControllerError::Invalid { field: "session", reason });
-        }
-        if scope.parent_session_id.as_deref().is_some_and(|own| own != id) {
-            return Err(ControllerError::NotFound { id: id.to_owned() });
-        }
-        Ok(SessionKey::of(scope, id))
-    }
-
+impl Client {
     /// Makes a session of the caller known. Repeated, it changes nothing and gives what is there.
     /// Of the sessions that others have under this name nothing is told, and none of them changes.
     ///
     /// # Errors
     /// [`ControllerError::Invalid`] for an empty id, [`ControllerError::NotFound`] outside the
     /// scope, [`ControllerError::SessionEnded`], [`ControllerError::Storage`].
-    pub async fn create_session(
-        &self,
-        scope: &Scope,
-        id: &str,
-    ) -> Result<Session, ControllerError> {
-        let key = Self::session_key(scope, id)?;
-        let session = Session { key, created_at: self.0.parts.clock.now(), ended_at: None };
-        let session = self.0.parts.sessions.open_session(session).await?;
+    pub async fn create_session(&self, id: &str) -> Result<Session, ControllerError> {
+        let key = self.session_key(id)?;
+        let session =
+            Session { key, created_at: self.controller.0.parts.clock.now(), ended_at: None };
+        let session = self.controller.0.parts.sessions.open_session(session).await?;
         match session.ended_at {
             Some(_) => Err(ControllerError::SessionEnded { id: session.key.id }),
             None => Ok(session),
@@ -71,10 +56,10 @@ impl Controller {
     /// # Errors
     /// [`ControllerError::NotFound`], also if it is not the caller's;
     /// [`ControllerError::Storage`].
-    pub async fn session(&self, scope: &Scope, id: &str) -> Result<Session, ControllerError> {
-        let key = Self::session_key(scope, id)?;
+    pub async fn session(&self, id: &str) -> Result<Session, ControllerError> {
+        let key = self.session_key(id)?;
         let not_found = || ControllerError::NotFound { id: key.id.clone() };
-        self.0.parts.sessions.session(&key).await?.ok_or_else(not_found)
+        self.controller.0.parts.sessions.session(&key).await?.ok_or_else(not_found)
     }
 
     /// Ends a session of the caller, made known or not: nothing is started in it any more. What runs
@@ -84,9 +69,15 @@ impl Controller {
     /// # Errors
     /// [`ControllerError::Invalid`] for an empty id, [`ControllerError::NotFound`] outside the
     /// scope, [`ControllerError::Storage`].
-    pub async fn end_session(&self, scope: &Scope, id: &str) -> Result<Session, ControllerError> {
-        let key = Self::session_key(scope, id)?;
-        Ok(self.0.parts.sessions.end_session(&key, self.0.parts.clock.now()).await?)
+    pub async fn end_session(&self, id: &str) -> Result<Session, ControllerError> {
+        let key = self.session_key(id)?;
+        Ok(self
+            .controller
+            .0
+            .parts
+            .sessions
+            .end_session(&key, self.controller.0.parts.clock.now())
+            .await?)
     }
 
     /// Ends a session, cancels what is open in it, waits at most [`DELETE_WAIT`] for that to end,
@@ -95,28 +86,22 @@ impl Controller {
     ///
     /// # Errors
     /// Those of [`Self::end_session`].
-    pub async fn delete_session(
-        &self,
-        scope: &Scope,
-        id: &str,
-    ) -> Result<Deleted, ControllerError> {
-        let session = self.end_session(scope, id).await?;
-        let in_session = SessionKey::of(scope, &session.key.id).scope();
+    pub async fn delete_session(&self, id: &str) -> Result<Deleted, ControllerError> {
+        let session = self.end_session(id).await?;
+        let in_session = SessionKey::of(self.scope(), &session.key.id).scope();
         let mut deleted = Deleted::default();
-        let mut open = self.open_runs(&in_session).await?;
+        let mut open = self.controller.open_runs(&in_session).await?;
         // A run beneath another one ends because of that.
         open.sort_by_key(|run| run.spec.depth);
         for run in open {
             let run_id = run.id().clone();
             let (by, reason) = (StopReason::CanceledByOwner, Some("the session was deleted"));
-            self.cancel_tree(run, by, reason).await?;
+            self.controller.cancel_tree(run, by, reason).await?;
             deleted.canceled.push(run_id);
         }
-        let waits: FuturesUnordered<_> = deleted
-            .canceled
-            .iter()
-            .map(|id| self.wait(&in_session, id.as_str(), Some(DELETE_WAIT)))
-            .collect();
+        let those = self.controller.at(&in_session);
+        let waits: FuturesUnordered<_> =
+            deleted.canceled.iter().map(|id| those.wait(id.as_str(), Some(DELETE_WAIT))).collect();
         let waited: Vec<_> = waits.collect().await;
         for waited in waited {
             let waited = waited?;
@@ -124,7 +109,8 @@ impl Controller {
                 deleted.open.push(waited.run.id().clone());
             }
         }
-        let (memory, owner) = (&self.0.parts.memory, scope.owner_user_id.as_deref());
+        let (memory, owner) =
+            (&self.controller.0.parts.memory, self.scope().owner_user_id.as_deref());
         let (tenant, id) = (&session.key.tenant, &session.key.id);
         deleted.facts = memory.forget_session(tenant, owner, id).await?;
         let removal = Removal {
@@ -133,10 +119,85 @@ impl Controller {
             limit: REMOVE_PAGE,
             dry_run: false,
         };
-        deleted.removed = self.remove_all(removal).await?;
+        deleted.removed = self.controller.remove_all(removal).await?;
         Ok(deleted)
     }
 
+    /// Removes runs that the caller sees and that ended before a time, with all that belongs to
+    /// them, and says what it did. Runs under which another one is open stay. `dry_run` removes nothing.
+    ///
+    /// # Errors
+    /// [`ControllerError::Storage`]; some runs may be removed then.
+    pub async fn gc(
+        &self,
+        before: taskrun_journal::time::Timestamp,
+        dry_run: bool,
+    ) -> Result<Removed, ControllerError> {
+        let removal = Removal {
+            scope: Some(self.scope().clone()),
+            before,
+            limit: if dry_run { usize::MAX } else { REMOVE_PAGE },
+            dry_run,
+        };
+        self.controller.remove_all(removal).await
+    }
+
+    /// Events of the runs of a session after a place, in the order in which they became durable,
+    /// at most `limit`; of runs outside the scope none. Place 0 is the beginning. There are no more
+    /// if the page has none.
+    ///
+    /// # Errors
+    /// [`ControllerError::Invalid`] for an empty id, [`ControllerError::NotFound`],
+    /// [`ControllerError::Storage`].
+    pub async fn session_events(
+        &self,
+        id: &str,
+        after: u64,
+        limit: usize,
+    ) -> Result<SessionPage, ControllerError> {
+        let key = self.session_key(id)?;
+        let limit = limit.clamp(1, PAGE);
+        Ok(self.controller.0.parts.sessions.read_session(&key, after, limit).await?)
+    }
+
+    /// The same, waiting until there are some.
+    ///
+    /// # Errors
+    /// Those of [`Self::session_events`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses nothing: the next call gives the same events.
+    pub async fn next_session_events(
+        &self,
+        id: &str,
+        mut after: u64,
+        limit: usize,
+    ) -> Result<SessionPage, ControllerError> {
+        let key = self.session_key(id)?;
+        loop {
+            let page = self.session_events(id, after, limit).await?;
+            if !page.events.is_empty() {
+                return Ok(page);
+            }
+            after = page.next;
+            self.controller.0.parts.sessions.session_changed(&key, after).await;
+        }
+    }
+
+    fn session_key(&self, id: &str) -> Result<SessionKey, ControllerError> {
+        let id = id.trim();
+        if id.is_empty() {
+            let reason = "empty session id".to_owned();
+            return Err(ControllerError::Invalid { field: "session", reason });
+        }
+        if self.scope().parent_session_id.as_deref().is_some_and(|own| own != id) {
+            return Err(ControllerError::NotFound { id: id.to_owned() });
+        }
+        Ok(SessionKey::of(self.scope(), id))
+    }
+}
+
+impl Controller {
     async fn open_runs(&self, scope: &Scope) -> Result<Vec<Run>, ControllerError> {
         let open = Status::ALL.iter().copied().filter(|status| !status.is_terminal());
         let filter = ListFilter { status: open.collect(), ..ListFilter::default() };
@@ -151,26 +212,6 @@ impl Controller {
         }
     }
 
-    /// Removes runs that the caller sees and that ended before a time, with all that belongs to
-    /// them, and says what it did. Runs under which another one is open stay. `dry_run` removes nothing.
-    ///
-    /// # Errors
-    /// [`ControllerError::Storage`]; some runs may be removed then.
-    pub async fn gc(
-        &self,
-        scope: &Scope,
-        before: taskrun_journal::time::Timestamp,
-        dry_run: bool,
-    ) -> Result<Removed, ControllerError> {
-        let removal = Removal {
-            scope: Some(scope.clone()),
-            before,
-            limit: if dry_run { usize::MAX } else { REMOVE_PAGE },
-            dry_run,
-        };
-        self.remove_all(removal).await
-    }
-
     async fn remove_all(&self, removal: Removal) -> Result<Removed, ControllerError> {
         let mut all = Removed::default();
         loop {
@@ -182,50 +223,6 @@ impl Controller {
             if removal.dry_run || removed.runs < removal.limit as u64 {
                 return Ok(all);
             }
-        }
-    }
-
-    /// Events of the runs of a session after a place, in the order in which they became durable,
-    /// at most `limit`; of runs outside the scope none. Place 0 is the beginning. There are no more
-    /// if the page has none.
-    ///
-    /// # Errors
-    /// [`ControllerError::Invalid`] for an empty id, [`ControllerError::NotFound`],
-    /// [`ControllerError::Storage`].
-    pub async fn session_events(
-        &self,
-        scope: &Scope,
-        id: &str,
-        after: u64,
-        limit: usize,
-    ) -> Result<SessionPage, ControllerError> {
-        let key = Self::session_key(scope, id)?;
-        let limit = limit.clamp(1, PAGE);
-        Ok(self.0.parts.sessions.read_session(&key, after, limit).await?)
-    }
-
-    /// The same, waiting until there are some.
-    ///
-    /// # Errors
-    /// Those of [`Self::session_events`].
-    ///
-    /// # Cancel safety
-    /// Dropping the future loses nothing: the next call gives the same events.
-    pub async fn next_session_events(
-        &self,
-        scope: &Scope,
-        id: &str,
-        mut after: u64,
-        limit: usize,
-    ) -> Result<SessionPage, ControllerError> {
-        let key = Self::session_key(scope, id)?;
-        loop {
-            let page = self.session_events(scope, id, after, limit).await?;
-            if !page.events.is_empty() {
-                return Ok(page);
-            }
-            after = page.next;
-            self.0.parts.sessions.session_changed(&key, after).await;
         }
     }
 }

@@ -15,7 +15,7 @@ use taskrun_journal::text::cut;
 use taskrun_journal::time::{Timestamp, millis, random_u64};
 use taskrun_journal::tool::ToolSpec;
 
-use super::Controller;
+use super::{Client, Controller};
 use crate::agents::{Agent, CodeSource};
 use crate::error::ControllerError;
 use crate::gate::narrowing;
@@ -31,18 +31,14 @@ pub struct Spawned {
     pub reused: bool,
 }
 
-impl Controller {
+impl Client {
     /// Accepts a run and returns when that is durable. The run is executed by whichever host has
     /// a free slot first, and goes on when the caller is gone.
     ///
     /// # Errors
     /// Those of [`Self::submit`].
-    pub async fn spawn(
-        &self,
-        scope: &Scope,
-        request: &SpawnRequest,
-    ) -> Result<Run, ControllerError> {
-        Ok(self.submit(scope, request).await?.run)
+    pub async fn spawn(&self, request: &SpawnRequest) -> Result<Run, ControllerError> {
+        Ok(self.submit(request).await?.run)
     }
 
     /// The same, saying whether the run was there before.
@@ -61,12 +57,8 @@ impl Controller {
     /// [`ControllerError::ParentEnded`], [`ControllerError::NameTaken`],
     /// [`ControllerError::Limit`] for queue, tree and slots, [`ControllerError::Storage`].
     /// Nothing is kept then.
-    pub async fn submit(
-        &self,
-        scope: &Scope,
-        request: &SpawnRequest,
-    ) -> Result<Spawned, ControllerError> {
-        let inner = &self.0;
+    pub async fn submit(&self, request: &SpawnRequest) -> Result<Spawned, ControllerError> {
+        let inner = &self.controller.0;
         if !inner.started.load(Ordering::Acquire) {
             return Err(ControllerError::NotStarted);
         }
@@ -74,26 +66,30 @@ impl Controller {
             return Err(ControllerError::Closed);
         }
         let now = inner.parts.clock.now();
-        let mut spec = match (self.accept(scope, request, now), &request.parent_run_id) {
-            // A run knows of the members of its own agent: whether there are others, and how they
-            // are called, is not told.
-            (Err(error @ ControllerError::Invalid { field: "agent_name", .. }), Some(parent)) => {
-                let parent = self.get(scope, parent.trim()).await?;
-                self.check_member(&parent, request.agent_name.trim())?;
-                return Err(error);
-            }
-            (accepted, _) => accepted?,
-        };
+        let mut spec =
+            match (self.controller.accept(self.scope(), request, now), &request.parent_run_id) {
+                // A run knows of the members of its own agent: whether there are others, and how they
+                // are called, is not told.
+                (
+                    Err(error @ ControllerError::Invalid { field: "agent_name", .. }),
+                    Some(parent),
+                ) => {
+                    let parent = self.get(parent.trim()).await?;
+                    self.controller.check_member(&parent, request.agent_name.trim())?;
+                    return Err(error);
+                }
+                (accepted, _) => accepted?,
+            };
         if request.id.as_deref().is_some_and(|id| !id.trim().is_empty()) {
-            self.check_id(&spec).await?;
+            self.controller.check_id(&spec).await?;
         }
         if let Some(parent) = &request.parent_run_id {
-            self.put_beneath(scope, parent, &mut spec).await?;
+            self.put_beneath(parent, &mut spec).await?;
         }
         if let Some(agent) = inner.parts.agents.by_name.get(&spec.agent_name)
             && !spec.narrow.is_empty()
         {
-            narrowing::check(&spec, agent, &self.functions_of(agent).await?)?;
+            narrowing::check(&spec, agent, &self.controller.functions_of(agent).await?)?;
         }
         narrowing::check_prices(&spec, &inner.parts.agents)?;
         let moment = Moment::Spawn { spec: &spec };
@@ -101,8 +97,8 @@ impl Controller {
             return Err(ControllerError::Forbidden { reason: veto.to_string() });
         }
         let (idempotency, task) = repetition(request, &spec, now);
-        let (run, recorded) = self.begun(spec);
-        let admission = self.admission(request);
+        let (run, recorded) = self.controller.begun(spec);
+        let admission = self.controller.admission(request);
         let new = NewRun { run: run.clone(), events: vec![recorded], idempotency, task, admission };
         match inner.parts.store.create(new).await? {
             Created::New => Ok(Spawned { run, reused: false }),
@@ -118,10 +114,37 @@ impl Controller {
             Created::ParentEnded => Err(ControllerError::ParentEnded {
                 id: request.parent_run_id.clone().unwrap_or_default(),
             }),
-            Created::Full(full) => Err(self.full(full)),
+            Created::Full(full) => Err(self.controller.full(full)),
         }
     }
 
+    /// Makes a run the child of another one.
+    async fn put_beneath(&self, parent: &str, spec: &mut RunSpec) -> Result<(), ControllerError> {
+        let parent = self.get(parent.trim()).await?;
+        let above = &parent.spec;
+        if above.owner_user_id != spec.owner_user_id {
+            let reason = "a run belongs to the owner of the run that starts it".to_owned();
+            return Err(ControllerError::Forbidden { reason });
+        }
+        self.controller.check_member(&parent, &spec.agent_name)?;
+        let depth_max = self.controller.0.parts.settings.depth_max;
+        if above.depth >= depth_max {
+            return Err(ControllerError::Limit { kind: "depth", cap: u64::from(depth_max) });
+        }
+        spec.parent_run_id = Some(above.id.clone());
+        spec.root_run_id = above.root_run_id.clone();
+        spec.depth = above.depth + 1;
+        let root_session = above.root_session_id.as_ref().unwrap_or(&above.parent_session_id);
+        spec.root_session_id =
+            (*root_session != spec.parent_session_id).then(|| root_session.clone());
+        let (agent_name, narrow) = (above.agent_name.clone(), above.narrow.clone());
+        spec.above = above.above.clone();
+        spec.above.push(Ancestor { agent_name, narrow });
+        Ok(())
+    }
+}
+
+impl Controller {
     /// The functions that an agent may call, for which its code is loaded if they are not known.
     async fn functions_of(&self, agent: &Agent) -> Result<Arc<Vec<ToolSpec>>, ControllerError> {
         let known = match &agent.code {
@@ -210,36 +233,6 @@ impl Controller {
         let wanted = cut(wanted, KEY_BYTES_MAX);
         let reason = format!("agent {wanted} is not among the members of agent {agent}");
         Err(ControllerError::Forbidden { reason })
-    }
-
-    /// Makes a run the child of another one.
-    async fn put_beneath(
-        &self,
-        scope: &Scope,
-        parent: &str,
-        spec: &mut RunSpec,
-    ) -> Result<(), ControllerError> {
-        let parent = self.get(scope, parent.trim()).await?;
-        let above = &parent.spec;
-        if above.owner_user_id != spec.owner_user_id {
-            let reason = "a run belongs to the owner of the run that starts it".to_owned();
-            return Err(ControllerError::Forbidden { reason });
-        }
-        self.check_member(&parent, &spec.agent_name)?;
-        let depth_max = self.0.parts.settings.depth_max;
-        if above.depth >= depth_max {
-            return Err(ControllerError::Limit { kind: "depth", cap: u64::from(depth_max) });
-        }
-        spec.parent_run_id = Some(above.id.clone());
-        spec.root_run_id = above.root_run_id.clone();
-        spec.depth = above.depth + 1;
-        let root_session = above.root_session_id.as_ref().unwrap_or(&above.parent_session_id);
-        spec.root_session_id =
-            (*root_session != spec.parent_session_id).then(|| root_session.clone());
-        let (agent_name, narrow) = (above.agent_name.clone(), above.narrow.clone());
-        spec.above = above.above.clone();
-        spec.above.push(Ancestor { agent_name, narrow });
-        Ok(())
     }
 }
 

@@ -6,7 +6,6 @@ use std::ops::ControlFlow;
 use serde::Serialize;
 use taskrun_journal::event::{CallEvent, DialogEvent, EventView, LifecycleEvent, Recorded};
 use taskrun_journal::ids::Seq;
-use taskrun_journal::list::Scope;
 use taskrun_journal::message::{Message, Role, ToolError, ToolUse};
 use taskrun_journal::question::{Answer, AwaitItem, ExternalTool, Question};
 use taskrun_journal::run::Run;
@@ -14,7 +13,7 @@ use taskrun_journal::status::Status;
 use taskrun_journal::time::Timestamp;
 use taskrun_journal::tool::ToolOutcome;
 
-use super::Controller;
+use super::Client;
 use crate::error::ControllerError;
 use crate::scan::scan;
 
@@ -240,7 +239,7 @@ fn given(answer: &Answer) -> String {
     }
 }
 
-impl Controller {
+impl Client {
     /// The last `limit` entries of the conversation, or the last before a position;
     /// [`TRANSCRIPT_MAX`] if more are asked for.
     ///
@@ -248,12 +247,11 @@ impl Controller {
     /// [`ControllerError::NotFound`], also outside the scope; [`ControllerError::Storage`].
     pub async fn transcript(
         &self,
-        scope: &Scope,
         id: &str,
         before: Option<Seq>,
         limit: usize,
     ) -> Result<Transcript, ControllerError> {
-        let run = self.get(scope, id).await?;
+        let run = self.get(id).await?;
         let limit = limit.clamp(1, TRANSCRIPT_MAX);
         let to = before.map_or(Seq::MAX, |before| before.saturating_sub(1));
         let mut entries = VecDeque::with_capacity(limit + 1);
@@ -266,7 +264,7 @@ impl Controller {
             }
             ControlFlow::Continue(())
         };
-        scan(&*self.0.parts.store, run.id(), (0, to), see).await?;
+        scan(&*self.controller.0.parts.store, run.id(), (0, to), see).await?;
         let first = entries.front().and_then(|entry| entry.id.parse().ok());
         Ok(Transcript {
             id: run.spec.id.to_string(),

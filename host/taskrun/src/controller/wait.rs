@@ -5,11 +5,10 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use taskrun_journal::hold::WaitMode;
-use taskrun_journal::list::Scope;
 use taskrun_journal::run::Run;
 use taskrun_journal::store::Until;
 
-use super::Controller;
+use super::Client;
 use crate::error::ControllerError;
 
 /// Most runs that are waited for at once.
@@ -24,7 +23,7 @@ pub struct Waited {
     pub timed_out: bool,
 }
 
-impl Controller {
+impl Client {
     /// Waits until the run has ended, at most `timeout`; zero looks once, `None` waits for
     /// [`super::Settings::wait_max`].
     ///
@@ -35,12 +34,11 @@ impl Controller {
     /// Dropping the future gives up the wait and leaves the run as it is.
     pub async fn wait(
         &self,
-        scope: &Scope,
         id: &str,
         timeout: Option<Duration>,
     ) -> Result<Waited, ControllerError> {
         let open = |run: &Run| (!run.status().is_terminal()).then_some(Until::Ended);
-        self.wait_while(scope, id, timeout, open).await
+        self.wait_while(id, timeout, open).await
     }
 
     /// Waits until `reached` says yes of the run, which it is asked after every change.
@@ -52,44 +50,12 @@ impl Controller {
     /// Dropping the future gives up the wait.
     pub async fn wait_for(
         &self,
-        scope: &Scope,
         id: &str,
         timeout: Option<Duration>,
         reached: impl Fn(&Run) -> bool + Send,
     ) -> Result<Waited, ControllerError> {
         let wanting = move |run: &Run| (!reached(run)).then_some(Until::Beyond(run.state.head));
-        self.wait_while(scope, id, timeout, wanting).await
-    }
-
-    /// Waits as long as there is something to wait for.
-    async fn wait_while(
-        &self,
-        scope: &Scope,
-        id: &str,
-        timeout: Option<Duration>,
-        wanting: impl Fn(&Run) -> Option<Until> + Send,
-    ) -> Result<Waited, ControllerError> {
-        let time_is_up = self.0.parts.clock.sleep(self.longest(timeout));
-        tokio::pin!(time_is_up);
-        loop {
-            let run = self.get(scope, id).await?;
-            let Some(until) = wanting(&run) else {
-                return Ok(Waited { run, timed_out: false });
-            };
-            // An ended run changes no more: whoever waits for anything else of it waits in vain.
-            if timeout == Some(Duration::ZERO) || run.status().is_terminal() {
-                return Ok(Waited { run, timed_out: true });
-            }
-            tokio::select! {
-                biased;
-                () = self.0.parts.store.changed(run.id(), until) => {}
-                () = &mut time_is_up => {
-                    let run = self.get(scope, id).await?;
-                    let timed_out = wanting(&run).is_some();
-                    return Ok(Waited { run, timed_out });
-                }
-            }
-        }
+        self.wait_while(id, timeout, wanting).await
     }
 
     /// Waits for several runs, at most `timeout`, until all of them or one of them has ended, and
@@ -104,7 +70,6 @@ impl Controller {
     /// Dropping the future gives up the wait.
     pub async fn wait_all(
         &self,
-        scope: &Scope,
         ids: &[&str],
         mode: WaitMode,
         timeout: Option<Duration>,
@@ -117,14 +82,13 @@ impl Controller {
             return Err(ControllerError::Invalid { field: "ids", reason });
         }
         for id in ids {
-            self.get(scope, id).await?;
+            self.get(id).await?;
         }
-        let time_is_up = self.0.parts.clock.sleep(self.longest(timeout));
+        let time_is_up = self.controller.0.parts.clock.sleep(self.longest(timeout));
         tokio::pin!(time_is_up);
         // Each waits without a limit of its own: there is one clock for all.
         let endless = Some(Duration::MAX);
-        let mut waits: FuturesUnordered<_> =
-            ids.iter().map(|id| self.wait(scope, id, endless)).collect();
+        let mut waits: FuturesUnordered<_> = ids.iter().map(|id| self.wait(id, endless)).collect();
         loop {
             let ended = tokio::select! {
                 biased;
@@ -143,14 +107,44 @@ impl Controller {
         }
         let mut all = Vec::with_capacity(ids.len());
         for id in ids {
-            let run = self.get(scope, id).await?;
+            let run = self.get(id).await?;
             let timed_out = !run.status().is_terminal();
             all.push(Waited { run, timed_out });
         }
         Ok(all)
     }
 
+    /// Waits as long as there is something to wait for.
+    async fn wait_while(
+        &self,
+        id: &str,
+        timeout: Option<Duration>,
+        wanting: impl Fn(&Run) -> Option<Until> + Send,
+    ) -> Result<Waited, ControllerError> {
+        let time_is_up = self.controller.0.parts.clock.sleep(self.longest(timeout));
+        tokio::pin!(time_is_up);
+        loop {
+            let run = self.get(id).await?;
+            let Some(until) = wanting(&run) else {
+                return Ok(Waited { run, timed_out: false });
+            };
+            // An ended run changes no more: whoever waits for anything else of it waits in vain.
+            if timeout == Some(Duration::ZERO) || run.status().is_terminal() {
+                return Ok(Waited { run, timed_out: true });
+            }
+            tokio::select! {
+                biased;
+                () = self.controller.0.parts.store.changed(run.id(), until) => {}
+                () = &mut time_is_up => {
+                    let run = self.get(id).await?;
+                    let timed_out = wanting(&run).is_some();
+                    return Ok(Waited { run, timed_out });
+                }
+            }
+        }
+    }
+
     fn longest(&self, timeout: Option<Duration>) -> Duration {
-        timeout.unwrap_or(self.0.parts.settings.wait_max)
+        timeout.unwrap_or(self.controller.0.parts.settings.wait_max)
     }
 }
