@@ -221,7 +221,7 @@ async fn m_03_members_sizes_and_agents_are_checked_as_at_every_door() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn m_03_a_tree_is_cancelled_answered_read_and_listed_from_above() {
+async fn m_03_a_tree_is_canceled_answered_read_and_listed_from_above() {
     let (asking, gates) = (Asking::default(), Gates::new());
     let mut world = World::new();
     world.settings.tree_slots = 8;
@@ -266,7 +266,7 @@ async fn m_03_a_tree_is_cancelled_answered_read_and_listed_from_above() {
     assert_eq!(runs.len(), 2);
     assert!(matches!(&answers[1], Ok(RunsAnswer::Waited { timed_out: true, .. })));
     let Ok(RunsAnswer::Canceled { run, changed: true, beneath }) = &answers[2] else {
-        panic!("cancelled: {:?}", answers[2])
+        panic!("canceled: {:?}", answers[2])
     };
     assert_eq!((run.id.as_str(), beneath.as_slice()), ("a", &["b".to_owned()][..]));
     let ended = run_in(answers[3].clone());

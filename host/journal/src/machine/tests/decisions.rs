@@ -116,7 +116,7 @@ fn a_claim_names_session_and_execution_unless_the_caller_did() {
 }
 
 #[test]
-fn cancelling_ends_at_once_what_nobody_executes_and_changes_nothing_on_its_way_out() {
+fn canceling_ends_at_once_what_nobody_executes_and_changes_nothing_on_its_way_out() {
     for (name, run) in runs() {
         let events = decide::cancel(&run, StopReason::CanceledByOwner, None);
         let open = matches!(run.status(), Status::Queued | Status::Running | Status::Blocked);
