@@ -362,16 +362,18 @@ impl World {
 
     /// True if no host has anything to do, now or later, before somebody asks for it.
     pub(super) fn is_settled(&self) -> bool {
-        self.all().all(|(_, run)| {
+        self.all().all(|(number, run)| {
             let is_asked = run.state.awaits.iter().any(|one| !one.answered);
             match &run.state.hold {
                 Hold::Nobody => run.status().is_terminal() || run.state.pause.is_some() || is_asked,
                 Hold::Runs { runs, until: None, .. } => {
                     runs.iter().any(|id| self.store.is_open(id)) && !self.is_over(&run.state.hold)
                 }
+                // The one before it is paused, or waits for an answer.
+                Hold::Wanted { lane: Lane::Fresh, .. } => self.waits_its_turn(number, run),
                 Hold::Runs { until: Some(_), .. }
                 | Hold::Beat
-                | Hold::Wanted { .. }
+                | Hold::Wanted { lane: Lane::Resume, .. }
                 | Hold::Host { .. } => false,
             }
         })
@@ -387,16 +389,20 @@ impl World {
         }
     }
 
+    /// True for a serial run before which another one was accepted that has not ended.
+    fn waits_its_turn(&self, number: usize, run: &Run) -> bool {
+        let is_ahead = |(other, ahead): (usize, &Run)| {
+            other < number && ahead.spec.serial && !ahead.status().is_terminal()
+        };
+        run.spec.serial && self.all().any(is_ahead)
+    }
+
     /// True for a run that a host with free slots takes, as its record and those of others say.
     fn is_wanted(&self, number: usize, run: &Run) -> bool {
         match &run.state.hold {
             Hold::Wanted { lane: Lane::Resume, not_before } => *not_before <= self.now,
             Hold::Wanted { lane: Lane::Fresh, not_before } => {
-                let is_ahead = |(other, ahead): (usize, &Run)| {
-                    other < number && ahead.spec.serial && !ahead.status().is_terminal()
-                };
-                let waits = run.spec.serial && self.all().any(is_ahead);
-                *not_before <= self.now && !waits
+                *not_before <= self.now && !self.waits_its_turn(number, run)
             }
             hold @ Hold::Runs { until, .. } => {
                 self.is_over(hold) || until.is_some_and(|until| until <= self.now)
