@@ -6,7 +6,9 @@
 
 use serde::{Deserialize, Serialize};
 use taskrun_guest::{
-    controller::{self, Answer, CancelOutcome, ControllerError, ListFilter, RunRecord, SpawnRequest},
+    controller::{
+        self, Answer, CancelOutcome, ControllerError, ListFilter, RunRecord, SpawnRequest,
+    },
     tool::{Failure, ToolCall, ToolResult},
 };
 
@@ -245,7 +247,9 @@ fn cancel_tree(call: &ToolCall) -> Result<ToolResult, Failure> {
 
 fn canceled(done: CancelOutcome) -> Result<ToolResult, Failure> {
     let (run, changed) = (Shown::from(done.run), done.changed);
-    ToolResult::json(&serde_json::json!({ "run": run, "changed": changed, "descendants": done.descendants }))
+    ToolResult::json(
+        &serde_json::json!({ "run": run, "changed": changed, "descendants": done.descendants }),
+    )
 }
 
 #[cfg(test)]

@@ -193,7 +193,7 @@ impl Controller {
     /// Begins to execute wanted runs and to look after those of hosts that died. The first call
     /// counts; further ones change nothing.
     ///
-    /// Of the runs that dead hosts left, [`PAGE_MAX`] are free when this returns, and the others
+    /// Of the runs that dead hosts left, [`PAGE_MAX`](taskrun_journal::list::PAGE_MAX) are free when this returns, and the others
     /// soon: a host that begins after a crash does not wait for all of them. A controller without
     /// slots does nothing beside its calls, and frees all of them before this returns, unless the store
     /// cannot be written just now.

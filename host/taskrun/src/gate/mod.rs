@@ -3,12 +3,12 @@
 //! A call passes these layers in this order; the first that refuses it counts, and none can let
 //! pass what another one refuses.
 //!
-//! 1. The agent's tools, as the policy, the runs above and the request leave them ([`narrowing`]).
-//! 2. The policy engines, before the plan step and for its calls ([`engines`]).
+//! 1. The agent's tools, as the policy, the runs above and the request leave them (`narrowing`).
+//! 2. The policy engines, before the plan step and for its calls (`engines`).
 //! 3. The hooks of the host, which are asked about calls that layers 1, 2 and 5 let pass.
 //! 4. The calls that are left to the turn, and to the run.
 //! 5. The arguments, held to the schema.
-//! 6. The consent of a person, where rules want it ([`consent`]). A call that a person was asked
+//! 6. The consent of a person, where rules want it (`consent`). A call that a person was asked
 //!    about has passed the others, and does not again, whichever host asks.
 //!
 //! Nothing here knows the driver, the journal's port or the controller: what a layer has to wait
