@@ -17,7 +17,7 @@ use crate::gate::layer::{Misfits, call_id};
 
 /// Looks at the arguments of calls, as far as their tools are the agent's.
 ///
-/// Whoever stops the run does not wait for it: no call begins then, and those that were not
+/// A request to stop the run does not wait for it: no call begins then, and those that were not
 /// looked at are refused.
 pub(super) async fn misfits(
     parts: &Parts,

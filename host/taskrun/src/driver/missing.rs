@@ -29,7 +29,7 @@ pub(super) fn questions(parts: &Parts, work: &Work) -> Vec<Event> {
     new.map(|item| Event::Asked { item: Box::new(item) }).collect()
 }
 
-/// Whether a call of the last turn lacks fields, and that is the end of the run.
+/// True if a call of the last turn lacks fields, and that is the end of the run.
 pub(super) fn ends_run(parts: &Parts, work: &Work) -> bool {
     parts.agent.on_missing_fields == MissingFields::Finalize
         && work.calls.iter().any(|call| hint(call).is_some())

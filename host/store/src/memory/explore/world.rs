@@ -32,9 +32,9 @@ pub(super) enum Shape {
 /// The kind of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Edge {
-    /// What hosts do of themselves, and the passing of time.
+    /// A step that hosts take of themselves, or the passing of time.
     Work,
-    /// What somebody asks for.
+    /// A request from outside.
     Request,
     /// A host dies.
     Crash,
@@ -57,7 +57,7 @@ pub(super) struct World {
     store: State,
     shape: Shape,
     now: Timestamp,
-    /// How often each host has died; its successor has another name.
+    /// The number of deaths of each host; its successor has another name.
     deaths: [u8; 2],
     left: Left,
 }

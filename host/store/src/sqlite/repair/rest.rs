@@ -1,4 +1,4 @@
-//! What no journal tells, copied as far as it can be read.
+//! The rows that no journal tells of, copied as far as they can be read.
 
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params, params_from_iter};
