@@ -82,7 +82,7 @@ pub(crate) struct Planned {
     pub(crate) id: String,
     pub(crate) kind: Kind,
     pub(crate) request: SpawnRequest,
-    /// How long after its start it is canceled, if it is.
+    /// The time from its start to its cancellation, if it is canceled.
     pub(crate) cancel_after: Option<Duration>,
     /// How long after its start it is paused, if it is, and for how long.
     pub(crate) pause: Option<(Duration, Duration)>,

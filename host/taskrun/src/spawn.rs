@@ -82,7 +82,7 @@ pub struct SpawnRequest {
     /// together with [`Self::parent_run_id`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent_tool_call_id: Option<String>,
-    /// Whether the run is canceled when the one that starts it ends, however that ends; otherwise
+    /// The run is canceled when the one that starts it ends, however that ends; otherwise
     /// it goes on. Only together with [`Self::parent_run_id`].
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub attached: bool,

@@ -48,7 +48,7 @@ impl Stalls {
         Stall(Arc::clone(self))
     }
 
-    /// How long the run has stood still in all.
+    /// The time for which the run has stood still in all.
     fn total(&self) -> Duration {
         let stood = *self.state.borrow();
         match stood.reasons {
