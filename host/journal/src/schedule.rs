@@ -11,6 +11,8 @@ mod names;
 mod queue;
 mod requests;
 mod sessions;
+#[cfg(test)]
+mod tests;
 mod turns;
 mod waits;
 mod writes;
