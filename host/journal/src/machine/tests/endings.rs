@@ -106,3 +106,18 @@ fn an_agent_with_a_finalizer_is_heard_before_its_run_ends() {
     let kinds: Vec<_> = events.iter().map(Event::kind).collect();
     assert_eq!(kinds, ["finalizing"]);
 }
+
+#[test]
+fn a_run_that_gave_up_says_how_often_it_tried() {
+    let running = run([started()]);
+    let text = |attempts, skipped| {
+        let outcome = Outcome::RetryAborted { attempts, skipped, error: "e".into() };
+        let ending = decide::ending(&running, outcome);
+        assert_eq!(ending.stop_reason, StopReason::RetryAborted);
+        ending.error.expect("a failure says why")
+    };
+    assert_eq!(text(1, 0), "gave up after 1 attempt: e");
+    assert_eq!(text(3, 0), "gave up after 3 attempts: e");
+    assert_eq!(text(3, 1), "gave up after 1 skipped turn and 3 attempts: e");
+    assert_eq!(text(0, 2), "gave up after 2 skipped turns and 0 attempts: e");
+}
