@@ -2,6 +2,8 @@
 
 pub(crate) mod controller;
 pub(crate) mod finalizer;
+#[cfg(test)]
+mod fuzz;
 pub(crate) mod message;
 pub(crate) mod model;
 pub(crate) mod planner;
