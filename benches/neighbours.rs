@@ -26,7 +26,7 @@ use taskrun_examples::{FETCH, SCRIPTED, SCRIPTED_TOOL, evil};
 use taskrun_journal::event::Event;
 use taskrun_journal::layer::Layer;
 use taskrun_journal::list::Scope;
-use taskrun_journal::store::{Append, Appended, Store, StoreError};
+use taskrun_journal::store::{Append, AppendOutcome, Store, StoreError};
 use taskrun_policy::Policy;
 use taskrun_store::{SqliteOptions, SqliteStore};
 
@@ -210,7 +210,7 @@ impl Layer for Stamping {
         &*self.store
     }
 
-    async fn append(&self, append: Append) -> Result<Appended, StoreError> {
+    async fn append(&self, append: Append) -> Result<AppendOutcome, StoreError> {
         if append.events.iter().any(|one| matches!(one.event, Event::PlanDecided { .. })) {
             let run = append.run.id().to_string();
             #[expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]

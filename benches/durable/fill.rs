@@ -9,14 +9,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use taskrun_journal::ending::Ending;
-use taskrun_journal::event::{DecisionKind, Event, Recorded};
+use taskrun_journal::event::{DecisionKind, Event, EventRecord};
 use taskrun_journal::ids::{HostId, RunId};
 use taskrun_journal::machine;
 use taskrun_journal::message::{Message, Role};
 use taskrun_journal::run::Run;
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::status::StopReason;
-use taskrun_journal::store::{Admission, Append, Appended, Created, NewRun, Store};
+use taskrun_journal::store::{Admission, Append, AppendOutcome, CreateOutcome, NewRun, Store};
 use taskrun_journal::time::Timestamp;
 use tokio::task::JoinSet;
 
@@ -93,7 +93,7 @@ pub(crate) fn queued(n: u64) -> NewRun {
 fn begun(spec: RunSpec) -> NewRun {
     let at = spec.created_at;
     let event = Event::Queued { spec: Box::new(spec) };
-    let first = Recorded { seq: 1, id: at.0, at, event };
+    let first = EventRecord { seq: 1, id: at.0, at, event };
     let run = machine::begin(&first).expect("a beginning");
     NewRun {
         run,
@@ -135,13 +135,13 @@ pub(crate) fn end() -> Vec<Event> {
 }
 
 /// The run after some more events, and those.
-fn fold(run: &Run, events: Vec<Event>) -> (Run, Vec<Recorded>) {
+fn fold(run: &Run, events: Vec<Event>) -> (Run, Vec<EventRecord>) {
     let mut state = run.state.clone();
     let mut all = Vec::new();
     for event in events {
         let seq = state.head + 1;
         let at = Timestamp(run.spec.created_at.0 + seq);
-        let recorded = Recorded { seq, id: seq, at, event };
+        let recorded = EventRecord { seq, id: seq, at, event };
         state = machine::apply(state, &recorded).expect("a legal event");
         all.push(recorded);
     }
@@ -160,7 +160,7 @@ async fn keep(store: &dyn Store, mut new: NewRun, events: Vec<Event>) -> Run {
     new.run = run.clone();
     new.events.extend(more);
     let created = store.create(new).await.expect("written");
-    assert!(matches!(created, Created::New), "{created:?}");
+    assert!(matches!(created, CreateOutcome::New), "{created:?}");
     run
 }
 
@@ -182,7 +182,7 @@ pub(crate) async fn ended(store: &Arc<dyn Store>, count: u64) {
             keep(&*store, begun(spec(n)), ended()).await;
         }
         let ended = store.append(ending(&root)).await.expect("written");
-        assert_eq!(ended, Appended::Done);
+        assert_eq!(ended, AppendOutcome::Done);
     })
     .await;
 }

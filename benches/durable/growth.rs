@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use taskrun_benches::{cpu_us, percentile};
 use taskrun_journal::ids::HostId;
 use taskrun_journal::run::Run;
-use taskrun_journal::store::{Appended, Claim, Created, Store};
+use taskrun_journal::store::{AppendOutcome, Claim, CreateOutcome, Store};
 use taskrun_journal::time::Timestamp;
 use taskrun_store::Durability;
 
@@ -130,7 +130,7 @@ async fn changes(filled: &mut Filled) -> Round {
     let before = begin();
     for some in numbers.chunks(AT_ONCE as usize) {
         let created = join_all(some.iter().map(|n| store.create(fill::queued(*n)))).await;
-        assert!(created.iter().all(|one| matches!(one, Ok(Created::New))), "{created:?}");
+        assert!(created.iter().all(|one| matches!(one, Ok(CreateOutcome::New))), "{created:?}");
     }
     timed(0, before);
 
@@ -155,7 +155,7 @@ async fn changes(filled: &mut Filled) -> Round {
     let before = begin();
     for some in claimed.chunks(AT_ONCE as usize) {
         let ended = join_all(some.iter().map(|run| store.append(fill::ending(run)))).await;
-        assert!(ended.iter().all(|one| matches!(one, Ok(Appended::Done))), "{ended:?}");
+        assert!(ended.iter().all(|one| matches!(one, Ok(AppendOutcome::Done))), "{ended:?}");
     }
     timed(2, before);
     Round { cpu, wall }

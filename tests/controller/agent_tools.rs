@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use taskrun::agents::{Agent, Callee};
 use taskrun::ports::planner::{Decision, PlanInput};
-use taskrun_journal::event::{Event, Recorded, Refusal};
+use taskrun_journal::event::{Event, EventRecord, Refusal};
 use taskrun_journal::message::{Bounds, Message, ToolError, Usage};
 use taskrun_journal::plan::FinalToolResult;
 use taskrun_journal::run::Run;
@@ -473,7 +473,7 @@ fn two_agents() -> World {
     world
 }
 
-async fn play(mut world: World, points: &[Point]) -> (Run, Vec<Recorded>, Vec<Run>, u32) {
+async fn play(mut world: World, points: &[Point]) -> (Run, Vec<EventRecord>, Vec<Run>, u32) {
     let handle = Handle::default();
     let door = world.door().await;
     let outside = async {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use taskrun::error::ControllerError;
 use taskrun::ports::planner::Decision;
-use taskrun_journal::question::{Answer, AwaitItem, NotAwaitable, Question};
+use taskrun_journal::question::{Answer, AnswerRefusal, AwaitItem, Question};
 use taskrun_journal::run::Run;
 use taskrun_journal::status::{BlockedOn, Status};
 
@@ -139,15 +139,15 @@ async fn m_33_a_second_answer_is_told_that_there_was_a_first_also_when_the_run_w
     };
     // Queued, running or ended by now.
     let second = give(&host, &id, Some("first"), text("c")).await;
-    assert_eq!(why(second), NotAwaitable::Answered);
+    assert_eq!(why(second), AnswerRefusal::Answered);
     host.end(&id).await;
     for item in ["first", "form", "last"] {
         let second = give(&host, &id, Some(item), text("c")).await;
-        assert_eq!(why(second), NotAwaitable::Answered, "{item}");
+        assert_eq!(why(second), AnswerRefusal::Answered, "{item}");
     }
     for item in [None, Some("nothing")] {
         let late = give(&host, &id, item, text("c")).await;
-        assert_eq!(why(late), NotAwaitable::Ended, "{item:?}");
+        assert_eq!(why(late), AnswerRefusal::Ended, "{item:?}");
     }
 }
 
@@ -161,10 +161,10 @@ async fn m_33_what_is_not_asked_is_answered_or_has_ended_takes_no_answer() {
         why
     };
     let unknown = give(&host, &id, Some("nothing"), text("x")).await;
-    assert_eq!(why(unknown), NotAwaitable::UnknownItem);
+    assert_eq!(why(unknown), AnswerRefusal::UnknownItem);
     give(&host, &id, Some("first"), text("x")).await.expect("taken");
     let twice = give(&host, &id, Some("first"), text("y")).await;
-    assert_eq!(why(twice), NotAwaitable::Answered);
+    assert_eq!(why(twice), AnswerRefusal::Answered);
     let theirs = host.scope.clone().owner("user-b");
     let stranger =
         host.controller.at(&theirs).named("me").answer(&id, Some("last"), text("x")).await;
@@ -175,7 +175,7 @@ async fn m_33_what_is_not_asked_is_answered_or_has_ended_takes_no_answer() {
     host.client().cancel(&id, None).await.expect("there");
     assert_eq!(host.get(&id).await.status(), Status::Canceled, "a cancellation ends the wait");
     let late = give(&host, &id, Some("last"), text("x")).await;
-    assert_eq!(why(late), NotAwaitable::Ended);
+    assert_eq!(why(late), AnswerRefusal::Ended);
     assert_eq!(open(&host, &id).await, [""; 0], "an ended run asks nothing");
 }
 

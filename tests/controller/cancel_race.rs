@@ -1,6 +1,6 @@
 //! A cancellation that races the end of its run (TS-29).
 
-use taskrun_journal::event::Recorded;
+use taskrun_journal::event::EventRecord;
 use taskrun_journal::machine;
 use taskrun_journal::status::Status;
 
@@ -25,7 +25,7 @@ fn is_allowed(from: Status, to: Status) -> bool {
 }
 
 /// Holds the events that an observer saw to the state machine and gives the last status.
-fn check(events: &[Recorded]) -> Status {
+fn check(events: &[EventRecord]) -> Status {
     let mut run = machine::begin(&events[0]).expect("the first event begins a run");
     for (index, recorded) in events.iter().enumerate().skip(1) {
         assert_eq!(recorded.seq, index as u64 + 1, "in order, without gaps");
@@ -41,8 +41,8 @@ fn check(events: &[Recorded]) -> Status {
 }
 
 /// Everything that an observer sees until the run has ended.
-async fn tap(host: &Native, id: &str) -> Vec<Recorded> {
-    let mut seen: Vec<Recorded> = Vec::new();
+async fn tap(host: &Native, id: &str) -> Vec<EventRecord> {
+    let mut seen: Vec<EventRecord> = Vec::new();
     loop {
         let after = seen.last().map_or(0, |last| last.seq);
         let next = host.client().next_events(id, after, 2).await;

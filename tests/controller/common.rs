@@ -10,7 +10,7 @@ use taskrun::controller::Controller;
 use taskrun::ports::planner::{Decision, PlanInput, RunsWait};
 use taskrun::ports::tool::{ToolReply, ToolWait};
 use taskrun::spawn::SpawnRequest;
-use taskrun_journal::event::Recorded;
+use taskrun_journal::event::EventRecord;
 use taskrun_journal::hold::WaitMode;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::list::Scope;
@@ -275,7 +275,7 @@ fn parse_wait(text: &str) -> ToolWait {
 
 /// Holds a journal to what every journal keeps: no gaps, epochs one by one, one end, and nothing
 /// after it.
-pub(crate) fn check_journal(journal: &[Recorded]) {
+pub(crate) fn check_journal(journal: &[EventRecord]) {
     use taskrun_journal::event::Event;
     let mut last_epoch = 0;
     for (index, recorded) in journal.iter().enumerate() {
@@ -294,6 +294,6 @@ pub(crate) fn check_journal(journal: &[Recorded]) {
 }
 
 /// The number of events of a kind in a journal.
-pub(crate) fn count(journal: &[Recorded], kind: &str) -> usize {
+pub(crate) fn count(journal: &[EventRecord], kind: &str) -> usize {
     journal.iter().filter(|recorded| recorded.event.kind() == kind).count()
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use taskrun::agents::Agent;
 use taskrun::error::ControllerError;
-use taskrun_journal::event::{Event, Recorded, Refusal};
+use taskrun_journal::event::{Event, EventRecord, Refusal};
 use taskrun_journal::question::{Answer, AwaitItem};
 use taskrun_journal::run::RunView;
 use taskrun_journal::status::{BlockedOn, Status, StopReason};
@@ -73,7 +73,7 @@ async fn said(host: &Native) -> String {
 }
 
 /// What was decided about calls, and which began, in order.
-fn story(journal: &[Recorded]) -> Vec<String> {
+fn story(journal: &[EventRecord]) -> Vec<String> {
     let lines = journal.iter().filter_map(|recorded| {
         let event = &recorded.event;
         if let Event::Asked { item } = event {
@@ -257,7 +257,7 @@ async fn m_35_who_must_ask_does_not_get_around_it_by_asking_somebody_else() {
 
 /// Two calls, one of which needs consent, under a host that dies at these points; how often tools
 /// were called, the journal, and how many hosts died.
-async fn play(points: &[Point]) -> (u32, Vec<Recorded>, u32) {
+async fn play(points: &[Point]) -> (u32, Vec<EventRecord>, u32) {
     let mut world = World::new();
     let handle = task_tools(&mut world);
     let called = tools(&mut world);

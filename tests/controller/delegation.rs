@@ -8,8 +8,8 @@ use std::time::Duration;
 use futures::StreamExt;
 use taskrun::ports::call::CallScope;
 use taskrun::ports::planner::PlanInput;
-use taskrun_journal::event::{Event, Recorded};
-use taskrun_journal::question::{Answer, NotAwaitable};
+use taskrun_journal::event::{Event, EventRecord};
+use taskrun_journal::question::{Answer, AnswerRefusal};
 use taskrun_journal::run::Run;
 use taskrun_journal::runs::{ChildRequest, RunsAnswer, RunsError, RunsFilter, RunsRequest};
 use taskrun_journal::status::{Status, StopReason};
@@ -293,7 +293,7 @@ async fn m_03_a_tree_is_canceled_answered_read_and_listed_from_above() {
     }
     assert_eq!(by, ["run:top"], "it is on record who paused it");
     assert_eq!(answers[8], Err(RunsError::NotFound { id: "top".into() }), "nobody pauses itself");
-    assert_eq!(answers[9], Err(RunsError::NotAwaitable { why: NotAwaitable::Ended }));
+    assert_eq!(answers[9], Err(RunsError::NotAwaitable { why: AnswerRefusal::Ended }));
     gates.open("c");
     host.end("c").await;
 }
@@ -321,7 +321,7 @@ async fn outside(door: &Native) -> Run {
 }
 
 /// Kills a host at one write and gives the parent's journal and its children.
-async fn play(mut world: World, points: &[Point]) -> (Run, Vec<Recorded>, Vec<Run>, u32) {
+async fn play(mut world: World, points: &[Point]) -> (Run, Vec<EventRecord>, Vec<Run>, u32) {
     let handle = Handle::default();
     let door = world.door().await;
     let (run, deaths) = survive(&mut world, points, &handle, outside(&door)).await;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use futures::StreamExt;
-use taskrun_journal::event::{Event, Recorded};
+use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::message::Labels;
 use taskrun_journal::run::RunView;
 use taskrun_journal::status::{Status, StopReason};
@@ -98,9 +98,9 @@ async fn cancel(door: &Native, gates: &Gates) -> [RunView; 2] {
 }
 
 /// Nothing begins after a cancellation is on record.
-fn check_canceled(journal: &[Recorded]) {
+fn check_canceled(journal: &[EventRecord]) {
     check_journal(journal);
-    let canceled = |recorded: &&Recorded| recorded.event.kind() == "cancel_requested";
+    let canceled = |recorded: &&EventRecord| recorded.event.kind() == "cancel_requested";
     assert_eq!(journal.iter().filter(canceled).count(), 1);
     let after = journal.iter().skip_while(|recorded| !canceled(recorded));
     for recorded in after {

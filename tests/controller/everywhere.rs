@@ -9,7 +9,7 @@ use taskrun::ports::call::CallScope;
 use taskrun::ports::model::{Model, ModelStream};
 use taskrun::ports::planner::PlanInput;
 use taskrun_journal::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
-use taskrun_journal::event::{Event, ModelAnswer, Recorded};
+use taskrun_journal::event::{Event, EventRecord, ModelAnswer};
 use taskrun_journal::message::{Labels, Message, Role, Usage};
 use taskrun_journal::question::Answer;
 use taskrun_journal::run::{Run, RunView};
@@ -124,7 +124,7 @@ fn world() -> (World, Handle, Arc<Effects>) {
 /// How the scenario went.
 struct Played {
     run: Run,
-    journals: [Vec<Recorded>; 2],
+    journals: [Vec<EventRecord>; 2],
     effects: Arc<Effects>,
     /// Hosts that died.
     deaths: u32,
@@ -187,7 +187,7 @@ fn check(points: &[Point], played: &Played, whole: &str) {
 }
 
 /// What the model said as the journal has it; it is asked for one answer.
-fn model_said(journal: &[Recorded]) -> String {
+fn model_said(journal: &[EventRecord]) -> String {
     let answers = journal.iter().filter_map(|recorded| {
         if let Event::ModelAnswered { answer: ModelAnswer::Whole(completion), .. } = &recorded.event
         {
@@ -202,7 +202,7 @@ fn model_said(journal: &[Recorded]) -> String {
 }
 
 /// Every call has one result, and only those that may be are repeated.
-fn check_calls(journal: &[Recorded], context: &str) {
+fn check_calls(journal: &[EventRecord], context: &str) {
     assert_eq!(count(journal, "tool_call_scheduled"), 5, "{context}");
     assert_eq!(count(journal, "tool_result"), 5, "{context}");
     assert_eq!(count(journal, "plan_decided"), 5, "{context}");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use taskrun_journal::list::Scope;
-use taskrun_journal::store::Removed;
+use taskrun_journal::store::RemovalOutcome;
 use taskrun_journal::time::Clock;
 
 use crate::native::{ClosurePlanner, Gate, Native, World, answer, request};
@@ -38,7 +38,7 @@ async fn gc_removes_ended_runs_past_their_age_and_says_what_it_did() {
     host.end(&young).await;
 
     let none = host.controller.at(&Scope::tenant("other")).gc(before, false).await.expect("done");
-    assert_eq!(none, Removed::default(), "another tenant's are none of its business");
+    assert_eq!(none, RemovalOutcome::default(), "another tenant's are none of its business");
     let would = host.client().gc(before, true).await.expect("done");
     assert_eq!((would.runs, would.events, would.kept), (3, events, 0));
     assert!(would.bytes > 0);
@@ -52,7 +52,7 @@ async fn gc_removes_ended_runs_past_their_age_and_says_what_it_did() {
     }
     assert!(exists(&host, &young).await && exists(&host, &open).await);
     let again = host.client().gc(before, false).await.expect("done");
-    assert_eq!(again, Removed::default());
+    assert_eq!(again, RemovalOutcome::default());
 }
 
 #[tokio::test]

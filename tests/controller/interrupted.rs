@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use taskrun_journal::event::{Event, Recorded};
+use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::machine::decide::CRASHES_IN_A_ROW_MAX;
 use taskrun_journal::question::{Answer, AwaitItem};
 use taskrun_journal::run::RunView;
@@ -213,7 +213,7 @@ async fn only_calls_that_began_are_repeated() {
 }
 
 /// The pauses that were recorded when hosts died.
-fn pauses(journal: &[Recorded]) -> Vec<Duration> {
+fn pauses(journal: &[EventRecord]) -> Vec<Duration> {
     let lost = journal.iter().filter_map(|recorded| {
         if let Event::Lost { not_before, crashed: true, .. } = &recorded.event {
             Some(Duration::from_millis(not_before.0.saturating_sub(recorded.at.0)))

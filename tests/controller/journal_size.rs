@@ -10,7 +10,7 @@ use taskrun::ports::call::CallScope;
 use taskrun::ports::model::{Model, ModelStream};
 use taskrun::ports::planner::PlanInput;
 use taskrun_journal::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
-use taskrun_journal::event::Recorded;
+use taskrun_journal::event::EventRecord;
 use taskrun_journal::run::Run;
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::tool::ToolHints;
@@ -53,12 +53,12 @@ fn limited(agent: &mut Agent) {
     agent.limits.journal_bytes = LIMIT;
 }
 
-fn bytes(journal: &[Recorded]) -> u64 {
+fn bytes(journal: &[EventRecord]) -> u64 {
     journal.iter().map(|recorded| recorded.event.journal_bytes()).sum()
 }
 
 /// Holds a run to the limit; `more` is what may come after the part that met it.
-async fn check(host: &Native, run: &Run, more: usize) -> Vec<Recorded> {
+async fn check(host: &Native, run: &Run, more: usize) -> Vec<EventRecord> {
     let journal = host.journal("1").await;
     check_journal(&journal);
     let ending = run.ending().expect("it ended");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use taskrun::spawn::SpawnRequest;
-use taskrun_journal::event::{Event, Recorded};
+use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::status::Status;
 use taskrun_journal::tool::ToolHints;
 use taskrun_policy::Interrupted;
@@ -36,7 +36,7 @@ fn calling(lease: Duration) -> (World, Arc<Gates>) {
 }
 
 /// Who had a run, in order: the hosts of its events.
-fn hands(journal: &[Recorded]) -> Vec<String> {
+fn hands(journal: &[EventRecord]) -> Vec<String> {
     let hosts = journal.iter().filter_map(|recorded| {
         if let Event::Started { host, .. } | Event::Resumed { host, .. } = &recorded.event {
             Some(host.to_string())
@@ -200,7 +200,7 @@ async fn no_tool_call_begins_when_the_lease_is_nearly_over() {
 }
 
 /// The outcomes of all calls in a journal.
-fn results(journal: &[Recorded]) -> Vec<String> {
+fn results(journal: &[EventRecord]) -> Vec<String> {
     let results = journal.iter().filter_map(|recorded| {
         if let Event::ToolResult { output, .. } = &recorded.event {
             Some(words_of(&output.outcome))

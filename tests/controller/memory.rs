@@ -7,7 +7,8 @@ use taskrun::error::ControllerError;
 use taskrun::ports::call::CallScope;
 use taskrun::ports::planner::PlanInput;
 use taskrun_journal::fact::{
-    FACT_CHANGES_MAX, FACT_KEY_BYTES_MAX, Fact, MemoryError, MemoryRequest, MemoryScope, OwnSession,
+    FACT_CHANGES_MAX, FACT_KEY_BYTES_MAX, Fact, MemoryError, MemoryRequest, MemoryScope,
+    OwnerSession,
 };
 use taskrun_journal::memory::FactChange;
 use taskrun_journal::message::Labels;
@@ -26,8 +27,8 @@ fn fact(key: &str, text: &str) -> Fact {
     Fact { key, text, labels: Labels::new(), written_at: Timestamp(1) }
 }
 
-fn ours() -> OwnSession {
-    OwnSession { owner_user_id: OWNER.to_owned(), id: SESSION.to_owned() }
+fn ours() -> OwnerSession {
+    OwnerSession { owner_user_id: OWNER.to_owned(), id: SESSION.to_owned() }
 }
 
 fn search(query: &str) -> MemoryRequest {

@@ -6,9 +6,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use taskrun::gate::Guard;
 use taskrun::ports::policy_engine::{PolicyEngine, PolicyFailure, PolicyInput};
-use taskrun_journal::event::{Event, Recorded, Refusal};
+use taskrun_journal::event::{Event, EventRecord, Refusal};
 use taskrun_journal::message::{RetryHint, RetryReason, ToolError};
-use taskrun_journal::ruling::{Phase, ToolsDecided};
+use taskrun_journal::ruling::{Phase, ToolRuling};
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::tool::{ToolFailure, ToolHints, ToolOutcome};
 use taskrun_policy::{Interrupted, POLICY_LABELS_MAX, Pattern, PolicyDecision, ToolLists};
@@ -129,7 +129,7 @@ fn shown(seen: &Seen) -> Vec<(String, Option<u32>)> {
 }
 
 /// What was recorded of decisions, in a line each.
-fn decisions(journal: &[Recorded]) -> Vec<String> {
+fn decisions(journal: &[EventRecord]) -> Vec<String> {
     let lines = journal.iter().filter_map(|recorded| {
         let Event::PolicyDecision { capability, subject, rule, decided } = &recorded.event else {
             return None;
@@ -146,7 +146,7 @@ fn decisions(journal: &[Recorded]) -> Vec<String> {
 }
 
 /// Ids of calls and why they were refused, in the order of the journal.
-fn refusals(journal: &[Recorded]) -> Vec<(String, Refusal, String)> {
+fn refusals(journal: &[EventRecord]) -> Vec<(String, Refusal, String)> {
     let refused = journal.iter().filter_map(|recorded| {
         let Event::ToolResult { output, refused: Some(refusal), .. } = &recorded.event else {
             return None;
@@ -157,7 +157,7 @@ fn refusals(journal: &[Recorded]) -> Vec<(String, Refusal, String)> {
     refused.collect()
 }
 
-async fn ended(world: &mut World) -> (Native, Vec<Recorded>) {
+async fn ended(world: &mut World) -> (Native, Vec<EventRecord>) {
     let host = world.start().await;
     host.spawn(&named("1", "a")).await;
     host.end("1").await;
@@ -412,10 +412,10 @@ async fn l_030_a_step_that_runs_again_is_shown_the_tools_it_was_shown() {
 
 #[test]
 fn l_030_what_was_decided_is_written_as_little_as_can_be() {
-    let written = serde_json::to_string(&ToolsDecided::everything(Phase::Plan)).expect("JSON");
+    let written = serde_json::to_string(&ToolRuling::everything(Phase::Plan)).expect("JSON");
     assert_eq!(written, r#"{"before":"plan"}"#);
-    let read: ToolsDecided = serde_json::from_str(&written).expect("reads back");
-    assert_eq!(read, ToolsDecided::everything(Phase::Plan));
+    let read: ToolRuling = serde_json::from_str(&written).expect("reads back");
+    assert_eq!(read, ToolRuling::everything(Phase::Plan));
 }
 
 #[tokio::test]

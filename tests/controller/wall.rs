@@ -12,7 +12,7 @@ use taskrun::ports::call::CallScope;
 use taskrun::ports::model::{Model, ModelStream};
 use taskrun::ports::planner::PlanInput;
 use taskrun_journal::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
-use taskrun_journal::event::{Event, Recorded};
+use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::message::{Message, Role, Usage};
 use taskrun_journal::plan::TerminationReason;
 use taskrun_journal::run::Run;
@@ -64,7 +64,7 @@ fn ending(run: &Run) -> (Status, StopReason, bool) {
     (run.status(), ending.stop_reason, ending.partial)
 }
 
-fn kinds(journal: &[Recorded]) -> Vec<&'static str> {
+fn kinds(journal: &[EventRecord]) -> Vec<&'static str> {
     journal.iter().map(|recorded| recorded.event.kind()).collect()
 }
 
@@ -239,7 +239,7 @@ async fn outside(door: &Native) -> Run {
 }
 
 /// Kills the host at one append; nobody's time stands still meanwhile.
-async fn cut_and_killed(point: Point) -> (Run, Vec<Recorded>, u32, u32) {
+async fn cut_and_killed(point: Point) -> (Run, Vec<EventRecord>, u32, u32) {
     let model = Arc::new(Paid::default());
     let mut world = pays(&model);
     let door = world.door().await;

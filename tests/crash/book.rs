@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use taskrun_journal::event::{Event, Recorded};
+use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::ids::RunId;
 use taskrun_journal::machine;
 use taskrun_journal::run::Run;
@@ -34,7 +34,7 @@ pub(crate) struct Violation {
 /// The journals, and the runs that they tell.
 #[derive(Default)]
 pub(crate) struct Book {
-    pub(crate) journals: BTreeMap<String, Vec<Recorded>>,
+    pub(crate) journals: BTreeMap<String, Vec<EventRecord>>,
     runs: BTreeMap<String, Run>,
     pub(crate) violations: Vec<Violation>,
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
-use taskrun_journal::event::{Event, Recorded};
+use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::status::Status;
 use taskrun_journal::tool::{ToolOutcome, ToolOutput};
 
@@ -70,7 +70,7 @@ fn read(folder: &Path) -> Notes {
 }
 
 /// The calls of a journal that began, each with its result if it has one.
-fn calls<'a>(run: &'a str, journal: &'a [Recorded]) -> Vec<Call<'a>> {
+fn calls<'a>(run: &'a str, journal: &'a [EventRecord]) -> Vec<Call<'a>> {
     let mut calls: Vec<Call<'a>> = Vec::new();
     // By the id in its turn; a turn's ids come again in the next.
     let mut open: BTreeMap<&str, usize> = BTreeMap::new();

@@ -10,10 +10,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use rustix::process::{Signal, getpid, kill_process};
-use taskrun_journal::event::Recorded;
+use taskrun_journal::event::EventRecord;
 use taskrun_journal::layer::Layer;
 use taskrun_journal::run::Run;
-use taskrun_journal::store::{Append, Appended, Batched, Claim, NewBatch, Store, StoreError};
+use taskrun_journal::store::{
+    Append, AppendOutcome, BatchOutcome, Claim, NewBatch, Store, StoreError,
+};
 
 use crate::point::{CrashPoint, Persisted, Side};
 
@@ -88,7 +90,7 @@ impl Crashing {
         });
     }
 
-    fn pass_append(&self, side: Side, events: &[Recorded]) {
+    fn pass_append(&self, side: Side, events: &[EventRecord]) {
         self.pass(side, |persisted| match persisted {
             Persisted::Claim => false,
             Persisted::Append(kind) => events.iter().any(|one| one.event.kind() == kind),
@@ -115,24 +117,24 @@ impl Layer for Crashing {
         &*self.store
     }
 
-    async fn batch(&self, batch: NewBatch) -> Result<Batched, StoreError> {
+    async fn batch(&self, batch: NewBatch) -> Result<BatchOutcome, StoreError> {
         // For the crash tests it is what it does to its entries.
         let entries = batch.entries.clone();
         entries.iter().for_each(|one| self.pass_append(Side::Before, &one.events));
         let batched = self.store.batch(batch).await?;
-        if batched == Batched::New {
+        if batched == BatchOutcome::New {
             self.note(&entries.iter().map(acknowledged).collect::<String>());
             entries.iter().for_each(|one| self.pass_append(Side::After, &one.events));
         }
         Ok(batched)
     }
 
-    async fn append(&self, append: Append) -> Result<Appended, StoreError> {
+    async fn append(&self, append: Append) -> Result<AppendOutcome, StoreError> {
         let line = acknowledged(&append);
         let events = Arc::clone(&append.events);
         self.pass_append(Side::Before, &events);
         let appended = self.store.append(append).await?;
-        if appended == Appended::Done {
+        if appended == AppendOutcome::Done {
             self.note(&line);
             self.pass_append(Side::After, &events);
         }

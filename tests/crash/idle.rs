@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use taskrun_journal::event::{Event, Recorded};
+use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::run::{Run, RunView};
 use taskrun_journal::time::Timestamp;
 
@@ -68,7 +68,7 @@ fn turn_of(serial: &[Turn], run: &str) -> Timestamp {
 }
 
 /// The host that takes the run with this event.
-fn taken(recorded: &Recorded) -> Option<&str> {
+fn taken(recorded: &EventRecord) -> Option<&str> {
     if let Event::Started { host, .. } | Event::Resumed { host, .. } = &recorded.event {
         return Some(host.as_str());
     }
@@ -76,7 +76,7 @@ fn taken(recorded: &Recorded) -> Option<&str> {
 }
 
 /// From when on a host could take the run, if that is told by this event.
-fn wanted_after(before: Option<Timestamp>, recorded: &Recorded) -> Option<Timestamp> {
+fn wanted_after(before: Option<Timestamp>, recorded: &EventRecord) -> Option<Timestamp> {
     let at = recorded.at;
     if let Event::Lost { not_before, .. } = &recorded.event {
         return Some(at.max(*not_before));

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use taskrun_journal::event::{
-    CallEvent, DialogEvent, EventView, LifecycleEvent, Recorded, StepEvent,
+    CallEvent, DialogEvent, EventRecord, EventView, LifecycleEvent, StepEvent,
 };
 use taskrun_journal::question::Answer;
 use taskrun_journal::tool::{ToolOutcome, ToolOutput};
@@ -36,7 +36,7 @@ struct Seen {
 }
 
 /// Everything that is wrong with a journal; it may go on.
-pub(crate) fn wrong(journal: &[Recorded]) -> Vec<String> {
+pub(crate) fn wrong(journal: &[EventRecord]) -> Vec<String> {
     let mut seen = Seen::default();
     for (place, recorded) in journal.iter().enumerate() {
         let expected = place as u64 + 1;
@@ -55,12 +55,12 @@ pub(crate) fn wrong(journal: &[Recorded]) -> Vec<String> {
 }
 
 impl Seen {
-    fn say(&mut self, recorded: &Recorded, what: impl AsRef<str>) {
+    fn say(&mut self, recorded: &EventRecord, what: impl AsRef<str>) {
         let (seq, kind) = (recorded.seq, recorded.event.kind());
         self.wrong.push(format!("event {seq}, {kind}: {}", what.as_ref()));
     }
 
-    fn push(&mut self, recorded: &Recorded) {
+    fn push(&mut self, recorded: &EventRecord) {
         match recorded.event.view() {
             EventView::Lifecycle(event) => self.push_lifecycle(recorded, event),
             EventView::Call(event) => match event {
@@ -121,7 +121,7 @@ impl Seen {
         }
     }
 
-    fn push_lifecycle(&mut self, recorded: &Recorded, event: LifecycleEvent<'_>) {
+    fn push_lifecycle(&mut self, recorded: &EventRecord, event: LifecycleEvent<'_>) {
         match event {
             LifecycleEvent::Queued { .. } if recorded.seq != 1 => {
                 self.say(recorded, "is not the first");
@@ -161,7 +161,7 @@ impl Seen {
         }
     }
 
-    fn change_hands(&mut self, recorded: &Recorded, epoch: u64, held: bool) {
+    fn change_hands(&mut self, recorded: &EventRecord, epoch: u64, held: bool) {
         if epoch != self.epoch + 1 {
             self.say(recorded, format!("epoch {epoch} comes after {}", self.epoch));
         }
@@ -172,7 +172,7 @@ impl Seen {
         self.held = held;
     }
 
-    fn begin_call(&mut self, recorded: &Recorded) {
+    fn begin_call(&mut self, recorded: &EventRecord) {
         self.begin(recorded);
         if self.paused {
             self.say(recorded, "begins while it is paused");
@@ -180,7 +180,7 @@ impl Seen {
     }
 
     /// Something begins outside of the journal.
-    fn begin(&mut self, recorded: &Recorded) {
+    fn begin(&mut self, recorded: &EventRecord) {
         if self.canceled {
             self.say(recorded, "begins after the cancellation");
         }
@@ -189,7 +189,7 @@ impl Seen {
         }
     }
 
-    fn repeated(&mut self, recorded: &Recorded, id: &str, attempt: u32) {
+    fn repeated(&mut self, recorded: &EventRecord, id: &str, attempt: u32) {
         let accepted = &mut self.accepted;
         let mut may = |call: &Call| {
             let asked = format!("repeat:{}:{id}", call.attempts);
@@ -202,7 +202,7 @@ impl Seen {
         }
     }
 
-    fn result(&mut self, recorded: &Recorded, output: &ToolOutput) {
+    fn result(&mut self, recorded: &EventRecord, output: &ToolOutput) {
         let id = &output.tool_call_id;
         let call = self.calls.entry(id.clone()).or_default();
         call.results += 1;
@@ -227,7 +227,7 @@ pub(crate) fn is_interrupted(output: &ToolOutput) -> bool {
 }
 
 /// The last events of a journal, for people.
-pub(crate) fn tail(journal: &[Recorded], count: usize) -> String {
+pub(crate) fn tail(journal: &[EventRecord], count: usize) -> String {
     let from = journal.len().saturating_sub(count);
     let lines = journal[from..].iter().map(|one| {
         let event = serde_json::to_string(&one.event).unwrap_or_else(|error| error.to_string());

@@ -1,6 +1,6 @@
 //! The checker finds what it is for: journals with one thing wrong each.
 
-use taskrun_journal::event::{DecisionKind, Event, Recorded};
+use taskrun_journal::event::{DecisionKind, Event, EventRecord};
 use taskrun_journal::ids::HostId;
 use taskrun_journal::message::Labels;
 use taskrun_journal::status::StopReason;
@@ -72,7 +72,7 @@ pub(crate) fn prove() -> Result<(), String> {
     expect("an event twice", &twice, "has the id of another event")
 }
 
-fn expect(what: &str, journal: &[Recorded], says: &str) -> Result<(), String> {
+fn expect(what: &str, journal: &[EventRecord], says: &str) -> Result<(), String> {
     let found = journal::wrong(journal);
     if found.iter().any(|one| one.contains(says)) {
         return Ok(());
@@ -136,8 +136,8 @@ fn good() -> Vec<Event> {
     ]
 }
 
-fn recorded(events: Vec<Event>) -> Vec<Recorded> {
-    let number = |(seq, event)| Recorded { seq, id: seq, at: Timestamp(seq), event };
+fn recorded(events: Vec<Event>) -> Vec<EventRecord> {
+    let number = |(seq, event)| EventRecord { seq, id: seq, at: Timestamp(seq), event };
     (1..).zip(events).map(number).collect()
 }
 

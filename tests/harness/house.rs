@@ -10,7 +10,7 @@ use taskrun::ports::hook::Hooks;
 use taskrun::spawn::SpawnRequest;
 use taskrun_engine::{Cache, Engine, EngineOptions};
 use taskrun_examples::Example;
-use taskrun_journal::event::Recorded;
+use taskrun_journal::event::EventRecord;
 use taskrun_journal::list::Scope;
 use taskrun_journal::memory::Memory;
 use taskrun_journal::run::Run;
@@ -233,7 +233,7 @@ impl House {
     }
 
     /// Waits until an event of a run fits.
-    pub async fn event(&self, id: &str, fits: impl Fn(&Recorded) -> bool) -> Recorded {
+    pub async fn event(&self, id: &str, fits: impl Fn(&EventRecord) -> bool) -> EventRecord {
         let search = async {
             let mut after = 0;
             loop {
@@ -250,10 +250,10 @@ impl House {
     }
 
     /// The whole journal of a run.
-    pub async fn journal(&self, id: &str) -> Vec<Recorded> {
+    pub async fn journal(&self, id: &str) -> Vec<EventRecord> {
         let mut all = Vec::new();
         loop {
-            let after = all.last().map_or(0, |recorded: &Recorded| recorded.seq);
+            let after = all.last().map_or(0, |recorded: &EventRecord| recorded.seq);
             let page = self.client().events(id, after, 1_000).await;
             let page = page.expect("can be read");
             if page.is_empty() {

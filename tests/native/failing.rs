@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use taskrun_journal::layer::Layer;
 use taskrun_journal::run::Run;
 use taskrun_journal::store::{
-    Append, Appended, Batched, Claim, Created, NewBatch, NewRun, Store, StoreError,
+    Append, AppendOutcome, BatchOutcome, Claim, CreateOutcome, NewBatch, NewRun, Store, StoreError,
 };
 use tokio::sync::watch;
 
@@ -197,24 +197,24 @@ impl Layer for Failing {
         &*self.inner
     }
 
-    async fn create(&self, run: NewRun) -> Result<Created, StoreError> {
+    async fn create(&self, run: NewRun) -> Result<CreateOutcome, StoreError> {
         let number = self.pass(Op::Create).await?;
         let answer = self.inner.create(run).await;
         self.stand(Op::Create, number, Side::After).await;
         self.answer(Op::Create, number, answer)
     }
 
-    async fn batch(&self, batch: NewBatch) -> Result<Batched, StoreError> {
+    async fn batch(&self, batch: NewBatch) -> Result<BatchOutcome, StoreError> {
         let number = self.pass(Op::Batch).await?;
         let answer = self.inner.batch(batch).await;
         self.stand(Op::Batch, number, Side::After).await;
         self.answer(Op::Batch, number, answer)
     }
 
-    async fn append(&self, append: Append) -> Result<Appended, StoreError> {
+    async fn append(&self, append: Append) -> Result<AppendOutcome, StoreError> {
         let number = self.pass(Op::Append).await?;
         if self.fault(Op::Append, number) == Some(Fault::Conflict) {
-            return Ok(Appended::Conflict);
+            return Ok(AppendOutcome::Conflict);
         }
         let answer = self.inner.append(append).await;
         self.stand(Op::Append, number, Side::After).await;

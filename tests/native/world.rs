@@ -15,7 +15,7 @@ use taskrun::ports::model::Model;
 use taskrun::ports::planner::{Decision, PlanResult, Planner};
 use taskrun::ports::tool::{Tool, ToolReply, ToolValue};
 use taskrun::spawn::SpawnRequest;
-use taskrun_journal::event::Recorded;
+use taskrun_journal::event::EventRecord;
 use taskrun_journal::list::Scope;
 use taskrun_journal::memory::Memory;
 use taskrun_journal::message::{Message, Role};
@@ -452,10 +452,10 @@ impl Native {
     }
 
     /// The whole journal of a run.
-    pub async fn journal(&self, id: &str) -> Vec<Recorded> {
+    pub async fn journal(&self, id: &str) -> Vec<EventRecord> {
         let mut all = Vec::new();
         loop {
-            let after = all.last().map_or(0, |recorded: &Recorded| recorded.seq);
+            let after = all.last().map_or(0, |recorded: &EventRecord| recorded.seq);
             let page = self.client().events(id, after, 1_000).await;
             let page = page.expect("can be read");
             if page.is_empty() {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use taskrun_journal::event::Event;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::machine;
-use taskrun_journal::store::{Admission, Created, NewRun, Store};
+use taskrun_journal::store::{Admission, CreateOutcome, NewRun, Store};
 use taskrun_store::{Durability, SqliteOptions, SqliteStore};
 
 use crate::project::Project;
@@ -44,7 +44,7 @@ fn ended_runs(project: &Project) -> Vec<String> {
             assert!(run.status().is_terminal(), "{}", run.status());
             let (events, admission) = (events.clone(), Admission::UNBOUNDED);
             let new = NewRun { run, events, idempotency: None, task: None, admission };
-            assert!(matches!(store.create(new).await, Ok(Created::New)));
+            assert!(matches!(store.create(new).await, Ok(CreateOutcome::New)));
             ids.push(id);
         }
         store.close();

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use taskrun::spawn::SpawnRequest;
 use taskrun_journal::event::Event;
-use taskrun_journal::fact::{MemoryScope, OwnSession};
+use taskrun_journal::fact::{MemoryScope, OwnerSession};
 use taskrun_journal::run::Run;
 use taskrun_journal::status::Status;
 use taskrun_journal::tool::ToolOutcome;
@@ -191,7 +191,8 @@ async fn l_014_facts_end_with_their_session_and_others_stay() {
         }
         let deleted = house.client().delete_session("parent-a").await;
         assert_eq!(deleted.expect("deleted").facts, 2);
-        let session = OwnSession { owner_user_id: "user-a".to_owned(), id: "parent-a".to_owned() };
+        let session =
+            OwnerSession { owner_user_id: "user-a".to_owned(), id: "parent-a".to_owned() };
         let left = house.client().facts(Some(&session), None, 9).await;
         assert_eq!(left.expect("listed"), []);
         let left = house.client().facts(None, None, 9).await.expect("listed");

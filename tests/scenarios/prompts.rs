@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use taskrun::spawn::SpawnRequest;
-use taskrun_journal::event::{ChosenBy, Event};
+use taskrun_journal::event::{Event, OverrideReason};
 use taskrun_journal::list::ListFilter;
 use taskrun_journal::run::RunView;
 use taskrun_journal::status::Status;
@@ -94,16 +94,16 @@ async fn l_016_sessions_come_before_labels_and_both_before_the_prompt_itself() {
         loud(request);
     };
     type Change<'c> = &'c dyn Fn(&mut SpawnRequest);
-    let cases: [(&str, Change<'_>, ChosenBy); 3] = [
-        ("Answer at length: why?", &gold, ChosenBy::Labels),
-        ("ANSWER: WHY?", &loud, ChosenBy::Session),
-        ("ANSWER: WHY?", &both, ChosenBy::Session),
+    let cases: [(&str, Change<'_>, OverrideReason); 3] = [
+        ("Answer at length: why?", &gold, OverrideReason::Labels),
+        ("ANSWER: WHY?", &loud, OverrideReason::Session),
+        ("ANSWER: WHY?", &both, OverrideReason::Session),
     ];
     for (text, change, by) in cases {
         let view = run(&house, "brief why?", change).await;
         assert_eq!(view.result.as_deref(), Some(text), "{view:?}");
         let journal = house.journal(view.id.as_str()).await;
-        let says = |one: &taskrun_journal::event::Recorded| matches!(one.event, Event::PromptRendered { chosen_by: Some(found), .. } if found == by);
+        let says = |one: &taskrun_journal::event::EventRecord| matches!(one.event, Event::PromptRendered { chosen_by: Some(found), .. } if found == by);
         assert!(journal.iter().any(says), "{journal:#?}");
     }
 }

@@ -157,11 +157,11 @@ async fn pages(client: &Client, mut go_on: impl FnMut(&[Run]) -> bool) -> Outcom
 mod tests {
     use std::sync::Arc;
 
-    use taskrun_journal::event::{Event, Recorded};
+    use taskrun_journal::event::{Event, EventRecord};
     use taskrun_journal::machine;
     use taskrun_journal::spec::RunSpec;
     use taskrun_journal::status::StopReason;
-    use taskrun_journal::store::{Admission, Append, Appended, Created, NewRun};
+    use taskrun_journal::store::{Admission, Append, AppendOutcome, CreateOutcome, NewRun};
     use taskrun_journal::time::Timestamp;
     use taskrun_runtime::Storage;
 
@@ -182,7 +182,7 @@ mod tests {
 
     async fn keep(storage: &Storage, spec: RunSpec) -> Run {
         let event = Event::Queued { spec: Box::new(spec) };
-        let first = Recorded { seq: 1, id: 1, at: Timestamp(1_000), event };
+        let first = EventRecord { seq: 1, id: 1, at: Timestamp(1_000), event };
         let run = machine::begin(&first).expect("begins");
         let new = NewRun {
             run: run.clone(),
@@ -192,7 +192,7 @@ mod tests {
             admission: Admission::UNBOUNDED,
         };
         let created = storage.store.create(new).await.expect("creates");
-        assert!(matches!(created, Created::New), "{created:?}");
+        assert!(matches!(created, CreateOutcome::New), "{created:?}");
         run
     }
 
@@ -200,7 +200,7 @@ mod tests {
         let mut state = run.state.clone();
         let mut events = Vec::new();
         for event in machine::decide::cancel(run, StopReason::CanceledByOwner, None) {
-            let one = Recorded { seq: state.head + 1, id: at, at: Timestamp(at), event };
+            let one = EventRecord { seq: state.head + 1, id: at, at: Timestamp(at), event };
             state = machine::apply(state, &one).expect("fits");
             events.push(one);
         }
@@ -211,7 +211,7 @@ mod tests {
             events: events.into(),
             artifacts: Vec::new(),
         };
-        assert_eq!(storage.store.append(append).await.expect("appends"), Appended::Done);
+        assert_eq!(storage.store.append(append).await.expect("appends"), AppendOutcome::Done);
     }
 
     /// The id of the run that a text means, or the code and causes of the failure.

@@ -8,13 +8,13 @@ use taskrun_cli::args::Cli;
 use taskrun_cli::failure::{Failure, policy_failure};
 use taskrun_cli::output::{RunList, run_details, run_object, run_table, run_tree, versioned};
 use taskrun_journal::ending::Ending;
-use taskrun_journal::event::{DecisionKind, Event, Recorded};
+use taskrun_journal::event::{DecisionKind, Event, EventRecord};
 use taskrun_journal::hold::Wait;
 use taskrun_journal::ids::{HostId, RunId};
 use taskrun_journal::machine;
 use taskrun_journal::message::{Labels, Message, Role, Usage};
 use taskrun_journal::progress::Children;
-use taskrun_journal::question::{AwaitItem, Item, NotAwaitable};
+use taskrun_journal::question::{AnswerRefusal, AwaitItem, Item};
 use taskrun_journal::run::{Run, RunView};
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::status::{BlockedOn, StopReason};
@@ -70,7 +70,7 @@ fn spec(number: u8, agent: &str, task: &str) -> RunSpec {
 
 /// A run after these events, each a second after the one before.
 fn run(spec: RunSpec, events: Vec<Event>) -> Run {
-    let recorded = |seq: u64, event| Recorded {
+    let recorded = |seq: u64, event| EventRecord {
         seq,
         id: seq,
         at: Timestamp(spec.created_at.0 + (seq - 1) * 1_000),
@@ -272,9 +272,9 @@ fn refusals() -> Vec<ControllerError> {
         limit("slots", 4),
         ControllerError::SessionEnded { id: "s".to_owned() },
         ControllerError::ParentEnded { id: "r-1".to_owned() },
-        no(NotAwaitable::UnknownItem),
-        no(NotAwaitable::Answered),
-        no(NotAwaitable::Ended),
+        no(AnswerRefusal::UnknownItem),
+        no(AnswerRefusal::Answered),
+        no(AnswerRefusal::Ended),
         ControllerError::Inconsistent {
             id: id(),
             detail: "its journal has other events under the ids of these".to_owned(),

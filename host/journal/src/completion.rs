@@ -149,14 +149,14 @@ pub enum ModelError {
 
 /// An answer being put together from its chunks.
 #[derive(Debug, Default)]
-pub struct Collected {
+pub struct CompletionBuilder {
     thinking: Vec<Thinking>,
     text: String,
     calls: Vec<ToolUse>,
     usage: Usage,
 }
 
-impl Collected {
+impl CompletionBuilder {
     /// Adds a chunk; gives the whole answer with the last one.
     pub fn push(&mut self, chunk: Chunk) -> Option<Completion> {
         match chunk {

@@ -19,15 +19,15 @@ use crate::pause::PauseEnd;
 use crate::plan::{FinalToolResult, TerminationReason};
 use crate::question::{Answer, Item};
 use crate::reminders::ReminderChange;
-use crate::ruling::ToolsDecided;
+use crate::ruling::ToolRuling;
 use crate::spec::RunSpec;
 use crate::status::{BlockedOn, StopReason};
 use crate::time::Timestamp;
 use crate::tool::ToolOutput;
 
 pub use self::parts::{
-    ChosenBy, ControllerAnswer, DecisionKind, KeptPart, MemoryAnswer, ModelAnswer, Parked, Reading,
-    Refusal,
+    CallWait, ClockReading, ControllerAnswer, DecisionKind, MemoryAnswer, ModelAnswer,
+    OverrideReason, Refusal, StepPrefix,
 };
 pub use self::view::{
     AccountEvent, CallEvent, DialogEvent, EventView, LifecycleEvent, StepEvent, TapedEvent,
@@ -35,7 +35,7 @@ pub use self::view::{
 
 /// An event in its place.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Recorded {
+pub struct EventRecord {
     /// Its position.
     pub seq: Seq,
     /// Tells a repeated append from another one at the same place.
@@ -144,7 +144,7 @@ pub enum Event {
         digest: String,
         /// Why the template was not the prompt's own.
         #[serde(default, rename = "override", skip_serializing_if = "Option::is_none")]
-        chosen_by: Option<ChosenBy>,
+        chosen_by: Option<OverrideReason>,
     },
     /// Tokens consumed by a step that ended without a message.
     Usage {
@@ -188,7 +188,7 @@ pub enum Event {
         /// Its arguments.
         payload: String,
         /// The end of the wait.
-        waits: Parked,
+        waits: CallWait,
     },
     /// A tool call is another run's work: it was started, and its end is the call's result.
     ChildRunLinked {
@@ -265,7 +265,7 @@ pub enum Event {
     /// Times that a plan step was told. Should the step run again, it is told the same.
     ClockRead {
         /// The times, in order.
-        readings: Vec<Reading>,
+        readings: Vec<ClockReading>,
     },
     /// A plan step was cut off while a model answered; that answer is void and the step goes on
     /// from there.
@@ -273,7 +273,7 @@ pub enum Event {
         /// Number of the turn, from 1.
         turn: u32,
         /// The part of the step before the question that was not answered.
-        kept: KeptPart,
+        kept: StepPrefix,
     },
     /// A plan step did something else than when it ran before on the same input.
     ReplayDiverged {
@@ -336,7 +336,7 @@ pub enum Event {
         rule: String,
         /// The decision of the engines.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        decided: Option<Box<ToolsDecided>>,
+        decided: Option<Box<ToolRuling>>,
     },
     /// It was decided whether a tool call may begin that needs the consent of a person.
     ToolAuthorization {

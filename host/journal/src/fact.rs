@@ -57,16 +57,16 @@ pub enum MemoryScope {
 
 /// Facts that are kept together. No search, and no key, reaches beyond.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct FactPlace {
+pub struct FactNamespace {
     /// The tenant.
     pub tenant: String,
     /// The session, for facts that are its own; `None` for those of the tenant.
-    pub session: Option<OwnSession>,
+    pub session: Option<OwnerSession>,
 }
 
 /// A session as one owner has it: two owners who call theirs by the same name share nothing.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct OwnSession {
+pub struct OwnerSession {
     /// Whose.
     pub owner_user_id: String,
     /// Its id.

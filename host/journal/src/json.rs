@@ -27,7 +27,7 @@ const KEY_SHOWN_BYTES: usize = 64;
 /// # Errors
 /// The fault and its place.
 pub fn check(text: &str) -> Result<(), String> {
-    read::<()>(text, &mut Room(usize::MAX))
+    read::<()>(text, &mut ValueBudget(usize::MAX))
 }
 
 /// The value of a text that holds at most so many values, those within others included.
@@ -35,10 +35,10 @@ pub fn check(text: &str) -> Result<(), String> {
 /// # Errors
 /// The fault and its place.
 pub fn parse(text: &str, values_max: usize) -> Result<Value, String> {
-    read(text, &mut Room(values_max))
+    read(text, &mut ValueBudget(values_max))
 }
 
-fn read<T: Keep>(text: &str, room: &mut Room) -> Result<T, String> {
+fn read<T: Sink>(text: &str, room: &mut ValueBudget) -> Result<T, String> {
     let mut input = serde_json::Deserializer::from_str(text);
     let level = Level { depth: 0, room, keep: std::marker::PhantomData };
     let value = level.deserialize(&mut input).and_then(|value| input.end().map(|()| value));
@@ -46,10 +46,10 @@ fn read<T: Keep>(text: &str, room: &mut Room) -> Result<T, String> {
 }
 
 /// The number of values that there may still be.
-struct Room(usize);
+struct ValueBudget(usize);
 
 /// Either a value or nothing, of what was read.
-trait Keep: Sized {
+trait Sink: Sized {
     type Items: Default;
     type Entries: Default;
     fn leaf(value: Value) -> Self;
@@ -60,7 +60,7 @@ trait Keep: Sized {
     fn object(entries: Self::Entries) -> Self;
 }
 
-impl Keep for () {
+impl Sink for () {
     type Items = ();
     type Entries = ();
     fn leaf(_: Value) {}
@@ -71,7 +71,7 @@ impl Keep for () {
     fn object((): ()) {}
 }
 
-impl Keep for Value {
+impl Sink for Value {
     type Items = Vec<Self>;
     type Entries = Map<String, Self>;
     fn leaf(value: Value) -> Self {
@@ -97,7 +97,7 @@ impl Keep for Value {
 /// A place in the text, so many arrays and objects deep.
 struct Level<'r, T> {
     depth: usize,
-    room: &'r mut Room,
+    room: &'r mut ValueBudget,
     keep: std::marker::PhantomData<T>,
 }
 
@@ -115,7 +115,7 @@ impl<T> Level<'_, T> {
     }
 }
 
-impl<'de, T: Keep> DeserializeSeed<'de> for Level<'_, T> {
+impl<'de, T: Sink> DeserializeSeed<'de> for Level<'_, T> {
     type Value = T;
 
     fn deserialize<D: Deserializer<'de>>(self, input: D) -> Result<T, D::Error> {
@@ -132,7 +132,7 @@ impl<'de, T: Keep> DeserializeSeed<'de> for Level<'_, T> {
     }
 }
 
-impl<'de, T: Keep> Visitor<'de> for Level<'_, T> {
+impl<'de, T: Sink> Visitor<'de> for Level<'_, T> {
     type Value = T;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::event::Recorded;
+use crate::event::EventRecord;
 use crate::ids::{RunId, Seq};
 use crate::list::{Cursor, ListFilter, Page, Scope};
 use crate::run::Run;
 use crate::store::{
-    Append, Appended, Batched, Claim, Created, NewBatch, NewRun, Removal, Removed, Store,
-    StoreError, Until,
+    Append, AppendOutcome, BatchOutcome, Claim, CreateOutcome, NewBatch, NewRun, Removal,
+    RemovalOutcome, Store, StoreError, Until,
 };
 use async_trait::async_trait;
 
@@ -23,12 +23,12 @@ pub trait Layer: Send + Sync {
     fn behind(&self) -> &dyn Store;
 
     /// See [`Store::create`].
-    async fn create(&self, run: NewRun) -> Result<Created, StoreError> {
+    async fn create(&self, run: NewRun) -> Result<CreateOutcome, StoreError> {
         self.behind().create(run).await
     }
 
     /// See [`Store::batch`].
-    async fn batch(&self, batch: NewBatch) -> Result<Batched, StoreError> {
+    async fn batch(&self, batch: NewBatch) -> Result<BatchOutcome, StoreError> {
         self.behind().batch(batch).await
     }
 
@@ -43,7 +43,7 @@ pub trait Layer: Send + Sync {
     }
 
     /// See [`Store::append`].
-    async fn append(&self, append: Append) -> Result<Appended, StoreError> {
+    async fn append(&self, append: Append) -> Result<AppendOutcome, StoreError> {
         self.behind().append(append).await
     }
 
@@ -79,7 +79,7 @@ pub trait Layer: Send + Sync {
         id: &RunId,
         after: Seq,
         limit: usize,
-    ) -> Result<Vec<Recorded>, StoreError> {
+    ) -> Result<Vec<EventRecord>, StoreError> {
         self.behind().read(id, after, limit).await
     }
 
@@ -99,18 +99,18 @@ pub trait Layer: Send + Sync {
     }
 
     /// See [`Store::remove`].
-    async fn remove(&self, removal: Removal) -> Result<Removed, StoreError> {
+    async fn remove(&self, removal: Removal) -> Result<RemovalOutcome, StoreError> {
         self.behind().remove(removal).await
     }
 }
 
 #[async_trait]
 impl<L: Layer> Store for L {
-    async fn create(&self, run: NewRun) -> Result<Created, StoreError> {
+    async fn create(&self, run: NewRun) -> Result<CreateOutcome, StoreError> {
         Layer::create(self, run).await
     }
 
-    async fn batch(&self, batch: NewBatch) -> Result<Batched, StoreError> {
+    async fn batch(&self, batch: NewBatch) -> Result<BatchOutcome, StoreError> {
         Layer::batch(self, batch).await
     }
 
@@ -123,7 +123,7 @@ impl<L: Layer> Store for L {
         Layer::entries(self, policy_digest, agent_name, limit).await
     }
 
-    async fn append(&self, append: Append) -> Result<Appended, StoreError> {
+    async fn append(&self, append: Append) -> Result<AppendOutcome, StoreError> {
         Layer::append(self, append).await
     }
 
@@ -154,7 +154,7 @@ impl<L: Layer> Store for L {
         id: &RunId,
         after: Seq,
         limit: usize,
-    ) -> Result<Vec<Recorded>, StoreError> {
+    ) -> Result<Vec<EventRecord>, StoreError> {
         Layer::read(self, id, after, limit).await
     }
 
@@ -170,7 +170,7 @@ impl<L: Layer> Store for L {
         Layer::work(self).await;
     }
 
-    async fn remove(&self, removal: Removal) -> Result<Removed, StoreError> {
+    async fn remove(&self, removal: Removal) -> Result<RemovalOutcome, StoreError> {
         Layer::remove(self, removal).await
     }
 }

@@ -9,14 +9,14 @@ pub(crate) mod tests;
 use std::sync::Arc;
 
 use crate::event::{
-    AccountEvent, CallEvent, DialogEvent, Event, EventView, LifecycleEvent, Recorded, StepEvent,
+    AccountEvent, CallEvent, DialogEvent, Event, EventRecord, EventView, LifecycleEvent, StepEvent,
     TapedEvent,
 };
 use crate::hold::{Await, Hold, Lane};
 use crate::message::Usage;
 use crate::pause::Inbox;
 use crate::progress::{Progress, Reply};
-use crate::run::{Crashes, HeldWait, Lifecycle, Run, RunState, SUMMARY_CHARS_MAX, Uncounted};
+use crate::run::{Crashes, HeldWait, Lifecycle, Run, RunState, SUMMARY_CHARS_MAX, UncountedTime};
 use crate::spec::RunClass;
 use crate::status::Status;
 use crate::text::first_chars;
@@ -48,7 +48,7 @@ pub struct IllegalBeginning {
 ///
 /// # Errors
 /// [`IllegalBeginning`] if that is any but [`Event::Queued`] at position 1.
-pub fn begin(recorded: &Recorded) -> Result<Run, IllegalBeginning> {
+pub fn begin(recorded: &EventRecord) -> Result<Run, IllegalBeginning> {
     let (Event::Queued { spec }, 1) = (&recorded.event, recorded.seq) else {
         return Err(IllegalBeginning { event: recorded.event.kind(), seq: recorded.seq });
     };
@@ -89,7 +89,7 @@ pub fn begin(recorded: &Recorded) -> Result<Run, IllegalBeginning> {
 /// # Errors
 /// [`IllegalTransition`] if the event is not the next one or cannot happen in this status; the
 /// state is then lost, as a fold that went wrong is of no use.
-pub fn apply(mut state: RunState, recorded: &Recorded) -> Result<RunState, IllegalTransition> {
+pub fn apply(mut state: RunState, recorded: &EventRecord) -> Result<RunState, IllegalTransition> {
     let status = state.lifecycle.status();
     let illegal = || IllegalTransition { status, event: recorded.event.kind(), seq: recorded.seq };
     if recorded.seq != state.head + 1 || !count(&mut state, recorded) {
@@ -114,7 +114,7 @@ pub fn apply(mut state: RunState, recorded: &Recorded) -> Result<RunState, Illeg
 }
 
 /// Counts what an event says beside the status. False if it speaks of what is not there.
-fn count(state: &mut RunState, recorded: &Recorded) -> bool {
+fn count(state: &mut RunState, recorded: &EventRecord) -> bool {
     state.progress.count(recorded);
     state.reply.count(&recorded.event);
     state.failures.push(&recorded.event);
@@ -228,7 +228,7 @@ fn count_dialog(state: &mut RunState, event: DialogEvent<'_>) -> bool {
 
 /// The wait of a held run after an event. Events of others, and those about what happened before
 /// the wait, end none.
-fn held_wait(before: HeldWait, recorded: &Recorded) -> HeldWait {
+fn held_wait(before: HeldWait, recorded: &EventRecord) -> HeldWait {
     match recorded.event.view() {
         EventView::Account(event) => match event {
             AccountEvent::ModelWait { over: false } => HeldWait::Model,
@@ -284,11 +284,11 @@ fn held_wait(before: HeldWait, recorded: &Recorded) -> HeldWait {
 }
 
 /// Keeps account of how long the run has been running, and since when nobody has said so.
-fn count_running_time(state: &mut RunState, recorded: &Recorded) {
-    let here = Uncounted { from: recorded.at, until: recorded.at };
+fn count_running_time(state: &mut RunState, recorded: &EventRecord) {
+    let here = UncountedTime { from: recorded.at, until: recorded.at };
     let same = || {
         let until = recorded.at;
-        (0, state.uncounted.map(|stretch| Uncounted { until, ..stretch }))
+        (0, state.uncounted.map(|stretch| UncountedTime { until, ..stretch }))
     };
     let (ran_ms, uncounted) = match recorded.event.view() {
         EventView::Lifecycle(event) => match event {
@@ -394,7 +394,7 @@ fn count_open_step(state: &mut RunState) {
 ///
 /// # Errors
 /// The fault of the journal, in words: it is empty, has gaps, or tells what cannot be.
-pub fn fold<'a>(journal: impl IntoIterator<Item = &'a Recorded>) -> Result<Run, String> {
+pub fn fold<'a>(journal: impl IntoIterator<Item = &'a EventRecord>) -> Result<Run, String> {
     let mut journal = journal.into_iter();
     let first = journal.next().ok_or("the journal is empty")?;
     let mut run = begin(first).map_err(|error| error.to_string())?;

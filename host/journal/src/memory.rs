@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 
-use crate::fact::{Fact, FactPlace, MemoryError};
+use crate::fact::{Fact, FactNamespace, MemoryError};
 use crate::ids::RunId;
 use crate::store::StoreError;
 
@@ -12,23 +12,23 @@ use crate::store::StoreError;
 /// up to [`crate::fact::FACTS_MAX`] facts in a place.
 #[async_trait]
 pub trait Memory: Send + Sync {
-    /// Changes a fact. A change of a run that it made before is [`FactChanged::Repeated`] and is not
+    /// Changes a fact. A change of a run that it made before is [`FactOutcome::Repeated`] and is not
     /// made again, whatever became of the fact meanwhile; that is known as long as the run is.
     ///
     /// # Errors
     /// [`StoreError`]; the change may then be kept only after [`StoreError::Unknown`].
     async fn change_fact(
         &self,
-        place: &FactPlace,
+        place: &FactNamespace,
         change: FactChange,
         by: Option<FactWriter>,
-    ) -> Result<FactChanged, StoreError>;
+    ) -> Result<FactOutcome, StoreError>;
 
     /// The fact of this key.
     ///
     /// # Errors
     /// [`StoreError`].
-    async fn fact(&self, place: &FactPlace, key: &str) -> Result<Option<Fact>, StoreError>;
+    async fn fact(&self, place: &FactNamespace, key: &str) -> Result<Option<Fact>, StoreError>;
 
     /// Facts in which one of these words is ([`crate::fact::query_words`]), in the order of
     /// [`crate::fact::rank`], at most `limit`.
@@ -37,7 +37,7 @@ pub trait Memory: Send + Sync {
     /// [`StoreError`].
     async fn search_facts(
         &self,
-        place: &FactPlace,
+        place: &FactNamespace,
         words: &[String],
         limit: usize,
     ) -> Result<Vec<Fact>, StoreError>;
@@ -48,7 +48,7 @@ pub trait Memory: Send + Sync {
     /// [`StoreError`].
     async fn facts(
         &self,
-        place: &FactPlace,
+        place: &FactNamespace,
         after: Option<&str>,
         limit: usize,
     ) -> Result<Vec<Fact>, StoreError>;
@@ -85,7 +85,7 @@ pub struct FactWriter {
 
 /// The answer to a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FactChanged {
+pub enum FactOutcome {
     /// It is made.
     Done,
     /// There is no fact of that key to forget.

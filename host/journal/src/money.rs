@@ -36,9 +36,9 @@ pub fn parse_usd(text: &str) -> Result<u64, &'static str> {
 
 /// Prints an amount in dollars, with as many digits as it has and at least two: `1.50`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ShowUsd(pub u64);
+pub struct UsdDisplay(pub u64);
 
-impl fmt::Display for ShowUsd {
+impl fmt::Display for UsdDisplay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let part = format!("{:06}", self.0 % MICROUSD);
         let shown = part.trim_end_matches('0').len().max(2);
@@ -82,7 +82,7 @@ mod tests {
         ];
         for (text, amount, shown) in table {
             assert_eq!(parse_usd(text), Ok(amount), "{text}");
-            assert_eq!(ShowUsd(amount).to_string(), shown);
+            assert_eq!(UsdDisplay(amount).to_string(), shown);
         }
         for text in ["", ".5", "-1", "1e3", "nan", "1.0000001", "1000001", "99999999999999999999"] {
             assert!(parse_usd(text).is_err(), "{text}");

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::money::ShowUsd;
-use crate::quantity::ShowDuration;
+use crate::money::UsdDisplay;
+use crate::quantity::DurationDisplay;
 
 /// The narrowing that a request asks for. The default takes nothing.
 // Who does not know a field would grant what somebody took away, so unknown ones are refused; a
@@ -91,16 +91,16 @@ impl fmt::Display for Narrowing {
         );
         parts.extend(self.deny.iter().map(|rule| format!("deny \"{rule}\"")));
         parts.extend(self.timeouts.iter().map(|(pattern, timeout)| {
-            format!("{pattern} within {}", ShowDuration(Duration::from_millis(*timeout)))
+            format!("{pattern} within {}", DurationDisplay(Duration::from_millis(*timeout)))
         }));
         parts.extend(self.turn_calls.map(|calls| format!("turn-calls={calls}")));
         parts.extend(self.tool_failures.map(|failures| format!("tool-failures={failures}")));
         parts.extend(self.turns.map(|turns| format!("turns={turns}")));
         parts.extend(self.tokens.map(|tokens| format!("tokens={tokens}")));
-        parts.extend(self.cost_microusd.map(|cost| format!("usd={}", ShowUsd(cost))));
+        parts.extend(self.cost_microusd.map(|cost| format!("usd={}", UsdDisplay(cost))));
         parts.extend(self.tool_calls.map(|calls| format!("tool-calls={calls}")));
         let wall = self.wall_ms.map(Duration::from_millis);
-        parts.extend(wall.map(|wall| format!("wall={}", ShowDuration(wall))));
+        parts.extend(wall.map(|wall| format!("wall={}", DurationDisplay(wall))));
         f.write_str(&parts.join("; "))
     }
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::artifact::ARTIFACT_BYTES_MAX;
-use crate::event::{CallEvent, DialogEvent, Event, EventView, Recorded, StepEvent, TapedEvent};
+use crate::event::{CallEvent, DialogEvent, Event, EventRecord, EventView, StepEvent, TapedEvent};
 use crate::message::Usage;
 use crate::status::Status;
 use crate::text::first_chars;
@@ -112,7 +112,7 @@ impl Progress {
     }
 
     /// Counts one event. Parts of messages count as events and add neither tools nor tokens.
-    pub fn count(&mut self, recorded: &Recorded) {
+    pub fn count(&mut self, recorded: &EventRecord) {
         match recorded.event.view() {
             EventView::Taped(event) => match event {
                 TapedEvent::AssistantChunk { .. }
@@ -207,17 +207,17 @@ pub struct Reply {
 impl Reply {
     /// Takes one event into account.
     pub fn count(&mut self, event: &Event) {
-        match said(event) {
-            Said::Part(text) => {
+        match reply_text(event) {
+            ReplyText::Part(text) => {
                 if !self.whole {
                     self.append(text);
                 }
             }
-            Said::Whole(text) => {
+            ReplyText::Whole(text) => {
                 *self = Self { whole: true, ..Self::default() };
                 self.append(&text);
             }
-            Said::Nothing => {}
+            ReplyText::Nothing => {}
         }
     }
 
@@ -255,7 +255,7 @@ impl Reply {
 }
 
 /// The contribution of an event to the answer.
-enum Said<'a> {
+enum ReplyText<'a> {
     /// A part of it.
     Part(&'a str),
     /// A whole message with text, which replaces what was said before.
@@ -263,10 +263,10 @@ enum Said<'a> {
     Nothing,
 }
 
-fn said(event: &Event) -> Said<'_> {
+fn reply_text(event: &Event) -> ReplyText<'_> {
     match event.view() {
         EventView::Taped(event) => match event {
-            TapedEvent::AssistantChunk { text } => Said::Part(text),
+            TapedEvent::AssistantChunk { text } => ReplyText::Part(text),
             TapedEvent::ToolCallArgsDelta { .. }
             | TapedEvent::ThinkingBlock { .. }
             | TapedEvent::PlannerNote { .. }
@@ -277,23 +277,23 @@ fn said(event: &Event) -> Said<'_> {
             | TapedEvent::ControllerAnswered { .. }
             | TapedEvent::MemoryAnswered { .. }
             | TapedEvent::ClockRead { .. }
-            | TapedEvent::StepRestarted { .. } => Said::Nothing,
+            | TapedEvent::StepRestarted { .. } => ReplyText::Nothing,
         },
         EventView::Dialog(event) => match event {
             DialogEvent::AssistantMessage { message, .. } => match message.answer_text() {
-                text if text.is_empty() => Said::Nothing,
-                text => Said::Whole(text),
+                text if text.is_empty() => ReplyText::Nothing,
+                text => ReplyText::Whole(text),
             },
             DialogEvent::HistoryCarried { .. }
             | DialogEvent::Asked { .. }
             | DialogEvent::Answered { .. }
             | DialogEvent::Injected { .. }
-            | DialogEvent::InboxShown { .. } => Said::Nothing,
+            | DialogEvent::InboxShown { .. } => ReplyText::Nothing,
         },
         EventView::Lifecycle(_)
         | EventView::Step(_)
         | EventView::Call(_)
-        | EventView::Account(_) => Said::Nothing,
+        | EventView::Account(_) => ReplyText::Nothing,
     }
 }
 
@@ -308,17 +308,17 @@ pub struct WholeReply {
 impl WholeReply {
     /// Takes one event into account.
     pub fn count(&mut self, event: &Event) {
-        match said(event) {
-            Said::Part(text) => {
+        match reply_text(event) {
+            ReplyText::Part(text) => {
                 if !self.whole {
                     self.append(text);
                 }
             }
-            Said::Whole(text) => {
+            ReplyText::Whole(text) => {
                 *self = Self { whole: true, ..Self::default() };
                 self.append(&text);
             }
-            Said::Nothing => {}
+            ReplyText::Nothing => {}
         }
     }
 

@@ -12,18 +12,18 @@ pub const DURATION_UNITS: [(&str, u64); 5] =
     [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
 
 /// Prints a size as a policy would write it.
-pub struct ShowSize(pub u64);
+pub struct SizeDisplay(pub u64);
 
-impl fmt::Display for ShowSize {
+impl fmt::Display for SizeDisplay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         show(f, self.0, &SIZE_UNITS)
     }
 }
 
 /// Prints a duration as a policy would write it.
-pub struct ShowDuration(pub Duration);
+pub struct DurationDisplay(pub Duration);
 
-impl fmt::Display for ShowDuration {
+impl fmt::Display for DurationDisplay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         show(f, u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX), &DURATION_UNITS)
     }

@@ -51,7 +51,7 @@ pub enum Answer {
 /// An answer that does not fit what was asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Unfitting(String);
+pub struct AnswerMismatch(String);
 
 /// Something that is asked, and what becomes of it if nobody answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -147,7 +147,7 @@ pub struct ExternalTool {
 /// Why a run does not take an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
-pub enum NotAwaitable {
+pub enum AnswerRefusal {
     /// Nothing of that name was asked.
     #[error("nothing of that name is asked")]
     UnknownItem,
@@ -183,8 +183,8 @@ impl Item {
     ///
     /// # Errors
     /// The misfit, for the person that gave the answer.
-    pub fn check(&self, answer: &Answer) -> Result<(), Unfitting> {
-        let no = |text: String| Err(Unfitting(text));
+    pub fn check(&self, answer: &Answer) -> Result<(), AnswerMismatch> {
+        let no = |text: String| Err(AnswerMismatch(text));
         let bytes = serde_json::to_string(answer).map_or(usize::MAX, |text| text.len());
         if bytes > ANSWER_BYTES_MAX {
             return no(format!("the answer has more than {ANSWER_BYTES_MAX} bytes"));
@@ -201,7 +201,7 @@ impl Item {
                 }
                 questions.iter().try_for_each(|question| {
                     let chosen = given.get(&question.id).map_or(&[][..], Vec::as_slice);
-                    question.check(chosen).map_err(Unfitting)
+                    question.check(chosen).map_err(AnswerMismatch)
                 })
             }
             (AwaitItem::ExternalTools { items, .. }, Answer::Results(results)) => {
@@ -209,7 +209,7 @@ impl Item {
                     items.iter().map(|item| item.tool_call_id.as_str()).collect();
                 let given: BTreeSet<&str> = results.keys().map(String::as_str).collect();
                 if wanted == given {
-                    return given_values_are_json(results).map_err(Unfitting);
+                    return given_values_are_json(results).map_err(AnswerMismatch);
                 }
                 let list = |set: BTreeSet<&str>| set.into_iter().collect::<Vec<_>>().join(", ");
                 no(format!("results are needed for {}, given were {}", list(wanted), list(given)))

@@ -73,11 +73,11 @@ pub enum ReminderChange {
 /// The notes of a run, and how often and when each was shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reminders {
-    kept: BTreeMap<String, Kept>,
+    kept: BTreeMap<String, ReminderState>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Kept {
+struct ReminderState {
     reminder: Reminder,
     times: u32,
     last: Option<u32>,
@@ -144,14 +144,14 @@ impl Reminders {
         match self.kept.get_mut(&reminder.id) {
             Some(kept) => kept.reminder = reminder,
             None => {
-                let kept = Kept { reminder, times: 0, last: None };
+                let kept = ReminderState { reminder, times: 0, last: None };
                 self.kept.insert(kept.reminder.id.clone(), kept);
             }
         }
     }
 }
 
-impl Kept {
+impl ReminderState {
     fn is_due(&self, turn: u32) -> bool {
         let is_spent = match self.reminder.tier {
             Tier::Safety => false,

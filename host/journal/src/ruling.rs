@@ -18,7 +18,7 @@ pub enum Phase {
 
 /// The decision about the tools of a run, as its journal keeps it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ToolsDecided {
+pub struct ToolRuling {
     /// Before what. What was decided before a plan step holds until another such decision is
     /// recorded; the other one holds for the calls that were decided on.
     pub before: Phase,
@@ -39,7 +39,7 @@ pub struct ToolsDecided {
     pub metadata: Labels,
 }
 
-impl ToolsDecided {
+impl ToolRuling {
     /// A decision that takes nothing away.
     #[must_use]
     pub fn everything(before: Phase) -> Self {
@@ -62,7 +62,7 @@ impl ToolsDecided {
 }
 
 /// Prints what is left: `only lookup/read; 1 tool call`.
-impl fmt::Display for ToolsDecided {
+impl fmt::Display for ToolRuling {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.allowed_tools, self.disable_tools) {
             (_, true) => f.write_str("tools disabled")?,

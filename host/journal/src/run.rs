@@ -129,7 +129,7 @@ impl HeldWait {
 
 /// A stretch of running time of which no event has said yet how long it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Uncounted {
+pub struct UncountedTime {
     /// When it began.
     pub from: Timestamp,
     /// When the last event in it was recorded.
@@ -169,7 +169,7 @@ pub struct RunState {
     pub ran_ms: u64,
     /// Running time that `ran_ms` does not have yet; `None` while nobody executes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub uncounted: Option<Uncounted>,
+    pub uncounted: Option<UncountedTime>,
     /// Hosts that died with it.
     #[serde(default)]
     pub crashes: Crashes,

@@ -11,7 +11,7 @@ use crate::hold::Await;
 use crate::ids::Seq;
 use crate::message::{Labels, Usage};
 use crate::operation::Operation;
-use crate::question::{Answer, NotAwaitable};
+use crate::question::{Answer, AnswerRefusal};
 use crate::spec::{KEY_BYTES_MAX, KEYS_MAX};
 use crate::status::{BlockedOn, Status, StopReason};
 use crate::time::Timestamp;
@@ -182,7 +182,7 @@ pub enum RunsAnswer {
     /// To subscribe.
     Events {
         /// The events, in order.
-        events: Vec<ShownEvent>,
+        events: Vec<EventInfo>,
         /// Where the next page begins.
         next_after: Seq,
         /// True if the run has ended and nothing follows.
@@ -237,7 +237,7 @@ pub struct RunInfo {
 
 /// An event as a run above sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ShownEvent {
+pub struct EventInfo {
     /// Its position.
     pub seq: Seq,
     /// When it was recorded.
@@ -299,7 +299,7 @@ pub enum RunsError {
     #[error("the run takes no such answer: {why}")]
     NotAwaitable {
         /// Why not.
-        why: NotAwaitable,
+        why: AnswerRefusal,
     },
     /// The caller's run is being stopped.
     #[error("the run is being stopped")]
@@ -393,7 +393,7 @@ impl RunsAnswer {
                 run.bytes() + beneath.iter().map(String::len).sum::<usize>()
             }
             Self::Page { runs, .. } => runs.iter().map(RunInfo::bytes).sum(),
-            Self::Events { events, .. } => events.iter().map(ShownEvent::bytes).sum(),
+            Self::Events { events, .. } => events.iter().map(EventInfo::bytes).sum(),
         }
     }
 }
@@ -412,7 +412,7 @@ impl RunInfo {
     }
 }
 
-impl ShownEvent {
+impl EventInfo {
     /// About how many bytes it takes.
     #[must_use]
     pub fn bytes(&self) -> usize {

@@ -20,13 +20,13 @@ mod writes;
 pub use self::admission::{HostLoad, Register, TreeSize, refusal};
 pub use self::attachment::{canceled_with_parent, ends_with, takes_children};
 pub use self::change::{After, Before, Change, consequences};
-pub use self::claim::{Next, Taken, claimed, next_claimed};
+pub use self::claim::{ClaimCounts, NextRun, claimed, next_claimed};
 pub use self::names::name_place;
 pub use self::queue::Rank;
 pub use self::requests::{KnownKey, is_same_task, known_key, no_batch, task_hash};
 pub use self::sessions::{covers, known_session, session_of, widest, widest_of};
 pub use self::turns::{turn_of, waits_its_turn};
-pub use self::waits::{Place, is_woken, place};
+pub use self::waits::{WaitState, is_woken, place};
 pub use self::writes::{check_append, check_batch, check_new};
 
 /// A number for a list of texts, the same on every machine and in every version.

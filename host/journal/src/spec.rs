@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::fact::{FactPlace, MemoryScope, OwnSession};
+use crate::fact::{FactNamespace, MemoryScope, OwnerSession};
 use crate::history::History;
 use crate::ids::RunId;
 use crate::message::{Labels, Message};
@@ -152,7 +152,7 @@ impl RunSpec {
 
     /// Where the facts of a scope are for it: those of a session are those of its whole tree.
     #[must_use]
-    pub fn fact_place(&self, scope: MemoryScope) -> FactPlace {
+    pub fn fact_namespace(&self, scope: MemoryScope) -> FactNamespace {
         let session = match scope {
             MemoryScope::Session => {
                 let session = self.root_session_id.as_ref().unwrap_or(&self.parent_session_id);
@@ -161,11 +161,11 @@ impl RunSpec {
                     true => self.root_run_id.to_string(),
                     false => session.clone(),
                 };
-                Some(OwnSession { owner_user_id: self.owner_user_id.clone(), id })
+                Some(OwnerSession { owner_user_id: self.owner_user_id.clone(), id })
             }
             MemoryScope::Tenant => None,
         };
-        FactPlace { tenant: self.tenant.clone(), session }
+        FactNamespace { tenant: self.tenant.clone(), session }
     }
 }
 

@@ -15,13 +15,13 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use crate::artifact::Artifact;
-use crate::event::Recorded;
+use crate::event::EventRecord;
 use crate::ids::{HostId, RunId, Seq};
 use crate::list::{Cursor, ListFilter, Page, Scope};
 use crate::run::Run;
 use crate::time::Timestamp;
 
-pub use self::error::{Full, StoreError};
+pub use self::error::{AdmissionBound, StoreError};
 pub use self::hosts::{BEATS_PER_LEASE, Host, Hosts, LEASE};
 pub use self::sessions::{Session, SessionEvent, SessionKey, SessionPage, Sessions};
 
@@ -44,11 +44,11 @@ pub use self::sessions::{Session, SessionEvent, SessionKey, SessionPage, Session
 #[async_trait]
 pub trait Store: Send + Sync {
     /// Keeps a new run with its first events. Nothing is kept unless the answer is
-    /// [`Created::New`].
+    /// [`CreateOutcome::New`].
     ///
     /// # Errors
     /// [`StoreError`]; the run may then exist only after [`StoreError::Unknown`].
-    async fn create(&self, run: NewRun) -> Result<Created, StoreError>;
+    async fn create(&self, run: NewRun) -> Result<CreateOutcome, StoreError>;
 
     /// Keeps a batch run and adds to the journals of the entries that it takes, all or nothing.
     ///
@@ -57,7 +57,7 @@ pub trait Store: Send + Sync {
     ///
     /// # Errors
     /// [`StoreError`]; all of it may then be kept only after [`StoreError::Unknown`].
-    async fn batch(&self, batch: NewBatch) -> Result<Batched, StoreError>;
+    async fn batch(&self, batch: NewBatch) -> Result<BatchOutcome, StoreError>;
 
     /// Entries that wait for the heartbeat of an agent under a policy
     /// ([`crate::hold::Hold::Beat`]), those of one tenant, owner, session and application together:
@@ -76,13 +76,13 @@ pub trait Store: Send + Sync {
     /// Adds events to a journal and replaces the record, in one step, if the journal still ends
     /// at `expected_head` and the run's epoch is still `epoch`.
     ///
-    /// Idempotent: the same append again is [`Appended::Done`]. Events are the same if all of them
+    /// Idempotent: the same append again is [`AppendOutcome::Done`]. Events are the same if all of them
     /// are, with their times; other ones under the ids of those that are kept are
-    /// [`Appended::Conflict`].
+    /// [`AppendOutcome::Conflict`].
     ///
     /// # Errors
     /// [`StoreError`]; the events may then be kept only after [`StoreError::Unknown`].
-    async fn append(&self, append: Append) -> Result<Appended, StoreError>;
+    async fn append(&self, append: Append) -> Result<AppendOutcome, StoreError>;
 
     /// Takes wanted runs for a host and records [`crate::machine::decide::claim`] for each: those
     /// that resume before those that never began, then highest priority first, then in the order
@@ -126,8 +126,12 @@ pub trait Store: Send + Sync {
     ///
     /// # Errors
     /// [`StoreError`].
-    async fn read(&self, id: &RunId, after: Seq, limit: usize)
-    -> Result<Vec<Recorded>, StoreError>;
+    async fn read(
+        &self,
+        id: &RunId,
+        after: Seq,
+        limit: usize,
+    ) -> Result<Vec<EventRecord>, StoreError>;
 
     /// The bytes of an artifact that was kept with this run; `None` if there is no such run, or
     /// none of that name was kept with it.
@@ -157,7 +161,7 @@ pub trait Store: Send + Sync {
     ///
     /// # Errors
     /// [`StoreError`].
-    async fn remove(&self, removal: Removal) -> Result<Removed, StoreError>;
+    async fn remove(&self, removal: Removal) -> Result<RemovalOutcome, StoreError>;
 }
 
 /// Most bytes of the events of one page, as JSON, unless a single one has more: few enough that
@@ -170,7 +174,7 @@ pub struct NewRun {
     /// The record after `events`.
     pub run: Run,
     /// The journal so far.
-    pub events: Vec<Recorded>,
+    pub events: Vec<EventRecord>,
     /// Makes a repeated request harmless.
     pub idempotency: Option<Idempotency>,
     /// The key of its task, if its answer may be used again.
@@ -189,9 +193,9 @@ pub struct NewBatch {
     pub entries: Vec<Append>,
 }
 
-/// The answer to a batch. Nothing is kept unless it is [`Batched::New`].
+/// The answer to a batch. Nothing is kept unless it is [`BatchOutcome::New`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Batched {
+pub enum BatchOutcome {
     /// It is kept and has its entries.
     New,
     /// The last batch of the beat has not ended.
@@ -244,7 +248,7 @@ pub struct TaskKey {
 
 /// The answer to a new run.
 #[derive(Clone, Debug)]
-pub enum Created {
+pub enum CreateOutcome {
     /// It is kept.
     New,
     /// The same request was made before, or the same task was completed; this is its run.
@@ -252,7 +256,7 @@ pub enum Created {
     /// The id, or the idempotency key with another request, belongs to this run.
     Taken(RunId),
     /// It would have to wait, and may not, or one of the bounds is met.
-    Full(Full),
+    Full(AdmissionBound),
     /// The session it would belong to has ended.
     SessionEnded,
     /// The run it would be started by is not there, has ended, or is about to.
@@ -271,14 +275,14 @@ pub struct Append {
     /// Where the journal ends for the writer.
     pub expected_head: Seq,
     /// The events, the first at `expected_head + 1`.
-    pub events: Arc<[Recorded]>,
+    pub events: Arc<[EventRecord]>,
     /// The artifacts to which the events refer; kept with the run, in the same step.
     pub artifacts: Vec<Artifact>,
 }
 
 /// The answer to an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Appended {
+pub enum AppendOutcome {
     /// It is kept, now or since an earlier attempt.
     Done,
     /// An event that is kept has the place and the id of one of these, and says something else.
@@ -338,7 +342,7 @@ pub struct Removal {
 
 /// The amounts that were removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Removed {
+pub struct RemovalOutcome {
     /// Runs.
     pub runs: u64,
     /// Their events.

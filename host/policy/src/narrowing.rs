@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use taskrun_journal::narrowing::Narrowing;
-use taskrun_journal::quantity::ShowDuration;
+use taskrun_journal::quantity::DurationDisplay;
 use taskrun_journal::tool::ToolSpec;
 
 use crate::grants::{Grants, Standing};
@@ -201,7 +201,7 @@ fn check_tags_and_times(narrow: &Narrowing, left: &[&ToolSpec]) -> Result<(), Na
             return Err(invalid(field, reason));
         }
         if *timeout == 0 || u128::from(*timeout) > CALL_MAX.as_millis() {
-            let most = ShowDuration(CALL_MAX);
+            let most = DurationDisplay(CALL_MAX);
             return Err(invalid(field, format!("a call takes from 1ms to {most}")));
         }
     }

@@ -5,7 +5,7 @@ use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 
 use taskrun_journal::money::parse_usd;
-use taskrun_journal::quantity::{ShowDuration, ShowSize};
+use taskrun_journal::quantity::{DurationDisplay, SizeDisplay};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -292,7 +292,7 @@ impl<'t, 's> Section<'t, 's> {
         let (text, value) = self.quantity(key, "a size such as \"64MiB\"")?;
         let bytes = self.parsed(&text, "size", parse_size(text.value))?;
         if !range.contains(&bytes) {
-            let bounds = ShowSize(*range.start())..=ShowSize(*range.end());
+            let bounds = SizeDisplay(*range.start())..=SizeDisplay(*range.end());
             self.out_of_range(key, text.value, value, bounds);
             return None;
         }
@@ -304,7 +304,7 @@ impl<'t, 's> Section<'t, 's> {
         let (text, value) = self.quantity(key, "a duration such as \"10s\"")?;
         let duration = self.parsed(&text, "duration", parse_duration(text.value))?;
         if !range.contains(&duration) {
-            let bounds = ShowDuration(*range.start())..=ShowDuration(*range.end());
+            let bounds = DurationDisplay(*range.start())..=DurationDisplay(*range.end());
             self.out_of_range(key, text.value, value, bounds);
             return None;
         }

@@ -11,7 +11,7 @@ use std::io;
 
 use minijinja::value::Serde;
 use minijinja::{Environment, ErrorKind, UndefinedBehavior};
-use taskrun_journal::event::ChosenBy;
+use taskrun_journal::event::OverrideReason;
 use taskrun_journal::message::Labels;
 
 /// Most bytes of a template: a prompt is read by people.
@@ -60,7 +60,7 @@ pub struct Rendered {
     /// BLAKE3 hash of the text, 64 hexadecimal digits.
     pub digest: String,
     /// Why the template is not the prompt's own.
-    pub chosen_by: Option<ChosenBy>,
+    pub chosen_by: Option<OverrideReason>,
 }
 
 /// Why a prompt did not become a text.
@@ -117,17 +117,17 @@ impl Prompts {
 
 impl Prompt {
     /// The template for a run: what its session says, then what its labels say, then its own.
-    fn choose(&self, session: &str, labels: &Labels) -> (&str, Option<ChosenBy>) {
+    fn choose(&self, session: &str, labels: &Labels) -> (&str, Option<OverrideReason>) {
         let has_labels = |one: &&PromptOverride| {
             one.labels.iter().all(|(key, value)| labels.get(key) == Some(value))
         };
         let fitting = || self.overrides.iter().filter(has_labels);
         let of_session = fitting().find(|one| one.session.as_deref() == Some(session));
         if let Some(one) = of_session {
-            return (&one.template, Some(ChosenBy::Session));
+            return (&one.template, Some(OverrideReason::Session));
         }
         match fitting().find(|one| one.session.is_none()) {
-            Some(one) => (&one.template, Some(ChosenBy::Labels)),
+            Some(one) => (&one.template, Some(OverrideReason::Labels)),
             None => (&self.template, None),
         }
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use taskrun::clock::SystemClock;
 use taskrun_journal::ending::Ending;
-use taskrun_journal::event::{Event, Recorded};
+use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::ids::{HostId, RunId};
 use taskrun_journal::list::{ListFilter, Scope};
 use taskrun_journal::machine;
@@ -66,7 +66,7 @@ fn new_run(n: u64, at: u64) -> NewRun {
         created_at: Timestamp(at),
     };
     let event = Event::Queued { spec: Box::new(spec) };
-    let queued = Recorded { seq: 1, id: n, at: Timestamp(at), event };
+    let queued = EventRecord { seq: 1, id: n, at: Timestamp(at), event };
     let run = machine::begin(&queued).expect("a beginning");
     NewRun {
         run,
@@ -82,7 +82,7 @@ fn next(run: &Run, at: u64, events: Vec<Event>) -> Append {
     let mut recorded = Vec::new();
     for event in events {
         let seq = state.head + 1;
-        let one = Recorded { seq, id: seq, at: Timestamp(at), event };
+        let one = EventRecord { seq, id: seq, at: Timestamp(at), event };
         state = machine::apply(state, &one).expect("a legal event");
         recorded.push(one);
     }

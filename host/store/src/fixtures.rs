@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use taskrun_journal::event::{Event, Recorded};
+use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::history::History;
 use taskrun_journal::ids::{HostId, RunId};
 use taskrun_journal::machine;
@@ -59,7 +59,7 @@ pub(crate) fn spec(id: RunId) -> RunSpec {
 /// A new run without bounds.
 pub(crate) fn new_run(spec: RunSpec) -> NewRun {
     let at = spec.created_at;
-    let queued = Recorded { seq: 1, id: 1, at, event: Event::Queued { spec: Box::new(spec) } };
+    let queued = EventRecord { seq: 1, id: 1, at, event: Event::Queued { spec: Box::new(spec) } };
     let run = machine::begin(&queued).expect("a beginning");
     let (events, admission) = (vec![queued], Admission::UNBOUNDED);
     NewRun { run, events, idempotency: None, task: None, admission }
@@ -72,7 +72,7 @@ pub(crate) fn append(run: &Run, events: Vec<Event>, epoch: u64, at: Timestamp) -
     let mut recorded = Vec::with_capacity(events.len());
     for event in events {
         let seq = run.state.head + 1;
-        let one = Recorded { seq, id: seq, at, event };
+        let one = EventRecord { seq, id: seq, at, event };
         run.state = machine::apply(run.state, &one).expect("what is decided can be applied");
         recorded.push(one);
     }

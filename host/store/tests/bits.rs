@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::*;
 use damaged::*;
 use taskrun::clock::SeededRandom;
-use taskrun_journal::event::Recorded;
+use taskrun_journal::event::EventRecord;
 use taskrun_journal::list::{ListFilter, Scope};
 use taskrun_journal::run::Run;
 use taskrun_journal::spec::RunSpec;
@@ -35,10 +35,10 @@ fn quick() -> SqliteOptions {
 #[derive(Debug, PartialEq)]
 struct Answers {
     runs: Vec<Run>,
-    journals: Vec<Vec<Recorded>>,
+    journals: Vec<Vec<EventRecord>>,
     /// What each of some ways to list gives.
     lists: Vec<Vec<Run>>,
-    session: Vec<(String, Recorded)>,
+    session: Vec<(String, EventRecord)>,
     claimed: Vec<Run>,
 }
 

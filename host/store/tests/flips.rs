@@ -8,7 +8,7 @@ use std::path::Path;
 
 use common::*;
 use taskrun::clock::SeededRandom;
-use taskrun_journal::event::Recorded;
+use taskrun_journal::event::EventRecord;
 use taskrun_journal::hold::Wait;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::list::{ListFilter, Scope};
@@ -25,7 +25,7 @@ const PLACES: usize = 40;
 /// What was acknowledged of a run: its journal, and the record at some lengths of that.
 #[derive(Default)]
 struct Acknowledged {
-    journal: Vec<Recorded>,
+    journal: Vec<EventRecord>,
     records: Vec<Run>,
 }
 
@@ -33,7 +33,7 @@ struct Acknowledged {
 struct Truth(HashMap<RunId, Acknowledged>);
 
 impl Truth {
-    fn note(&mut self, run: &Run, events: &[Recorded]) {
+    fn note(&mut self, run: &Run, events: &[EventRecord]) {
         let known = self.0.entry(run.id().clone()).or_default();
         known.journal.extend_from_slice(events);
         known.records.push(run.clone());
@@ -44,7 +44,7 @@ impl Truth {
         assert!(known, "{place}: {run:?} was never acknowledged");
     }
 
-    fn check_journal(&self, id: &RunId, events: &[Recorded], place: &str) {
+    fn check_journal(&self, id: &RunId, events: &[EventRecord], place: &str) {
         let known = &self.0[id];
         assert!(known.journal.starts_with(events), "{place}: the journal of {id} is another");
         let whole = |run: &Run| run.state.head == events.len() as u64;

@@ -11,14 +11,14 @@ use damaged::*;
 use rusqlite::types::Value;
 use taskrun::clock::SeededRandom;
 use taskrun_journal::artifact::digest;
-use taskrun_journal::fact::{Fact, FactPlace, OwnSession, query_words};
+use taskrun_journal::fact::{Fact, FactNamespace, OwnerSession, query_words};
 use taskrun_journal::hold::WaitMode;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::list::{ListFilter, Scope};
 use taskrun_journal::memory::{FactChange, Memory};
 use taskrun_journal::run::Run;
 use taskrun_journal::spec::RunSpec;
-use taskrun_journal::store::{Created, Sessions, Store, StoreError};
+use taskrun_journal::store::{CreateOutcome, Sessions, Store, StoreError};
 use taskrun_journal::time::{Timestamp, random_u64};
 use taskrun_store::{Repair, SqliteStore};
 use tempfile::TempDir;
@@ -102,7 +102,7 @@ async fn entangled(dir: &TempDir) {
     }
     create(&store, entry("entry")).await;
     let new = keyed(new_run(spec("keyed")), "key", "print");
-    assert!(matches!(store.create(new).await, Ok(Created::New)));
+    assert!(matches!(store.create(new).await, Ok(CreateOutcome::New)));
     let held = store.claim(wish("h", 5, 2_000)).await.expect("claims");
     let of = |name: &str| held.iter().find(|run| run.id().as_str() == name).expect("held").clone();
     let wait = for_runs(&["child-2", "turn-3"], WaitMode::All);
@@ -110,10 +110,10 @@ async fn entangled(dir: &TempDir) {
     let late = for_runs_until(&["child-3"], WaitMode::Any, Some(9_000));
     append(&store, next(&of("late"), 60, 2_200, vec![late])).await;
     append(&store, end_with(&of("keeper"), 70, 2_300, b"an artifact")).await;
-    let session = OwnSession { owner_user_id: "ann".to_owned(), id: "s-1".to_owned() };
+    let session = OwnerSession { owner_user_id: "ann".to_owned(), id: "s-1".to_owned() };
     for (key, place) in [
-        ("own", FactPlace { tenant: "acme".to_owned(), session: Some(session) }),
-        ("shared", FactPlace { tenant: "acme".to_owned(), session: None }),
+        ("own", FactNamespace { tenant: "acme".to_owned(), session: Some(session) }),
+        ("shared", FactNamespace { tenant: "acme".to_owned(), session: None }),
     ] {
         let fact = Fact {
             key: key.to_owned(),
@@ -150,13 +150,13 @@ async fn what_no_journal_tells_is_kept() {
     repair(&dir);
     let store = open(&dir);
     let new = keyed(new_run(spec("again")), "key", "print");
-    let Created::Repeated(run) = store.create(new).await.expect("creates") else {
+    let CreateOutcome::Repeated(run) = store.create(new).await.expect("creates") else {
         panic!("the key is known")
     };
     assert_eq!(run.id().as_str(), "keyed");
     let bytes = store.artifact(&run_id("keeper"), &digest(b"an artifact")).await.expect("answers");
     assert_eq!(bytes.as_deref(), Some(&b"an artifact"[..]));
-    let place = FactPlace { tenant: "acme".to_owned(), session: None };
+    let place = FactNamespace { tenant: "acme".to_owned(), session: None };
     let found = store.search_facts(&place, &query_words("cellar"), 10).await.expect("searches");
     assert_eq!(found.iter().map(|fact| &*fact.key).collect::<Vec<_>>(), ["shared"]);
     let session = store.session(&session_key()).await.expect("reads").expect("it is known");

@@ -14,7 +14,7 @@ use taskrun_journal::list::{ListFilter, Scope};
 use taskrun_journal::machine;
 use taskrun_journal::run::Run;
 use taskrun_journal::store::{
-    Appended, Claim, Hosts, Removal, SessionEvent, Sessions, Store, StoreError, Until,
+    AppendOutcome, Claim, Hosts, Removal, SessionEvent, Sessions, Store, StoreError, Until,
 };
 use taskrun_journal::time::{Clock, Timestamp};
 use taskrun_store::{Durability, SqliteOptions, SqliteStore};
@@ -38,7 +38,7 @@ async fn everything_is_there_after_reopening() {
     assert_eq!(after, before);
     let events = store.read(run.id(), 0, 100).await.expect("reads");
     assert_eq!(machine::fold(&events), Ok(append.run.clone()));
-    assert_eq!(store.append(append).await.expect("answers"), Appended::Done);
+    assert_eq!(store.append(append).await.expect("answers"), AppendOutcome::Done);
     let again = store.create(keyed(new_run(spec("r-3")), "k", "f")).await.expect("answers");
     assert!(format!("{again:?}").starts_with("Repeated"), "{again:?}");
 }
@@ -156,7 +156,7 @@ async fn a_full_store_says_so_keeps_what_it_has_and_goes_on_when_there_is_room()
     let refused = loop {
         let append = next(&run, run.state.head, 3_000, vec![note(&"x".repeat(20_000))]);
         match store.append(append.clone()).await {
-            Ok(appended) => assert_eq!(appended, Appended::Done),
+            Ok(appended) => assert_eq!(appended, AppendOutcome::Done),
             Err(StoreError::Full { path }) => {
                 assert!(path.ends_with("taskrun.db"), "{path}");
                 break append;
@@ -171,7 +171,7 @@ async fn a_full_store_says_so_keeps_what_it_has_and_goes_on_when_there_is_room()
     assert_eq!(store.get(run.id()).await.expect("gets").as_ref(), Some(&run));
     drop(store);
     let store = open(&dir);
-    assert_eq!(store.append(refused).await.expect("appends"), Appended::Done);
+    assert_eq!(store.append(refused).await.expect("appends"), AppendOutcome::Done);
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! Refusals and failures of the controller.
 
 use taskrun_journal::ids::RunId;
-use taskrun_journal::question::NotAwaitable;
+use taskrun_journal::question::AnswerRefusal;
 use taskrun_journal::runs::RunsError;
 use taskrun_journal::store::StoreError;
 use taskrun_policy::NarrowingError;
@@ -91,7 +91,7 @@ pub enum ControllerError {
         /// The run.
         id: RunId,
         /// Why not.
-        why: NotAwaitable,
+        why: AnswerRefusal,
     },
     /// The batch run does not work on this run, or not any more.
     #[error("run {id} cannot be completed as an entry: {why}")]
@@ -181,7 +181,7 @@ impl From<ControllerError> for RunsError {
             ControllerError::SessionEnded { .. } => Self::SessionEnded,
             // The only parent there is here is the caller's own run.
             ControllerError::ParentEnded { .. } => Self::Canceled,
-            ControllerError::RunEnded { .. } => Self::NotAwaitable { why: NotAwaitable::Ended },
+            ControllerError::RunEnded { .. } => Self::NotAwaitable { why: AnswerRefusal::Ended },
             ControllerError::NotAwaitable { why, .. } => Self::NotAwaitable { why },
             ControllerError::Inconsistent { .. } => {
                 Self::Storage { code: INCONSISTENT.to_owned(), passing: false }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use taskrun_journal::ending::Ending;
-use taskrun_journal::event::{Event, Recorded};
+use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::hold::Wait;
 use taskrun_journal::ids::{HostId, RunId};
 use taskrun_journal::machine::fold;
@@ -112,10 +112,10 @@ pub(crate) fn blocked(wait: Wait) -> Event {
     Event::Blocked { on: BlockedOn::Input, wait, ran_ms: 5 }
 }
 
-fn journal(spec: RunSpec, events: impl IntoIterator<Item = Event>) -> Vec<Recorded> {
+fn journal(spec: RunSpec, events: impl IntoIterator<Item = Event>) -> Vec<EventRecord> {
     let all = std::iter::once(Event::Queued { spec: Box::new(spec) }).chain(events);
     all.zip(1..)
-        .map(|(event, seq)| Recorded { seq, id: seq, at: Timestamp(seq * 10), event })
+        .map(|(event, seq)| EventRecord { seq, id: seq, at: Timestamp(seq * 10), event })
         .collect()
 }
 

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use taskrun_journal::event::Recorded;
+use taskrun_journal::event::EventRecord;
 use taskrun_journal::ids::{RunId, Seq};
 use taskrun_journal::store::{Store, StoreError};
 
@@ -19,7 +19,7 @@ pub(crate) async fn scan(
     store: &dyn Store,
     id: &RunId,
     (after, to): (Seq, Seq),
-    mut see: impl FnMut(Recorded) -> ControlFlow<()> + Send,
+    mut see: impl FnMut(EventRecord) -> ControlFlow<()> + Send,
 ) -> Result<Seq, StoreError> {
     let mut last = after;
     while last < to {

@@ -2,13 +2,15 @@
 //! store's design.
 
 use taskrun_journal::ending::EndStatus;
-use taskrun_journal::event::{CallEvent, DialogEvent, Event, EventView, LifecycleEvent, Recorded};
+use taskrun_journal::event::{
+    CallEvent, DialogEvent, Event, EventRecord, EventView, LifecycleEvent,
+};
 use taskrun_journal::run::Run;
 use taskrun_journal::status::Status;
 
 /// # Errors
 /// The law that a journal breaks.
-pub(super) fn check(run: &Run, journal: &[Recorded]) -> Result<(), String> {
+pub(super) fn check(run: &Run, journal: &[EventRecord]) -> Result<(), String> {
     let broken = |law: &str, seq: u64| {
         let kinds: Vec<_> = journal.iter().map(|one| one.event.kind()).collect();
         Err(format!("journal of {}, at {seq}: {law}: {kinds:?}", run.id()))

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use taskrun::controller::FINALIZERS_MAX;
-use taskrun_journal::event::Recorded;
+use taskrun_journal::event::EventRecord;
 use taskrun_journal::ids::{HostId, RunId, Seq};
 use taskrun_journal::list::{Cursor, ListFilter, Page, Scope};
 use taskrun_journal::run::Run;
 use taskrun_journal::status::Status;
 use taskrun_journal::store::{
-    Append, Appended, Batched, Claim, Created, Host, Hosts, NewBatch, NewRun, Removal, Removed,
-    Store, StoreError, Until,
+    Append, AppendOutcome, BatchOutcome, Claim, CreateOutcome, Host, Hosts, NewBatch, NewRun,
+    Removal, RemovalOutcome, Store, StoreError, Until,
 };
 use taskrun_journal::time::Timestamp;
 use taskrun_store::MemoryStore;
@@ -139,17 +139,17 @@ impl Process {
 
 #[async_trait]
 impl Store for Process {
-    async fn create(&self, run: NewRun) -> Result<Created, StoreError> {
+    async fn create(&self, run: NewRun) -> Result<CreateOutcome, StoreError> {
         self.alive().await;
         let id = run.run.id().clone();
         let created = self.memory.create(run).await?;
-        if matches!(created, Created::New) {
+        if matches!(created, CreateOutcome::New) {
             lock(&self.shared.accepted).push(id);
         }
         Ok(created)
     }
 
-    async fn batch(&self, batch: NewBatch) -> Result<Batched, StoreError> {
+    async fn batch(&self, batch: NewBatch) -> Result<BatchOutcome, StoreError> {
         self.alive().await;
         self.memory.batch(batch).await
     }
@@ -164,7 +164,7 @@ impl Store for Process {
         self.memory.entries(policy_digest, agent_name, limit).await
     }
 
-    async fn append(&self, append: Append) -> Result<Appended, StoreError> {
+    async fn append(&self, append: Append) -> Result<AppendOutcome, StoreError> {
         self.alive().await;
         self.memory.append(append).await
     }
@@ -207,7 +207,7 @@ impl Store for Process {
         id: &RunId,
         after: Seq,
         limit: usize,
-    ) -> Result<Vec<Recorded>, StoreError> {
+    ) -> Result<Vec<EventRecord>, StoreError> {
         self.alive().await;
         self.memory.read(id, after, limit).await
     }
@@ -227,7 +227,7 @@ impl Store for Process {
         self.memory.work().await;
     }
 
-    async fn remove(&self, removal: Removal) -> Result<Removed, StoreError> {
+    async fn remove(&self, removal: Removal) -> Result<RemovalOutcome, StoreError> {
         self.alive().await;
         self.memory.remove(removal).await
     }

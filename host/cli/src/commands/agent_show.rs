@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use taskrun::agents::Agent;
 use taskrun_journal::history::History;
-use taskrun_journal::money::ShowUsd;
+use taskrun_journal::money::UsdDisplay;
 use taskrun_policy::{AgentPolicy, Capability, EnginePolicy, Limits, Pattern, Standing, Verdict};
 use taskrun_policy::{Heartbeat, Interrupted, Retry, Then};
 use taskrun_runtime::{ImportClass, Inspection, Loader};
@@ -252,7 +252,7 @@ fn budget(agent: &AgentPolicy) -> BTreeMap<&'static str, String> {
     let mut all = BTreeMap::new();
     all.extend(budget.turns.map(|turns| ("turns", turns.to_string())));
     all.extend(budget.tokens.map(|tokens| ("tokens", tokens.to_string())));
-    all.extend(budget.cost_microusd.map(|cost| ("usd", ShowUsd(cost).to_string())));
+    all.extend(budget.cost_microusd.map(|cost| ("usd", UsdDisplay(cost).to_string())));
     let reserve = budget.reserve;
     let kept = |amount: u64, text: String| (amount > 0).then_some(text);
     all.extend(
@@ -260,7 +260,7 @@ fn budget(agent: &AgentPolicy) -> BTreeMap<&'static str, String> {
     );
     let turns = kept(reserve.turns.into(), reserve.turns.to_string());
     all.extend(turns.map(|kept| ("reserve turns", kept)));
-    let money = kept(reserve.cost_microusd, ShowUsd(reserve.cost_microusd).to_string());
+    let money = kept(reserve.cost_microusd, UsdDisplay(reserve.cost_microusd).to_string());
     all.extend(money.map(|kept| ("reserve usd", kept)));
     all.extend(budget.wall.map(|wall| ("wall", human::duration(wall))));
     all

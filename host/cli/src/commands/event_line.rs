@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use taskrun_journal::event::{Event, Parked, Recorded};
+use taskrun_journal::event::{CallWait, Event, EventRecord};
 use taskrun_journal::hold::{Wait, WaitMode};
 use taskrun_journal::pause::PauseEnd;
 use taskrun_journal::question::Answer;
@@ -18,7 +18,7 @@ use crate::paths::shown_in;
 pub(super) const DETAIL_CHARS_MAX: usize = 160;
 
 /// The event: position, time since the run was accepted, kind, detail.
-pub(super) fn event_line(recorded: &Recorded, accepted: Timestamp) -> String {
+pub(super) fn event_line(recorded: &EventRecord, accepted: Timestamp) -> String {
     let after = recorded.at.since(accepted);
     let offset = format!("+{}.{:03}s", after.as_secs(), after.subsec_millis());
     let detail = excerpt(&shown_in(&detail(&recorded.event)), DETAIL_CHARS_MAX);
@@ -164,13 +164,13 @@ fn until(at: Option<Timestamp>) -> String {
     at.map_or_else(String::new, |at| format!(", until {at}"))
 }
 
-fn parked(waits: &Parked) -> String {
+fn parked(waits: &CallWait) -> String {
     match waits {
-        Parked::Runs { runs, mode, until: at } => {
+        CallWait::Runs { runs, mode, until: at } => {
             format!("{}{}", runs_text(runs, *mode), until(*at))
         }
-        Parked::Child { run } => format!("run {run}"),
-        Parked::Answer { item } => format!("an answer to {item}"),
+        CallWait::Child { run } => format!("run {run}"),
+        CallWait::Answer { item } => format!("an answer to {item}"),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use taskrun::controller::{Client, Controller};
-use taskrun_journal::event::{Event, Recorded};
+use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::run::Run;
 use taskrun_journal::time::Timestamp;
 use taskrun_runtime::Storage;
@@ -32,7 +32,7 @@ pub(super) struct EventView<'a> {
 }
 
 impl<'a> EventView<'a> {
-    pub(super) fn of(run: &'a Run, recorded: &'a Recorded) -> Self {
+    pub(super) fn of(run: &'a Run, recorded: &'a EventRecord) -> Self {
         let (run_id, event) = (run.id().as_str(), &recorded.event);
         Self { run_id, seq: recorded.seq, at: recorded.at, event }
     }
@@ -50,10 +50,10 @@ pub(super) async fn events(context: &Context, args: &EventsArgs) -> Outcome {
     };
     let run = resolve(&context.client(&controller), run).await?;
     let format = context.printer.format();
-    let wanted = |recorded: &Recorded| {
+    let wanted = |recorded: &EventRecord| {
         args.kind.is_empty() || args.kind.iter().any(|kind| kind == recorded.event.kind())
     };
-    let show = |recorded: &Recorded| {
+    let show = |recorded: &EventRecord| {
         if wanted(recorded) {
             match format {
                 OutputFormat::Table => {
@@ -85,7 +85,7 @@ pub(super) async fn follow(
     (controller, storage): (Controller, Storage),
     run: &Run,
     after: u64,
-    show: impl FnMut(&Recorded),
+    show: impl FnMut(&EventRecord),
 ) -> Outcome {
     if context.printer.format() == OutputFormat::Json {
         return Err(Failure::usage("usage", "a run cannot be followed as one JSON document")
@@ -102,8 +102,12 @@ pub(super) async fn follow(
 }
 
 /// The journal after a position.
-pub(super) async fn all_events(client: &Client, run: &Run, after: u64) -> Outcome<Vec<Recorded>> {
-    let mut all: Vec<Recorded> = Vec::new();
+pub(super) async fn all_events(
+    client: &Client,
+    run: &Run,
+    after: u64,
+) -> Outcome<Vec<EventRecord>> {
+    let mut all: Vec<EventRecord> = Vec::new();
     loop {
         let after = all.last().map_or(after, |last| last.seq);
         let page = client.events(run.id().as_str(), after, PAGE).await?;

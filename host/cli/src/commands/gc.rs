@@ -1,7 +1,7 @@
 //! `taskrun gc`.
 
 use serde::Serialize;
-use taskrun_journal::store::Removed;
+use taskrun_journal::store::RemovalOutcome;
 use taskrun_journal::time::{Timestamp, millis};
 
 use crate::args::{GcArgs, OutputFormat};
@@ -20,9 +20,9 @@ pub(super) struct RemovedView {
     kept: u64,
 }
 
-impl From<Removed> for RemovedView {
-    fn from(removed: Removed) -> Self {
-        let Removed { runs, events, bytes, kept } = removed;
+impl From<RemovalOutcome> for RemovedView {
+    fn from(removed: RemovalOutcome) -> Self {
+        let RemovalOutcome { runs, events, bytes, kept } = removed;
         Self { runs, events, bytes, kept }
     }
 }
@@ -55,7 +55,7 @@ pub(super) async fn gc(context: &Context, args: &GcArgs) -> Outcome {
 }
 
 /// `3 runs, 120 events, 12 KiB; kept 1 run: another one under it is open`.
-pub(super) fn removed_text(removed: &Removed) -> String {
+pub(super) fn removed_text(removed: &RemovalOutcome) -> String {
     let mut text = format!(
         "{}, {}, {}",
         human::count(removed.runs, "run"),

@@ -1,7 +1,7 @@
 //! `taskrun logs`.
 
 use serde::Serialize;
-use taskrun_journal::event::{Event, Recorded};
+use taskrun_journal::event::{Event, EventRecord};
 
 use super::events::{EventView, all_events, follow};
 use crate::args::{LogsArgs, OutputFormat};
@@ -22,8 +22,8 @@ pub(super) async fn logs(context: &Context, args: &LogsArgs) -> Outcome {
     let (storage, controller) = context.looking().await?;
     let run = resolve(&context.client(&controller), &args.run).await?;
     let printer = &context.printer;
-    let wanted = |recorded: &Recorded| matches!(&recorded.event, Event::Log { level, .. } if *level >= args.level);
-    let show = |recorded: &Recorded| {
+    let wanted = |recorded: &EventRecord| matches!(&recorded.event, Event::Log { level, .. } if *level >= args.level);
+    let show = |recorded: &EventRecord| {
         if wanted(recorded) {
             match printer.format() {
                 OutputFormat::Table | OutputFormat::Name => {
@@ -61,7 +61,7 @@ pub(super) async fn logs(context: &Context, args: &LogsArgs) -> Outcome {
     Ok(Exit::Completed)
 }
 
-fn log_line(recorded: &Recorded) -> Option<String> {
+fn log_line(recorded: &EventRecord) -> Option<String> {
     let Event::Log { level, source, message, fields } = &recorded.event else { return None };
     let mut line = format!(
         "{} {:<5} {}: {}",

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use taskrun::controller::Client;
 use taskrun::error::ControllerError;
-use taskrun_journal::fact::{FACT_TEXT_BYTES_MAX, Fact, OwnSession};
+use taskrun_journal::fact::{FACT_TEXT_BYTES_MAX, Fact, OwnerSession};
 use taskrun_journal::message::Labels;
 use taskrun_journal::time::Timestamp;
 
@@ -54,7 +54,7 @@ struct ForgetView<'a> {
 /// Where the facts are that a command is about.
 struct MemoryTarget {
     tenant: String,
-    session: Option<OwnSession>,
+    session: Option<OwnerSession>,
 }
 
 impl MemoryTarget {
@@ -62,7 +62,7 @@ impl MemoryTarget {
         let globals = &context.globals;
         let owner = || globals.owner.clone().unwrap_or_else(|| OWNER_DEFAULT.to_owned());
         let session = globals.session.clone();
-        let session = session.map(|id| OwnSession { owner_user_id: owner(), id });
+        let session = session.map(|id| OwnerSession { owner_user_id: owner(), id });
         Self { tenant: context.principal().scope.tenant, session }
     }
 

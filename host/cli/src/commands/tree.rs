@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use taskrun_journal::message::Usage;
-use taskrun_journal::money::ShowUsd;
+use taskrun_journal::money::UsdDisplay;
 use taskrun_journal::run::{Run, RunView};
 
 use crate::args::{OutputFormat, TreeArgs};
@@ -42,7 +42,7 @@ pub(super) async fn tree(context: &Context, args: &TreeArgs) -> Outcome {
             );
             let cost = match tree.usage.cost_microusd {
                 0 => String::new(),
-                cost => format!(", {} USD", ShowUsd(cost)),
+                cost => format!(", {} USD", UsdDisplay(cost)),
             };
             printer.line(with(DIM, &format!("{text}{cost}")));
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use taskrun::controller::Controller;
 use taskrun::spawn::SpawnRequest;
-use taskrun_journal::event::{Event, Recorded};
+use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::ids::RunId;
 use taskrun_journal::message::LogLevel;
 use taskrun_journal::run::{Run, RunView};
@@ -150,7 +150,7 @@ impl Stage {
         let id = run.id().clone();
         let supervisor = supervisor(&self.context, &self.controller, &self.storage, None);
         let mut follow = Follow::new(&self.context, &self.controller, id.clone(), supervisor);
-        let show = |recorded: &Recorded| {
+        let show = |recorded: &EventRecord| {
             lines.of(recorded).iter().for_each(|line| screen.show(line));
             screen.progress(lines.progress());
             events.push(recorded.event.clone());

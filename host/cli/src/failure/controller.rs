@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use taskrun::error::{ControllerError, NotAnEntry};
 use taskrun_journal::ids::RunId;
-use taskrun_journal::question::NotAwaitable;
+use taskrun_journal::question::AnswerRefusal;
 use taskrun_journal::store::StoreError;
 
 use super::Failure;
@@ -102,16 +102,16 @@ fn limit_hint(kind: &str, cap: u64) -> String {
 }
 
 /// Each reason has a word of its own: what helps is different.
-fn not_awaitable(id: &RunId, why: NotAwaitable, message: String) -> Box<Failure> {
+fn not_awaitable(id: &RunId, why: AnswerRefusal, message: String) -> Box<Failure> {
     let (code, hint) = match why {
-        NotAwaitable::UnknownItem => (
+        AnswerRefusal::UnknownItem => (
             "unknown-item",
             "see what is asked, and under which names, with `taskrun inbox`".into(),
         ),
-        NotAwaitable::Answered => {
+        AnswerRefusal::Answered => {
             ("already-answered", format!("see by whom with `taskrun events {id} --kind answered`"))
         }
-        NotAwaitable::Ended => ("run-ended", format!("see how with `taskrun get {id}`")),
+        AnswerRefusal::Ended => ("run-ended", format!("see how with `taskrun get {id}`")),
     };
     Failure::usage(code, message).about(id).hint(hint)
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use taskrun_journal::event::{
-    CallEvent, DialogEvent, Event, EventView, LifecycleEvent, Recorded, StepEvent, TapedEvent,
+    CallEvent, DialogEvent, Event, EventRecord, EventView, LifecycleEvent, StepEvent, TapedEvent,
 };
 use taskrun_journal::message::LogLevel;
 use taskrun_journal::pause::PauseEnd;
@@ -69,7 +69,7 @@ impl Lines {
     }
 
     /// The lines of an event; none for events that only matter to programs.
-    pub(crate) fn of(&mut self, recorded: &Recorded) -> Vec<Line> {
+    pub(crate) fn of(&mut self, recorded: &EventRecord) -> Vec<Line> {
         self.count(&recorded.event);
         match recorded.event.view() {
             EventView::Lifecycle(event) => lifecycle_lines(event),
@@ -351,7 +351,7 @@ mod tests {
     fn lines(events: Vec<Event>) -> Vec<Line> {
         let mut lines = Lines::new(LogLevel::Warn);
         let recorded =
-            |(index, event)| Recorded { seq: index as u64 + 1, id: 0, at: Timestamp(0), event };
+            |(index, event)| EventRecord { seq: index as u64 + 1, id: 0, at: Timestamp(0), event };
         events.into_iter().enumerate().map(recorded).flat_map(|event| lines.of(&event)).collect()
     }
 

@@ -7,7 +7,7 @@ mod supervisor;
 use std::time::Duration;
 
 use taskrun::controller::{Client, Controller};
-use taskrun_journal::event::Recorded;
+use taskrun_journal::event::EventRecord;
 use taskrun_journal::hold::Await;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::run::Run;
@@ -92,7 +92,7 @@ impl Follow {
         &mut self,
         timeout: Option<Duration>,
         ctrl_c: CtrlC,
-        show: impl FnMut(&Recorded),
+        show: impl FnMut(&EventRecord),
     ) -> Outcome<FollowEnd> {
         let time_is_up = async {
             match timeout {
@@ -122,7 +122,11 @@ struct Journal<'a> {
 
 impl Journal<'_> {
     /// Shows events until the run is where following ends.
-    async fn show(&self, after: &mut u64, mut show: impl FnMut(&Recorded)) -> Outcome<FollowEnd> {
+    async fn show(
+        &self,
+        after: &mut u64,
+        mut show: impl FnMut(&EventRecord),
+    ) -> Outcome<FollowEnd> {
         let Self { client, id, .. } = self;
         loop {
             let events = client.next_events(id.as_str(), *after, PAGE).await?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use taskrun_journal::message::Labels;
 use taskrun_journal::metrics::{MeasureView, MetricsView, SeriesView};
-use taskrun_journal::money::ShowUsd;
+use taskrun_journal::money::UsdDisplay;
 use taskrun_journal::progress::{Children, Progress};
 use taskrun_journal::run::{PauseView, Run, RunView};
 use taskrun_journal::time::Timestamp;
@@ -103,7 +103,7 @@ fn work(run: &Run, view: &RunView) -> String {
         text.push_str(&format!(", {}", human::count(tokens, "token")));
     }
     if let Some(cost) = view.cost_microusd {
-        text.push_str(&format!(", {} USD", ShowUsd(cost)));
+        text.push_str(&format!(", {} USD", UsdDisplay(cost)));
     }
     text
 }

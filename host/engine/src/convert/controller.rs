@@ -1,7 +1,7 @@
 //! Requests to the controller, and its answers.
 
 use taskrun_journal::hold::Await;
-use taskrun_journal::question::{Answer, NotAwaitable};
+use taskrun_journal::question::{Answer, AnswerRefusal};
 use taskrun_journal::runs as port;
 use taskrun_journal::status::Status;
 use taskrun_journal::tool::{ToolFailure, ToolOutcome};
@@ -222,9 +222,9 @@ pub(crate) fn error_to_guest(error: port::RunsError) -> guest::ControllerError {
             guest::ControllerError::Limit(guest::ExceededLimit { kind, cap })
         }
         port::RunsError::NotAwaitable { why } => guest::ControllerError::NotAwaitable(match why {
-            NotAwaitable::UnknownItem => guest::NotAwaitableReason::UnknownItem,
-            NotAwaitable::Answered => guest::NotAwaitableReason::Answered,
-            NotAwaitable::Ended => guest::NotAwaitableReason::Ended,
+            AnswerRefusal::UnknownItem => guest::NotAwaitableReason::UnknownItem,
+            AnswerRefusal::Answered => guest::NotAwaitableReason::Answered,
+            AnswerRefusal::Ended => guest::NotAwaitableReason::Ended,
         }),
         port::RunsError::Canceled => guest::ControllerError::Canceled,
         port::RunsError::Storage { code, .. } => guest::ControllerError::Storage(code),

@@ -32,7 +32,7 @@ pub enum Refusal {
 
 /// A time that a plan step was told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reading {
+pub struct ClockReading {
     /// The time.
     pub at: Timestamp,
     /// Times in a row that the step was told it.
@@ -41,7 +41,7 @@ pub struct Reading {
 
 /// The beginning of a plan step that stays valid when the step is cut off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KeptPart {
+pub struct StepPrefix {
     /// Events that the step had emitted.
     pub events: u32,
     /// Times that it had been told the time.
@@ -51,7 +51,7 @@ pub struct KeptPart {
 /// The things that a parked tool call waits for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "for")]
-pub enum Parked {
+pub enum CallWait {
     /// Other runs; the result is how they ended, in this order.
     Runs {
         /// The runs.
@@ -178,7 +178,7 @@ impl ModelAnswer {
 /// The reason for which a template was taken that is not the prompt's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ChosenBy {
+pub enum OverrideReason {
     /// The session that asked for the run.
     Session,
     /// The labels of the run.

@@ -5,8 +5,8 @@
 //! and then not before each fold that reads that group has decided about it.
 
 use super::{
-    ControllerAnswer, DecisionKind, Event, KeptPart, MemoryAnswer, ModelAnswer, Parked, Reading,
-    Refusal,
+    CallWait, ClockReading, ControllerAnswer, DecisionKind, Event, MemoryAnswer, ModelAnswer,
+    Refusal, StepPrefix,
 };
 use crate::ending::Ending;
 use crate::hold::Wait;
@@ -17,7 +17,7 @@ use crate::pause::PauseEnd;
 use crate::plan::TerminationReason;
 use crate::question::{Answer, Item};
 use crate::reminders::ReminderChange;
-use crate::ruling::ToolsDecided;
+use crate::ruling::ToolRuling;
 use crate::spec::RunSpec;
 use crate::status::{BlockedOn, StopReason};
 use crate::time::Timestamp;
@@ -161,7 +161,7 @@ pub enum CallEvent<'a> {
         tool_call_id: &'a str,
         name: &'a str,
         payload: &'a str,
-        waits: &'a Parked,
+        waits: &'a CallWait,
     },
     ChildRunLinked {
         run_id: &'a RunId,
@@ -206,7 +206,7 @@ pub enum TapedEvent<'a> {
         capability: &'a str,
         subject: &'a str,
         rule: &'a str,
-        decided: Option<&'a ToolsDecided>,
+        decided: Option<&'a ToolRuling>,
     },
     Log {
         level: LogLevel,
@@ -230,10 +230,10 @@ pub enum TapedEvent<'a> {
         answer: &'a MemoryAnswer,
     },
     ClockRead {
-        readings: &'a [Reading],
+        readings: &'a [ClockReading],
     },
     StepRestarted {
-        kept: KeptPart,
+        kept: StepPrefix,
     },
 }
 

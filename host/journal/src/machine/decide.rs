@@ -17,7 +17,7 @@ use crate::stop::{CallAbort, StopCause};
 use crate::time::{Timestamp, millis};
 
 pub use entry::{acknowledge, said, settle, take};
-pub use pause::{Refused, inject, over, pause, resume};
+pub use pause::{PauseRefusal, inject, over, pause, resume};
 
 /// A run fails after so many hosts in a row died with it, without a plan step decided between:
 /// one that kills its host must not kill them all.

@@ -1,7 +1,7 @@
 //! Transitions of status and hold, every pair of place and event written out.
 
 use crate::ending::{EndStatus, Ending};
-use crate::event::{CallEvent, DialogEvent, Event, EventView, LifecycleEvent, Recorded};
+use crate::event::{CallEvent, DialogEvent, Event, EventRecord, EventView, LifecycleEvent};
 use crate::hold::{Hold, Lane, Wait, WaitMode};
 use crate::ids::{HostId, RunId};
 use crate::pause::Pause;
@@ -96,7 +96,7 @@ fn meaning(event: &Event) -> Meaning<'_> {
 }
 
 /// Where a run stands and who has it.
-pub(super) type Place = (Lifecycle, Hold);
+pub(super) type MachineState = (Lifecycle, Hold);
 
 /// The next place, and the pause that lies over it; `None` if the event cannot happen. `open` says
 /// whether something is asked and not answered.
@@ -104,15 +104,15 @@ pub(super) type Place = (Lifecycle, Hold);
 /// Each event is looked at as if there were no pause: the hold is then the one that would be. Over
 /// what that leads to the pause is laid again, unless a host has the run.
 pub(super) fn step(
-    (lifecycle, hold): Place,
+    (lifecycle, hold): MachineState,
     mut pause: Option<Pause>,
     open: bool,
-    recorded: &Recorded,
-) -> Option<(Place, Option<Pause>)> {
+    recorded: &EventRecord,
+) -> Option<(MachineState, Option<Pause>)> {
     let meaning = meaning(&recorded.event);
     let hold = pause.as_mut().and_then(|pause| pause.then.take()).unwrap_or(hold);
     let pause = pause_after(pause, &meaning, recorded.at)?;
-    let state = Waiting { open, paused: pause.is_some() };
+    let state = WaitCauses { open, paused: pause.is_some() };
     let (lifecycle, hold) = next((lifecycle, hold), state, &meaning, recorded.at)?;
     match (pause, hold) {
         (Some(mut pause), hold) if hold.host().is_none() => {
@@ -125,7 +125,7 @@ pub(super) fn step(
 
 /// The things that keep a run waiting beside its hold.
 #[derive(Clone, Copy)]
-struct Waiting {
+struct WaitCauses {
     /// Something is asked and not answered.
     open: bool,
     /// Somebody paused it.
@@ -167,11 +167,11 @@ fn pause_after(
 }
 
 fn next(
-    (lifecycle, hold): Place,
-    waiting: Waiting,
+    (lifecycle, hold): MachineState,
+    waiting: WaitCauses,
     meaning: &Meaning<'_>,
     at: Timestamp,
-) -> Option<Place> {
+) -> Option<MachineState> {
     match lifecycle {
         Lifecycle::Queued => from_queued(hold, meaning, at),
         Lifecycle::Running { execution } => from_running(execution, hold, waiting, meaning),
@@ -206,7 +206,7 @@ fn after_batch(batch: &RunId) -> Hold {
     Hold::Runs { runs: vec![batch.clone()], mode: WaitMode::All, until: None }
 }
 
-fn from_queued(hold: Hold, meaning: &Meaning<'_>, at: Timestamp) -> Option<Place> {
+fn from_queued(hold: Hold, meaning: &Meaning<'_>, at: Timestamp) -> Option<MachineState> {
     match meaning {
         Meaning::Started { host, session, request, batch } => {
             let hold = match (&hold, batch) {
@@ -254,9 +254,9 @@ fn from_queued(hold: Hold, meaning: &Meaning<'_>, at: Timestamp) -> Option<Place
 fn from_running(
     execution: Execution,
     hold: Hold,
-    waiting: Waiting,
+    waiting: WaitCauses,
     meaning: &Meaning<'_>,
-) -> Option<Place> {
+) -> Option<MachineState> {
     let held = hold.host().is_some();
     // Its batch run does the work of an entry, and says so without holding it.
     let worked_on = held || execution.batch.is_some();
@@ -321,7 +321,7 @@ fn paused(execution: Execution) -> Lifecycle {
 }
 
 /// A run that nobody holds is finalized by whoever takes it up.
-fn finalizing(execution: Option<Execution>, ending: &Ending, hold: Hold) -> Place {
+fn finalizing(execution: Option<Execution>, ending: &Ending, hold: Hold) -> MachineState {
     let hold = if hold.host().is_some() { hold } else { Hold::RESUME };
     let ending = ending.clone();
     (Lifecycle::Finalizing { execution, ending, finalizer_began: false }, hold)
@@ -330,9 +330,9 @@ fn finalizing(execution: Option<Execution>, ending: &Ending, hold: Hold) -> Plac
 fn from_blocked(
     (execution, on): (Execution, BlockedOn),
     hold: Hold,
-    Waiting { open, paused: is_paused }: Waiting,
+    WaitCauses { open, paused: is_paused }: WaitCauses,
     meaning: &Meaning<'_>,
-) -> Option<Place> {
+) -> Option<MachineState> {
     match meaning {
         Meaning::Answered if open => Some((Lifecycle::Blocked { execution, on }, hold)),
         Meaning::Answered if is_paused => Some((paused(execution), Hold::RESUME)),
@@ -375,7 +375,7 @@ fn from_canceling(
     (execution, by, reason): (Option<Execution>, StopReason, Option<String>),
     hold: Hold,
     meaning: &Meaning<'_>,
-) -> Option<Place> {
+) -> Option<MachineState> {
     let held = hold.host().is_some();
     match meaning {
         // A call that is on its way out still reports what it did, and begins nothing.
@@ -415,7 +415,7 @@ fn from_finalizing(
     hold: Hold,
     meaning: &Meaning<'_>,
     at: Timestamp,
-) -> Option<Place> {
+) -> Option<MachineState> {
     let held = hold.host().is_some();
     match meaning {
         Meaning::Finished => {

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use super::{apply, begin, fold};
 use crate::ending::Ending;
-use crate::event::{Event, Recorded};
+use crate::event::{Event, EventRecord};
 use crate::hold::{Wait, WaitMode};
 use crate::ids::{HostId, RunId};
 use crate::message::Labels;
@@ -148,10 +148,10 @@ pub(crate) fn for_runs() -> Wait {
     Wait::Runs { runs, mode: WaitMode::All, at: None }
 }
 
-fn journal(spec: RunSpec, events: impl IntoIterator<Item = Event>) -> Vec<Recorded> {
+fn journal(spec: RunSpec, events: impl IntoIterator<Item = Event>) -> Vec<EventRecord> {
     let all = std::iter::once(Event::Queued { spec: Box::new(spec) }).chain(events);
     all.zip(1..)
-        .map(|(event, seq)| Recorded { seq, id: seq, at: Timestamp(seq * 10), event })
+        .map(|(event, seq)| EventRecord { seq, id: seq, at: Timestamp(seq * 10), event })
         .collect()
 }
 
@@ -167,7 +167,7 @@ pub(crate) fn run(events: impl IntoIterator<Item = Event>) -> Run {
 fn after(run: &Run, events: impl IntoIterator<Item = Event>) -> Result<Run, String> {
     let mut run = run.clone();
     for event in events {
-        let recorded = Recorded { seq: run.state.head + 1, id: 9, at: Timestamp(999), event };
+        let recorded = EventRecord { seq: run.state.head + 1, id: 9, at: Timestamp(999), event };
         run.state = apply(run.state, &recorded).map_err(|error| error.to_string())?;
     }
     Ok(run)

@@ -9,7 +9,7 @@ use crate::ids::RunId;
 use crate::run::Run;
 use crate::spec::RunSpec;
 use crate::status::Status;
-use crate::store::{Admission, Created, Full, Idempotency, NewRun, SessionKey};
+use crate::store::{Admission, AdmissionBound, CreateOutcome, Idempotency, NewRun, SessionKey};
 use crate::time::Timestamp;
 
 /// The questions about what a store keeps, on which the admission of a run depends.
@@ -112,7 +112,10 @@ pub struct HostLoad {
 ///
 /// # Errors
 /// Those of the store.
-pub fn refusal<R: Register>(new: &NewRun, register: &mut R) -> Result<Option<Created>, R::Error> {
+pub fn refusal<R: Register>(
+    new: &NewRun,
+    register: &mut R,
+) -> Result<Option<CreateOutcome>, R::Error> {
     let (spec, admission) = (&new.run.spec, &new.admission);
     if let Some(asked) = &new.idempotency
         && let Some(known) = keyed(spec, asked, register)?
@@ -124,36 +127,36 @@ pub fn refusal<R: Register>(new: &NewRun, register: &mut R) -> Result<Option<Cre
         && let Some(run) = register
             .completed(task_hash(spec, task), since, &|run| is_same_task(&run.spec, spec))?
     {
-        return Ok(Some(Created::Repeated(Box::new(run))));
+        return Ok(Some(CreateOutcome::Repeated(Box::new(run))));
     }
     if register.status(&spec.id)?.is_some() {
-        return Ok(Some(Created::Taken(spec.id.clone())));
+        return Ok(Some(CreateOutcome::Taken(spec.id.clone())));
     }
     if register.has_session_ended(&session_of(spec))? {
-        return Ok(Some(Created::SessionEnded));
+        return Ok(Some(CreateOutcome::SessionEnded));
     }
     if let Some(parent) = &spec.parent_run_id
         && !register.status(parent)?.is_some_and(takes_children)
     {
-        return Ok(Some(Created::ParentEnded));
+        return Ok(Some(CreateOutcome::ParentEnded));
     }
     if let Some(holder) = register.named(spec)? {
-        return Ok(Some(Created::NameTaken(holder)));
+        return Ok(Some(CreateOutcome::NameTaken(holder)));
     }
-    Ok(full(&new.run, admission, register)?.map(Created::Full))
+    Ok(full(&new.run, admission, register)?.map(CreateOutcome::Full))
 }
 
 fn keyed<R: Register>(
     spec: &RunSpec,
     asked: &Idempotency,
     register: &mut R,
-) -> Result<Option<Created>, R::Error> {
+) -> Result<Option<CreateOutcome>, R::Error> {
     let Some((fingerprint, run)) = register.keyed(&spec.tenant, &asked.key)? else {
         return Ok(None);
     };
     Ok(match known_key(asked, &fingerprint, &run) {
-        KnownKey::Repeated => Some(Created::Repeated(Box::new(run))),
-        KnownKey::Taken => Some(Created::Taken(run.id().clone())),
+        KnownKey::Repeated => Some(CreateOutcome::Repeated(Box::new(run))),
+        KnownKey::Taken => Some(CreateOutcome::Taken(run.id().clone())),
         KnownKey::Given => None,
     })
 }
@@ -162,17 +165,19 @@ fn full<R: Register>(
     run: &Run,
     admission: &Admission,
     register: &mut R,
-) -> Result<Option<Full>, R::Error> {
+) -> Result<Option<AdmissionBound>, R::Error> {
     let spec = &run.spec;
     if admission.queue_max < u64::MAX && register.queued(spec)? >= admission.queue_max {
-        return Ok(Some(Full::Queue));
+        return Ok(Some(AdmissionBound::Queue));
     }
     let tree = register.tree(spec)?;
     if spec.parent_run_id.is_some() && tree.runs >= admission.tree_max {
-        return Ok(Some(Full::Tree));
+        return Ok(Some(AdmissionBound::Tree));
     }
     match admission.at_once {
-        Some(slots) if !begins_at_once(run, tree, slots, register)? => Ok(Some(Full::Slots)),
+        Some(slots) if !begins_at_once(run, tree, slots, register)? => {
+            Ok(Some(AdmissionBound::Slots))
+        }
         Some(_) | None => Ok(None),
     }
 }

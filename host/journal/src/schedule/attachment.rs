@@ -1,7 +1,7 @@
 //! Runs that end with the run that started them.
 
 use super::hash;
-use crate::event::Recorded;
+use crate::event::EventRecord;
 use crate::ids::RunId;
 use crate::machine;
 use crate::run::Run;
@@ -22,13 +22,13 @@ pub fn ends_with(run: &Run, parent: &RunId) -> bool {
 pub fn canceled_with_parent(
     run: &Run,
     at: Timestamp,
-) -> Result<Option<(Run, Vec<Recorded>)>, String> {
+) -> Result<Option<(Run, Vec<EventRecord>)>, String> {
     let events = machine::decide::cancel(run, StopReason::CanceledByParent, None);
     let (mut run, mut recorded) = (run.clone(), Vec::with_capacity(events.len()));
     for event in events {
         let seq = run.state.head + 1;
         let id = hash(&["ended with its parent", run.id().as_str(), &seq.to_string()]);
-        let one = Recorded { seq, id, at, event };
+        let one = EventRecord { seq, id, at, event };
         run.state = machine::apply(run.state, &one).map_err(|error| error.to_string())?;
         recorded.push(one);
     }

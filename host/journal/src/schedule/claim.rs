@@ -1,7 +1,7 @@
 //! The claim of a run by a host.
 
 use super::hash;
-use crate::event::Recorded;
+use crate::event::EventRecord;
 use crate::ids::HostId;
 use crate::machine;
 use crate::run::Run;
@@ -12,11 +12,15 @@ use crate::time::Timestamp;
 ///
 /// # Errors
 /// Why the event does not fit, in words: the record is damaged.
-pub fn claimed(run: Run, host: &HostId, now: Timestamp) -> Result<Option<(Run, Recorded)>, String> {
+pub fn claimed(
+    run: Run,
+    host: &HostId,
+    now: Timestamp,
+) -> Result<Option<(Run, EventRecord)>, String> {
     let Some(event) = machine::decide::claim(&run, host, now) else { return Ok(None) };
     let seq = run.state.head + 1;
     let id = hash(&["claim", host.as_str(), run.id().as_str(), &seq.to_string()]);
-    let recorded = Recorded { seq, id, at: now, event };
+    let recorded = EventRecord { seq, id, at: now, event };
     let state = machine::apply(run.state, &recorded).map_err(|error| error.to_string())?;
     Ok(Some((Run { spec: run.spec, state }, recorded)))
 }
@@ -28,24 +32,24 @@ pub fn claimed(run: Run, host: &HostId, now: Timestamp) -> Result<Option<(Run, R
 /// Those of the store.
 pub fn next_claimed<R, E>(
     claim: &Claim,
-    taken: Taken,
+    taken: ClaimCounts,
     first: impl FnOnce() -> Result<Option<R>, E>,
     first_finalizer: impl FnOnce() -> Result<Option<R>, E>,
-) -> Result<Option<Next<R>>, E> {
+) -> Result<Option<NextRun<R>>, E> {
     if taken.runs < claim.limit
         && let Some(run) = first()?
     {
-        return Ok(Some(Next { run, is_finalizer: false }));
+        return Ok(Some(NextRun { run, is_finalizer: false }));
     }
     if taken.finalizers >= claim.finalizers {
         return Ok(None);
     }
-    Ok(first_finalizer()?.map(|run| Next { run, is_finalizer: true }))
+    Ok(first_finalizer()?.map(|run| NextRun { run, is_finalizer: true }))
 }
 
 /// The runs that a claim has taken so far.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Taken {
+pub struct ClaimCounts {
     /// All of them.
     pub runs: usize,
     /// Those that were taken beyond the free slots.
@@ -54,7 +58,7 @@ pub struct Taken {
 
 /// The run that a claim takes next.
 #[derive(Clone, Copy, Debug)]
-pub struct Next<R> {
+pub struct NextRun<R> {
     /// The store's name for it.
     pub run: R,
     /// It is taken beyond the free slots.

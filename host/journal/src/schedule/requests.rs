@@ -4,7 +4,7 @@ use super::hash;
 use crate::ending::EndStatus;
 use crate::run::{Lifecycle, Run};
 use crate::spec::RunSpec;
-use crate::store::{Batched, Idempotency, TaskKey};
+use crate::store::{BatchOutcome, Idempotency, TaskKey};
 
 /// A number for the task of a run, the same for runs of one owner that have the same key.
 #[must_use]
@@ -58,9 +58,9 @@ pub fn known_key(asked: &Idempotency, fingerprint: &str, run: &Run) -> KnownKey 
 /// Why a tick makes no batch, given the last one of its beat, which was made in the tick
 /// `fingerprint`.
 #[must_use]
-pub fn no_batch(tick: &Idempotency, fingerprint: &str, last: &Run) -> Option<Batched> {
+pub fn no_batch(tick: &Idempotency, fingerprint: &str, last: &Run) -> Option<BatchOutcome> {
     if !last.status().is_terminal() {
-        return Some(Batched::Open(last.id().clone()));
+        return Some(BatchOutcome::Open(last.id().clone()));
     }
-    (tick.fingerprint == fingerprint).then(|| Batched::Repeated(last.id().clone()))
+    (tick.fingerprint == fingerprint).then(|| BatchOutcome::Repeated(last.id().clone()))
 }

@@ -8,7 +8,7 @@ use crate::time::Timestamp;
 
 /// The place of a run that no host has, as its hold says. `R` is the store's name for a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place<R> {
+pub enum WaitState<R> {
     /// Neither wanted nor waiting for anything that the store sees.
     Aside,
     /// Among the entries that wait for the heartbeat of their agent.
@@ -31,7 +31,7 @@ pub enum Place<R> {
     },
 }
 
-impl<R> Place<R> {
+impl<R> WaitState<R> {
     /// The place at the head of its lane, for a run whose wait is over.
     pub const RESUME: Self = Self::Wanted { lane: Lane::Resume, from: Timestamp(0) };
 
@@ -56,11 +56,13 @@ impl<R> Place<R> {
 pub fn place<R, E>(
     hold: &Hold,
     open: impl FnOnce(&BTreeSet<&RunId>) -> Result<Vec<R>, E>,
-) -> Result<Place<R>, E> {
+) -> Result<WaitState<R>, E> {
     match hold {
-        Hold::Nobody | Hold::Host { .. } => Ok(Place::Aside),
-        Hold::Beat => Ok(Place::Beat),
-        Hold::Wanted { lane, not_before } => Ok(Place::Wanted { lane: *lane, from: *not_before }),
+        Hold::Nobody | Hold::Host { .. } => Ok(WaitState::Aside),
+        Hold::Beat => Ok(WaitState::Beat),
+        Hold::Wanted { lane, not_before } => {
+            Ok(WaitState::Wanted { lane: *lane, from: *not_before })
+        }
         Hold::Runs { runs, mode, until } => {
             let all: BTreeSet<&RunId> = runs.iter().collect();
             let open = open(&all)?;
@@ -70,8 +72,8 @@ pub fn place<R, E>(
                 WaitMode::Any => open.len() < all.len() || all.is_empty(),
             };
             match is_over {
-                true => Ok(Place::RESUME),
-                false => Ok(Place::Behind { open, mode: *mode, until: *until }),
+                true => Ok(WaitState::RESUME),
+                false => Ok(WaitState::Behind { open, mode: *mode, until: *until }),
             }
         }
     }

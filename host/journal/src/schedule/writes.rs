@@ -1,6 +1,6 @@
 //! Checks of the records that stores are given, before anything is written.
 
-use crate::event::Recorded;
+use crate::event::EventRecord;
 use crate::ids::Seq;
 use crate::run::Run;
 use crate::store::{Append, Idempotency, NewBatch, NewRun};
@@ -27,7 +27,7 @@ pub fn check_batch(batch: &NewBatch) -> &Idempotency {
     batch.run.idempotency.as_ref().unwrap_or_else(|| panic!("batch {id} has no beat"))
 }
 
-fn check_journal(head: Seq, events: &[Recorded], run: &Run) {
+fn check_journal(head: Seq, events: &[EventRecord], run: &Run) {
     let in_order = (head + 1..).zip(events).all(|(seq, recorded)| recorded.seq == seq);
     assert!(in_order, "events of run {} do not follow position {head}", run.id());
     let end = head + events.len() as u64;

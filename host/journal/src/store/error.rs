@@ -2,7 +2,7 @@
 
 /// A bound that keeps a run from being accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Full {
+pub enum AdmissionBound {
     /// [`super::Admission::queue_max`].
     Queue,
     /// [`super::Admission::tree_max`].

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 
 use super::StoreError;
-use crate::event::Recorded;
+use crate::event::EventRecord;
 use crate::ids::RunId;
 use crate::list::Scope;
 use crate::time::Timestamp;
@@ -115,7 +115,7 @@ pub struct SessionEvent {
     /// Its run.
     pub run: RunId,
     /// The event.
-    pub recorded: Recorded,
+    pub recorded: EventRecord,
 }
 
 /// Part of the events of a session.

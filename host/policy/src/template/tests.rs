@@ -30,10 +30,10 @@ fn the_session_comes_before_labels_and_both_before_the_prompts_own_template() {
     let prompts = prompts("own", overrides);
     let gold = Labels::from([("tier".to_owned(), "gold".to_owned())]);
     let cases = [
-        ("s1", &gold, "session", Some(ChosenBy::Session)),
-        ("s2", &gold, "both", Some(ChosenBy::Session)),
-        ("s3", &gold, "labels", Some(ChosenBy::Labels)),
-        ("s1", &Labels::new(), "session", Some(ChosenBy::Session)),
+        ("s1", &gold, "session", Some(OverrideReason::Session)),
+        ("s2", &gold, "both", Some(OverrideReason::Session)),
+        ("s3", &gold, "labels", Some(OverrideReason::Labels)),
+        ("s1", &Labels::new(), "session", Some(OverrideReason::Session)),
         ("s2", &Labels::new(), "own", None),
         ("s3", &Labels::new(), "own", None),
     ];

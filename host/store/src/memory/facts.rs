@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Bound;
 
-use taskrun_journal::fact::{FACTS_MAX, Fact, FactPlace, rank};
+use taskrun_journal::fact::{FACTS_MAX, Fact, FactNamespace, rank};
 use taskrun_journal::ids::RunId;
-use taskrun_journal::memory::{FactChange, FactChanged, FactWriter};
+use taskrun_journal::memory::{FactChange, FactOutcome, FactWriter};
 
 /// All facts.
 #[derive(Clone, Default)]
 pub(super) struct Facts {
-    places: BTreeMap<FactPlace, BTreeMap<String, Known>>,
+    places: BTreeMap<FactNamespace, BTreeMap<String, Known>>,
     /// Changes that runs made.
     changes: HashMap<RunId, HashSet<String>>,
 }
@@ -26,49 +26,54 @@ impl Facts {
     /// Makes a change; `by` only for a run that is there.
     pub(super) fn change(
         &mut self,
-        place: &FactPlace,
+        place: &FactNamespace,
         change: FactChange,
         by: Option<FactWriter>,
-    ) -> FactChanged {
+    ) -> FactOutcome {
         let made =
             |by: &FactWriter| self.changes.get(&by.run).is_some_and(|c| c.contains(&by.change));
         if by.as_ref().is_some_and(made) {
-            return FactChanged::Repeated;
+            return FactOutcome::Repeated;
         }
         let changed = match change {
             FactChange::Put(fact) => self.put(place, fact),
             FactChange::Delete(key) => self.delete(place, &key),
         };
-        if let (Some(by), FactChanged::Done) = (by, changed) {
+        if let (Some(by), FactOutcome::Done) = (by, changed) {
             self.changes.entry(by.run).or_default().insert(by.change);
         }
         changed
     }
 
-    fn put(&mut self, place: &FactPlace, fact: Fact) -> FactChanged {
+    fn put(&mut self, place: &FactNamespace, fact: Fact) -> FactOutcome {
         let facts = self.places.entry(place.clone()).or_default();
         if facts.len() >= FACTS_MAX && !facts.contains_key(&fact.key) {
-            return FactChanged::Full;
+            return FactOutcome::Full;
         }
         let words = fact.words();
         facts.insert(fact.key.clone(), Known { fact, words });
-        FactChanged::Done
+        FactOutcome::Done
     }
 
-    fn delete(&mut self, place: &FactPlace, key: &str) -> FactChanged {
-        let Some(facts) = self.places.get_mut(place) else { return FactChanged::Absent };
-        let changed = facts.remove(key).map_or(FactChanged::Absent, |_| FactChanged::Done);
+    fn delete(&mut self, place: &FactNamespace, key: &str) -> FactOutcome {
+        let Some(facts) = self.places.get_mut(place) else { return FactOutcome::Absent };
+        let changed = facts.remove(key).map_or(FactOutcome::Absent, |_| FactOutcome::Done);
         if facts.is_empty() {
             self.places.remove(place);
         }
         changed
     }
 
-    pub(super) fn get(&self, place: &FactPlace, key: &str) -> Option<Fact> {
+    pub(super) fn get(&self, place: &FactNamespace, key: &str) -> Option<Fact> {
         Some(self.places.get(place)?.get(key)?.fact.clone())
     }
 
-    pub(super) fn search(&self, place: &FactPlace, words: &[String], limit: usize) -> Vec<Fact> {
+    pub(super) fn search(
+        &self,
+        place: &FactNamespace,
+        words: &[String],
+        limit: usize,
+    ) -> Vec<Fact> {
         let facts = self.places.get(place).into_iter().flat_map(BTreeMap::values);
         let hits = |known: &Known| words.iter().filter(|word| known.words.contains(*word)).count();
         let mut found: Vec<_> =
@@ -77,7 +82,12 @@ impl Facts {
         found.into_iter().take(limit).map(|(_, fact)| fact.clone()).collect()
     }
 
-    pub(super) fn list(&self, place: &FactPlace, after: Option<&str>, limit: usize) -> Vec<Fact> {
+    pub(super) fn list(
+        &self,
+        place: &FactNamespace,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Vec<Fact> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let facts = self.places.get(place).into_iter();
         let facts = facts.flat_map(|facts| facts.range::<str, _>((from, Bound::Unbounded)));
@@ -90,7 +100,7 @@ impl Facts {
         owner: Option<&str>,
         session: &str,
     ) -> u64 {
-        let ends = |place: &FactPlace| {
+        let ends = |place: &FactNamespace| {
             place.tenant == tenant
                 && place.session.as_ref().is_some_and(|own| {
                     own.id == session && owner.is_none_or(|owner| owner == own.owner_user_id)

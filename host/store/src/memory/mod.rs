@@ -19,17 +19,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use taskrun_journal::event::Recorded;
-use taskrun_journal::fact::{Fact, FactPlace};
+use taskrun_journal::event::EventRecord;
+use taskrun_journal::fact::{Fact, FactNamespace};
 use taskrun_journal::ids::{HostId, RunId, Seq};
 use taskrun_journal::list::{Cursor, ListFilter, Page, Scope};
-use taskrun_journal::memory::{FactChange, FactChanged, FactWriter, Memory};
+use taskrun_journal::memory::{FactChange, FactOutcome, FactWriter, Memory};
 use taskrun_journal::run::Run;
 use taskrun_journal::schedule;
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::store::{
-    Append, Appended, Batched, Claim, Created, Host, Hosts, NewBatch, NewRun, Removal, Removed,
-    Session, SessionKey, SessionPage, Sessions, Store, StoreError, Until,
+    Append, AppendOutcome, BatchOutcome, Claim, CreateOutcome, Host, Hosts, NewBatch, NewRun,
+    Removal, RemovalOutcome, Session, SessionKey, SessionPage, Sessions, Store, StoreError, Until,
 };
 use taskrun_journal::time::Timestamp;
 
@@ -109,12 +109,12 @@ impl Default for MemoryStore {
 
 #[async_trait]
 impl Store for MemoryStore {
-    async fn create(&self, new: NewRun) -> Result<Created, StoreError> {
+    async fn create(&self, new: NewRun) -> Result<CreateOutcome, StoreError> {
         schedule::check_new(&new);
         let (spec, head) = (Arc::clone(&new.run.spec), new.run.state.head);
         let open = !new.run.status().is_terminal();
         let (created, place, stirred) = self.change(|state| state.create(new));
-        if matches!(created, Created::New) {
+        if matches!(created, CreateOutcome::New) {
             self.tell(&spec, head, open, place);
         }
         if stirred {
@@ -123,12 +123,12 @@ impl Store for MemoryStore {
         Ok(created)
     }
 
-    async fn batch(&self, batch: NewBatch) -> Result<Batched, StoreError> {
+    async fn batch(&self, batch: NewBatch) -> Result<BatchOutcome, StoreError> {
         schedule::check_batch(&batch);
         let runs = std::iter::once(&batch.run.run).chain(batch.entries.iter().map(|one| &one.run));
         let heads: Vec<_> = runs.map(|run| (Arc::clone(&run.spec), run.state.head)).collect();
         let (batched, place, stirred) = self.change(|state| state.batch(batch));
-        if batched == Batched::New {
+        if batched == BatchOutcome::New {
             heads.iter().for_each(|(spec, head)| self.tell(spec, *head, true, place));
         }
         if stirred {
@@ -146,12 +146,12 @@ impl Store for MemoryStore {
         Ok(self.lock().entries.waiting(policy_digest, agent_name, limit))
     }
 
-    async fn append(&self, append: Append) -> Result<Appended, StoreError> {
+    async fn append(&self, append: Append) -> Result<AppendOutcome, StoreError> {
         schedule::check_append(&append);
         let (spec, head) = (Arc::clone(&append.run.spec), append.run.state.head);
         let open = !append.run.status().is_terminal();
         let (appended, place, stirred) = self.change(|state| state.append(append));
-        if appended == Appended::Done {
+        if appended == AppendOutcome::Done {
             self.tell(&spec, head, open, place);
         }
         if stirred {
@@ -197,7 +197,7 @@ impl Store for MemoryStore {
         id: &RunId,
         after: Seq,
         limit: usize,
-    ) -> Result<Vec<Recorded>, StoreError> {
+    ) -> Result<Vec<EventRecord>, StoreError> {
         let chunks = self.lock().runs.get(id).map(|entry| entry.chunks_after(after, limit));
         let events = chunks.iter().flatten().flat_map(|chunk| chunk.iter());
         let wanted = events.filter(|recorded| recorded.seq > after).take(limit);
@@ -233,7 +233,7 @@ impl Store for MemoryStore {
         self.wakes.wait_for_work(|| {}).await;
     }
 
-    async fn remove(&self, removal: Removal) -> Result<Removed, StoreError> {
+    async fn remove(&self, removal: Removal) -> Result<RemovalOutcome, StoreError> {
         let (mut removed, journals) = self.lock().remove(&removal);
         for recorded in journals.iter().flatten().flat_map(|chunk| chunk.events.iter()) {
             let body = serde_json::to_string(&recorded.event).expect("events are plain data");
@@ -284,23 +284,23 @@ impl Sessions for MemoryStore {
 impl Memory for MemoryStore {
     async fn change_fact(
         &self,
-        place: &FactPlace,
+        place: &FactNamespace,
         change: FactChange,
         by: Option<FactWriter>,
-    ) -> Result<FactChanged, StoreError> {
+    ) -> Result<FactOutcome, StoreError> {
         let mut state = self.lock();
         // What is known of a run's changes goes with it.
         let by = by.filter(|by| state.runs.contains_key(&by.run));
         Ok(state.facts.change(place, change, by))
     }
 
-    async fn fact(&self, place: &FactPlace, key: &str) -> Result<Option<Fact>, StoreError> {
+    async fn fact(&self, place: &FactNamespace, key: &str) -> Result<Option<Fact>, StoreError> {
         Ok(self.lock().facts.get(place, key))
     }
 
     async fn search_facts(
         &self,
-        place: &FactPlace,
+        place: &FactNamespace,
         words: &[String],
         limit: usize,
     ) -> Result<Vec<Fact>, StoreError> {
@@ -309,7 +309,7 @@ impl Memory for MemoryStore {
 
     async fn facts(
         &self,
-        place: &FactPlace,
+        place: &FactNamespace,
         after: Option<&str>,
         limit: usize,
     ) -> Result<Vec<Fact>, StoreError> {

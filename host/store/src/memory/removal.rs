@@ -3,16 +3,16 @@
 use std::collections::{HashMap, HashSet};
 
 use taskrun_journal::ids::RunId;
-use taskrun_journal::store::{Removal, Removed};
+use taskrun_journal::store::{Removal, RemovalOutcome};
 
 use super::sessions::Chunk;
 use super::state::{Entry, ListKey, State};
 
 impl State {
     /// The amounts that were removed, and the journals of it, to be counted outside of the lock.
-    pub(super) fn remove(&mut self, removal: &Removal) -> (Removed, Vec<Vec<Chunk>>) {
+    pub(super) fn remove(&mut self, removal: &Removal) -> (RemovalOutcome, Vec<Vec<Chunk>>) {
         let (ids, kept) = self.removable(removal);
-        let removed = Removed { runs: ids.len() as u64, kept, ..Removed::default() };
+        let removed = RemovalOutcome { runs: ids.len() as u64, kept, ..RemovalOutcome::default() };
         let journals = ids.iter().filter_map(|id| match removal.dry_run {
             true => self.runs.get(id).map(|entry| entry.journal.clone()),
             false => self.remove_one(id),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use taskrun_journal::event::Recorded;
+use taskrun_journal::event::EventRecord;
 use taskrun_journal::schedule;
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::store::{PAGE_BYTES_MAX, Session, SessionEvent, SessionKey, SessionPage};
@@ -17,7 +17,7 @@ pub(super) struct Chunk {
     /// The run.
     spec: Arc<RunSpec>,
     /// Shared with the writer, so that no event is copied.
-    pub(super) events: Arc<[Recorded]>,
+    pub(super) events: Arc<[EventRecord]>,
 }
 
 impl Chunk {
@@ -62,7 +62,7 @@ impl Timelines {
         &mut self,
         keys: &[Arc<SessionKey>],
         spec: &Arc<RunSpec>,
-        events: Arc<[Recorded]>,
+        events: Arc<[EventRecord]>,
     ) -> Chunk {
         let chunk = Chunk { place: self.place + 1, spec: Arc::clone(spec), events };
         self.place += chunk.events.len() as u64;
@@ -146,7 +146,7 @@ pub(super) struct PageBytes(u64);
 
 impl PageBytes {
     /// True if the page takes one more event. It takes a first one.
-    pub(super) fn takes(&mut self, recorded: &Recorded) -> bool {
+    pub(super) fn takes(&mut self, recorded: &EventRecord) -> bool {
         let is_first = self.0 == 0;
         self.0 = self.0.saturating_add(recorded.event.journal_bytes());
         is_first || self.0 <= PAGE_BYTES_MAX as u64

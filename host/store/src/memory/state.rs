@@ -6,16 +6,19 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use taskrun_journal::artifact::Artifact;
-use taskrun_journal::event::Recorded;
+use taskrun_journal::event::EventRecord;
 use taskrun_journal::hold::{Hold, Lane};
 use taskrun_journal::ids::{HostId, RunId, Seq};
 use taskrun_journal::list::{Cursor, ListFilter, Page, Scope};
 use taskrun_journal::run::{Lifecycle, Run};
-use taskrun_journal::schedule::{self, After, Before, Change, Next, Place, Rank, Taken};
+use taskrun_journal::schedule::{
+    self, After, Before, Change, ClaimCounts, NextRun, Rank, WaitState,
+};
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::status::Status;
 use taskrun_journal::store::{
-    Append, Appended, Batched, Claim, Created, Host, Idempotency, NewBatch, NewRun, SessionKey,
+    Append, AppendOutcome, BatchOutcome, Claim, CreateOutcome, Host, Idempotency, NewBatch, NewRun,
+    SessionKey,
 };
 use taskrun_journal::time::Timestamp;
 
@@ -88,7 +91,7 @@ pub(super) enum ListKey {
 
 impl Entry {
     /// The parts of the journal that may hold `limit` events after a position.
-    pub(super) fn chunks_after(&self, after: Seq, limit: usize) -> Vec<Arc<[Recorded]>> {
+    pub(super) fn chunks_after(&self, after: Seq, limit: usize) -> Vec<Arc<[EventRecord]>> {
         let ends_before = |chunk: &Chunk| chunk.events.last().is_none_or(|r| r.seq <= after);
         let first = self.journal.partition_point(ends_before);
         let chunks = self.journal[first..].iter().take(limit);
@@ -96,7 +99,7 @@ impl Entry {
     }
 
     /// The answer if exactly these events stand at their places, or others under their ids.
-    fn known(&self, events: &[Recorded]) -> Option<Appended> {
+    fn known(&self, events: &[EventRecord]) -> Option<AppendOutcome> {
         let first = events.first()?;
         let chunks = self.chunks_after(first.seq - 1, events.len());
         let kept = chunks.iter().flat_map(|chunk| chunk.iter()).filter(|r| r.seq >= first.seq);
@@ -105,24 +108,24 @@ impl Entry {
             if kept == event {
                 known += 1;
             } else if kept.id == event.id {
-                return Some(Appended::Conflict);
+                return Some(AppendOutcome::Conflict);
             }
         }
-        (known == events.len()).then_some(Appended::Done)
+        (known == events.len()).then_some(AppendOutcome::Done)
     }
 }
 
 impl State {
-    pub(super) fn create(&mut self, new: NewRun) -> Created {
+    pub(super) fn create(&mut self, new: NewRun) -> CreateOutcome {
         let Ok(refused) = schedule::refusal(&new, self);
         if let Some(refused) = refused {
             return refused;
         }
         self.keep(new);
-        Created::New
+        CreateOutcome::New
     }
 
-    pub(super) fn batch(&mut self, new: NewBatch) -> Batched {
+    pub(super) fn batch(&mut self, new: NewBatch) -> BatchOutcome {
         let NewBatch { run, entries } = new;
         if let Some(tick) = &run.idempotency
             && let Some((made_in, last)) = self.known(&run.run.spec, tick)
@@ -137,13 +140,13 @@ impl State {
             })
         };
         if self.runs.contains_key(run.run.id()) || !entries.iter().all(is_next) {
-            return Batched::Moved;
+            return BatchOutcome::Moved;
         }
         self.keep(run);
         for append in entries {
             self.replace(append.run, append.events);
         }
-        Batched::New
+        BatchOutcome::New
     }
 
     /// The run to which a key was given, and the fingerprint of its request.
@@ -189,24 +192,24 @@ impl State {
         self.place(&spec.id);
     }
 
-    pub(super) fn append(&mut self, append: Append) -> Appended {
-        let Some(entry) = self.runs.get(append.run.id()) else { return Appended::Missing };
+    pub(super) fn append(&mut self, append: Append) -> AppendOutcome {
+        let Some(entry) = self.runs.get(append.run.id()) else { return AppendOutcome::Missing };
         let state = &entry.run.state;
         let (head, epoch) = (state.head, state.epoch);
         if head == append.expected_head && epoch == append.epoch {
             let hold = &append.run.state.hold;
             if *hold != state.hold && self.waits.would_be_cycle(append.run.id(), hold) {
-                return Appended::Cycle;
+                return AppendOutcome::Cycle;
             }
             self.keep_artifacts(append.run.id(), &append.artifacts);
             self.replace(append.run, append.events);
-            Appended::Done
+            AppendOutcome::Done
         } else if let Some(known) = entry.known(&append.events) {
             known
         } else if epoch != append.epoch {
-            Appended::Fenced(epoch)
+            AppendOutcome::Fenced(epoch)
         } else {
-            Appended::Moved(head)
+            AppendOutcome::Moved(head)
         }
     }
 
@@ -226,14 +229,14 @@ impl State {
         loop {
             let policy = &claim.policy_digest;
             let is_taken = |id: &RunId| self.is_taken(id, &claim.passing_over);
-            let taken = Taken { runs: runs.len(), finalizers };
+            let taken = ClaimCounts { runs: runs.len(), finalizers };
             let Ok::<_, Infallible>(next) = schedule::next_claimed(
                 claim,
                 taken,
                 || Ok(self.queue.first(policy, claim.tree_slots, is_taken).map(|(_, id)| id)),
                 || Ok(self.first_finalizer(claim)),
             );
-            let Some(Next { run: id, is_finalizer }) = next else { break };
+            let Some(NextRun { run: id, is_finalizer }) = next else { break };
             finalizers += usize::from(is_finalizer);
             let Some(entry) = self.runs.get(id) else { break };
             let claimed = schedule::claimed(entry.run.clone(), &claim.host, claim.now);
@@ -268,7 +271,7 @@ impl State {
     }
 
     /// Replaces a record that is there.
-    pub(super) fn replace(&mut self, run: Run, events: Arc<[Recorded]>) {
+    pub(super) fn replace(&mut self, run: Run, events: Arc<[EventRecord]>) {
         let id = run.id().clone();
         let Some(entry) = self.runs.get_mut(&id) else { return };
         if !events.is_empty() {
@@ -312,7 +315,7 @@ impl State {
                 self.keep_task(run, number);
                 for waiter in self.waits.ended(id) {
                     if let Some(entry) = self.runs.get_mut(&waiter) {
-                        entry.wanted = Place::<RunId>::RESUME.wanted();
+                        entry.wanted = WaitState::<RunId>::RESUME.wanted();
                     }
                     self.settle(&waiter);
                 }
@@ -353,7 +356,7 @@ impl State {
             Ok(open.map(|id| (*id).clone()).collect())
         });
         let wanted = place.wanted();
-        if let Place::Behind { open, mode, until: _ } = place {
+        if let WaitState::Behind { open, mode, until: _ } = place {
             self.waits.begin(id, open, mode);
         }
         if let Some(entry) = self.runs.get_mut(id) {

@@ -7,9 +7,9 @@ use taskrun_journal::artifact::Artifact;
 use taskrun_journal::hold::Hold;
 use taskrun_journal::ids::{HostId, RunId};
 use taskrun_journal::run::Run;
-use taskrun_journal::schedule::{self, After, Before, Change, Next, Taken};
+use taskrun_journal::schedule::{self, After, Before, Change, ClaimCounts, NextRun};
 use taskrun_journal::spec::RunSpec;
-use taskrun_journal::store::{Append, Appended, Claim};
+use taskrun_journal::store::{Append, AppendOutcome, Claim};
 use taskrun_journal::time::Timestamp;
 
 use super::attached::{self, Canceled};
@@ -110,7 +110,7 @@ impl AppendRow {
             + artifacts.sum::<usize>()
     }
 
-    pub(crate) fn append(&self, db: &Connection) -> Result<Told<Appended>, Fault> {
+    pub(crate) fn append(&self, db: &Connection) -> Result<Told<AppendOutcome>, Fault> {
         let queue = Queue::new(db);
         let (answer, place) = self.answer(&queue)?;
         Ok(Told::new(answer, place, queue))
@@ -122,10 +122,12 @@ impl AppendRow {
         Ok(present.is_some_and(|row| (row.head, row.epoch) == (self.expected_head, self.epoch)))
     }
 
-    pub(crate) fn answer(&self, queue: &Queue<'_>) -> Result<(Appended, u64), Fault> {
+    pub(crate) fn answer(&self, queue: &Queue<'_>) -> Result<(AppendOutcome, u64), Fault> {
         let db = queue.db;
         let refused = |answer| Ok((answer, 0));
-        let Some(present) = present(db, &self.spec.id)? else { return refused(Appended::Missing) };
+        let Some(present) = present(db, &self.spec.id)? else {
+            return refused(AppendOutcome::Missing);
+        };
         if present.head == self.expected_head && present.epoch == self.epoch {
             let (row, spec) = (&self.mutable, &self.spec);
             // Between two holds without a host only the record tells whether they differ.
@@ -134,24 +136,24 @@ impl AppendRow {
                 (before, after) => before == after,
             };
             if !same_hold && waits::would_be_cycle(db, present.no, &spec.id, &row.hold)? {
-                return refused(Appended::Cycle);
+                return refused(AppendOutcome::Cycle);
             }
             let place = replace(queue, &present, spec, row, &self.events, same_hold)?;
             for artifact in &self.artifacts {
                 artifacts::keep(db, present.no, &spec.tenant, artifact)?;
             }
-            Ok((Appended::Done, place))
+            Ok((AppendOutcome::Done, place))
         } else if let Some(known) = self.known(db, present.no)? {
             refused(known)
         } else if present.epoch != self.epoch {
-            refused(Appended::Fenced(present.epoch))
+            refused(AppendOutcome::Fenced(present.epoch))
         } else {
-            refused(Appended::Moved(present.head))
+            refused(AppendOutcome::Moved(present.head))
         }
     }
 
     /// The answer if exactly these events stand at their places, or others under their ids.
-    fn known(&self, db: &Connection, no: i64) -> Result<Option<Appended>, Fault> {
+    fn known(&self, db: &Connection, no: i64) -> Result<Option<AppendOutcome>, Fault> {
         let mut sql =
             db.prepare_cached("SELECT id, sum FROM events WHERE run = ?1 AND seq = ?2")?;
         let mut known = 0;
@@ -161,12 +163,12 @@ impl AppendRow {
             match found {
                 // The sum is of everything that an event has.
                 Some((id, sum)) if id == event.id && sum == event.sum => known += 1,
-                Some((id, _)) if id == event.id => return Ok(Some(Appended::Conflict)),
+                Some((id, _)) if id == event.id => return Ok(Some(AppendOutcome::Conflict)),
                 Some(_) | None => {}
             }
         }
         let all = !self.events.is_empty() && known == self.events.len();
-        Ok(all.then_some(Appended::Done))
+        Ok(all.then_some(AppendOutcome::Done))
     }
 }
 
@@ -350,14 +352,14 @@ pub(crate) fn claim(db: &Connection, claim: &Claim) -> Result<Told<Vec<Run>>, Fa
     let (policy, slots) = (&claim.policy_digest, claim.tree_slots);
     let mut finalizers = 0;
     loop {
-        let taken = Taken { runs: runs.len(), finalizers };
+        let taken = ClaimCounts { runs: runs.len(), finalizers };
         let next = schedule::next_claimed(
             claim,
             taken,
             || Ok(queue.first(policy, slots, claim.now, &passed_over)?.map(|first| first.no)),
             || queue.first_finalizer(policy, claim.now, &passed_over),
         )?;
-        let Some(Next { run: no, is_finalizer }) = next else { break };
+        let Some(NextRun { run: no, is_finalizer }) = next else { break };
         finalizers += usize::from(is_finalizer);
         match claim_one(&queue, claim, no) {
             Ok((run, last)) => {

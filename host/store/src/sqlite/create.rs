@@ -7,7 +7,7 @@ use taskrun_journal::run::Run;
 use taskrun_journal::schedule::{self, HostLoad, Rank, TreeSize};
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::status::Status;
-use taskrun_journal::store::{Created, NewRun, SessionKey};
+use taskrun_journal::store::{CreateOutcome, NewRun, SessionKey};
 use taskrun_journal::time::Timestamp;
 
 use super::change::{Mutable, Told, count_queued, held};
@@ -53,19 +53,23 @@ impl NewRow {
         self.mutable.state.len() + self.events.iter().map(EventRow::bytes).sum::<usize>()
     }
 
-    pub(crate) fn create(&self, db: &Connection, locks: &Locks) -> Result<Told<Created>, Fault> {
+    pub(crate) fn create(
+        &self,
+        db: &Connection,
+        locks: &Locks,
+    ) -> Result<Told<CreateOutcome>, Fault> {
         let queue = Queue::new(db);
         let (answer, place) = self.answer(&queue, locks)?;
         Ok(Told::new(answer, place, queue))
     }
 
-    fn answer(&self, queue: &Queue<'_>, locks: &Locks) -> Result<(Created, u64), Fault> {
+    fn answer(&self, queue: &Queue<'_>, locks: &Locks) -> Result<(CreateOutcome, u64), Fault> {
         let mut register = Register { queue, locks, row: self, tree: None };
         if let Some(refused) = schedule::refusal(&self.new, &mut register)? {
             return Ok((refused, 0));
         }
         let tree = register.known_tree(&self.new.run.spec)?;
-        Ok((Created::New, self.keep_all(queue, &tree)?))
+        Ok((CreateOutcome::New, self.keep_all(queue, &tree)?))
     }
 
     /// Keeps all of it; returns the place of the last event.

@@ -3,7 +3,7 @@
 use rusqlite::{Connection, OptionalExtension, params};
 use taskrun_journal::ids::RunId;
 use taskrun_journal::schedule;
-use taskrun_journal::store::{Appended, Batched, Idempotency, NewBatch};
+use taskrun_journal::store::{AppendOutcome, BatchOutcome, Idempotency, NewBatch};
 
 use super::change::{AppendRow, Told};
 use super::create::NewRow;
@@ -32,17 +32,17 @@ impl BatchRow {
         self.run.bytes() + self.entries.iter().map(AppendRow::bytes).sum::<usize>()
     }
 
-    pub(crate) fn batch(&self, db: &Connection) -> Result<Told<Batched>, Fault> {
+    pub(crate) fn batch(&self, db: &Connection) -> Result<Told<BatchOutcome>, Fault> {
         let queue = Queue::new(db);
         let (answer, place) = match self.refusal(db)? {
             Some(refused) => (refused, 0),
-            None => (Batched::New, self.keep(&queue)?),
+            None => (BatchOutcome::New, self.keep(&queue)?),
         };
         Ok(Told::new(answer, place, queue))
     }
 
     /// Looks at everything before anything is written.
-    fn refusal(&self, db: &Connection) -> Result<Option<Batched>, Fault> {
+    fn refusal(&self, db: &Connection) -> Result<Option<BatchOutcome>, Fault> {
         let spec = &self.run.run().spec;
         let mut last = db.prepare_cached(
             "SELECT fingerprint, run FROM idempotency WHERE tenant = ?1 AND key = ?2",
@@ -57,11 +57,11 @@ impl BatchRow {
             }
         }
         if db.prepare_cached("SELECT 1 FROM runs WHERE id = ?1")?.exists([spec.id.as_str()])? {
-            return Ok(Some(Batched::Moved));
+            return Ok(Some(BatchOutcome::Moved));
         }
         for entry in &self.entries {
             if !entry.is_next(db)? {
-                return Ok(Some(Batched::Moved));
+                return Ok(Some(BatchOutcome::Moved));
             }
         }
         Ok(None)
@@ -71,7 +71,7 @@ impl BatchRow {
         let mut place = self.run.keep_unbounded(queue)?;
         for entry in &self.entries {
             let (appended, last) = entry.answer(queue)?;
-            if appended != Appended::Done {
+            if appended != AppendOutcome::Done {
                 // Nothing is kept then: the transaction is rolled back.
                 let id = self.run.run().id();
                 return Err(Fault::Damaged(format!("batch {id}: an entry is {appended:?}")));

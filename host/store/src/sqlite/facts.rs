@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
-use taskrun_journal::fact::{FACTS_MAX, Fact, FactPlace, rank};
-use taskrun_journal::memory::{FactChange, FactChanged, FactWriter};
+use taskrun_journal::fact::{FACTS_MAX, Fact, FactNamespace, rank};
+use taskrun_journal::memory::{FactChange, FactOutcome, FactWriter};
 use taskrun_journal::message::Labels;
 use taskrun_journal::schedule;
 use taskrun_journal::time::Timestamp;
@@ -49,7 +49,7 @@ CREATE TABLE fact_changes (
 ";
 
 /// Columns of a place, in the order of the key.
-fn columns(place: &FactPlace) -> [&str; 3] {
+fn columns(place: &FactNamespace) -> [&str; 3] {
     match &place.session {
         Some(session) => [&place.tenant, &session.owner_user_id, &session.id],
         None => [&place.tenant, "", ""],
@@ -58,21 +58,21 @@ fn columns(place: &FactPlace) -> [&str; 3] {
 
 /// The word that stands for a place in the index: a hash, as names have any characters. Words settle
 /// collisions.
-fn place_word(place: &FactPlace) -> String {
+fn place_word(place: &FactNamespace) -> String {
     let [tenant, owner, session] = columns(place);
     format!("{:016x}", schedule::hash(&["facts", tenant, owner, session]))
 }
 
 /// A change, with what takes time done before it is the writer's turn.
 pub(crate) struct ChangeRow {
-    place: FactPlace,
+    place: FactNamespace,
     change: FactChange,
     words: String,
     by: Option<FactWriter>,
 }
 
 impl ChangeRow {
-    pub(crate) fn new(place: &FactPlace, change: FactChange, by: Option<FactWriter>) -> Self {
+    pub(crate) fn new(place: &FactNamespace, change: FactChange, by: Option<FactWriter>) -> Self {
         let words = match &change {
             FactChange::Put(fact) => fact.words().into_iter().collect::<Vec<_>>().join(" "),
             FactChange::Delete(_) => String::new(),
@@ -88,12 +88,12 @@ impl ChangeRow {
     }
 
     /// Makes the change. What is refused has written nothing.
-    pub(crate) fn change(&self, db: &Connection) -> Result<FactChanged, Fault> {
+    pub(crate) fn change(&self, db: &Connection) -> Result<FactOutcome, Fault> {
         let writer = self.by.as_ref().map(|by| run_of(db, by)).transpose()?.flatten();
         if let (Some(run), Some(by)) = (writer, &self.by) {
             let known = "SELECT 1 FROM fact_changes WHERE run = ?1 AND change = ?2";
             if db.prepare_cached(known)?.exists(params![run, by.change])? {
-                return Ok(FactChanged::Repeated);
+                return Ok(FactOutcome::Repeated);
             }
         }
         let changed = match &self.change {
@@ -101,19 +101,19 @@ impl ChangeRow {
             FactChange::Delete(key) => match number(db, &self.place, key)? {
                 Some(no) => {
                     forget(db, no)?;
-                    FactChanged::Done
+                    FactOutcome::Done
                 }
-                None => FactChanged::Absent,
+                None => FactOutcome::Absent,
             },
         };
-        if let (Some(run), Some(by), FactChanged::Done) = (writer, &self.by, changed) {
+        if let (Some(run), Some(by), FactOutcome::Done) = (writer, &self.by, changed) {
             let note = "INSERT INTO fact_changes (run, change) VALUES (?1, ?2)";
             db.prepare_cached(note)?.execute(params![run, by.change])?;
         }
         Ok(changed)
     }
 
-    fn put(&self, db: &Connection, fact: &Fact) -> Result<FactChanged, Fault> {
+    fn put(&self, db: &Connection, fact: &Fact) -> Result<FactOutcome, Fault> {
         let [tenant, owner, session] = columns(&self.place);
         match number(db, &self.place, &fact.key)? {
             Some(no) => forget(db, no)?,
@@ -124,7 +124,7 @@ impl ChangeRow {
                     .prepare_cached(count)?
                     .query_row([tenant, owner, session], |row| row.get(0))?;
                 if count >= int(FACTS_MAX as u64) {
-                    return Ok(FactChanged::Full);
+                    return Ok(FactOutcome::Full);
                 }
             }
         }
@@ -138,7 +138,7 @@ impl ChangeRow {
         let no = db.last_insert_rowid();
         db.prepare_cached("INSERT INTO fact_words (rowid, place, words) VALUES (?1, ?2, ?3)")?
             .execute(params![no, place_word(&self.place), self.words])?;
-        Ok(FactChanged::Done)
+        Ok(FactOutcome::Done)
     }
 }
 
@@ -148,7 +148,7 @@ fn run_of(db: &Connection, by: &FactWriter) -> Result<Option<i64>, Fault> {
     Ok(sql.query_row([by.run.as_str()], |row| row.get(0)).optional()?)
 }
 
-fn number(db: &Connection, place: &FactPlace, key: &str) -> Result<Option<i64>, Fault> {
+fn number(db: &Connection, place: &FactNamespace, key: &str) -> Result<Option<i64>, Fault> {
     let [tenant, owner, session] = columns(place);
     let mut sql = db.prepare_cached(
         "SELECT no FROM facts WHERE tenant = ?1 AND owner = ?2 AND session = ?3 AND key = ?4",
@@ -163,13 +163,13 @@ fn forget(db: &Connection, no: i64) -> Result<(), Fault> {
 }
 
 /// From `key, text, labels, at, sum`.
-fn fact(place: &FactPlace, row: &Row<'_>) -> Result<Fact, Fault> {
+fn fact(place: &FactNamespace, row: &Row<'_>) -> Result<Fact, Fault> {
     checked(place, [row.get(0)?, row.get(1)?, row.get(2)?], row.get(3)?, row.get(4)?)
 }
 
 /// The fact of a key, a text and labels, if their checksum fits.
 pub(crate) fn checked(
-    place: &FactPlace,
+    place: &FactNamespace,
     [key, text, labels]: [String; 3],
     at: i64,
     sum: i64,
@@ -182,7 +182,11 @@ pub(crate) fn checked(
     Ok(Fact { key, text, labels, written_at: Timestamp(unbits(at)) })
 }
 
-pub(crate) fn get(db: &Connection, place: &FactPlace, key: &str) -> Result<Option<Fact>, Fault> {
+pub(crate) fn get(
+    db: &Connection,
+    place: &FactNamespace,
+    key: &str,
+) -> Result<Option<Fact>, Fault> {
     let [tenant, owner, session] = columns(place);
     let mut sql = db.prepare_cached(
         "SELECT key, text, labels, at, sum FROM facts
@@ -194,7 +198,7 @@ pub(crate) fn get(db: &Connection, place: &FactPlace, key: &str) -> Result<Optio
 
 pub(crate) fn list(
     db: &Connection,
-    place: &FactPlace,
+    place: &FactNamespace,
     after: Option<&str>,
     limit: usize,
 ) -> Result<Vec<Fact>, Fault> {
@@ -216,7 +220,7 @@ pub(crate) fn list(
 /// many of them a fact has is all that counts, and nothing of what is in other places.
 pub(crate) fn search(
     db: &Connection,
-    place: &FactPlace,
+    place: &FactNamespace,
     words: &[String],
     limit: usize,
 ) -> Result<Vec<Fact>, Fault> {

@@ -42,16 +42,16 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use rusqlite::Connection;
-use taskrun_journal::event::Recorded;
-use taskrun_journal::fact::{Fact, FactPlace};
+use taskrun_journal::event::EventRecord;
+use taskrun_journal::fact::{Fact, FactNamespace};
 use taskrun_journal::ids::{HostId, RunId, Seq};
 use taskrun_journal::list::{Cursor, ListFilter, Page, Scope};
-use taskrun_journal::memory::{FactChange, FactChanged, FactWriter, Memory};
+use taskrun_journal::memory::{FactChange, FactOutcome, FactWriter, Memory};
 use taskrun_journal::run::Run;
 use taskrun_journal::schedule;
 use taskrun_journal::store::{
-    Append, Appended, Batched, Claim, Created, Host, Hosts, NewBatch, NewRun, Removal, Removed,
-    Session, SessionKey, SessionPage, Sessions, Store, StoreError, Until,
+    Append, AppendOutcome, BatchOutcome, Claim, CreateOutcome, Host, Hosts, NewBatch, NewRun,
+    Removal, RemovalOutcome, Session, SessionKey, SessionPage, Sessions, Store, StoreError, Until,
 };
 use taskrun_journal::time::Timestamp;
 
@@ -295,26 +295,27 @@ impl Drop for SqliteStore {
 
 #[async_trait]
 impl Store for SqliteStore {
-    async fn create(&self, new: NewRun) -> Result<Created, StoreError> {
+    async fn create(&self, new: NewRun) -> Result<CreateOutcome, StoreError> {
         self.is_open()?;
         schedule::check_new(&new);
         let (run, events) = (new.run.clone(), new.events.len());
         let row = NewRow::new(new);
         let (wakes, locks) = (Arc::clone(&self.wakes), Arc::clone(&self.locks));
-        let tell =
-            move |told: &Told<Created>| tell(&wakes, told, std::slice::from_ref(&run), events);
+        let tell = move |told: &Told<CreateOutcome>| {
+            tell(&wakes, told, std::slice::from_ref(&run), events)
+        };
         let told = self.writer.submit(row.bytes(), move |db| row.create(db, &locks), tell).await?;
         Ok(told.answer)
     }
 
-    async fn batch(&self, batch: NewBatch) -> Result<Batched, StoreError> {
+    async fn batch(&self, batch: NewBatch) -> Result<BatchOutcome, StoreError> {
         self.is_open()?;
         let runs = std::iter::once(&batch.run.run).chain(batch.entries.iter().map(|one| &one.run));
         let runs: Vec<Run> = runs.cloned().collect();
         let added = batch.entries.iter().map(|one| one.events.len());
         let events = batch.run.events.len() + added.sum::<usize>();
         let (row, wakes) = (BatchRow::new(batch), Arc::clone(&self.wakes));
-        let tell = move |told: &Told<Batched>| tell(&wakes, told, &runs, events);
+        let tell = move |told: &Told<BatchOutcome>| tell(&wakes, told, &runs, events);
         let told = self.writer.submit(row.bytes(), move |db| row.batch(db), tell).await?;
         Ok(told.answer)
     }
@@ -329,12 +330,13 @@ impl Store for SqliteStore {
         self.readers.read(move |db| entries::waiting(db, &policy, &agent, limit)).await
     }
 
-    async fn append(&self, append: Append) -> Result<Appended, StoreError> {
+    async fn append(&self, append: Append) -> Result<AppendOutcome, StoreError> {
         schedule::check_append(&append);
         let (run, row) = (append.run.clone(), AppendRow::new(&append));
         let (wakes, events) = (Arc::clone(&self.wakes), append.events.len());
-        let tell =
-            move |told: &Told<Appended>| tell(&wakes, told, std::slice::from_ref(&run), events);
+        let tell = move |told: &Told<AppendOutcome>| {
+            tell(&wakes, told, std::slice::from_ref(&run), events)
+        };
         let told = self.writer.submit(row.bytes(), move |db| row.append(db), tell).await?;
         Ok(told.answer)
     }
@@ -386,7 +388,7 @@ impl Store for SqliteStore {
         id: &RunId,
         after: Seq,
         limit: usize,
-    ) -> Result<Vec<Recorded>, StoreError> {
+    ) -> Result<Vec<EventRecord>, StoreError> {
         let (id, absence) = (id.clone(), Arc::clone(&self.absence));
         let read = move |db: &Connection| match row::events(db, &id, after, limit)? {
             Some(events) => Ok(events),
@@ -428,7 +430,7 @@ impl Store for SqliteStore {
         self.wakes.wait_for_work(|| self.watcher.wake()).await;
     }
 
-    async fn remove(&self, removal: Removal) -> Result<Removed, StoreError> {
+    async fn remove(&self, removal: Removal) -> Result<RemovalOutcome, StoreError> {
         self.writer.submit(SMALL, move |db| removal::remove(db, &removal), |_| {}).await
     }
 }
@@ -502,22 +504,22 @@ impl Sessions for SqliteStore {
 impl Memory for SqliteStore {
     async fn change_fact(
         &self,
-        place: &FactPlace,
+        place: &FactNamespace,
         change: FactChange,
         by: Option<FactWriter>,
-    ) -> Result<FactChanged, StoreError> {
+    ) -> Result<FactOutcome, StoreError> {
         let row = ChangeRow::new(place, change, by);
         self.writer.submit(row.bytes(), move |db| row.change(db), |_| {}).await
     }
 
-    async fn fact(&self, place: &FactPlace, key: &str) -> Result<Option<Fact>, StoreError> {
+    async fn fact(&self, place: &FactNamespace, key: &str) -> Result<Option<Fact>, StoreError> {
         let (place, key) = (place.clone(), key.to_owned());
         self.readers.read(move |db| facts::get(db, &place, &key)).await
     }
 
     async fn search_facts(
         &self,
-        place: &FactPlace,
+        place: &FactNamespace,
         words: &[String],
         limit: usize,
     ) -> Result<Vec<Fact>, StoreError> {
@@ -527,7 +529,7 @@ impl Memory for SqliteStore {
 
     async fn facts(
         &self,
-        place: &FactPlace,
+        place: &FactNamespace,
         after: Option<&str>,
         limit: usize,
     ) -> Result<Vec<Fact>, StoreError> {

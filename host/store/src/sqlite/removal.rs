@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use taskrun_journal::ids::RunId;
-use taskrun_journal::store::{Removal, Removed};
+use taskrun_journal::store::{Removal, RemovalOutcome};
 
 use super::fault::Fault;
 use super::row::run_by_number;
@@ -25,14 +25,14 @@ struct Candidate {
 /// What is found out about trees on the way: the runs above open ones.
 type AboveOpen = HashMap<i64, HashSet<String>>;
 
-pub(crate) fn remove(db: &Connection, removal: &Removal) -> Result<Removed, Fault> {
+pub(crate) fn remove(db: &Connection, removal: &Removal) -> Result<RemovalOutcome, Fault> {
     let mut candidates = Vec::new();
     let mut above_open = AboveOpen::new();
     for walk in walks(db, removal)? {
         candidates.extend(candidates_of(db, removal, &walk, &mut above_open)?);
     }
     candidates.sort_unstable_by_key(|candidate| candidate.order);
-    let mut removed = Removed::default();
+    let mut removed = RemovalOutcome::default();
     for candidate in candidates {
         if removed.runs >= removal.limit as u64 {
             break;
@@ -194,7 +194,7 @@ fn remove_one(
     db: &Connection,
     no: i64,
     removal: &Removal,
-    removed: &mut Removed,
+    removed: &mut RemovalOutcome,
 ) -> Result<(), Fault> {
     let run = run_by_number(db, no)?;
     if removal.scope.as_ref().is_some_and(|scope| !scope.admits(&run)) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use taskrun_journal::event::{Event, Recorded};
+use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::hold::Hold;
 use taskrun_journal::ids::{HostId, RunId, Seq};
 use taskrun_journal::run::{Run, RunState};
@@ -26,7 +26,7 @@ pub(crate) struct EventRow {
 }
 
 impl EventRow {
-    pub(crate) fn new(run: &RunId, recorded: &Recorded) -> Self {
+    pub(crate) fn new(run: &RunId, recorded: &EventRecord) -> Self {
         let (seq, id, at) = (int(recorded.seq), bits(recorded.id), bits(recorded.at.0));
         let body = json(&recorded.event);
         Self { seq, id, at, sum: event_sum(run.as_str(), [seq, id, at], &body), body }
@@ -209,7 +209,7 @@ pub(crate) fn events(
     id: &RunId,
     after: Seq,
     limit: usize,
-) -> Result<Option<Vec<Recorded>>, Fault> {
+) -> Result<Option<Vec<EventRecord>>, Fault> {
     let mut run = db.prepare_cached("SELECT no, head FROM runs WHERE id = ?1")?;
     let run = run.query_row([id.as_str()], |row| Ok((row.get(0)?, unbits(row.get(1)?))));
     let Some((no, head)): Option<(i64, u64)> = run.optional()? else { return Ok(None) };
@@ -218,7 +218,7 @@ pub(crate) fn events(
          ORDER BY seq LIMIT ?3",
     )?;
     let mut rows = sql.query(params![no, int(after), int(limit as u64)])?;
-    let mut events: Vec<Recorded> = Vec::new();
+    let mut events: Vec<EventRecord> = Vec::new();
     let missing = |seq| Fault::Damaged(format!("run {id}, position {seq}: the event is missing"));
     let mut page = PageBytes::default();
     while let Some(row) = rows.next()? {
@@ -254,7 +254,7 @@ impl PageBytes {
 }
 
 /// An event of a run from `seq, id, at, sum, body`.
-pub(crate) fn recorded(run: &str, row: &Row<'_>) -> Result<Recorded, Fault> {
+pub(crate) fn recorded(run: &str, row: &Row<'_>) -> Result<EventRecord, Fault> {
     let numbers: [i64; 3] = [row.get(0)?, row.get(1)?, row.get(2)?];
     let [seq, id, at] = numbers;
     let body = row.get_ref(4)?.as_str().map_err(rusqlite::Error::from)?;
@@ -262,5 +262,5 @@ pub(crate) fn recorded(run: &str, row: &Row<'_>) -> Result<Recorded, Fault> {
         return Err(Fault::Damaged(format!("run {run}, position {seq}: {SUM_DIFFERS}")));
     }
     let event: Event = parse(body, || format!("run {run}, position {seq}"))?;
-    Ok(Recorded { seq: unbits(seq), id: unbits(id), at: Timestamp(unbits(at)), event })
+    Ok(EventRecord { seq: unbits(seq), id: unbits(id), at: Timestamp(unbits(at)), event })
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use rusqlite::{Connection, OptionalExtension};
 use taskrun_journal::hold::{Hold, Lane, WaitMode};
 use taskrun_journal::ids::RunId;
-use taskrun_journal::schedule::{self, Place};
+use taskrun_journal::schedule::{self, WaitState};
 use taskrun_journal::time::Timestamp;
 
 use super::fault::Fault;
@@ -57,11 +57,11 @@ fn open_of<'a>(
 /// Puts a run where its hold says, whose row says that it is neither wanted nor held.
 pub(crate) fn begin(queue: &Queue<'_>, run: &Member, hold: &Hold) -> Result<(), Fault> {
     match schedule::place(hold, |all| open_of(queue.db, all.iter().copied()))? {
-        Place::Aside => Ok(()),
-        Place::Beat => queue.await_beat(run.no),
-        Place::Wanted { lane, from: Timestamp(0) } => queue.place(run, lane),
-        Place::Wanted { lane, from } => queue.delay(run.no, lane, from),
-        Place::Behind { open, mode, until } => {
+        WaitState::Aside => Ok(()),
+        WaitState::Beat => queue.await_beat(run.no),
+        WaitState::Wanted { lane, from: Timestamp(0) } => queue.place(run, lane),
+        WaitState::Wanted { lane, from } => queue.delay(run.no, lane, from),
+        WaitState::Behind { open, mode, until } => {
             let any = i64::from(mode == WaitMode::Any);
             let mut sql = queue.db.prepare_cached("INSERT INTO waits VALUES (?1, ?2, ?3)")?;
             for awaited in open {

@@ -6,7 +6,7 @@ use taskrun_journal::machine;
 use taskrun_journal::run::Run;
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::store::{
-    Append, Batched, Created, Host, NewBatch, Session, SessionKey, TaskKey,
+    Append, BatchOutcome, CreateOutcome, Host, NewBatch, Session, SessionKey, TaskKey,
 };
 use taskrun_journal::time::Timestamp;
 
@@ -154,7 +154,7 @@ async fn created(store: &dyn Both, create: &Create, now: u64, told: &mut Told) -
         idempotency.completed_since = create.completed_since.map(Timestamp);
     }
     let created = store.create(new).await.expect("answers");
-    if let Created::New = created {
+    if let CreateOutcome::New = created {
         told.accepted.retain(|known| *known != id(create.id));
         told.accepted.push(id(create.id));
     }
@@ -187,7 +187,7 @@ async fn batched(store: &dyn Both, batch: &Batch, now: u64, told: &mut Told) -> 
     };
     let new = NewBatch { entries: entries.iter().map(take).collect(), run };
     let answer = store.batch(new).await.expect("answers");
-    if answer == Batched::New {
+    if answer == BatchOutcome::New {
         told.accepted.retain(|known| *known != id(batch.id));
         told.accepted.push(id(batch.id));
     }

@@ -4,7 +4,7 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use taskrun_journal::artifact::Artifact;
-use taskrun_journal::event::{Event, Recorded};
+use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::hold::{Wait, WaitMode};
 use taskrun_journal::ids::{HostId, RunId};
 use taskrun_journal::list::Scope;
@@ -248,7 +248,7 @@ impl What {
         let mut state = run.state.clone();
         for event in &events {
             let (seq, event) = (state.head + 1, event.clone());
-            let recorded = Recorded { seq, id: 0, at: Timestamp(now), event };
+            let recorded = EventRecord { seq, id: 0, at: Timestamp(now), event };
             state = machine::apply(state, &recorded).ok()?;
         }
         (!events.is_empty()).then_some(events)

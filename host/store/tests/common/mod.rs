@@ -9,7 +9,7 @@ use std::time::Duration;
 use rusqlite::Connection;
 use taskrun_journal::artifact::Artifact;
 use taskrun_journal::ending::Ending;
-use taskrun_journal::event::{Event, Recorded};
+use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::hold::{Wait, WaitMode};
 use taskrun_journal::ids::{HostId, RunId};
 use taskrun_journal::machine;
@@ -19,8 +19,8 @@ use taskrun_journal::run::Run;
 use taskrun_journal::spec::{RunClass, RunSpec};
 use taskrun_journal::status::{BlockedOn, StopReason};
 use taskrun_journal::store::{
-    Admission, Append, Appended, Claim, Created, Host, Hosts, Idempotency, LEASE, NewBatch, NewRun,
-    Removal, SessionKey, Sessions, Store,
+    Admission, Append, AppendOutcome, Claim, CreateOutcome, Host, Hosts, Idempotency, LEASE,
+    NewBatch, NewRun, Removal, SessionKey, Sessions, Store,
 };
 use taskrun_journal::time::Timestamp;
 use taskrun_store::{Durability, MemoryStore, SqliteOptions, SqliteStore};
@@ -183,7 +183,7 @@ pub(crate) fn all_before(before: u64) -> Removal {
 /// A new run of a spec.
 pub(crate) fn new_run(spec: RunSpec) -> NewRun {
     let at = spec.created_at;
-    let queued = Recorded { seq: 1, id: 1, at, event: Event::Queued { spec: Box::new(spec) } };
+    let queued = EventRecord { seq: 1, id: 1, at, event: Event::Queued { spec: Box::new(spec) } };
     let run = machine::begin(&queued).expect("a beginning");
     NewRun {
         run,
@@ -208,14 +208,14 @@ pub(crate) async fn create(store: &dyn Both, spec: RunSpec) -> Run {
     let new = new_run(spec);
     let run = new.run.clone();
     let created = store.create(new).await.expect("creates");
-    assert!(matches!(created, Created::New), "{created:?}");
+    assert!(matches!(created, CreateOutcome::New), "{created:?}");
     run
 }
 
 /// Keeps an append and returns the record after it.
 pub(crate) async fn append(store: &dyn Both, append: Append) -> Run {
     let run = append.run.clone();
-    assert_eq!(store.append(append).await.expect("appends"), Appended::Done);
+    assert_eq!(store.append(append).await.expect("appends"), AppendOutcome::Done);
     run
 }
 
@@ -224,7 +224,7 @@ pub(crate) fn next(run: &Run, id: u64, at: u64, events: Vec<Event>) -> Append {
     let mut state = run.state.clone();
     let mut recorded = Vec::new();
     for (event, id) in events.into_iter().zip(id..) {
-        let one = Recorded { seq: state.head + 1, id, at: Timestamp(at), event };
+        let one = EventRecord { seq: state.head + 1, id, at: Timestamp(at), event };
         state = machine::apply(state, &one).expect("a legal event");
         recorded.push(one);
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-async fn answer(f: &Fixture, new: NewRun) -> Created {
+async fn answer(f: &Fixture, new: NewRun) -> CreateOutcome {
     f.store.create(new).await.expect("answers")
 }
 
@@ -18,16 +18,19 @@ fn since(mut new: NewRun, at: u64) -> NewRun {
     new
 }
 
-fn is_new(created: Created) {
-    assert!(matches!(created, Created::New), "{created:?}");
+fn is_new(created: CreateOutcome) {
+    assert!(matches!(created, CreateOutcome::New), "{created:?}");
 }
 
-fn repeats(created: Created, id: &str) {
-    assert!(matches!(&created, Created::Repeated(run) if run.id().as_str() == id), "{created:?}");
+fn repeats(created: CreateOutcome, id: &str) {
+    assert!(
+        matches!(&created, CreateOutcome::Repeated(run) if run.id().as_str() == id),
+        "{created:?}"
+    );
 }
 
-fn is_full(created: Created, bound: Full) {
-    assert!(matches!(created, Created::Full(full) if full == bound), "{created:?}");
+fn is_full(created: CreateOutcome, bound: AdmissionBound) {
+    assert!(matches!(created, CreateOutcome::Full(full) if full == bound), "{created:?}");
 }
 
 /// Takes a run that waits to begin and ends it.
@@ -48,7 +51,7 @@ pub(crate) async fn a_key_for_a_result_counts_from_completion_until_it_is_too_ol
     repeats(answer(f, since(new("r-3"), 5_000)).await, "r-2");
     let other = since(keyed(new_run(spec("r-3")), "k", "other"), 5_000);
     let created = answer(f, other.clone()).await;
-    assert!(matches!(&created, Created::Taken(id) if id.as_str() == "r-2"), "{created:?}");
+    assert!(matches!(&created, CreateOutcome::Taken(id) if id.as_str() == "r-2"), "{created:?}");
     is_new(answer(f, since(other, 5_001)).await);
     let again = answer(f, keyed(new_run(spec("r-4")), "k", "other")).await;
     repeats(again, "r-3");
@@ -90,10 +93,10 @@ pub(crate) async fn a_refused_run_gets_no_key(f: &Fixture) {
     is_new(answer(f, keyed(new_run(spec("r-1")), "k", "same")).await);
     let none = Admission { queue_max: 0, ..Admission::UNBOUNDED };
     let refused = bounded(since(keyed(new_run(spec("r-2")), "k", "same"), 0), none.clone());
-    is_full(answer(f, refused).await, Full::Queue);
+    is_full(answer(f, refused).await, AdmissionBound::Queue);
     repeats(answer(f, keyed(new_run(spec("r-3")), "k", "same")).await, "r-1");
     let refused = bounded(keyed(new_run(spec("r-2")), "free", "same"), none);
-    is_full(answer(f, refused).await, Full::Queue);
+    is_full(answer(f, refused).await, AdmissionBound::Queue);
     assert_eq!(f.store.get(&run_id("r-2")).await.expect("gets"), None);
     is_new(answer(f, keyed(new_run(spec("r-3")), "free", "other")).await);
 }
@@ -102,7 +105,7 @@ pub(crate) async fn an_ended_session_takes_no_run(f: &Fixture) {
     is_new(answer(f, keyed(new_run(spec("before")), "k", "same")).await);
     f.store.end_session(&session_key(), Timestamp(1_500)).await.expect("ends");
     let created = answer(f, new_run(spec("after"))).await;
-    assert!(matches!(created, Created::SessionEnded), "{created:?}");
+    assert!(matches!(created, CreateOutcome::SessionEnded), "{created:?}");
     assert_eq!(f.store.get(&run_id("after")).await.expect("gets"), None);
     let other = RunSpec { parent_session_id: "s-2".to_owned(), ..spec("other") };
     is_new(answer(f, new_run(other)).await);
@@ -111,12 +114,12 @@ pub(crate) async fn an_ended_session_takes_no_run(f: &Fixture) {
     // What was asked before the end is still told.
     repeats(answer(f, keyed(new_run(spec("again")), "k", "same")).await, "before");
     let taken = answer(f, new_run(spec("before"))).await;
-    assert!(matches!(taken, Created::Taken(_)), "{taken:?}");
+    assert!(matches!(taken, CreateOutcome::Taken(_)), "{taken:?}");
 }
 
 pub(crate) async fn a_run_is_started_only_by_one_that_goes_on(f: &Fixture) {
-    let refused = |created: Created| {
-        assert!(matches!(created, Created::ParentEnded), "{created:?}");
+    let refused = |created: CreateOutcome| {
+        assert!(matches!(created, CreateOutcome::ParentEnded), "{created:?}");
     };
     refused(answer(f, new_run(child("orphan", &spec("nobody")))).await);
     for id in ["blocked", "canceling", "finalizing", "ended", "running", "queued"] {
@@ -144,7 +147,7 @@ pub(crate) async fn the_queue_of_a_tenant_is_bounded(f: &Fixture) {
     for id in ["a", "b"] {
         is_new(answer(f, two(RunSpec { serial: true, ..spec(id) })).await);
     }
-    is_full(answer(f, two(spec("c"))).await, Full::Queue);
+    is_full(answer(f, two(spec("c"))).await, AdmissionBound::Queue);
     is_new(answer(f, two(foreign("theirs"))).await);
     is_new(answer(f, two(other("elsewhere"))).await);
     // What began counts no more, also where it is wanted again.
@@ -152,7 +155,7 @@ pub(crate) async fn the_queue_of_a_tenant_is_bounded(f: &Fixture) {
     let lost = machine::decide::release(&run, 0, Timestamp(0));
     append(&*f.store, next(&run, 50, 3_000, lost)).await;
     is_new(answer(f, two(spec("c"))).await);
-    is_full(answer(f, two(spec("d"))).await, Full::Queue);
+    is_full(answer(f, two(spec("d"))).await, AdmissionBound::Queue);
 }
 
 pub(crate) async fn a_tree_is_bounded_with_those_that_ended(f: &Fixture) {
@@ -162,10 +165,10 @@ pub(crate) async fn a_tree_is_bounded_with_those_that_ended(f: &Fixture) {
     let under = child("a", &spec("root"));
     is_new(answer(f, three(under.clone())).await);
     is_new(answer(f, three(child("b", &under))).await);
-    is_full(answer(f, three(child("c", &spec("root")))).await, Full::Tree);
+    is_full(answer(f, three(child("c", &spec("root")))).await, AdmissionBound::Tree);
     let runs = f.store.claim(wish("h", 3, 2_000)).await.expect("claims");
     append(&*f.store, next(&runs[2], 50, 3_000, end())).await;
-    is_full(answer(f, three(child("c", &spec("root")))).await, Full::Tree);
+    is_full(answer(f, three(child("c", &spec("root")))).await, AdmissionBound::Tree);
     is_new(answer(f, three(spec("other"))).await);
 }
 
@@ -174,9 +177,9 @@ pub(crate) async fn a_run_that_may_not_wait_is_kept_only_if_nothing_is_before_it
     let now = |spec| bounded(new_run(spec), at_once.clone());
     let high = |id| RunSpec { priority: 5, ..spec(id) };
     is_new(answer(f, now(spec("a"))).await);
-    is_full(answer(f, now(spec("b"))).await, Full::Slots);
+    is_full(answer(f, now(spec("b"))).await, AdmissionBound::Slots);
     is_new(answer(f, now(high("b"))).await);
-    is_full(answer(f, now(high("c"))).await, Full::Slots);
+    is_full(answer(f, now(high("c"))).await, AdmissionBound::Slots);
     let other = RunSpec { policy_digest: "other".to_owned(), ..spec("c") };
     is_new(answer(f, now(other)).await);
     // Those that resume come first, whatever their priority, once it is their time.
@@ -193,7 +196,7 @@ pub(crate) async fn a_run_that_may_not_wait_is_kept_only_if_nothing_is_before_it
     f.store.claim(wish("h", 1, 4_999)).await.expect("claims");
     is_full(
         answer(f, now(RunSpec { created_at: Timestamp(5_000), ..high("e") })).await,
-        Full::Slots,
+        AdmissionBound::Slots,
     );
     assert_eq!(f.store.claim(wish("h", 9, 5_000)).await.expect("claims")[0].id(), run.id());
     is_new(answer(f, now(spec("e"))).await);
@@ -206,15 +209,15 @@ pub(crate) async fn a_run_that_may_not_wait_needs_a_slot_of_its_tree(f: &Fixture
     };
     create(&*f.store, spec("root")).await;
     claim_one(&*f.store, "h").await;
-    is_full(answer(f, now(child("a", &spec("root")), 1)).await, Full::Slots);
+    is_full(answer(f, now(child("a", &spec("root")), 1)).await, AdmissionBound::Slots);
     is_new(answer(f, now(child("a", &spec("root")), 2)).await);
     // What cannot be had for want of a slot is not before others.
     is_new(answer(f, now(spec("other"), 1)).await);
-    is_full(answer(f, now(spec("another"), 2)).await, Full::Slots);
+    is_full(answer(f, now(spec("another"), 2)).await, AdmissionBound::Slots);
     let serial = |id| RunSpec { serial: true, priority: 9, ..spec(id) };
     is_new(answer(f, now(serial("first"), 1)).await);
     f.store.claim(wish("h", 9, 2_000)).await.expect("claims");
-    is_full(answer(f, now(serial("second"), 1)).await, Full::Slots);
+    is_full(answer(f, now(serial("second"), 1)).await, AdmissionBound::Slots);
 }
 
 pub(crate) async fn a_run_that_may_not_wait_needs_a_slot_of_a_living_host(f: &Fixture) {
@@ -231,11 +234,11 @@ pub(crate) async fn a_run_that_may_not_wait_needs_a_slot_of_a_living_host(f: &Fi
         .await
         .expect("registers");
     claim_one(&*f.store, "h-1").await;
-    is_full(answer(f, now("b")).await, Full::Slots);
+    is_full(answer(f, now("b")).await, AdmissionBound::Slots);
     f.store.register(host("h-3", 1)).await.expect("registers");
     is_new(answer(f, now("b")).await);
     let run = claim_one(&*f.store, "h-3").await;
-    is_full(answer(f, now("c")).await, Full::Slots);
+    is_full(answer(f, now("c")).await, AdmissionBound::Slots);
     append(&*f.store, next(&run, 50, 3_000, vec![blocked(Wait::Word)])).await;
     is_new(answer(f, now("c")).await);
 }
@@ -247,20 +250,20 @@ pub(crate) async fn the_first_obstacle_is_told(f: &Fixture) {
     repeats(answer(f, refused(spec("r"))).await, "r");
     let free = |spec| bounded(new_run(spec), none.clone());
     let created = answer(f, free(spec("r"))).await;
-    assert!(matches!(created, Created::Taken(_)), "{created:?}");
+    assert!(matches!(created, CreateOutcome::Taken(_)), "{created:?}");
     let under = child("a", &spec("nobody"));
     let ended = SessionKey { id: "s-2".to_owned(), ..session_key() };
     f.store.end_session(&ended, Timestamp(1)).await.expect("ends");
     let elsewhere = RunSpec { parent_session_id: "s-2".to_owned(), ..under.clone() };
     let created = answer(f, free(elsewhere)).await;
-    assert!(matches!(created, Created::SessionEnded), "{created:?}");
+    assert!(matches!(created, CreateOutcome::SessionEnded), "{created:?}");
     let created = answer(f, free(under)).await;
-    assert!(matches!(created, Created::ParentEnded), "{created:?}");
+    assert!(matches!(created, CreateOutcome::ParentEnded), "{created:?}");
     let under = child("a", &spec("r"));
-    is_full(answer(f, free(under.clone())).await, Full::Queue);
+    is_full(answer(f, free(under.clone())).await, AdmissionBound::Queue);
     let queue_max = u64::MAX;
     let tree = Admission { queue_max, ..none.clone() };
-    is_full(answer(f, bounded(new_run(under.clone()), tree)).await, Full::Tree);
+    is_full(answer(f, bounded(new_run(under.clone()), tree)).await, AdmissionBound::Tree);
     let slots = Admission { at_once: Some(0), ..Admission::UNBOUNDED };
-    is_full(answer(f, bounded(new_run(under), slots)).await, Full::Slots);
+    is_full(answer(f, bounded(new_run(under), slots)).await, AdmissionBound::Slots);
 }

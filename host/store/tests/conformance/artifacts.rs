@@ -59,9 +59,9 @@ pub(crate) async fn a_refused_append_keeps_no_artifact(f: &Fixture) {
     let run = running(f, spec("r")).await;
     let moved = append(&*f.store, next(&run, 20, 2_500, vec![note("a")])).await;
     let stale = f.store.append(end_with(&run, 50, 3_000, BYTES)).await;
-    assert_eq!(stale.expect("answers"), Appended::Moved(moved.state.head));
+    assert_eq!(stale.expect("answers"), AppendOutcome::Moved(moved.state.head));
     let fenced = Append { epoch: 7, ..end_with(&moved, 50, 3_000, BYTES) };
-    assert_eq!(f.store.append(fenced).await.expect("answers"), Appended::Fenced(1));
+    assert_eq!(f.store.append(fenced).await.expect("answers"), AppendOutcome::Fenced(1));
     assert_eq!(get(f, "r", BYTES).await, None);
 }
 
@@ -86,7 +86,7 @@ pub(crate) async fn the_same_append_again_refers_to_its_artifact_once(f: &Fixtur
     let run = running(f, spec("r")).await;
     let end = end_with(&run, 50, 1_000, BYTES);
     for _ in 0..3 {
-        assert_eq!(f.store.append(end.clone()).await.expect("appends"), Appended::Done);
+        assert_eq!(f.store.append(end.clone()).await.expect("appends"), AppendOutcome::Done);
     }
     ended_with(f, spec("other"), 2_000, BYTES).await;
     f.store.remove(until(1_001)).await.expect("removes");

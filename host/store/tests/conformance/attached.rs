@@ -17,7 +17,7 @@ async fn stands(f: &Fixture, id: &str) -> (Status, Option<StopReason>, usize) {
     let run = get(f, id).await;
     journal_is(&*f.store, &run).await;
     let journal = f.store.read(run.id(), 0, 1_000).await.expect("reads");
-    let asked = |one: &&Recorded| matches!(one.event, Event::CancelRequested { .. });
+    let asked = |one: &&EventRecord| matches!(one.event, Event::CancelRequested { .. });
     let asked = journal.iter().filter(asked).count();
     (run.status(), RunView::from(&run).stop_reason, asked)
 }
@@ -49,7 +49,7 @@ pub(crate) async fn what_is_attached_is_canceled_when_its_parent_ends(f: &Fixtur
     // Whoever executes it is asked to stop, and has his grace.
     assert_eq!(stands(f, "going").await, (Status::Canceling, None, 1));
     let told = f.store.append(next(&going, 70, 3_500, vec![note("late")])).await;
-    assert_eq!(told.expect("answers"), Appended::Moved(3));
+    assert_eq!(told.expect("answers"), AppendOutcome::Moved(3));
     assert_eq!(stands(f, "own").await, (Status::Queued, None, 0));
     assert_eq!(ids(&f.store.claim(wish("h", 9, 4_000)).await.expect("claims")), ["own"]);
 }

@@ -8,7 +8,7 @@ async fn waiting(f: &Fixture, limit: usize) -> Vec<Vec<String>> {
     groups.into_iter().map(names).collect()
 }
 
-async fn batched(f: &Fixture, id: &str, tick: &str, entries: &[&Run]) -> Batched {
+async fn batched(f: &Fixture, id: &str, tick: &str, entries: &[&Run]) -> BatchOutcome {
     f.store.batch(batch_of(id, tick, entries)).await.expect("answers")
 }
 
@@ -33,7 +33,7 @@ pub(super) async fn an_entry_is_claimed_by_nobody(f: &Fixture) {
     let admission = Admission { queue_max: 1, ..Admission::UNBOUNDED };
     let one_more = NewRun { admission, ..new_run(spec("r")) };
     let refused = f.store.create(one_more).await.expect("answers");
-    assert!(matches!(refused, Created::Full(Full::Queue)), "{refused:?}");
+    assert!(matches!(refused, CreateOutcome::Full(AdmissionBound::Queue)), "{refused:?}");
 }
 
 pub(super) async fn entries_are_found_in_groups_the_best_first(f: &Fixture) {
@@ -81,7 +81,7 @@ pub(super) async fn entries_are_found_under_their_policy_and_agent_only(f: &Fixt
 pub(super) async fn a_batch_takes_its_entries_in_one_step(f: &Fixture) {
     let (one, two) = (create(&*f.store, entry("1")).await, create(&*f.store, entry("2")).await);
     create(&*f.store, entry("3")).await;
-    assert_eq!(batched(f, "b", "t", &[&one, &two]).await, Batched::New);
+    assert_eq!(batched(f, "b", "t", &[&one, &two]).await, BatchOutcome::New);
     assert_eq!(waiting(f, 9).await, [["3"]]);
     for id in ["1", "2", "b"] {
         journal_is(&*f.store, &found(f, id).await).await;
@@ -101,32 +101,32 @@ pub(super) async fn a_batch_takes_its_entries_in_one_step(f: &Fixture) {
 
 pub(super) async fn a_beat_has_one_open_batch(f: &Fixture) {
     let (one, two) = (create(&*f.store, entry("1")).await, create(&*f.store, entry("2")).await);
-    assert_eq!(batched(f, "b1", "t-1", &[&one]).await, Batched::New);
-    let open = Batched::Open(run_id("b1"));
+    assert_eq!(batched(f, "b1", "t-1", &[&one]).await, BatchOutcome::New);
+    let open = BatchOutcome::Open(run_id("b1"));
     assert_eq!(batched(f, "b2", "t-2", &[&two]).await, open);
     claimed(f).await;
     assert_eq!(batched(f, "b2", "t-2", &[&two]).await, open);
     assert_eq!(f.store.get(&run_id("b2")).await.expect("gets"), None);
     assert_eq!(found(f, "2").await, two);
     ends(f, "b1").await;
-    assert_eq!(batched(f, "b2", "t-2", &[&two]).await, Batched::New);
+    assert_eq!(batched(f, "b2", "t-2", &[&two]).await, BatchOutcome::New);
     // Another beat is not kept up by that.
     let three = create(&*f.store, entry("3")).await;
     let mut other = batch_of("b3", "t-2", &[&three]);
     other.run = keyed(other.run, "another beat", "t-2");
-    assert_eq!(f.store.batch(other).await.expect("answers"), Batched::New);
+    assert_eq!(f.store.batch(other).await.expect("answers"), BatchOutcome::New);
 }
 
 pub(super) async fn a_tick_makes_one_batch(f: &Fixture) {
     let (one, two) = (create(&*f.store, entry("1")).await, create(&*f.store, entry("2")).await);
-    assert_eq!(batched(f, "b1", "t-1", &[&one]).await, Batched::New);
+    assert_eq!(batched(f, "b1", "t-1", &[&one]).await, BatchOutcome::New);
     claimed(f).await;
     ends(f, "b1").await;
-    let repeated = Batched::Repeated(run_id("b1"));
+    let repeated = BatchOutcome::Repeated(run_id("b1"));
     assert_eq!(batched(f, "b2", "t-1", &[&two]).await, repeated);
     assert_eq!(found(f, "2").await, two);
-    assert_eq!(batched(f, "b2", "t-2", &[&two]).await, Batched::New);
-    let again = Batched::Open(run_id("b2"));
+    assert_eq!(batched(f, "b2", "t-2", &[&two]).await, BatchOutcome::New);
+    let again = BatchOutcome::Open(run_id("b2"));
     assert_eq!(batched(f, "b3", "t-1", &[&two]).await, again, "the last batch is asked about");
 }
 
@@ -134,22 +134,22 @@ pub(super) async fn a_batch_of_an_entry_that_changed_is_refused_as_a_whole(f: &F
     let (one, two) = (create(&*f.store, entry("1")).await, create(&*f.store, entry("2")).await);
     let cancel = machine::decide::cancel(&two, StopReason::CanceledByOwner, None);
     let canceled = append(&*f.store, next(&two, 5, 2_000, cancel)).await;
-    assert_eq!(batched(f, "b", "t", &[&one, &two]).await, Batched::Moved);
+    assert_eq!(batched(f, "b", "t", &[&one, &two]).await, BatchOutcome::Moved);
     assert_eq!(f.store.get(&run_id("b")).await.expect("gets"), None);
     assert_eq!(found(f, "1").await, one);
     assert_eq!(found(f, "2").await, canceled);
     assert_eq!(waiting(f, 9).await, [["1"]]);
     // The beat is still free.
-    assert_eq!(batched(f, "b", "t", &[&one]).await, Batched::New);
+    assert_eq!(batched(f, "b", "t", &[&one]).await, BatchOutcome::New);
     let unknown = new_run(entry("unknown")).run;
     claimed(f).await;
     ends(f, "b").await;
-    assert_eq!(batched(f, "b2", "t-2", &[&unknown]).await, Batched::Moved);
+    assert_eq!(batched(f, "b2", "t-2", &[&unknown]).await, BatchOutcome::Moved);
 }
 
 pub(super) async fn a_batch_with_the_id_of_another_run_is_refused(f: &Fixture) {
     let (run, one) = (create(&*f.store, spec("b")).await, create(&*f.store, entry("1")).await);
-    assert_eq!(batched(f, "b", "t", &[&one]).await, Batched::Moved);
+    assert_eq!(batched(f, "b", "t", &[&one]).await, BatchOutcome::Moved);
     assert_eq!((found(f, "b").await, found(f, "1").await), (run, one));
 }
 
@@ -183,7 +183,7 @@ pub(super) async fn a_batch_that_waits_for_its_entry_would_wait_for_itself(f: &F
     batched(f, "b", "t", &[&one]).await;
     let batch = claimed(f).await.remove(0);
     let wait = next(&batch, 50, 3_000, vec![for_runs(&["1"], WaitMode::All)]);
-    assert_eq!(f.store.append(wait).await.expect("answers"), Appended::Cycle);
+    assert_eq!(f.store.append(wait).await.expect("answers"), AppendOutcome::Cycle);
 }
 
 pub(super) async fn a_host_stays_while_entries_wait(f: &Fixture) {
@@ -204,7 +204,7 @@ pub(super) async fn a_batch_stays_while_one_of_its_entries_is_open(f: &Fixture) 
     ends(f, "b").await;
     claimed(f).await;
     let all = |dry_run| Removal { scope: None, before: Timestamp(9_000), limit: 99, dry_run };
-    let counts = |removed: Removed| (removed.runs, removed.kept);
+    let counts = |removed: RemovalOutcome| (removed.runs, removed.kept);
     ends(f, "1").await;
     assert_eq!(counts(f.store.remove(all(true)).await.expect("looks")), (1, 1));
     assert_eq!(counts(f.store.remove(all(false)).await.expect("removes")), (1, 1));
@@ -213,15 +213,15 @@ pub(super) async fn a_batch_stays_while_one_of_its_entries_is_open(f: &Fixture) 
     assert_eq!(counts(f.store.remove(all(false)).await.expect("removes")), (2, 0));
     // With the batch goes what its tick stood for.
     let three = create(&*f.store, entry("3")).await;
-    assert_eq!(batched(f, "b", "t", &[&three]).await, Batched::New);
+    assert_eq!(batched(f, "b", "t", &[&three]).await, BatchOutcome::New);
 }
 
 pub(super) async fn a_batch_is_kept_in_a_session_that_ended(f: &Fixture) {
     let one = create(&*f.store, entry("1")).await;
     f.store.end_session(&session_key(), Timestamp(1_500)).await.expect("ends");
     let refused = f.store.create(new_run(entry("2"))).await.expect("answers");
-    assert!(matches!(refused, Created::SessionEnded), "{refused:?}");
-    assert_eq!(batched(f, "b", "t", &[&one]).await, Batched::New);
+    assert!(matches!(refused, CreateOutcome::SessionEnded), "{refused:?}");
+    assert_eq!(batched(f, "b", "t", &[&one]).await, BatchOutcome::New);
 }
 
 pub(super) async fn a_batch_wakes_whoever_waits_for_its_entries_or_for_work(f: &Fixture) {
@@ -248,6 +248,6 @@ pub(super) async fn a_batch_wakes_whoever_waits_for_its_entries_or_for_work(f: &
     };
     let made = async { batched(f, "b", "t", &[&one]).await };
     let (status, runs, made) = within(async { tokio::join!(changed, work, made) }).await;
-    assert_eq!((status, made), (Status::Running, Batched::New));
+    assert_eq!((status, made), (Status::Running, BatchOutcome::New));
     assert_eq!(ids(&runs), ["b"]);
 }

@@ -1,20 +1,20 @@
 //! Facts.
 
-use taskrun_journal::fact::{FACTS_MAX, Fact, FactPlace, OwnSession, query_words};
-use taskrun_journal::memory::{FactChange, FactChanged, FactWriter};
+use taskrun_journal::fact::{FACTS_MAX, Fact, FactNamespace, OwnerSession, query_words};
+use taskrun_journal::memory::{FactChange, FactOutcome, FactWriter};
 
 use super::*;
 
-fn of_session(owner: &str, id: &str) -> FactPlace {
-    let session = OwnSession { owner_user_id: owner.to_owned(), id: id.to_owned() };
-    FactPlace { tenant: "acme".to_owned(), session: Some(session) }
+fn of_session(owner: &str, id: &str) -> FactNamespace {
+    let session = OwnerSession { owner_user_id: owner.to_owned(), id: id.to_owned() };
+    FactNamespace { tenant: "acme".to_owned(), session: Some(session) }
 }
 
-fn of_tenant(tenant: &str) -> FactPlace {
-    FactPlace { tenant: tenant.to_owned(), session: None }
+fn of_tenant(tenant: &str) -> FactNamespace {
+    FactNamespace { tenant: tenant.to_owned(), session: None }
 }
 
-fn here() -> FactPlace {
+fn here() -> FactNamespace {
     of_session("ann", "s-1")
 }
 
@@ -27,17 +27,17 @@ fn fact(key: &str, text: &str, at: u64) -> Fact {
     }
 }
 
-async fn put(f: &Fixture, place: &FactPlace, fact: Fact) {
+async fn put(f: &Fixture, place: &FactNamespace, fact: Fact) {
     let done = f.store.change_fact(place, FactChange::Put(fact), None).await.expect("puts");
-    assert_eq!(done, FactChanged::Done);
+    assert_eq!(done, FactOutcome::Done);
 }
 
-async fn found(f: &Fixture, place: &FactPlace, query: &str) -> Vec<String> {
+async fn found(f: &Fixture, place: &FactNamespace, query: &str) -> Vec<String> {
     let found = f.store.search_facts(place, &query_words(query), 100).await.expect("searches");
     found.into_iter().map(|fact| fact.key).collect()
 }
 
-async fn keys(f: &Fixture, place: &FactPlace) -> Vec<String> {
+async fn keys(f: &Fixture, place: &FactNamespace) -> Vec<String> {
     let all = f.store.facts(place, None, 2_000).await.expect("lists");
     all.into_iter().map(|fact| fact.key).collect()
 }
@@ -65,12 +65,12 @@ pub(crate) async fn a_fact_takes_the_place_of_the_one_with_its_key(f: &Fixture) 
 pub(crate) async fn a_fact_is_forgotten(f: &Fixture) {
     let place = here();
     let delete = || f.store.change_fact(&place, FactChange::Delete("k".to_owned()), None);
-    assert_eq!(delete().await.expect("answers"), FactChanged::Absent);
+    assert_eq!(delete().await.expect("answers"), FactOutcome::Absent);
     put(f, &here(), fact("k", "apples", 1)).await;
-    assert_eq!(delete().await.expect("answers"), FactChanged::Done);
+    assert_eq!(delete().await.expect("answers"), FactOutcome::Done);
     assert_eq!(f.store.fact(&here(), "k").await.expect("reads"), None);
     assert_eq!(found(f, &here(), "apples k").await, [""; 0]);
-    assert_eq!(delete().await.expect("answers"), FactChanged::Absent);
+    assert_eq!(delete().await.expect("answers"), FactOutcome::Absent);
 }
 
 pub(crate) async fn facts_are_listed_by_key_in_pages(f: &Fixture) {
@@ -150,7 +150,7 @@ pub(crate) async fn nobody_finds_the_facts_of_others(f: &Fixture) {
         assert_eq!(found(f, other, "apples").await, [""; 0], "{other:?}");
         assert_eq!(keys(f, other).await, [""; 0], "{other:?}");
         let gone = f.store.change_fact(other, FactChange::Delete("k".to_owned()), None).await;
-        assert_eq!(gone.expect("answers"), FactChanged::Absent, "{other:?}");
+        assert_eq!(gone.expect("answers"), FactOutcome::Absent, "{other:?}");
         put(f, other, fact("k", "apples there", 2)).await;
     }
     assert_eq!(f.store.fact(&here(), "k").await.expect("reads"), Some(fact("k", "apples here", 1)));
@@ -162,12 +162,12 @@ pub(crate) async fn a_place_takes_so_many_facts(f: &Fixture) {
         put(f, &here(), fact(&number.to_string(), "t", 1)).await;
     }
     let more = f.store.change_fact(&here(), FactChange::Put(fact("more", "t", 1)), None).await;
-    assert_eq!(more.expect("answers"), FactChanged::Full);
+    assert_eq!(more.expect("answers"), FactOutcome::Full);
     assert_eq!(f.store.fact(&here(), "more").await.expect("reads"), None);
     put(f, &here(), fact("7", "another", 2)).await;
     put(f, &of_tenant("acme"), fact("more", "t", 1)).await;
     let gone = f.store.change_fact(&here(), FactChange::Delete("8".to_owned()), None).await;
-    assert_eq!(gone.expect("answers"), FactChanged::Done);
+    assert_eq!(gone.expect("answers"), FactOutcome::Done);
     put(f, &here(), fact("more", "t", 1)).await;
 }
 
@@ -179,23 +179,23 @@ pub(crate) async fn a_change_of_a_run_is_made_once_as_long_as_that_is_known(f: &
         let (place, by) = (here(), by(name));
         async move { f.store.change_fact(&place, FactChange::Put(fact), by).await.expect("answers") }
     };
-    assert_eq!(change("k", "first", "c-1").await, FactChanged::Done);
-    assert_eq!(change("k", "second", "c-2").await, FactChanged::Done);
+    assert_eq!(change("k", "first", "c-1").await, FactOutcome::Done);
+    assert_eq!(change("k", "second", "c-2").await, FactOutcome::Done);
     // The call that made the first change is repeated after a crash.
-    assert_eq!(change("k", "first", "c-1").await, FactChanged::Repeated);
+    assert_eq!(change("k", "first", "c-1").await, FactOutcome::Repeated);
     let kept = f.store.fact(&here(), "k").await.expect("reads");
     assert_eq!(kept.map(|fact| fact.text).as_deref(), Some("second"));
     let delete = FactChange::Delete("absent".to_owned());
     for _ in 0..2 {
         let gone = f.store.change_fact(&here(), delete.clone(), by("c-3")).await;
-        assert_eq!(gone.expect("answers"), FactChanged::Absent);
+        assert_eq!(gone.expect("answers"), FactOutcome::Absent);
     }
     let run = claim_one(&*f.store, "h").await;
     append(&*f.store, next(&run, 50, 3_000, end())).await;
     let removal = Removal { scope: None, before: Timestamp(9_000), limit: 9, dry_run: false };
     assert_eq!(f.store.remove(removal).await.expect("removes").runs, 1);
     assert_eq!(keys(f, &here()).await, ["k"], "what it wrote stays");
-    assert_eq!(change("k", "first", "c-1").await, FactChanged::Done, "its calls are forgotten");
+    assert_eq!(change("k", "first", "c-1").await, FactOutcome::Done, "its calls are forgotten");
 }
 
 pub(crate) async fn a_session_is_forgotten_for_one_owner_or_for_all(f: &Fixture) {

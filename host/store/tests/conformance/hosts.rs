@@ -159,9 +159,9 @@ pub(crate) async fn a_host_that_lost_a_run_writes_no_more(f: &Fixture) {
         append(&*f.store, next(&theirs, 50, 3_000, vec![lost("first", 2, Timestamp(0))])).await;
     assert_eq!(f.store.held(&host_id("first"), None, 9).await.expect("lists"), []);
     let late = next(&theirs, 60, 3_500, vec![note("late")]);
-    assert_eq!(f.store.append(late.clone()).await.expect("answers"), Appended::Fenced(2));
+    assert_eq!(f.store.append(late.clone()).await.expect("answers"), AppendOutcome::Fenced(2));
     let resumed = claim_one(&*f.store, "second").await;
-    assert_eq!(f.store.append(late).await.expect("answers"), Appended::Fenced(3));
+    assert_eq!(f.store.append(late).await.expect("answers"), AppendOutcome::Fenced(3));
     assert_eq!(resumed.state.epoch, 3);
     assert_eq!(
         f.store.held(&host_id("second"), None, 9).await.expect("lists"),
@@ -169,5 +169,5 @@ pub(crate) async fn a_host_that_lost_a_run_writes_no_more(f: &Fixture) {
     );
     journal_is(&*f.store, &resumed).await;
     let late = next(&mine, 70, 3_600, vec![cancel()]);
-    assert_eq!(f.store.append(late).await.expect("answers"), Appended::Fenced(3));
+    assert_eq!(f.store.append(late).await.expect("answers"), AppendOutcome::Fenced(3));
 }

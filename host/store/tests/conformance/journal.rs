@@ -19,24 +19,24 @@ pub(crate) async fn an_id_is_given_once(f: &Fixture) {
     let run = create(&*f.store, spec("r")).await;
     let other = RunSpec { task: "something else".to_owned(), ..spec("r") };
     let created = f.store.create(new_run(other)).await.expect("answers");
-    assert!(matches!(&created, Created::Taken(id) if id == run.id()), "{created:?}");
+    assert!(matches!(&created, CreateOutcome::Taken(id) if id == run.id()), "{created:?}");
     journal_is(&*f.store, &run).await;
 }
 
 pub(crate) async fn a_repeated_request_gets_the_run_of_the_first(f: &Fixture) {
     let first = keyed(new_run(spec("r-1")), "k", "same");
-    assert!(matches!(f.store.create(first).await.expect("creates"), Created::New));
+    assert!(matches!(f.store.create(first).await.expect("creates"), CreateOutcome::New));
     let run = claim_one(&*f.store, "h").await;
     let again = keyed(new_run(spec("r-2")), "k", "same");
     let created = f.store.create(again).await.expect("answers");
-    assert!(matches!(&created, Created::Repeated(known) if **known == run), "{created:?}");
+    assert!(matches!(&created, CreateOutcome::Repeated(known) if **known == run), "{created:?}");
     assert_eq!(f.store.get(&run_id("r-2")).await.expect("gets"), None);
 }
 
 pub(crate) async fn a_key_with_another_request_is_taken(f: &Fixture) {
     f.store.create(keyed(new_run(spec("r-1")), "k", "one")).await.expect("creates");
     let created = f.store.create(keyed(new_run(spec("r-2")), "k", "two")).await.expect("answers");
-    assert!(matches!(&created, Created::Taken(id) if id.as_str() == "r-1"), "{created:?}");
+    assert!(matches!(&created, CreateOutcome::Taken(id) if id.as_str() == "r-1"), "{created:?}");
     assert_eq!(f.store.get(&run_id("r-2")).await.expect("gets"), None);
 }
 
@@ -44,7 +44,7 @@ pub(crate) async fn a_key_counts_in_its_tenant_only(f: &Fixture) {
     f.store.create(keyed(new_run(spec("r-1")), "k", "one")).await.expect("creates");
     let other = RunSpec { tenant: "zeta".to_owned(), ..spec("r-2") };
     let created = f.store.create(keyed(new_run(other), "k", "two")).await.expect("creates");
-    assert!(matches!(created, Created::New), "{created:?}");
+    assert!(matches!(created, CreateOutcome::New), "{created:?}");
 }
 
 pub(crate) async fn an_append_replaces_the_record_and_extends_the_journal(f: &Fixture) {
@@ -84,16 +84,16 @@ pub(crate) async fn other_events_under_known_ids_are_a_conflict(f: &Fixture) {
     let answered = async |append| f.store.append(append).await.expect("answers");
     for events in [vec![note("a"), note("c")], vec![note("c"), note("b")], vec![note("c")]] {
         let other = next(&run, 50, 2_100, events);
-        assert_eq!(answered(other.clone()).await, Appended::Conflict);
+        assert_eq!(answered(other.clone()).await, AppendOutcome::Conflict);
         let late = Append { epoch: 0, ..other };
-        assert_eq!(answered(late).await, Appended::Conflict, "whoever writes");
+        assert_eq!(answered(late).await, AppendOutcome::Conflict, "whoever writes");
     }
     let at_another_time = next(&run, 50, 2_101, vec![note("a"), note("b")]);
-    assert_eq!(answered(at_another_time).await, Appended::Conflict);
+    assert_eq!(answered(at_another_time).await, AppendOutcome::Conflict);
     let mut one_more = next(&run, 50, 2_100, vec![note("a"), note("b"), note("c")]);
-    assert_eq!(answered(one_more.clone()).await, Appended::Moved(4));
+    assert_eq!(answered(one_more.clone()).await, AppendOutcome::Moved(4));
     one_more.epoch = 0;
-    assert_eq!(answered(one_more).await, Appended::Fenced(1));
+    assert_eq!(answered(one_more).await, AppendOutcome::Fenced(1));
     journal_is(&*f.store, &told).await;
 }
 
@@ -102,7 +102,7 @@ pub(crate) async fn an_append_at_another_end_is_told_where_the_journal_ends(f: &
     let run = claim_one(&*f.store, "h").await;
     let late = next(&run, 70, 2_300, vec![note("late")]);
     let run = append(&*f.store, next(&run, 50, 2_100, vec![note("a"), note("b")])).await;
-    assert_eq!(f.store.append(late).await.expect("answers"), Appended::Moved(4));
+    assert_eq!(f.store.append(late).await.expect("answers"), AppendOutcome::Moved(4));
     journal_is(&*f.store, &run).await;
 }
 
@@ -110,16 +110,16 @@ pub(crate) async fn an_append_under_another_epoch_is_fenced(f: &Fixture) {
     let queued = create(&*f.store, spec("r")).await;
     let late = next(&queued, 70, 2_300, vec![cancel()]);
     let run = claim_one(&*f.store, "h").await;
-    assert_eq!(f.store.append(late).await.expect("answers"), Appended::Fenced(1));
+    assert_eq!(f.store.append(late).await.expect("answers"), AppendOutcome::Fenced(1));
     // Also where the end is right.
     let stale = Append { epoch: 0, ..next(&run, 80, 2_400, vec![cancel()]) };
-    assert_eq!(f.store.append(stale).await.expect("answers"), Appended::Fenced(1));
+    assert_eq!(f.store.append(stale).await.expect("answers"), AppendOutcome::Fenced(1));
     journal_is(&*f.store, &run).await;
 }
 
 pub(crate) async fn an_append_to_an_unknown_run_is_missing(f: &Fixture) {
     let unknown = next(&new_run(spec("r")).run, 50, 2_000, vec![cancel()]);
-    assert_eq!(f.store.append(unknown).await.expect("answers"), Appended::Missing);
+    assert_eq!(f.store.append(unknown).await.expect("answers"), AppendOutcome::Missing);
     assert_eq!(f.store.get(&run_id("r")).await.expect("gets"), None);
 }
 
@@ -145,7 +145,7 @@ pub(crate) async fn a_refused_append_changes_nothing(f: &Fixture) {
     };
     let run = append(&*f.store, first).await;
     // Its first event has the id of one that is there, and another time.
-    assert_eq!(f.store.append(other).await.expect("answers"), Appended::Conflict);
+    assert_eq!(f.store.append(other).await.expect("answers"), AppendOutcome::Conflict);
     journal_is(&*f.store, &run).await;
     let page = f.store.list(&Scope::tenant("acme"), &ListFilter::default(), None, 9).await;
     assert_eq!(page.expect("lists").runs, [run]);
@@ -157,7 +157,7 @@ pub(crate) async fn an_append_without_events_is_refused_like_any_other(f: &Fixtu
     let nothing = next(&run, 1, 2_000, vec![]);
     append(&*f.store, nothing.clone()).await;
     let run = append(&*f.store, next(&run, 50, 2_100, vec![note("a")])).await;
-    assert_eq!(f.store.append(nothing).await.expect("answers"), Appended::Moved(3));
+    assert_eq!(f.store.append(nothing).await.expect("answers"), AppendOutcome::Moved(3));
     journal_is(&*f.store, &run).await;
 }
 

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use common::*;
 use taskrun_journal::ending::Ending;
-use taskrun_journal::event::{Event, Recorded};
+use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::hold::{Wait, WaitMode};
 use taskrun_journal::list::{Cursor, ListFilter, Scope};
 use taskrun_journal::machine;
@@ -31,9 +31,9 @@ use taskrun_journal::run::Run;
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::store::{
-    Admission, Append, Appended, Batched, Claim, Created, Full, Host, LEASE, NewRun,
-    PAGE_BYTES_MAX, Removal, Removed, Session, SessionEvent, SessionKey, SessionPage, TaskKey,
-    Until,
+    Admission, AdmissionBound, Append, AppendOutcome, BatchOutcome, Claim, CreateOutcome, Host,
+    LEASE, NewRun, PAGE_BYTES_MAX, Removal, RemovalOutcome, Session, SessionEvent, SessionKey,
+    SessionPage, TaskKey, Until,
 };
 use taskrun_journal::time::Timestamp;
 

@@ -11,13 +11,13 @@ fn called(id: &str, name: &str) -> RunSpec {
 /// Who has the name of a run that is refused for it; `None` if it is kept.
 async fn holder(f: &Fixture, spec: RunSpec) -> Option<RunId> {
     match f.store.create(new_run(spec)).await.expect("answers") {
-        Created::New => None,
-        Created::NameTaken(id) => Some(id),
-        other @ (Created::Repeated(_)
-        | Created::Taken(_)
-        | Created::Full(_)
-        | Created::SessionEnded
-        | Created::ParentEnded) => panic!("{other:?}"),
+        CreateOutcome::New => None,
+        CreateOutcome::NameTaken(id) => Some(id),
+        other @ (CreateOutcome::Repeated(_)
+        | CreateOutcome::Taken(_)
+        | CreateOutcome::Full(_)
+        | CreateOutcome::SessionEnded
+        | CreateOutcome::ParentEnded) => panic!("{other:?}"),
     }
 }
 
@@ -75,15 +75,18 @@ pub(crate) async fn a_name_is_free_again_with_the_end_of_its_run(f: &Fixture) {
 
 pub(crate) async fn a_repeated_request_gets_its_run_though_that_has_the_name(f: &Fixture) {
     let new = |id| keyed(new_run(called(id, "report")), "k", "f");
-    assert!(matches!(f.store.create(new("a")).await.expect("creates"), Created::New));
+    assert!(matches!(f.store.create(new("a")).await.expect("creates"), CreateOutcome::New));
     let again = f.store.create(new("b")).await.expect("answers");
-    assert!(matches!(&again, Created::Repeated(run) if run.id().as_str() == "a"), "{again:?}");
+    assert!(
+        matches!(&again, CreateOutcome::Repeated(run) if run.id().as_str() == "a"),
+        "{again:?}"
+    );
     // And one that was refused for its name has not taken its key.
     let refused = keyed(new_run(called("c", "report")), "k-2", "f");
     let refused = f.store.create(refused).await.expect("answers");
-    assert!(matches!(refused, Created::NameTaken(_)), "{refused:?}");
+    assert!(matches!(refused, CreateOutcome::NameTaken(_)), "{refused:?}");
     let other = f.store.create(keyed(new_run(spec("d")), "k-2", "f")).await.expect("answers");
-    assert!(matches!(other, Created::New), "{other:?}");
+    assert!(matches!(other, CreateOutcome::New), "{other:?}");
 }
 
 pub(crate) async fn runs_are_listed_by_name_in_any_status(f: &Fixture) {

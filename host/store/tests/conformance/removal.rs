@@ -6,12 +6,12 @@ fn removal(before: u64) -> Removal {
     all_before(before)
 }
 
-async fn remove(f: &Fixture, removal: Removal) -> Removed {
+async fn remove(f: &Fixture, removal: Removal) -> RemovalOutcome {
     f.store.remove(removal).await.expect("removes")
 }
 
 /// Runs and kept ones.
-fn counts(removed: Removed) -> (u64, u64) {
+fn counts(removed: RemovalOutcome) -> (u64, u64) {
     (removed.runs, removed.kept)
 }
 
@@ -60,7 +60,7 @@ pub(crate) async fn a_removed_run_leaves_nothing_behind(f: &Fixture) {
         ..spec("r")
     };
     let new = keyed(new_run(labelled()), "k", "same");
-    assert!(matches!(f.store.create(new).await.expect("creates"), Created::New));
+    assert!(matches!(f.store.create(new).await.expect("creates"), CreateOutcome::New));
     create(&*f.store, spec("other")).await;
     let run = end_at(f, "r", 5_000).await;
     let journal = f.store.read(run.id(), 0, 100).await.expect("reads");
@@ -72,7 +72,7 @@ pub(crate) async fn a_removed_run_leaves_nothing_behind(f: &Fixture) {
     let events = f.store.read_session(&session_key(), 0, 100).await.expect("reads").events;
     assert!(events.iter().all(|event| event.run.as_str() == "other"), "{events:?}");
     let late = next(&run, 70, 6_000, vec![]);
-    assert_eq!(f.store.append(late).await.expect("answers"), Appended::Missing);
+    assert_eq!(f.store.append(late).await.expect("answers"), AppendOutcome::Missing);
     let blue = ListFilter { labels: labelled().labels, ..ListFilter::default() };
     let tree = ListFilter { root_run_id: Some(run_id("r")), ..ListFilter::default() };
     for filter in [ListFilter::default(), blue.clone(), tree] {
@@ -82,7 +82,7 @@ pub(crate) async fn a_removed_run_leaves_nothing_behind(f: &Fixture) {
     // Its id and its key are free, and nothing of it comes back with them.
     let new = keyed(new_run(labelled()), "k", "something else");
     let run = new.run.clone();
-    assert!(matches!(f.store.create(new).await.expect("creates"), Created::New));
+    assert!(matches!(f.store.create(new).await.expect("creates"), CreateOutcome::New));
     journal_is(&*f.store, &run).await;
     let page = f.store.list(&Scope::tenant("acme"), &blue, None, 9).await.expect("lists");
     assert_eq!(page.runs, [run]);
@@ -98,7 +98,7 @@ pub(crate) async fn only_what_ended_before_the_time_is_removed(f: &Fixture) {
     assert_eq!(left(f).await, names(["young", "queued", "running"]));
     assert_eq!(counts(remove(f, removal(u64::MAX)).await), (1, 0));
     assert_eq!(left(f).await, names(["queued", "running"]));
-    assert_eq!(remove(f, removal(u64::MAX)).await, Removed::default());
+    assert_eq!(remove(f, removal(u64::MAX)).await, RemovalOutcome::default());
 }
 
 pub(crate) async fn the_oldest_are_removed_first(f: &Fixture) {
@@ -212,10 +212,10 @@ pub(crate) async fn removed_runs_count_no_more_in_their_tree(f: &Fixture) {
     f.store.create(bounded("a")).await.expect("creates");
     end_at(f, "a", 1_000).await;
     let full = f.store.create(bounded("b")).await.expect("answers");
-    assert!(matches!(full, Created::Full(Full::Tree)), "{full:?}");
+    assert!(matches!(full, CreateOutcome::Full(AdmissionBound::Tree)), "{full:?}");
     assert_eq!(counts(remove(f, removal(9_000)).await), (1, 0));
     let created = f.store.create(bounded("b")).await.expect("answers");
-    assert!(matches!(created, Created::New), "{created:?}");
+    assert!(matches!(created, CreateOutcome::New), "{created:?}");
 }
 
 pub(crate) async fn a_key_that_was_given_on_stays_when_its_first_run_goes(f: &Fixture) {
@@ -226,11 +226,14 @@ pub(crate) async fn a_key_that_was_given_on_stays_when_its_first_run_goes(f: &Fi
         idempotency.completed_since = Some(Timestamp(0));
     }
     let created = f.store.create(again).await.expect("creates");
-    assert!(matches!(created, Created::New), "{created:?}");
+    assert!(matches!(created, CreateOutcome::New), "{created:?}");
     end_at(f, "old", 1_000).await;
     assert_eq!(counts(remove(f, removal(9_000)).await), (1, 0));
     let known = f.store.create(new("third")).await.expect("answers");
-    assert!(matches!(&known, Created::Repeated(run) if run.id().as_str() == "young"), "{known:?}");
+    assert!(
+        matches!(&known, CreateOutcome::Repeated(run) if run.id().as_str() == "young"),
+        "{known:?}"
+    );
 }
 
 pub(crate) async fn the_end_of_a_removed_run_still_counts(f: &Fixture) {

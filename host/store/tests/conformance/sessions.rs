@@ -53,13 +53,13 @@ pub(crate) async fn a_session_that_was_never_mentioned_can_end(f: &Fixture) {
 
 async fn begins(f: &Fixture, spec: RunSpec) -> bool {
     match f.store.create(new_run(spec)).await.expect("answers") {
-        Created::New => true,
-        Created::SessionEnded => false,
-        other @ (Created::Repeated(_)
-        | Created::Taken(_)
-        | Created::Full(_)
-        | Created::ParentEnded
-        | Created::NameTaken(_)) => panic!("{other:?}"),
+        CreateOutcome::New => true,
+        CreateOutcome::SessionEnded => false,
+        other @ (CreateOutcome::Repeated(_)
+        | CreateOutcome::Taken(_)
+        | CreateOutcome::Full(_)
+        | CreateOutcome::ParentEnded
+        | CreateOutcome::NameTaken(_)) => panic!("{other:?}"),
     }
 }
 
@@ -170,7 +170,7 @@ pub(crate) async fn the_events_of_a_session_are_read_in_the_order_of_their_durab
     for id in ["a", "b"] {
         let journal = f.store.read(&run_id(id), 0, 100).await.expect("reads");
         let theirs = all.iter().filter(|event| event.run.as_str() == id);
-        let theirs: Vec<Recorded> = theirs.map(|event| event.recorded.clone()).collect();
+        let theirs: Vec<EventRecord> = theirs.map(|event| event.recorded.clone()).collect();
         assert_eq!(theirs, journal);
     }
     let nobody = SessionKey { id: "nobody".to_owned(), ..session_key() };

@@ -117,7 +117,7 @@ pub(crate) async fn a_circle_of_waits_is_refused(f: &Fixture) {
     let [a, b, c, d] = running(f, ["a", "b", "c", "d"]).await;
     let refused = async |run: &Run, event: Event| {
         let wait = next(run, 100, 2_500, vec![note("n"), event]);
-        assert_eq!(f.store.append(wait).await.expect("answers"), Appended::Cycle);
+        assert_eq!(f.store.append(wait).await.expect("answers"), AppendOutcome::Cycle);
         journal_is(&*f.store, run).await;
     };
     refused(&a, for_runs(&["b", "a"], WaitMode::Any)).await;
@@ -148,10 +148,10 @@ pub(crate) async fn a_refused_append_begins_no_wait(f: &Fixture) {
     let [a, b] = running(f, ["a", "b"]).await;
     let late = next(&a, 300, 2_500, vec![for_runs(&["b"], WaitMode::All)]);
     let a = append(&*f.store, next(&a, 100, 2_400, vec![note("n")])).await;
-    assert_eq!(f.store.append(late).await.expect("answers"), Appended::Moved(3));
+    assert_eq!(f.store.append(late).await.expect("answers"), AppendOutcome::Moved(3));
     let blocks = next(&a, 300, 2_500, vec![for_runs(&["b"], WaitMode::All)]);
     let fenced = Append { epoch: 7, ..blocks };
-    assert_eq!(f.store.append(fenced).await.expect("answers"), Appended::Fenced(1));
+    assert_eq!(f.store.append(fenced).await.expect("answers"), AppendOutcome::Fenced(1));
     wait(f, &b, for_runs(&["a"], WaitMode::All)).await;
     finish(f, &a).await;
     assert_eq!(ids(&claimed(f, 4_000).await), ["b"]);

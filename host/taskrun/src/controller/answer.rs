@@ -2,10 +2,10 @@
 
 use std::ops::ControlFlow;
 
-use taskrun_journal::event::{Event, Recorded};
+use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::hold::Await;
 use taskrun_journal::ids::RunId;
-use taskrun_journal::question::{Answer, Item, NotAwaitable};
+use taskrun_journal::question::{Answer, AnswerRefusal, Item};
 use taskrun_journal::run::Run;
 use taskrun_journal::status::Status;
 
@@ -39,7 +39,7 @@ impl Client {
             Err(error) => return Err(self.controller.why_not(&run, item, error).await?),
         };
         let asked = self.controller.asked(run.id(), &name).await?;
-        let asked = asked.ok_or_else(|| not_awaitable(&run, NotAwaitable::UnknownItem))?;
+        let asked = asked.ok_or_else(|| not_awaitable(&run, AnswerRefusal::UnknownItem))?;
         asked.check(&answer).map_err(|error| ControllerError::Invalid {
             field: "answer",
             reason: error.to_string(),
@@ -48,8 +48,8 @@ impl Client {
             Event::Answered { item: name.clone(), answer, by: by.to_owned(), by_default: false };
         let decide = |run: &Run| match (is_open(run, &name), listens(run)) {
             (true, _) => Ok(vec![event.clone()]),
-            (false, true) => Err(not_awaitable(run, NotAwaitable::Answered)),
-            (false, false) => Err(not_awaitable(run, NotAwaitable::Ended)),
+            (false, true) => Err(not_awaitable(run, AnswerRefusal::Answered)),
+            (false, false) => Err(not_awaitable(run, AnswerRefusal::Ended)),
         };
         Ok(self.controller.record(run, decide).await?.run)
     }
@@ -81,15 +81,15 @@ impl Controller {
     ) -> Result<ControllerError, ControllerError> {
         let ControllerError::NotAwaitable { why, .. } = &error else { return Ok(error) };
         let is_ended = match why {
-            NotAwaitable::UnknownItem => false,
-            NotAwaitable::Ended => true,
-            NotAwaitable::Answered => return Ok(error),
+            AnswerRefusal::UnknownItem => false,
+            AnswerRefusal::Ended => true,
+            AnswerRefusal::Answered => return Ok(error),
         };
         if is_ended && item.is_none() {
             return Ok(error);
         }
         let mut answered = false;
-        let last_word = |recorded: Recorded| {
+        let last_word = |recorded: EventRecord| {
             if let Event::Asked { item: asked } = &recorded.event
                 && item.is_none_or(|name| name == asked.id())
             {
@@ -102,13 +102,13 @@ impl Controller {
             ControlFlow::Continue(())
         };
         scan(&*self.0.parts.store, run.id(), WHOLE, last_word).await?;
-        Ok(if answered { not_awaitable(run, NotAwaitable::Answered) } else { error })
+        Ok(if answered { not_awaitable(run, AnswerRefusal::Answered) } else { error })
     }
 
     /// The item of a run that was last asked under this name.
     async fn asked(&self, id: &RunId, name: &str) -> Result<Option<Item>, ControllerError> {
         let mut found = None;
-        let last_asked = |recorded: Recorded| {
+        let last_asked = |recorded: EventRecord| {
             if let Event::Asked { item } = recorded.event
                 && item.id() == name
             {
@@ -139,28 +139,28 @@ fn listens(run: &Run) -> bool {
     }
 }
 
-fn not_awaitable(run: &Run, why: NotAwaitable) -> ControllerError {
+fn not_awaitable(run: &Run, why: AnswerRefusal) -> ControllerError {
     ControllerError::NotAwaitable { id: run.id().clone(), why }
 }
 
 fn open_item(run: &Run, item: Option<&str>) -> Result<String, ControllerError> {
     if !listens(run) && run.status() != Status::Queued {
-        return Err(not_awaitable(run, NotAwaitable::Ended));
+        return Err(not_awaitable(run, AnswerRefusal::Ended));
     }
     let mut open = run.state.awaits.iter().filter(|one| !one.answered);
     match item {
         Some(name) if is_open(run, name) => Ok(name.to_owned()),
         Some(name) if run.state.awaits.iter().any(|one| one.id == name) => {
-            Err(not_awaitable(run, NotAwaitable::Answered))
+            Err(not_awaitable(run, AnswerRefusal::Answered))
         }
-        Some(_) => Err(not_awaitable(run, NotAwaitable::UnknownItem)),
+        Some(_) => Err(not_awaitable(run, AnswerRefusal::UnknownItem)),
         None => match (open.next(), open.next()) {
             (Some(only), None) => Ok(only.id.clone()),
             (Some(_), Some(_)) => {
                 let reason = "several things are asked; say which one is answered".to_owned();
                 Err(ControllerError::Invalid { field: "item", reason })
             }
-            (None, _) => Err(not_awaitable(run, NotAwaitable::UnknownItem)),
+            (None, _) => Err(not_awaitable(run, AnswerRefusal::UnknownItem)),
         },
     }
 }
@@ -199,7 +199,7 @@ mod tests {
             assert_eq!(open_item(&run, None).is_ok(), expected, "{events:?}");
             assert_eq!(open_item(&run, Some("q")).is_ok(), expected, "{events:?}");
             // What is open can be answered: the journal takes it.
-            let recorded = taskrun_journal::event::Recorded {
+            let recorded = taskrun_journal::event::EventRecord {
                 seq: run.state.head + 1,
                 id: 1,
                 at: taskrun_journal::time::Timestamp(1),

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use taskrun_journal::artifact::digest;
-use taskrun_journal::event::{Event, Recorded};
+use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::ids::{RunId, Seq};
 use taskrun_journal::store::StoreError;
 use taskrun_journal::tool::ToolOutcome;
@@ -49,7 +49,7 @@ impl Controller {
     /// The same wherever it stands. The journal has it; it is kept nowhere else.
     async fn tool_result(&self, id: &RunId, hash: &str) -> Result<Option<Arc<[u8]>>, StoreError> {
         let mut found = None;
-        let see = |recorded: Recorded| {
+        let see = |recorded: EventRecord| {
             found = result_named(&recorded, hash);
             match found {
                 Some(_) => ControlFlow::Break(()),
@@ -62,7 +62,7 @@ impl Controller {
 }
 
 /// The bytes of a tool's result, if that is what this is and they have this digest.
-fn result_named(recorded: &Recorded, hash: &str) -> Option<Arc<[u8]>> {
+fn result_named(recorded: &EventRecord, hash: &str) -> Option<Arc<[u8]>> {
     let Event::ToolResult { output, .. } = &recorded.event else { return None };
     match &output.outcome {
         ToolOutcome::Value(value) if digest(value.as_bytes()) == hash => {

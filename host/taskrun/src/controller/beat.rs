@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use taskrun_journal::event::Recorded;
+use taskrun_journal::event::EventRecord;
 use taskrun_journal::hold::Hold;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::list::Scope;
 use taskrun_journal::machine::{self, decide};
 use taskrun_journal::run::Run;
 use taskrun_journal::status::{Status, StopReason};
-use taskrun_journal::store::{Admission, Append, Batched, NewBatch, NewRun, StoreError};
+use taskrun_journal::store::{Admission, Append, BatchOutcome, NewBatch, NewRun, StoreError};
 use taskrun_journal::time::{Timestamp, millis, random_u64};
 use taskrun_policy::Heartbeat;
 
@@ -172,9 +172,9 @@ impl Controller {
             let Some(new) = self.new_batch(&entries, task, tick)? else { return Ok(None) };
             let run = new.run.run.clone();
             match self.0.parts.store.batch(new).await? {
-                Batched::New => return Ok(Some(run)),
-                Batched::Open(_) | Batched::Repeated(_) => return Ok(None),
-                Batched::Moved => {}
+                BatchOutcome::New => return Ok(Some(run)),
+                BatchOutcome::Open(_) | BatchOutcome::Repeated(_) => return Ok(None),
+                BatchOutcome::Moved => {}
             }
         }
         Ok(None)
@@ -241,7 +241,7 @@ impl Controller {
     ) -> Option<Result<Append, ControllerError>> {
         let event = decide::take(entry, batch, &self.0.host, now)?;
         let id = random_u64(&*self.0.parts.random);
-        let recorded = Recorded { seq: entry.state.head + 1, id, at: now, event };
+        let recorded = EventRecord { seq: entry.state.head + 1, id, at: now, event };
         let append = |state| Append {
             run: Run { spec: Arc::clone(&entry.spec), state },
             epoch: entry.state.epoch,

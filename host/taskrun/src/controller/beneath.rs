@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use taskrun_journal::event::{Event, Recorded};
+use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::ids::{RunId, Seq};
 use taskrun_journal::list::{Cursor, PAGE_DEFAULT, PAGE_MAX, Scope};
 use taskrun_journal::message::{Message, Role};
@@ -206,7 +206,7 @@ impl Controller {
         wanted_by: &str,
     ) -> Result<bool, ControllerError> {
         let mut last = false;
-        let see = |recorded: Recorded| {
+        let see = |recorded: EventRecord| {
             if let Event::Answered { item, answer, by, .. } = &recorded.event
                 && wanted.is_none_or(|wanted| wanted == item)
             {

@@ -1,10 +1,10 @@
 //! Facts, for people and programs outside of runs.
 
 use taskrun_journal::fact::{
-    Fact, FactPlace, InvalidFact, OwnSession, SEARCH_MAX, check_key, query_words,
+    Fact, FactNamespace, InvalidFact, OwnerSession, SEARCH_MAX, check_key, query_words,
 };
 use taskrun_journal::list::Scope;
-use taskrun_journal::memory::{FactChange, FactChanged};
+use taskrun_journal::memory::{FactChange, FactOutcome};
 use taskrun_journal::message::Labels;
 use taskrun_journal::spec::KEY_BYTES_MAX;
 
@@ -22,9 +22,9 @@ impl From<InvalidFact> for ControllerError {
 
 /// Where the facts of a session are, or those of the tenant. A caller who sees only a part of the
 /// tenant reaches the sessions in that.
-fn place(scope: &Scope, session: Option<&OwnSession>) -> Result<FactPlace, ControllerError> {
+fn place(scope: &Scope, session: Option<&OwnerSession>) -> Result<FactNamespace, ControllerError> {
     let Some(session) = session else {
-        return Ok(FactPlace { tenant: scope.tenant.clone(), session: None });
+        return Ok(FactNamespace { tenant: scope.tenant.clone(), session: None });
     };
     let (owner, id) = (session.owner_user_id.trim(), session.id.trim());
     for (field, text) in [("owner_user_id", owner), ("session", id)] {
@@ -37,13 +37,16 @@ fn place(scope: &Scope, session: Option<&OwnSession>) -> Result<FactPlace, Contr
     if !own(&scope.owner_user_id, owner) || !own(&scope.parent_session_id, id) {
         return Err(ControllerError::NotFound { id: id.to_owned() });
     }
-    let session = OwnSession { owner_user_id: owner.to_owned(), id: id.to_owned() };
-    Ok(FactPlace { tenant: scope.tenant.clone(), session: Some(session) })
+    let session = OwnerSession { owner_user_id: owner.to_owned(), id: id.to_owned() };
+    Ok(FactNamespace { tenant: scope.tenant.clone(), session: Some(session) })
 }
 
 /// The same for whoever wants to change something there: what everybody in a tenant may be told is
 /// written by those who see all of it.
-fn own_place(scope: &Scope, session: Option<&OwnSession>) -> Result<FactPlace, ControllerError> {
+fn own_place(
+    scope: &Scope,
+    session: Option<&OwnerSession>,
+) -> Result<FactNamespace, ControllerError> {
     let sees_all = scope.owner_user_id.is_none() && scope.parent_session_id.is_none();
     if session.is_none() && !sees_all {
         let reason = "facts of the tenant are written by its operator".to_owned();
@@ -61,7 +64,7 @@ impl Client {
     /// more facts fit there, [`ControllerError::Storage`].
     pub async fn put_fact(
         &self,
-        session: Option<&OwnSession>,
+        session: Option<&OwnerSession>,
         key: &str,
         (text, labels): (String, Labels),
     ) -> Result<Fact, ControllerError> {
@@ -71,8 +74,8 @@ impl Client {
         fact.check()?;
         let change = FactChange::Put(fact.clone());
         match self.controller.0.parts.memory.change_fact(&place, change, None).await? {
-            FactChanged::Done | FactChanged::Repeated | FactChanged::Absent => Ok(fact),
-            FactChanged::Full => {
+            FactOutcome::Done | FactOutcome::Repeated | FactOutcome::Absent => Ok(fact),
+            FactOutcome::Full => {
                 let cap = taskrun_journal::fact::FACTS_MAX as u64;
                 Err(ControllerError::Limit { kind: "facts", cap })
             }
@@ -85,14 +88,14 @@ impl Client {
     /// Those of [`Self::put_fact`].
     pub async fn delete_fact(
         &self,
-        session: Option<&OwnSession>,
+        session: Option<&OwnerSession>,
         key: &str,
     ) -> Result<bool, ControllerError> {
         let place = own_place(self.scope(), session)?;
         check_key(key)?;
         let change = FactChange::Delete(key.to_owned());
         let changed = self.controller.0.parts.memory.change_fact(&place, change, None).await?;
-        Ok(changed == FactChanged::Done)
+        Ok(changed == FactOutcome::Done)
     }
 
     /// The fact of a key.
@@ -102,7 +105,7 @@ impl Client {
     /// [`ControllerError::Storage`].
     pub async fn fact(
         &self,
-        session: Option<&OwnSession>,
+        session: Option<&OwnerSession>,
         key: &str,
     ) -> Result<Option<Fact>, ControllerError> {
         let place = place(self.scope(), session)?;
@@ -116,7 +119,7 @@ impl Client {
     /// Those of [`Self::fact`].
     pub async fn search_facts(
         &self,
-        session: Option<&OwnSession>,
+        session: Option<&OwnerSession>,
         query: &str,
         limit: usize,
     ) -> Result<Vec<Fact>, ControllerError> {
@@ -140,7 +143,7 @@ impl Client {
     /// Those of [`Self::fact`].
     pub async fn facts(
         &self,
-        session: Option<&OwnSession>,
+        session: Option<&OwnerSession>,
         after: Option<&str>,
         limit: usize,
     ) -> Result<Vec<Fact>, ControllerError> {

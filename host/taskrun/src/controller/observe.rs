@@ -1,6 +1,6 @@
 //! Reading what runs did.
 
-use taskrun_journal::event::Recorded;
+use taskrun_journal::event::EventRecord;
 use taskrun_journal::ids::{RunId, Seq};
 use taskrun_journal::list::{ListFilter, PAGE_MAX, Scope};
 use taskrun_journal::message::Usage;
@@ -54,7 +54,7 @@ impl Client {
         id: &str,
         after: Seq,
         limit: usize,
-    ) -> Result<Vec<Recorded>, ControllerError> {
+    ) -> Result<Vec<EventRecord>, ControllerError> {
         let limit = page_of(limit)?;
         let run = self.get(id).await?;
         Ok(self.controller.0.parts.store.read(run.id(), after, limit).await?)
@@ -73,7 +73,7 @@ impl Client {
         id: &str,
         after: Seq,
         limit: usize,
-    ) -> Result<Vec<Recorded>, ControllerError> {
+    ) -> Result<Vec<EventRecord>, ControllerError> {
         let limit = page_of(limit)?;
         loop {
             let run = self.get(id).await?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use taskrun_journal::event::Event;
 use taskrun_journal::ids::RunId;
-use taskrun_journal::machine::decide::{self, Refused};
+use taskrun_journal::machine::decide::{self, PauseRefusal};
 use taskrun_journal::run::Run;
 use taskrun_journal::text::cut;
 
@@ -118,7 +118,7 @@ impl Controller {
         &self,
         run: &Run,
         wanted: bool,
-        decide: &(impl Fn(&Run) -> Result<Vec<Event>, Refused> + Sync),
+        decide: &(impl Fn(&Run) -> Result<Vec<Event>, PauseRefusal> + Sync),
     ) -> Result<Vec<RunId>, ControllerError> {
         let mut done = Vec::new();
         if !wanted {
@@ -142,7 +142,7 @@ impl Controller {
     async fn write_to(
         &self,
         run: Run,
-        decide: &(impl Fn(&Run) -> Result<Vec<Event>, Refused> + Sync),
+        decide: &(impl Fn(&Run) -> Result<Vec<Event>, PauseRefusal> + Sync),
     ) -> Result<(Run, bool), ControllerError> {
         let decide = |run: &Run| decide(run).map_err(|why| refused(run.id(), why));
         let done = self.record(run, decide).await?;
@@ -158,17 +158,17 @@ fn not_blank(field: &'static str, text: &str) -> Result<(), ControllerError> {
     }
 }
 
-fn refused(id: &RunId, why: Refused) -> ControllerError {
+fn refused(id: &RunId, why: PauseRefusal) -> ControllerError {
     let invalid = |field, reason: String| ControllerError::Invalid { field, reason };
     match why {
-        Refused::Ended => ControllerError::RunEnded { id: id.clone() },
-        Refused::Entry => invalid(
+        PauseRefusal::Ended => ControllerError::RunEnded { id: id.clone() },
+        PauseRefusal::Entry => invalid(
             "id",
             format!("run {id} is an entry of a heartbeat; its batch run does the work"),
         ),
-        Refused::NotPaused => {
+        PauseRefusal::NotPaused => {
             invalid("messages", format!("run {id} is not paused; tell it by inject"))
         }
-        Refused::Full { kind, cap } => ControllerError::Limit { kind, cap },
+        PauseRefusal::Full { kind, cap } => ControllerError::Limit { kind, cap },
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use taskrun_journal::event::{Event, Recorded};
+use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::run::Run;
 
 use super::Controller;
@@ -14,7 +14,7 @@ pub(super) struct Effect {
     /// The run afterwards.
     pub(super) run: Run,
     /// The events of the request; none if it changed nothing.
-    pub(super) events: Arc<[Recorded]>,
+    pub(super) events: Arc<[EventRecord]>,
 }
 
 impl Effect {

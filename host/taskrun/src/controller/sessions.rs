@@ -8,7 +8,7 @@ use taskrun_journal::ids::RunId;
 use taskrun_journal::list::{ListFilter, PAGE_MAX, Scope};
 use taskrun_journal::run::Run;
 use taskrun_journal::status::{Status, StopReason};
-use taskrun_journal::store::{Removal, Removed, Session, SessionKey, SessionPage};
+use taskrun_journal::store::{Removal, RemovalOutcome, Session, SessionKey, SessionPage};
 
 use super::{Client, Controller};
 use crate::error::ControllerError;
@@ -27,7 +27,7 @@ pub struct Deleted {
     /// Runs that had not ended in time; they stay until the session is deleted again.
     pub open: Vec<RunId>,
     /// The runs that were removed.
-    pub removed: Removed,
+    pub removed: RemovalOutcome,
     /// Facts that were forgotten.
     pub facts: u64,
 }
@@ -132,7 +132,7 @@ impl Client {
         &self,
         before: taskrun_journal::time::Timestamp,
         dry_run: bool,
-    ) -> Result<Removed, ControllerError> {
+    ) -> Result<RemovalOutcome, ControllerError> {
         let removal = Removal {
             scope: Some(self.scope().clone()),
             before,
@@ -212,8 +212,8 @@ impl Controller {
         }
     }
 
-    async fn remove_all(&self, removal: Removal) -> Result<Removed, ControllerError> {
-        let mut all = Removed::default();
+    async fn remove_all(&self, removal: Removal) -> Result<RemovalOutcome, ControllerError> {
+        let mut all = RemovalOutcome::default();
         loop {
             let removed = self.0.parts.store.remove(removal.clone()).await?;
             all.runs += removed.runs;

@@ -3,10 +3,10 @@
 
 use serde_json::{Value, json};
 use taskrun_journal::event::{
-    CallEvent, DialogEvent, Event, EventView, LifecycleEvent, Recorded, StepEvent, TapedEvent,
+    CallEvent, DialogEvent, Event, EventRecord, EventView, LifecycleEvent, StepEvent, TapedEvent,
 };
 use taskrun_journal::run::{Run, RunView};
-use taskrun_journal::runs::{EVENT_PAYLOAD_BYTES_MAX, RunInfo, ShownEvent};
+use taskrun_journal::runs::{EVENT_PAYLOAD_BYTES_MAX, EventInfo, RunInfo};
 
 /// Keys of a run as it is shown that its record has by itself, or that are too large for one.
 const NOT_IN_DETAILS: [&str; 16] = [
@@ -60,7 +60,7 @@ pub(super) fn info(run: &Run) -> RunInfo {
 }
 
 /// An event as a run above sees it; `None` for one that only the host needs.
-pub(super) fn shown(recorded: &Recorded) -> Option<ShownEvent> {
+pub(super) fn shown(recorded: &EventRecord) -> Option<EventInfo> {
     let event = &recorded.event;
     let payload = match event.view() {
         EventView::Lifecycle(view) => match view {
@@ -132,7 +132,7 @@ pub(super) fn shown(recorded: &Recorded) -> Option<ShownEvent> {
         payload = json!({ "omitted": true, "bytes": payload.len() }).to_string();
     }
     let kind = recorded.event.kind().to_owned();
-    Some(ShownEvent { seq: recorded.seq, at: recorded.at, kind, payload })
+    Some(EventInfo { seq: recorded.seq, at: recorded.at, kind, payload })
 }
 
 /// All of an event but its kind.
@@ -151,8 +151,8 @@ mod tests {
     use taskrun_journal::ids::HostId;
     use taskrun_journal::time::Timestamp;
 
-    fn recorded(event: Event) -> Recorded {
-        Recorded { seq: 3, id: 1, at: Timestamp(5), event }
+    fn recorded(event: Event) -> EventRecord {
+        EventRecord { seq: 3, id: 1, at: Timestamp(5), event }
     }
 
     fn payload(event: Event) -> Option<Value> {

@@ -3,14 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use taskrun_journal::event::{Event, Recorded};
+use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::ids::{RunId, check_own_id};
 use taskrun_journal::list::Scope;
 use taskrun_journal::machine;
 use taskrun_journal::narrowing::Ancestor;
 use taskrun_journal::run::Run;
 use taskrun_journal::spec::{KEY_BYTES_MAX, RunSpec};
-use taskrun_journal::store::{Admission, Created, Full, Idempotency, NewRun, TaskKey};
+use taskrun_journal::store::{
+    Admission, AdmissionBound, CreateOutcome, Idempotency, NewRun, TaskKey,
+};
 use taskrun_journal::text::cut;
 use taskrun_journal::time::{Timestamp, millis, random_u64};
 use taskrun_journal::tool::ToolSpec;
@@ -101,20 +103,20 @@ impl Client {
         let admission = self.controller.admission(request);
         let new = NewRun { run: run.clone(), events: vec![recorded], idempotency, task, admission };
         match inner.parts.store.create(new).await? {
-            Created::New => Ok(Spawned { run, reused: false }),
-            Created::Repeated(run) => Ok(Spawned { run: *run, reused: true }),
-            Created::Taken(id) => Err(ControllerError::AlreadyExists { id }),
-            Created::NameTaken(id) => {
+            CreateOutcome::New => Ok(Spawned { run, reused: false }),
+            CreateOutcome::Repeated(run) => Ok(Spawned { run: *run, reused: true }),
+            CreateOutcome::Taken(id) => Err(ControllerError::AlreadyExists { id }),
+            CreateOutcome::NameTaken(id) => {
                 let name = run.spec.name.clone().unwrap_or_default();
                 Err(ControllerError::NameTaken { name, id })
             }
-            Created::SessionEnded => {
+            CreateOutcome::SessionEnded => {
                 Err(ControllerError::SessionEnded { id: run.spec.parent_session_id.clone() })
             }
-            Created::ParentEnded => Err(ControllerError::ParentEnded {
+            CreateOutcome::ParentEnded => Err(ControllerError::ParentEnded {
                 id: request.parent_run_id.clone().unwrap_or_default(),
             }),
-            Created::Full(full) => Err(self.controller.full(full)),
+            CreateOutcome::Full(full) => Err(self.controller.full(full)),
         }
     }
 
@@ -189,8 +191,8 @@ impl Controller {
     }
 
     /// A run at its beginning, and the event that says so.
-    pub(super) fn begun(&self, spec: RunSpec) -> (Run, Recorded) {
-        let recorded = Recorded {
+    pub(super) fn begun(&self, spec: RunSpec) -> (Run, EventRecord) {
+        let recorded = EventRecord {
             seq: 1,
             id: random_u64(&*self.0.parts.random),
             at: spec.created_at,
@@ -212,12 +214,12 @@ impl Controller {
         }
     }
 
-    fn full(&self, full: Full) -> ControllerError {
+    fn full(&self, full: AdmissionBound) -> ControllerError {
         let settings = &self.0.parts.settings;
         let (kind, cap) = match full {
-            Full::Queue => ("queue", settings.queue_max),
-            Full::Tree => ("tree", settings.tree_max),
-            Full::Slots => ("slots", u64::from(settings.tree_slots)),
+            AdmissionBound::Queue => ("queue", settings.queue_max),
+            AdmissionBound::Tree => ("tree", settings.tree_max),
+            AdmissionBound::Slots => ("slots", u64::from(settings.tree_slots)),
         };
         ControllerError::Limit { kind, cap }
     }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
 use serde::Serialize;
-use taskrun_journal::event::{CallEvent, DialogEvent, EventView, LifecycleEvent, Recorded};
+use taskrun_journal::event::{CallEvent, DialogEvent, EventRecord, EventView, LifecycleEvent};
 use taskrun_journal::ids::Seq;
 use taskrun_journal::message::{Message, Role, ToolError, ToolUse};
 use taskrun_journal::question::{Answer, AwaitItem, ExternalTool, Question};
@@ -80,7 +80,7 @@ pub struct TranscriptEntry {
 impl TranscriptEntry {
     /// The entry that an event is; `None` for events that are no part of the conversation.
     #[must_use]
-    pub fn of(run: &Run, recorded: &Recorded) -> Option<Self> {
+    pub fn of(run: &Run, recorded: &EventRecord) -> Option<Self> {
         let entry = |author: &str, role: Role, content: String| Self {
             id: recorded.seq.to_string(),
             author: author.to_owned(),
@@ -256,7 +256,7 @@ impl Client {
         let to = before.map_or(Seq::MAX, |before| before.saturating_sub(1));
         let mut entries = VecDeque::with_capacity(limit + 1);
         let mut truncated = false;
-        let see = |recorded: Recorded| {
+        let see = |recorded: EventRecord| {
             entries.extend(TranscriptEntry::of(&run, &recorded));
             if entries.len() > limit {
                 entries.pop_front();
@@ -286,7 +286,7 @@ mod tests {
     use taskrun_journal::question::Item;
 
     fn entry(event: Event) -> TranscriptEntry {
-        let recorded = Recorded { seq: 3, id: 1, at: Timestamp(5), event };
+        let recorded = EventRecord { seq: 3, id: 1, at: Timestamp(5), event };
         TranscriptEntry::of(&run(vec![started()]), &recorded).expect("a part of the conversation")
     }
 

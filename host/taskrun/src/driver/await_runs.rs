@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use taskrun_journal::event::{Event, Parked, Refusal};
+use taskrun_journal::event::{CallWait, Event, Refusal};
 use taskrun_journal::ids::RunId;
 use taskrun_journal::operation::Operation;
 use taskrun_journal::plan::ToolRequest;
@@ -44,7 +44,7 @@ pub(super) async fn record(
                     tool_call_id: call.tool_call_id,
                     name: call.name,
                     payload: call.payload,
-                    waits: Parked::Runs { runs, mode: wait.mode, until },
+                    waits: CallWait::Runs { runs, mode: wait.mode, until },
                 }
             }
             Err(id) => {

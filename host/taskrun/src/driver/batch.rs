@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use futures::stream::FuturesUnordered;
 use futures::{Stream, StreamExt};
-use taskrun_journal::event::{Event, Parked};
+use taskrun_journal::event::{CallWait, Event};
 use taskrun_journal::ids::RunId;
 use taskrun_journal::message::ToolError;
 use taskrun_journal::plan::ToolRequest;
 use taskrun_journal::question::{AwaitItem, Item};
-use taskrun_journal::ruling::ToolsDecided;
+use taskrun_journal::ruling::ToolRuling;
 use taskrun_journal::run::Run;
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::stop::{CallAbort, StopCause};
@@ -78,7 +78,7 @@ pub(super) struct Batch<'a> {
 pub(super) enum Fresh {
     /// They were just decided on, and the policy engines decided this about them. The decision for
     /// them is not on record.
-    Decided(ToolsDecided),
+    Decided(ToolRuling),
     /// They were admitted before their host died, and counted in their turn.
     Admitted,
 }
@@ -305,14 +305,14 @@ impl<'a> Batch<'a> {
         let (waits, asked) = match wait {
             ToolWait::Runs { runs, mode, timeout } => {
                 self.check_runs(&runs).await?;
-                (Parked::Runs { runs, mode, until: until(timeout) }, None)
+                (CallWait::Runs { runs, mode, until: until(timeout) }, None)
             }
             ToolWait::Child { run, agent_name } => {
                 return Ok(linked(request, run, agent_name));
             }
             ToolWait::Person { question, timeout } => {
                 let item = clarification(request, question, until(timeout));
-                (Parked::Answer { item: item.id().to_owned() }, Some(item))
+                (CallWait::Answer { item: item.id().to_owned() }, Some(item))
             }
         };
         let call = tool_use(request);

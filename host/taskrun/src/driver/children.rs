@@ -8,7 +8,7 @@ use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use taskrun_journal::ending::{EndStatus, Ending};
-use taskrun_journal::event::{Event, Parked, Recorded, Refusal};
+use taskrun_journal::event::{CallWait, Event, EventRecord, Refusal};
 use taskrun_journal::ids::RunId;
 use taskrun_journal::message::{RetryHint, RetryReason, Telemetry};
 use taskrun_journal::plan::{FinalToolResult, ToolRequest};
@@ -100,7 +100,7 @@ impl<'a> Children<'a> {
         while before > 0 {
             let after = before.saturating_sub(TAIL as u64);
             let (mut decided, mut own) = (false, None);
-            let see = |recorded: Recorded| {
+            let see = |recorded: EventRecord| {
                 if let Event::FinalToolResult { result } = recorded.event {
                     (decided, own) = (true, Some(*result));
                 } else if let Event::PlanDecided { .. } = recorded.event {
@@ -185,7 +185,7 @@ pub(super) fn linked(request: &ToolRequest, run: RunId, agent_name: String) -> V
             tool_call_id: call.tool_call_id,
             name: call.name,
             payload: call.payload,
-            waits: Parked::Child { run },
+            waits: CallWait::Child { run },
         },
     ]
 }
@@ -246,7 +246,7 @@ impl Family {
             let Event::ToolCallParked { tool_call_id, name, payload, waits } = event else {
                 continue;
             };
-            let Parked::Child { run } = waits else { continue };
+            let CallWait::Child { run } = waits else { continue };
             let request = ToolRequest {
                 name: name.clone(),
                 payload: payload.clone(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use taskrun_journal::event::Event;
 use taskrun_journal::plan::ToolRequest;
-use taskrun_journal::ruling::{Phase, ToolsDecided};
+use taskrun_journal::ruling::{Phase, ToolRuling};
 use taskrun_journal::tool::ToolSpec;
 use taskrun_policy::least;
 
@@ -43,9 +43,9 @@ pub(super) async fn decide_calls(
     turn: u32,
     requests: &[ToolRequest],
     pending: &mut Vec<Event>,
-) -> Result<ToolsDecided, Halt> {
+) -> Result<ToolRuling, Halt> {
     if parts.code.guard.engines.is_empty() {
-        return Ok(ToolsDecided::everything(Phase::Calls));
+        return Ok(ToolRuling::everything(Phase::Calls));
     }
     let said = ask((parts, recorder), Phase::Calls, turn, requests.to_vec()).await?;
     let decided = said.decided.clone();
@@ -100,10 +100,10 @@ pub(super) async fn remaining_of_step(
 
 /// Tells if a decision about calls says something that the one before the plan step did not: it
 /// refuses one of them, or has something to be kept.
-fn says_more(calls: &ToolsDecided, plan: &ToolsDecided, requests: &[ToolRequest]) -> bool {
+fn says_more(calls: &ToolRuling, plan: &ToolRuling, requests: &[ToolRequest]) -> bool {
     let refuses = requests.iter().any(|request| !calls.leaves(&request.name))
         || calls.tool_calls.is_some_and(|cap| (cap as usize) < requests.len());
-    let same = ToolsDecided { before: plan.before, ..calls.clone() } == *plan;
+    let same = ToolRuling { before: plan.before, ..calls.clone() } == *plan;
     !same && (refuses || !calls.labels.is_empty() || calls.metadata != plan.metadata)
 }
 

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use taskrun_journal::artifact::{ARTIFACT_BYTES_MAX, Artifact};
-use taskrun_journal::event::{Event, Recorded};
+use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::ids::Seq;
 use taskrun_journal::machine;
 use taskrun_journal::machine::decide::{self, Outcome};
 use taskrun_journal::progress::WholeReply;
 use taskrun_journal::run::Run;
-use taskrun_journal::store::{Append, Appended, Store, StoreError};
+use taskrun_journal::store::{Append, AppendOutcome, Store, StoreError};
 use taskrun_journal::time::{Clock, Random, random_u64};
 use tokio_util::sync::CancellationToken;
 
@@ -31,7 +31,7 @@ pub struct Journal {
     random: Arc<dyn Random>,
     run: Run,
     /// Events that others wrote and nobody here has looked at.
-    meanwhile: Vec<Recorded>,
+    meanwhile: Vec<EventRecord>,
 }
 
 impl Journal {
@@ -61,7 +61,7 @@ impl Journal {
     pub async fn commit(
         &mut self,
         mut decide: impl FnMut(&Run) -> Vec<Event> + Send,
-    ) -> Result<Arc<[Recorded]>, Halt> {
+    ) -> Result<Arc<[EventRecord]>, Halt> {
         loop {
             let mut events = decide(&self.run);
             if events.is_empty() {
@@ -77,14 +77,14 @@ impl Journal {
                 artifacts,
             };
             match self.store.append(append).await? {
-                Appended::Done => {
+                AppendOutcome::Done => {
                     self.run = run;
                     return Ok(events);
                 }
-                Appended::Moved(_) => self.catch_up().await?,
-                Appended::Fenced(_) | Appended::Missing => return Err(Halt::Fenced),
-                Appended::Cycle => return Err(Halt::Cycle),
-                Appended::Conflict => {
+                AppendOutcome::Moved(_) => self.catch_up().await?,
+                AppendOutcome::Fenced(_) | AppendOutcome::Missing => return Err(Halt::Fenced),
+                AppendOutcome::Cycle => return Err(Halt::Cycle),
+                AppendOutcome::Conflict => {
                     let detail = "its journal has other events under the ids of these";
                     return Err(Halt::Inconsistent(detail.to_owned()));
                 }
@@ -92,13 +92,13 @@ impl Journal {
         }
     }
 
-    fn fold(&self, events: Vec<Event>) -> Result<(Run, Arc<[Recorded]>), Halt> {
+    fn fold(&self, events: Vec<Event>) -> Result<(Run, Arc<[EventRecord]>), Halt> {
         let at = self.clock.now();
         let mut run = self.run.clone();
         let mut recorded = Vec::with_capacity(events.len());
         for event in events {
             let seq = run.state.head + 1;
-            let one = Recorded { seq, id: random_u64(&*self.random), at, event };
+            let one = EventRecord { seq, id: random_u64(&*self.random), at, event };
             run.state = machine::apply(run.state, &one)
                 .map_err(|error| Halt::Inconsistent(error.to_string()))?;
             recorded.push(one);
@@ -205,7 +205,7 @@ impl Journal {
     }
 
     /// Events that others wrote since the last time this was asked, in order.
-    pub(super) fn read_meanwhile(&mut self) -> Vec<Recorded> {
+    pub(super) fn read_meanwhile(&mut self) -> Vec<EventRecord> {
         std::mem::take(&mut self.meanwhile)
     }
 
@@ -213,7 +213,7 @@ impl Journal {
     /// last one that was found.
     pub(super) async fn replay(
         &self,
-        mut see: impl FnMut(&Recorded) + Send,
+        mut see: impl FnMut(&EventRecord) + Send,
     ) -> Result<Seq, StoreError> {
         let known = (0, self.run.state.head);
         scan(&*self.store, self.run.id(), known, |recorded| {

@@ -89,8 +89,8 @@ impl Parts {
         let spec = &run.spec;
         MemoryAccess {
             memory: Arc::clone(&self.env.memory),
-            session: spec.fact_place(MemoryScope::Session),
-            tenant: spec.fact_place(MemoryScope::Tenant),
+            session: spec.fact_namespace(MemoryScope::Session),
+            tenant: spec.fact_namespace(MemoryScope::Tenant),
             writer: call.map(|call| (spec.id.clone(), call)),
         }
     }

@@ -10,14 +10,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use taskrun_journal::event::Recorded;
-use taskrun_journal::fact::{Fact, FactPlace};
+use taskrun_journal::event::EventRecord;
+use taskrun_journal::fact::{Fact, FactNamespace};
 use taskrun_journal::ids::{RunId, Seq};
 use taskrun_journal::layer::Layer;
-use taskrun_journal::memory::{FactChange, FactChanged, FactWriter, Memory};
+use taskrun_journal::memory::{FactChange, FactOutcome, FactWriter, Memory};
 use taskrun_journal::run::Run;
 use taskrun_journal::runs::{RunsAnswer, RunsError, RunsRequest};
-use taskrun_journal::store::{Append, Appended, Store, StoreError};
+use taskrun_journal::store::{Append, AppendOutcome, Store, StoreError};
 
 use super::lease::Lease;
 use super::live::Live;
@@ -95,7 +95,7 @@ impl Layer for PatientStore {
         &*self.inner
     }
 
-    async fn append(&self, append: Append) -> Result<Appended, StoreError> {
+    async fn append(&self, append: Append) -> Result<AppendOutcome, StoreError> {
         self.patience.ask_store(|| self.inner.append(append.clone())).await
     }
 
@@ -108,7 +108,7 @@ impl Layer for PatientStore {
         id: &RunId,
         after: Seq,
         limit: usize,
-    ) -> Result<Vec<Recorded>, StoreError> {
+    ) -> Result<Vec<EventRecord>, StoreError> {
         self.patience.ask_store(|| self.inner.read(id, after, limit)).await
     }
 
@@ -155,21 +155,21 @@ pub(crate) struct PatientMemory {
 impl Memory for PatientMemory {
     async fn change_fact(
         &self,
-        place: &FactPlace,
+        place: &FactNamespace,
         change: FactChange,
         by: Option<FactWriter>,
-    ) -> Result<FactChanged, StoreError> {
+    ) -> Result<FactOutcome, StoreError> {
         let change = || self.inner.change_fact(place, change.clone(), by.clone());
         self.patience.ask_store(change).await
     }
 
-    async fn fact(&self, place: &FactPlace, key: &str) -> Result<Option<Fact>, StoreError> {
+    async fn fact(&self, place: &FactNamespace, key: &str) -> Result<Option<Fact>, StoreError> {
         self.patience.ask_store(|| self.inner.fact(place, key)).await
     }
 
     async fn search_facts(
         &self,
-        place: &FactPlace,
+        place: &FactNamespace,
         words: &[String],
         limit: usize,
     ) -> Result<Vec<Fact>, StoreError> {
@@ -178,7 +178,7 @@ impl Memory for PatientMemory {
 
     async fn facts(
         &self,
-        place: &FactPlace,
+        place: &FactNamespace,
         after: Option<&str>,
         limit: usize,
     ) -> Result<Vec<Fact>, StoreError> {

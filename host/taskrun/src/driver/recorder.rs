@@ -10,7 +10,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use taskrun_journal::event::{Event, Recorded};
+use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::machine::decide::{self, Outcome};
 use taskrun_journal::plan::TerminationReason;
 use taskrun_journal::run::Run;
@@ -203,7 +203,7 @@ impl Recorder {
         Ok(!written.is_empty())
     }
 
-    fn take_in(&mut self, written: &[Recorded]) {
+    fn take_in(&mut self, written: &[EventRecord]) {
         // What others wrote before it comes first.
         let meanwhile = self.journal.read_meanwhile();
         for recorded in meanwhile.iter().chain(written) {
@@ -239,7 +239,7 @@ impl Recorder {
     pub(super) async fn read_all(&mut self) -> Result<(), Halt> {
         self.work = Work::new(&self.journal.run().spec);
         let (work, cut_pause) = (&mut self.work, &mut self.cut_pause);
-        let see = |recorded: &Recorded| {
+        let see = |recorded: &EventRecord| {
             work.push_recorded(recorded);
             if let Event::StepFailed { retry_after_ms, .. } = recorded.event {
                 let pause = Duration::from_millis(retry_after_ms);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use taskrun_journal::event::{Event, Parked, Refusal};
+use taskrun_journal::event::{CallWait, Event, Refusal};
 use taskrun_journal::hold::{Wait, WaitMode};
 use taskrun_journal::ids::RunId;
 use taskrun_journal::machine::decide::Outcome;
@@ -132,7 +132,7 @@ impl<'a> Batch<'a> {
         tool: Option<&'a AgentTool>,
     ) -> Result<OpenCall<'a>, Halt> {
         match &call.parked {
-            Some(Parked::Runs { runs, mode, until }) => {
+            Some(CallWait::Runs { runs, mode, until }) => {
                 let found = self.runs_of(runs).await?;
                 let ended =
                     |run: &Option<Run>| run.as_ref().is_none_or(|r| r.status().is_terminal());
@@ -148,8 +148,8 @@ impl<'a> Batch<'a> {
                     OpenCall::Wait(open.map(|(id, _)| id.clone()).collect())
                 })
             }
-            Some(Parked::Child { run }) => self.state_of_child(&call.request, run).await,
-            Some(Parked::Answer { item }) => Ok(match self.recorder.work().answer_to(item) {
+            Some(CallWait::Child { run }) => self.state_of_child(&call.request, run).await,
+            Some(CallWait::Answer { item }) => Ok(match self.recorder.work().answer_to(item) {
                 Some(answer) => OpenCall::Result(answer_as_result(answer)),
                 None => OpenCall::Wait(Vec::new()),
             }),
@@ -213,31 +213,31 @@ impl<'a> Batch<'a> {
         if let Some(first) = open.peek() {
             let on = first.item.what.blocks();
             let waits = work.open_calls().filter_map(|call| match &call.parked {
-                Some(Parked::Runs { until, .. }) => *until,
-                Some(Parked::Child { .. } | Parked::Answer { .. }) | None => None,
+                Some(CallWait::Runs { until, .. }) => *until,
+                Some(CallWait::Child { .. } | CallWait::Answer { .. }) | None => None,
             });
             // Whoever waits for runs as well is told when that time is up, too.
             let at = open.filter_map(|one| one.item.until).chain(waits).min();
             return Some((on, Wait::Answers { at }));
         }
-        let is_child = |call: &Call| matches!(call.parked, Some(Parked::Child { .. }));
+        let is_child = |call: &Call| matches!(call.parked, Some(CallWait::Child { .. }));
         if work.open_calls().any(is_child) {
             // Each result is recorded as it comes to be, so the first end of a run is enough.
             awaited.sort();
             awaited.dedup();
             let at = work.open_calls().filter_map(|call| match &call.parked {
-                Some(Parked::Runs { until, .. }) => *until,
-                Some(Parked::Child { .. } | Parked::Answer { .. }) | None => None,
+                Some(CallWait::Runs { until, .. }) => *until,
+                Some(CallWait::Child { .. } | CallWait::Answer { .. }) | None => None,
             });
             let wait = Wait::Runs { runs: awaited, mode: WaitMode::Any, at: at.min() };
             return Some((BlockedOn::Children, wait));
         }
         work.open_calls().find_map(|call| match &call.parked {
-            Some(Parked::Runs { runs, mode, until }) => {
+            Some(CallWait::Runs { runs, mode, until }) => {
                 let wait = Wait::Runs { runs: runs.clone(), mode: *mode, at: *until };
                 Some((BlockedOn::Children, wait))
             }
-            Some(Parked::Child { .. } | Parked::Answer { .. }) | None => None,
+            Some(CallWait::Child { .. } | CallWait::Answer { .. }) | None => None,
         })
     }
 
@@ -268,11 +268,11 @@ impl<'a> Batch<'a> {
     /// Refuses the waits that would never end.
     async fn refuse_cycles(&mut self) -> Result<(), Halt> {
         let waits = |call: &&Call| match call.parked {
-            Some(Parked::Runs { .. } | Parked::Child { .. }) => true,
-            Some(Parked::Answer { .. }) | None => false,
+            Some(CallWait::Runs { .. } | CallWait::Child { .. }) => true,
+            Some(CallWait::Answer { .. }) | None => false,
         };
         let Some(call) = self.recorder.work().open_calls().find(waits) else { return Ok(()) };
-        if let Some(Parked::Child { run }) = &call.parked {
+        if let Some(CallWait::Child { run }) = &call.parked {
             Children::new(self.parts, self.recorder).stop(run).await;
         }
         let text = "invalid: cycle: one of the runs waits for this one";

@@ -410,7 +410,7 @@ pub(super) fn tool_result_outcome(result: &FinalToolResult) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use taskrun_journal::event::KeptPart;
+    use taskrun_journal::event::StepPrefix;
     use taskrun_journal::message::Thinking;
 
     #[test]
@@ -421,7 +421,8 @@ mod tests {
         let whole = Event::AssistantMessage { message, usage: None, model: None };
         let mut tape = Tape::default();
         let before = [chunk("gone"), whole, chunk("a"), chunk("void")];
-        let restarted = Event::StepRestarted { turn: 1, kept: KeptPart { events: 3, readings: 0 } };
+        let restarted =
+            Event::StepRestarted { turn: 1, kept: StepPrefix { events: 3, readings: 0 } };
         let after = [restarted, Event::ThinkingBlock { block: block.clone() }, chunk("b")];
         before.iter().chain(&after).for_each(|event| tape.push(event));
         let expected = vec![Part::Thinking(block), Part::Text("ab".to_owned())];

@@ -9,14 +9,14 @@ use std::sync::Arc;
 
 use taskrun_journal::artifact::digest;
 use taskrun_journal::event::{
-    CallEvent, DecisionKind, DialogEvent, Event, EventView, LifecycleEvent, Parked, Recorded,
+    CallEvent, CallWait, DecisionKind, DialogEvent, Event, EventRecord, EventView, LifecycleEvent,
     StepEvent, TapedEvent,
 };
 use taskrun_journal::ids::Seq;
 use taskrun_journal::message::{Labels, RetryHint};
 use taskrun_journal::plan::{TerminationReason, ToolRequest};
 use taskrun_journal::question::{Answer, AwaitItem, Item};
-use taskrun_journal::ruling::{Phase, ToolsDecided};
+use taskrun_journal::ruling::{Phase, ToolRuling};
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::tool::ToolOutcome;
 
@@ -46,7 +46,7 @@ pub(super) struct Work {
     pub(super) children: ChildTracker,
     /// The last decision of the policy engines before a plan step, without its labels; it takes
     /// nothing away where they decided nothing.
-    pub(super) decided: ToolsDecided,
+    pub(super) decided: ToolRuling,
     /// Labels of all their decisions.
     pub(super) labels: Labels,
     /// Bytes of the journal, as far as it was read or written here.
@@ -68,7 +68,7 @@ pub(super) struct Call {
     /// True if it may begin again after its host died.
     pub(super) idempotent: bool,
     /// The thing that it waits for.
-    pub(super) parked: Option<Parked>,
+    pub(super) parked: Option<CallWait>,
     /// Its outcome, once it has ended.
     pub(super) outcome: Option<ToolOutcome>,
 }
@@ -91,7 +91,7 @@ impl Work {
             finalize: None,
             told: Vec::new(),
             children: ChildTracker::default(),
-            decided: ToolsDecided::everything(Phase::Plan),
+            decided: ToolRuling::everything(Phase::Plan),
             labels: Labels::new(),
             journal_bytes: 0,
             results: Arc::default(),
@@ -100,7 +100,7 @@ impl Work {
     }
 
     /// Takes what stands in the journal into account.
-    pub(super) fn push_recorded(&mut self, recorded: &Recorded) {
+    pub(super) fn push_recorded(&mut self, recorded: &EventRecord) {
         self.journal_bytes = self.journal_bytes.saturating_add(recorded.event.journal_bytes());
         if let Event::ToolResult { output, .. } = &recorded.event
             && let ToolOutcome::Value(value) = &output.outcome
@@ -256,10 +256,10 @@ impl Work {
         }
     }
 
-    fn decide(&mut self, decided: &ToolsDecided) {
+    fn decide(&mut self, decided: &ToolRuling) {
         relabel(&mut self.labels, decided);
         match decided.before {
-            Phase::Plan => self.decided = ToolsDecided { labels: Labels::new(), ..decided.clone() },
+            Phase::Plan => self.decided = ToolRuling { labels: Labels::new(), ..decided.clone() },
             Phase::Calls => {}
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use taskrun_journal::message::Labels;
-use taskrun_journal::ruling::ToolsDecided;
+use taskrun_journal::ruling::ToolRuling;
 use taskrun_journal::text::cut;
 use taskrun_journal::time::{Clock, millis};
 use taskrun_policy::{POLICY_LABEL_BYTES_MAX, POLICY_LABELS_MAX, PolicyDecision};
@@ -26,7 +26,7 @@ pub struct Guard {
 /// The ruling of all engines together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EngineRuling {
-    pub(crate) decided: ToolsDecided,
+    pub(crate) decided: ToolRuling,
     /// The engines that took something away, and the reasons of those that failed, for operators.
     pub(crate) by: String,
 }
@@ -35,7 +35,7 @@ impl Guard {
     /// Asks all engines. One that fails, panics, is too slow or breaks its bounds takes all tools
     /// away.
     pub(crate) async fn decide(&self, clock: &dyn Clock, input: &PolicyInput) -> EngineRuling {
-        let mut decided = ToolsDecided::everything(input.phase);
+        let mut decided = ToolRuling::everything(input.phase);
         let mut by = Vec::new();
         for engine in &self.engines {
             let before = decided.clone();
@@ -95,7 +95,7 @@ async fn verdict(
 
 /// Takes away what a decision takes away. Its words about tools that the run does not have, and
 /// those that take nothing away, are left out, so that equal decisions are equal.
-fn join(decided: &mut ToolsDecided, decision: PolicyDecision, input: &PolicyInput) {
+fn join(decided: &mut ToolRuling, decision: PolicyDecision, input: &PolicyInput) {
     decided.disable_tools |= decision.disable_tools;
     if let Some(list) = decision.allowed_tools {
         let before = decided.allowed_tools.as_ref();
@@ -118,7 +118,7 @@ fn join(decided: &mut ToolsDecided, decision: PolicyDecision, input: &PolicyInpu
 
 /// Adds the labels of a decision to those of the decisions before it; those beyond the bounds of
 /// one decision are left out.
-pub(crate) fn relabel(labels: &mut Labels, decided: &ToolsDecided) {
+pub(crate) fn relabel(labels: &mut Labels, decided: &ToolRuling) {
     for (key, value) in &decided.labels {
         let mut with = labels.clone();
         with.insert(key.clone(), value.clone());

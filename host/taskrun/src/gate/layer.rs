@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use taskrun_journal::event::{Event, Refusal};
 use taskrun_journal::message::{RetryHint, RetryReason, ToolError};
 use taskrun_journal::plan::ToolRequest;
-use taskrun_journal::ruling::ToolsDecided;
+use taskrun_journal::ruling::ToolRuling;
 use taskrun_journal::tool::ToolFailure;
 
 use crate::agents::{AgentTool, AgentTools};
@@ -17,7 +17,7 @@ pub(crate) type Misfits = BTreeMap<String, ToolFailure>;
 /// A layer of the gate behind the first one.
 pub(crate) enum Layer {
     /// The decisions of policy engines for the plan step, and for the calls it decided on.
-    Engines(Vec<ToolsDecided>),
+    Engines(Vec<ToolRuling>),
     /// Vetoes of the host's hooks, by the ids of calls.
     Hooks(BTreeMap<String, Veto>),
     /// The calls that the turn, and the run, may still make.

@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 use taskrun_journal::event::Event;
 use taskrun_journal::plan::ToolRequest;
 use taskrun_journal::question::Item;
-use taskrun_journal::ruling::ToolsDecided;
+use taskrun_journal::ruling::ToolRuling;
 
 use self::consent::{Consent, ConsentRules, PriorConsent};
 pub use self::engines::Guard;
@@ -64,7 +64,7 @@ impl<'a> Gate<'a> {
     pub(crate) fn new(
         tools: &'a AgentTools,
         (run, turn): (Option<u32>, Option<u32>),
-        decided: Vec<ToolsDecided>,
+        decided: Vec<ToolRuling>,
         misfits: Misfits,
     ) -> Self {
         let caps = decided.iter().filter_map(|one| one.tool_calls);

@@ -9,7 +9,7 @@ use taskrun_journal::event::{Event, Refusal};
 use taskrun_journal::message::ToolError;
 use taskrun_journal::plan::ToolRequest;
 use taskrun_journal::question::Answer;
-use taskrun_journal::ruling::{Phase, ToolsDecided};
+use taskrun_journal::ruling::{Phase, ToolRuling};
 use taskrun_journal::stop::CallAbort;
 use taskrun_journal::time::Timestamp;
 use taskrun_journal::tool::{ToolFailure, ToolHints, ToolSpec};
@@ -83,9 +83,9 @@ fn request(name: &str, id: &str) -> ToolRequest {
     }
 }
 
-fn leaving(tools: &[&str]) -> ToolsDecided {
+fn leaving(tools: &[&str]) -> ToolRuling {
     let tools = tools.iter().map(|name| (*name).to_owned()).collect();
-    ToolsDecided { allowed_tools: Some(tools), ..ToolsDecided::everything(Phase::Calls) }
+    ToolRuling { allowed_tools: Some(tools), ..ToolRuling::everything(Phase::Calls) }
 }
 
 fn misfit() -> ToolFailure {
@@ -176,7 +176,7 @@ fn another_calls_veto_and_misfit_are_not_this_ones() {
 #[test]
 fn engines_take_away_together_and_one_that_disables_takes_all() {
     let tools = tools(&["t", "u"]);
-    let disabled = ToolsDecided { disable_tools: true, ..ToolsDecided::everything(Phase::Calls) };
+    let disabled = ToolRuling { disable_tools: true, ..ToolRuling::everything(Phase::Calls) };
     let none = asking(&[]);
     for (decided, t, u) in [
         (vec![], true, true),
@@ -198,7 +198,7 @@ fn engines_take_away_together_and_one_that_disables_takes_all() {
 fn calls_are_counted_where_they_pass_and_the_smallest_number_is_left() {
     let tools = tools(&["t"]);
     let capped =
-        |calls| ToolsDecided { tool_calls: Some(calls), ..ToolsDecided::everything(Phase::Calls) };
+        |calls| ToolRuling { tool_calls: Some(calls), ..ToolRuling::everything(Phase::Calls) };
     let none = asking(&[]);
     for (run, turn, decided, passing) in [
         (None, None, vec![], 9),

@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use taskrun_journal::completion::ModelError;
-use taskrun_journal::event::{Event, KeptPart, Reading};
+use taskrun_journal::event::{ClockReading, Event, StepPrefix};
 use taskrun_journal::message::{Labels, LogLevel, Message, Usage};
 use taskrun_journal::metrics::{Measure, Metrics};
 use taskrun_journal::money::Price;
@@ -256,7 +256,7 @@ struct Open {
     /// Bytes of answers that were recorded.
     journal_bytes: u64,
     /// Times that were told and are not recorded, each with how often in a row.
-    readings: Vec<Reading>,
+    readings: Vec<ClockReading>,
     /// Different times among all of those that were recorded.
     times_recorded: u32,
     /// Times that were told, and events that were emitted, in all.
@@ -278,7 +278,7 @@ impl Open {
     fn restart(&mut self, turn: u32) {
         let before = self.take_readings();
         self.events.extend(before);
-        let kept = KeptPart { events: self.emitted, readings: self.told };
+        let kept = StepPrefix { events: self.emitted, readings: self.told };
         self.events.push(Event::StepRestarted { turn, kept });
     }
 }
@@ -376,7 +376,7 @@ impl CallScope {
                 last.times = last.times.saturating_add(1);
                 return last.at;
             }
-            Some(_) | None => open.readings.push(Reading { at: now, times: 1 }),
+            Some(_) | None => open.readings.push(ClockReading { at: now, times: 1 }),
         }
         open.times_recorded = open.times_recorded.saturating_add(1);
         now

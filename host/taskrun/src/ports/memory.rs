@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use taskrun_journal::fact::{FactPlace, MemoryScope};
+use taskrun_journal::fact::{FactNamespace, MemoryScope};
 use taskrun_journal::ids::RunId;
 use taskrun_journal::memory::Memory;
 
@@ -12,9 +12,9 @@ pub struct MemoryAccess {
     /// Keeps the facts.
     pub memory: Arc<dyn Memory>,
     /// The facts of the session.
-    pub session: FactPlace,
+    pub session: FactNamespace,
     /// Those of the tenant.
-    pub tenant: FactPlace,
+    pub tenant: FactNamespace,
     /// The run, and what the call is known by when it is repeated; `None` for a call that belongs
     /// to no run.
     pub writer: Option<(RunId, String)>,
@@ -29,7 +29,7 @@ impl std::fmt::Debug for MemoryAccess {
 impl MemoryAccess {
     /// Where the facts of a scope are.
     #[must_use]
-    pub fn place(&self, scope: MemoryScope) -> &FactPlace {
+    pub fn place(&self, scope: MemoryScope) -> &FactNamespace {
         match scope {
             MemoryScope::Session => &self.session,
             MemoryScope::Tenant => &self.tenant,

@@ -3,7 +3,9 @@
 use async_trait::async_trait;
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use taskrun_journal::completion::{Chunk, Collected, Completion, CompletionRequest, ModelError};
+use taskrun_journal::completion::{
+    Chunk, Completion, CompletionBuilder, CompletionRequest, ModelError,
+};
 
 /// A provider under one name of the policy's table of models.
 #[async_trait]
@@ -28,7 +30,7 @@ pub type ModelStream = BoxStream<'static, Result<Chunk, ModelError>>;
 /// # Errors
 /// The stream's error, or [`ModelError::CutOff`] if it ends without a stop.
 pub async fn collect(mut stream: ModelStream) -> Result<Completion, ModelError> {
-    let mut collected = Collected::default();
+    let mut collected = CompletionBuilder::default();
     while let Some(chunk) = stream.next().await {
         if let Some(done) = collected.push(chunk?) {
             return Ok(done);

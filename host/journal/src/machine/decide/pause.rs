@@ -8,7 +8,7 @@ use crate::time::Timestamp;
 
 /// Why a run is not paused, resumed or told something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum PauseRefusal {
     /// It has ended, or is on its way out.
     Ended,
     /// It is an entry of a heartbeat: nothing of its own could stop or hear.
@@ -28,13 +28,13 @@ pub enum Refused {
 /// asked for then.
 ///
 /// # Errors
-/// [`Refused::Ended`], [`Refused::Entry`].
+/// [`PauseRefusal::Ended`], [`PauseRefusal::Entry`].
 pub fn pause(
     run: &Run,
     by: &str,
     reason: Option<&str>,
     until: Option<Timestamp>,
-) -> Result<Vec<Event>, Refused> {
+) -> Result<Vec<Event>, PauseRefusal> {
     listens(run)?;
     let requested =
         Event::PauseRequested { by: by.to_owned(), reason: reason.map(str::to_owned), until };
@@ -44,17 +44,17 @@ pub fn pause(
 /// The events that a request to resume a run records; empty if it is not paused.
 ///
 /// # Errors
-/// [`Refused::Ended`], [`Refused::Entry`], [`Refused::Full`]; [`Refused::NotPaused`] if there are
+/// [`PauseRefusal::Ended`], [`PauseRefusal::Entry`], [`PauseRefusal::Full`]; [`PauseRefusal::NotPaused`] if there are
 /// messages.
 pub fn resume(
     run: &Run,
     by: &str,
     note: Option<&str>,
     messages: &[String],
-) -> Result<Vec<Event>, Refused> {
+) -> Result<Vec<Event>, PauseRefusal> {
     listens(run)?;
     if run.state.pause.is_none() {
-        return if messages.is_empty() { Ok(Vec::new()) } else { Err(Refused::NotPaused) };
+        return if messages.is_empty() { Ok(Vec::new()) } else { Err(PauseRefusal::NotPaused) };
     }
     has_room(run, messages)?;
     Ok(vec![Event::PauseEnded {
@@ -68,8 +68,8 @@ pub fn resume(
 /// The events that a message to a run records.
 ///
 /// # Errors
-/// [`Refused::Ended`], [`Refused::Entry`], [`Refused::Full`].
-pub fn inject(run: &Run, by: &str, text: &str) -> Result<Vec<Event>, Refused> {
+/// [`PauseRefusal::Ended`], [`PauseRefusal::Entry`], [`PauseRefusal::Full`].
+pub fn inject(run: &Run, by: &str, text: &str) -> Result<Vec<Event>, PauseRefusal> {
     listens(run)?;
     let (text, by) = (text.to_owned(), by.to_owned());
     has_room(run, std::slice::from_ref(&text))?;
@@ -91,16 +91,16 @@ pub(super) fn ends(run: &Run, why: PauseEnd) -> Vec<Event> {
     if run.state.pause.is_some() { vec![ended] } else { Vec::new() }
 }
 
-fn listens(run: &Run) -> Result<(), Refused> {
+fn listens(run: &Run) -> Result<(), PauseRefusal> {
     match (&run.state.lifecycle, run.spec.class) {
         (
             Lifecycle::Canceling { .. } | Lifecycle::Finalizing { .. } | Lifecycle::Ended { .. },
             _,
-        ) => Err(Refused::Ended),
+        ) => Err(PauseRefusal::Ended),
         (
             Lifecycle::Queued | Lifecycle::Running { .. } | Lifecycle::Blocked { .. },
             RunClass::Heartbeat,
-        ) => Err(Refused::Entry),
+        ) => Err(PauseRefusal::Entry),
         (
             Lifecycle::Queued | Lifecycle::Running { .. } | Lifecycle::Blocked { .. },
             RunClass::Task,
@@ -108,13 +108,13 @@ fn listens(run: &Run) -> Result<(), Refused> {
     }
 }
 
-fn has_room(run: &Run, messages: &[String]) -> Result<(), Refused> {
+fn has_room(run: &Run, messages: &[String]) -> Result<(), PauseRefusal> {
     let inbox = run.state.inbox.with(messages);
     if inbox.messages > INBOX_MESSAGES_MAX {
-        return Err(Refused::Full { kind: "inbox", cap: u64::from(INBOX_MESSAGES_MAX) });
+        return Err(PauseRefusal::Full { kind: "inbox", cap: u64::from(INBOX_MESSAGES_MAX) });
     }
     if inbox.bytes > INBOX_BYTES_MAX {
-        return Err(Refused::Full { kind: "inbox-bytes", cap: INBOX_BYTES_MAX });
+        return Err(PauseRefusal::Full { kind: "inbox-bytes", cap: INBOX_BYTES_MAX });
     }
     Ok(())
 }

@@ -222,7 +222,7 @@ fn the_pause_grows_with_the_hosts_that_died_in_a_row_up_to_a_minute() {
 
 #[test]
 fn a_host_that_died_was_running_until_it_was_last_heard_or_wrote() {
-    let recorded = |seq, at, event| Recorded { seq, id: seq, at: Timestamp(at), event };
+    let recorded = |seq, at, event| EventRecord { seq, id: seq, at: Timestamp(at), event };
     let mut run = run([]);
     let wrote = Event::ClockRead { readings: Vec::new() };
     for (seq, at, event) in [(2, 1_000, started()), (3, 4_000, wrote)] {

@@ -7,7 +7,7 @@ use super::*;
 use crate::completion::ModelError;
 use crate::ending::EndStatus;
 use crate::event::{
-    ControllerAnswer, DecisionKind, KeptPart, MemoryAnswer, ModelAnswer, Parked, Reading,
+    CallWait, ClockReading, ControllerAnswer, DecisionKind, MemoryAnswer, ModelAnswer, StepPrefix,
 };
 use crate::fact::{MemoryError, MemoryScope};
 use crate::message::{LogLevel, Message, Role, Thinking, ToolError, Usage};
@@ -72,7 +72,7 @@ pub(super) fn every_event(epoch: u64) -> Vec<Event> {
             tool_call_id: id(),
             name: text(),
             payload: "{}".into(),
-            waits: Parked::Answer { item: "q".into() },
+            waits: CallWait::Answer { item: "q".into() },
         },
         Event::ChildRunLinked {
             tool_call_id: id(),
@@ -100,8 +100,8 @@ pub(super) fn every_event(epoch: u64) -> Vec<Event> {
         Event::MemoryAppended { scope: MemoryScope::Tenant, key: id(), bytes: Some(1) },
         Event::MetricsRecorded { metrics: Metrics { series: Vec::new(), dropped: 1 } },
         Event::ModelWait { call: 1, over: false },
-        Event::ClockRead { readings: vec![Reading { at: Timestamp(1), times: 1 }] },
-        Event::StepRestarted { turn: 1, kept: KeptPart { events: 0, readings: 0 } },
+        Event::ClockRead { readings: vec![ClockReading { at: Timestamp(1), times: 1 }] },
+        Event::StepRestarted { turn: 1, kept: StepPrefix { events: 0, readings: 0 } },
         Event::ReplayDiverged { turn: 1, recorded: text(), found: text() },
         Event::StepFailed { turn: 1, attempt: 1, error: text(), retry_after_ms: 1 },
         Event::TurnSkipped { turn: 1, attempts: 1, error: text(), ran_ms: 3 },
@@ -230,10 +230,10 @@ fn a_run_changes_hands_only_under_the_next_number() {
 fn events_out_of_place_are_refused() {
     let run = run([started()]);
     for seq in [0, 1, 2, 4, u64::MAX] {
-        let recorded = Recorded { seq, id: 1, at: Timestamp(1), event: cancel_requested() };
+        let recorded = EventRecord { seq, id: 1, at: Timestamp(1), event: cancel_requested() };
         assert!(apply(run.state.clone(), &recorded).is_err(), "at {seq}");
     }
-    let late = Recorded { seq: 2, id: 1, at: Timestamp(1), event: started() };
+    let late = EventRecord { seq: 2, id: 1, at: Timestamp(1), event: started() };
     assert!(begin(&late).is_err());
     assert!(fold(&[]).is_err());
 }

@@ -1,7 +1,7 @@
 //! Journals damaged and put together at random.
 
 use super::events::every_event;
-use crate::event::{Event, Recorded};
+use crate::event::{Event, EventRecord};
 use crate::machine::fold;
 use crate::time::Timestamp;
 
@@ -38,7 +38,7 @@ fn fuzz_a_journal_in_any_order_is_folded_or_refused_and_always_the_same() {
             let events = every_event(u64::from(epoch % 4));
             // Most begin as they must.
             let kind = if place == 0 && kind % 8 != 0 { 0 } else { usize::from(*kind) };
-            journal.push(Recorded {
+            journal.push(EventRecord {
                 seq: place as u64 + 1,
                 id: place as u64,
                 at: Timestamp(u64::from(*at)),

@@ -2,7 +2,7 @@
 
 use super::places::word;
 use super::*;
-use crate::machine::decide::{self, Refused};
+use crate::machine::decide::{self, PauseRefusal};
 use crate::pause::{INBOX_BYTES_MAX, INBOX_MESSAGES_MAX};
 use crate::run::{Lifecycle, RunView};
 use crate::status::Status;
@@ -74,16 +74,16 @@ fn what_is_on_its_way_out_cannot_be_paused_resumed_or_told_anything() {
     ];
     for events in ways {
         let run = run(events);
-        assert_eq!(decide::pause(&run, "b", None, None), Err(Refused::Ended));
-        assert_eq!(decide::resume(&run, "b", None, &[]), Err(Refused::Ended));
-        assert_eq!(decide::inject(&run, "b", "x"), Err(Refused::Ended));
+        assert_eq!(decide::pause(&run, "b", None, None), Err(PauseRefusal::Ended));
+        assert_eq!(decide::resume(&run, "b", None, &[]), Err(PauseRefusal::Ended));
+        assert_eq!(decide::inject(&run, "b", "x"), Err(PauseRefusal::Ended));
     }
 }
 
 #[test]
 fn an_entry_of_a_heartbeat_is_not_paused() {
     let entry = run_of(RunSpec { class: RunClass::Heartbeat, ..spec() }, []);
-    assert_eq!(decide::pause(&entry, "b", None, None), Err(Refused::Entry));
+    assert_eq!(decide::pause(&entry, "b", None, None), Err(PauseRefusal::Entry));
     assert!(after(&entry, [pause_requested()]).is_err(), "nor is it by a mistake");
 }
 
@@ -152,7 +152,7 @@ fn what_a_run_is_told_is_counted_until_it_is_shown_and_bounded() {
     let run = run([started()]);
     let told = |run: &Run, text: &str| {
         let events = decide::inject(run, "b", text)?;
-        Ok::<_, Refused>(after(run, events).expect("legal"))
+        Ok::<_, PauseRefusal>(after(run, events).expect("legal"))
     };
     let two = told(&run, "one").and_then(|run| told(&run, "three")).expect("room");
     assert_eq!((two.state.inbox.messages, two.state.inbox.bytes), (2, 8));
@@ -163,20 +163,20 @@ fn what_a_run_is_told_is_counted_until_it_is_shown_and_bounded() {
     let long = "x".repeat(usize::try_from(INBOX_BYTES_MAX).expect("a small number"));
     let full = told(&run, &long).expect("as much as may be");
     let refused = told(&full, "x").expect_err("too much");
-    assert_eq!(refused, Refused::Full { kind: "inbox-bytes", cap: INBOX_BYTES_MAX });
+    assert_eq!(refused, PauseRefusal::Full { kind: "inbox-bytes", cap: INBOX_BYTES_MAX });
     let mut many = run;
     for _ in 0..INBOX_MESSAGES_MAX {
         many = told(&many, "x").expect("room");
     }
     let refused = told(&many, "x").expect_err("too many");
-    assert_eq!(refused, Refused::Full { kind: "inbox", cap: u64::from(INBOX_MESSAGES_MAX) });
+    assert_eq!(refused, PauseRefusal::Full { kind: "inbox", cap: u64::from(INBOX_MESSAGES_MAX) });
 }
 
 #[test]
 fn messages_with_the_word_to_go_on_need_a_pause() {
     let messages = ["go on".to_owned()];
     let run = run([started()]);
-    assert_eq!(decide::resume(&run, "b", None, &messages), Err(Refused::NotPaused));
+    assert_eq!(decide::resume(&run, "b", None, &messages), Err(PauseRefusal::NotPaused));
     let run = after(&run, [pause_requested()]).expect("legal");
     let events = decide::resume(&run, "b", Some("it is over"), &messages).expect("paused");
     let run = after(&run, events).expect("legal");

@@ -7,7 +7,7 @@ use crate::status::Status;
 
 /// A place, the events that lead to it, who has the run there, and what can happen to it: the
 /// kind of the event, the status it leads to and who has the run then.
-pub(super) struct Place {
+pub(super) struct StateCase {
     pub(super) name: &'static str,
     pub(super) events: Vec<Event>,
     pub(super) hold: &'static str,
@@ -70,7 +70,7 @@ fn ended(status: EndStatus) -> Vec<Event> {
 
 /// Every place. In what can happen, the host that resumes is `g`, the one that starts `h`, a loss
 /// lasts until 7 and a wait is for one run.
-pub(super) fn places() -> Vec<Place> {
+pub(super) fn places() -> Vec<StateCase> {
     [
         queued_and_running(),
         blocked_ones(),
@@ -84,7 +84,7 @@ pub(super) fn places() -> Vec<Place> {
     .collect()
 }
 
-fn queued_and_running() -> Vec<Place> {
+fn queued_and_running() -> Vec<StateCase> {
     use Status::{Blocked, Canceling, Finalizing, Running};
     let held = |hold: &'static str, answerable: bool| {
         let mut legal: Vec<_> =
@@ -114,7 +114,7 @@ fn queued_and_running() -> Vec<Place> {
         legal
     };
     vec![
-        Place {
+        StateCase {
             name: "queued",
             events: vec![],
             hold: "Fresh from 0",
@@ -125,31 +125,31 @@ fn queued_and_running() -> Vec<Place> {
                 ("injected", Status::Queued, "Fresh from 0"),
             ],
         },
-        Place {
+        StateCase {
             name: "running, held",
             events: vec![started()],
             hold: "host h",
             legal: held("host h", false),
         },
-        Place {
+        StateCase {
             name: "running, held, asking",
             events: vec![started(), asked("q")],
             hold: "host h",
             legal: held("host h", true),
         },
-        Place {
+        StateCase {
             name: "running, taken up again",
             events: vec![started(), lost(2), resumed(3)],
             hold: "host g",
             legal: held("host g", false),
         },
-        Place {
+        StateCase {
             name: "running, wanted",
             events: vec![started(), lost(2)],
             hold: "Resume from 7",
             legal: wanted(false),
         },
-        Place {
+        StateCase {
             name: "running, wanted, asking",
             events: vec![started(), asked("q"), lost(2)],
             hold: "Resume from 7",
@@ -158,7 +158,7 @@ fn queued_and_running() -> Vec<Place> {
     ]
 }
 
-fn blocked_ones() -> Vec<Place> {
+fn blocked_ones() -> Vec<StateCase> {
     use Status::{Blocked, Canceling, Running};
     let place = |name, wait: Wait, asks: bool, more: Vec<Event>, hold: &'static str| {
         let mut events = vec![started()];
@@ -175,7 +175,7 @@ fn blocked_ones() -> Vec<Place> {
         if answerable {
             legal.push(("answered", Blocked, "Resume from 0"));
         }
-        Place { name, events, hold, legal }
+        StateCase { name, events, hold, legal }
     };
     let forever = || Wait::Answers { at: None };
     let timed = || Wait::Answers { at: Some(Timestamp(5)) };
@@ -188,9 +188,9 @@ fn blocked_ones() -> Vec<Place> {
     ]
 }
 
-fn paused_ones() -> Vec<Place> {
+fn paused_ones() -> Vec<StateCase> {
     use Status::{Blocked, Queued, Running};
-    let place = |name, events, hold, legal| Place { name, events, hold, legal };
+    let place = |name, events, hold, legal| StateCase { name, events, hold, legal };
     let until =
         || Event::PauseRequested { by: "b".into(), reason: None, until: Some(Timestamp(8)) };
     // Work goes on to its end, and no calls begin: that is up to the host.
@@ -270,7 +270,7 @@ fn paused_ones() -> Vec<Place> {
     ]
 }
 
-fn canceling() -> Vec<Place> {
+fn canceling() -> Vec<StateCase> {
     use Status::{Canceling, Finalizing};
     let held = |hold: &'static str| {
         let mut legal: Vec<_> = WORK.into_iter().map(|kind| (kind, Canceling, hold)).collect();
@@ -280,7 +280,7 @@ fn canceling() -> Vec<Place> {
     };
     let free =
         || vec![("resumed", Canceling, "host g"), ("finalizing", Finalizing, "Resume from 0")];
-    let place = |name, events, hold, legal| Place { name, events, hold, legal };
+    let place = |name, events, hold, legal| StateCase { name, events, hold, legal };
     vec![
         place("canceling, held", vec![started(), cancel_requested()], "host h", held("host h")),
         place(
@@ -311,7 +311,7 @@ fn canceling() -> Vec<Place> {
     ]
 }
 
-fn finalizing_ones() -> Vec<Place> {
+fn finalizing_ones() -> Vec<StateCase> {
     use Status::{Completed, Finalizing};
     let place = |name, events: Vec<Event>, hold: &'static str, began: bool| {
         let mut legal = vec![("finished", Completed, "nobody")];
@@ -323,7 +323,7 @@ fn finalizing_ones() -> Vec<Place> {
                 legal.push(("finalizer_started", Finalizing, hold));
             }
         }
-        Place { name, events, hold, legal }
+        StateCase { name, events, hold, legal }
     };
     let begun = || vec![started(), completed(), Event::FinalizerStarted];
     let never = || vec![cancel_requested(), completed()];
@@ -347,8 +347,8 @@ fn finalizing_ones() -> Vec<Place> {
     ]
 }
 
-fn ended_ones() -> Vec<Place> {
-    let place = |name, events| Place { name, events, hold: "nobody", legal: vec![] };
+fn ended_ones() -> Vec<StateCase> {
+    let place = |name, events| StateCase { name, events, hold: "nobody", legal: vec![] };
     let canceled = finalizing(Ending::canceled(StopReason::CanceledByOwner));
     vec![
         place("completed", ended(EndStatus::Completed)),

@@ -11,7 +11,9 @@ use crate::machine::tests::{run, spec, started};
 use crate::run::Run;
 use crate::spec::RunSpec;
 use crate::status::Status;
-use crate::store::{Admission, Created, Full, Idempotency, NewRun, SessionKey, TaskKey};
+use crate::store::{
+    Admission, AdmissionBound, CreateOutcome, Idempotency, NewRun, SessionKey, TaskKey,
+};
 use crate::time::Timestamp;
 
 /// A store that knows just this; what nothing was set for is empty.
@@ -113,15 +115,15 @@ fn answer(new: &NewRun, mut known: Known) -> String {
     let Ok(refusal) = refusal(new, &mut known);
     match refusal {
         None => "kept".into(),
-        Some(Created::New) => panic!("a refusal that says the run is kept"),
-        Some(Created::Repeated(run)) => format!("repeated {}", run.id()),
-        Some(Created::Taken(id)) => format!("taken {id}"),
-        Some(Created::Full(Full::Queue)) => "queue".into(),
-        Some(Created::Full(Full::Tree)) => "tree".into(),
-        Some(Created::Full(Full::Slots)) => "slots".into(),
-        Some(Created::SessionEnded) => "session ended".into(),
-        Some(Created::ParentEnded) => "parent ended".into(),
-        Some(Created::NameTaken(id)) => format!("name {id}"),
+        Some(CreateOutcome::New) => panic!("a refusal that says the run is kept"),
+        Some(CreateOutcome::Repeated(run)) => format!("repeated {}", run.id()),
+        Some(CreateOutcome::Taken(id)) => format!("taken {id}"),
+        Some(CreateOutcome::Full(AdmissionBound::Queue)) => "queue".into(),
+        Some(CreateOutcome::Full(AdmissionBound::Tree)) => "tree".into(),
+        Some(CreateOutcome::Full(AdmissionBound::Slots)) => "slots".into(),
+        Some(CreateOutcome::SessionEnded) => "session ended".into(),
+        Some(CreateOutcome::ParentEnded) => "parent ended".into(),
+        Some(CreateOutcome::NameTaken(id)) => format!("name {id}"),
     }
 }
 

@@ -8,12 +8,12 @@ use super::super::{
     no_batch, session_of, task_hash, turn_of, widest, widest_of,
 };
 use super::{child_of, completed_run};
-use crate::event::Recorded;
+use crate::event::EventRecord;
 use crate::machine::tests::{run, spec, started};
 use crate::run::Run;
 use crate::spec::RunSpec;
 use crate::store::{
-    Admission, Append, Batched, Idempotency, NewBatch, NewRun, Session, SessionKey, TaskKey,
+    Admission, Append, BatchOutcome, Idempotency, NewBatch, NewRun, Session, SessionKey, TaskKey,
 };
 use crate::time::Timestamp;
 
@@ -132,14 +132,14 @@ fn the_record_of_a_session_is_the_nearest_and_ends_with_the_first() {
 fn a_tick_makes_one_batch_and_none_while_the_last_one_is_open() {
     let tick = Idempotency { key: "beat".into(), fingerprint: "2".into(), completed_since: None };
     let open = run([started()]);
-    assert_eq!(no_batch(&tick, "1", &open), Some(Batched::Open(open.id().clone())));
+    assert_eq!(no_batch(&tick, "1", &open), Some(BatchOutcome::Open(open.id().clone())));
     let ended = completed_run();
-    assert_eq!(no_batch(&tick, "2", &ended), Some(Batched::Repeated(ended.id().clone())));
+    assert_eq!(no_batch(&tick, "2", &ended), Some(BatchOutcome::Repeated(ended.id().clone())));
     assert_eq!(no_batch(&tick, "1", &ended), None);
 }
 
-fn event(seq: u64) -> Recorded {
-    Recorded { seq, id: seq, at: Timestamp(seq), event: started() }
+fn event(seq: u64) -> EventRecord {
+    EventRecord { seq, id: seq, at: Timestamp(seq), event: started() }
 }
 
 /// A new run whose record says that its journal ends at `head`.
@@ -158,7 +158,7 @@ fn new_run(head: u64, events: &[u64]) -> NewRun {
 fn append(expected_head: u64, head: u64, events: &[u64]) -> Append {
     let mut run = run([]);
     run.state.head = head;
-    let events: Arc<[Recorded]> = events.iter().map(|seq| event(*seq)).collect();
+    let events: Arc<[EventRecord]> = events.iter().map(|seq| event(*seq)).collect();
     Append { run, epoch: 0, expected_head, events, artifacts: Vec::new() }
 }
 

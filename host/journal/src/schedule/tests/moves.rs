@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::convert::Infallible;
 
 use super::super::{
-    After, Before, Change, Place, Rank, Taken, canceled_with_parent, claimed, consequences,
-    ends_with, is_woken, next_claimed, place, waits_its_turn,
+    After, Before, Change, ClaimCounts, Rank, WaitState, canceled_with_parent, claimed,
+    consequences, ends_with, is_woken, next_claimed, place, waits_its_turn,
 };
 use super::{child_of, completed_run, id, run_of};
 use crate::event::Event;
@@ -56,7 +56,7 @@ fn a_claim_takes_the_queue_up_to_its_limit_and_then_finalizers() {
         now: Timestamp(1),
     };
     let next = |runs, finalizers, first: Option<&'static str>, finalizer: Option<&'static str>| {
-        let taken = Taken { runs, finalizers };
+        let taken = ClaimCounts { runs, finalizers };
         let Ok(next) = next_claimed(&claim, taken, || Ok::<_, Infallible>(first), || Ok(finalizer));
         next.map(|next| (next.run, next.is_finalizer))
     };
@@ -86,7 +86,7 @@ fn a_claimed_run_is_the_hosts_and_its_journal_says_so() {
 }
 
 /// The place of a hold where these of the runs `a` and `b` are open.
-fn place_of(hold: &Hold, open: &[&'static str]) -> Place<&'static str> {
+fn place_of(hold: &Hold, open: &[&'static str]) -> WaitState<&'static str> {
     let Ok(place) = place(hold, |asked| {
         let known = |name: &&&str| asked.contains(&id(name));
         Ok::<_, Infallible>(open.iter().filter(known).copied().collect())
@@ -102,8 +102,8 @@ fn a_wait_for_runs_is_over_with_all_of_them_or_the_first() {
         mode,
         until,
     };
-    let behind = |mode, open| Place::Behind { open, mode, until };
-    let over = Place::RESUME;
+    let behind = |mode, open| WaitState::Behind { open, mode, until };
+    let over = WaitState::RESUME;
     let (all, any) = (WaitMode::All, WaitMode::Any);
     assert_eq!(place_of(&hold(all, &["a", "b"]), &["a", "b"]), behind(all, vec!["a", "b"]));
     assert_eq!(place_of(&hold(all, &["a", "b"]), &["b"]), behind(all, vec!["b"]));
@@ -118,16 +118,16 @@ fn a_wait_for_runs_is_over_with_all_of_them_or_the_first() {
 #[test]
 fn a_run_has_the_place_that_its_hold_says() {
     let host = HostId::new("h");
-    let wanted = Place::Wanted { lane: Lane::Fresh, from: Timestamp(7) };
-    assert_eq!(place_of(&Hold::Nobody, &[]), Place::Aside);
-    assert_eq!(place_of(&Hold::Host { host }, &[]), Place::Aside);
-    assert_eq!(place_of(&Hold::Beat, &[]), Place::Beat);
+    let wanted = WaitState::Wanted { lane: Lane::Fresh, from: Timestamp(7) };
+    assert_eq!(place_of(&Hold::Nobody, &[]), WaitState::Aside);
+    assert_eq!(place_of(&Hold::Host { host }, &[]), WaitState::Aside);
+    assert_eq!(place_of(&Hold::Beat, &[]), WaitState::Beat);
     let hold = Hold::Wanted { lane: Lane::Fresh, not_before: Timestamp(7) };
     assert_eq!(place_of(&hold, &[]), wanted);
     assert_eq!(wanted.wanted(), Some((Lane::Fresh, Timestamp(7))));
-    assert_eq!(Place::<()>::Aside.wanted(), None);
-    assert_eq!(Place::<()>::Beat.wanted(), None);
-    let behind = |until| Place::Behind { open: vec!["a"], mode: WaitMode::All, until };
+    assert_eq!(WaitState::<()>::Aside.wanted(), None);
+    assert_eq!(WaitState::<()>::Beat.wanted(), None);
+    let behind = |until| WaitState::Behind { open: vec!["a"], mode: WaitMode::All, until };
     assert_eq!(behind(None).wanted(), None);
     assert_eq!(behind(Some(Timestamp(3))).wanted(), Some((Lane::Resume, Timestamp(3))));
 }

@@ -11,7 +11,7 @@ use taskrun_journal::question::{Answer, AwaitItem, Item};
 use taskrun_journal::run::{Lifecycle, Run};
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::status::{BlockedOn, Status, StopReason};
-use taskrun_journal::store::{Appended, Created};
+use taskrun_journal::store::{AppendOutcome, CreateOutcome};
 use taskrun_journal::time::Timestamp;
 
 use crate::fixtures::{self, append, new_run, wish};
@@ -113,7 +113,7 @@ impl World {
         };
         let (store, now, deaths) = (State::default(), Timestamp(1), [0; 2]);
         let mut world = Self { store, shape, now, deaths, left };
-        assert!(matches!(world.create(0), Created::New));
+        assert!(matches!(world.create(0), CreateOutcome::New));
         world
     }
 
@@ -140,7 +140,7 @@ impl World {
         (0..2).any(|number| self.host(number) == *host)
     }
 
-    fn create(&mut self, number: usize) -> Created {
+    fn create(&mut self, number: usize) -> CreateOutcome {
         let spec = RunSpec { created_at: self.now, ..spec(self.shape, number) };
         self.store.create(new_run(spec))
     }
@@ -154,9 +154,12 @@ impl World {
         let mut world = self.clone();
         let appended = world.store.append(append(run, events, run.state.epoch, self.now));
         match appended {
-            Appended::Done => Some(world),
-            Appended::Cycle => None,
-            Appended::Missing | Appended::Conflict | Appended::Fenced(_) | Appended::Moved(_) => {
+            AppendOutcome::Done => Some(world),
+            AppendOutcome::Cycle => None,
+            AppendOutcome::Missing
+            | AppendOutcome::Conflict
+            | AppendOutcome::Fenced(_)
+            | AppendOutcome::Moved(_) => {
                 panic!("{appended:?}")
             }
         }
@@ -237,7 +240,7 @@ impl World {
             .collect();
         if let Some(child) = children.iter().find(|child| self.run(**child).is_none()) {
             let mut next = self.clone();
-            assert!(matches!(next.create(*child), Created::New));
+            assert!(matches!(next.create(*child), CreateOutcome::New));
             return add(work, "starts a run", Some(next));
         }
         let runs: Vec<RunId> = children.into_iter().map(id).collect();
@@ -433,7 +436,7 @@ impl World {
                 let note = Event::AssistantChunk { text: String::new() };
                 let late = append(run, vec![note], run.state.epoch - 1, self.now);
                 let answer = self.store.clone().append(late);
-                if answer != Appended::Fenced(run.state.epoch) {
+                if answer != AppendOutcome::Fenced(run.state.epoch) {
                     return Err(format!("a host that lost r{number} wrote on: {answer:?}"));
                 }
             }

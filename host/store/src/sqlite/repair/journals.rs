@@ -1,7 +1,7 @@
 //! Runs, made again from their journals.
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
-use taskrun_journal::event::Recorded;
+use taskrun_journal::event::EventRecord;
 use taskrun_journal::machine;
 use taskrun_journal::run::{Run, RunState};
 use taskrun_journal::store::{Admission, NewRun};
@@ -53,7 +53,8 @@ impl Found {
     fn begins(&self) -> Option<String> {
         let [seq, id, at] = self.numbers;
         let event = serde_json::from_str(&self.body).ok()?;
-        let first = Recorded { seq: unbits(seq), id: unbits(id), at: Timestamp(unbits(at)), event };
+        let first =
+            EventRecord { seq: unbits(seq), id: unbits(id), at: Timestamp(unbits(at)), event };
         let run = machine::begin(&first).ok()?;
         let id = run.id().as_str();
         (event_sum(id, self.numbers, &self.body) == self.sum).then(|| id.to_owned())

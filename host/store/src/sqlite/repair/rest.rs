@@ -3,7 +3,7 @@
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params, params_from_iter};
 use taskrun_journal::artifact::digest;
-use taskrun_journal::fact::{FactPlace, OwnSession};
+use taskrun_journal::fact::{FactNamespace, OwnerSession};
 use taskrun_journal::memory::FactChange;
 
 use super::source::Source;
@@ -60,9 +60,9 @@ fn facts_of(source: &Source, db: &Connection) -> Result<u64, Fault> {
         let text = |column| row.get::<_, String>(column);
         let place = match text(3)? {
             session if session.is_empty() => None,
-            session => Some(OwnSession { owner_user_id: text(2)?, id: session }),
+            session => Some(OwnerSession { owner_user_id: text(2)?, id: session }),
         };
-        let place = FactPlace { tenant: text(1)?, session: place };
+        let place = FactNamespace { tenant: text(1)?, session: place };
         let texts = [text(4)?, text(5)?, text(6)?];
         Ok((place, texts, row.get(7)?, row.get(8)?))
     };

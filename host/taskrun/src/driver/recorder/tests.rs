@@ -22,7 +22,7 @@ fn what_others_made_void_in_the_meantime_is_not_written() {
         assert_eq!(may_be_written(&run, &event), expected, "{event:?} to {}", run.status());
         if expected {
             let (seq, at) = (run.state.head + 1, taskrun_journal::time::Timestamp(1));
-            let recorded = Recorded { seq, id: 1, at, event };
+            let recorded = EventRecord { seq, id: 1, at, event };
             taskrun_journal::machine::apply(run.state, &recorded).expect("what is written fits");
         }
     }

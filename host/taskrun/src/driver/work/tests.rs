@@ -8,7 +8,7 @@ use taskrun_journal::tool::ToolOutput;
 use super::*;
 use crate::driver::resume::repeat_id;
 use crate::fixtures::{answered, asked, spec};
-use taskrun_journal::event::KeptPart;
+use taskrun_journal::event::StepPrefix;
 
 fn calls(ids: &[&str]) -> Event {
     let parts = ids.iter().map(|id| {
@@ -33,7 +33,7 @@ fn repeated(id: &str, attempt: u32) -> Event {
     Event::ToolCallRepeated { tool_call_id: id.into(), attempt }
 }
 
-fn parked(id: &str, waits: Parked) -> Event {
+fn parked(id: &str, waits: CallWait) -> Event {
     Event::ToolCallParked {
         tool_call_id: id.into(),
         name: "t/f".into(),
@@ -112,8 +112,8 @@ fn calls_are_open_until_they_have_their_results() {
 
 #[test]
 fn a_parked_call_says_what_it_waits_for() {
-    let runs = Parked::Runs { runs: Vec::new(), mode: WaitMode::Any, until: Some(Timestamp(9)) };
-    let answer = Parked::Answer { item: "ask:b".into() };
+    let runs = CallWait::Runs { runs: Vec::new(), mode: WaitMode::Any, until: Some(Timestamp(9)) };
+    let answer = CallWait::Answer { item: "ask:b".into() };
     let turn = [
         decided(DecisionKind::ToolCalls),
         calls(&["a", "b"]),
@@ -195,7 +195,7 @@ fn a_step_that_runs_again_is_given_the_conversation_that_it_was_given_before() {
     let step = [chunk(), says("meanwhile"), says("void")];
     assert_eq!(texts(&work(&step)), ["do"]);
     assert_eq!(work(&step).tape.emitted().count(), 3);
-    let restarted = Event::StepRestarted { turn: 1, kept: KeptPart { events: 2, readings: 0 } };
+    let restarted = Event::StepRestarted { turn: 1, kept: StepPrefix { events: 2, readings: 0 } };
     let more = [restarted, says("again"), decided(DecisionKind::ToolCalls), calls(&["a"])];
     let whole = work(&[&step[..], &more].concat());
     assert_eq!(texts(&whole), ["do", "meanwhile", "again", ""]);

@@ -5,7 +5,7 @@ use taskrun_journal::fact::{
     FACT_CHANGES_MAX, FACTS_ANSWER_BYTES_MAX, FACTS_MAX, Fact, MemoryError, MemoryRequest,
     MemoryScope, QUERY_BYTES_MAX, SEARCH_MAX, check_key, query_words,
 };
-use taskrun_journal::memory::{FactChange, FactChanged, FactWriter};
+use taskrun_journal::memory::{FactChange, FactOutcome, FactWriter};
 use taskrun_journal::runs::ANSWERS_BYTES_MAX;
 use taskrun_journal::text::cut;
 
@@ -113,12 +113,12 @@ impl CallScope {
             changed = access.memory.change_fact(access.place(scope), change, by) => changed?,
         };
         match changed {
-            FactChanged::Full => {
+            FactOutcome::Full => {
                 return Err(MemoryError::Full { scope, cap: FACTS_MAX as u64 });
             }
-            FactChanged::Absent => return Ok(false),
+            FactOutcome::Absent => return Ok(false),
             // Whether the event of the first time is there is not known: its host died.
-            FactChanged::Done | FactChanged::Repeated => {}
+            FactOutcome::Done | FactOutcome::Repeated => {}
         }
         self.open().events.push(Event::MemoryAppended { scope, key, bytes });
         self.parts.wake.notify_one();

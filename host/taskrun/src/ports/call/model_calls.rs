@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use futures::{FutureExt, StreamExt};
-use taskrun_journal::completion::{Chunk, Collected, Completion, CompletionRequest, ModelError};
+use taskrun_journal::completion::{
+    Chunk, Completion, CompletionBuilder, CompletionRequest, ModelError,
+};
 use taskrun_journal::event::{Event, ModelAnswer};
 use taskrun_journal::message::Message;
 use taskrun_journal::money::Price;
@@ -22,7 +24,7 @@ pub struct Answering {
     call: u32,
     request: String,
     source: Source,
-    collected: Collected,
+    collected: CompletionBuilder,
     /// What was handed over, as far as it is to be recorded.
     batches: Vec<Vec<Chunk>>,
     /// What ended it, where that is not handed over yet.
@@ -32,13 +34,13 @@ pub struct Answering {
 
 enum Source {
     Live(ModelStream),
-    Recorded(VecDeque<Vec<Chunk>>),
+    EventRecord(VecDeque<Vec<Chunk>>),
 }
 
 /// What answers a question.
 enum Opened {
     Live(ModelStream),
-    Recorded(ModelAnswer),
+    EventRecord(ModelAnswer),
 }
 
 impl CallScope {
@@ -53,16 +55,16 @@ impl CallScope {
         let (call, digest, opened) = self.ask(request).await?;
         let mut spent = Vec::new();
         let answer = match opened {
-            Opened::Recorded(ModelAnswer::Whole(completion)) => {
+            Opened::EventRecord(ModelAnswer::Whole(completion)) => {
                 self.account_whole(&completion);
                 return Ok(*completion);
             }
-            Opened::Recorded(ModelAnswer::Error(error)) => return Err(error),
-            Opened::Recorded(ModelAnswer::Broken(batches, error)) if is_only_usage(&batches) => {
+            Opened::EventRecord(ModelAnswer::Error(error)) => return Err(error),
+            Opened::EventRecord(ModelAnswer::Broken(batches, error)) if is_only_usage(&batches) => {
                 batches.iter().flatten().for_each(|chunk| self.account(chunk));
                 return Err(error);
             }
-            Opened::Recorded(other @ (ModelAnswer::Parts(_) | ModelAnswer::Broken(..))) => {
+            Opened::EventRecord(other @ (ModelAnswer::Parts(_) | ModelAnswer::Broken(..))) => {
                 return Err(self.diverged(&format!("{other:?}"), "a question for a whole answer"));
             }
             Opened::Live(stream) => self.collect(stream, &mut spent).await,
@@ -83,7 +85,7 @@ impl CallScope {
         mut stream: ModelStream,
         spent: &mut Vec<Chunk>,
     ) -> Result<Completion, ModelError> {
-        let mut collected = Collected::default();
+        let mut collected = CompletionBuilder::default();
         loop {
             let chunk = tokio::select! {
                 biased;
@@ -121,18 +123,18 @@ impl CallScope {
                 self.wait_ends(call).await;
                 (Source::Live(stream), None)
             }
-            Opened::Recorded(ModelAnswer::Parts(batches)) => {
-                (Source::Recorded(batches.into()), None)
+            Opened::EventRecord(ModelAnswer::Parts(batches)) => {
+                (Source::EventRecord(batches.into()), None)
             }
-            Opened::Recorded(ModelAnswer::Broken(batches, error)) => {
-                (Source::Recorded(batches.into()), Some(error))
+            Opened::EventRecord(ModelAnswer::Broken(batches, error)) => {
+                (Source::EventRecord(batches.into()), Some(error))
             }
-            Opened::Recorded(ModelAnswer::Error(error)) => return Err(error),
-            Opened::Recorded(other @ ModelAnswer::Whole(_)) => {
+            Opened::EventRecord(ModelAnswer::Error(error)) => return Err(error),
+            Opened::EventRecord(other @ ModelAnswer::Whole(_)) => {
                 return Err(self.diverged(&format!("{other:?}"), "a question for a stream"));
             }
         };
-        let collected = Collected::default();
+        let collected = CompletionBuilder::default();
         let batches = Vec::new();
         Ok(Answering { call, request, source, collected, batches, error, ended: false })
     }
@@ -152,7 +154,7 @@ impl CallScope {
             return Ok(Vec::new());
         }
         let batch = match &mut answer.source {
-            Source::Recorded(batches) => batches.pop_front().unwrap_or_default(),
+            Source::EventRecord(batches) => batches.pop_front().unwrap_or_default(),
             Source::Live(_) if answer.error.is_some() => Vec::new(),
             Source::Live(stream) => {
                 // Of an answer that comes in parts the first is waited for.
@@ -248,7 +250,9 @@ impl CallScope {
         let digest = digest(&request).await;
         let (call, recorded) = self.recorded_answer(&digest).ok_or(ModelError::Canceled)?;
         match recorded {
-            Some(Answered::Model(answer)) => return Ok((call, digest, Opened::Recorded(answer))),
+            Some(Answered::Model(answer)) => {
+                return Ok((call, digest, Opened::EventRecord(answer)));
+            }
             Some(other @ (Answered::Controller(_) | Answered::Memory(_))) => {
                 self.diverged(&format!("{other:?}"), "a question to a model");
                 return Err(ModelError::Canceled);

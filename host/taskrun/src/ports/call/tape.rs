@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use taskrun_journal::event::{
-    ControllerAnswer, DialogEvent, Event, EventView, KeptPart, MemoryAnswer, ModelAnswer, Reading,
-    TapedEvent,
+    ClockReading, ControllerAnswer, DialogEvent, Event, EventView, MemoryAnswer, ModelAnswer,
+    StepPrefix, TapedEvent,
 };
 use taskrun_journal::time::Timestamp;
 
@@ -14,7 +14,7 @@ use taskrun_journal::time::Timestamp;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tape {
     emitted: VecDeque<Event>,
-    clock: VecDeque<Reading>,
+    clock: VecDeque<ClockReading>,
     answers: BTreeMap<u32, Kept>,
 }
 
@@ -165,7 +165,7 @@ impl Tape {
     }
 
     /// Keeps this part of the step.
-    fn keep(&mut self, part: KeptPart) {
+    fn keep(&mut self, part: StepPrefix) {
         self.emitted.truncate(part.events as usize);
         let mut left = part.readings;
         for reading in &mut self.clock {

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use taskrun_journal::event::ControllerAnswer;
 use taskrun_journal::ids::Seq;
-use taskrun_journal::runs::{ANSWERS_BYTES_MAX, RunsAnswer, RunsError, RunsRequest, ShownEvent};
+use taskrun_journal::runs::{ANSWERS_BYTES_MAX, EventInfo, RunsAnswer, RunsError, RunsRequest};
 
 use super::super::super::runs::{Caller, Runs};
 use super::super::*;
@@ -24,7 +24,7 @@ impl Runs for Talking {
         _longest: Duration,
     ) -> Result<RunsAnswer, RunsError> {
         self.asked.fetch_add(1, Ordering::SeqCst);
-        let event = ShownEvent {
+        let event = EventInfo {
             seq: 1,
             at: Timestamp(1),
             kind: "log".to_owned(),

@@ -16,7 +16,7 @@ fn chunk(text: &str) -> Event {
 }
 
 fn clock_read(readings: &[(u64, u32)]) -> Event {
-    let reading = |(at, times): &(u64, u32)| Reading { at: Timestamp(*at), times: *times };
+    let reading = |(at, times): &(u64, u32)| ClockReading { at: Timestamp(*at), times: *times };
     Event::ClockRead { readings: readings.iter().map(reading).collect() }
 }
 
@@ -83,7 +83,7 @@ async fn events_of_an_answer_that_was_cut_off_are_void_and_what_came_before_is_c
     let context_turn = host.scope.context().turn;
     assert_eq!(
         added[0],
-        Event::StepRestarted { turn: context_turn, kept: KeptPart { events: 2, readings: 2 } }
+        Event::StepRestarted { turn: context_turn, kept: StepPrefix { events: 2, readings: 2 } }
     );
     assert_eq!(added[1].kind(), "model_answered");
 }
