@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use taskrun::clock::{SystemClock, SystemRandom};
-use taskrun::ports::call::{
+use taskrun::ports::tool::{ToolCall, ToolReply};
+use taskrun::scope::{
     CallScope, CallScopeParts, Remaining, RunContext, ScopeLimits, Services, StopSignal,
 };
-use taskrun::ports::tool::{ToolCall, ToolReply};
 use taskrun_engine::{Cache, Engine, EngineOptions};
 use taskrun_policy::{CallRules, Policy};
 

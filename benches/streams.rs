@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use taskrun::clock::{SystemClock, SystemRandom};
 use taskrun::controller::{Controller, ControllerParts, Settings};
 use taskrun::ports::hook::Hooks;
-use taskrun::ports::model::{Model, ModelStream};
+use taskrun::scope::model::{Model, ModelStream};
 use taskrun::spawn::SpawnRequest;
 use taskrun_benches::{cpu_us, percentile};
 use taskrun_engine::{Engine, EngineOptions};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use taskrun::ports::model::{Model, ModelStream};
+use taskrun::scope::model::{Model, ModelStream};
 use taskrun_journal::completion::{CompletionRequest, ModelError};
 use taskrun_journal::run::{Crashes, HeldWait, RunView};
 use taskrun_journal::status::{Status, StopReason};

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use taskrun::agents::Agent;
-use taskrun::ports::call::CallScope;
 use taskrun::ports::tool::{Tool, ToolCall};
+use taskrun::scope::CallScope;
 use taskrun_journal::event::{Event, Refusal};
 use taskrun_journal::message::ToolError;
 use taskrun_journal::plan::TerminationReason;

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::StreamExt;
-use taskrun::ports::call::CallScope;
 use taskrun::ports::planner::PlanInput;
+use taskrun::scope::CallScope;
 use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::question::{Answer, AnswerRefusal};
 use taskrun_journal::run::Run;

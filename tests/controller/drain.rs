@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use taskrun::ports::call::CallScope;
 use taskrun::ports::planner::{FinalizeInput, PlanInput, Planner};
+use taskrun::scope::CallScope;
 use taskrun_journal::event::Event;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::message::Labels;

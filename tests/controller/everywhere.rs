@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use async_trait::async_trait;
 use futures::StreamExt;
-use taskrun::ports::call::CallScope;
-use taskrun::ports::model::{Model, ModelStream};
 use taskrun::ports::planner::PlanInput;
+use taskrun::scope::CallScope;
+use taskrun::scope::model::{Model, ModelStream};
 use taskrun_journal::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
 use taskrun_journal::event::{Event, EventRecord, ModelAnswer};
 use taskrun_journal::message::{Labels, Message, Role, Usage};

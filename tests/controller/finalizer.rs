@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use taskrun::driver::{FINALIZER_TIMEOUT, FINALIZER_TIMEOUT_CANCELED};
-use taskrun::ports::call::CallScope;
+use taskrun::scope::CallScope;
 use taskrun_journal::ending::EndStatus;
 use taskrun_journal::event::Event;
 use taskrun_journal::message::Labels;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use taskrun::error::ControllerError;
-use taskrun::ports::call::CallScope;
 use taskrun::ports::planner::PlanInput;
+use taskrun::scope::CallScope;
 use taskrun_journal::fact::{
     FACT_CHANGES_MAX, FACT_KEY_BYTES_MAX, Fact, MemoryError, MemoryRequest, MemoryScope,
     OwnerSession,

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use taskrun::ports::call::CallScope;
 use taskrun::ports::planner::PlanInput;
+use taskrun::scope::CallScope;
 use taskrun_journal::event::Event;
 use taskrun_journal::message::Labels;
 use taskrun_journal::metrics::{Measure, Metrics, SERIES_MAX};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use taskrun::agents::Agent;
 use taskrun::error::ControllerError;
-use taskrun::ports::call::CallScope;
+use taskrun::scope::CallScope;
 use taskrun::spawn::{REUSE_DEFAULT, SpawnRequest};
 use taskrun_journal::completion::CompletionRequest;
 use taskrun_journal::list::ListFilter;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use taskrun::error::ControllerError;
-use taskrun::ports::call::CallScope;
 use taskrun::ports::planner::{Decision, PlanInput};
+use taskrun::scope::CallScope;
 use taskrun_journal::event::Event;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::list::{ListFilter, PAGE_DEFAULT};

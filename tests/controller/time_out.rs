@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use taskrun::ports::call::CallScope;
 use taskrun::ports::planner::{Decision, PlanInput};
 use taskrun::ports::tool::{ToolReply, ToolWait};
+use taskrun::scope::CallScope;
 use taskrun_journal::question::Answer;
 use taskrun_journal::run::{Run, RunView};
 use taskrun_journal::status::{Status, StopReason};

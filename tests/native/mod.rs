@@ -19,9 +19,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::future::BoxFuture;
-use taskrun::ports::call::CallScope;
 use taskrun::ports::planner::{FinalizeInput, PlanInput, PlanResult, Planner};
 use taskrun::ports::tool::{Tool, ToolCall, ToolReply};
+use taskrun::scope::CallScope;
 use taskrun_journal::message::Labels;
 use taskrun_journal::plan::PlannerError;
 use taskrun_journal::stop::CallAbort;
@@ -106,7 +106,7 @@ impl Planner for ClosurePlanner {
 
 /// Stops like the engine does: a call that is forced is dropped.
 async fn stoppable<T>(
-    stop: &taskrun::ports::call::StopSignal,
+    stop: &taskrun::scope::StopSignal,
     call: impl Future<Output = Result<T, CallAbort>>,
 ) -> Result<T, CallAbort> {
     tokio::select! {

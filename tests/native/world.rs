@@ -9,11 +9,11 @@ use taskrun::agents::{Agent, AgentCode, AgentTools, Agents, CodeSource, LoadedTo
 use taskrun::clock::{SeededRandom, SimulatedClock};
 use taskrun::controller::{Controller, ControllerParts, Settings};
 use taskrun::gate::Guard;
-use taskrun::ports::call::Models;
 use taskrun::ports::hook::Hooks;
-use taskrun::ports::model::Model;
 use taskrun::ports::planner::{Decision, PlanResult, Planner};
 use taskrun::ports::tool::{Tool, ToolReply, ToolValue};
+use taskrun::scope::Models;
+use taskrun::scope::model::Model;
 use taskrun::spawn::SpawnRequest;
 use taskrun_journal::event::EventRecord;
 use taskrun_journal::list::Scope;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use taskrun::ports::call::CallScope;
+use taskrun::scope::CallScope;
 use taskrun_journal::stop::{CallAbort, StopCause};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 

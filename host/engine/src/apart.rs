@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use taskrun::clock::{SeededRandom, SimulatedClock};
-use taskrun::ports::call::{
+use taskrun::scope::{
     CallScope, CallScopeParts, Remaining, RunContext, ScopeLimits, Services, StopSignal,
 };
 use taskrun_journal::event::Event;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::task::{Context, Poll};
 
 use futures::future::BoxFuture;
-use taskrun::ports::call::StopSignal;
+use taskrun::scope::StopSignal;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio_util::context::TokioContext;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use taskrun::ports::call::CallScope;
+use taskrun::scope::CallScope;
 use taskrun_journal::stop::{CallAbort, StopCause};
 use tokio::time::Instant;
 use wasmtime::{Store, UpdateDeadline};

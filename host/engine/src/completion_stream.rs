@@ -1,6 +1,6 @@
 //! The resource `completion-stream` of `model`.
 
-use taskrun::ports::call::Answering;
+use taskrun::scope::Answering;
 
 /// An answer on its way. Dropping it cancels the provider's request.
 #[expect(unreachable_pub, reason = "the bindings name it, and they are `pub` in a private module")]

@@ -1,6 +1,6 @@
 //! Refusals by a rule, as the journal has them.
 
-use taskrun::ports::call::CallScope;
+use taskrun::scope::CallScope;
 use taskrun_journal::event::Event;
 use taskrun_policy::{Capability, Use};
 

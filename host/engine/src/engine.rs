@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use taskrun::ports::call::Interrupt;
+use taskrun::scope::Interrupt;
 use taskrun_policy::Policy;
 
 use crate::admission::Admission;
@@ -117,7 +117,7 @@ impl Engine {
     }
 
     /// Makes every running guest look at its stop signal now. For
-    /// [`StopSignal::new`](taskrun::ports::call::StopSignal::new); harmless to guests that are
+    /// [`StopSignal::new`](taskrun::scope::StopSignal::new); harmless to guests that are
     /// not meant.
     #[must_use]
     pub fn interrupt(&self) -> Interrupt {

@@ -21,7 +21,7 @@
 //! [`Engine::agent`], [`Engine::tool`] and [`Engine::policy`] check its imports against the grants of one agent and
 //! link exactly those; what they return is called through the ports [`taskrun::ports::planner`]
 //! and [`taskrun::ports::tool`]. [`Engine::interrupt`] goes into every
-//! [`taskrun::ports::call::StopSignal`], so that a forced stop is noticed at once.
+//! [`taskrun::scope::StopSignal`], so that a forced stop is noticed at once.
 //!
 //! # What is enforced where
 //!
@@ -53,7 +53,7 @@
 //! WASI on Linux only. The cache of native code is never cleaned.
 //!
 //! Nothing here knows of runs: what a call may reach is a
-//! [`CallScope`](taskrun::ports::call::CallScope).
+//! [`CallScope`](taskrun::scope::CallScope).
 
 mod admission;
 mod apart;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use taskrun::ports::call::CallScope;
 use taskrun::ports::planner::{FinalizeInput, PlanInput, PlanResult, Planner};
+use taskrun::scope::CallScope;
 use taskrun_journal::message::Labels;
 use taskrun_journal::plan::PlannerError;
 use taskrun_journal::stop::CallAbort;

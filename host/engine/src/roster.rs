@@ -9,10 +9,10 @@ use taskrun::agents::{
     Agent, AgentCode, AgentTools, Agents, Callee, CodeSource, LoadCode, LoadedTool, ToolsError,
 };
 use taskrun::gate::Guard;
-use taskrun::ports::call::Models;
-use taskrun::ports::model::Model;
 use taskrun::ports::policy_engine::PolicyEngine;
 use taskrun::ports::tool::Tool;
+use taskrun::scope::Models;
+use taskrun::scope::model::Model;
 use taskrun_journal::money::Price;
 use taskrun_journal::tool::ToolSpec;
 use taskrun_policy::{AgentPolicy, AgentRules, EnginePolicy, Location, Policy, ToolPolicy};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use taskrun::ports::call::CallScope;
+use taskrun::scope::CallScope;
 use taskrun_journal::stop::StopCause;
 use taskrun_policy::{CallRules, Capability, Use};
 use tokio::time::Instant;

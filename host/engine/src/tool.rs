@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use taskrun::ports::call::{CallScope, RunContext};
 use taskrun::ports::tool::{Tool, ToolCall, ToolReply, ToolValue};
+use taskrun::scope::{CallScope, RunContext};
 use taskrun_journal::json;
 use taskrun_journal::stop::CallAbort;
 use taskrun_journal::tool::{ToolFailure, ToolSpec};

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use futures::{StreamExt, stream};
-use taskrun::ports::model::{Model, ModelStream};
+use taskrun::scope::model::{Model, ModelStream};
 use taskrun_journal::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
 use taskrun_journal::message::{Message, Role, Usage};
 
@@ -55,7 +55,7 @@ fn words_in(text: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use taskrun::ports::model::collect;
+    use taskrun::scope::model::collect;
 
     use super::*;
 

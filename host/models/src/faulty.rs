@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use async_trait::async_trait;
 use futures::{StreamExt, stream};
 use taskrun::clock::SeededRandom;
-use taskrun::ports::model::{Model, ModelStream};
+use taskrun::scope::model::{Model, ModelStream};
 use taskrun_journal::completion::{Chunk, CompletionRequest, ModelError};
 use taskrun_journal::time::random_u64;
 use taskrun_policy::Fault;
@@ -65,7 +65,7 @@ fn cut(answer: ModelStream) -> ModelStream {
 
 #[cfg(test)]
 mod tests {
-    use taskrun::ports::model::collect;
+    use taskrun::scope::model::collect;
     use taskrun_journal::message::{Message, Role};
 
     use super::*;

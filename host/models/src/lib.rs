@@ -1,4 +1,4 @@
-//! Providers of language models behind [`taskrun::ports::model::Model`].
+//! Providers of language models behind [`taskrun::scope::model::Model`].
 //!
 //! *Remote* ones speak one of the usual protocols over HTTP, to the address that the policy names
 //! and with the key that it names. Those without a network are for tests, demonstrations and
@@ -18,7 +18,7 @@ mod wire;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use taskrun::ports::model::Model;
+use taskrun::scope::model::Model;
 use taskrun_journal::time::{Clock, Random};
 use taskrun_policy::{ModelPolicy, Provider};
 

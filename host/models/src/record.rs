@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures::{Stream, StreamExt};
-use taskrun::ports::model::{Model, ModelStream};
+use taskrun::scope::model::{Model, ModelStream};
 use taskrun_journal::completion::{Chunk, CompletionRequest, ModelError};
 
 use crate::cassette::{CassetteError, Entry, Writer};

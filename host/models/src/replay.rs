@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use async_trait::async_trait;
 use futures::{StreamExt, stream};
 use serde_json::json;
-use taskrun::ports::model::{Model, ModelStream};
+use taskrun::scope::model::{Model, ModelStream};
 use taskrun_journal::completion::{CompletionRequest, ModelError};
 use taskrun_journal::message::{Message, Role};
 
@@ -186,7 +186,7 @@ impl Model for Replay {
 
 #[cfg(test)]
 mod tests {
-    use taskrun::ports::model::collect;
+    use taskrun::scope::model::collect;
     use taskrun_journal::completion::{Chunk, CompletionStop};
 
     use super::*;

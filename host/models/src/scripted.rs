@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use async_trait::async_trait;
 use futures::{StreamExt, stream};
 use serde::Deserialize;
-use taskrun::ports::model::{Model, ModelStream};
+use taskrun::scope::model::{Model, ModelStream};
 use taskrun_journal::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
 use taskrun_journal::message::{Message, Part, Role};
 
@@ -185,7 +185,7 @@ fn content(message: &Message) -> String {
 
 #[cfg(test)]
 mod tests {
-    use taskrun::ports::model::collect;
+    use taskrun::scope::model::collect;
     use taskrun_journal::completion::Completion;
 
     use super::*;

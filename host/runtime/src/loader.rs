@@ -10,8 +10,8 @@ use async_trait::async_trait;
 use futures::future::join_all;
 use taskrun::agents::{Agent, AgentCode, Agents, LoadCode};
 use taskrun::clock::{SystemClock, SystemRandom};
-use taskrun::ports::model::Model;
 use taskrun::ports::tool::Tool;
+use taskrun::scope::model::Model;
 use taskrun_engine::{
     AgentError, AgentGrants, Cache, CompileWorker, Engine, EngineError, EngineOptions, Inspection,
     LoadError, digest_file,

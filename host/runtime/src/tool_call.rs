@@ -6,10 +6,10 @@ use std::sync::Arc;
 use taskrun::agents::{AgentTool, AgentTools, LoadedTool, ToolsError};
 use taskrun::arguments::TurnSteps;
 use taskrun::clock::{SystemClock, SystemRandom};
-use taskrun::ports::call::{
+use taskrun::ports::tool::{ToolCall, ToolReply};
+use taskrun::scope::{
     CallScope, CallScopeParts, Interrupt, Remaining, RunContext, ScopeLimits, Services, StopSignal,
 };
-use taskrun::ports::tool::{ToolCall, ToolReply};
 use taskrun_engine::LoadError;
 use taskrun_journal::event::Event;
 use taskrun_journal::ids::RunId;

@@ -17,10 +17,10 @@ use taskrun_policy::{
 use crate::arguments::{Arguments, TurnSteps};
 use crate::delegate::Delegate;
 use crate::gate::Guard;
-use crate::ports::call::Models;
 use crate::ports::planner::Planner;
 use crate::ports::tool::Tool;
 use crate::schema::Allowance;
+use crate::scope::Models;
 
 /// A named agent: everything that is known of it without its code, and where that comes from.
 #[derive(Clone)]

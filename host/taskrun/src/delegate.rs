@@ -11,8 +11,8 @@ use taskrun_journal::stop::{CallAbort, StopCause};
 use taskrun_journal::tool::{ToolFailure, ToolHints, ToolSpec};
 use taskrun_policy::AGENTS;
 
-use crate::ports::call::CallScope;
 use crate::ports::tool::{Tool, ToolCall, ToolReply, ToolWait};
+use crate::scope::CallScope;
 
 /// Begins runs of one agent for the calls of another. It waits for nothing: the call is parked
 /// until its run has ended, without a slot.

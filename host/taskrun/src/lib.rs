@@ -3,7 +3,8 @@
 //! [`taskrun_journal`]'s; who may do what is [`taskrun_policy`]'s.
 //!
 //! This crate knows no WebAssembly engine, no socket and no database. What it needs of them
-//! stands behind the traits of [`ports`], and behind those of [`taskrun_journal::store`].
+//! stands behind the traits of [`ports`] and [`scope`], and behind those of
+//! [`taskrun_journal::store`].
 
 pub mod agents;
 pub mod arguments;
@@ -20,4 +21,5 @@ pub mod gate;
 pub mod ports;
 mod scan;
 mod schema;
+pub mod scope;
 pub mod spawn;

@@ -234,8 +234,8 @@ impl From<guest::RetryHint> for host::RetryHint {
     }
 }
 
-impl From<&taskrun::ports::call::RunContext> for guest::RunContext {
-    fn from(run: &taskrun::ports::call::RunContext) -> Self {
+impl From<&taskrun::scope::RunContext> for guest::RunContext {
+    fn from(run: &taskrun::scope::RunContext) -> Self {
         Self {
             run_id: run.run_id.clone(),
             parent_run_id: run.parent_run_id.clone(),

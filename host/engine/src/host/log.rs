@@ -1,6 +1,6 @@
 //! `log`: lines of the guest in the run's log.
 
-use taskrun::ports::call::LOG_LINE_BYTES_MAX;
+use taskrun::scope::LOG_LINE_BYTES_MAX;
 use taskrun_journal::message::{Labels, LogLevel};
 
 use crate::bindings::interfaces::log::{Host, Level};

@@ -5,7 +5,7 @@
 //! folders that the workspace's rules come to, and usually none. Interfaces are added one by
 //! one, never all together.
 
-use taskrun::ports::call::RANDOM_BYTES_MAX;
+use taskrun::scope::RANDOM_BYTES_MAX;
 use wasmtime::component::{HasData, HasSelf, Linker, ResourceTable};
 use wasmtime_wasi::cli::{WasiCli, WasiCliView};
 use wasmtime_wasi::clocks::{WasiClocks, WasiClocksView};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use rustix::io::Errno;
-use taskrun::ports::call::CallScope;
+use taskrun::scope::CallScope;
 use taskrun_policy::Capability;
 use tokio::sync::Semaphore;
 use wasmtime_wasi::async_trait;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt, Full};
-use taskrun::ports::call::CallScope;
+use taskrun::scope::CallScope;
 use taskrun_policy::Capability;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use wasmtime_wasi_http::{
@@ -184,7 +184,7 @@ mod tests {
 
     use http_body_util::Empty;
     use taskrun::clock::{SeededRandom, SystemClock};
-    use taskrun::ports::call::{
+    use taskrun::scope::{
         CallScopeParts, Remaining, RunContext, ScopeLimits, Services, StopSignal,
     };
     use taskrun_policy::{CallRules, Limits, Policy};

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use taskrun::ports::call::CallScope;
+use taskrun::scope::CallScope;
 use wasmtime_wasi::WasiCtx;
 use wasmtime_wasi::clocks::HostMonotonicClock;
 use wasmtime_wasi::filesystem::Dir;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use taskrun::ports::call::{CallScope, LOG_LINE_BYTES_MAX};
+use taskrun::scope::{CallScope, LOG_LINE_BYTES_MAX};
 use taskrun_journal::message::{Labels, LogLevel};
 use tokio::io::AsyncWrite;
 use wasmtime_wasi::async_trait;
@@ -154,7 +154,7 @@ mod tests {
     use std::time::Duration;
 
     use taskrun::clock::{SeededRandom, SystemClock};
-    use taskrun::ports::call::{
+    use taskrun::scope::{
         CallScopeParts, Remaining, RunContext, ScopeLimits, Services, StopSignal,
     };
 

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use taskrun::clock::{SeededRandom, SystemClock};
-use taskrun::ports::call::{
+use taskrun::ports::tool::ToolCall;
+use taskrun::scope::runs::{Caller, Runs, RunsAccess};
+use taskrun::scope::{
     CallScope, CallScopeParts, Remaining, RunContext, ScopeLimits, Services, StopSignal,
 };
-use taskrun::ports::runs::{Caller, Runs, RunsAccess};
-use taskrun::ports::tool::ToolCall;
 use taskrun_engine::{AgentGrants, LoadError, Need};
 use taskrun_examples::DELEGATE;
 use taskrun_journal::runs::{RunsAnswer, RunsError, RunsRequest};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use taskrun::ports::call::{CallScope, RunContext, StopSignal};
 use taskrun::ports::planner::{FinalizeInput, Planner};
+use taskrun::scope::{CallScope, RunContext, StopSignal};
 use taskrun_engine::{AgentGrants, Kind, LoadError};
 use taskrun_examples as examples;
 use taskrun_journal::ending::Ending;

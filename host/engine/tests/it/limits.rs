@@ -236,7 +236,7 @@ async fn an_endless_loop_meets_its_deadline() {
     ];
     for code in loops {
         let tool = tool(&engine(), tool_bytes("", code), grants("")).await.unwrap();
-        let scope = scope(Duration::from_millis(80), taskrun::ports::call::StopSignal::never());
+        let scope = scope(Duration::from_millis(80), taskrun::scope::StopSignal::never());
         let started = tokio::time::Instant::now();
         let failure = tool.call(call(), scope).await.unwrap_err();
         assert_eq!(failure, CallAbort::Deadline { limit_ms: 80 });
@@ -260,7 +260,7 @@ async fn one_guests_deadline_is_not_anothers() {
     )
     .await
     .unwrap();
-    let short = scope(Duration::from_millis(50), taskrun::ports::call::StopSignal::never());
+    let short = scope(Duration::from_millis(50), taskrun::scope::StopSignal::never());
     let (spun, slept) = tokio::join!(spinner.call(call(), short), good.call(call(), patient()));
     assert!(matches!(spun, Err(CallAbort::Deadline { .. })));
     assert!(slept.unwrap().is_ok());
@@ -272,7 +272,7 @@ async fn a_parked_guest_meets_its_deadline() {
         r#"(import "taskrun:plugin/clock@0.1.0" "sleep" (func $sleep (param i64 i32)))"#,
         "(call $sleep (i64.const 3600000) (i32.const 5120)) unreachable",
     );
-    let scope = scope(Duration::from_millis(50), taskrun::ports::call::StopSignal::never());
+    let scope = scope(Duration::from_millis(50), taskrun::scope::StopSignal::never());
     let failure = run_in(bytes, grants(""), scope).await.unwrap_err();
     assert_eq!(failure, CallAbort::Deadline { limit_ms: 50 });
 }
@@ -291,6 +291,6 @@ async fn instantiation_and_post_return_are_inside_the_deadline() {
         r#"{OK}) {spins} (func (export "cabi_post_taskrun:plugin/tools@0.1.0#call") (param i32) (call $spin)"#
     );
     let tool = tool(&engine, tool_bytes("", &post), grants("")).await.unwrap();
-    let scope = scope(Duration::from_millis(50), taskrun::ports::call::StopSignal::never());
+    let scope = scope(Duration::from_millis(50), taskrun::scope::StopSignal::never());
     assert_eq!(tool.call(call(), scope).await.unwrap_err(), CallAbort::Deadline { limit_ms: 50 });
 }

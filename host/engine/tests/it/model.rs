@@ -7,11 +7,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::StreamExt;
 use taskrun::clock::{SeededRandom, SystemClock};
-use taskrun::ports::call::{
+use taskrun::ports::planner::{Decision, PlanInput, PlanResult};
+use taskrun::scope::model::{Model, ModelStream};
+use taskrun::scope::{
     CallScope, CallScopeParts, Models, Remaining, RunContext, ScopeLimits, Services, StopSignal,
 };
-use taskrun::ports::model::{Model, ModelStream};
-use taskrun::ports::planner::{Decision, PlanInput, PlanResult};
 use taskrun_examples as examples;
 use taskrun_journal::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
 use taskrun_journal::event::Event;

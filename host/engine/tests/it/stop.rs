@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use taskrun::clock::SystemClock;
-use taskrun::ports::call::StopSignal;
+use taskrun::scope::StopSignal;
 use taskrun_journal::stop::{CallAbort, StopCause};
 use taskrun_journal::time::{Clock, Timestamp};
 use tokio::sync::Notify;

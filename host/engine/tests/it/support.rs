@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use taskrun::clock::{SeededRandom, SystemClock};
-use taskrun::ports::call::{
-    CallScope, CallScopeParts, Remaining, RunContext, ScopeLimits, Services, StopSignal,
-};
 use taskrun::ports::planner::PlanInput;
 use taskrun::ports::tool::{Tool, ToolCall, ToolReply, ToolValue};
+use taskrun::scope::{
+    CallScope, CallScopeParts, Remaining, RunContext, ScopeLimits, Services, StopSignal,
+};
 use taskrun_engine::{AgentGrants, Cache, Engine, EngineOptions, LoadError};
 use taskrun_journal::event::Event;
 use taskrun_journal::stop::CallAbort;

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use taskrun::clock::SystemClock;
-use taskrun::ports::call::{Models, StopSignal};
-use taskrun::ports::model::{Model, ModelStream};
 use taskrun::ports::planner::PlanInput;
 use taskrun::ports::tool::Tool;
+use taskrun::scope::model::{Model, ModelStream};
+use taskrun::scope::{Models, StopSignal};
 use taskrun_engine::{Engine, EngineOptions};
 use taskrun_examples as examples;
 use taskrun_journal::completion::{CompletionRequest, ModelError};

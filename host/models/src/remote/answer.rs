@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{StreamExt, stream};
-use taskrun::ports::model::ModelStream;
+use taskrun::scope::model::ModelStream;
 use taskrun_journal::completion::{Chunk, ModelError};
 use taskrun_journal::time::Clock;
 

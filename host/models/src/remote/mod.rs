@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use taskrun::ports::model::{Model, ModelStream};
+use taskrun::scope::model::{Model, ModelStream};
 use taskrun_journal::completion::{CompletionRequest, ModelError};
 use taskrun_journal::message::Message;
 use taskrun_journal::time::{Clock, Random, millis, random_u64};

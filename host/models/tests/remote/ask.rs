@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use futures::StreamExt;
 use taskrun::clock::{SeededRandom, SystemClock};
-use taskrun::ports::model::{Model, ModelStream, collect};
+use taskrun::scope::model::{Model, ModelStream, collect};
 use taskrun_journal::completion::{Chunk, Completion, CompletionRequest, ModelError};
 use taskrun_journal::message::{Message, Part, Role, ToolAnswer, Usage};
 use taskrun_journal::time::{Clock, Random};

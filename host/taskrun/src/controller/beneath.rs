@@ -23,8 +23,8 @@ use super::shown::{info, shown};
 use super::{Client, Controller, Inner, PauseRequest, Paused, Principal, ResumeRequest};
 use crate::driver::find_beneath;
 use crate::error::ControllerError;
-use crate::ports::runs::{Caller, Runs};
 use crate::scan::{PAGE, WHOLE, scan};
+use crate::scope::runs::{Caller, Runs};
 use crate::spawn::SpawnRequest;
 
 /// The controller as runs see it. It does not keep the controller alive.

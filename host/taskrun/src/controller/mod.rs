@@ -56,8 +56,8 @@ use self::code::Codes;
 use crate::agents::Agents;
 use crate::driver::{Journal, Lease, Live};
 use crate::error::ControllerError;
-use crate::ports::call::Interrupt;
 use crate::ports::hook::Hooks;
+use crate::scope::Interrupt;
 
 /// The parts of a controller.
 pub struct ControllerParts {

@@ -14,7 +14,7 @@ use super::parts::Parts;
 use super::recorder::Recorder;
 use super::stop::Halt;
 use super::subtree::Subtree;
-use crate::ports::call::Remaining;
+use crate::scope::Remaining;
 
 /// The rest of the money and tokens that all runs of a tree spend together; `None` is not bounded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -32,8 +32,8 @@ use super::{engines, hooks};
 use crate::agents::AgentTool;
 use crate::gate::consent::{ConsentRules, PriorConsent};
 use crate::gate::{Admission, Gate};
-use crate::ports::call::{CallScope, CallScopeParts, Remaining, ScopeLimits, Services, StopSignal};
 use crate::ports::tool::{ToolCall, ToolReply, ToolWait};
+use crate::scope::{CallScope, CallScopeParts, Remaining, ScopeLimits, Services, StopSignal};
 
 /// A call that came to its end.
 struct Ended<'a> {

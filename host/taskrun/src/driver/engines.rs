@@ -15,8 +15,8 @@ use super::stop::Halt;
 use super::time_up::TimeUp;
 use super::work::Work;
 use crate::gate::engines::EngineRuling;
-use crate::ports::call::{Remaining, Tape};
 use crate::ports::policy_engine::PolicyInput;
+use crate::scope::{Remaining, Tape};
 
 /// Decides about the tools that the next plan step sees, and records that where it is something
 /// else than before. A step that was begun by another host is shown what it was shown there.

@@ -15,8 +15,8 @@ use taskrun_journal::stop::CallAbort;
 use super::parts::Parts;
 use super::recorder::Recorder;
 use super::stop::{Halt, Next};
-use crate::ports::call::{CallScope, CallScopeParts, Remaining, ScopeLimits, Services};
 use crate::ports::planner::FinalizeInput;
+use crate::scope::{CallScope, CallScopeParts, Remaining, ScopeLimits, Services};
 
 /// Longest that a finalizer may take, where the agent's `step` allows more: it is asked for a few
 /// words, and the run keeps its slot.

@@ -12,8 +12,8 @@ use super::recorder::Recorder;
 use super::results::{host_line, refuse_all};
 use super::step::Step;
 use super::stop::{Halt, Next};
-use crate::ports::call::Tape;
 use crate::ports::planner::Decision;
+use crate::scope::Tape;
 
 /// Goes on after a step that came to no plan: gives the end of the run, or, where the policy says so
 /// and all attempts at the step were in vain, nothing, for the next turn. `pending` are the events of

@@ -14,7 +14,7 @@ use taskrun_journal::text::cut;
 
 use super::recorder::Recorder;
 use super::stop::Halt;
-use crate::ports::call::Tape;
+use crate::scope::Tape;
 
 /// Messages that one run brings: its task and its answer.
 const MESSAGES_PER_RUN: usize = 2;

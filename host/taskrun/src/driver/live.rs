@@ -6,7 +6,7 @@ use std::time::Duration;
 use taskrun_journal::stop::StopCause;
 use tokio_util::sync::CancellationToken;
 
-use crate::ports::call::{Interrupt, StopSignal};
+use crate::scope::{Interrupt, StopSignal};
 
 /// The calls of one run that are under way.
 pub(crate) struct Live {

@@ -13,10 +13,10 @@ use tokio_util::sync::CancellationToken;
 use super::lease::Lease;
 use super::stalls::Stalls;
 use crate::agents::{Agent, AgentCode};
-use crate::ports::call::RunContext;
 use crate::ports::hook::Hooks;
-use crate::ports::memory::MemoryAccess;
-use crate::ports::runs::{Caller, Runs, RunsAccess};
+use crate::scope::RunContext;
+use crate::scope::memory::MemoryAccess;
+use crate::scope::runs::{Caller, Runs, RunsAccess};
 
 /// The host around the driver of a run.
 pub(crate) struct Env {

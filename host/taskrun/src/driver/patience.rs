@@ -22,7 +22,7 @@ use taskrun_journal::store::{Append, AppendOutcome, Store, StoreError};
 use super::lease::Lease;
 use super::live::Live;
 use super::stalls::Stalls;
-use crate::ports::runs::{Caller, Runs};
+use crate::scope::runs::{Caller, Runs};
 
 /// First and longest pause between two questions. The longest one is short: it is what a run loses
 /// once the store can be written again, and all that wait are written together.

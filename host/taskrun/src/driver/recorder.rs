@@ -24,7 +24,7 @@ use super::live::Live;
 use super::parts::{Env, Parts};
 use super::stop::{Halt, Next, Stop};
 use super::work::Work;
-use crate::ports::call::{CallScope, JournalRoom};
+use crate::scope::{CallScope, JournalRoom};
 
 /// Journal, calls under way and work of a run.
 pub(super) struct Recorder {

@@ -24,10 +24,10 @@ use super::recorder::Recorder;
 use super::results::{dropped_note, metrics_event, tool_use};
 use super::stop::{Halt, Next};
 use super::time_up::TimeUp;
-use crate::ports::call::{
+use crate::ports::planner::{Decision, PlanInput, PlanResult, Resume};
+use crate::scope::{
     CallScope, CallScopeParts, Remaining, ScopeEnd, ScopeLimits, Services, StopSignal, Tape,
 };
-use crate::ports::planner::{Decision, PlanInput, PlanResult, Resume};
 
 /// Most bytes that a plan step is given; a run whose conversation is longer fails.
 pub const PLAN_INPUT_BYTES_MAX: usize = 1_000_000;

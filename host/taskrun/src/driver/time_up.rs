@@ -6,7 +6,7 @@ use std::time::Duration;
 use taskrun_journal::stop::StopCause;
 use taskrun_journal::time::Clock;
 
-use crate::ports::call::StopSignal;
+use crate::scope::StopSignal;
 
 /// Stops a plan step, or the calls of a batch, when the run's time is up: those that can hear it are
 /// asked and have the grace, the others are interrupted. The run itself goes on to its last word.

@@ -23,8 +23,8 @@ use super::step::{Step, tool_result_outcome};
 use super::stop::{Halt, Next, Stop, goes_elsewhere};
 use super::{await_runs, history, results};
 use crate::agents::{Agent, AgentCode};
-use crate::ports::call::Tape;
 use crate::ports::planner::{Decision, PlanResult};
+use crate::scope::Tape;
 
 /// The time for which a run is left alone that could not be read.
 const READ_PAUSE: Duration = Duration::from_secs(1);

@@ -23,7 +23,7 @@ use taskrun_journal::tool::ToolOutcome;
 use crate::gate::consent::{PriorConsent, item_id};
 use crate::gate::engines::relabel;
 use crate::gate::layer::call_id;
-use crate::ports::call::Tape;
+use crate::scope::Tape;
 
 use super::child_tracker::ChildTracker;
 use super::conversation::{Conversation, Told};

@@ -19,9 +19,9 @@ use super::consent::{ConsentRules, PriorConsent, item_id};
 use super::layer::Misfits;
 use super::{Admission, Gate};
 use crate::agents::{AgentTools, LoadedTool};
-use crate::ports::call::CallScope;
 use crate::ports::hook::Veto;
 use crate::ports::tool::{Tool, ToolCall, ToolReply};
+use crate::scope::CallScope;
 
 /// A tool with the function `f`, which nobody calls.
 struct Idle([ToolSpec; 1]);

@@ -1,11 +1,8 @@
-//! What the controller needs from outside: the seams behind which a component, a model provider
-//! or a store stands. Each has at least two implementations.
+//! The seams behind which a component or code of the host stands that is called in a run. Each has at
+//! least two implementations; a planner and a tool act in a [`CallScope`](crate::scope::CallScope).
+//! The ports that a call itself asks through stand in [`crate::scope`].
 
-pub mod call;
 pub mod hook;
-pub mod memory;
-pub mod model;
 pub mod planner;
 pub mod policy_engine;
-pub mod runs;
 pub mod tool;

@@ -13,7 +13,7 @@ use taskrun_journal::reminders::Reminder;
 use taskrun_journal::stop::CallAbort;
 use taskrun_journal::tool::ToolOutput;
 
-use super::call::{CallScope, RunContext};
+use crate::scope::{CallScope, RunContext};
 
 /// Something that decides what a run does next: an agent's component, or a scripted stand-in.
 #[async_trait]

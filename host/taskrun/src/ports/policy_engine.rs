@@ -14,7 +14,7 @@ use taskrun_journal::ruling::Phase;
 use taskrun_journal::tool::ToolSpec;
 use taskrun_policy::{POLICY_TIMEOUT, PolicyDecision, ToolLists};
 
-use super::call::{Remaining, RunContext};
+use crate::scope::{Remaining, RunContext};
 
 /// Something that decides which tools a run may use: lists of the policy, or a component.
 #[async_trait]

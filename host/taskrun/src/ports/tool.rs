@@ -10,7 +10,7 @@ use taskrun_journal::message::{Bounds, Labels, Telemetry};
 use taskrun_journal::stop::CallAbort;
 use taskrun_journal::tool::{ToolFailure, ToolSpec};
 
-use super::call::CallScope;
+use crate::scope::CallScope;
 
 /// Something that answers tool calls: a tool's component under one agent's grants, or a stand-in.
 #[async_trait]

@@ -11,7 +11,7 @@ use super::Recorder;
 use crate::driver::lease::Standstill;
 use crate::driver::stop::{Halt, Next};
 use crate::driver::time_up::TimeUp;
-use crate::ports::call::Durable;
+use crate::scope::Durable;
 
 /// How long events of a running call are gathered before they are written together.
 const FLUSH: Duration = Duration::from_millis(50);

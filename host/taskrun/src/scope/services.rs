@@ -9,7 +9,7 @@ use taskrun_journal::reminders::{Reminder, ReminderChange, Reminders};
 use taskrun_policy::template::{PromptError, Prompts};
 
 use super::CallScope;
-use crate::ports::memory::MemoryAccess;
+use crate::scope::memory::MemoryAccess;
 
 /// What the host has for a call beside models and tools. The default is nothing.
 #[derive(Clone, Debug, Default)]

@@ -9,7 +9,7 @@ use taskrun_journal::message::{Message, Role};
 use taskrun_journal::time::{Clock, random_u64};
 use taskrun_policy::Policy;
 
-use super::super::super::model::{Model, ModelStream};
+use super::super::model::{Model, ModelStream};
 use super::super::*;
 use super::parts;
 use crate::clock::SeededRandom;

@@ -9,9 +9,9 @@ use taskrun_journal::memory::{FactChange, FactOutcome, FactWriter};
 use taskrun_journal::runs::ANSWERS_BYTES_MAX;
 use taskrun_journal::text::cut;
 
-use super::super::memory::MemoryAccess;
 use super::CallScope;
 use super::digest::digest;
+use super::memory::MemoryAccess;
 use super::tape::Answered;
 
 impl CallScope {

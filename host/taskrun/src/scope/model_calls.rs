@@ -13,9 +13,9 @@ use taskrun_journal::money::Price;
 use taskrun_journal::stop::StopCause;
 use taskrun_journal::tool::ToolSpec;
 
-use super::super::model::ModelStream;
 use super::CallScope;
 use super::digest::digest;
+use super::model::ModelStream;
 use super::tape::{Answered, Found, Tape};
 use super::unfinished::Billed;
 

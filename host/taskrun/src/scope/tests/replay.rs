@@ -5,7 +5,7 @@ use taskrun_journal::time::random_u64;
 use super::super::*;
 use super::fixtures::{Host, question};
 use crate::clock::SeededRandom;
-use crate::ports::call::Answering;
+use crate::scope::Answering;
 
 /// What a guest was told and did, in order.
 #[derive(Debug, Default, PartialEq)]

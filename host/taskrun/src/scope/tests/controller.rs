@@ -5,7 +5,7 @@ use taskrun_journal::event::ControllerAnswer;
 use taskrun_journal::ids::Seq;
 use taskrun_journal::runs::{ANSWERS_BYTES_MAX, EventInfo, RunsAnswer, RunsError, RunsRequest};
 
-use super::super::super::runs::{Caller, Runs};
+use super::super::runs::{Caller, Runs};
 use super::super::*;
 use super::parts;
 

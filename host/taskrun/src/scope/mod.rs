@@ -1,13 +1,20 @@
-//! What a component may reach while it is called, and how a call can be stopped.
+//! The scope that a guest acts in during one call, and the ports through which it reaches models,
+//! runs and memory.
 //!
 //! The engine knows nothing of runs. It is handed a [`CallScope`], and every host function that
 //! is more than arithmetic goes through it: so policy, budget, journal and cancellation sit on
 //! one path.
+//!
+//! This room knows neither the controller nor the driver, which make scopes and take what is in
+//! them, and no component, which is called in one: those stand behind [`crate::ports`].
 
 mod digest;
+pub mod memory;
 mod memory_calls;
+pub mod model;
 mod model_calls;
 mod results;
+pub mod runs;
 mod runs_calls;
 mod services;
 mod stop;
@@ -42,10 +49,10 @@ pub use services::Services;
 pub use stop::{Interrupt, StopSignal};
 pub use tape::Tape;
 
+use self::model::Model;
+use self::runs::RunsAccess;
 use self::tape::Played;
 use self::unfinished::Unfinished;
-use super::model::Model;
-use super::runs::RunsAccess;
 
 /// Most bytes of one log line; longer ones are cut. A line is for reading.
 pub const LOG_LINE_BYTES_MAX: usize = 8 << 10;

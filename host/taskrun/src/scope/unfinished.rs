@@ -10,7 +10,7 @@ use taskrun_journal::completion::{Chunk, ModelError};
 use taskrun_journal::message::Usage;
 use taskrun_journal::money::Price;
 
-use super::super::model::ModelStream;
+use super::model::ModelStream;
 
 /// Bytes that make a token where nobody counts: about right for English text.
 const BYTES_PER_TOKEN: u64 = 4;
