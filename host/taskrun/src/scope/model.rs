@@ -1,11 +1,16 @@
 //! The port to language models: a request in, a stream of chunks out.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use taskrun_journal::completion::{
     Chunk, Completion, CompletionBuilder, CompletionRequest, ModelError,
 };
+use taskrun_journal::money::Price;
+use taskrun_policy::{CallRules, Grants, Use};
 
 /// A provider under one name of the policy's table of models.
 #[async_trait]
@@ -22,6 +27,41 @@ pub trait Model: Send + Sync {
 
 /// An answer on its way.
 pub type ModelStream = BoxStream<'static, Result<Chunk, ModelError>>;
+
+/// Models that an agent may use.
+pub struct Models {
+    /// Providers by their name in the policy.
+    pub by_name: BTreeMap<String, Arc<dyn Model>>,
+    /// The prices of their tokens, as far as they are known.
+    pub prices: BTreeMap<String, Price>,
+    /// The agent's own.
+    pub default: Option<String>,
+}
+
+impl Models {
+    pub(super) fn choose(
+        &self,
+        wanted: Option<&str>,
+        rules: &CallRules,
+    ) -> Result<(&Arc<dyn Model>, Option<Price>), ModelError> {
+        let name = wanted.or(self.default.as_deref()).ok_or_else(|| {
+            ModelError::UnknownModel("(this agent has no model of its own)".into())
+        })?;
+        rules.decide(&Use::Model(name)).map_err(|denied| ModelError::Denied(denied.for_guest))?;
+        let model = self.by_name.get(name);
+        let model = model.ok_or_else(|| ModelError::UnknownModel(name.to_owned()))?;
+        Ok((model, self.prices.get(name).copied()))
+    }
+
+    /// The first model that an agent of these rules may ask and of which no price is known.
+    #[must_use]
+    pub(crate) fn unpriced(&self, rules: &Grants) -> Option<&str> {
+        let mut names = self.by_name.keys().map(String::as_str);
+        names.find(|name| {
+            rules.decide(&Use::Model(name)).allowed && !self.prices.contains_key(*name)
+        })
+    }
+}
 
 /// Drains a stream into a whole answer.
 ///

@@ -34,13 +34,13 @@ pub struct Answering {
 
 enum Source {
     Live(ModelStream),
-    EventRecord(VecDeque<Vec<Chunk>>),
+    Recorded(VecDeque<Vec<Chunk>>),
 }
 
 /// What answers a question.
 enum Opened {
     Live(ModelStream),
-    EventRecord(ModelAnswer),
+    Recorded(ModelAnswer),
 }
 
 impl CallScope {
@@ -55,16 +55,16 @@ impl CallScope {
         let (call, digest, opened) = self.ask(request).await?;
         let mut spent = Vec::new();
         let answer = match opened {
-            Opened::EventRecord(ModelAnswer::Whole(completion)) => {
+            Opened::Recorded(ModelAnswer::Whole(completion)) => {
                 self.account_whole(&completion);
                 return Ok(*completion);
             }
-            Opened::EventRecord(ModelAnswer::Error(error)) => return Err(error),
-            Opened::EventRecord(ModelAnswer::Broken(batches, error)) if is_only_usage(&batches) => {
+            Opened::Recorded(ModelAnswer::Error(error)) => return Err(error),
+            Opened::Recorded(ModelAnswer::Broken(batches, error)) if is_only_usage(&batches) => {
                 batches.iter().flatten().for_each(|chunk| self.account(chunk));
                 return Err(error);
             }
-            Opened::EventRecord(other @ (ModelAnswer::Parts(_) | ModelAnswer::Broken(..))) => {
+            Opened::Recorded(other @ (ModelAnswer::Parts(_) | ModelAnswer::Broken(..))) => {
                 return Err(self.diverged(&format!("{other:?}"), "a question for a whole answer"));
             }
             Opened::Live(stream) => self.collect(stream, &mut spent).await,
@@ -123,14 +123,14 @@ impl CallScope {
                 self.wait_ends(call).await;
                 (Source::Live(stream), None)
             }
-            Opened::EventRecord(ModelAnswer::Parts(batches)) => {
-                (Source::EventRecord(batches.into()), None)
+            Opened::Recorded(ModelAnswer::Parts(batches)) => {
+                (Source::Recorded(batches.into()), None)
             }
-            Opened::EventRecord(ModelAnswer::Broken(batches, error)) => {
-                (Source::EventRecord(batches.into()), Some(error))
+            Opened::Recorded(ModelAnswer::Broken(batches, error)) => {
+                (Source::Recorded(batches.into()), Some(error))
             }
-            Opened::EventRecord(ModelAnswer::Error(error)) => return Err(error),
-            Opened::EventRecord(other @ ModelAnswer::Whole(_)) => {
+            Opened::Recorded(ModelAnswer::Error(error)) => return Err(error),
+            Opened::Recorded(other @ ModelAnswer::Whole(_)) => {
                 return Err(self.diverged(&format!("{other:?}"), "a question for a stream"));
             }
         };
@@ -154,7 +154,7 @@ impl CallScope {
             return Ok(Vec::new());
         }
         let batch = match &mut answer.source {
-            Source::EventRecord(batches) => batches.pop_front().unwrap_or_default(),
+            Source::Recorded(batches) => batches.pop_front().unwrap_or_default(),
             Source::Live(_) if answer.error.is_some() => Vec::new(),
             Source::Live(stream) => {
                 // Of an answer that comes in parts the first is waited for.
@@ -251,7 +251,7 @@ impl CallScope {
         let (call, recorded) = self.recorded_answer(&digest).ok_or(ModelError::Canceled)?;
         match recorded {
             Some(Answered::Model(answer)) => {
-                return Ok((call, digest, Opened::EventRecord(answer)));
+                return Ok((call, digest, Opened::Recorded(answer)));
             }
             Some(other @ (Answered::Controller(_) | Answered::Memory(_))) => {
                 self.diverged(&format!("{other:?}"), "a question to a model");

@@ -1,4 +1,4 @@
-//! Reading results that are left out of the conversation.
+//! ClockReading results that are left out of the conversation.
 
 use std::sync::Arc;
 

@@ -6,7 +6,9 @@ mod replay;
 mod tape;
 
 use taskrun_journal::stop::StopCause;
+use taskrun_journal::time::Timestamp;
 
+use super::state::{STATE_BYTES_MAX, STATE_KEY_BYTES_MAX, STATE_KEYS_MAX};
 use super::*;
 use crate::clock::{SeededRandom, SimulatedClock};
 

@@ -4,8 +4,9 @@ use async_trait::async_trait;
 use taskrun_journal::event::ControllerAnswer;
 use taskrun_journal::ids::Seq;
 use taskrun_journal::runs::{ANSWERS_BYTES_MAX, EventInfo, RunsAnswer, RunsError, RunsRequest};
+use taskrun_journal::time::Timestamp;
 
-use super::super::runs::{Caller, Runs};
+use super::super::runs::{Caller, Runs, RunsAccess};
 use super::super::*;
 use super::parts;
 

@@ -6,8 +6,9 @@ use async_trait::async_trait;
 use futures::{StreamExt, stream};
 use taskrun_journal::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
 use taskrun_journal::message::{Message, Role};
-use taskrun_journal::time::{Clock, random_u64};
+use taskrun_journal::time::{Clock, Timestamp, random_u64};
 use taskrun_policy::Policy;
+use tokio::sync::Notify;
 
 use super::super::model::{Model, ModelStream};
 use super::super::*;

@@ -1,6 +1,6 @@
 //! A step that runs again, wherever it was cut off, goes on as if it had never been.
 
-use taskrun_journal::time::random_u64;
+use taskrun_journal::time::{Timestamp, random_u64};
 
 use super::super::*;
 use super::fixtures::{Host, question};

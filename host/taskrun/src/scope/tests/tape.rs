@@ -1,9 +1,9 @@
 //! Cases of the tape one by one.
 
-use taskrun_journal::completion::{Chunk, CompletionStop};
-use taskrun_journal::event::ModelAnswer;
+use taskrun_journal::completion::{Chunk, CompletionStop, ModelError};
+use taskrun_journal::event::{ClockReading, ModelAnswer, StepPrefix};
 use taskrun_journal::stop::StopCause;
-use taskrun_journal::time::Clock;
+use taskrun_journal::time::{Clock, Timestamp};
 use taskrun_policy::template::{Prompt, Prompts};
 
 use super::super::*;

@@ -1,0 +1,139 @@
+//! The things that a scope is made of.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use taskrun_journal::message::{Labels, Usage};
+use taskrun_journal::time::{Clock, Random};
+use taskrun_journal::tool::ToolSpec;
+use taskrun_policy::CallRules;
+use tokio::sync::Notify;
+
+use super::model::Models;
+use super::runs::RunsAccess;
+use super::services::Services;
+use super::stop::StopSignal;
+use super::tape::Tape;
+
+/// The run, as the component that is called in it may know it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunContext {
+    /// Id of the run.
+    pub run_id: String,
+    /// Run that started this one.
+    pub parent_run_id: Option<String>,
+    /// First run of the tree.
+    pub root_run_id: String,
+    /// Tenant of the run; guests are not told.
+    pub tenant: String,
+    /// Session of this run.
+    pub session_id: String,
+    /// Session that asked for the run.
+    pub parent_session_id: String,
+    /// The user who asked for the run.
+    pub owner_user_id: String,
+    /// Application of the run.
+    pub app_name: Option<String>,
+    /// Agent of the run.
+    pub agent_name: String,
+    /// Number of the turn, from 1.
+    pub turn: u32,
+    /// Number of the attempt at this turn, from 1.
+    pub attempt: u32,
+    /// Runs above this one.
+    pub depth: u32,
+    /// Tool call this run or call belongs to.
+    pub parent_tool_call_id: Option<String>,
+    /// Labels of the run.
+    pub labels: Labels,
+    /// State that the caller gave, and the host's own keys.
+    pub envelope: BTreeMap<String, String>,
+}
+
+/// Bounds on what a call may write into the journal.
+#[derive(Clone, Copy, Debug)]
+pub struct ScopeLimits {
+    /// Events, log lines included.
+    pub events: u32,
+    /// Bytes of log lines and event texts together.
+    pub bytes: u64,
+}
+
+/// The rest of a run's budget when a call begins; `None` is not limited.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Remaining {
+    /// Turns after this one.
+    pub turns: Option<u32>,
+    /// Tool calls.
+    pub tool_calls: Option<u32>,
+    /// Tokens.
+    pub tokens: Option<u64>,
+    /// Money, in millionths of a US dollar.
+    pub cost_microusd: Option<u64>,
+}
+
+impl Remaining {
+    /// What is missing for one more question to a model, after so much was used.
+    pub(super) fn missing(&self, used: Usage) -> Option<&'static str> {
+        if self.tokens.is_some_and(|tokens| used.total_tokens >= tokens) {
+            return Some("no tokens are left");
+        }
+        let no_money = self.cost_microusd.is_some_and(|cost| used.cost_microusd >= cost);
+        no_money.then_some("no money is left")
+    }
+}
+
+/// The journal of a run, for a call whose answers are kept there.
+#[derive(Clone, Debug)]
+pub struct JournalRoom {
+    /// Woken when there are events that a guest waits for to be durable.
+    pub urgent: Arc<Notify>,
+    /// Bytes of recorded answers after which the call is stopped.
+    pub bytes: u64,
+}
+
+/// Without a bound.
+impl Default for JournalRoom {
+    fn default() -> Self {
+        Self { urgent: Arc::default(), bytes: u64::MAX }
+    }
+}
+
+/// Everything a [`CallScope`] is made of.
+pub struct CallScopeParts {
+    /// The run.
+    pub context: RunContext,
+    /// Stops the call.
+    pub stop: StopSignal,
+    /// The time that the call may take.
+    pub deadline: Duration,
+    /// Time as the guest sees it.
+    pub clock: Arc<dyn Clock>,
+    /// Random numbers as the guest sees them.
+    pub random: Arc<dyn Random>,
+    /// Models the guest may ask; a tool has none.
+    pub models: Option<Arc<Models>>,
+    /// The rules for all that is done in the call.
+    pub rules: CallRules,
+    /// Runs the guest may start and watch; `None` for a call that belongs to no run, or to one
+    /// that is at its end.
+    pub runs: Option<RunsAccess>,
+    /// Tools the planner may call.
+    pub tools: Arc<Vec<ToolSpec>>,
+    /// State of the run.
+    pub state: BTreeMap<String, String>,
+    /// The rest of what the host has for the call.
+    pub services: Services,
+    /// The rest of the budget.
+    pub remaining: Remaining,
+    /// Bounds on what goes into the journal.
+    pub limits: ScopeLimits,
+    /// Woken when there are events to be journalled.
+    pub wake: Arc<Notify>,
+    /// `None` for calls that are not done again: then nothing that they are given is recorded.
+    pub journal: Option<JournalRoom>,
+    /// The record of the call, when it was made before.
+    pub tape: Option<Tape>,
+}

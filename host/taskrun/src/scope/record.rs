@@ -1,0 +1,142 @@
+//! The events that a call puts into the journal of its run, and the wait until they are durable.
+
+use std::sync::MutexGuard;
+use std::sync::atomic::Ordering;
+
+use taskrun_journal::event::{Event, StepPrefix};
+use taskrun_journal::message::{Labels, LogLevel};
+use taskrun_journal::stop::StopCause;
+use taskrun_journal::text::cut;
+use tokio::sync::oneshot;
+
+use super::tape::Played;
+use super::{CallScope, Open};
+
+/// Most bytes of one log line; longer ones are cut. A line is for reading.
+pub const LOG_LINE_BYTES_MAX: usize = 8 << 10;
+impl CallScope {
+    /// Puts an event into the journal, unless the call has met its bound; such events are
+    /// counted and dropped.
+    pub fn record(&self, event: Event) {
+        let size = event.text_bytes() as u64;
+        let mut open = self.open();
+        let fits = open.recorded < self.parts.limits.events
+            && open.bytes.saturating_add(size) <= self.parts.limits.bytes;
+        if !fits {
+            drop(open);
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        open.recorded += 1;
+        open.bytes += size;
+        open.emitted += 1;
+        let played = open.tape.as_mut().map_or(Played::New, |tape| tape.play(&event));
+        match played {
+            Played::Same => {}
+            Played::New => {
+                open.events.push(event);
+                drop(open);
+                self.parts.wake.notify_one();
+            }
+            Played::Other(recorded) => {
+                drop(open);
+                self.diverged(&format!("{recorded:?}"), &format!("{event:?}"));
+            }
+        }
+    }
+
+    /// Writes a line of the guest into the log, cut at [`LOG_LINE_BYTES_MAX`].
+    pub fn log(&self, level: LogLevel, source: &str, message: &str, fields: Labels) {
+        let message = cut(message, LOG_LINE_BYTES_MAX).to_owned();
+        self.record(Event::Log { level, source: source.to_owned(), message, fields });
+    }
+
+    /// True if the things that the call is given are recorded, so that it can be given the same
+    /// again.
+    pub(super) fn is_journalled(&self) -> bool {
+        self.parts.journal.is_some()
+    }
+
+    /// True if the call is one that is done again after a crash, and was asked to stop as the time
+    /// of its run is up. A second time it would not do what it does on hearing that.
+    pub(crate) fn is_cut_short(&self) -> bool {
+        self.is_journalled() && self.parts.stop.cause() == Some(StopCause::RunTimeout)
+    }
+
+    /// Puts an event of the host into the journal and returns when it is durable, or when the driver
+    /// is gone that would make it so.
+    pub(super) async fn record_durably(&self, event: Event) {
+        let Some(journal) = &self.parts.journal else { return };
+        let (sender, durable) = oneshot::channel();
+        self.keep(event).waiting.push(sender);
+        journal.urgent.notify_one();
+        // An error means that the driver is gone or lost the run: then nothing waits for anything.
+        durable.await.ok();
+    }
+
+    /// Puts an answer that was given to the call among what is to be recorded. One that fills the
+    /// journal is kept, as it was paid for, and the call is stopped.
+    pub(super) fn keep(&self, event: Event) -> MutexGuard<'_, Open> {
+        let bytes = event.journal_bytes();
+        let mut open = self.open();
+        open.journal_bytes = open.journal_bytes.saturating_add(bytes);
+        open.events.push(event);
+        let room = self.parts.journal.as_ref().map_or(u64::MAX, |journal| journal.bytes);
+        if open.journal_bytes >= room {
+            self.parts.stop.force(StopCause::JournalFull);
+        }
+        open
+    }
+
+    /// Takes the events recorded since the last time, in order, after the times that the call was
+    /// told before them.
+    #[must_use]
+    pub(crate) fn take_events(&self) -> Taken {
+        let mut open = self.open();
+        let mut events = std::mem::take(&mut open.events);
+        if !events.is_empty() {
+            let restart = events.iter().rposition(|e| matches!(e, Event::StepRestarted { .. }));
+            let place = restart.map_or(0, |at| at + 1);
+            events.splice(place..place, open.times.take());
+        }
+        Taken { events, waiting: Durable(std::mem::take(&mut open.waiting)) }
+    }
+}
+
+impl Open {
+    /// Says that what the tape had left is void. What is told from now on stands behind that.
+    pub(super) fn restart(&mut self, turn: u32) {
+        let before = self.times.take();
+        self.events.extend(before);
+        let kept = StepPrefix { events: self.emitted, readings: self.times.told() };
+        self.events.push(Event::StepRestarted { turn, kept });
+    }
+}
+
+/// Events of a call that is under way.
+#[derive(Debug)]
+pub struct Taken {
+    /// The events, in order.
+    pub events: Vec<Event>,
+    /// The guests that wait for them to be durable.
+    pub waiting: Durable,
+}
+
+/// Guests that wait until what was taken is durable. Dropping it lets them go on as well.
+#[derive(Debug, Default)]
+pub struct Durable(Vec<oneshot::Sender<()>>);
+
+impl Durable {
+    /// Adds others.
+    pub fn join(&mut self, mut others: Self) {
+        self.0.append(&mut others.0);
+    }
+
+    /// Says that it is.
+    pub fn settle(self) {
+        for sender in self.0 {
+            // A guest that was stopped meanwhile does not listen.
+            sender.send(()).ok();
+        }
+    }
+}
