@@ -34,8 +34,8 @@ const CUT: &str = "…";
 pub(super) async fn carry(store: &dyn Store, recorder: &mut Recorder) -> Result<(), Halt> {
     let (run, work) = (recorder.run(), recorder.work());
     let began = run.state.turns > 0 || run.state.failed_attempts > 0;
-    let is_told = work.conversation.is_told() || work.tape != Tape::default();
-    if run.spec.history.is_none() || began || is_told {
+    let is_carried = work.conversation.has_history() || work.tape != Tape::default();
+    if run.spec.history.is_none() || began || is_carried {
         return Ok(());
     }
     let event = match earlier(store, &run.spec).await {

@@ -52,7 +52,7 @@ mod turns;
 mod work;
 
 pub(crate) use beneath::find_beneath;
-pub use conversation::{CONVERSATION_RESULT_BYTES_MAX, Conversation, Shown};
+pub use conversation::{CONVERSATION_RESULT_BYTES_MAX, Conversation, Excerpt};
 pub use finalizer::{FINALIZER_TIMEOUT, FINALIZER_TIMEOUT_CANCELED};
 pub use journal::Journal;
 pub(crate) use lease::Lease;

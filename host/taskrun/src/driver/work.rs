@@ -26,7 +26,7 @@ use crate::gate::layer::call_id;
 use crate::scope::Tape;
 
 use super::child_tracker::ChildTracker;
-use super::conversation::{Conversation, Told};
+use super::conversation::{Conversation, InboxEntry};
 
 /// Where the work stands.
 pub(super) struct Work {
@@ -41,7 +41,7 @@ pub(super) struct Work {
     /// The limit for which the planner was asked for its last word.
     pub(super) finalize: Option<TerminationReason>,
     /// The inbox: messages that no step was shown, in their order.
-    told: Vec<Told>,
+    inbox: Vec<InboxEntry>,
     /// Calls of this run, where it is a tool call itself.
     pub(super) children: ChildTracker,
     /// The last decision of the policy engines before a plan step, without its labels; it takes
@@ -89,7 +89,7 @@ impl Work {
             asked: Vec::new(),
             tape: Tape::default(),
             finalize: None,
-            told: Vec::new(),
+            inbox: Vec::new(),
             children: ChildTracker::default(),
             decided: ToolRuling::everything(Phase::Plan),
             labels: Labels::new(),
@@ -142,7 +142,7 @@ impl Work {
             },
             EventView::Lifecycle(view) => match view {
                 LifecycleEvent::PauseEnded { messages, .. } => {
-                    self.told.extend(messages.iter().cloned().map(Told::Message));
+                    self.inbox.extend(messages.iter().cloned().map(InboxEntry::Message));
                 }
                 LifecycleEvent::Queued { .. }
                 | LifecycleEvent::Started { .. }
@@ -214,11 +214,13 @@ impl Work {
                 self.asked.push(Asked { item, answer: None, by });
             }
             DialogEvent::Answered { item, answer, by, .. } => self.answer(item, answer, by),
-            DialogEvent::Injected { text, .. } => self.told.push(Told::Injected(text.to_owned())),
+            DialogEvent::Injected { text, .. } => {
+                self.inbox.push(InboxEntry::Injected(text.to_owned()))
+            }
             DialogEvent::InboxShown { .. } => {
                 self.tape = Tape::default();
-                let told = std::mem::take(&mut self.told);
-                self.conversation.told(&told);
+                let inbox = std::mem::take(&mut self.inbox);
+                self.conversation.receive(&inbox);
             }
             DialogEvent::HistoryCarried { .. } => {}
         }

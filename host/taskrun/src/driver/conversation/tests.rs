@@ -1,0 +1,153 @@
+//! Results in their order, and left out where they are too large.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use taskrun_journal::event::Event;
+use taskrun_journal::message::{Message, Part, RetryHint, RetryReason, Role, ToolError, ToolUse};
+use taskrun_journal::reminders::Reminders;
+use taskrun_journal::tool::{ToolFailure, ToolOutcome, ToolOutput};
+
+use super::results::{OVER_BUDGET, TOO_LARGE};
+use super::{CONVERSATION_RESULT_BYTES_MAX, Conversation};
+
+fn asked(ids: &[&str]) -> Event {
+    let parts = ids.iter().map(|id| {
+        Part::ToolUse(ToolUse {
+            tool_call_id: (*id).to_owned(),
+            name: "t/f".to_owned(),
+            payload: "{}".to_owned(),
+        })
+    });
+    let message = Message { role: Role::Assistant, parts: parts.collect() };
+    Event::AssistantMessage { message, usage: None, model: None }
+}
+
+fn answered(id: &str, outcome: ToolOutcome) -> Event {
+    let result_bytes = match &outcome {
+        ToolOutcome::Value(value) => value.len() as u64,
+        ToolOutcome::Failure(_) => 0,
+    };
+    let output = Box::new(ToolOutput {
+        name: "t/f".to_owned(),
+        tool_call_id: id.to_owned(),
+        payload: "{}".to_owned(),
+        outcome,
+        result_bytes,
+        result_omitted: None,
+        server_data: None,
+        bounds: None,
+        telemetry: None,
+        children_count: 0,
+        run_link: None,
+        artifact: None,
+    });
+    Event::ToolResult { output, duration_ms: 0, refused: None }
+}
+
+fn value(bytes: usize) -> ToolOutcome {
+    ToolOutcome::Value(format!("\"{}\"", "x".repeat(bytes - 2)))
+}
+
+fn conversation(events: &[Event]) -> Conversation {
+    let mut conversation = Conversation {
+        messages: Arc::new(vec![Message::text(Role::User, "task")]),
+        outputs: Arc::default(),
+        open: Vec::new(),
+        state: BTreeMap::new(),
+        reminders: Reminders::default(),
+        has_history: false,
+        task: 0,
+        begun: false,
+    };
+    events.iter().for_each(|event| conversation.push(event));
+    conversation
+}
+
+fn omitted(outputs: &[ToolOutput]) -> Vec<Option<&str>> {
+    outputs.iter().map(|output| output.result_omitted.as_deref()).collect()
+}
+
+#[test]
+fn results_stand_in_the_order_requested() {
+    let said =
+        conversation(&[asked(&["a", "b"]), answered("b", value(10)), answered("a", value(20))]);
+    let ids: Vec<_> = said.outputs.iter().map(|o| o.tool_call_id.as_str()).collect();
+    assert_eq!(ids, ["a", "b"]);
+    assert_eq!(said.messages.len(), 3);
+}
+
+#[test]
+fn a_large_result_is_left_out_and_its_size_is_kept() {
+    let bytes = CONVERSATION_RESULT_BYTES_MAX + 1_024;
+    let said = conversation(&[asked(&["a"]), answered("a", value(bytes))]);
+    assert_eq!(omitted(&said.outputs), [Some(TOO_LARGE)]);
+    assert_eq!(said.outputs[0].result_bytes, bytes as u64);
+    let Part::ToolAnswer(answer) = &said.messages[2].parts[0] else { panic!("an answer") };
+    assert!(answer.content.contains("\"preview\"") && answer.content.len() < 4_096);
+}
+
+#[test]
+fn l_077_what_a_result_is_a_part_of_and_how_to_try_again_stands_behind_the_results() {
+    let event =
+        |id: &str, outcome: ToolOutcome, bounds: Option<taskrun_journal::message::Bounds>| {
+            let output = ToolOutput { bounds, ..ToolOutput::plain("t/f", id, "{}", outcome) };
+            Event::ToolResult { output: Box::new(output), duration_ms: 0, refused: None }
+        };
+    let bounds = |truncated| taskrun_journal::message::Bounds {
+        returned: 2,
+        total: Some(9),
+        truncated,
+        continuation: Some("{\"after\":2}".to_owned()),
+        refinement: None,
+    };
+    let mut hint = RetryHint::new(RetryReason::MissingFields, "t/f");
+    hint.missing_fields = vec!["q".to_owned()];
+    hint.example_input = Some("{\"q\":\"...\"}".to_owned());
+    let error = ToolError::coded("x", "no q");
+    let failure = ToolFailure { error, retry_hint: Some(Box::new(hint)) };
+    let said = conversation(&[
+        asked(&["a", "b", "c"]),
+        event("a", value(10), Some(bounds(true))),
+        event("b", value(10), Some(bounds(false))),
+        event("c", ToolOutcome::Failure(failure), None),
+    ]);
+    let [Part::ToolAnswer(_), Part::ToolAnswer(_), Part::ToolAnswer(_), Part::Text(text)] =
+        said.messages[2].parts.as_slice()
+    else {
+        panic!("three results and what is said to them: {:?}", said.messages[2])
+    };
+    let expected = "The result of t/f is a part: 2 of 9 items. To go on, call it with \
+                    {\"after\":2}.\nTo call t/f again: Missing: q. Arguments such as \
+                    {\"q\":\"...\"} are accepted.";
+    assert_eq!(text, expected);
+    let plain = conversation(&[asked(&["a"]), event("a", value(10), None)]);
+    assert_eq!(plain.messages[2].parts.len(), 1, "nothing is said where nothing is to be said");
+}
+
+#[test]
+fn an_error_without_end_is_cut() {
+    let error = ToolError::coded("x", "e".repeat(10 * CONVERSATION_RESULT_BYTES_MAX));
+    let failure = ToolOutcome::Failure(ToolFailure { error, retry_hint: None });
+    let said = conversation(&[asked(&["a"]), answered("a", failure)]);
+    let Part::ToolAnswer(answer) = &said.messages[2].parts[0] else { panic!("an answer") };
+    assert_eq!(answer.content.len(), CONVERSATION_RESULT_BYTES_MAX);
+}
+
+#[test]
+fn where_there_is_no_room_the_oldest_results_go_first() {
+    let events: Vec<_> = ["a", "b", "c"]
+        .into_iter()
+        .flat_map(|id| [asked(&[id]), answered(id, value(10_000))])
+        .collect();
+    let said = conversation(&events);
+    let (messages, outputs) = said.within(60_000).expect("less than the results");
+    assert_eq!(omitted(&outputs), [Some(OVER_BUDGET), None, None]);
+    let total = messages.iter().map(Message::bytes).sum::<usize>()
+        + outputs.iter().map(ToolOutput::bytes).sum::<usize>();
+    assert!(total <= 60_000, "{total}");
+    let (_, outputs) = said.within(1_000).expect("without any result");
+    assert_eq!(omitted(&outputs), [Some(OVER_BUDGET); 3]);
+    assert!(said.within(10).is_none(), "the requests alone are more");
+    assert_eq!(omitted(&said.outputs), [None; 3], "the conversation itself is whole");
+}
