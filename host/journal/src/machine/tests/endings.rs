@@ -121,3 +121,16 @@ fn a_run_that_gave_up_says_how_often_it_tried() {
     assert_eq!(text(3, 1), "gave up after 1 skipped turn and 3 attempts: e");
     assert_eq!(text(0, 2), "gave up after 2 skipped turns and 0 attempts: e");
 }
+
+#[test]
+fn the_reason_of_a_cancellation_is_the_ends_if_the_run_ends_canceled() {
+    let reason = || Some("not needed".to_owned());
+    let by = StopReason::CanceledByOwner;
+    let canceling = run([started(), Event::CancelRequested { by, reason: reason() }]);
+    let told = |ending| {
+        let run = after(&canceling, [finalizing(ending)]).expect("legal");
+        run.ending().expect("it is fixed").reason.clone()
+    };
+    assert_eq!(told(Ending::canceled(by)), reason());
+    assert_eq!(told(Ending::failed(StopReason::AgentError, "e")), None);
+}

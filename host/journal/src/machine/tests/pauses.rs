@@ -182,3 +182,18 @@ fn messages_with_the_word_to_go_on_need_a_pause() {
     let run = after(&run, events).expect("legal");
     assert_eq!((run.state.inbox.messages, run.state.inbox.bytes), (1, 5));
 }
+
+#[test]
+fn the_last_answer_leaves_a_paused_run_blocked_on_its_pause_alone() {
+    let waits = [started(), asked("a"), asked("b"), blocked(Wait::Answers { at: None })];
+    let on = |run: &Run| {
+        let Lifecycle::Blocked { on, .. } = &run.state.lifecycle else { panic!("{run:?}") };
+        *on
+    };
+    let free = run(waits.clone());
+    let paused = after(&free, [pause_requested(), answered("a")]).expect("legal");
+    assert_eq!(on(&paused), BlockedOn::Input, "one is open");
+    assert_eq!(on(&after(&paused, [answered("b")]).expect("legal")), BlockedOn::Pause);
+    let free = after(&free, [answered("a"), answered("b")]).expect("legal");
+    assert_eq!(on(&free), BlockedOn::Input, "nobody paused it");
+}
