@@ -176,6 +176,9 @@ fn paths_are_compared_as_each_agents_workspace_says_them() {
     let rules = under(&own, Some(&above));
     assert!(rules.may_contain(READ, "") && rules.may_contain(READ, "docs"));
     assert!(!rules.may_contain(READ, "notes"));
+    let above = chain(&[("lead", "/w/docs/deep", "allow = [\"workspace-read: a/**\"]")]);
+    let deep = under(&own, Some(&above));
+    assert!(deep.may_contain(READ, "docs"), "a part of what is below may be read");
     let denied = rules.decide(&Use::Path(READ, "notes/a")).unwrap_err();
     assert_eq!(denied.for_guest, "denied by agent lead: it is outside of its workspace");
 }

@@ -441,3 +441,12 @@ fn a_use_by_a_capability_of_another_kind_is_denied() {
     assert!(!all.decide(&Use::Memory(Capability::Model, tenant)).allowed);
     assert!(!all.decide(&Use::Path(Capability::Memory, "tenant")).allowed);
 }
+
+#[test]
+fn the_rule_that_is_named_for_a_missing_controller_grants_all_of_it() {
+    let rule = Capability::Controller.grant_rule();
+    let agent = agent(&format!("allow = [{rule:?}]"));
+    for operation in Operation::ALL {
+        assert!(agent.grants.decide(&Use::Operation(operation)).allowed, "{operation:?}");
+    }
+}
