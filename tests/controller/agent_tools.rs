@@ -277,14 +277,14 @@ fn gated(world: &mut World, gates: &Arc<Gates>) {
             value(&call.payload)
         }
     });
-    world.tool("gate", Interrupted::Fail, tool);
+    world.tool("gate", InterruptionPolicy::Fail, tool);
 }
 
 #[tokio::test]
 async fn ls_05_results_of_tools_and_agents_stand_as_requested_and_their_events_as_they_came() {
     let (mut world, gates) = (World::new(), Gates::new());
     let now = ClosureTool::new("f", ToolHints::default(), |_, _| async { value("\"inline\"") });
-    world.tool("now", Interrupted::Fail, now);
+    world.tool("now", InterruptionPolicy::Fail, now);
     gated(&mut world, &gates);
     let inner = Arc::clone(&gates);
     let child = ClosurePlanner::new(move |_, _| {
@@ -434,7 +434,7 @@ async fn l_045_when_the_time_is_up_calls_and_agents_are_stopped_and_the_last_wor
 async fn ls_13_an_agent_that_is_called_tells_of_the_calls_beneath_it_as_their_number_grows() {
     let mut world = World::new();
     let tool = ClosureTool::new("f", ToolHints::default(), |_, _| async { value("1") });
-    world.tool("t", Interrupted::Fail, tool);
+    world.tool("t", InterruptionPolicy::Fail, tool);
     let planner = ClosurePlanner::new(|input: PlanInput, _| async move {
         match input.run.turn {
             1 => call_of(&[("1", "t/f", "{}"), ("2", "t/f", "{}")]),

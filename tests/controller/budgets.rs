@@ -23,7 +23,7 @@ use taskrun_journal::plan::TerminationReason;
 use taskrun_journal::run::Run;
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::tool::{ToolHints, ToolOutcome};
-use taskrun_policy::{AgentRules, Interrupted, Reserve};
+use taskrun_policy::{AgentRules, InterruptionPolicy, Reserve};
 
 use super::common::{named, words_so_far};
 use crate::native::{
@@ -112,7 +112,7 @@ fn world(change: impl FnOnce(&mut Agent)) -> (World, Arc<Metered>, Arc<AtomicU32
         counted.fetch_add(1, Ordering::SeqCst);
         async { value("1") }
     });
-    world.tool("t", Interrupted::Fail, tool);
+    world.tool("t", InterruptionPolicy::Fail, tool);
     let own: Arc<dyn Model> = model.clone();
     world.agent_asking("a", spender(), Some(own), |agent| {
         priced(agent, Some(PRICE));
@@ -196,7 +196,7 @@ async fn m_50_a_call_that_ends_the_run_is_made_with_the_last_of_its_budget() {
     let (mut world, model) = (World::new(), Arc::new(Metered::default()));
     let hints = ToolHints { terminal: true, ..ToolHints::default() };
     let done = ClosureTool::new("done", hints, |_, _| async { value("\"done\"") });
-    world.tool("t", Interrupted::Fail, done);
+    world.tool("t", InterruptionPolicy::Fail, done);
     let planner = ClosurePlanner::new(|_, scope: Arc<CallScope>| async move {
         ask(&scope).await;
         call_of(&[("c", "t/done", "{}")])
@@ -358,7 +358,7 @@ async fn m_50_a_run_that_finds_nothing_left_above_it_is_told_so() {
 async fn m_50_an_agent_that_is_called_works_no_longer_than_its_caller_has_left() {
     let mut world = World::new();
     let tool = ClosureTool::new("f", ToolHints::default(), |_, _| async { value("1") });
-    world.tool("t", Interrupted::Fail, tool);
+    world.tool("t", InterruptionPolicy::Fail, tool);
     let clock = Arc::clone(&world.clock);
     let child = ClosurePlanner::new(move |input: PlanInput, _| {
         // Deciding takes longer than is left above it.
@@ -423,7 +423,7 @@ async fn m_50_tokens_that_a_run_says_it_used_elsewhere_end_no_other_run() {
 async fn m_50_tokens_that_a_run_says_it_used_count_against_its_own_budget() {
     let mut world = World::new();
     let tool = ClosureTool::new("f", ToolHints::default(), |_, _| async { value("1") });
-    world.tool("t", Interrupted::Fail, tool);
+    world.tool("t", InterruptionPolicy::Fail, tool);
     let planner = ClosurePlanner::new(|_, scope: Arc<CallScope>| async move {
         scope.add_usage(Usage { total_tokens: 60, ..Usage::default() });
         call_of(&[("c", "t/f", "{}")])

@@ -6,7 +6,7 @@ use std::time::Duration;
 use taskrun_journal::event::Event;
 use taskrun_journal::status::Status;
 use taskrun_journal::tool::ToolHints;
-use taskrun_policy::{CallTimeouts, Interrupted, Pattern};
+use taskrun_policy::{CallTimeouts, InterruptionPolicy, Pattern};
 
 use super::common::{following, named};
 use crate::native::{ClosureTool, World, value};
@@ -24,7 +24,7 @@ async fn l_025_each_call_has_the_time_of_its_function_and_they_begin_in_the_orde
             seen.push((name, scope.deadline().as_secs()));
             async { value("1") }
         });
-        world.tool(name, Interrupted::Fail, tool);
+        world.tool(name, InterruptionPolicy::Fail, tool);
     }
     let names = ["tt/f", "t/f", "v/f", "tt/f", "u/f", "t/f"];
     let calls = ["1", "2", "3", "4", "5", "6"].into_iter().zip(names);

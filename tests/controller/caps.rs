@@ -15,7 +15,7 @@ use taskrun_journal::run::{MISTAKES_IN_A_ROW_MAX, Run};
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::stop::{CallAbort, StopCause};
 use taskrun_journal::tool::{ToolFailure, ToolHints, ToolSpec};
-use taskrun_policy::{Budget, Interrupted};
+use taskrun_policy::{Budget, InterruptionPolicy};
 
 use super::common::Gates;
 use crate::native::{
@@ -42,7 +42,7 @@ fn calls_for_ever(
             Ok(Err(ToolFailure { error, retry_hint: None }))
         }
     });
-    world.tool("tool", Interrupted::Fail, boom);
+    world.tool("tool", InterruptionPolicy::Fail, boom);
     let planner = ClosurePlanner::new(move |input, scope| {
         let turn = scope.context().turn.to_string();
         let finalize = input.resume.and_then(|resume| resume.finalize);
@@ -123,7 +123,7 @@ async fn ls_02_a_call_that_is_planned_when_the_time_is_up_is_not_made() {
         counted.fetch_add(1, Ordering::SeqCst);
         async { value("1") }
     });
-    world.tool("tool", Interrupted::Fail, tool);
+    world.tool("tool", InterruptionPolicy::Fail, tool);
     let clock = Arc::clone(&world.clock);
     let planner = ClosurePlanner::new(move |_, _| {
         // Deciding takes longer than the whole run may.
@@ -147,7 +147,7 @@ async fn ls_07_a_terminal_tool_ends_the_run_without_another_step() {
     let mut world = World::new();
     let hints = ToolHints { terminal: true, ..ToolHints::default() };
     let report = ClosureTool::new("final_report", hints, |_, _| async { value("\"all done\"") });
-    world.tool("progress", Interrupted::Fail, report);
+    world.tool("progress", InterruptionPolicy::Fail, report);
     let steps = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&steps);
     let planner = ClosurePlanner::new(move |_, _| {
@@ -204,7 +204,7 @@ async fn ls_25_a_run_is_over_a_grace_and_a_step_after_its_budget_of_time() {
     assert_eq!(Budget::default().wall, Some(Duration::from_secs(20 * 60)));
     let (mut world, gates) = (World::new(), Gates::new());
     let inner = ClosureTool::new("f", ToolHints::default(), |_, _| async { value("1") });
-    world.tool("slow", Interrupted::Fail, Stubborn { inner, gates: Arc::clone(&gates) });
+    world.tool("slow", InterruptionPolicy::Fail, Stubborn { inner, gates: Arc::clone(&gates) });
     let planner = ClosurePlanner::new(|input, scope: Arc<CallScope>| async move {
         match input.resume.and_then(|resume| resume.finalize) {
             None => call_of(&[("1", "slow/f", "{}")]),

@@ -17,7 +17,7 @@ use taskrun_journal::list::Scope;
 use taskrun_journal::message::ToolError;
 use taskrun_journal::runs::{ChildRequest, RunInfo, RunsAnswer, RunsError, RunsRequest};
 use taskrun_journal::tool::{ToolFailure, ToolHints, ToolOutcome};
-use taskrun_policy::Interrupted;
+use taskrun_policy::InterruptionPolicy;
 use tokio::sync::watch;
 
 use crate::native::{
@@ -249,16 +249,16 @@ pub(crate) fn task_tools(world: &mut World) -> Handle {
             }
         }
     });
-    world.tool("spawn", Interrupted::Fail, spawn);
+    world.tool("spawn", InterruptionPolicy::Fail, spawn);
     let wait = ClosureTool::new("f", repeatable(), |call, _| async move {
         Ok(Ok(ToolReply::Park(parse_wait(call.payload.trim_matches('"')))))
     });
-    world.tool("await", Interrupted::Fail, wait);
+    world.tool("await", InterruptionPolicy::Fail, wait);
     let ask = ClosureTool::new("f", repeatable(), |call, _| async move {
         let question = call.payload.trim_matches('"').to_owned();
         Ok(Ok(ToolReply::Park(ToolWait::Person { question, timeout: None })))
     });
-    world.tool("ask", Interrupted::Fail, ask);
+    world.tool("ask", InterruptionPolicy::Fail, ask);
     handle
 }
 

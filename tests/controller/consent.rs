@@ -11,7 +11,7 @@ use taskrun_journal::question::{Answer, AwaitItem};
 use taskrun_journal::run::RunView;
 use taskrun_journal::status::{BlockedOn, Status, StopReason};
 use taskrun_journal::tool::ToolHints;
-use taskrun_policy::{AskRule, AskRules, Interrupted, Location, Pattern};
+use taskrun_policy::{AskRule, AskRules, InterruptionPolicy, Location, Pattern};
 
 use super::common::{Call, Gates, beneath, check_journal, count, following, named, task_tools};
 use super::dying::{Point, WRITES_MAX, survive};
@@ -42,7 +42,7 @@ fn tools(world: &mut World) -> Arc<AtomicU32> {
             called.fetch_add(1, Ordering::SeqCst);
             async move { value(&call.payload) }
         });
-        world.tool(name, Interrupted::Fail, tool.tagged(tags));
+        world.tool(name, InterruptionPolicy::Fail, tool.tagged(tags));
     }
     called
 }

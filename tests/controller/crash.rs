@@ -15,7 +15,7 @@ use taskrun_journal::status::{BlockedOn, Status};
 use taskrun_journal::store::Store;
 use taskrun_journal::time::Clock;
 use taskrun_journal::tool::ToolHints;
-use taskrun_policy::Interrupted;
+use taskrun_policy::InterruptionPolicy;
 use tokio::sync::Notify;
 
 use crate::native::{ClosurePlanner, ClosureTool, Op, World, answer, call_of, request, value};
@@ -28,7 +28,7 @@ async fn a_run_of_a_dead_host_goes_on_and_its_idempotent_call_is_repeated() {
     let hints = ToolHints { idempotent: true, ..ToolHints::default() };
     world.tool(
         "t",
-        Interrupted::Fail,
+        InterruptionPolicy::Fail,
         ClosureTool::new("f", hints, move |_, _| {
             let first = counted.fetch_add(1, Ordering::SeqCst) == 0;
             async move {
@@ -70,7 +70,7 @@ async fn a_parent_that_waits_for_a_child_gives_up_its_slot_and_gets_the_result()
     world.settings.slots = 1;
     world.tool(
         "t",
-        Interrupted::Fail,
+        InterruptionPolicy::Fail,
         ClosureTool::new("await", ToolHints::default(), |call, _| async move {
             let runs = vec![RunId::new(call.payload.trim_matches('"')).expect("an id")];
             Ok(Ok(ToolReply::Park(ToolWait::Runs { runs, mode: WaitMode::All, timeout: None })))
@@ -108,7 +108,7 @@ async fn a_question_blocks_the_run_until_somebody_answers() {
     let mut world = World::new();
     world.tool(
         "t",
-        Interrupted::Fail,
+        InterruptionPolicy::Fail,
         ClosureTool::new("ask", ToolHints::default(), |_, _| async move {
             Ok(Ok(ToolReply::Park(ToolWait::Person { question: "which?".into(), timeout: None })))
         }),
@@ -143,7 +143,7 @@ async fn a_host_that_takes_up_a_run_which_it_had_lost_keeps_it_in_sight() {
     let hints = ToolHints { idempotent: true, ..ToolHints::default() };
     world.tool(
         "t",
-        Interrupted::Fail,
+        InterruptionPolicy::Fail,
         ClosureTool::new("f", hints, move |_, _| {
             let first = counted.fetch_add(1, Ordering::SeqCst) == 0;
             let ends = Arc::clone(&first_ends);

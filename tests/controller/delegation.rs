@@ -363,7 +363,7 @@ fn delegates_by_tool() -> World {
         let run = run_in(scope.ask_controller(spawning("child", "play")).await);
         value(&serde_json::json!(run.id).to_string())
     });
-    world.tool("spawn", taskrun_policy::Interrupted::Fail, tool);
+    world.tool("spawn", taskrun_policy::InterruptionPolicy::Fail, tool);
     world.agent("child", ClosurePlanner::new(|_, _| async { answer("played") }));
     let parent = ClosurePlanner::new(|input: PlanInput, _| async move {
         let outputs = input.resume.as_ref().map(|resume| Arc::clone(&resume.tool_outputs));

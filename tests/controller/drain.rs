@@ -13,7 +13,7 @@ use taskrun_journal::message::Labels;
 use taskrun_journal::run::Crashes;
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::tool::ToolHints;
-use taskrun_policy::Interrupted;
+use taskrun_policy::InterruptionPolicy;
 
 use crate::native::{
     ClosurePlanner, ClosureTool, Finalized, Gate, Native, Planned, World, answer, call_of, in_time,
@@ -39,7 +39,7 @@ fn two_calls() -> TwoCalls {
         counted.fetch_add(1, Ordering::SeqCst);
         async { value("1") }
     });
-    world.tool("one", Interrupted::Fail, first);
+    world.tool("one", InterruptionPolicy::Fail, first);
     let at = call.clone();
     let second = ClosureTool::new("second", ToolHints::default(), move |_, _| {
         let at = at.clone();
@@ -48,7 +48,7 @@ fn two_calls() -> TwoCalls {
             value("2")
         }
     });
-    world.tool("two", Interrupted::Fail, second);
+    world.tool("two", InterruptionPolicy::Fail, second);
     let at = step.clone();
     world.agent(
         "a",

@@ -15,7 +15,7 @@ use taskrun_journal::question::Answer;
 use taskrun_journal::run::{Run, RunView};
 use taskrun_journal::status::Status;
 use taskrun_journal::tool::ToolHints;
-use taskrun_policy::Interrupted;
+use taskrun_policy::InterruptionPolicy;
 
 use super::common::{Call, Handle, check_journal, count, named, task_tools, words_so_far};
 use super::dying::{AT_ONCE, Point, WRITES_MAX, survive};
@@ -108,8 +108,12 @@ fn world() -> (World, Handle, Arc<Effects>) {
     let effects = Arc::new(Effects::default());
     let handle = task_tools(&mut world);
     let idempotent = ToolHints { idempotent: true, ..ToolHints::default() };
-    world.tool("again", Interrupted::Fail, counting(&effects, |e| &e.again, idempotent));
-    world.tool("once", Interrupted::Fail, counting(&effects, |e| &e.once, ToolHints::default()));
+    world.tool("again", InterruptionPolicy::Fail, counting(&effects, |e| &e.again, idempotent));
+    world.tool(
+        "once",
+        InterruptionPolicy::Fail,
+        counting(&effects, |e| &e.once, ToolHints::default()),
+    );
     world.agent("child", ClosurePlanner::new(|_, _| async { answer("child's play") }));
     let finalized = Arc::clone(&effects);
     let parent = ClosurePlanner::new(plan).finalizer(move |_, _| {

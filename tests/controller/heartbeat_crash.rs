@@ -9,7 +9,7 @@ use taskrun_journal::message::Labels;
 use taskrun_journal::run::{Run, RunView};
 use taskrun_journal::status::Status;
 use taskrun_journal::tool::ToolHints;
-use taskrun_policy::Interrupted;
+use taskrun_policy::InterruptionPolicy;
 
 use super::beats::{MINUTE, batches, beating, leave, taken};
 use super::common::{Handle, check_journal, fails};
@@ -46,7 +46,7 @@ fn world() -> (World, Handle) {
             }
         }
     });
-    world.tool("complete", Interrupted::Fail, complete);
+    world.tool("complete", InterruptionPolicy::Fail, complete);
     let planner = ClosurePlanner::new(|input, _| {
         let planned = plan(&input);
         async move { planned }

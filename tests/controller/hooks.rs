@@ -12,7 +12,7 @@ use taskrun_journal::list::{ListFilter, Scope};
 use taskrun_journal::run::RunView;
 use taskrun_journal::status::Status;
 use taskrun_journal::tool::ToolHints;
-use taskrun_policy::Interrupted;
+use taskrun_policy::InterruptionPolicy;
 
 use super::common::{Gates, beneath, check_journal, count, following, named, soon};
 use crate::native::{ClosureTool, Native, Op, Side, World, request, value};
@@ -85,7 +85,7 @@ fn world_with(hooks: Vec<Registered>) -> (World, Arc<AtomicU32>) {
             called.fetch_add(1, Ordering::SeqCst);
             async { value("1") }
         });
-        world.tool(name, Interrupted::Fail, tool);
+        world.tool(name, InterruptionPolicy::Fail, tool);
     }
     let turns = vec![vec![("a", "t/f", "1"), ("b", "u/f", "1")], vec![("c", "u/f", "1")]];
     world.agent("caller", following(turns));

@@ -10,7 +10,7 @@ use taskrun_journal::question::{Answer, AwaitItem};
 use taskrun_journal::run::RunView;
 use taskrun_journal::status::{BlockedOn, Status, StopReason};
 use taskrun_journal::tool::ToolHints;
-use taskrun_policy::Interrupted;
+use taskrun_policy::InterruptionPolicy;
 
 use super::common::{Gates, check_journal, count, following, named, words_so_far};
 use crate::native::{ClosurePlanner, ClosureTool, Native, World, answer, call_of, value};
@@ -19,7 +19,7 @@ use crate::native::{ClosurePlanner, ClosureTool, Native, World, answer, call_of,
 type Ids = Arc<Mutex<Vec<String>>>;
 
 /// A run whose only call was under way when its host died, and the host that took it up.
-async fn cut_off(interrupted: Interrupted, hints: ToolHints) -> (World, Native, Ids) {
+async fn cut_off(interrupted: InterruptionPolicy, hints: ToolHints) -> (World, Native, Ids) {
     let mut world = World::new();
     let (ids, gates) = (Ids::default(), Gates::new());
     let (called, inside) = (Arc::clone(&ids), Arc::clone(&gates));
@@ -53,7 +53,7 @@ fn calls(ids: &Ids) -> Vec<String> {
 
 #[tokio::test]
 async fn a_call_that_may_not_be_repeated_fails_and_the_run_goes_on() {
-    let (_world, host, ids) = cut_off(Interrupted::Fail, ToolHints::default()).await;
+    let (_world, host, ids) = cut_off(InterruptionPolicy::Fail, ToolHints::default()).await;
     let run = host.end("1").await;
     assert_eq!(run.status(), Status::Completed);
     let said = run.state.reply.result().expect("a result");
@@ -63,7 +63,7 @@ async fn a_call_that_may_not_be_repeated_fails_and_the_run_goes_on() {
 
 #[tokio::test]
 async fn an_idempotent_call_is_repeated_whatever_is_said_about_others() {
-    for interrupted in [Interrupted::Fail, Interrupted::Ask] {
+    for interrupted in [InterruptionPolicy::Fail, InterruptionPolicy::Ask] {
         let hints = ToolHints { idempotent: true, ..ToolHints::default() };
         let (_world, host, ids) = cut_off(interrupted, hints).await;
         let run = host.end("1").await;
@@ -86,7 +86,7 @@ async fn asks(host: &Native) {
 
 #[tokio::test]
 async fn a_repetition_that_is_accepted_has_the_same_id_as_the_call() {
-    let (_world, host, ids) = cut_off(Interrupted::Ask, ToolHints::default()).await;
+    let (_world, host, ids) = cut_off(InterruptionPolicy::Ask, ToolHints::default()).await;
     asks(&host).await;
     assert_eq!(calls(&ids).len(), 1);
     let yes = Answer::Confirmed(true);
@@ -103,7 +103,7 @@ async fn a_repetition_that_is_accepted_has_the_same_id_as_the_call() {
 
 #[tokio::test]
 async fn a_repetition_that_is_declined_fails_the_call() {
-    let (_world, host, ids) = cut_off(Interrupted::Ask, ToolHints::default()).await;
+    let (_world, host, ids) = cut_off(InterruptionPolicy::Ask, ToolHints::default()).await;
     asks(&host).await;
     let no = Answer::Confirmed(false);
     host.client().named("me").answer("1", None, no).await.expect("taken");
@@ -125,7 +125,7 @@ async fn an_accepted_repetition_that_is_cut_off_too_is_not_repeated_without_bein
             value("1")
         }
     });
-    world.tool("t", Interrupted::Ask, tool);
+    world.tool("t", InterruptionPolicy::Ask, tool);
     world.agent("a", following(vec![vec![("c", "t/f", "{}")]]));
     let first = world.start().await;
     first.spawn(&named("1", "a")).await;
@@ -164,7 +164,7 @@ async fn more_than_fit(hints: ToolHints) -> (World, Native, Ids) {
             value("1")
         }
     });
-    world.tool("t", Interrupted::Fail, tool);
+    world.tool("t", InterruptionPolicy::Fail, tool);
     let planner = ClosurePlanner::new(|input, _| async move {
         if input.resume.is_some() {
             return answer(&words_so_far(&input));

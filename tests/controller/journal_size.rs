@@ -14,7 +14,7 @@ use taskrun_journal::event::EventRecord;
 use taskrun_journal::run::Run;
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::tool::ToolHints;
-use taskrun_policy::Interrupted;
+use taskrun_policy::InterruptionPolicy;
 
 use super::common::{check_journal, count, named};
 use crate::native::{ClosurePlanner, ClosureTool, Gate, Native, World, answer, call_of, value};
@@ -127,7 +127,7 @@ async fn results_of_tools_count_towards_the_bytes_of_a_journal() {
         counted.fetch_add(1, Ordering::SeqCst);
         async { value(&format!("\"{}\"", "x".repeat(PART))) }
     });
-    world.tool("t", Interrupted::Fail, tool);
+    world.tool("t", InterruptionPolicy::Fail, tool);
     let ids: Vec<String> = (0..200).map(|number| format!("c{number}")).collect();
     let planner = ClosurePlanner::new(move |_, _| {
         let calls: Vec<_> = ids.iter().map(|id| (id.as_str(), "t/f", "{}")).collect();

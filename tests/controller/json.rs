@@ -10,7 +10,7 @@ use taskrun_journal::question::{AwaitItem, ExternalTool};
 use taskrun_journal::run::RunView;
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::tool::{ToolHints, ToolOutcome};
-use taskrun_policy::Interrupted;
+use taskrun_policy::InterruptionPolicy;
 
 use super::common::named;
 use crate::native::{ClosurePlanner, ClosureTool, World, answer, call_of, decided, value};
@@ -72,7 +72,7 @@ async fn case_50_a_call_with_a_key_twice_is_refused_and_reaches_no_tool() {
         counted.fetch_add(1, Ordering::SeqCst);
         async { value("1") }
     });
-    world.tool("t", Interrupted::Fail, tool);
+    world.tool("t", InterruptionPolicy::Fail, tool);
     let planner = ClosurePlanner::new(|input, _| async move {
         match input.resume {
             None => call_of(&[

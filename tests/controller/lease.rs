@@ -7,7 +7,7 @@ use taskrun::spawn::SpawnRequest;
 use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::status::Status;
 use taskrun_journal::tool::ToolHints;
-use taskrun_policy::Interrupted;
+use taskrun_policy::InterruptionPolicy;
 
 use super::common::{Gates, check_journal, count, following, named, soon, words_of};
 use crate::native::{ClosurePlanner, ClosureTool, Native, Op, World, answer, call_of, value};
@@ -30,7 +30,7 @@ fn calling(lease: Duration) -> (World, Arc<Gates>) {
             value("\"from the tool\"")
         }
     });
-    world.tool("t", Interrupted::Fail, tool);
+    world.tool("t", InterruptionPolicy::Fail, tool);
     world.agent("a", following(vec![vec![("c", "t/f", "{}")]]));
     (world, gates)
 }

@@ -15,7 +15,7 @@ use taskrun_journal::message::Labels;
 use taskrun_journal::status::Status;
 use taskrun_journal::time::Timestamp;
 use taskrun_journal::tool::ToolHints;
-use taskrun_policy::Interrupted;
+use taskrun_policy::InterruptionPolicy;
 
 use crate::native::{
     ClosurePlanner, ClosureTool, Gate, Native, OWNER, SESSION, World, answer, call_of, request,
@@ -93,7 +93,7 @@ async fn l_014_a_call_that_is_repeated_makes_each_of_its_changes_once() {
             value("1")
         }
     });
-    world.tool("t", Interrupted::Fail, writer);
+    world.tool("t", InterruptionPolicy::Fail, writer);
     world.agent(
         "a",
         ClosurePlanner::new(|input: PlanInput, _| async move {
@@ -141,7 +141,7 @@ async fn l_014_what_a_call_changes_is_bounded() {
         assert!(matches!(refused, Err(MemoryError::Limit { .. })), "{refused:?}");
         value("1")
     });
-    world.tool("t", Interrupted::Fail, writer);
+    world.tool("t", InterruptionPolicy::Fail, writer);
     world.agent(
         "a",
         ClosurePlanner::new(|input: PlanInput, _| async move {

@@ -64,7 +64,7 @@ async fn l_014_a_run_has_so_many_series_and_counts_what_is_beyond() {
     });
     world.agent_with("a", many, |agent| {
         agent.retry.attempts = 1;
-        agent.retry.then = taskrun_policy::Then::Skip { in_a_row: 1 };
+        agent.retry.then = taskrun_policy::RetryExhaustion::Skip { in_a_row: 1 };
     });
     let host = world.start().await;
     let id = host.spawn(&request("a", "x")).await;

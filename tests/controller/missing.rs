@@ -10,7 +10,7 @@ use taskrun_journal::question::{Answer, AwaitItem};
 use taskrun_journal::run::RunView;
 use taskrun_journal::status::{BlockedOn, Status, StopReason};
 use taskrun_journal::tool::{ToolFailure, ToolHints};
-use taskrun_policy::{Interrupted, MissingFields};
+use taskrun_policy::{InterruptionPolicy, MissingFields};
 
 use crate::common::{check_journal, count};
 use crate::native::{
@@ -32,7 +32,7 @@ fn world(on_missing_fields: MissingFields) -> (World, Arc<AtomicU32>) {
         let error = ToolError::coded("invalid-arguments", "field is required");
         Ok(Err(ToolFailure { error, retry_hint: Some(Box::new(hint)) }))
     });
-    world.tool("t", Interrupted::Fail, tool);
+    world.tool("t", InterruptionPolicy::Fail, tool);
     let planner = ClosurePlanner::new(move |input: PlanInput, _| {
         counted.fetch_add(1, Ordering::SeqCst);
         let last = input.messages.last().expect("the task at least").clone();

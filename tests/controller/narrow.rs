@@ -16,7 +16,7 @@ use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::tool::ToolHints;
 use taskrun_models::Echo;
 use taskrun_policy::{
-    AgentRules, Capability, Interrupted, NARROWING_BYTES_MAX, NARROWING_ENTRIES_MAX, Use,
+    AgentRules, Capability, InterruptionPolicy, NARROWING_BYTES_MAX, NARROWING_ENTRIES_MAX, Use,
 };
 
 use super::common::{Gates, beneath, following, named};
@@ -114,7 +114,7 @@ async fn m_12_a_tool_called_in_a_child_is_bound_like_the_child() {
     let tool = ClosureTool::new("f", ToolHints::default(), |_, scope| async move {
         value(&serde_json::Value::from(powers(&scope)).to_string())
     });
-    world.tool("tell", Interrupted::Fail, tool);
+    world.tool("tell", InterruptionPolicy::Fail, tool);
     world.agent_with("reader", gates.planner(), under("allow = [\"workspace-read: docs/**\"]"));
     world.agent_with("caller", following(vec![vec![("c", "tell/f", "{}")]]), under(ALL));
     let host = world.start().await;
@@ -238,7 +238,7 @@ async fn m_12_a_request_takes_rules_away_for_the_run_and_all_beneath_it() {
 fn calling(world: &mut World) {
     for name in ["one", "two"] {
         let tool = ClosureTool::new("f", ToolHints::default(), |_, _| async { value("\"done\"") });
-        world.tool(name, Interrupted::Fail, tool);
+        world.tool(name, InterruptionPolicy::Fail, tool);
     }
     let calls = vec![vec![("a", "one/f", "{}"), ("b", "two/f", "{}")]];
     world.agent("caller", following(calls));

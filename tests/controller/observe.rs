@@ -14,7 +14,7 @@ use taskrun_journal::store::{
 };
 use taskrun_journal::time::Timestamp;
 use taskrun_journal::tool::ToolHints;
-use taskrun_policy::Interrupted;
+use taskrun_policy::InterruptionPolicy;
 use taskrun_store::MemoryStore;
 
 use crate::native::{
@@ -28,7 +28,7 @@ async fn family(world: &mut World, gate: &Gate) -> (Native, String, String) {
         let runs = vec![RunId::new("child-1").expect("an id")];
         Ok(Ok(ToolReply::Park(ToolWait::Runs { runs, mode: WaitMode::All, timeout: None })))
     });
-    world.tool("t", Interrupted::Fail, wait);
+    world.tool("t", InterruptionPolicy::Fail, wait);
     let both = Gate::new();
     world.agent("child", gate.answering("from the child"));
     let there = both.clone();

@@ -61,7 +61,7 @@ fn world(fails: u32) -> (World, Arc<Gates>) {
     let (mut world, gates) = (World::new(), Gates::new());
     world.settings.slots = 1;
     let look = ClosureTool::new("f", ToolHints::default(), |_, _| async { value("1") });
-    world.tool("look", taskrun_policy::Interrupted::Fail, look);
+    world.tool("look", taskrun_policy::InterruptionPolicy::Fail, look);
     world.agent_with("cold", answers(), on_demand(&gates, fails));
     world.agent("warm", answers());
     (world, gates)

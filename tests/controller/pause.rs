@@ -85,7 +85,7 @@ fn with_tool() -> (World, Arc<AtomicU32>) {
         counted.fetch_add(1, Ordering::SeqCst);
         async { value("1") }
     });
-    world.tool("t", Interrupted::Fail, tool);
+    world.tool("t", InterruptionPolicy::Fail, tool);
     (world, calls)
 }
 
@@ -129,7 +129,7 @@ async fn m_36_calls_that_wait_for_a_place_wait_for_the_end_of_the_pause() {
             value("1")
         }
     });
-    world.tool("t", Interrupted::Fail, tool);
+    world.tool("t", InterruptionPolicy::Fail, tool);
     let ids: Vec<String> = (0..20).map(|number| format!("c{number}")).collect();
     world.agent(
         "a",

@@ -11,7 +11,7 @@ use taskrun_journal::message::{RetryHint, RetryReason, ToolError};
 use taskrun_journal::ruling::{Phase, ToolRuling};
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::tool::{ToolFailure, ToolHints, ToolOutcome};
-use taskrun_policy::{Interrupted, POLICY_LABELS_MAX, Pattern, PolicyDecision, ToolLists};
+use taskrun_policy::{InterruptionPolicy, POLICY_LABELS_MAX, Pattern, PolicyDecision, ToolLists};
 
 use super::common::{Call, Gates, count, follow, following, named};
 use crate::native::{ClosurePlanner, ClosureTool, Native, World, answer, change_code, value};
@@ -84,7 +84,7 @@ fn patterns(texts: &[&str]) -> Vec<Pattern> {
 fn tools(world: &mut World) {
     for (name, tag) in [("read", "look"), ("list", "look"), ("drop", "danger")] {
         let tool = ClosureTool::new("f", ToolHints::default(), |_, _| async { value("1") });
-        world.tool(name, Interrupted::Fail, tool.tagged(&[tag]));
+        world.tool(name, InterruptionPolicy::Fail, tool.tagged(&[tag]));
     }
     let bad = ClosureTool::new("f", ToolHints::default(), |call, _| async move {
         let args: serde_json::Value = serde_json::from_str(&call.payload).expect("JSON");
@@ -99,7 +99,7 @@ fn tools(world: &mut World) {
         let error = ToolError::coded("bad", "bad");
         Ok(Err(ToolFailure { error, retry_hint: Some(Box::new(hint)) }))
     });
-    world.tool("bad", Interrupted::Fail, bad);
+    world.tool("bad", InterruptionPolicy::Fail, bad);
 }
 
 /// What a planner was shown, turn by turn: its tools, and the calls that are left.

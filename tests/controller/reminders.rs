@@ -7,7 +7,7 @@ use taskrun_journal::event::Event;
 use taskrun_journal::reminders::{Attachment, Reminder, ReminderChange, Tier};
 use taskrun_journal::status::Status;
 use taskrun_journal::tool::ToolHints;
-use taskrun_policy::Interrupted;
+use taskrun_policy::InterruptionPolicy;
 use tokio::sync::Notify;
 
 use crate::native::{ClosurePlanner, ClosureTool, World, answer, call_of, failed, request, value};
@@ -29,7 +29,7 @@ fn note(id: &str, tier: Tier) -> Reminder {
 fn world() -> World {
     let mut world = World::new();
     let tool = ClosureTool::new("f", ToolHints::default(), |_, _| async { value("1") });
-    world.tool("t", Interrupted::Fail, tool);
+    world.tool("t", InterruptionPolicy::Fail, tool);
     world
 }
 

@@ -9,7 +9,7 @@ use taskrun_journal::narrowing::Narrowing;
 use taskrun_journal::run::Run;
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::tool::ToolHints;
-use taskrun_policy::Interrupted;
+use taskrun_policy::InterruptionPolicy;
 
 use super::common::{beneath, following, named};
 use crate::native::{ClosurePlanner, ClosureTool, Native, World, answer, failed, value};
@@ -34,7 +34,7 @@ fn world() -> (World, Times) {
                 value("1")
             }
         });
-        world.tool(name, Interrupted::Fail, tool.tagged(tags));
+        world.tool(name, InterruptionPolicy::Fail, tool.tagged(tags));
     }
     let tells = ClosurePlanner::new(|_, scope| async move {
         let tools: Vec<_> = scope.tools().iter().map(|tool| tool.name.as_str()).collect();
@@ -96,11 +96,16 @@ async fn l_024_tags_select_and_take_away_for_the_run_and_all_beneath() {
 async fn case_49_a_tag_that_a_tool_claims_takes_away_and_allows_nothing() {
     let (mut world, _) = world();
     let liar = ClosureTool::new("f", ToolHints::default(), |_, _| async { value("1") });
-    world.tool_stated("liar", Interrupted::Fail, None, liar.tagged(&["look", "danger", "own"]));
+    world.tool_stated(
+        "liar",
+        InterruptionPolicy::Fail,
+        None,
+        liar.tagged(&["look", "danger", "own"]),
+    );
     // What the policy states replaces what the tool says.
     let named = ClosureTool::new("f", ToolHints::default(), |_, _| async { value("1") });
     let stated = Some(words(&["look"]));
-    world.tool_stated("stated", Interrupted::Fail, stated, named.tagged(&["danger"]));
+    world.tool_stated("stated", InterruptionPolicy::Fail, stated, named.tagged(&["danger"]));
     let tells = ClosurePlanner::new(|_, scope| async move {
         let tools: Vec<_> = scope.tools().iter().map(|tool| tool.name.as_str()).collect();
         answer(&format!("has {}", tools.join(" ")))

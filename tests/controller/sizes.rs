@@ -12,7 +12,7 @@ use taskrun_journal::artifact::digest;
 use taskrun_journal::message::{Bounds, Part};
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::tool::ToolHints;
-use taskrun_policy::Interrupted;
+use taskrun_policy::InterruptionPolicy;
 
 use super::common::{named, words_of};
 use crate::native::{ClosurePlanner, ClosureTool, Native, Replied, World, answer, call_of, value};
@@ -33,7 +33,7 @@ fn sized(world: &mut World) {
             telemetry: None,
         }))))
     });
-    world.tool("sized", Interrupted::Fail, tool);
+    world.tool("sized", InterruptionPolicy::Fail, tool);
 }
 
 /// What stands in the conversation as the answers of tools, as JSON.
@@ -135,7 +135,7 @@ async fn ls_22_a_plan_step_is_given_what_fits_and_the_oldest_results_go_first() 
 async fn ls_22_a_run_fails_only_where_the_requests_alone_are_too_many_bytes() {
     let mut world = World::new();
     let tool = ClosureTool::new("f", ToolHints::default(), |_, _| async { value("1") });
-    world.tool("t", Interrupted::Fail, tool);
+    world.tool("t", InterruptionPolicy::Fail, tool);
     let planner = ClosurePlanner::new(|_, _| async {
         let payload = of_bytes(PLAN_INPUT_BYTES_MAX, "p");
         call_of(&[("1", "t/f", &payload)])
@@ -177,7 +177,7 @@ async fn l_078_bounds_are_there_where_they_are_promised_and_say_how_to_go_on() {
             _ => bounded(true, None, None),
         }
     });
-    world.tool("t", Interrupted::Fail, tool);
+    world.tool("t", InterruptionPolicy::Fail, tool);
     let planner = ClosurePlanner::new(|input: PlanInput, _| async move {
         let Some(resume) = input.resume else {
             return call_of(&[
@@ -208,7 +208,7 @@ async fn results_are_read_by_plan_steps_alone_and_not_without_end() {
         let refused = scope.result_part(&digest(b"1"), 0, 0).await.expect_err("a tool reads none");
         value(&serde_json::json!(refused).to_string())
     });
-    world.tool("t", Interrupted::Fail, tool);
+    world.tool("t", InterruptionPolicy::Fail, tool);
     let planner = ClosurePlanner::new(|input: PlanInput, scope: Arc<CallScope>| async move {
         let Some(resume) = &input.resume else { return call_of(&[("1", "t/f", "{}")]) };
         let tool = words_of(&resume.tool_outputs[0].outcome);

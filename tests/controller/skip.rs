@@ -9,7 +9,7 @@ use taskrun_journal::event::Event;
 use taskrun_journal::message::Message;
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::tool::ToolHints;
-use taskrun_policy::{Interrupted, Then};
+use taskrun_policy::{InterruptionPolicy, RetryExhaustion};
 
 use crate::native::{
     ClosurePlanner, ClosureTool, Native, Op, PAUSE_OVER, Planned, Side, World, answer, call_of,
@@ -30,7 +30,7 @@ fn world(
     let seen = Seen::default();
     let noted = Arc::clone(&seen);
     let tool = ClosureTool::new("f", ToolHints::default(), |_, _| async { value("\"worked\"") });
-    world.tool("t", Interrupted::Fail, tool);
+    world.tool("t", InterruptionPolicy::Fail, tool);
     let planner = ClosurePlanner::new(move |input: PlanInput, _| {
         let texts = input.messages.iter().map(Message::joined_text).collect();
         let (turn, attempt) = (input.run.turn, input.run.attempt);
@@ -46,7 +46,7 @@ fn world(
 fn skipping(in_a_row: u32) -> impl FnOnce(&mut Agent) {
     move |agent| {
         agent.retry.attempts = 2;
-        agent.retry.then = Then::Skip { in_a_row };
+        agent.retry.then = RetryExhaustion::Skip { in_a_row };
     }
 }
 

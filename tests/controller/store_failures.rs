@@ -9,7 +9,7 @@ use taskrun_journal::message::Labels;
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::store::StoreError;
 use taskrun_journal::tool::ToolHints;
-use taskrun_policy::Interrupted;
+use taskrun_policy::InterruptionPolicy;
 
 use super::common::{check_journal, count, following};
 use crate::native::{
@@ -19,7 +19,7 @@ use crate::native::{
 /// An agent that calls a tool before it answers, with a finalizer.
 fn works(world: &mut World) {
     let tool = ClosureTool::new("f", ToolHints::default(), |_, _| async { value("1") });
-    world.tool("t", Interrupted::Fail, tool);
+    world.tool("t", InterruptionPolicy::Fail, tool);
     let planner = ClosurePlanner::new(|input, _| async move {
         match input.resume {
             None => call_of(&[("c1", "t/f", "{}")]),
@@ -98,7 +98,7 @@ async fn ts_16_what_was_kept_without_an_answer_is_not_kept_twice_and_no_call_beg
             counted.fetch_add(1, Ordering::SeqCst);
             async { value("1") }
         });
-        world.tool("t", Interrupted::Fail, tool);
+        world.tool("t", InterruptionPolicy::Fail, tool);
         world.agent("a", following(vec![vec![("c", "t/f", "{}")]]));
         let host = world.start().await;
         lost += 1;

@@ -10,7 +10,7 @@ use taskrun_journal::question::Answer;
 use taskrun_journal::run::{Run, RunView};
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::tool::ToolHints;
-use taskrun_policy::Interrupted;
+use taskrun_policy::InterruptionPolicy;
 
 use super::common::{Gates, named};
 use crate::native::{
@@ -25,7 +25,7 @@ fn asks_between(world: &mut World) {
     let ask = ClosureTool::new("ask", ToolHints::default(), |_, _| async {
         Ok(Ok(ToolReply::Park(ToolWait::Person { question: "which?".into(), timeout: None })))
     });
-    world.tool("t", Interrupted::Fail, ask);
+    world.tool("t", InterruptionPolicy::Fail, ask);
     world.agent(
         "a",
         ClosurePlanner::new(|input, scope| async move {
@@ -106,9 +106,13 @@ async fn m_28_what_a_run_did_before_its_host_died_counts() {
             value("1")
         }
     });
-    world.tool("t", Interrupted::Fail, quick);
+    world.tool("t", InterruptionPolicy::Fail, quick);
     let stuck = |_, _| std::future::pending();
-    world.tool("s", Interrupted::Fail, ClosureTool::new("stuck", ToolHints::default(), stuck));
+    world.tool(
+        "s",
+        InterruptionPolicy::Fail,
+        ClosureTool::new("stuck", ToolHints::default(), stuck),
+    );
     let calls = [("c1", "t/quick", "{}"), ("c2", "s/stuck", "{}")];
     world.agent("a", ClosurePlanner::new(move |_, _| async move { call_of(&calls) }));
     let first = world.start().await;

@@ -27,7 +27,8 @@ use taskrun_journal::status::Status;
 use taskrun_journal::store::{Hosts, Sessions, Store};
 use taskrun_journal::time::Timestamp;
 use taskrun_policy::{
-    AgentRules, AskRules, Budget, CallTimeouts, Grants, Interrupted, Limits, Pattern, Policy, Retry,
+    AgentRules, AskRules, Budget, CallTimeouts, Grants, InterruptionPolicy, Limits, Pattern,
+    Policy, Retry,
 };
 use taskrun_store::MemoryStore;
 use tokio::runtime::Runtime;
@@ -207,7 +208,7 @@ impl World {
 
     /// Adds a tool for the agents that are added after it; its function is `NAME/FUNCTION`. The
     /// policy states the tags that it has, if it has any.
-    pub fn tool(&mut self, name: &str, interrupted: Interrupted, tool: impl Tool + 'static) {
+    pub fn tool(&mut self, name: &str, interrupted: InterruptionPolicy, tool: impl Tool + 'static) {
         let tags: Vec<_> = tool.specs().iter().flat_map(|spec| spec.tags.clone()).collect();
         self.tool_stated(name, interrupted, (!tags.is_empty()).then_some(tags), tool);
     }
@@ -216,7 +217,7 @@ impl World {
     pub fn tool_stated(
         &mut self,
         name: &str,
-        interrupted: Interrupted,
+        interrupted: InterruptionPolicy,
         tags: Option<Vec<String>>,
         tool: impl Tool + 'static,
     ) {

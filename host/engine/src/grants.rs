@@ -1,6 +1,6 @@
 //! A component's imports against an agent's grants.
 
-use taskrun_policy::{Capability, Grants, Preopen, Standing};
+use taskrun_policy::{Capability, CapabilityAccess, Grants, Preopen};
 
 use crate::error::{LoadError, MissingGrant, Need};
 use crate::inspect::{
@@ -80,9 +80,9 @@ fn need(class: ImportClass, role: Role, grants: &Grants) -> Option<Need> {
         // A planner only decides. What it wants to be remembered it asks a tool to keep, where it is
         // a call that is recorded, and counted, and made once.
         (ImportClass::Capability(Capability::MemoryWrite), Role::Agent) => Some(Need::ToolsOnly),
-        (ImportClass::Capability(capability), _) => match grants.standing(capability) {
-            Standing::Selective | Standing::Denied(_) => None,
-            Standing::Unlisted => Some(Need::Rule(capability)),
+        (ImportClass::Capability(capability), _) => match grants.access(capability) {
+            CapabilityAccess::Selective | CapabilityAccess::Denied(_) => None,
+            CapabilityAccess::Unlisted => Some(Need::Rule(capability)),
         },
         (ImportClass::Sockets, _) => Some(Need::Sockets),
         (ImportClass::Unknown, _) => Some(Need::Unknown),

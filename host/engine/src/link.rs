@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use taskrun_policy::{Capability, Preopen, Standing};
+use taskrun_policy::{Capability, CapabilityAccess, Preopen};
 use wasmtime::component::{HasSelf, InstancePre, Linker};
 
 use crate::bindings::{interfaces, memory_write};
@@ -69,7 +69,7 @@ pub(crate) fn folders(
     };
     let uses_files = inspection.imports.iter().any(|import| match import.class {
         ImportClass::Capability(capability) => {
-            capability.has_paths() && with.grants.standing(capability) == Standing::Selective
+            capability.has_paths() && with.grants.access(capability) == CapabilityAccess::Selective
         }
         ImportClass::Types
         | ImportClass::Always

@@ -77,7 +77,7 @@ impl Words {
 }
 
 /// The thing that is used, in the form in which kinds of selectors tell things apart.
-pub(super) enum Thing<'u> {
+pub(super) enum UseForm<'u> {
     /// A path.
     Path(&'u str),
     /// A request, by its method.
@@ -183,21 +183,21 @@ impl<'u> Use<'u> {
     }
 
     /// The thing that is used.
-    pub(super) fn thing(&self) -> Thing<'u> {
+    pub(super) fn thing(&self) -> UseForm<'u> {
         let named = |name: &'u str, is_fit: bool, placeholder: &'u str| {
             let suggestion = if is_fit { name } else { placeholder };
-            Thing::Name { name, suggestion }
+            UseForm::Name { name, suggestion }
         };
         match *self {
-            Self::Path(_, path) => Thing::Path(path),
-            Self::Http(method, target) => Thing::Request(method, target),
+            Self::Path(_, path) => UseForm::Path(path),
+            Self::Http(method, target) => UseForm::Request(method, target),
             Self::Model(name) => named(name, is_name(name), "NAME"),
             Self::Prompt(id) => named(id, is_name(id), "ID"),
             Self::Operation(operation) => named(operation.as_str(), true, ""),
             Self::Memory(Capability::Memory | Capability::MemoryWrite, scope) => {
                 named(scope.as_str(), true, "")
             }
-            Self::Memory(_, _) => Thing::Nothing,
+            Self::Memory(_, _) => UseForm::Nothing,
             Self::Metric(name) => named(name, is_metric_name(name), "NAME"),
         }
     }

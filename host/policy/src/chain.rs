@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use super::capability::{Capability, Use};
 use super::grants::{Grants, Preopen, deeper, widest};
-use super::place::{Place, Seen};
 use super::rule::Rule;
+use super::workspace_relation::{FolderView, WorkspaceRelation};
 use crate::policy::AgentPolicy;
 
 /// The rules of an agent, as those beneath its runs are bound by them.
@@ -49,13 +49,13 @@ pub struct Chain {
 struct Link {
     /// Its name in a denial.
     who: String,
-    place: Place,
+    place: WorkspaceRelation,
     /// `None` if it is not known what it allows: then it allows nothing.
-    allows: Option<Allows>,
+    allows: Option<LinkRules>,
 }
 
 #[derive(Debug, Clone)]
-enum Allows {
+enum LinkRules {
     /// Everything that an agent's rules allow.
     Agent(Arc<AgentRules>),
     /// Everything but what a request took away.
@@ -72,7 +72,7 @@ pub struct CallRules {
 
 /// A refusal by a rule, or for want of one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Denied {
+pub struct Denial {
     /// For the guest: which rule, without the policy file.
     pub for_guest: String,
     /// For operators: which rule and where it stands, or what to add.
@@ -92,26 +92,27 @@ impl Chain {
     /// Adds an agent that stands above those added before. Where its rules are not known here,
     /// nothing that rules govern is allowed.
     pub fn push_agent(&mut self, agent: &str, rules: Option<Arc<AgentRules>>) {
-        let place = rules.as_ref().map_or(Place::Apart, |rules| self.place(&rules.workspace));
-        let allows = rules.map(Allows::Agent);
+        let place =
+            rules.as_ref().map_or(WorkspaceRelation::Apart, |rules| self.place(&rules.workspace));
+        let allows = rules.map(LinkRules::Agent);
         self.links.push(Link { who: format!("agent {agent}"), place, allows });
     }
 
     /// Adds what a request for a run took away. `who` names the request, `workspace` is that of
     /// the run's agent. A rule that cannot be read takes everything away.
     pub fn push_request(&mut self, who: String, workspace: &Path, deny: Result<Vec<Rule>, String>) {
-        let allows = deny.ok().map(|denials| Allows::Request(Grants::all_but(denials)));
+        let allows = deny.ok().map(|denials| LinkRules::Request(Grants::all_but(denials)));
         self.links.push(Link { who, place: self.place(workspace), allows });
     }
 
     /// Adds that it is not known who else stands above: nothing that rules govern is allowed.
     pub fn push_unknown(&mut self) {
         let who = "a run above that is not recorded".to_owned();
-        self.links.push(Link { who, place: Place::Apart, allows: None });
+        self.links.push(Link { who, place: WorkspaceRelation::Apart, allows: None });
     }
 
-    fn place(&self, theirs: &Path) -> Place {
-        Place::of(&self.workspace, theirs)
+    fn place(&self, theirs: &Path) -> WorkspaceRelation {
+        WorkspaceRelation::of(&self.workspace, theirs)
     }
 
     /// The parts of the folders that everybody grants with all that is below them. A folder that
@@ -136,16 +137,16 @@ impl Chain {
 impl Link {
     fn grants(&self) -> Option<&Grants> {
         match self.allows.as_ref()? {
-            Allows::Agent(rules) => Some(&rules.grants),
-            Allows::Request(grants) => Some(grants),
+            LinkRules::Agent(rules) => Some(&rules.grants),
+            LinkRules::Request(grants) => Some(grants),
         }
     }
 
     /// Decides about a use of a run below.
-    fn decide(&self, used: &Use<'_>) -> Result<(), Denied> {
+    fn decide(&self, used: &Use<'_>) -> Result<(), Denial> {
         let (grants, from_policy) = match &self.allows {
-            Some(Allows::Agent(rules)) => (&*rules.grants, true),
-            Some(Allows::Request(grants)) => (grants, false),
+            Some(LinkRules::Agent(rules)) => (&*rules.grants, true),
+            Some(LinkRules::Request(grants)) => (grants, false),
             None => return Err(self.denied(UNKNOWN, UNKNOWN)),
         };
         let decided = self.in_its_words(used, |used| {
@@ -177,8 +178,8 @@ impl Link {
     fn in_its_words<T>(&self, used: &Use<'_>, ask: impl FnOnce(&Use<'_>) -> T) -> Option<T> {
         match used {
             Use::Path(capability, path) => match self.place.theirs(path) {
-                Seen::At(theirs) => Some(ask(&Use::Path(*capability, &theirs))),
-                Seen::Above | Seen::Outside => None,
+                FolderView::At(theirs) => Some(ask(&Use::Path(*capability, &theirs))),
+                FolderView::Above | FolderView::Outside => None,
             },
             Use::Http(..)
             | Use::Model(_)
@@ -189,20 +190,20 @@ impl Link {
         }
     }
 
-    fn denied(&self, for_guest: &str, for_operator: &str) -> Denied {
+    fn denied(&self, for_guest: &str, for_operator: &str) -> Denial {
         let say = |why: &str| format!("denied by {}: {why}", self.who);
-        Denied { for_guest: say(for_guest), rule: say(for_operator) }
+        Denial { for_guest: say(for_guest), rule: say(for_operator) }
     }
 
     fn may_contain(&self, capability: Capability, dir: &str) -> bool {
         let Some(grants) = self.grants() else { return false };
         match self.place.theirs(dir) {
-            Seen::At(theirs) => grants.may_contain(capability, &theirs),
-            Seen::Above => {
+            FolderView::At(theirs) => grants.may_contain(capability, &theirs),
+            FolderView::Above => {
                 let all = Use::Path(capability, "");
                 grants.decide(&all).allowed || grants.may_contain(capability, "")
             }
-            Seen::Outside => false,
+            FolderView::Outside => false,
         }
     }
 
@@ -210,9 +211,9 @@ impl Link {
     fn common(&self, capability: Capability, dirs: &[String]) -> Vec<String> {
         let Some(grants) = self.grants() else { return Vec::new() };
         let theirs = dirs.iter().flat_map(|dir| match self.place.theirs(dir) {
-            Seen::At(theirs) => grants.folders_within(capability, &theirs),
-            Seen::Above => grants.folders_within(capability, ""),
-            Seen::Outside => Vec::new(),
+            FolderView::At(theirs) => grants.folders_within(capability, &theirs),
+            FolderView::Above => grants.folders_within(capability, ""),
+            FolderView::Outside => Vec::new(),
         });
         let mut common: Vec<String> =
             theirs.filter_map(|folder| self.place.ours(&folder)).collect();
@@ -244,10 +245,10 @@ impl CallRules {
     ///
     /// # Errors
     /// The first refusal: of the agent's own rules, then from the nearest above to the root.
-    pub fn decide(&self, used: &Use<'_>) -> Result<(), Denied> {
+    pub fn decide(&self, used: &Use<'_>) -> Result<(), Denial> {
         let own = self.own.decide(used);
         if !own.allowed {
-            return Err(Denied { for_guest: own.for_guest(), rule: own.to_string() });
+            return Err(Denial { for_guest: own.for_guest(), rule: own.to_string() });
         }
         self.links().try_for_each(|link| link.decide(used))
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 use super::capability::{Capability, Use};
 use super::error::shown;
 use super::location::Location;
-use super::names::Asked;
+use super::names::NameForms;
 use super::path_glob::{PathGlob, split_path};
 use super::rule::{Rule, everything};
 use super::selector::{Selector, Subject};
@@ -23,7 +23,7 @@ pub struct Grants {
 /// The standing of an agent towards a capability as a whole, which says how an import of it is
 /// linked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing<'a> {
+pub enum CapabilityAccess<'a> {
     /// No rule mentions it: a component that imports it does not load.
     Unlisted,
     /// Denied as a whole by this rule and allowed nowhere: linked to an implementation that
@@ -83,15 +83,15 @@ impl Grants {
     }
 
     /// The agent's standing towards a capability as a whole.
-    pub fn standing(&self, capability: Capability) -> Standing<'_> {
+    pub fn access(&self, capability: Capability) -> CapabilityAccess<'_> {
         if self.of(capability, Verdict::Allow).next().is_some() {
-            return Standing::Selective;
+            return CapabilityAccess::Selective;
         }
         // A policy with a deny rule for a part and no allow rule does not load, so any rule that
         // is left denies all of it.
         match self.of(capability, Verdict::Deny).find(|rule| rule.selector.is_everything()) {
-            Some(rule) => Standing::Denied(rule),
-            None => Standing::Unlisted,
+            Some(rule) => CapabilityAccess::Denied(rule),
+            None => CapabilityAccess::Unlisted,
         }
     }
 
@@ -132,7 +132,7 @@ impl Grants {
             self.globs(capability, verdict).any(|(glob, _)| test(glob))
         };
         let asked = OnceCell::new();
-        let asked = || asked.get_or_init(|| Asked::path(&segments));
+        let asked = || asked.get_or_init(|| NameForms::path(&segments));
         any(Verdict::Allow, &|glob| glob.may_match_below(&segments))
             && !any(Verdict::Deny, &|glob| glob.denies_all_below(asked()))
     }
@@ -175,7 +175,7 @@ impl Grants {
             deeper(&granted, dir).map(str::to_owned)
         });
         let whole = |folder: &String| {
-            let asked = Asked::path(&segments_of(folder));
+            let asked = NameForms::path(&segments_of(folder));
             !self.globs(capability, Verdict::Deny).any(|(deny, _)| deny.denies_part(&asked))
         };
         allowed.filter(whole).collect()
@@ -185,7 +185,7 @@ impl Grants {
         let mut directories = Vec::new();
         for (glob, rule) in self.globs(capability, Verdict::Allow) {
             let dir = glob.directory().ok_or(rule)?;
-            let asked = Asked::path(&segments_of(&dir));
+            let asked = NameForms::path(&segments_of(&dir));
             let cut =
                 self.globs(capability, Verdict::Deny).find(|(deny, _)| deny.denies_part(&asked));
             match cut {

@@ -37,7 +37,7 @@ pub struct HttpSelector {
 }
 
 /// Why a text is not a selector, and what to write instead.
-pub(super) struct BadSelector {
+pub(super) struct SelectorError {
     pub(super) reason: String,
     pub(super) help: String,
 }
@@ -45,9 +45,9 @@ pub(super) struct BadSelector {
 const FORM: &str = "write it as in \"http: GET https://api.example.com/v1/**\"";
 
 impl HttpSelector {
-    pub(super) fn parse(text: &str, verdict: Verdict) -> Result<Self, BadSelector> {
+    pub(super) fn parse(text: &str, verdict: Verdict) -> Result<Self, SelectorError> {
         let bad = |reason: &str, help: &str| {
-            Err(BadSelector { reason: reason.to_owned(), help: help.to_owned() })
+            Err(SelectorError { reason: reason.to_owned(), help: help.to_owned() })
         };
         let words: Vec<&str> = text.split_ascii_whitespace().collect();
         let (methods, address) = match words.as_slice() {
@@ -93,7 +93,7 @@ impl HttpSelector {
         Ok(Self { methods, scheme: Some(scheme), host, port, path })
     }
 
-    fn everywhere(methods: Option<Vec<String>>) -> Result<Self, BadSelector> {
+    fn everywhere(methods: Option<Vec<String>>) -> Result<Self, SelectorError> {
         Ok(Self {
             methods,
             scheme: None,
@@ -168,12 +168,12 @@ fn is_below(host: &str, parent: &str) -> bool {
     host.strip_suffix(parent).is_some_and(|rest| rest.ends_with('.'))
 }
 
-fn parse_methods(text: &str) -> Result<Vec<String>, BadSelector> {
+fn parse_methods(text: &str) -> Result<Vec<String>, SelectorError> {
     let mut methods = Vec::new();
     for method in text.split(',') {
         let is_method = !method.is_empty() && method.bytes().all(|byte| byte.is_ascii_uppercase());
         if !is_method || methods.iter().any(|known| known == method) {
-            return Err(BadSelector {
+            return Err(SelectorError {
                 reason: format!("`{}` is not a list of different methods", shown(text)),
                 help: "write them in upper case with commas between, as in `GET,HEAD`".to_owned(),
             });
@@ -184,7 +184,9 @@ fn parse_methods(text: &str) -> Result<Vec<String>, BadSelector> {
     Ok(methods)
 }
 
-pub(super) fn parse_authority(authority: &str) -> Result<(HostPattern, Option<u16>), BadSelector> {
+pub(super) fn parse_authority(
+    authority: &str,
+) -> Result<(HostPattern, Option<u16>), SelectorError> {
     let after_bracket = authority.rfind(']').map_or(0, |bracket| bracket + 1);
     let (host, port) = match authority[after_bracket..].find(':') {
         Some(colon) => {
@@ -201,13 +203,13 @@ pub(super) fn parse_authority(authority: &str) -> Result<(HostPattern, Option<u1
         Some(_) => return Err(bad_port()),
     };
     let name = host.strip_prefix("*.");
-    let normal = normal_host(name.unwrap_or(host)).ok_or_else(|| BadSelector {
+    let normal = normal_host(name.unwrap_or(host)).ok_or_else(|| SelectorError {
         reason: format!("`{}` is not a host", shown(host)),
         help: "write a name, `*.` and a name, or an address; other scripts as `xn--…`".to_owned(),
     })?;
     match name {
         None => Ok((HostPattern::Exact(normal), port)),
-        Some(_) if is_address(&normal) => Err(BadSelector {
+        Some(_) if is_address(&normal) => Err(SelectorError {
             reason: "`*.` stands before an address".to_owned(),
             help: "write the address alone".to_owned(),
         }),
@@ -215,25 +217,25 @@ pub(super) fn parse_authority(authority: &str) -> Result<(HostPattern, Option<u1
     }
 }
 
-fn bad_port() -> BadSelector {
-    BadSelector {
+fn bad_port() -> SelectorError {
+    SelectorError {
         reason: "its port is not a number from 1 to 65535".to_owned(),
         help: "write the port, or leave it out for the scheme's own".to_owned(),
     }
 }
 
-fn parse_path(path: Option<&str>) -> Result<PathGlob, BadSelector> {
+fn parse_path(path: Option<&str>) -> Result<PathGlob, SelectorError> {
     let everything = || PathGlob::parse("**");
     let glob = match path {
         None => everything(),
         Some("") => {
-            return Err(BadSelector {
+            return Err(SelectorError {
                 reason: "it ends with `/`".to_owned(),
                 help: "remove the `/` or write `/**` for every path of the host".to_owned(),
             });
         }
         Some(path) if path.contains('%') => {
-            return Err(BadSelector {
+            return Err(SelectorError {
                 reason: "its path is percent-encoded".to_owned(),
                 help: "write the characters themselves; paths are decoded before they are compared"
                     .to_owned(),
@@ -241,5 +243,5 @@ fn parse_path(path: Option<&str>) -> Result<PathGlob, BadSelector> {
         }
         Some(path) => PathGlob::parse(path),
     };
-    glob.map_err(|bad| BadSelector { reason: bad.reason, help: bad.help })
+    glob.map_err(|bad| SelectorError { reason: bad.reason, help: bad.help })
 }

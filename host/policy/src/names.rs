@@ -12,7 +12,7 @@ use icu_properties::props::DefaultIgnorableCodePoint;
 
 /// A name in a path that somebody asks for, and what it has in common with others for the same
 /// file.
-pub(super) struct Asked<'n> {
+pub(super) struct NameForms<'n> {
     pub(super) name: &'n str,
     pub(super) folded: String,
     /// With what [`folded`] cuts off: there are file systems that do not.
@@ -21,7 +21,7 @@ pub(super) struct Asked<'n> {
     pub(super) is_short: bool,
 }
 
-impl<'n> Asked<'n> {
+impl<'n> NameForms<'n> {
     /// The names of a path.
     pub(super) fn path(names: &[&'n str]) -> Vec<Self> {
         let asked = |name: &&'n str| Self {

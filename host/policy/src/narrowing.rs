@@ -6,10 +6,10 @@ use taskrun_journal::narrowing::Narrowing;
 use taskrun_journal::quantity::DurationDisplay;
 use taskrun_journal::tool::ToolSpec;
 
-use crate::grants::{Grants, Standing};
+use crate::grants::{CapabilityAccess, Grants};
 use crate::limits::{Budget, CALL_MAX, Limits, TOKENS_MAX, least};
 use crate::pattern::Pattern;
-use crate::rule::{Declared, parse_denial};
+use crate::rule::{DeclaredNames, parse_denial};
 
 /// Most tools, and most deny rules, that a request names.
 pub const NARROWING_ENTRIES_MAX: usize = 64;
@@ -64,7 +64,7 @@ pub struct NarrowingBounds<'a> {
     /// Its rules.
     pub grants: &'a Grants,
     /// The names that its rules may use.
-    pub declared: Declared<'a>,
+    pub declared: DeclaredNames<'a>,
     /// Its budget.
     pub budget: &'a Budget,
     /// Its limits.
@@ -159,9 +159,9 @@ impl NarrowingBounds<'_> {
         if rule.selector.is_everything() {
             return Ok(());
         }
-        match self.grants.standing(rule.capability) {
-            Standing::Selective => Ok(()),
-            Standing::Denied(_) | Standing::Unlisted => {
+        match self.grants.access(rule.capability) {
+            CapabilityAccess::Selective => Ok(()),
+            CapabilityAccess::Denied(_) | CapabilityAccess::Unlisted => {
                 let (capability, agent) = (rule.capability, self.agent);
                 let all = rule.capability.everything_rule();
                 Err(wrong(format!(
@@ -263,7 +263,7 @@ mod tests {
         let bounds = NarrowingBounds {
             agent: "a",
             grants: &agent.grants,
-            declared: Declared::default(),
+            declared: DeclaredNames::default(),
             budget: &agent.budget,
             limits: &agent.limits,
             functions: &functions,

@@ -12,7 +12,7 @@ use super::location::Source;
 use super::parse_limits::{TOOL_LIMIT_KEYS, read_limits};
 use super::read::{Section, Text};
 use super::workspace::read_workspace_limits;
-use super::{Interrupted, ModelPolicy, Provider, WorkspaceLimits};
+use super::{InterruptionPolicy, ModelPolicy, Provider, WorkspaceLimits};
 use crate::ask::ASK_TIMEOUT_MAX;
 use crate::pattern::AGENTS;
 use crate::policy::{POLICY_BYTES_MAX, Policy, ToolPolicy};
@@ -20,7 +20,7 @@ use crate::policy::{POLICY_BYTES_MAX, Policy, ToolPolicy};
 const ROOT_KEYS: [&str; 6] = ["defaults", "workspace", "model", "prompt", "tool", "agent"];
 
 /// A policy file that is being read: its folder, its declarations, and the files it names.
-pub(super) struct Reading<'t> {
+pub(super) struct PolicyDraft<'t> {
     pub(super) folder: &'t Path,
     pub(super) root: PathBuf,
     pub(super) workspace_limits: WorkspaceLimits,
@@ -72,7 +72,7 @@ fn read_policy(file: &Section<'_, '_>, source: &Source) -> Policy {
     };
     let (model_names, tool_names) = (names(&model_sections), names(&tool_sections));
     let (prompt_names, agent_names) = (names(&prompt_sections), names(&agent_sections));
-    let mut reading = Reading {
+    let mut reading = PolicyDraft {
         folder,
         root: root.clone(),
         workspace_limits,
@@ -168,7 +168,7 @@ fn read_workspace(
     (path, limits)
 }
 
-impl Reading<'_> {
+impl PolicyDraft<'_> {
     fn tool(&mut self, name: &str, section: &Section<'_, '_>) -> Option<ToolPolicy> {
         section.expect_keys(&["component", "limits", "interrupted", "tags"]);
         if name == AGENTS {
@@ -216,17 +216,17 @@ impl Reading<'_> {
     }
 }
 
-fn read_interrupted(section: &Section<'_, '_>) -> Interrupted {
+fn read_interrupted(section: &Section<'_, '_>) -> InterruptionPolicy {
     let Some(text) = section.string("interrupted") else {
-        return Interrupted::default();
+        return InterruptionPolicy::default();
     };
     match text.value {
-        "fail" => Interrupted::Fail,
-        "ask" => Interrupted::Ask,
+        "fail" => InterruptionPolicy::Fail,
+        "ask" => InterruptionPolicy::Ask,
         other => {
             let kind = PolicyErrorKind::Unknown { what: "`interrupted` value", name: shown(other) };
             section.report(text.span, kind, suggest(other, "values", ["fail", "ask"]));
-            Interrupted::default()
+            InterruptionPolicy::default()
         }
     }
 }

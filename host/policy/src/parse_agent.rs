@@ -11,13 +11,13 @@ use super::error::{PolicyErrorKind, shown, suggest};
 use super::files::{FileUse, NamedFile};
 use super::grants::Grants;
 use super::limits::TOOL_CALLS_DEFAULT;
-use super::parse::{Reading, is_path, report_bad_value, resolve};
+use super::parse::{PolicyDraft, is_path, report_bad_value, resolve};
 use super::parse_callees::is_callee;
 use super::parse_limits::{
     AGENT_LIMIT_KEYS, read_budget, read_conversation, read_heartbeat, read_limits, read_retry,
 };
 use super::read::{Section, Text, is_function_name};
-use super::rule::{Declared, Rule, parse_rule};
+use super::rule::{DeclaredNames, Rule, parse_rule};
 use super::selector::Selector;
 use crate::pattern::{AGENTS, Pattern};
 use crate::policy::{AgentPolicy, DESCRIPTION_BYTES_MAX, MEMBERS_MAX, RULES_MAX};
@@ -45,7 +45,7 @@ const AGENT_KEYS: [&str; 19] = [
     "on_missing_fields",
 ];
 
-impl Reading<'_> {
+impl PolicyDraft<'_> {
     pub(super) fn agent(&mut self, name: &str, section: &Section<'_, '_>) -> Option<AgentPolicy> {
         section.expect_keys(&AGENT_KEYS);
         let description = read_description(section);
@@ -242,7 +242,7 @@ impl Reading<'_> {
                     section.report(text.span, kind, "write at most 256 rules for an agent");
                     break;
                 }
-                let declared = Declared { models: &self.models, prompts: &self.prompts };
+                let declared = DeclaredNames { models: &self.models, prompts: &self.prompts };
                 rules.extend(parse_rule(section.problems, &text, verdict, declared));
             }
         }

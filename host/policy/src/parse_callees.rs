@@ -1,7 +1,7 @@
 //! Agents among the `tools` of an agent: `agent/NAME`.
 
 use super::error::{PolicyErrorKind, shown, suggest};
-use super::parse::{Reading, report_bad_value};
+use super::parse::{PolicyDraft, report_bad_value};
 use super::read::{Section, Text};
 use crate::pattern::AGENTS;
 use crate::policy::MEMBERS_MAX;
@@ -15,7 +15,7 @@ fn callee(text: &str) -> Option<&str> {
     text.strip_prefix(AGENTS)?.strip_prefix('/')
 }
 
-impl Reading<'_> {
+impl PolicyDraft<'_> {
     /// The agents that these entries name, each once.
     pub(super) fn callees(
         &self,

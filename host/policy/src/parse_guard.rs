@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::ask::{ASK_TIMEOUT_DEFAULT, ASK_TIMEOUT_MAX, AskRule, AskRules};
 use super::error::{PolicyErrorKind, shown, suggest};
 use super::files::FileUse;
-use super::parse::{Reading, is_path, report_bad_value};
+use super::parse::{PolicyDraft, is_path, report_bad_value};
 use super::read::{Section, Text};
 use super::tool_lists::ToolLists;
 use crate::engine::{ENGINE_TIMEOUT_MAX, EnginePolicy, POLICY_TIMEOUT};
@@ -16,7 +16,7 @@ use crate::read::tags;
 const ENGINE_KEYS: [&str; 7] =
     ["allow", "block", "allow_tags", "block_tags", "hints", "component", "timeout"];
 
-impl Reading<'_> {
+impl PolicyDraft<'_> {
     /// `policy` of an agent that may call the functions of `tools`.
     pub(super) fn engine(
         &mut self,

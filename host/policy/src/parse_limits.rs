@@ -17,7 +17,7 @@ use super::limits::{
 };
 use super::read::Section;
 use crate::settings::SKIPS_DEFAULT;
-use crate::{Heartbeat, Retry, Then};
+use crate::{Heartbeat, Retry, RetryExhaustion};
 
 /// The last five are for agents only.
 pub(super) const AGENT_LIMIT_KEYS: [&str; 16] = [
@@ -152,13 +152,13 @@ fn read_attempts(table: &Section<'_, '_>) -> Retry {
     }
 }
 
-fn read_then(table: &Section<'_, '_>) -> Then {
+fn read_then(table: &Section<'_, '_>) -> RetryExhaustion {
     let skips = table.count("skips", 1..=RETRY_SKIPS_MAX);
-    let skip = Then::Skip { in_a_row: skips.unwrap_or(SKIPS_DEFAULT) };
+    let skip = RetryExhaustion::Skip { in_a_row: skips.unwrap_or(SKIPS_DEFAULT) };
     let then = match table.string("then") {
-        None => Then::Abort,
+        None => RetryExhaustion::Abort,
         Some(text) => match text.value {
-            "abort" => Then::Abort,
+            "abort" => RetryExhaustion::Abort,
             "skip" => skip,
             other => {
                 let kind = PolicyErrorKind::Unknown { what: "`then` value", name: shown(other) };
@@ -168,7 +168,8 @@ fn read_then(table: &Section<'_, '_>) -> Then {
             }
         },
     };
-    if let (Then::Abort, Some(skips), Some(span)) = (then, skips, table.span_of("skips")) {
+    if let (RetryExhaustion::Abort, Some(skips), Some(span)) = (then, skips, table.span_of("skips"))
+    {
         let value = skips.to_string();
         let reason = "no turn is skipped".to_owned();
         let kind = PolicyErrorKind::BadValue { what: "number of `skips`", value, reason };

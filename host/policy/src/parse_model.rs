@@ -11,7 +11,7 @@ use super::model::{
     ANSWER_TOKENS_MAX, FAULTS_MAX, Fault, KeySource, MODEL_TIME_MAX, ModelPolicy, ModelTimeouts,
     PROVIDER_MODEL_BYTES_MAX, Provider, RESPONSE_BYTES_DEFAULT, RESPONSE_BYTES_MAX, Remote, Wire,
 };
-use super::parse::{Reading, is_path, report_bad_value, resolve};
+use super::parse::{PolicyDraft, is_path, report_bad_value, resolve};
 use super::parse_limits::{read_model_retry, read_prices};
 use super::read::{Section, Text};
 
@@ -38,7 +38,7 @@ const REMOTE_KEYS: &[&str] = &[
 const PROVIDERS: [&str; 8] =
     ["openai", "anthropic", "gemini", "ollama", "scripted", "echo", "replay", "faulty"];
 
-impl Reading<'_> {
+impl PolicyDraft<'_> {
     pub(super) fn model(&mut self, name: &str, section: &Section<'_, '_>) -> Option<ModelPolicy> {
         let provider = self.provider(name, section);
         let model = section.string("model").map(|text| text.value.to_owned());

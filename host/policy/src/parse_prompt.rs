@@ -6,7 +6,7 @@ use taskrun_journal::message::Labels;
 
 use super::error::{PolicyErrorKind, PolicyErrors, Problems, shown};
 use super::files::{FileUse, Files, unusable};
-use super::parse::{Reading, is_path, report_bad_value};
+use super::parse::{PolicyDraft, is_path, report_bad_value};
 use super::read::{Section, Text};
 use crate::policy::Policy;
 use crate::prompt::{PROMPT_OVERRIDES_MAX, PromptOverridePolicy, PromptPolicy, PromptTemplate};
@@ -81,7 +81,7 @@ fn read(files: &dyn Files, path: &Path) -> Result<String, String> {
     Ok(text)
 }
 
-impl Reading<'_> {
+impl PolicyDraft<'_> {
     pub(super) fn prompt(&mut self, id: &str, section: &Section<'_, '_>) -> Option<PromptPolicy> {
         section.expect_keys(&["template", "file", "overrides"]);
         let sections = section.sections("overrides");

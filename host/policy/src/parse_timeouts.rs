@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use super::error::{PolicyErrorKind, shown, suggest};
 use super::limits::CALL_MAX;
-use super::parse::Reading;
+use super::parse::PolicyDraft;
 use super::read::{Section, Text, is_function_name};
 use super::timeouts::{CallTimeouts, TIMEOUTS_MAX};
 use crate::pattern::Pattern;
 
-impl Reading<'_> {
+impl PolicyDraft<'_> {
     /// The time-outs of an agent that may call the functions of `tools`.
     pub(super) fn timeouts(&self, section: &Section<'_, '_>, tools: &[Pattern]) -> CallTimeouts {
         const INSTANT: Duration = Duration::from_millis(1);

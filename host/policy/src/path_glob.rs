@@ -5,7 +5,7 @@ use std::fmt;
 use globset::{GlobBuilder, GlobMatcher};
 
 use super::error::is_hostile;
-use super::names::{Asked, caseless_pattern, folded};
+use super::names::{NameForms, caseless_pattern, folded};
 
 /// Longest path that can be decided about, in bytes: the bound of `workspace-read` in the WIT.
 pub const PATH_BYTES_MAX: usize = 4_096;
@@ -37,14 +37,14 @@ enum Segment {
 
 /// Why a text is not a pattern, and what to write instead.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct BadGlob {
+pub(super) struct GlobError {
     pub(super) reason: String,
     pub(super) help: String,
 }
 
 impl PathGlob {
-    pub(super) fn parse(text: &str) -> Result<Self, BadGlob> {
-        let bad = |reason: &str, help: String| Err(BadGlob { reason: reason.to_owned(), help });
+    pub(super) fn parse(text: &str) -> Result<Self, GlobError> {
+        let bad = |reason: &str, help: String| Err(GlobError { reason: reason.to_owned(), help });
         if text.is_empty() {
             return bad("it is empty", "write \"**\" for everything".to_owned());
         }
@@ -131,17 +131,17 @@ impl PathGlob {
 
     /// Tells if the pattern, as that of a rule of files that denies, means the path of these
     /// segments.
-    pub(super) fn denies(&self, path: &[Asked<'_>]) -> bool {
+    pub(super) fn denies(&self, path: &[NameForms<'_>]) -> bool {
         self.denying_states_after(path) & self.accepting() != 0
     }
 
     /// Tells if it means the path and everything below it.
-    pub(super) fn denies_all_below(&self, path: &[Asked<'_>]) -> bool {
+    pub(super) fn denies_all_below(&self, path: &[NameForms<'_>]) -> bool {
         matches!(self.segments.last(), Some(Segment::AnyDepth)) && self.denies(path)
     }
 
     /// Tells if it means the path or something below it.
-    pub(super) fn denies_part(&self, path: &[Asked<'_>]) -> bool {
+    pub(super) fn denies_part(&self, path: &[NameForms<'_>]) -> bool {
         self.denying_states_after(path) != 0
     }
 
@@ -175,7 +175,7 @@ impl PathGlob {
     }
 
     /// The same for all names that some file system takes for these.
-    fn denying_states_after(&self, path: &[Asked<'_>]) -> u64 {
+    fn denying_states_after(&self, path: &[NameForms<'_>]) -> u64 {
         self.states(path, |index, name| {
             name.is_short
                 || self.segments[index].is_match(name.name)
@@ -248,8 +248,8 @@ impl PartialEq for PathGlob {
 impl Eq for PathGlob {}
 
 impl Segment {
-    fn parse(segment: &str, whole: &str, index: usize) -> Result<Self, BadGlob> {
-        let bad = |reason: String, help: String| Err(BadGlob { reason, help });
+    fn parse(segment: &str, whole: &str, index: usize) -> Result<Self, GlobError> {
+        let bad = |reason: String, help: String| Err(GlobError { reason, help });
         match segment {
             "**" => return Ok(Self::AnyDepth),
             "" if whole.ends_with('/') => {

@@ -15,7 +15,7 @@ use crate::location::{Location, Source};
 use crate::model::ModelPolicy;
 use crate::pattern::Pattern;
 use crate::prompt::PromptPolicy;
-use crate::settings::{Heartbeat, Interrupted, MissingFields, Retry};
+use crate::settings::{Heartbeat, InterruptionPolicy, MissingFields, Retry};
 use crate::timeouts::CallTimeouts;
 use crate::workspace::WorkspaceLimits;
 
@@ -67,9 +67,9 @@ pub struct ToolPolicy {
     pub limits: Limits,
     /// Those of its limits that the file states.
     pub stated_limits: LimitSettings,
-    /// The fate of a call that the death of its host cut off. Default [`Interrupted::Fail`].
+    /// The fate of a call that the death of its host cut off. Default [`InterruptionPolicy::Fail`].
     /// Of no meaning for functions that are idempotent or read-only: those are called again.
-    pub interrupted: Interrupted,
+    pub interrupted: InterruptionPolicy,
     /// Tags of all its functions, instead of those that the tool itself says; at most 256. Tags
     /// that allow something have to stand here.
     pub tags: Option<Vec<String>>,

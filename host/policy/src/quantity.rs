@@ -6,13 +6,13 @@ use taskrun_journal::quantity::{DURATION_UNITS, SIZE_UNITS};
 
 /// Why a text is not a quantity, and what to write instead.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct BadQuantity {
+pub(super) struct QuantityError {
     pub(super) reason: String,
     pub(super) help: String,
 }
 
 /// Bytes of a size such as `64MiB`.
-pub(super) fn parse_size(text: &str) -> Result<u64, BadQuantity> {
+pub(super) fn parse_size(text: &str) -> Result<u64, QuantityError> {
     parse(text, &SIZE_UNITS, "64MiB")
 }
 
@@ -26,13 +26,13 @@ pub fn size(text: &str) -> Result<u64, String> {
 }
 
 /// A duration such as `10s`, whole milliseconds.
-pub(super) fn parse_duration(text: &str) -> Result<Duration, BadQuantity> {
+pub(super) fn parse_duration(text: &str) -> Result<Duration, QuantityError> {
     parse(text, &DURATION_UNITS, "10s").map(Duration::from_millis)
 }
 
-fn parse(text: &str, units: &[(&str, u64)], example: &str) -> Result<u64, BadQuantity> {
+fn parse(text: &str, units: &[(&str, u64)], example: &str) -> Result<u64, QuantityError> {
     let names = units.iter().map(|(unit, _)| *unit).collect::<Vec<_>>().join(", ");
-    let bad = |reason: &str, instead: Option<String>| BadQuantity {
+    let bad = |reason: &str, instead: Option<String>| QuantityError {
         reason: reason.to_owned(),
         help: match instead {
             Some(instead) => format!("write \"{instead}\""),

@@ -10,7 +10,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::error::{PolicyErrorKind, Problems, is_hostile, nearest, shown};
-use super::quantity::{BadQuantity, parse_duration, parse_size};
+use super::quantity::{QuantityError, parse_duration, parse_size};
 
 /// Most tags of one list: each tool's are compared with all of them, turn after turn.
 const TAGS_MAX: usize = 256;
@@ -324,7 +324,7 @@ impl<'t, 's> Section<'t, 's> {
         &self,
         text: &Text<'_>,
         what: &'static str,
-        result: Result<T, BadQuantity>,
+        result: Result<T, QuantityError>,
     ) -> Option<T> {
         result
             .map_err(|bad| {

@@ -35,7 +35,7 @@ pub struct Rule {
 
 /// The names that a policy declares and rules may use.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Declared<'d> {
+pub struct DeclaredNames<'d> {
     /// Its models.
     pub models: &'d [&'d str],
     /// Its prompts.
@@ -53,7 +53,7 @@ impl fmt::Display for Rule {
 ///
 /// # Errors
 /// The first thing that is wrong with it, with the words to write instead.
-pub fn parse_denial(text: &str, declared: Declared<'_>) -> Result<Rule, String> {
+pub fn parse_denial(text: &str, declared: DeclaredNames<'_>) -> Result<Rule, String> {
     let source = Source::new(text, Path::new("request"));
     let problems = Problems::new(&source);
     let whole = Text { value: text, span: 0..text.len() };
@@ -65,7 +65,7 @@ pub fn parse_denial(text: &str, declared: Declared<'_>) -> Result<Rule, String> 
 
 /// The rule that allows all of a capability, which no policy can say of every one.
 pub(super) fn everything(capability: Capability) -> Rule {
-    let all = parse_denial(capability.everything_rule(), Declared::default());
+    let all = parse_denial(capability.everything_rule(), DeclaredNames::default());
     let all = all.expect("everything of each capability can be denied");
     Rule { verdict: Verdict::Allow, ..all }
 }
@@ -75,7 +75,7 @@ pub(super) fn parse_rule(
     problems: &Problems<'_>,
     text: &Text<'_>,
     verdict: Verdict,
-    declared: Declared<'_>,
+    declared: DeclaredNames<'_>,
 ) -> Option<Rule> {
     let (word, rest) = match text.value.split_once(':') {
         Some((word, rest)) => (word, Some(rest)),
@@ -122,7 +122,7 @@ fn parse_selector(
     problems: &Problems<'_>,
     span: &Range<usize>,
     (capability, verdict, text): (Capability, Verdict, &str),
-    declared: Declared<'_>,
+    declared: DeclaredNames<'_>,
 ) -> Option<Selector> {
     let report = |what, reason: &str, help: String| {
         problems.add(span.clone(), bad_value(what, text, reason), help);

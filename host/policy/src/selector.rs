@@ -2,10 +2,10 @@
 
 use std::cell::OnceCell;
 
-use super::capability::{Thing, Use};
+use super::capability::{Use, UseForm};
 use super::http::HttpSelector;
 use super::http_request::HttpRequest;
-use super::names::Asked;
+use super::names::NameForms;
 use super::path_glob::{PathGlob, split_path};
 use crate::verdict::Verdict;
 
@@ -25,17 +25,17 @@ pub enum Selector {
 
 /// The thing that is used, in the form that selectors are compared with.
 pub(super) enum Subject<'u> {
-    Path(AskedPath<'u>),
+    Path(RequestPath<'u>),
     Http(HttpRequest<'u>),
     Name { name: &'u str, suggestion: &'u str },
 }
 
 /// A path that is asked for.
-pub(super) struct AskedPath<'u> {
+pub(super) struct RequestPath<'u> {
     path: &'u str,
     segments: Vec<&'u str>,
     /// For rules that deny.
-    names: OnceCell<Vec<Asked<'u>>>,
+    names: OnceCell<Vec<NameForms<'u>>>,
 }
 
 impl Selector {
@@ -81,13 +81,13 @@ impl<'u> Subject<'u> {
     /// That of a use, or the reason why rules cannot decide about it.
     pub(super) fn of(used: &Use<'u>) -> Result<Self, &'static str> {
         match used.thing() {
-            Thing::Path(path) => {
+            UseForm::Path(path) => {
                 let segments = split_path(path)?;
-                Ok(Self::Path(AskedPath { path, segments, names: OnceCell::new() }))
+                Ok(Self::Path(RequestPath { path, segments, names: OnceCell::new() }))
             }
-            Thing::Request(method, target) => HttpRequest::new(method, &target).map(Self::Http),
-            Thing::Name { name, suggestion } => Ok(Self::Name { name, suggestion }),
-            Thing::Nothing => Err("the capability has no such thing"),
+            UseForm::Request(method, target) => HttpRequest::new(method, &target).map(Self::Http),
+            UseForm::Name { name, suggestion } => Ok(Self::Name { name, suggestion }),
+            UseForm::Nothing => Err("the capability has no such thing"),
         }
     }
 
@@ -97,7 +97,7 @@ impl<'u> Subject<'u> {
             Self::Http(request) => request.suggestion(),
             Self::Name { suggestion, .. } => (*suggestion).to_owned(),
             // A guest's file named `**` must not become a pattern.
-            Self::Path(AskedPath { path, .. }) => match path.rsplit_once('/') {
+            Self::Path(RequestPath { path, .. }) => match path.rsplit_once('/') {
                 _ if path.contains(['*', '?', '[', ']', '{', '}', '\\']) => "FOLDER/**".to_owned(),
                 Some((folder, _)) => format!("{folder}/**"),
                 None if path.is_empty() => "**".to_owned(),
@@ -107,8 +107,8 @@ impl<'u> Subject<'u> {
     }
 }
 
-impl<'u> AskedPath<'u> {
-    fn names(&self) -> &[Asked<'u>] {
-        self.names.get_or_init(|| Asked::path(&self.segments))
+impl<'u> RequestPath<'u> {
+    fn names(&self) -> &[NameForms<'u>] {
+        self.names.get_or_init(|| NameForms::path(&self.segments))
     }
 }

@@ -37,13 +37,13 @@ pub struct Retry {
     /// taken off by chance, so that those who failed together do not come again together.
     pub pause: Duration,
     /// The next thing when all attempts failed.
-    pub then: Then,
+    pub then: RetryExhaustion,
 }
 
 impl Default for Retry {
     /// Three attempts, one second, then the run fails.
     fn default() -> Self {
-        Self { attempts: 3, pause: Duration::from_secs(1), then: Then::default() }
+        Self { attempts: 3, pause: Duration::from_secs(1), then: RetryExhaustion::default() }
     }
 }
 
@@ -52,7 +52,7 @@ pub(crate) const SKIPS_DEFAULT: u32 = 3;
 
 /// The next thing when all attempts at a plan step failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Then {
+pub enum RetryExhaustion {
     /// The run fails.
     #[default]
     Abort,
@@ -66,7 +66,7 @@ pub enum Then {
 /// The fate of a tool call that the death of its host cut off, where the tool does not promise
 /// that a repeated call has no further effect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Interrupted {
+pub enum InterruptionPolicy {
     /// The agent is told that it is not known whether the call took effect.
     #[default]
     Fail,

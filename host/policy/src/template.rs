@@ -54,7 +54,7 @@ pub struct PromptOverride {
 
 /// A prompt that became a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rendered {
+pub struct RenderedPrompt {
     /// The text.
     pub text: String,
     /// BLAKE3 hash of the text, 64 hexadecimal digits.
@@ -99,7 +99,7 @@ impl Prompts {
         data: &str,
         session: &str,
         labels: &Labels,
-    ) -> Result<Rendered, PromptError> {
+    ) -> Result<RenderedPrompt, PromptError> {
         let unknown = || PromptError::Unknown(id.to_owned());
         let prompt = self.by_id.get(id).ok_or_else(unknown)?;
         if data.len() > PROMPT_DATA_BYTES_MAX {
@@ -111,7 +111,7 @@ impl Prompts {
         let (template, chosen_by) = prompt.choose(session, labels);
         let text = render(template, &data)?;
         let digest = blake3::hash(text.as_bytes()).to_hex().to_string();
-        Ok(Rendered { text, digest, chosen_by })
+        Ok(RenderedPrompt { text, digest, chosen_by })
     }
 }
 
@@ -170,7 +170,7 @@ fn render(
     let environment = environment();
     let unusable = |error: minijinja::Error| PromptError::Unusable(said(&error));
     let template = environment.template_from_named_str(NAME, template).map_err(unusable)?;
-    let mut text = Bounded::default();
+    let mut text = BoundedBuffer::default();
     let rendered = template.render_captured_to(Serde(data), &mut text);
     let outcome = rendered.map(|_| ());
     if text.is_over {
@@ -214,12 +214,12 @@ fn said(error: &minijinja::Error) -> String {
 
 /// Takes bytes up to the bound.
 #[derive(Default)]
-struct Bounded {
+struct BoundedBuffer {
     bytes: Vec<u8>,
     is_over: bool,
 }
 
-impl io::Write for Bounded {
+impl io::Write for BoundedBuffer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.bytes.len() + bytes.len() > RENDERED_BYTES_MAX {
             self.is_over = true;

@@ -10,7 +10,7 @@ use taskrun_journal::history::History;
 use taskrun_journal::tool::{ToolFailure, ToolSpec};
 use taskrun_policy::template::Prompts;
 use taskrun_policy::{
-    AGENTS, AgentRules, AskRules, Budget, CallTimeouts, Heartbeat, Interrupted, Limits,
+    AGENTS, AgentRules, AskRules, Budget, CallTimeouts, Heartbeat, InterruptionPolicy, Limits,
     MissingFields, Pattern, Retry,
 };
 
@@ -135,7 +135,7 @@ pub struct AgentTool {
     /// Limits of a call.
     pub limits: Limits,
     /// What becomes of a call that was cut off.
-    pub interrupted: Interrupted,
+    pub interrupted: InterruptionPolicy,
     arguments: Arc<Arguments>,
 }
 
@@ -171,7 +171,7 @@ pub struct LoadedTool {
     /// Limits of a call.
     pub limits: Limits,
     /// What becomes of a call that was cut off.
-    pub interrupted: Interrupted,
+    pub interrupted: InterruptionPolicy,
     /// Tags of all its functions, where the policy states them; they replace what the tool says.
     pub tags: Option<Vec<String>>,
     /// Time-outs of calls of single functions, by their qualified names, instead of `call` of the
@@ -241,7 +241,7 @@ impl AgentTools {
                 name: AGENTS.to_owned(),
                 tool: Arc::new(delegate),
                 limits: limits.clone(),
-                interrupted: Interrupted::default(),
+                interrupted: InterruptionPolicy::default(),
                 tags: Some(vec![AGENTS.to_owned()]),
             };
             for spec in loaded.tool.specs() {

@@ -12,7 +12,7 @@ use taskrun_journal::ids::RunId;
 use taskrun_journal::message::Labels;
 use taskrun_journal::plan::PlannerError;
 use taskrun_journal::tool::{ToolHints, ToolOutcome};
-use taskrun_policy::Interrupted;
+use taskrun_policy::InterruptionPolicy;
 use tokio::sync::watch;
 
 use crate::native::{
@@ -98,14 +98,14 @@ fn holding(gates: &Arc<Gates>, idempotent: bool) -> ClosureTool {
 /// Adds the agents to a world.
 pub(super) fn add(world: &mut World, gates: &Arc<Gates>) {
     let hints = ToolHints::default();
-    world.tool("again", Interrupted::Fail, holding(gates, true));
-    world.tool("once", Interrupted::Fail, holding(gates, false));
+    world.tool("again", InterruptionPolicy::Fail, holding(gates, true));
+    world.tool("once", InterruptionPolicy::Fail, holding(gates, false));
     let ask = ClosureTool::new("ask", hints, |call, _| async move {
         let payload: Value = serde_json::from_str(&call.payload).unwrap_or_default();
         let timeout = timeout(&payload);
         Ok(Ok(ToolReply::Park(ToolWait::Person { question: "which?".into(), timeout })))
     });
-    world.tool("person", Interrupted::Fail, ask);
+    world.tool("person", InterruptionPolicy::Fail, ask);
     let wait = ClosureTool::new("await", hints, |call, _| async move {
         let payload: Value = serde_json::from_str(&call.payload).unwrap_or_default();
         let runs = payload["runs"].as_array().into_iter().flatten().filter_map(Value::as_str);
@@ -114,7 +114,7 @@ pub(super) fn add(world: &mut World, gates: &Arc<Gates>) {
         let timeout = timeout(&payload);
         Ok(Ok(ToolReply::Park(ToolWait::Runs { runs, mode, timeout })))
     });
-    world.tool("runs", Interrupted::Fail, wait);
+    world.tool("runs", InterruptionPolicy::Fail, wait);
     world.agent("quick", ClosurePlanner::new(|_, _| async { answer("quick") }));
     world.agent("gate", gated(gates));
     world.agent("stubborn", gated(gates).hearing());

@@ -21,7 +21,7 @@ use taskrun_journal::question::Answer;
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::store::Store;
 use taskrun_journal::tool::ToolHints;
-use taskrun_policy::Interrupted;
+use taskrun_policy::InterruptionPolicy;
 use taskrun_store::{SqliteOptions, SqliteStore};
 
 use self::disk::{Disk, Way};
@@ -133,11 +133,11 @@ fn agents(world: &mut World, gates: &Arc<Gates>) -> Arc<AtomicU32> {
         counted.fetch_add(1, Ordering::SeqCst);
         async { value("1") }
     });
-    world.tool("t", Interrupted::Fail, tool);
+    world.tool("t", InterruptionPolicy::Fail, tool);
     let ask = ClosureTool::new("f", ToolHints::default(), |_, _| async {
         Ok(Ok(ToolReply::Park(ToolWait::Person { question: "which?".into(), timeout: None })))
     });
-    world.tool("ask", Interrupted::Fail, ask);
+    world.tool("ask", InterruptionPolicy::Fail, ask);
     world.agent("answers", gates.planner());
     world.agent("asks", following(vec![vec![("c", "ask/f", "{}")]]));
     let inside = Arc::clone(gates);

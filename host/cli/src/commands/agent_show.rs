@@ -6,8 +6,10 @@ use serde::Serialize;
 use taskrun::agents::Agent;
 use taskrun_journal::history::History;
 use taskrun_journal::money::UsdDisplay;
-use taskrun_policy::{AgentPolicy, Capability, EnginePolicy, Limits, Pattern, Standing, Verdict};
-use taskrun_policy::{Heartbeat, Interrupted, Retry, Then};
+use taskrun_policy::{
+    AgentPolicy, Capability, CapabilityAccess, EnginePolicy, Limits, Pattern, Verdict,
+};
+use taskrun_policy::{Heartbeat, InterruptionPolicy, Retry, RetryExhaustion};
 use taskrun_runtime::{ImportClass, Inspection, Loader};
 
 use super::agent::load;
@@ -209,10 +211,10 @@ fn capabilities(agent: &AgentPolicy, component: &Part, tools: &[Tool]) -> Vec<Ca
                 .filter(move |rule| rule.capability == capability && rule.verdict == verdict)
         };
         let rules = about(Verdict::Deny).chain(about(Verdict::Allow)).map(ToString::to_string);
-        let standing = match agent.grants.standing(capability) {
-            Standing::Unlisted => "not mentioned",
-            Standing::Denied(_) => "refused",
-            Standing::Selective => "by rule",
+        let standing = match agent.grants.access(capability) {
+            CapabilityAccess::Unlisted => "not mentioned",
+            CapabilityAccess::Denied(_) => "refused",
+            CapabilityAccess::Selective => "by rule",
         };
         CapabilityView {
             capability: capability.as_str(),
@@ -272,8 +274,8 @@ fn retry(retry: Retry) -> BTreeMap<&'static str, String> {
         ("pause", human::duration(retry.pause)),
     ]);
     match retry.then {
-        Then::Abort => {}
-        Then::Skip { in_a_row } => {
+        RetryExhaustion::Abort => {}
+        RetryExhaustion::Skip { in_a_row } => {
             all.insert("then", "skip".to_owned());
             all.insert("skips", in_a_row.to_string());
         }
@@ -311,10 +313,10 @@ fn heartbeat(heartbeat: &Heartbeat) -> BTreeMap<&'static str, String> {
 }
 
 /// The treatment of a call of the tool that was cut off, as the policy writes it.
-fn interrupted(interrupted: Interrupted) -> &'static str {
+fn interrupted(interrupted: InterruptionPolicy) -> &'static str {
     match interrupted {
-        Interrupted::Fail => "fail",
-        Interrupted::Ask => "ask",
+        InterruptionPolicy::Fail => "fail",
+        InterruptionPolicy::Ask => "ask",
     }
 }
 
@@ -333,7 +335,7 @@ fn text(shown: &AgentView, width: Option<usize>) -> String {
     head.push(("component", part(&shown.component)));
     for tool in &shown.tools {
         head.push(("tool", format!("{}: {}", tool.part.name, part(&tool.part))));
-        if tool.interrupted != interrupted(Interrupted::default()) {
+        if tool.interrupted != interrupted(InterruptionPolicy::default()) {
             head.push(("interrupted", format!("{}: {}", tool.part.name, tool.interrupted)));
         }
     }

@@ -2,7 +2,7 @@
 
 use taskrun_journal::fact as domain;
 use taskrun_journal::fact::{MemoryRequest, MemoryScope};
-use taskrun_policy::{Capability, Denied, Use};
+use taskrun_policy::{Capability, Denial, Use};
 
 use crate::bindings::interfaces::memory::{Fact, Host, MemoryError};
 use crate::state::CallState;
@@ -11,7 +11,7 @@ impl CallState {
     /// The memories that the rules let the guest read, the nearest first.
     fn readable(&self) -> Result<Vec<MemoryScope>, MemoryError> {
         let mut scopes = Vec::new();
-        let mut refusals: Vec<(MemoryScope, Denied)> = Vec::new();
+        let mut refusals: Vec<(MemoryScope, Denial)> = Vec::new();
         for scope in MemoryScope::ALL {
             match self.rules().decide(&Use::Memory(Capability::Memory, scope)) {
                 Ok(()) => scopes.push(scope),

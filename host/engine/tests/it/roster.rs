@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use taskrun_engine::{AgentError, AgentGrants, Cache, CompileWorker, EngineOptions, LoadError};
 use taskrun_examples as examples;
-use taskrun_policy::{Interrupted, Policy, Retry};
+use taskrun_policy::{InterruptionPolicy, Policy, Retry};
 
 use crate::support::*;
 
@@ -42,7 +42,7 @@ async fn an_agent_is_loaded_with_what_its_policy_says_of_members_crashes_and_fai
     );
     assert_eq!(
         lead.code.loaded().unwrap().tools.get("files/write").unwrap().interrupted,
-        Interrupted::Ask
+        InterruptionPolicy::Ask
     );
 
     let coder = &agents["coder"];

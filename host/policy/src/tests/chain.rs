@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::super::{
-    AgentRules, CallRules, Capability, Chain, Declared, Grants, HttpTarget, Preopen, Use,
+    AgentRules, CallRules, Capability, Chain, DeclaredNames, Grants, HttpTarget, Preopen, Use,
     parse_denial,
 };
 use super::agent;
@@ -12,7 +12,7 @@ use super::agent;
 const READ: Capability = Capability::WorkspaceRead;
 const WRITE: Capability = Capability::WorkspaceWrite;
 
-const DECLARED: Declared<'static> = Declared { models: &["fast", "large"], prompts: &[] };
+const DECLARED: DeclaredNames<'static> = DeclaredNames { models: &["fast", "large"], prompts: &[] };
 
 fn rules(name: &str, workspace: &str, body: &str) -> AgentRules {
     let own = AgentRules::of(&agent(body));

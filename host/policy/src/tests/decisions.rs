@@ -3,7 +3,7 @@
 use taskrun_journal::fact::MemoryScope;
 use taskrun_journal::operation::Operation;
 
-use super::super::{Capability, Grants, HttpTarget, Preopen, Selector, Standing, Use};
+use super::super::{Capability, CapabilityAccess, Grants, HttpTarget, Preopen, Selector, Use};
 use super::{agent, parse};
 
 const READ: Capability = Capability::WorkspaceRead;
@@ -57,7 +57,7 @@ fn writing_does_not_imply_reading() {
     let agent = agent("allow = [\"workspace-write: **\"]");
     assert!(agent.grants.decide(&Use::Path(WRITE, "a")).allowed);
     assert!(!agent.grants.decide(&Use::Path(READ, "a")).allowed);
-    assert_eq!(agent.grants.standing(READ), Standing::Unlisted);
+    assert_eq!(agent.grants.access(READ), CapabilityAccess::Unlisted);
 }
 
 /// Every set of at most two allow and two deny rules over a few patterns that loads: for every
@@ -135,10 +135,10 @@ fn a_capability_is_unlisted_denied_or_selective() {
     let agent = agent(
         "model = \"fast\"\nallow = [\"workspace-read: docs/**\"]\ndeny = [\"workspace-read: docs/a\", \"workspace-write: **\"]",
     );
-    assert_eq!(agent.grants.standing(Capability::Model), Standing::Selective);
-    assert_eq!(agent.grants.standing(READ), Standing::Selective);
-    assert_eq!(agent.grants.standing(Capability::Http), Standing::Unlisted);
-    let Standing::Denied(rule) = agent.grants.standing(WRITE) else { panic!("not denied") };
+    assert_eq!(agent.grants.access(Capability::Model), CapabilityAccess::Selective);
+    assert_eq!(agent.grants.access(READ), CapabilityAccess::Selective);
+    assert_eq!(agent.grants.access(Capability::Http), CapabilityAccess::Unlisted);
+    let CapabilityAccess::Denied(rule) = agent.grants.access(WRITE) else { panic!("not denied") };
     assert_eq!(rule.to_string(), "deny \"workspace-write: **\" (conf/taskrun.toml:11:35)");
 }
 
@@ -369,7 +369,7 @@ fn an_agent_gets_the_prompts_that_its_rules_name() {
     let but_one = grants("allow = [\"prompts: *\"]\ndeny = [\"prompts: long\"]");
     assert!(but_one.decide(&Use::Prompt("brief")).allowed);
     assert_eq!(but_one.decide(&Use::Prompt("long")).for_guest(), "denied by \"prompts: long\"");
-    assert_eq!(grants("").standing(Capability::Prompts), Standing::Unlisted);
+    assert_eq!(grants("").access(Capability::Prompts), CapabilityAccess::Unlisted);
 }
 
 #[test]
@@ -393,17 +393,20 @@ fn an_agent_reads_and_writes_the_memories_that_its_rules_name() {
     );
     // No rule about anything else is one about memory.
     assert_eq!(allowed(&of("allow = [\"http: GET https://a.example/**\"]"), READ), [false, false]);
-    assert!(matches!(of("deny = [\"memory: *\"]").standing(READ), Standing::Denied(_)));
-    assert_eq!(of("").standing(WRITE), Standing::Unlisted);
+    assert!(matches!(of("deny = [\"memory: *\"]").access(READ), CapabilityAccess::Denied(_)));
+    assert_eq!(of("").access(WRITE), CapabilityAccess::Unlisted);
 }
 
 #[test]
 fn each_capability_is_granted_by_its_rule_and_denied_as_a_whole() {
     for capability in Capability::ALL {
         let granted = agent(&format!("allow = [{:?}]", capability.grant_rule()));
-        assert_eq!(granted.grants.standing(capability), Standing::Selective, "{capability}");
+        assert_eq!(granted.grants.access(capability), CapabilityAccess::Selective, "{capability}");
         let denied = agent(&format!("deny = [{:?}]", capability.everything_rule()));
-        assert!(matches!(denied.grants.standing(capability), Standing::Denied(_)), "{capability}");
+        assert!(
+            matches!(denied.grants.access(capability), CapabilityAccess::Denied(_)),
+            "{capability}"
+        );
         let has_paths = matches!(denied.grants.rules()[0].selector, Selector::Paths(_));
         assert_eq!(capability.has_paths(), has_paths, "{capability}");
     }

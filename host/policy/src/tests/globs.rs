@@ -2,7 +2,7 @@
 
 use globset::GlobBuilder;
 
-use super::super::names::Asked;
+use super::super::names::NameForms;
 use super::super::path_glob::{PathGlob, split_path};
 
 fn glob(text: &str) -> PathGlob {
@@ -84,8 +84,8 @@ fn patterns_match_segment_by_segment() {
     }
 }
 
-fn asked(path: &str) -> Vec<Asked<'_>> {
-    Asked::path(&split_path(path).unwrap())
+fn asked(path: &str) -> Vec<NameForms<'_>> {
+    NameForms::path(&split_path(path).unwrap())
 }
 
 #[test]

@@ -13,7 +13,9 @@ use super::super::{
 use super::{agent, parse, with_agent};
 use crate::policy::Policy;
 use crate::settings::SKIPS_DEFAULT;
-use crate::{FileKind, Files, Heartbeat, Interrupted, MissingFields, Retry, Then};
+use crate::{
+    FileKind, Files, Heartbeat, InterruptionPolicy, MissingFields, Retry, RetryExhaustion,
+};
 
 /// The example of the design, without what this version refuses.
 const EXAMPLE: &str = r#"
@@ -76,7 +78,7 @@ fn the_example_of_the_design_loads() {
     );
     assert_eq!(researcher.budget.tokens, Some(200_000));
     assert!(researcher.durable && researcher.members.is_empty());
-    assert_eq!(policy.tools["workspace"].interrupted, Interrupted::Ask);
+    assert_eq!(policy.tools["workspace"].interrupted, InterruptionPolicy::Ask);
     assert!(researcher.may_call("workspace/list"));
     assert!(!researcher.may_call("workspace/write"));
     assert!(!researcher.may_call("other/list"));
@@ -169,25 +171,28 @@ fn what_a_failure_or_a_crash_does_can_be_stated() {
     assert!(!stated.durable);
     assert_eq!(
         stated.retry,
-        Retry { attempts: 10, pause: Duration::from_secs(300), then: Then::Abort }
+        Retry { attempts: 10, pause: Duration::from_secs(300), then: RetryExhaustion::Abort }
     );
     let least = agent("retry = { attempts = 1, pause = \"0s\" }").retry;
-    assert_eq!(least, Retry { attempts: 1, pause: Duration::ZERO, then: Then::Abort });
+    assert_eq!(least, Retry { attempts: 1, pause: Duration::ZERO, then: RetryExhaustion::Abort });
     // What the table leaves out keeps its default.
     assert_eq!(agent("retry = {}").retry, Retry::default());
     assert_eq!(agent("retry.attempts = 5").retry, Retry { attempts: 5, ..Retry::default() });
     let then = |body: &str| agent(body).retry.then;
-    assert_eq!(then("retry.then = \"abort\""), Then::Abort);
-    assert_eq!(then("retry.then = \"skip\""), Then::Skip { in_a_row: SKIPS_DEFAULT });
-    assert_eq!(then("retry = { then = \"skip\", skips = 10 }"), Then::Skip { in_a_row: 10 });
+    assert_eq!(then("retry.then = \"abort\""), RetryExhaustion::Abort);
+    assert_eq!(then("retry.then = \"skip\""), RetryExhaustion::Skip { in_a_row: SKIPS_DEFAULT });
+    assert_eq!(
+        then("retry = { then = \"skip\", skips = 10 }"),
+        RetryExhaustion::Skip { in_a_row: 10 }
+    );
 
     let interrupted = |line: &str| {
         let text = format!("[tool.t]\ncomponent = \"t.wasm\"\n{line}\n");
         parse(&text).unwrap_or_else(|errors| panic!("{errors}")).tools["t"].interrupted
     };
-    assert_eq!(interrupted(""), Interrupted::Fail);
-    assert_eq!(interrupted("interrupted = \"fail\""), Interrupted::Fail);
-    assert_eq!(interrupted("interrupted = \"ask\""), Interrupted::Ask);
+    assert_eq!(interrupted(""), InterruptionPolicy::Fail);
+    assert_eq!(interrupted("interrupted = \"fail\""), InterruptionPolicy::Fail);
+    assert_eq!(interrupted("interrupted = \"ask\""), InterruptionPolicy::Ask);
 }
 
 #[test]
@@ -295,13 +300,13 @@ fn paths_start_at_the_folder_of_the_policy() {
 
 /// Files in memory: texts, folders, and links to them.
 #[derive(Default)]
-struct Kept {
+struct MemoryFiles {
     texts: BTreeMap<PathBuf, String>,
     folders: Vec<PathBuf>,
     links: BTreeMap<PathBuf, PathBuf>,
 }
 
-impl Files for Kept {
+impl Files for MemoryFiles {
     fn read(&self, path: &Path, bytes_max: usize) -> io::Result<String> {
         assert_eq!(bytes_max, crate::template::PROMPT_BYTES_MAX);
         self.texts.get(path).cloned().ok_or_else(|| io::Error::other("nothing here"))
@@ -326,12 +331,12 @@ fn each_file_that_is_named_is_looked_for_where_it_is_named() {
     let text = "[workspace]\nroot = \"work\"\n[model.m]\nprovider = \"scripted\"\nscript = \"s\"\n\
                 [agent.a]\ncomponent = \"a.wasm\"\nworkspace = \"out\"\n";
     let policy = Policy::parse(text, Path::new("/conf/taskrun.toml")).unwrap();
-    let kinds = |files: &Kept| -> Vec<String> {
+    let kinds = |files: &MemoryFiles| -> Vec<String> {
         let errors = policy.check_files(files).err().map_or(Vec::new(), |errors| errors.errors);
         errors.iter().map(|error| error.kind.to_string()).collect()
     };
     let conf = |name: &str| Path::new("/conf").join(name);
-    let mut files = Kept::default();
+    let mut files = MemoryFiles::default();
     assert_eq!(
         kinds(&files),
         [
@@ -366,7 +371,7 @@ fn texts_of_prompts_are_part_of_the_digest() {
         let stated = "[prompt.p]\nfile = \"p.md\"\n[prompt.q]\ntemplate = \"x\"\n";
         let mut policy = Policy::parse(stated, path).unwrap();
         let texts = text.map(|text| (PathBuf::from("/conf/p.md"), text.to_owned()));
-        let files = Kept { texts: texts.into_iter().collect(), ..Kept::default() };
+        let files = MemoryFiles { texts: texts.into_iter().collect(), ..MemoryFiles::default() };
         policy.read_prompts(&files).map(|()| policy).map_err(|errors| errors.to_string())
     };
     let (one, two) = (policy(Some("one")).unwrap(), policy(Some("two")).unwrap());
@@ -377,6 +382,6 @@ fn texts_of_prompts_are_part_of_the_digest() {
     assert!(policy(Some("{{ ")).unwrap_err().contains("is no template"));
     let mut plain = Policy::parse("[prompt.q]\ntemplate = \"x\"\n", path).unwrap();
     let before = plain.digest.clone();
-    plain.read_prompts(&Kept::default()).unwrap();
+    plain.read_prompts(&MemoryFiles::default()).unwrap();
     assert_eq!(plain.digest, before, "that of the text alone");
 }

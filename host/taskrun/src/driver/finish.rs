@@ -4,7 +4,7 @@ use taskrun_journal::event::Event;
 use taskrun_journal::machine::decide::Outcome;
 use taskrun_journal::message::LogLevel;
 use taskrun_journal::plan::{Termination, TerminationReason};
-use taskrun_policy::{Reserve, Then};
+use taskrun_policy::{Reserve, RetryExhaustion};
 
 use super::end::End;
 use super::parts::Parts;
@@ -24,16 +24,19 @@ pub(super) async fn skip_or_end(
     outcome: Outcome,
 ) -> Result<Option<End>, Halt> {
     match (parts.agent.retry.then, outcome) {
-        (Then::Skip { in_a_row }, Outcome::RetryAborted { attempts, skipped, error })
-            if skipped < in_a_row =>
-        {
+        (
+            RetryExhaustion::Skip { in_a_row },
+            Outcome::RetryAborted { attempts, skipped, error },
+        ) if skipped < in_a_row => {
             let turn = recorder.run().state.turns + 1;
             let ran_ms = recorder.ran_ms();
             pending.push(Event::TurnSkipped { turn, attempts, error, ran_ms });
             recorder.record(pending).await?;
             Ok(None)
         }
-        (Then::Skip { .. } | Then::Abort, outcome) => Ok(Some(End::done(pending, outcome))),
+        (RetryExhaustion::Skip { .. } | RetryExhaustion::Abort, outcome) => {
+            Ok(Some(End::done(pending, outcome)))
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use taskrun_journal::run::{Run, RunView};
 use taskrun_journal::status::{BlockedOn, Status, StopReason};
 use taskrun_journal::time::Timestamp;
 use taskrun_journal::tool::ToolOutcome;
-use taskrun_policy::Interrupted;
+use taskrun_policy::InterruptionPolicy;
 
 use super::batch::{Batch, Fresh, is_visible};
 use super::children::Children;
@@ -170,10 +170,12 @@ impl<'a> Batch<'a> {
         let id = repeat_id(call);
         let work = self.recorder.work();
         match (tool.interrupted, work.answer_to(&id)) {
-            (Interrupted::Ask, Some(Answer::Confirmed(true))) => OpenCall::Repeat(tool),
-            (Interrupted::Ask, None) if work.was_asked(&id) => OpenCall::Wait(Vec::new()),
-            (Interrupted::Ask, None) => OpenCall::Ask(Box::new(confirmation(id, &call.request))),
-            (Interrupted::Fail, _) | (Interrupted::Ask, Some(_)) => {
+            (InterruptionPolicy::Ask, Some(Answer::Confirmed(true))) => OpenCall::Repeat(tool),
+            (InterruptionPolicy::Ask, None) if work.was_asked(&id) => OpenCall::Wait(Vec::new()),
+            (InterruptionPolicy::Ask, None) => {
+                OpenCall::Ask(Box::new(confirmation(id, &call.request)))
+            }
+            (InterruptionPolicy::Fail, _) | (InterruptionPolicy::Ask, Some(_)) => {
                 OpenCall::CutOff(failure("interrupted", CUT_OFF))
             }
         }

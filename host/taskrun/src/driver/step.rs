@@ -14,7 +14,7 @@ use taskrun_journal::stop::{CallAbort, StopCause};
 use taskrun_journal::text::cut;
 use taskrun_journal::time::{Random, millis, random_u64};
 use taskrun_journal::tool::ToolOutcome;
-use taskrun_policy::Then;
+use taskrun_policy::RetryExhaustion;
 
 use super::engines;
 use super::parts::Parts;
@@ -107,7 +107,7 @@ impl<'a> Step<'a> {
             // A last word that comes when no time is left is not waited for.
             let is_last = finalize.is_some() && self.recorder.is_out_of_time();
             if attempt >= retry.attempts || is_last {
-                let tells = attempt > 1 || retry.then != Then::Abort;
+                let tells = attempt > 1 || retry.then != RetryExhaustion::Abort;
                 if let (true, Err(outcome)) = (tells, &mut step.outcome) {
                     let skipped = self.recorder.run().state.skipped;
                     *outcome = Outcome::RetryAborted { attempts: attempt, skipped, error };

@@ -8,7 +8,7 @@ use taskrun_journal::narrowing::{Ancestor, Narrowing};
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::tool::ToolSpec;
 use taskrun_policy::{
-    Budget, CallRules, CallTimeouts, Chain, Declared, NarrowingBounds, Pattern, ToolFilter,
+    Budget, CallRules, CallTimeouts, Chain, DeclaredNames, NarrowingBounds, Pattern, ToolFilter,
     parse_denial,
 };
 
@@ -42,10 +42,10 @@ pub(crate) fn check(
 }
 
 /// Reads something with the names that rules of this agent may use.
-fn declare<T>(agent: &Agent, read: impl FnOnce(Declared<'_>) -> T) -> T {
+fn declare<T>(agent: &Agent, read: impl FnOnce(DeclaredNames<'_>) -> T) -> T {
     let models: Vec<&str> = agent.models.by_name.keys().map(String::as_str).collect();
     let prompts: Vec<&str> = agent.prompts.ids().collect();
-    read(Declared { models: &models, prompts: &prompts })
+    read(DeclaredNames { models: &models, prompts: &prompts })
 }
 
 /// The agent as a run has it: with the tools and the budget that its request and those above it

@@ -13,7 +13,9 @@ use taskrun_journal::ruling::{Phase, ToolRuling};
 use taskrun_journal::stop::CallAbort;
 use taskrun_journal::time::Timestamp;
 use taskrun_journal::tool::{ToolFailure, ToolHints, ToolSpec};
-use taskrun_policy::{AskRule, AskRules, CallTimeouts, Interrupted, Limits, Location, Pattern};
+use taskrun_policy::{
+    AskRule, AskRules, CallTimeouts, InterruptionPolicy, Limits, Location, Pattern,
+};
 
 use super::consent::{ConsentRules, PriorConsent, item_id};
 use super::layer::Misfits;
@@ -66,7 +68,7 @@ fn tools(names: &[&str]) -> AgentTools {
         name: (*name).to_owned(),
         tool: Arc::new(Idle([spec.clone()])),
         limits: Limits::default(),
-        interrupted: Interrupted::Fail,
+        interrupted: InterruptionPolicy::Fail,
         tags: None,
         timeouts: CallTimeouts::default(),
     });

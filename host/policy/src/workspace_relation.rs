@@ -8,7 +8,7 @@ use super::grants::is_inside;
 
 /// Where our workspace lies, seen from another one. Folders are separated by `/`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum WorkspaceRelation {
     /// It is the same.
     Same,
     /// It is this folder of theirs.
@@ -21,7 +21,7 @@ pub(super) enum Place {
 
 /// A folder of ours, as they see it.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Seen<'p> {
+pub(super) enum FolderView<'p> {
     /// This path.
     At(Cow<'p, str>),
     /// Nothing of theirs, but it contains their workspace.
@@ -30,7 +30,7 @@ pub(super) enum Seen<'p> {
     Outside,
 }
 
-impl Place {
+impl WorkspaceRelation {
     pub(super) fn of(ours: &Path, theirs: &Path) -> Self {
         let folder = |rest: &Path| {
             let names: Option<Vec<&str>> = rest.iter().map(|name| name.to_str()).collect();
@@ -47,15 +47,15 @@ impl Place {
     }
 
     /// A path of ours as they say it.
-    pub(super) fn theirs<'p>(&self, path: &'p str) -> Seen<'p> {
+    pub(super) fn theirs<'p>(&self, path: &'p str) -> FolderView<'p> {
         match self {
-            Self::Same => Seen::At(Cow::Borrowed(path)),
-            Self::Inside(folder) => Seen::At(Cow::Owned(joined(folder, path))),
+            Self::Same => FolderView::At(Cow::Borrowed(path)),
+            Self::Inside(folder) => FolderView::At(Cow::Owned(joined(folder, path))),
             Self::Around(folder) if is_inside(path, folder) => {
-                Seen::At(Cow::Borrowed(path[folder.len()..].trim_start_matches('/')))
+                FolderView::At(Cow::Borrowed(path[folder.len()..].trim_start_matches('/')))
             }
-            Self::Around(folder) if is_inside(folder, path) => Seen::Above,
-            Self::Around(_) | Self::Apart => Seen::Outside,
+            Self::Around(folder) if is_inside(folder, path) => FolderView::Above,
+            Self::Around(_) | Self::Apart => FolderView::Outside,
         }
     }
 
@@ -83,31 +83,31 @@ fn joined(folder: &str, path: &str) -> String {
 mod tests {
     use super::*;
 
-    fn place(ours: &str, theirs: &str) -> Place {
-        Place::of(Path::new(ours), Path::new(theirs))
+    fn place(ours: &str, theirs: &str) -> WorkspaceRelation {
+        WorkspaceRelation::of(Path::new(ours), Path::new(theirs))
     }
 
     #[test]
     fn a_path_is_said_in_the_words_of_the_other_workspace_and_back() {
-        let at = |path: &'static str| Seen::At(Cow::Borrowed(path));
+        let at = |path: &'static str| FolderView::At(Cow::Borrowed(path));
         let cases = [
             ("/w", "/w", "a/b", at("a/b")),
             ("/w/sub/x", "/w", "a", at("sub/x/a")),
             ("/w/sub", "/w", "", at("sub")),
             ("/w", "/w/sub", "sub/a", at("a")),
             ("/w", "/w/sub", "sub", at("")),
-            ("/w", "/w/sub", "", Seen::Above),
-            ("/w", "/w/sub/x", "sub", Seen::Above),
-            ("/w", "/w/sub", "subway/a", Seen::Outside),
-            ("/w", "/w/sub", "other", Seen::Outside),
-            ("/w/a", "/w/b", "x", Seen::Outside),
-            ("/w/ab", "/w/a", "x", Seen::Outside),
+            ("/w", "/w/sub", "", FolderView::Above),
+            ("/w", "/w/sub/x", "sub", FolderView::Above),
+            ("/w", "/w/sub", "subway/a", FolderView::Outside),
+            ("/w", "/w/sub", "other", FolderView::Outside),
+            ("/w/a", "/w/b", "x", FolderView::Outside),
+            ("/w/ab", "/w/a", "x", FolderView::Outside),
         ];
         for (ours, theirs, path, expected) in cases {
             let place = place(ours, theirs);
             let seen = place.theirs(path);
             assert_eq!(seen, expected, "{path:?} of {ours} in {theirs}");
-            if let Seen::At(seen) = seen {
+            if let FolderView::At(seen) = seen {
                 assert_eq!(place.ours(&seen).as_deref(), Some(path), "{path:?} of {ours}");
             }
         }
