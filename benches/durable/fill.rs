@@ -71,7 +71,7 @@ fn spec(n: u64) -> RunSpec {
         root_session_id: None,
         depth: 0,
         narrow: taskrun_journal::narrowing::Narrowing::default(),
-        above: Vec::new(),
+        ancestors: Vec::new(),
         priority: 0,
         durable: true,
         finalizer: false,

@@ -12,7 +12,7 @@ use taskrun_journal::plan::FinalToolResult;
 use taskrun_journal::run::Run;
 use taskrun_journal::status::{BlockedOn, Status, StopReason};
 use taskrun_journal::tool::{ToolFailure, ToolHints, ToolOutcome, ToolOutput};
-use taskrun_policy::Interrupted;
+use taskrun_policy::InterruptionPolicy;
 
 use super::common::{Gates, Handle, beneath, check_journal, count, named, words_of, words_so_far};
 use super::dying::{AT_ONCE, Point, WRITES_MAX, survive};
@@ -63,7 +63,7 @@ async fn outputs(host: &Native, id: &str) -> Vec<(ToolOutput, Option<Refusal>)> 
 }
 
 async fn children(host: &Native, id: &str) -> Vec<Run> {
-    host.client().tree(id).await.expect("there").beneath
+    host.client().tree(id).await.expect("there").descendants
 }
 
 /// Runs `parent` to its end and gives the one output of its call, and the one child.

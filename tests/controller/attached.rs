@@ -63,7 +63,7 @@ async fn m_08_what_is_canceled_with_the_tree_is_not_canceled_again() {
     let (mut world, gates) = (World::new(), Gates::new());
     let host = family(&mut world, &gates).await;
     let canceled = host.client().cancel("p", None).await.expect("canceled");
-    assert_eq!(canceled.beneath.len(), 2);
+    assert_eq!(canceled.descendants.len(), 2);
     assert_eq!(host.end("p").await.status(), Status::Canceled);
     for id in ["kid", "own"] {
         ended_with_parent(&host, id).await;

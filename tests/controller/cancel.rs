@@ -20,6 +20,6 @@ async fn a_run_that_was_on_its_way_out_is_not_told_as_canceled_with_the_run_abov
     host.client().cancel(&first, None).await.expect("canceled");
     let canceled = host.client().cancel(&parent, None).await.expect("canceled");
     assert!(canceled.changed);
-    let beneath: Vec<_> = canceled.beneath.iter().map(|id| id.as_str()).collect();
+    let beneath: Vec<_> = canceled.descendants.iter().map(|id| id.as_str()).collect();
     assert_eq!(beneath, [second]);
 }

@@ -46,7 +46,7 @@ fn delegates() -> World {
 }
 
 async fn children(door: &Native, id: &str) -> Vec<Run> {
-    door.client().tree(id).await.expect("there").beneath
+    door.client().tree(id).await.expect("there").descendants
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -265,10 +265,10 @@ async fn m_03_a_tree_is_canceled_answered_read_and_listed_from_above() {
     };
     assert_eq!(runs.len(), 2);
     assert!(matches!(&answers[1], Ok(RunsAnswer::Waited { timed_out: true, .. })));
-    let Ok(RunsAnswer::Canceled { run, changed: true, beneath }) = &answers[2] else {
+    let Ok(RunsAnswer::Canceled { run, changed: true, descendants }) = &answers[2] else {
         panic!("canceled: {:?}", answers[2])
     };
-    assert_eq!((run.id.as_str(), beneath.as_slice()), ("a", &["b".to_owned()][..]));
+    assert_eq!((run.id.as_str(), descendants.as_slice()), ("a", &["b".to_owned()][..]));
     let ended = run_in(answers[3].clone());
     assert_eq!(ended.status, Status::Canceled);
     assert_eq!(ended.stop_reason, Some(StopReason::CanceledByParent));

@@ -279,7 +279,7 @@ async fn a_finalizer_of_a_canceled_run_needs_no_slot() {
     let run = host.end("1").await;
     assert_eq!(run.state.reply.result().as_deref(), Some("canceled false"));
     assert_eq!(heard.load(Ordering::SeqCst), 1);
-    let children = host.client().tree("1").await.expect("there").beneath;
+    let children = host.client().tree("1").await.expect("there").descendants;
     assert_eq!(RunView::from(&children[0]).metadata, labels(&[("cleaned", "yes")]));
     check_journal(&host.journal(children[0].id().as_str()).await);
 }
@@ -298,7 +298,7 @@ async fn canceled_and_killed(op: Op, side: Side) {
         let (run, deaths) = survive(&mut world, &points, &handle, outside).await;
         let said = run.state.reply.result();
         assert_eq!(said.as_deref(), Some("canceled false"), "crash at {points:?}");
-        let beneath = door.client().tree("1").await.expect("there").beneath;
+        let beneath = door.client().tree("1").await.expect("there").descendants;
         assert_eq!(beneath.len(), 1, "crash at {points:?}");
         check_journal(&door.journal(beneath[0].id().as_str()).await);
         let (heard, view) = (heard.load(Ordering::SeqCst), RunView::from(&beneath[0]));

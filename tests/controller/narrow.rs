@@ -104,7 +104,7 @@ async fn m_12_a_child_may_do_only_what_all_agents_above_it_may() {
     host.spawn(&beneath("between", "grandchild", "worker")).await;
     assert_eq!(said(&host, "grandchild").await, format!("read; {READER_DENIES}"));
     let above: Vec<_> =
-        host.get("grandchild").await.spec.above.iter().map(|a| a.agent_name.clone()).collect();
+        host.get("grandchild").await.spec.ancestors.iter().map(|a| a.agent_name.clone()).collect();
     assert_eq!(above, ["reader", "lead"]);
 }
 
@@ -395,7 +395,7 @@ async fn m_12_what_was_taken_away_is_kept_and_shown_and_left_out_where_there_is_
     host.spawn(&with(named("lead", "lead"), narrow.clone())).await;
     host.spawn(&beneath("lead", "child", "worker")).await;
     let child = host.end("child").await;
-    assert_eq!(child.spec.above, [Ancestor { agent_name: "lead".to_owned(), narrow }]);
+    assert_eq!(child.spec.ancestors, [Ancestor { agent_name: "lead".to_owned(), narrow }]);
     let json = |id: &'static str| {
         let view = host.view(id);
         async { serde_json::to_value(view.await).expect("JSON") }

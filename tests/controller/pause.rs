@@ -13,7 +13,7 @@ use taskrun_journal::pause::PauseEnd;
 use taskrun_journal::question::Answer;
 use taskrun_journal::status::{BlockedOn, Status};
 use taskrun_journal::tool::ToolHints;
-use taskrun_policy::Interrupted;
+use taskrun_policy::InterruptionPolicy;
 
 use crate::common::{beneath, check_journal, following, named};
 use crate::native::{
@@ -492,11 +492,11 @@ async fn m_36_a_tree_is_paused_and_resumed_as_a_whole() {
     gate.reached_by(3).await;
     let request = PauseRequest { tree: true, ..PauseRequest::default() };
     let done = host.client().named("human").pause("top", &request).await.expect("there");
-    let ids: Vec<_> = done.beneath.iter().map(|id| id.as_str()).collect();
+    let ids: Vec<_> = done.descendants.iter().map(|id| id.as_str()).collect();
     assert_eq!(ids, ["middle", "low"]);
     let request = ResumeRequest { tree: true, ..ResumeRequest::default() };
     let done = host.client().named("human").resume("top", &request).await.expect("there");
-    assert_eq!(done.beneath.len(), 2);
+    assert_eq!(done.descendants.len(), 2);
     gate.open();
     for id in ["top", "middle", "low"] {
         assert_eq!(host.end(id).await.status(), Status::Completed);

@@ -67,7 +67,7 @@ async fn m_25_children_are_counted_as_they_begin_and_end() {
     assert_eq!(children(&host, "root").await, Some((2, 2)));
     assert_eq!(children(&host, "b").await, None);
     let tree = host.client().tree("root").await.expect("there");
-    assert_eq!((tree.children(tree.run.id()).started, tree.beneath.len()), (2, 3));
+    assert_eq!((tree.children(tree.run.id()).started, tree.descendants.len()), (2, 3));
     let listed = RunView::from(&tree.run).progress.expect("it said something");
     assert_eq!((listed.expected_children, listed.finished_children), (None, None));
 }

@@ -192,7 +192,7 @@ async fn ws_19_a_wait_gives_the_results_in_the_order_asked_whoever_ends_first() 
     host.spawn(&named("1", "parent")).await;
     let blocked = host.reach("1", Status::Blocked).await;
     assert_eq!(RunView::from(&blocked).blocked_on, Some(BlockedOn::Children));
-    let beneath = host.client().tree("1").await.expect("there").beneath;
+    let beneath = host.client().tree("1").await.expect("there").descendants;
     let of = |agent: &str| {
         let found = beneath.iter().find(|run| run.spec.agent_name == agent);
         found.expect("it was started").id().to_string()

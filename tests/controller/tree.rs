@@ -39,7 +39,7 @@ async fn a_tree_is_canceled_from_its_leaves_to_its_root() {
     let canceled = host.client().cancel("root", Some("enough")).await;
     let canceled = canceled.expect("can be canceled");
     assert!(canceled.changed);
-    assert_eq!(canceled.beneath.first().map(|id| id.as_str()), Some("g"));
+    assert_eq!(canceled.descendants.first().map(|id| id.as_str()), Some("g"));
     for id in ["root", "c1", "c2", "g"] {
         let run = host.end(id).await;
         let by = match id {
@@ -53,7 +53,7 @@ async fn a_tree_is_canceled_from_its_leaves_to_its_root() {
     let order = order(&host, "cancel_requested").await;
     assert_eq!((order[0].as_str(), order[3].as_str(), order.len()), ("g", "root", 4));
     let again = host.client().cancel("root", None).await.expect("answered");
-    assert!(!again.changed && again.beneath.is_empty());
+    assert!(!again.changed && again.descendants.is_empty());
 }
 
 #[tokio::test]
@@ -74,7 +74,7 @@ async fn children_go_on_where_a_run_is_canceled_alone() {
     let (mut world, gates) = (World::new(), Gates::new());
     let host = family(&mut world, &gates).await;
     let canceled = host.client().cancel_alone("root", None).await;
-    assert!(canceled.expect("can be canceled").beneath.is_empty());
+    assert!(canceled.expect("can be canceled").descendants.is_empty());
     assert_eq!(host.end("root").await.status(), Status::Canceled);
     for id in ["g", "c1", "c2"] {
         assert_eq!(host.get(id).await.status(), Status::Running);
@@ -99,7 +99,7 @@ async fn a_child_that_comes_while_its_parent_is_canceled_is_canceled_too() {
     door.spawn(&beneath("root", "late", "block")).await;
     world.store.release();
     let canceled = cancel.await.expect("no panic").expect("can be canceled");
-    assert_eq!(canceled.beneath.iter().map(|id| id.as_str()).collect::<Vec<_>>(), ["late"]);
+    assert_eq!(canceled.descendants.iter().map(|id| id.as_str()).collect::<Vec<_>>(), ["late"]);
     assert_eq!(host.end("root").await.status(), Status::Canceled);
     let late = host.end("late").await;
     assert_eq!(RunView::from(&late).stop_reason, Some(StopReason::CanceledByParent));

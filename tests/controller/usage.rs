@@ -69,13 +69,13 @@ async fn m_61_the_usage_of_a_tree_is_the_sum_of_its_runs() {
     for (id, beneath, expected) in table {
         let tree = host.client().tree(id).await.expect("there");
         assert_eq!(tree.run.id().as_str(), *id);
-        assert_eq!(ids(&tree.beneath), *beneath, "beneath {id}");
+        assert_eq!(ids(&tree.descendants), *beneath, "beneath {id}");
         assert_eq!(tree.usage, *expected, "of {id} and what is beneath it");
         let own = &tree.run.state.progress;
         assert_eq!(own.completion_tokens, 1, "the run's own count is its own");
     }
     let tree = host.client().tree("root").await.expect("there");
-    let depths: Vec<_> = tree.beneath.iter().map(|run| run.spec.depth).collect();
+    let depths: Vec<_> = tree.descendants.iter().map(|run| run.spec.depth).collect();
     assert_eq!(depths, [1, 1, 2], "parents before their children");
 }
 

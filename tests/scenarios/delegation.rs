@@ -49,9 +49,9 @@ async fn m_03_an_agent_delegates_each_line_and_waits_without_a_slot() {
         )
     );
     let tree = house.client().tree(&id).await.expect("there");
-    assert_eq!(tree.beneath.len(), 2);
+    assert_eq!(tree.descendants.len(), 2);
     let session = RunView::from(&run).child_session_id.expect("it ran");
-    for child in &tree.beneath {
+    for child in &tree.descendants {
         assert_eq!(child.spec.parent_run_id.as_ref(), Some(run.id()));
         assert_eq!(child.spec.parent_session_id, session);
         assert_eq!(child.spec.owner_user_id, "user-a");
@@ -74,7 +74,7 @@ async fn m_03_an_agent_whose_policy_denies_it_is_told_the_rule() {
     assert_eq!((capability.as_str(), subject.as_str()), ("controller", "spawn"));
     assert!(rule.contains("taskrun.toml"), "the operator is told where: {rule}");
     let tree = house.client().tree(&id).await.expect("there");
-    assert!(tree.beneath.is_empty());
+    assert!(tree.descendants.is_empty());
 }
 
 /// The tools of an agent of a policy, which are real components.
@@ -213,7 +213,7 @@ async fn cut_off(lead: &Arc<Agent>, (op, nth, side): (Op, u64, Side)) -> (Run, V
     world.clock.advance(PAUSE_OVER);
     second.begin().await;
     let run = door.end(&id).await;
-    (run, door.client().tree(&id).await.expect("there").beneath)
+    (run, door.client().tree(&id).await.expect("there").descendants)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

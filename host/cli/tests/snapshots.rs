@@ -55,7 +55,7 @@ fn spec(number: u8, agent: &str, task: &str) -> RunSpec {
         attached: false,
         depth: 0,
         narrow: taskrun_journal::narrowing::Narrowing::default(),
-        above: Vec::new(),
+        ancestors: Vec::new(),
         priority: 0,
         durable: true,
         finalizer: false,

@@ -163,7 +163,7 @@ pub enum RunsAnswer {
         /// True if the request changed anything about it.
         changed: bool,
         /// Runs beneath it that were canceled as well, the deepest first.
-        beneath: Vec<String>,
+        descendants: Vec<String>,
     },
     /// To pause and resume.
     Changed {
@@ -389,8 +389,8 @@ impl RunsAnswer {
     pub fn bytes(&self) -> usize {
         match self {
             Self::Run { run } | Self::Waited { run, .. } | Self::Changed { run, .. } => run.bytes(),
-            Self::Canceled { run, beneath, .. } => {
-                run.bytes() + beneath.iter().map(String::len).sum::<usize>()
+            Self::Canceled { run, descendants, .. } => {
+                run.bytes() + descendants.iter().map(String::len).sum::<usize>()
             }
             Self::Page { runs, .. } => runs.iter().map(RunInfo::bytes).sum(),
             Self::Events { events, .. } => events.iter().map(EventInfo::bytes).sum(),

@@ -91,7 +91,7 @@ pub struct RunSpec {
     pub narrow: Narrowing,
     /// The runs above it, the root first: it may do nothing that one of their agents may not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub above: Vec<Ancestor>,
+    pub ancestors: Vec<Ancestor>,
     /// Higher ones first.
     pub priority: i32,
     /// True if the run is continued after the death of its host; otherwise it fails then.

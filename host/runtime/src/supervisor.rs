@@ -175,7 +175,7 @@ impl Supervisor {
                 }
                 Err(error) => return Err(error),
             };
-        let runs = std::iter::once(tree.run).chain(tree.beneath);
+        let runs = std::iter::once(tree.run).chain(tree.descendants);
         all.extend(runs.map(|run| (run.id().clone(), run)));
         Ok(all)
     }

@@ -54,7 +54,7 @@ fn new_run(n: u64, at: u64) -> NewRun {
         root_session_id: None,
         depth: 0,
         narrow: taskrun_journal::narrowing::Narrowing::default(),
-        above: Vec::new(),
+        ancestors: Vec::new(),
         priority: 0,
         durable: true,
         finalizer: false,

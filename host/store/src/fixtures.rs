@@ -43,7 +43,7 @@ pub(crate) fn spec(id: RunId) -> RunSpec {
         root_session_id: None,
         depth: 0,
         narrow: Narrowing::default(),
-        above: Vec::new(),
+        ancestors: Vec::new(),
         priority: 0,
         durable: true,
         finalizer: false,

@@ -42,7 +42,7 @@ pub(crate) fn spec() -> RunSpec {
         attached: false,
         depth: 0,
         narrow: taskrun_journal::narrowing::Narrowing::default(),
-        above: Vec::new(),
+        ancestors: Vec::new(),
         priority: 0,
         durable: true,
         finalizer: false,

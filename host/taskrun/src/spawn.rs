@@ -232,7 +232,7 @@ pub fn accept(
         attached: request.attached,
         depth: 0,
         narrow: request.narrow.clone(),
-        above: Vec::new(),
+        ancestors: Vec::new(),
         priority: request.priority,
         durable,
         finalizer: agent.has_finalizer,
@@ -381,7 +381,7 @@ pub(crate) fn task_digest(spec: &RunSpec, request: &SpawnRequest) -> String {
         &request.runtime_state_keys,
         (&spec.parent_app_name, &spec.app_name),
         (&spec.parent_run_id, &spec.root_session_id, &spec.history, &spec.class),
-        (&spec.narrow, &spec.above),
+        (&spec.narrow, &spec.ancestors),
     );
     let given = serde_json::to_string(&given).expect("texts and numbers can be written as JSON");
     digest_of_parts(&[

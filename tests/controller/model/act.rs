@@ -146,9 +146,9 @@ impl Bench {
         let by = StopReason::CanceledByParent;
         let changed = beneath.iter().filter(|child| self.model.cancel(child, by, &alive));
         let changed: BTreeSet<&str> = changed.map(String::as_str).collect();
-        let told: BTreeSet<&str> = canceled.beneath.iter().map(|id| id.as_str()).collect();
-        if changed != told || told.len() != canceled.beneath.len() {
-            let told = &canceled.beneath;
+        let told: BTreeSet<&str> = canceled.descendants.iter().map(|id| id.as_str()).collect();
+        if changed != told || told.len() != canceled.descendants.len() {
+            let told = &canceled.descendants;
             return Err(format!("beneath {id} {told:?} were canceled, in the model {changed:?}"));
         }
         let changed = self.model.cancel(&id, StopReason::CanceledByOwner, &alive);

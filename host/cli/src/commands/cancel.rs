@@ -22,8 +22,8 @@ pub(super) async fn cancel(context: &Context, args: &CancelArgs) -> Outcome {
         });
     }
     let changes = answers.iter().map(|answer| {
-        let Canceled { run, changed, beneath } = answer;
-        Change { run, changed: *changed, descendants: beneath }
+        let Canceled { run, changed, descendants } = answer;
+        Change { run, changed: *changed, descendants }
     });
     print(context, changes);
     let mut supervisor = supervisor_at_hand(context, &controller, &storage);

@@ -79,6 +79,6 @@ pub(super) async fn inject(context: &Context, args: &InjectArgs) -> Outcome {
 }
 
 fn change(answer: &Paused) -> Change<'_> {
-    let Paused { run, changed, beneath } = answer;
-    Change { run, changed: *changed, descendants: beneath }
+    let Paused { run, changed, descendants } = answer;
+    Change { run, changed: *changed, descendants }
 }

@@ -29,7 +29,7 @@ pub(super) async fn tree(context: &Context, args: &TreeArgs) -> Outcome {
     let tree = client.tree(run.id().as_str()).await?;
     let printer = &context.printer;
     let view_of = |run: &Run| RunView::with_children(run, tree.children(run.id()));
-    let all = || std::iter::once(&tree.run).chain(&tree.beneath);
+    let all = || std::iter::once(&tree.run).chain(&tree.descendants);
     match printer.format() {
         OutputFormat::Table => {
             let runs: Vec<_> = all().cloned().collect();
@@ -47,7 +47,7 @@ pub(super) async fn tree(context: &Context, args: &TreeArgs) -> Outcome {
             printer.line(with(DIM, &format!("{text}{cost}")));
         }
         OutputFormat::Json => {
-            let descendants = tree.beneath.iter().map(view_of).collect();
+            let descendants = tree.descendants.iter().map(view_of).collect();
             let view = TreeView { run: view_of(&tree.run), descendants, usage: tree.usage };
             printer.json(&versioned(view));
         }

@@ -91,8 +91,8 @@ pub(crate) fn canceled_to_guest(
     answer: port::RunsAnswer,
 ) -> Result<guest::CancelOutcome, guest::ControllerError> {
     match answer {
-        port::RunsAnswer::Canceled { run, changed, beneath } => {
-            Ok(guest::CancelOutcome { run: record(*run), changed, descendants: beneath })
+        port::RunsAnswer::Canceled { run, changed, descendants } => {
+            Ok(guest::CancelOutcome { run: record(*run), changed, descendants })
         }
         port::RunsAnswer::Run { .. }
         | port::RunsAnswer::Page { .. }

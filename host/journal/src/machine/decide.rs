@@ -16,7 +16,7 @@ use crate::status::{BlockedOn, Status, StopReason};
 use crate::stop::{CallAbort, StopCause};
 use crate::time::{Timestamp, millis};
 
-pub use entry::{acknowledge, said, settle, take};
+pub use entry::{acknowledge, end_with_batch, said, take};
 pub use pause::{PauseRefusal, inject, over, pause, resume};
 
 /// A run fails after so many hosts in a row died with it, without a plan step decided between:

@@ -45,7 +45,7 @@ pub(crate) fn parent_ended(
     parent: &RunId,
     at: Timestamp,
 ) -> Result<(), Fault> {
-    for no in open_beneath(queue.db, tenant, parent)? {
+    for no in open_attached(queue.db, tenant, parent)? {
         match ending(queue.db, no, parent, at) {
             Ok(Some(ending)) => end(queue, ending)?,
             Ok(None) => {}
@@ -58,7 +58,7 @@ pub(crate) fn parent_ended(
     Ok(())
 }
 
-fn open_beneath(db: &Connection, tenant: &str, parent: &RunId) -> Result<Vec<i64>, Fault> {
+fn open_attached(db: &Connection, tenant: &str, parent: &RunId) -> Result<Vec<i64>, Fault> {
     let mut sql = db.prepare_cached(
         "SELECT no FROM runs INDEXED BY runs_attached
          WHERE attached = ?1 AND status < 5 ORDER BY no",

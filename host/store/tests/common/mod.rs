@@ -124,7 +124,7 @@ pub(crate) fn spec(id: &str) -> RunSpec {
         root_session_id: None,
         depth: 0,
         narrow: taskrun_journal::narrowing::Narrowing::default(),
-        above: Vec::new(),
+        ancestors: Vec::new(),
         priority: 0,
         durable: true,
         finalizer: false,

@@ -263,7 +263,7 @@ impl Controller {
         let mut journal = self.journal(entry);
         match parts.store.get(batch).await {
             Ok(batch) => {
-                let decide = |run: &Run| decide::settle(run, batch.as_ref());
+                let decide = |run: &Run| decide::end_with_batch(run, batch.as_ref());
                 journal.persist(decide, &self.0.closing).await;
             }
             Err(error) => {

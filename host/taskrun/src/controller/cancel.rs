@@ -23,7 +23,7 @@ pub struct Canceled {
     /// True if this request changed anything about that run.
     pub changed: bool,
     /// Runs beneath it that were canceled as well, the deepest first.
-    pub beneath: Vec<RunId>,
+    pub descendants: Vec<RunId>,
 }
 
 impl Client {
@@ -56,7 +56,7 @@ impl Client {
         let reason = reason.map(|reason| cut(reason, REASON_BYTES_MAX));
         let (run, changed) =
             self.controller.cancel_run(run, StopReason::CanceledByOwner, reason).await?;
-        Ok(Canceled { run, changed, beneath: Vec::new() })
+        Ok(Canceled { run, changed, descendants: Vec::new() })
     }
 }
 
@@ -70,25 +70,25 @@ impl Controller {
     ) -> Result<Canceled, ControllerError> {
         let reason = reason.map(|reason| cut(reason, REASON_BYTES_MAX));
         let mut seen = HashSet::new();
-        let mut beneath = self.cancel_beneath(&run, &mut seen).await?;
+        let mut descendants = self.cancel_descendants(&run, &mut seen).await?;
         let (run, changed) = self.cancel_run(run, by, reason).await?;
         // What it started between the two steps; now that its own cancellation is recorded it
         // starts nothing more.
-        beneath.extend(self.cancel_beneath(&run, &mut seen).await?);
-        Ok(Canceled { run, changed, beneath })
+        descendants.extend(self.cancel_descendants(&run, &mut seen).await?);
+        Ok(Canceled { run, changed, descendants })
     }
 
     /// Cancels what is open beneath a run, the deepest first, and gives those that were not on
     /// their way out already. Whatever a run starts before its own request is recorded is found by
     /// looking again; `seen` are those that need no second request.
-    async fn cancel_beneath(
+    async fn cancel_descendants(
         &self,
         run: &Run,
         seen: &mut HashSet<RunId>,
     ) -> Result<Vec<RunId>, ControllerError> {
         let mut done = Vec::new();
         loop {
-            let mut open = self.beneath(run).await?;
+            let mut open = self.descendants(run).await?;
             open.retain(|run| {
                 let status = run.status();
                 !status.is_terminal() && !seen.contains(run.id())
@@ -110,18 +110,18 @@ impl Controller {
     }
 
     /// All runs beneath a run.
-    pub(super) async fn beneath(&self, run: &Run) -> Result<Vec<Run>, ControllerError> {
+    pub(super) async fn descendants(&self, run: &Run) -> Result<Vec<Run>, ControllerError> {
         let mut tree = self.whole_tree(&run.spec.tenant, &run.spec.root_run_id).await?;
         tree.sort_by_key(|run| run.spec.depth);
         let mut inside = HashSet::from([run.id().clone()]);
-        let mut beneath = Vec::new();
+        let mut descendants = Vec::new();
         for one in tree {
             if one.spec.parent_run_id.as_ref().is_some_and(|parent| inside.contains(parent)) {
                 inside.insert(one.id().clone());
-                beneath.push(one);
+                descendants.push(one);
             }
         }
-        Ok(beneath)
+        Ok(descendants)
     }
 
     pub(super) async fn cancel_run(

@@ -247,7 +247,8 @@ impl Controller {
             Some((Ok(code), agent)) => {
                 let agents = &self.0.parts.agents;
                 let rules = narrowing::rules(&agent, &run.spec, agents);
-                let bounds = Bounds { rules, above: narrowing::budgets_above(&run.spec, agents) };
+                let bounds =
+                    Bounds { rules, ancestors: narrowing::budgets_of_ancestors(&run.spec, agents) };
                 let own = narrowing::narrowed((agent, code), &run.spec, agents);
                 let drive = Driver::new(env, own, bounds, run, live).drive();
                 if AssertUnwindSafe(drive).catch_unwind().await.is_err() {

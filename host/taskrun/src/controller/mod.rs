@@ -6,11 +6,11 @@
 mod answer;
 mod artifact;
 mod beat;
-mod beneath;
 mod cancel;
 mod client;
 mod close;
 mod code;
+mod descendants;
 mod execute;
 mod facts;
 mod observe;

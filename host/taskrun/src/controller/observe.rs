@@ -18,7 +18,7 @@ pub struct Tree {
     /// The run.
     pub run: Run,
     /// The runs beneath it, parents before their children.
-    pub beneath: Vec<Run>,
+    pub descendants: Vec<Run>,
     /// Tokens of all of them together.
     pub usage: Usage,
 }
@@ -29,7 +29,7 @@ impl Tree {
     pub fn children(&self, id: &RunId) -> Children {
         let mut children = Children::default();
         let is_child = |run: &&Run| run.spec.parent_run_id.as_ref() == Some(id);
-        self.beneath.iter().filter(is_child).for_each(|run| children.count(run.status()));
+        self.descendants.iter().filter(is_child).for_each(|run| children.count(run.status()));
         children
     }
 }
@@ -92,13 +92,13 @@ impl Client {
     /// [`ControllerError::NotFound`], also outside the scope; [`ControllerError::Storage`].
     pub async fn tree(&self, id: &str) -> Result<Tree, ControllerError> {
         let run = self.get(id).await?;
-        let mut beneath = self.controller.beneath(&run).await?;
-        beneath.retain(|run| self.scope().admits(run));
+        let mut descendants = self.controller.descendants(&run).await?;
+        descendants.retain(|run| self.scope().admits(run));
         let mut usage = Usage::default();
-        for one in std::iter::once(&run).chain(&beneath) {
+        for one in std::iter::once(&run).chain(&descendants) {
             usage = usage.plus(one.state.progress.usage());
         }
-        Ok(Tree { run, beneath, usage })
+        Ok(Tree { run, descendants, usage })
     }
 }
 

@@ -42,7 +42,7 @@ pub struct Paused {
     /// True if the request changed anything about that run.
     pub changed: bool,
     /// Runs beneath it that were paused or resumed as well, parents first.
-    pub beneath: Vec<RunId>,
+    pub descendants: Vec<RunId>,
 }
 
 impl Client {
@@ -66,8 +66,8 @@ impl Client {
         let decide = |run: &Run| decide::pause(run, by, reason, until);
         let run = self.get(id).await?;
         let (run, changed) = self.controller.write_to(run, &decide).await?;
-        let beneath = self.controller.write_beneath(&run, request.tree, &decide).await?;
-        Ok(Paused { run, changed, beneath })
+        let descendants = self.controller.write_descendants(&run, request.tree, &decide).await?;
+        Ok(Paused { run, changed, descendants })
     }
 
     /// Ends the pause of a run, and returns when that is durable. The run goes on where it stood:
@@ -90,8 +90,8 @@ impl Client {
         let decide = |run: &Run| decide::resume(run, by, note, &request.messages);
         let (run, changed) = self.controller.write_to(run, &decide).await?;
         let decide = |run: &Run| decide::resume(run, by, note, &[]);
-        let beneath = self.controller.write_beneath(&run, request.tree, &decide).await?;
-        Ok(Paused { run, changed, beneath })
+        let descendants = self.controller.write_descendants(&run, request.tree, &decide).await?;
+        Ok(Paused { run, changed, descendants })
     }
 
     /// Tells a run something, and returns when that is durable. The next turn is shown it, as a
@@ -114,7 +114,7 @@ impl Client {
 impl Controller {
     /// Does the same to everything open beneath a run, parents first, and gives those that this
     /// changed.
-    async fn write_beneath(
+    async fn write_descendants(
         &self,
         run: &Run,
         wanted: bool,
@@ -124,7 +124,7 @@ impl Controller {
         if !wanted {
             return Ok(done);
         }
-        for one in self.beneath(run).await? {
+        for one in self.descendants(run).await? {
             if decide(&one).is_ok_and(|events| !events.is_empty()) {
                 match self.write_to(one, decide).await {
                     Ok((one, true)) => done.push(one.spec.id.clone()),

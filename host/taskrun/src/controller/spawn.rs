@@ -86,7 +86,7 @@ impl Client {
             self.controller.check_id(&spec).await?;
         }
         if let Some(parent) = &request.parent_run_id {
-            self.put_beneath(parent, &mut spec).await?;
+            self.put_under_parent(parent, &mut spec).await?;
         }
         if let Some(agent) = inner.parts.agents.by_name.get(&spec.agent_name)
             && !spec.narrow.is_empty()
@@ -121,7 +121,11 @@ impl Client {
     }
 
     /// Makes a run the child of another one.
-    async fn put_beneath(&self, parent: &str, spec: &mut RunSpec) -> Result<(), ControllerError> {
+    async fn put_under_parent(
+        &self,
+        parent: &str,
+        spec: &mut RunSpec,
+    ) -> Result<(), ControllerError> {
         let parent = self.get(parent.trim()).await?;
         let above = &parent.spec;
         if above.owner_user_id != spec.owner_user_id {
@@ -140,8 +144,8 @@ impl Client {
         spec.root_session_id =
             (*root_session != spec.parent_session_id).then(|| root_session.clone());
         let (agent_name, narrow) = (above.agent_name.clone(), above.narrow.clone());
-        spec.above = above.above.clone();
-        spec.above.push(Ancestor { agent_name, narrow });
+        spec.ancestors = above.ancestors.clone();
+        spec.ancestors.push(Ancestor { agent_name, narrow });
         Ok(())
     }
 }

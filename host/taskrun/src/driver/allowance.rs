@@ -75,8 +75,8 @@ impl<'a> Allowance<'a> {
     /// `last` says whether the reserve is to be spent, which is each run's own.
     pub(super) async fn left(&self, more: Usage, last: bool) -> Result<Left, Halt> {
         let (run, own) = (self.recorder.run(), &self.parts.agent.budget);
-        let above = &self.parts.bounds.above;
-        if !bounds_spending(own) && !above.iter().any(bounds_spending) {
+        let ancestors = &self.parts.bounds.ancestors;
+        if !bounds_spending(own) && !ancestors.iter().any(bounds_spending) {
             return Ok(Left::default());
         }
         let kept = if last { Reserve::default() } else { own.reserve };
@@ -90,7 +90,7 @@ impl<'a> Allowance<'a> {
         // of itself counts against its own budget alone.
         let of_others = |id| tree.usage_but(id, run.id()).counted();
         let mut left = Left::of(own, of_others(run.id()).plus(used), kept);
-        for (id, budget) in tree.above(run.id()).into_iter().zip(above.iter().rev()) {
+        for (id, budget) in tree.above(run.id()).into_iter().zip(ancestors.iter().rev()) {
             let used = of_others(id).plus(used.counted());
             left = left.least(Left::of(budget, used, budget.reserve));
         }
@@ -162,10 +162,10 @@ impl<'a> Allowance<'a> {
     /// The time that the run may work in all: that of its own budget, and at most the rest of those of
     /// the runs to which it is attached, which wait for it or end it with them.
     pub(super) async fn wall(&self) -> Result<Option<Duration>, Halt> {
-        let (mut wall, above) = (self.parts.agent.budget.wall, &self.parts.bounds.above);
-        if above.iter().any(|budget| budget.wall.is_some()) {
+        let (mut wall, ancestors) = (self.parts.agent.budget.wall, &self.parts.bounds.ancestors);
+        if ancestors.iter().any(|budget| budget.wall.is_some()) {
             let mut spec = Arc::clone(&self.recorder.run().spec);
-            for budget in above.iter().rev() {
+            for budget in ancestors.iter().rev() {
                 let Some(id) = spec.parent_run_id.as_ref().filter(|_| spec.attached) else { break };
                 let parent = self.parts.env.store.get(id).await.map_err(Halt::Read)?;
                 let Some(parent) = parent else { break };

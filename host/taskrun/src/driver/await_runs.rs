@@ -10,7 +10,7 @@ use taskrun_journal::run::Run;
 use taskrun_journal::store::Store;
 use taskrun_policy::{Capability, Use};
 
-use super::beneath::find_beneath;
+use super::descendants::find_descendant;
 use super::parts::Parts;
 use super::recorder::Recorder;
 use super::results::{NO_RUNS, failure, result, tool_use};
@@ -37,27 +37,29 @@ pub(super) async fn record(
         pending.push(result(&call, failure("invalid", NO_RUNS), None));
     } else {
         let until = wait.timeout.map(|timeout| parts.env.clock.now().plus(timeout));
-        pending.push(match all_beneath(&*parts.env.store, recorder.run(), &wait.runs).await? {
-            Ok(runs) => {
-                let call = tool_use(&call);
-                Event::ToolCallParked {
-                    tool_call_id: call.tool_call_id,
-                    name: call.name,
-                    payload: call.payload,
-                    waits: CallWait::Runs { runs, mode: wait.mode, until },
+        pending.push(
+            match all_descendants(&*parts.env.store, recorder.run(), &wait.runs).await? {
+                Ok(runs) => {
+                    let call = tool_use(&call);
+                    Event::ToolCallParked {
+                        tool_call_id: call.tool_call_id,
+                        name: call.name,
+                        payload: call.payload,
+                        waits: CallWait::Runs { runs, mode: wait.mode, until },
+                    }
                 }
-            }
-            Err(id) => {
-                let outcome = failure("not-found", &format!("run not found: {id}"));
-                result(&call, outcome, None)
-            }
-        });
+                Err(id) => {
+                    let outcome = failure("not-found", &format!("run not found: {id}"));
+                    result(&call, outcome, None)
+                }
+            },
+        );
     }
     recorder.record(pending).await
 }
 
 /// The runs, each once, or the first that is not beneath this one.
-async fn all_beneath(
+async fn all_descendants(
     store: &dyn Store,
     run: &Run,
     ids: &[String],
@@ -65,7 +67,7 @@ async fn all_beneath(
     let (mut runs, mut seen) = (Vec::with_capacity(ids.len()), BTreeSet::new());
     for id in ids.iter().filter(|id| seen.insert(id.as_str())) {
         let Ok(run_id) = RunId::new(id) else { return Ok(Err(id.clone())) };
-        match find_beneath(store, &run.spec, &run_id).await.map_err(Halt::Read)? {
+        match find_descendant(store, &run.spec, &run_id).await.map_err(Halt::Read)? {
             Some(found) => runs.push(found.id().clone()),
             None => return Ok(Err(id.clone())),
         }

@@ -42,7 +42,7 @@ pub(crate) struct Bounds {
     /// The rules for its calls.
     pub(crate) rules: CallRules,
     /// The budgets of the runs above it, the root's first.
-    pub(crate) above: Vec<Budget>,
+    pub(crate) ancestors: Vec<Budget>,
 }
 
 /// Agent, code, bounds and host of a run.

@@ -24,8 +24,9 @@ pub(crate) fn check(
     agent: &Agent,
     functions: &[ToolSpec],
 ) -> Result<(), ControllerError> {
-    let above: Vec<_> = spec.above.iter().map(|above| ToolFilter::of(&above.narrow)).collect();
-    let left = |tool: &&ToolSpec| above.iter().all(|filter| filter.leaves(tool));
+    let ancestors: Vec<_> =
+        spec.ancestors.iter().map(|ancestor| ToolFilter::of(&ancestor.narrow)).collect();
+    let left = |tool: &&ToolSpec| ancestors.iter().all(|filter| filter.leaves(tool));
     let left: Vec<&ToolSpec> = functions.iter().filter(left).collect();
     let checked = declare(agent, |declared| {
         let bounds = NarrowingBounds {
@@ -57,7 +58,7 @@ pub(crate) fn narrowed(
 ) -> (Arc<Agent>, Arc<AgentCode>) {
     let agent = asked_for_by_all(agent, spec, agents);
     let narrow = &spec.narrow;
-    let all = std::iter::once(narrow).chain(spec.above.iter().map(|above| &above.narrow));
+    let all = std::iter::once(narrow).chain(spec.ancestors.iter().map(|ancestor| &ancestor.narrow));
     let filters: Vec<_> = all.map(ToolFilter::of).collect();
     if narrow.is_empty() && filters.iter().all(ToolFilter::is_open) {
         return (agent, code);
@@ -75,27 +76,28 @@ pub(crate) fn narrowed(
 /// The agent with the rules about consent of those above it: an agent that must ask a person does
 /// not get around that by asking another agent.
 fn asked_for_by_all(agent: Arc<Agent>, spec: &RunSpec, agents: &Agents) -> Arc<Agent> {
-    let above = spec.above.iter().filter_map(|above| agents.by_name.get(&above.agent_name));
-    let asking: Vec<_> = above.filter(|above| !above.ask.rules.is_empty()).collect();
+    let ancestors =
+        spec.ancestors.iter().filter_map(|ancestor| agents.by_name.get(&ancestor.agent_name));
+    let asking: Vec<_> = ancestors.filter(|ancestor| !ancestor.ask.rules.is_empty()).collect();
     if asking.is_empty() {
         return agent;
     }
     let mut own = Agent::clone(&agent);
-    asking.iter().for_each(|above| own.ask.add(&above.ask));
+    asking.iter().for_each(|ancestor| own.ask.add(&ancestor.ask));
     Arc::new(own)
 }
 
 /// The budgets of the runs above a run, the root's first; those of agents that are not here bound
 /// nothing, as their rules allow nothing.
-pub(crate) fn budgets_above(spec: &RunSpec, agents: &Agents) -> Vec<Budget> {
-    let above = spec.above.iter().map(|Ancestor { agent_name, narrow }| {
+pub(crate) fn budgets_of_ancestors(spec: &RunSpec, agents: &Agents) -> Vec<Budget> {
+    let ancestors = spec.ancestors.iter().map(|Ancestor { agent_name, narrow }| {
         let unbounded = Budget { turns: None, wall: None, ..Budget::default() };
         let agent = agents.by_name.get(agent_name);
         let mut budget = agent.map_or(unbounded, |agent| agent.budget.clone());
         budget.narrow(narrow);
         budget
     });
-    above.collect()
+    ancestors.collect()
 }
 
 /// Checks that what a run costs can be known, where that is bounded.
@@ -107,7 +109,7 @@ pub(crate) fn check_prices(spec: &RunSpec, agents: &Agents) -> Result<(), Contro
     let Some(agent) = agents.by_name.get(&spec.agent_name) else { return Ok(()) };
     let mut own = agent.budget.clone();
     own.narrow(&spec.narrow);
-    let mut budgets = std::iter::once(own).chain(budgets_above(spec, agents));
+    let mut budgets = std::iter::once(own).chain(budgets_of_ancestors(spec, agents));
     if !budgets.any(|budget| budget.cost_microusd.is_some()) {
         return Ok(());
     }
@@ -131,20 +133,20 @@ pub(crate) fn rules(agent: &Agent, spec: &RunSpec, agents: &Agents) -> CallRules
 
 /// The bounds of a run beside the rules of its own agent; `None` if there are none.
 fn chain(agent: &Agent, spec: &RunSpec, agents: &Agents) -> Option<Arc<Chain>> {
-    if spec.depth == 0 && spec.narrow.deny.is_empty() && spec.above.is_empty() {
+    if spec.depth == 0 && spec.narrow.deny.is_empty() && spec.ancestors.is_empty() {
         return None;
     }
     let mut chain = Chain::new(&agent.rules.workspace);
     push_request(&mut chain, "this run", agent, &spec.narrow);
-    for Ancestor { agent_name, narrow } in spec.above.iter().rev() {
-        let above = agents.by_name.get(agent_name);
-        chain.push_agent(agent_name, above.map(|above| Arc::clone(&above.rules)));
-        if let Some(above) = above {
-            push_request(&mut chain, &format!("agent {agent_name}"), above, narrow);
+    for Ancestor { agent_name, narrow } in spec.ancestors.iter().rev() {
+        let ancestor = agents.by_name.get(agent_name);
+        chain.push_agent(agent_name, ancestor.map(|ancestor| Arc::clone(&ancestor.rules)));
+        if let Some(ancestor) = ancestor {
+            push_request(&mut chain, &format!("agent {agent_name}"), ancestor, narrow);
         }
     }
     // A run that was accepted before these were recorded.
-    if spec.above.len() != spec.depth as usize {
+    if spec.ancestors.len() != spec.depth as usize {
         chain.push_unknown();
     }
     Some(Arc::new(chain))

@@ -59,7 +59,7 @@ pub fn acknowledge(entry: &Run, batch: &RunId, result: &str) -> Vec<Event> {
 /// the same result or the same error. `batch` is `None` where nobody knows the batch any more.
 /// Empty if the entry is not open, or its batch is.
 #[must_use]
-pub fn settle(entry: &Run, batch: Option<&Run>) -> Vec<Event> {
+pub fn end_with_batch(entry: &Run, batch: Option<&Run>) -> Vec<Event> {
     match &entry.state.lifecycle {
         Lifecycle::Running { execution } if execution.batch.is_some() => match batch {
             Some(batch) => match &batch.state.lifecycle {

@@ -142,10 +142,10 @@ fn an_open_entry_ends_like_its_batch() {
         {
             let run = entry(false, events);
             let expected = (ending.status, reason, result.clone(), "nobody".to_owned());
-            assert_eq!(end(&run, decide::settle(&run, Some(&ended))), expected);
+            assert_eq!(end(&run, decide::end_with_batch(&run, Some(&ended))), expected);
         }
         let run = entry(false, [taken()]);
-        let after = after(&run, decide::settle(&run, Some(&ended))).expect("decided");
+        let after = after(&run, decide::end_with_batch(&run, Some(&ended))).expect("decided");
         let has = after.ending().expect("ended");
         assert_eq!((&has.error, has.partial), (&ending.error, ending.partial));
     }
@@ -155,22 +155,22 @@ fn an_open_entry_ends_like_its_batch() {
 fn what_needs_no_settling_is_left() {
     let ended = ended_batch(Ending::completed(StopReason::FinalResponse));
     let in_batch = entry(false, [taken()]);
-    assert_eq!(decide::settle(&in_batch, Some(&batch([]))), []);
-    assert_eq!(decide::settle(&in_batch, Some(&batch([started()]))), []);
+    assert_eq!(decide::end_with_batch(&in_batch, Some(&batch([]))), []);
+    assert_eq!(decide::end_with_batch(&in_batch, Some(&batch([started()]))), []);
     let over = entry(false, [taken(), completed(), finished()]);
     for other in [entry(false, []), over, super::run([started()])] {
-        assert_eq!(decide::settle(&other, Some(&ended)), []);
+        assert_eq!(decide::end_with_batch(&other, Some(&ended)), []);
     }
 }
 
 #[test]
 fn an_entry_whose_batch_is_gone_fails_and_a_canceled_one_is_canceled() {
     let gone = entry(false, [taken()]);
-    let (status, ..) = end(&gone, decide::settle(&gone, None));
+    let (status, ..) = end(&gone, decide::end_with_batch(&gone, None));
     assert_eq!(status, EndStatus::Failed);
     let canceled = entry(false, [taken(), resumed(2), cancel_requested()]);
     let ended = ended_batch(Ending::completed(StopReason::FinalResponse));
-    let (status, reason, ..) = end(&canceled, decide::settle(&canceled, Some(&ended)));
+    let (status, reason, ..) = end(&canceled, decide::end_with_batch(&canceled, Some(&ended)));
     assert_eq!((status, reason), (EndStatus::Canceled, StopReason::CanceledByOwner));
 }
 

@@ -21,7 +21,7 @@ use taskrun_journal::text::cut;
 
 use super::shown::{info, shown};
 use super::{Client, Controller, Inner, PauseRequest, Paused, Principal, ResumeRequest};
-use crate::driver::find_beneath;
+use crate::driver::find_descendant;
 use crate::error::ControllerError;
 use crate::scan::{PAGE, WHOLE, scan};
 use crate::scope::runs::{Caller, Runs};
@@ -39,7 +39,7 @@ impl Runs for Door {
         longest: Duration,
     ) -> Result<RunsAnswer, RunsError> {
         let inner = self.0.upgrade().ok_or(RunsError::Closed)?;
-        Ok(Controller(inner).ask_beneath(caller, request, longest).await?)
+        Ok(Controller(inner).ask_descendants(caller, request, longest).await?)
     }
 
     async fn result(
@@ -60,7 +60,7 @@ impl Controller {
         Arc::new(Door(Arc::downgrade(&self.0)))
     }
 
-    async fn ask_beneath(
+    async fn ask_descendants(
         &self,
         caller: &Caller,
         request: RunsRequest,
@@ -74,51 +74,51 @@ impl Controller {
                 let run = self.client(caller).spawn(&child_request(caller, *child)).await?;
                 Ok(one(&run))
             }
-            RunsRequest::List(filter) => self.list_beneath(caller, &filter).await,
-            RunsRequest::Get { id } => Ok(one(&self.get_beneath(caller, &id).await?)),
+            RunsRequest::List(filter) => self.list_descendants(caller, &filter).await,
+            RunsRequest::Get { id } => Ok(one(&self.get_descendant(caller, &id).await?)),
             RunsRequest::Cancel { id, reason } => {
-                let run = self.get_beneath(caller, &id).await?;
+                let run = self.get_descendant(caller, &id).await?;
                 let reason = reason.as_deref().map(|text| cut(text, super::REASON_BYTES_MAX));
                 let by = StopReason::CanceledByParent;
                 let (run, changed) = self.cancel_run(run, by, reason).await?;
                 let run = Box::new(info(&run));
-                Ok(RunsAnswer::Canceled { run, changed, beneath: Vec::new() })
+                Ok(RunsAnswer::Canceled { run, changed, descendants: Vec::new() })
             }
             RunsRequest::CancelTree { id, reason } => {
-                let run = self.get_beneath(caller, &id).await?;
+                let run = self.get_descendant(caller, &id).await?;
                 let by = StopReason::CanceledByParent;
                 let done = self.cancel_tree(run, by, reason.as_deref()).await?;
                 Ok(RunsAnswer::Canceled {
                     run: Box::new(info(&done.run)),
                     changed: done.changed,
-                    beneath: done.beneath.iter().map(ToString::to_string).collect(),
+                    descendants: done.descendants.iter().map(ToString::to_string).collect(),
                 })
             }
             RunsRequest::Pause { id, reason, timeout_ms } => {
-                let run = self.get_beneath(caller, &id).await?;
+                let run = self.get_descendant(caller, &id).await?;
                 let timeout = timeout_ms.map(Duration::from_millis);
                 let request = PauseRequest { reason, timeout, tree: false };
                 Ok(changed(&self.client(caller).pause(run.id().as_str(), &request).await?))
             }
             RunsRequest::Resume { id, note } => {
-                let run = self.get_beneath(caller, &id).await?;
+                let run = self.get_descendant(caller, &id).await?;
                 let request = ResumeRequest { note, ..ResumeRequest::default() };
                 Ok(changed(&self.client(caller).resume(run.id().as_str(), &request).await?))
             }
             RunsRequest::Wait { id, timeout_ms } => {
-                let run = self.get_beneath(caller, &id).await?;
+                let run = self.get_descendant(caller, &id).await?;
                 let timeout = Some(within(timeout_ms));
                 let waited = self.client(caller).wait(run.id().as_str(), timeout).await?;
                 let run = Box::new(info(&waited.run));
                 Ok(RunsAnswer::Waited { run, timed_out: waited.timed_out })
             }
             RunsRequest::Provide { id, item, answer } => {
-                let run = self.get_beneath(caller, &id).await?;
+                let run = self.get_descendant(caller, &id).await?;
                 self.provide(caller, run, item, answer).await
             }
             RunsRequest::Subscribe { id, after, limit, timeout_ms } => {
-                let run = self.get_beneath(caller, &id).await?;
-                self.read_beneath(run, (after, limit), within(timeout_ms)).await
+                let run = self.get_descendant(caller, &id).await?;
+                self.read_descendant(run, (after, limit), within(timeout_ms)).await
             }
         }
     }
@@ -129,15 +129,15 @@ impl Controller {
         self.at(Principal { scope: Scope::tenant(&caller.spec.tenant), name: name_of(caller) })
     }
 
-    async fn get_beneath(&self, caller: &Caller, id: &str) -> Result<Run, ControllerError> {
+    async fn get_descendant(&self, caller: &Caller, id: &str) -> Result<Run, ControllerError> {
         let not_found = || ControllerError::NotFound { id: id.to_owned() };
         let run_id = RunId::new(id).map_err(|_| not_found())?;
         let store = &*self.0.parts.store;
-        find_beneath(store, &caller.spec, &run_id).await?.ok_or_else(not_found)
+        find_descendant(store, &caller.spec, &run_id).await?.ok_or_else(not_found)
     }
 
     /// A tree is bounded, so it is read whole and the page cut out of it.
-    async fn list_beneath(
+    async fn list_descendants(
         &self,
         caller: &Caller,
         filter: &RunsFilter,
@@ -151,7 +151,7 @@ impl Controller {
             }
         };
         let own = self.client(caller).get(caller.spec.id.as_str()).await?;
-        let mut runs = self.beneath(&own).await?;
+        let mut runs = self.descendants(&own).await?;
         let fits = |run: &Run| {
             let parent = run.spec.parent_run_id.as_ref().map(RunId::as_str);
             (filter.status.is_empty() || filter.status.contains(&run.status()))
@@ -218,7 +218,7 @@ impl Controller {
         Ok(last)
     }
 
-    async fn read_beneath(
+    async fn read_descendant(
         &self,
         run: Run,
         (mut after, limit): (Seq, u32),

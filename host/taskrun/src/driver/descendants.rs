@@ -6,7 +6,7 @@ use taskrun_journal::spec::RunSpec;
 use taskrun_journal::store::{Store, StoreError};
 
 /// The run, if it is beneath the one of `above`: started by it, or by one that is.
-pub(crate) async fn find_beneath(
+pub(crate) async fn find_descendant(
     store: &dyn Store,
     above: &RunSpec,
     id: &RunId,
