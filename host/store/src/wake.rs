@@ -15,7 +15,7 @@ const WORK_WAIT_MAX: Duration = Duration::from_secs(1);
 /// The waiting of one process.
 #[derive(Default)]
 pub(crate) struct Wakes {
-    subjects: Mutex<HashMap<Subject, Watched>>,
+    subjects: Mutex<HashMap<Subject, WatchedSubject>>,
     /// Waiters of all kinds. Raised before a waiter looks at the store, read after a writer
     /// wrote: so one of the two sees the other.
     waiting: AtomicUsize,
@@ -24,13 +24,13 @@ pub(crate) struct Wakes {
     /// with a difference, as the past may have left work.
     queued: AtomicU64,
     drained: AtomicU64,
-    told: Mutex<Told>,
+    told: Mutex<WakeCursor>,
     closed: AtomicBool,
 }
 
 /// Places among all events, of which everybody here was told.
 #[derive(Default)]
-struct Told {
+struct WakeCursor {
     /// Up to here.
     looked: u64,
     /// After the first up to the second: what this process wrote, with nothing of others between.
@@ -45,7 +45,7 @@ enum Subject {
 }
 
 /// A subject that somebody waits for; gone when the last one stops waiting.
-struct Watched {
+struct WatchedSubject {
     notify: Arc<Notify>,
     /// For those who wait for the end of a run only, so that no other change wakes them.
     end: Arc<Notify>,
@@ -63,7 +63,7 @@ impl Wakes {
         Self { queued: AtomicU64::new(1), ..Self::default() }
     }
 
-    fn subjects(&self) -> MutexGuard<'_, HashMap<Subject, Watched>> {
+    fn subjects(&self) -> MutexGuard<'_, HashMap<Subject, WatchedSubject>> {
         self.subjects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -104,7 +104,7 @@ impl Wakes {
         }
     }
 
-    fn places(&self) -> MutexGuard<'_, Told> {
+    fn places(&self) -> MutexGuard<'_, WakeCursor> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -182,7 +182,7 @@ impl Wakes {
     fn begin(&self, subject: Subject) -> Watch<'_> {
         self.waiting.fetch_add(1, Ordering::SeqCst);
         let mut subjects = self.subjects();
-        let watched = subjects.entry(subject.clone()).or_insert_with(|| Watched {
+        let watched = subjects.entry(subject.clone()).or_insert_with(|| WatchedSubject {
             notify: Arc::new(Notify::new()),
             end: Arc::new(Notify::new()),
             waiters: 0,
@@ -199,7 +199,7 @@ impl Wakes {
     /// Returns when there may be work. `rouse` is called once the wait is registered.
     pub(crate) async fn wait_for_work(&self, registered: impl FnOnce()) {
         self.waiting.fetch_add(1, Ordering::SeqCst);
-        let _waiting = Waiting(&self.waiting);
+        let _waiting = WaiterGuard(&self.waiting);
         registered();
         let notified = self.work.notified();
         tokio::pin!(notified);
@@ -214,9 +214,9 @@ impl Wakes {
 }
 
 /// Counts a waiter down, also if its future is dropped.
-struct Waiting<'a>(&'a AtomicUsize);
+struct WaiterGuard<'a>(&'a AtomicUsize);
 
-impl Drop for Waiting<'_> {
+impl Drop for WaiterGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
@@ -242,7 +242,7 @@ impl Watch<'_> {
         self.until(&self.end, |one| one.ended).await;
     }
 
-    async fn until(&self, notify: &Notify, reached: impl Fn(&Watched) -> bool) {
+    async fn until(&self, notify: &Notify, reached: impl Fn(&WatchedSubject) -> bool) {
         loop {
             let notified = notify.notified();
             tokio::pin!(notified);
@@ -254,7 +254,7 @@ impl Watch<'_> {
         }
     }
 
-    fn look(&self, reached: impl Fn(&Watched) -> bool) -> bool {
+    fn look(&self, reached: impl Fn(&WatchedSubject) -> bool) -> bool {
         let subjects = self.wakes.subjects();
         let found = subjects.get(&self.subject);
         found.is_none_or(|one| reached(one) || one.roused > self.roused)

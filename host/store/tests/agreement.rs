@@ -8,7 +8,7 @@ mod rules;
 #[path = "agreement/steps.rs"]
 mod steps;
 
-use answer::{Told, answer};
+use answer::{AnswerMemory, answer};
 use common::*;
 use proptest::prelude::*;
 use rules::{check_promises, to_be_claimed};
@@ -26,7 +26,7 @@ proptest! {
             .expect("a runtime");
         runtime.block_on(async {
             let (memory, sqlite) = (Fixture::memory(), Fixture::sqlite());
-            let (mut told, mut told_too) = (Told::default(), Told::default());
+            let (mut told, mut told_too) = (AnswerMemory::default(), AnswerMemory::default());
             for (step, number) in steps.iter().zip(1_u64..) {
                 let now = number * STEP_MS;
                 let expected = match step {

@@ -17,7 +17,7 @@ use taskrun_store::{SCHEMA_VERSION, SqliteStore};
 use tempfile::TempDir;
 
 /// The bytes of a store's files and what was acknowledged when its log had which length.
-struct Kept {
+struct Snapshot {
     file: Vec<u8>,
     log: Vec<u8>,
     acknowledged: Vec<(usize, RunId, u64)>,
@@ -27,7 +27,7 @@ fn file(dir: &TempDir) -> std::path::PathBuf {
     dir.path().join("taskrun.db")
 }
 
-async fn kept() -> Kept {
+async fn kept() -> Snapshot {
     let dir = tempfile::tempdir().expect("a folder");
     let store = open(&dir);
     let log = dir.path().join("taskrun.db-wal");
@@ -49,12 +49,12 @@ async fn kept() -> Kept {
         ack(run.id(), 7);
     }
     let read = |path: &Path| std::fs::read(path).expect("it is there");
-    Kept { file: read(&file(&dir)), log: read(&log), acknowledged }
+    Snapshot { file: read(&file(&dir)), log: read(&log), acknowledged }
 }
 
 /// Opens what is left and checks that it is a beginning of what was written: whole journals that
 /// tell their records, and nothing later where something earlier is missing.
-async fn check_beginning(kept: &Kept, log: &[u8], whole_to: usize) -> usize {
+async fn check_beginning(kept: &Snapshot, log: &[u8], whole_to: usize) -> usize {
     let dir = tempfile::tempdir().expect("a folder");
     std::fs::write(file(&dir), &kept.file).expect("writes");
     std::fs::write(dir.path().join("taskrun.db-wal"), log).expect("writes");

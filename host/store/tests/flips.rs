@@ -24,15 +24,15 @@ const PLACES: usize = 40;
 
 /// What was acknowledged of a run: its journal, and the record at some lengths of that.
 #[derive(Default)]
-struct Acknowledged {
+struct RunHistory {
     journal: Vec<EventRecord>,
     records: Vec<Run>,
 }
 
 #[derive(Default)]
-struct Truth(HashMap<RunId, Acknowledged>);
+struct Reference(HashMap<RunId, RunHistory>);
 
-impl Truth {
+impl Reference {
     fn note(&mut self, run: &Run, events: &[EventRecord]) {
         let known = self.0.entry(run.id().clone()).or_default();
         known.journal.extend_from_slice(events);
@@ -82,7 +82,7 @@ impl Files {
     }
 }
 
-async fn appended(store: &SqliteStore, truth: &mut Truth, append: Append) -> Run {
+async fn appended(store: &SqliteStore, truth: &mut Reference, append: Append) -> Run {
     let run = append.run.clone();
     store.append(append.clone()).await.expect("appends");
     truth.note(&run, &append.events);
@@ -90,7 +90,7 @@ async fn appended(store: &SqliteStore, truth: &mut Truth, append: Append) -> Run
 }
 
 /// Runs of all kinds: ended, held, blocked, wanted, with labels, of a tree.
-async fn write_runs(store: &SqliteStore, from: u32, truth: &mut Truth) {
+async fn write_runs(store: &SqliteStore, from: u32, truth: &mut Reference) {
     for n in from..from + 10 {
         let mut spec = spec(&format!("run-{n}"));
         spec.labels = BTreeMap::from([("n".to_owned(), (n % 3).to_string())]);
@@ -120,9 +120,9 @@ async fn write_runs(store: &SqliteStore, from: u32, truth: &mut Truth) {
 }
 
 /// The files of a store that was closed, and of one with most of its content in the log.
-async fn write_all() -> (Files, Files, Truth) {
+async fn write_all() -> (Files, Files, Reference) {
     let dir = tempfile::tempdir().expect("a folder");
-    let mut truth = Truth::default();
+    let mut truth = Reference::default();
     let store = open(&dir);
     write_runs(&store, 0, &mut truth).await;
     drop(store);
@@ -134,7 +134,12 @@ async fn write_all() -> (Files, Files, Truth) {
 }
 
 /// Looks at everything that can be asked for. `whole` says whether nothing may be missing.
-async fn look(files: &Files, truth: &Truth, whole: &dyn Fn(&RunId) -> bool, place: &str) -> bool {
+async fn look(
+    files: &Files,
+    truth: &Reference,
+    whole: &dyn Fn(&RunId) -> bool,
+    place: &str,
+) -> bool {
     let dir = tempfile::tempdir().expect("a folder");
     files.write(&dir);
     let typed = |error: &StoreError| {

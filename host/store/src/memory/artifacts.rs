@@ -8,11 +8,11 @@ use taskrun_journal::artifact::Artifact;
 #[derive(Clone, Default)]
 pub(super) struct Artifacts {
     /// By tenant and name.
-    kept: HashMap<(String, String), Kept>,
+    kept: HashMap<(String, String), ArtifactEntry>,
 }
 
 #[derive(Clone)]
-struct Kept {
+struct ArtifactEntry {
     bytes: Arc<[u8]>,
     /// Runs that refer to them.
     runs: u64,
@@ -23,7 +23,8 @@ impl Artifacts {
     pub(super) fn keep(&mut self, tenant: &str, artifact: &Artifact) {
         let key = (tenant.to_owned(), artifact.reference().hash.clone());
         let kept = self.kept.entry(key);
-        kept.or_insert_with(|| Kept { bytes: Arc::clone(artifact.bytes()), runs: 0 }).runs += 1;
+        kept.or_insert_with(|| ArtifactEntry { bytes: Arc::clone(artifact.bytes()), runs: 0 })
+            .runs += 1;
     }
 
     pub(super) fn get(&self, tenant: &str, hash: &str) -> Option<Arc<[u8]>> {

@@ -11,7 +11,7 @@ use super::state::{ListKey, State};
 
 /// A run that was canceled as its parent ended.
 #[derive(Clone)]
-pub(super) struct Canceled {
+pub(super) struct CanceledRun {
     pub(super) spec: Arc<RunSpec>,
     pub(super) head: Seq,
     /// True if a host has to stop it, or its finalizer is to be heard.
@@ -38,7 +38,7 @@ impl State {
             let open = !run.status().is_terminal();
             let before = self.timelines.place();
             let places = (before, before + events.len() as u64);
-            self.canceled.push(Canceled { spec, head, open, places });
+            self.canceled.push(CanceledRun { spec, head, open, places });
             self.replace(run, events.into());
         }
     }

@@ -14,18 +14,18 @@ pub(super) struct Entries {
 }
 
 /// The entries of one agent.
-type Groups = BTreeMap<Group, BTreeSet<Place>>;
+type Groups = BTreeMap<Group, BTreeSet<EntryOrder>>;
 /// Tenant, owner, session and application.
 type Group = (String, String, String, Option<String>);
 /// Priority, order of acceptance, and which: the smaller one comes first.
-type Place = (Reverse<i32>, u64, RunId);
+type EntryOrder = (Reverse<i32>, u64, RunId);
 
 fn group_of(spec: &RunSpec) -> Group {
     let app = spec.parent_app_name.clone();
     (spec.tenant.clone(), spec.owner_user_id.clone(), spec.parent_session_id.clone(), app)
 }
 
-fn place_of(spec: &RunSpec, number: u64) -> Place {
+fn place_of(spec: &RunSpec, number: u64) -> EntryOrder {
     (Reverse(spec.priority), number, spec.id.clone())
 }
 
@@ -68,7 +68,7 @@ impl Entries {
             return Vec::new();
         }
         let groups = self.by_policy.get(policy).and_then(|agents| agents.get(agent));
-        let first = |places: &BTreeSet<Place>| {
+        let first = |places: &BTreeSet<EntryOrder>| {
             places.iter().take(limit).map(|(_, _, id)| id.clone()).collect()
         };
         groups.into_iter().flat_map(|groups| groups.values()).map(first).collect()

@@ -10,14 +10,14 @@ use taskrun_journal::memory::{FactChange, FactOutcome, FactWriter};
 /// All facts.
 #[derive(Clone, Default)]
 pub(super) struct Facts {
-    places: BTreeMap<FactNamespace, BTreeMap<String, Known>>,
+    places: BTreeMap<FactNamespace, BTreeMap<String, IndexedFact>>,
     /// Changes that runs made.
     changes: HashMap<RunId, HashSet<String>>,
 }
 
 /// A fact and the words in it.
 #[derive(Clone)]
-struct Known {
+struct IndexedFact {
     fact: Fact,
     words: BTreeSet<String>,
 }
@@ -51,7 +51,7 @@ impl Facts {
             return FactOutcome::Full;
         }
         let words = fact.words();
-        facts.insert(fact.key.clone(), Known { fact, words });
+        facts.insert(fact.key.clone(), IndexedFact { fact, words });
         FactOutcome::Done
     }
 
@@ -75,7 +75,8 @@ impl Facts {
         limit: usize,
     ) -> Vec<Fact> {
         let facts = self.places.get(place).into_iter().flat_map(BTreeMap::values);
-        let hits = |known: &Known| words.iter().filter(|word| known.words.contains(*word)).count();
+        let hits =
+            |known: &IndexedFact| words.iter().filter(|word| known.words.contains(*word)).count();
         let mut found: Vec<_> =
             facts.map(|known| (hits(known), &known.fact)).filter(|(hits, _)| *hits > 0).collect();
         found.sort_by_cached_key(|(hits, fact)| rank(*hits, fact));

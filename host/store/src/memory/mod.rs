@@ -33,7 +33,7 @@ use taskrun_journal::store::{
 };
 use taskrun_journal::time::Timestamp;
 
-use self::attached::Canceled;
+use self::attached::CanceledRun;
 use self::sessions::PageBytes;
 use self::state::State;
 use crate::wake::Wakes;
@@ -86,7 +86,7 @@ impl MemoryStore {
         let canceled = std::mem::take(&mut state.canceled);
         let place = canceled.first().map_or(state.timelines.place(), |first| first.places.0);
         drop(state);
-        for Canceled { spec, head, open, places } in canceled {
+        for CanceledRun { spec, head, open, places } in canceled {
             self.tell(&spec, head, open, places.1);
         }
         (answer, place, stirred)

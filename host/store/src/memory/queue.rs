@@ -9,9 +9,9 @@ use taskrun_journal::spec::RunSpec;
 use taskrun_journal::store::SessionKey;
 use taskrun_journal::time::Timestamp;
 
-/// The standing of a run in the queue.
+/// The position of a run in the queue.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Standing {
+pub(super) struct QueuePosition {
     /// It is wanted, though perhaps later.
     pub(super) wanted: bool,
     /// It may be taken as soon as its tree has a slot.
@@ -87,8 +87,13 @@ impl Queue {
         }
     }
 
-    /// Moves a run from one standing to another; says whether it can be had since.
-    pub(super) fn settle(&mut self, spec: &RunSpec, was: Standing, is: Standing) -> bool {
+    /// Moves a run from one position to another; says whether it can be had since.
+    pub(super) fn reposition(
+        &mut self,
+        spec: &RunSpec,
+        was: QueuePosition,
+        is: QueuePosition,
+    ) -> bool {
         let policy = self.policy(&spec.policy_digest);
         if was.wanted != is.wanted {
             count(&mut self.wanted, policy, is.wanted);

@@ -24,7 +24,7 @@ impl State {
         let mut ids = Vec::new();
         let mut kept = 0;
         // Of each tree that is met: the runs above open ones.
-        let mut above_open: HashMap<&RunId, HashSet<&RunId>> = HashMap::new();
+        let mut open_ancestors: HashMap<&RunId, HashSet<&RunId>> = HashMap::new();
         for id in self.ended.range(..(removal.before, 0)).map(|(_, id)| id) {
             if ids.len() >= removal.limit {
                 break;
@@ -35,7 +35,7 @@ impl State {
                 continue;
             }
             let root = &spec.root_run_id;
-            if above_open.entry(root).or_insert_with(|| self.above_open(root)).contains(id)
+            if open_ancestors.entry(root).or_insert_with(|| self.open_ancestors(root)).contains(id)
                 || spec.entries.iter().any(|id| self.is_open(id))
             {
                 kept += 1;
@@ -47,17 +47,17 @@ impl State {
     }
 
     /// The runs of a tree under which there is an open one.
-    fn above_open(&self, root: &RunId) -> HashSet<&RunId> {
-        let mut above = HashSet::new();
+    fn open_ancestors(&self, root: &RunId) -> HashSet<&RunId> {
+        let mut ancestors = HashSet::new();
         let members = self.lists.get(&ListKey::Tree(root.clone()));
         for (_, id) in members.into_iter().flatten() {
             let entry = self.runs.get(id).filter(|entry| !entry.run.status().is_terminal());
             let mut parent = entry.and_then(|entry| entry.run.spec.parent_run_id.as_ref());
-            while let Some(id) = parent.filter(|id| above.insert(*id)) {
+            while let Some(id) = parent.filter(|id| ancestors.insert(*id)) {
                 parent = self.runs.get(id).and_then(|entry| entry.run.spec.parent_run_id.as_ref());
             }
         }
-        above
+        ancestors
     }
 
     fn remove_one(&mut self, id: &RunId) -> Option<Vec<Chunk>> {

@@ -23,10 +23,10 @@ use taskrun_journal::store::{
 use taskrun_journal::time::Timestamp;
 
 use super::artifacts::Artifacts;
-use super::attached::Canceled;
+use super::attached::CanceledRun;
 use super::entries::Entries;
 use super::facts::Facts;
-use super::queue::{Queue, Standing};
+use super::queue::{Queue, QueuePosition};
 use super::sessions::{Chunk, Timelines};
 use super::waits::Waits;
 
@@ -58,7 +58,7 @@ pub(super) struct State {
     /// There may be a run more to claim than when this was last set to false.
     pub(super) stirred: bool,
     /// Runs that ended with the ones that started them since this was last emptied.
-    pub(super) canceled: Vec<Canceled>,
+    pub(super) canceled: Vec<CanceledRun>,
 }
 
 #[derive(Clone)]
@@ -77,7 +77,7 @@ pub(super) struct Entry {
     pub(super) artifacts: BTreeSet<String>,
     /// The lane in which it is wanted, and the time from which on.
     wanted: Option<(Lane, Timestamp)>,
-    standing: Standing,
+    position: QueuePosition,
 }
 
 /// The keys to which a listing can be narrowed without a look at every run of the tenant.
@@ -169,7 +169,7 @@ impl State {
         self.accepted += 1;
         let sessions = self.timelines.keys(&spec);
         let journal = vec![self.timelines.push(&sessions, &spec, events.into())];
-        let (key, standing) = (key.map(|(_, key)| key), Standing::default());
+        let (key, position) = (key.map(|(_, key)| key), QueuePosition::default());
         self.index(&run, number);
         if spec.serial && !run.status().is_terminal() {
             self.queue.open_serial(schedule::turn_of(&spec), number, &spec.id);
@@ -187,7 +187,7 @@ impl State {
         }
         let wanted = None;
         let entry =
-            Entry { run, number, journal, sessions, key, task, artifacts, wanted, standing };
+            Entry { run, number, journal, sessions, key, task, artifacts, wanted, position };
         self.runs.insert(spec.id.clone(), entry);
         self.place(&spec.id);
     }
@@ -296,7 +296,7 @@ impl State {
         let after = After { is_queued, has_ended, hold: &run.state.hold };
         // Among the finalizers that wait it stands by its status.
         if same_hold {
-            self.settle(&id);
+            self.reposition(&id);
         }
         for change in schedule::consequences(before, after) {
             self.apply(&run, number, change);
@@ -317,7 +317,7 @@ impl State {
                     if let Some(entry) = self.runs.get_mut(&waiter) {
                         entry.wanted = WaitState::<RunId>::RESUME.wanted();
                     }
-                    self.settle(&waiter);
+                    self.reposition(&waiter);
                 }
             }
             Change::FreeName => {
@@ -330,7 +330,7 @@ impl State {
                     let turn = schedule::turn_of(spec);
                     self.queue.end_serial(&turn, number);
                     if let Some(next) = self.queue.first_serial(&turn).cloned() {
-                        self.settle(&next);
+                        self.reposition(&next);
                     }
                 }
             }
@@ -362,7 +362,7 @@ impl State {
         if let Some(entry) = self.runs.get_mut(id) {
             entry.wanted = wanted;
         }
-        self.settle(id);
+        self.reposition(id);
     }
 
     /// True for a run that is there and has not ended.
@@ -371,7 +371,7 @@ impl State {
     }
 
     /// Puts a run where it belongs in the queue.
-    fn settle(&mut self, id: &RunId) {
+    fn reposition(&mut self, id: &RunId) {
         let Some(entry) = self.runs.get_mut(id) else { return };
         let (spec, wanted) = (&entry.run.spec, entry.wanted);
         let is_behind = || {
@@ -383,15 +383,15 @@ impl State {
             (!behind).then(|| Rank::of(spec, lane, entry.number))
         });
         let time = wanted.map(|(_, time)| time).filter(|time| time.0 > 0);
-        let standing = Standing { wanted: wanted.is_some(), rank, time };
+        let position = QueuePosition { wanted: wanted.is_some(), rank, time };
         let place = (Reverse(spec.priority), entry.number);
         if rank.is_some() && entry.run.status() == Status::Finalizing {
             self.finalizers.insert(place, id.clone());
         } else {
             self.finalizers.remove(&place);
         }
-        self.stirred |= self.queue.settle(spec, entry.standing, standing);
-        entry.standing = standing;
+        self.stirred |= self.queue.reposition(spec, entry.position, position);
+        entry.position = position;
     }
 
     /// Moves the runs whose time has come, or has not come yet by this clock.
@@ -400,7 +400,7 @@ impl State {
         let (from, to) = (was.min(now), was.max(now));
         if from < to {
             for id in self.queue.between(from, to) {
-                self.settle(&id);
+                self.reposition(&id);
             }
         }
     }
@@ -492,10 +492,10 @@ impl State {
 
 #[cfg(test)]
 impl State {
-    /// The standing of a run in the indexes, in words.
+    /// The position of a run in the indexes, in words.
     pub(super) fn index_of(&self, id: &RunId, time: impl Fn(Timestamp) -> usize) -> String {
         let Some(entry) = self.runs.get(id) else { return String::new() };
-        let Standing { wanted, rank, time: at } = entry.standing;
+        let QueuePosition { wanted, rank, time: at } = entry.position;
         let lane = entry.wanted.map(|(lane, at)| (lane, time(at)));
         let held = self.queue.held(&entry.run.spec.root_run_id);
         let (behind, at) = (self.waits.open_of(id), at.map(time));

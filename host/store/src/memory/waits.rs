@@ -11,13 +11,13 @@ use taskrun_journal::schedule;
 /// in it.
 #[derive(Clone, Default)]
 pub(super) struct Waits {
-    waiting: HashMap<RunId, Waiting>,
+    waiting: HashMap<RunId, OpenWait>,
     /// The other way round.
     waiters: HashMap<RunId, BTreeSet<RunId>>,
 }
 
 #[derive(Clone)]
-struct Waiting {
+struct OpenWait {
     mode: WaitMode,
     /// Those of the runs that have not ended.
     open: BTreeSet<RunId>,
@@ -35,7 +35,7 @@ impl Waits {
         for awaited in &open {
             self.waiters.entry(awaited.clone()).or_default().insert(id.clone());
         }
-        self.waiting.insert(id.clone(), Waiting { mode, open: open.into_iter().collect() });
+        self.waiting.insert(id.clone(), OpenWait { mode, open: open.into_iter().collect() });
     }
 
     /// Ends the wait of a run, if there is one.

@@ -7,15 +7,15 @@ use taskrun_journal::schedule;
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::time::Timestamp;
 
-use super::change::{Mutable, Present, present, replace};
+use super::change::{CurrentRow, MutableColumns, present, replace};
 use super::fault::Fault;
 use super::queue::Queue;
 use super::row::{EventRow, run_by_number};
-use super::schema::By;
+use super::schema::KeyKind;
 
 /// A run that was canceled as its parent ended.
 #[derive(Debug)]
-pub(crate) struct Canceled {
+pub(crate) struct CanceledRun {
     pub(crate) run: Run,
     /// Place of the last of its events, and how many there are.
     pub(crate) place: u64,
@@ -25,12 +25,12 @@ pub(crate) struct Canceled {
 /// Value of `runs.attached`.
 pub(crate) fn attached_key(spec: &RunSpec) -> Option<i64> {
     let parent = spec.parent_run_id.as_ref().filter(|_| spec.attached)?;
-    Some(By::Parent.key(&spec.tenant, parent.as_str()))
+    Some(KeyKind::Parent.key(&spec.tenant, parent.as_str()))
 }
 
 /// An open run that is to be canceled, read whole before anything is written.
-struct Ending {
-    before: Present,
+struct Cancellation {
+    before: CurrentRow,
     same_hold: bool,
     after: Run,
     events: Vec<EventRow>,
@@ -63,7 +63,8 @@ fn open_attached(db: &Connection, tenant: &str, parent: &RunId) -> Result<Vec<i6
         "SELECT no FROM runs INDEXED BY runs_attached
          WHERE attached = ?1 AND status < 5 ORDER BY no",
     )?;
-    let numbers = sql.query_map([By::Parent.key(tenant, parent.as_str())], |row| row.get(0))?;
+    let numbers =
+        sql.query_map([KeyKind::Parent.key(tenant, parent.as_str())], |row| row.get(0))?;
     Ok(numbers.collect::<rusqlite::Result<_>>()?)
 }
 
@@ -72,7 +73,7 @@ fn ending(
     no: i64,
     parent: &RunId,
     at: Timestamp,
-) -> Result<Option<Ending>, Fault> {
+) -> Result<Option<Cancellation>, Fault> {
     let run = run_by_number(db, no)?;
     let id = run.id().clone();
     let damaged = |detail: &str| Fault::Damaged(format!("run {id}, record: {detail}"));
@@ -84,13 +85,13 @@ fn ending(
     let before = present(db, &id)?.ok_or_else(|| damaged("it has another id"))?;
     let same_hold = run.state.hold == after.state.hold;
     let events = events.iter().map(|event| EventRow::new(&id, event)).collect();
-    Ok(Some(Ending { before, same_hold, after, events }))
+    Ok(Some(Cancellation { before, same_hold, after, events }))
 }
 
-fn end(queue: &Queue<'_>, ending: Ending) -> Result<(), Fault> {
-    let Ending { before, same_hold, after, events } = ending;
-    let row = Mutable::new(&after);
+fn end(queue: &Queue<'_>, ending: Cancellation) -> Result<(), Fault> {
+    let Cancellation { before, same_hold, after, events } = ending;
+    let row = MutableColumns::new(&after);
     let place = replace(queue, &before, &after.spec, &row, &events, same_hold)?;
-    queue.canceled(Canceled { run: after, place, events: events.len() });
+    queue.canceled(CanceledRun { run: after, place, events: events.len() });
     Ok(())
 }

@@ -12,15 +12,15 @@ use taskrun_journal::spec::RunSpec;
 use taskrun_journal::store::{Append, AppendOutcome, Claim};
 use taskrun_journal::time::Timestamp;
 
-use super::attached::{self, Canceled};
+use super::attached::{self, CanceledRun};
 use super::fault::Fault;
-use super::queue::{self, Member, PassedOver, Queue};
+use super::queue::{self, Member, Queue, SkippedRuns};
 use super::row::{EventRow, hold, json, record_sum, run_by_number};
 use super::schema::{QUEUED, TERMINAL, int, label_key, status_code, time, unbits};
 use super::{artifacts, waits};
 
 /// The columns of a row of `runs` that change.
-pub(crate) struct Mutable {
+pub(crate) struct MutableColumns {
     pub(crate) status: i64,
     pub(crate) updated_at: i64,
     pub(crate) holder: Option<String>,
@@ -31,7 +31,7 @@ pub(crate) struct Mutable {
     pub(crate) hold: Hold,
 }
 
-impl Mutable {
+impl MutableColumns {
     pub(crate) fn new(run: &Run) -> Self {
         let state = &run.state;
         let text = json(state);
@@ -50,17 +50,17 @@ impl Mutable {
 
 /// The answer to a change, and the news for those who wait.
 #[derive(Debug)]
-pub(crate) struct Told<T> {
+pub(crate) struct WriteOutcome<T> {
     pub(crate) answer: T,
     /// Place of the last event that was written; 0 if there is none.
     pub(crate) place: u64,
     /// True if there may be more to claim than before.
     pub(crate) stirred: bool,
     /// Runs that ended with the one that was written.
-    pub(crate) canceled: Vec<Canceled>,
+    pub(crate) canceled: Vec<CanceledRun>,
 }
 
-impl<T> Told<T> {
+impl<T> WriteOutcome<T> {
     pub(crate) fn new(answer: T, place: u64, queue: Queue<'_>) -> Self {
         let stirred = queue.stirred();
         Self { answer, place, stirred, canceled: queue.into_canceled() }
@@ -72,13 +72,13 @@ pub(crate) struct AppendRow {
     spec: Arc<RunSpec>,
     epoch: u64,
     expected_head: u64,
-    mutable: Mutable,
+    mutable: MutableColumns,
     events: Vec<EventRow>,
     artifacts: Vec<Artifact>,
 }
 
 /// The columns that are compared before a row changes.
-pub(super) struct Present {
+pub(super) struct CurrentRow {
     no: i64,
     status: i64,
     updated_at: i64,
@@ -97,7 +97,7 @@ impl AppendRow {
             spec: Arc::clone(&append.run.spec),
             epoch: append.epoch,
             expected_head: append.expected_head,
-            mutable: Mutable::new(&append.run),
+            mutable: MutableColumns::new(&append.run),
             events: append.events.iter().map(|event| EventRow::new(id, event)).collect(),
             artifacts: append.artifacts.clone(),
         }
@@ -110,10 +110,10 @@ impl AppendRow {
             + artifacts.sum::<usize>()
     }
 
-    pub(crate) fn append(&self, db: &Connection) -> Result<Told<AppendOutcome>, Fault> {
+    pub(crate) fn append(&self, db: &Connection) -> Result<WriteOutcome<AppendOutcome>, Fault> {
         let queue = Queue::new(db);
         let (answer, place) = self.answer(&queue)?;
-        Ok(Told::new(answer, place, queue))
+        Ok(WriteOutcome::new(answer, place, queue))
     }
 
     /// True if the journal ends where the writer believes, and the run is still his.
@@ -172,14 +172,14 @@ impl AppendRow {
     }
 }
 
-pub(super) fn present(db: &Connection, id: &RunId) -> Result<Option<Present>, Fault> {
+pub(super) fn present(db: &Connection, id: &RunId) -> Result<Option<CurrentRow>, Fault> {
     let row = db
         .prepare_cached(
             "SELECT no, status, updated_at, holder, epoch, head, tree, serial, queue
              FROM runs WHERE id = ?1",
         )?
         .query_row([id.as_str()], |row| {
-            Ok(Present {
+            Ok(CurrentRow {
                 no: row.get(0)?,
                 status: row.get(1)?,
                 updated_at: row.get(2)?,
@@ -199,9 +199,9 @@ pub(super) fn present(db: &Connection, id: &RunId) -> Result<Option<Present>, Fa
 /// Most appends change no status; they name no column that stands in an index.
 pub(super) fn replace(
     queue: &Queue<'_>,
-    present: &Present,
+    present: &CurrentRow,
     spec: &RunSpec,
-    row: &Mutable,
+    row: &MutableColumns,
     events: &[EventRow],
     same_hold: bool,
 ) -> Result<u64, Fault> {
@@ -262,9 +262,9 @@ pub(super) fn replace(
 
 fn move_labels(
     db: &Connection,
-    present: &Present,
+    present: &CurrentRow,
     spec: &RunSpec,
-    row: &Mutable,
+    row: &MutableColumns,
 ) -> Result<(), Fault> {
     let mut label = db.prepare_cached(
         "UPDATE labels SET status = ?5, updated_at = ?6
@@ -281,9 +281,9 @@ fn move_labels(
 /// Applies the consequences of a change for counts, queue and other runs.
 fn follow(
     queue: &Queue<'_>,
-    present: &Present,
+    present: &CurrentRow,
     spec: &RunSpec,
-    row: &Mutable,
+    row: &MutableColumns,
     same_hold: bool,
 ) -> Result<(), Fault> {
     let before = Before {
@@ -302,8 +302,8 @@ fn follow(
 
 fn apply(
     queue: &Queue<'_>,
-    present: &Present,
-    (spec, row): (&RunSpec, &Mutable),
+    present: &CurrentRow,
+    (spec, row): (&RunSpec, &MutableColumns),
     change: Change<'_>,
 ) -> Result<(), Fault> {
     match change {
@@ -313,7 +313,7 @@ fn apply(
         Change::FreeSlot => present.tree.map_or(Ok(()), |tree| queue.release(tree)),
         Change::Place(hold) => {
             if let Some(tree) = present.tree.filter(|_| queue::is_ready(present.place)) {
-                queue.settle(tree, &spec.policy_digest)?;
+                queue.make_best_ready(tree, &spec.policy_digest)?;
             }
             let (no, policy) = (present.no, spec.policy_digest.clone());
             let member = Member { no, tree: present.tree, serial: present.serial, policy };
@@ -344,11 +344,12 @@ pub(crate) fn count_queued(db: &Connection, spec: &RunSpec, by: i64) -> Result<(
 
 /// Takes wanted runs. One that is damaged is left where it is and does not keep the others from
 /// being taken.
-pub(crate) fn claim(db: &Connection, claim: &Claim) -> Result<Told<Vec<Run>>, Fault> {
+pub(crate) fn claim(db: &Connection, claim: &Claim) -> Result<WriteOutcome<Vec<Run>>, Fault> {
     let queue = Queue::new(db);
     queue.look(&claim.policy_digest, claim.tree_slots, claim.now)?;
     let (mut runs, mut place) = (Vec::new(), 0);
-    let mut passed_over = PassedOver { agents: Some(&claim.passing_over), ..PassedOver::default() };
+    let mut passed_over =
+        SkippedRuns { agents: Some(&claim.passing_over), ..SkippedRuns::default() };
     let (policy, slots) = (&claim.policy_digest, claim.tree_slots);
     let mut finalizers = 0;
     loop {
@@ -373,7 +374,7 @@ pub(crate) fn claim(db: &Connection, claim: &Claim) -> Result<Told<Vec<Run>>, Fa
             Err(fault @ Fault::Sqlite(_)) => return Err(fault),
         }
     }
-    Ok(Told::new(runs, place, queue))
+    Ok(WriteOutcome::new(runs, place, queue))
 }
 
 fn claim_one(queue: &Queue<'_>, claim: &Claim, no: i64) -> Result<(Run, u64), Fault> {
@@ -391,7 +392,7 @@ fn claim_one(queue: &Queue<'_>, claim: &Claim, no: i64) -> Result<(Run, u64), Fa
         .map_err(|detail| damaged(&detail))?
         .ok_or_else(|| damaged("it is in the queue and cannot be had"))?;
     let present = present(queue.db, &id)?.ok_or_else(|| damaged("it has another id"))?;
-    let (row, events) = (Mutable::new(&run), [EventRow::new(&id, &recorded)]);
+    let (row, events) = (MutableColumns::new(&run), [EventRow::new(&id, &recorded)]);
     let place = replace(queue, &present, &run.spec, &row, &events, false)?;
     Ok((run, place))
 }

@@ -12,12 +12,12 @@ use taskrun_journal::run::Run;
 use taskrun_journal::spec::RunSpec;
 
 use super::attached::attached_key;
-use super::change::Mutable;
+use super::change::MutableColumns;
 use super::fault::Fault;
 use super::names::named_key;
 use super::open::leave_log;
 use super::row::{events, run_by_number};
-use super::schema::{By, int, label_key, serial_key, time};
+use super::schema::{KeyKind, int, label_key, serial_key, time};
 use super::sums;
 
 /// Pages of one step: a mebibyte.
@@ -49,7 +49,7 @@ pub(crate) type Findings = Vec<String>;
 
 /// What one step did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Done {
+pub(crate) struct StepReport {
     /// The next one, or `None` at the end of the round.
     pub(crate) next: Option<Step>,
     /// How much was read, in mebibytes, rounded up: a journal can be long.
@@ -63,7 +63,7 @@ pub(crate) fn step(
     step: Step,
     findings: &mut Findings,
     stop: &dyn Fn() -> bool,
-) -> Result<Done, Fault> {
+) -> Result<StepReport, Fault> {
     match step {
         Step::Pages(from) => {
             let mut looked = sums::look(db, from, PAGES_PER_STEP)?;
@@ -72,7 +72,10 @@ pub(crate) fn step(
             }
             let page = |number| format!("page {number}: the checksum does not fit");
             findings.extend(looked.damaged.into_iter().map(page));
-            Ok(Done { next: Some(looked.next.map_or(Step::Runs(0), Step::Pages)), mebibytes: 1 })
+            Ok(StepReport {
+                next: Some(looked.next.map_or(Step::Runs(0), Step::Pages)),
+                mebibytes: 1,
+            })
         }
         Step::Runs(after) => {
             let mut sql = db.prepare_cached(
@@ -86,12 +89,12 @@ pub(crate) fn step(
                 findings.extend(found(looked)?);
                 if bytes >= MEBIBYTE {
                     let mebibytes = u32::try_from(bytes.div_ceil(MEBIBYTE)).unwrap_or(u32::MAX);
-                    return Ok(Done { next: Some(Step::Runs(*no)), mebibytes });
+                    return Ok(StepReport { next: Some(Step::Runs(*no)), mebibytes });
                 }
             }
             let more = numbers.len() == RUNS_PER_STEP;
             let last = numbers.last().filter(|_| more);
-            Ok(Done { next: last.map(|last| Step::Runs(*last)), mebibytes: 1 })
+            Ok(StepReport { next: last.map(|last| Step::Runs(*last)), mebibytes: 1 })
         }
     }
 }
@@ -211,16 +214,16 @@ fn told(db: &Connection, id: &RunId, stop: &dyn Fn() -> bool) -> Result<(Run, u6
 }
 
 /// What a run is found by that its request says: the words with an index.
-fn words(spec: &RunSpec) -> Vec<(By, &str)> {
+fn words(spec: &RunSpec) -> Vec<(KeyKind, &str)> {
     let all = [
-        (By::Tenant, Some(spec.tenant.as_str())),
-        (By::Owner, Some(spec.owner_user_id.as_str())),
-        (By::Session, Some(spec.parent_session_id.as_str())),
-        (By::App, spec.parent_app_name.as_deref()),
-        (By::Agent, Some(spec.agent_name.as_str())),
-        (By::Parent, spec.parent_run_id.as_ref().map(RunId::as_str)),
-        (By::Name, spec.name.as_deref()),
-        (By::Root, root_session(spec)),
+        (KeyKind::Tenant, Some(spec.tenant.as_str())),
+        (KeyKind::Owner, Some(spec.owner_user_id.as_str())),
+        (KeyKind::Session, Some(spec.parent_session_id.as_str())),
+        (KeyKind::App, spec.parent_app_name.as_deref()),
+        (KeyKind::Agent, Some(spec.agent_name.as_str())),
+        (KeyKind::Parent, spec.parent_run_id.as_ref().map(RunId::as_str)),
+        (KeyKind::Name, spec.name.as_deref()),
+        (KeyKind::Root, root_session(spec)),
     ];
     all.into_iter().filter_map(|(by, word)| Some((by, word?))).collect()
 }
@@ -262,7 +265,7 @@ fn columns_fit(db: &Connection, no: i64, run: &Run) -> Result<bool, Fault> {
 
 /// The first index of those by which the run is found that has no entry of it.
 fn missing_entry(db: &Connection, no: i64, run: &Run) -> Result<Option<&'static str>, Fault> {
-    let (spec, row) = (&run.spec, Mutable::new(run));
+    let (spec, row) = (&run.spec, MutableColumns::new(run));
     for (by, word) in words(spec) {
         let (_, hash, index) = by.names();
         let sql = format!(
@@ -300,7 +303,7 @@ fn missing_entry(db: &Connection, no: i64, run: &Run) -> Result<Option<&'static 
 }
 
 fn labels_fit(db: &Connection, no: i64, run: &Run) -> Result<bool, Fault> {
-    let row = Mutable::new(run);
+    let row = MutableColumns::new(run);
     let mut label = db.prepare_cached(
         "SELECT 1 FROM labels WHERE status = ?1 AND key = ?2 AND updated_at = ?3 AND run = ?4
            AND name = ?5 AND value = ?6",

@@ -10,18 +10,18 @@ use taskrun_journal::status::Status;
 use taskrun_journal::store::{CreateOutcome, NewRun, SessionKey};
 use taskrun_journal::time::Timestamp;
 
-use super::change::{Mutable, Told, count_queued, held};
+use super::change::{MutableColumns, WriteOutcome, count_queued, held};
 use super::fault::Fault;
 use super::locks::Locks;
-use super::queue::{self, Member, PassedOver, Queue};
+use super::queue::{self, Member, Queue, SkippedRuns};
 use super::row::{EventRow, run_by_number};
-use super::schema::{By, QUEUED, bits, int, label_key, serial_key, status_of, time, unbits};
+use super::schema::{KeyKind, QUEUED, bits, int, label_key, serial_key, status_of, time, unbits};
 use super::{attached, hosts, names, sessions, waits};
 
 /// A new run, made ready outside of the writing thread.
 pub(crate) struct NewRow {
     new: NewRun,
-    mutable: Mutable,
+    mutable: MutableColumns,
     events: Vec<EventRow>,
     serial: Option<i64>,
     /// Value of `runs.task`.
@@ -41,7 +41,7 @@ impl NewRow {
     pub(crate) fn new(new: NewRun) -> Self {
         let (id, spec) = (new.run.id(), &new.run.spec);
         Self {
-            mutable: Mutable::new(&new.run),
+            mutable: MutableColumns::new(&new.run),
             events: new.events.iter().map(|event| EventRow::new(id, event)).collect(),
             serial: spec.serial.then(|| serial_key(spec)),
             task: new.task.as_ref().map(|task| bits(schedule::task_hash(spec, task))),
@@ -57,10 +57,10 @@ impl NewRow {
         &self,
         db: &Connection,
         locks: &Locks,
-    ) -> Result<Told<CreateOutcome>, Fault> {
+    ) -> Result<WriteOutcome<CreateOutcome>, Fault> {
         let queue = Queue::new(db);
         let (answer, place) = self.answer(&queue, locks)?;
-        Ok(Told::new(answer, place, queue))
+        Ok(WriteOutcome::new(answer, place, queue))
     }
 
     fn answer(&self, queue: &Queue<'_>, locks: &Locks) -> Result<(CreateOutcome, u64), Fault> {
@@ -166,12 +166,12 @@ impl NewRow {
             app,
             spec.agent_name,
             parent,
-            By::Tenant.key(tenant, tenant),
-            By::Owner.key(tenant, &spec.owner_user_id),
-            By::Session.key(tenant, &spec.parent_session_id),
-            app.as_ref().map(|app| By::App.key(tenant, app)),
-            By::Agent.key(tenant, &spec.agent_name),
-            parent.map(|parent| By::Parent.key(tenant, parent)),
+            KeyKind::Tenant.key(tenant, tenant),
+            KeyKind::Owner.key(tenant, &spec.owner_user_id),
+            KeyKind::Session.key(tenant, &spec.parent_session_id),
+            app.as_ref().map(|app| KeyKind::App.key(tenant, app)),
+            KeyKind::Agent.key(tenant, &spec.agent_name),
+            parent.map(|parent| KeyKind::Parent.key(tenant, parent)),
             spec.policy_digest,
             spec.priority,
             time(spec.created_at),
@@ -186,11 +186,11 @@ impl NewRow {
             row.sum,
             row.state,
             spec.name,
-            spec.name.as_ref().map(|name| By::Name.key(tenant, name)),
+            spec.name.as_ref().map(|name| KeyKind::Name.key(tenant, name)),
             names::named_key(spec),
             attached::attached_key(spec),
             root,
-            root.map(|root| By::Root.key(tenant, root)),
+            root.map(|root| KeyKind::Root.key(tenant, root)),
             self.task,
         ])?;
         Ok(db.last_insert_rowid())
@@ -288,7 +288,7 @@ impl schedule::Register for Register<'_> {
         now: Timestamp,
     ) -> Result<Option<Rank>, Fault> {
         self.queue.look(policy, tree_slots, now)?;
-        let first = self.queue.first(policy, tree_slots, now, &PassedOver::default())?;
+        let first = self.queue.first(policy, tree_slots, now, &SkippedRuns::default())?;
         Ok(first.map(|first| first.rank))
     }
 

@@ -5,7 +5,7 @@ use taskrun_journal::ids::RunId;
 use taskrun_journal::schedule;
 use taskrun_journal::store::{AppendOutcome, BatchOutcome, Idempotency, NewBatch};
 
-use super::change::{AppendRow, Told};
+use super::change::{AppendRow, WriteOutcome};
 use super::create::NewRow;
 use super::fault::Fault;
 use super::queue::{BEAT, Queue};
@@ -32,13 +32,13 @@ impl BatchRow {
         self.run.bytes() + self.entries.iter().map(AppendRow::bytes).sum::<usize>()
     }
 
-    pub(crate) fn batch(&self, db: &Connection) -> Result<Told<BatchOutcome>, Fault> {
+    pub(crate) fn batch(&self, db: &Connection) -> Result<WriteOutcome<BatchOutcome>, Fault> {
         let queue = Queue::new(db);
         let (answer, place) = match self.refusal(db)? {
             Some(refused) => (refused, 0),
             None => (BatchOutcome::New, self.keep(&queue)?),
         };
-        Ok(Told::new(answer, place, queue))
+        Ok(WriteOutcome::new(answer, place, queue))
     }
 
     /// Looks at everything before anything is written.

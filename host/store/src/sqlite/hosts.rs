@@ -9,9 +9,9 @@ use taskrun_journal::run::Run;
 use taskrun_journal::store::Host;
 use taskrun_journal::time::{Timestamp, millis};
 
+use super::failure_detector::{FailureDetector, Liveness};
 use super::fault::Fault;
-use super::heart::machine_ms;
-use super::judge::{Judge, Sentence};
+use super::heartbeat::machine_ms;
 use super::locks::Locks;
 use super::row::run_by_number;
 use super::schema::{bits, int, unbits};
@@ -86,7 +86,7 @@ fn holds(db: &Connection, host: &HostId) -> Result<bool, Fault> {
 }
 
 /// A host that is in the list, and whether it lives.
-struct Listed {
+struct HostRow {
     host: Host,
     /// When its last beat was sent.
     beat_ms: i64,
@@ -96,7 +96,7 @@ struct Listed {
     lives: bool,
 }
 
-fn listed(db: &Connection, locks: &Locks) -> Result<Vec<Listed>, Fault> {
+fn listed(db: &Connection, locks: &Locks) -> Result<Vec<HostRow>, Fault> {
     let mut sql = db.prepare_cached(
         "SELECT id, pid, policy_digest, started_at, slots, lease_ms, beat_ms FROM hosts
          ORDER BY id",
@@ -119,7 +119,7 @@ fn listed(db: &Connection, locks: &Locks) -> Result<Vec<Listed>, Fault> {
     let look = |(host, beat_ms): (Host, i64)| {
         let is_there = locks.is_held(&host.id);
         let lives = is_there && now.saturating_sub(beat_ms) < int(millis(host.lease));
-        Listed { host, beat_ms, is_there, lives }
+        HostRow { host, beat_ms, is_there, lives }
     };
     Ok(rows.into_iter().map(look).collect())
 }
@@ -140,7 +140,7 @@ pub(crate) fn touch(db: &Connection, hosts: &[HostId]) -> Result<(), Fault> {
 }
 
 /// What dead hosts left behind.
-pub(crate) struct Left {
+pub(crate) struct DeadHosts {
     pub(crate) runs: Vec<Run>,
     /// Hosts that died and hold nothing.
     pub(crate) dead: Vec<HostId>,
@@ -153,20 +153,20 @@ pub(crate) struct Left {
 pub(crate) fn orphans(
     db: &Connection,
     locks: &Locks,
-    judge: &Judge,
+    detector: &FailureDetector,
     limit: usize,
-) -> Result<Left, Fault> {
+) -> Result<DeadHosts, Fault> {
     // Both lists are of one moment: who holds a run in it was entered before it.
     let holders = holders(db)?;
     let listed = listed(db, locks)?;
-    judge.retain(|host| listed.iter().any(|one| one.host.id == *host));
+    detector.retain(|host| listed.iter().any(|one| one.host.id == *host));
     let now = machine_ms();
     let (mut living, mut doubtful) = (HashSet::new(), Vec::new());
-    for Listed { host, beat_ms, .. } in listed.iter().filter(|one| one.is_there) {
-        match judge.of(&host.id, *beat_ms, int(millis(host.lease)), now) {
-            Sentence::Dead => continue,
-            Sentence::Lives => {}
-            Sentence::Doubtful => doubtful.push(host.id.clone()),
+    for HostRow { host, beat_ms, .. } in listed.iter().filter(|one| one.is_there) {
+        match detector.of(&host.id, *beat_ms, int(millis(host.lease)), now) {
+            Liveness::Dead => continue,
+            Liveness::Lives => {}
+            Liveness::Doubtful => doubtful.push(host.id.clone()),
         }
         living.insert(host.id.as_str());
     }
@@ -180,7 +180,7 @@ pub(crate) fn orphans(
     }
     let dead = listed.iter().filter(|one| !one.is_there && !holders.contains(one.host.id.as_str()));
     let dead = dead.map(|one| one.host.id.clone()).collect();
-    Ok(Left { runs, dead, doubtful })
+    Ok(DeadHosts { runs, dead, doubtful })
 }
 
 /// Runs that a host holds, in the order of their ids.

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use taskrun_journal::store::StoreError;
 
 use super::fault::io_error;
-use super::open::{LOG_NAME, Place};
+use super::open::{LOG_NAME, StorePath};
 
 /// Device and inode.
 type Id = (u64, u64);
@@ -33,7 +33,7 @@ struct Inner {
 
 impl Identity {
     /// The files of a store that a connection of this process has open.
-    pub(crate) fn of(place: &Place) -> Result<Self, StoreError> {
+    pub(crate) fn of(place: &StorePath) -> Result<Self, StoreError> {
         let file = |path: PathBuf| {
             let id = id_at(&path).map_err(|error| io_error(&path, &error))?;
             Ok::<_, StoreError>((path, id))

@@ -15,13 +15,13 @@ use taskrun_journal::time::Timestamp;
 
 use super::fault::Fault;
 use super::row::run_by_number;
-use super::schema::{By, int, label_key, status_code, time, unbits};
+use super::schema::{KeyKind, int, label_key, status_code, time, unbits};
 
 /// So many runs are few enough to look at each.
 const FEW: i64 = 1_000;
 
 /// Place of a run in the order of a page, and its number.
-type Found = (u64, String, i64);
+type PageRow = (u64, String, i64);
 
 /// SQL with the values of its parameters.
 #[derive(Clone, Default)]
@@ -122,15 +122,15 @@ fn tree(db: &Connection, filter: &ListFilter) -> Result<Option<Tree>, Fault> {
 }
 
 /// The words that have an index, most selective first.
-fn words<'a>(scope: &'a Scope, filter: &'a ListFilter) -> Vec<(By, &'a str)> {
+fn words<'a>(scope: &'a Scope, filter: &'a ListFilter) -> Vec<(KeyKind, &'a str)> {
     let optional = [
-        (By::Parent, filter.parent_run_id.as_ref().map(RunId::as_str)),
-        (By::Name, filter.name.as_deref()),
-        (By::Session, scope.parent_session_id.as_deref()),
-        (By::Owner, scope.owner_user_id.as_deref()),
-        (By::Agent, filter.agent_name.as_deref()),
-        (By::App, scope.parent_app_name.as_deref()),
-        (By::Tenant, Some(scope.tenant.as_str())),
+        (KeyKind::Parent, filter.parent_run_id.as_ref().map(RunId::as_str)),
+        (KeyKind::Name, filter.name.as_deref()),
+        (KeyKind::Session, scope.parent_session_id.as_deref()),
+        (KeyKind::Owner, scope.owner_user_id.as_deref()),
+        (KeyKind::Agent, filter.agent_name.as_deref()),
+        (KeyKind::App, scope.parent_app_name.as_deref()),
+        (KeyKind::Tenant, Some(scope.tenant.as_str())),
     ];
     optional.into_iter().filter_map(|(by, word)| Some((by, word?))).collect()
 }
@@ -149,8 +149,8 @@ fn walks(scope: &Scope, filter: &ListFilter, tree: Option<&Tree>) -> Vec<Walk> {
         return vec![Walk { from, key, alias: "r" }];
     }
     let words = words(scope, filter);
-    let (by, word) = words.first().copied().unwrap_or((By::Tenant, scope.tenant.as_str()));
-    let along = |by: By| {
+    let (by, word) = words.first().copied().unwrap_or((KeyKind::Tenant, scope.tenant.as_str()));
+    let along = |by: KeyKind| {
         let (_, column, index) = by.names();
         Walk {
             from: format!("runs r INDEXED BY {index} WHERE r.{column} = ?"),
@@ -159,13 +159,15 @@ fn walks(scope: &Scope, filter: &ListFilter, tree: Option<&Tree>) -> Vec<Walk> {
         }
     };
     match (by, filter.labels.first_key_value()) {
-        (By::Agent | By::App | By::Tenant, Some((name, value))) => vec![Walk {
+        (KeyKind::Agent | KeyKind::App | KeyKind::Tenant, Some((name, value))) => vec![Walk {
             from: "labels f CROSS JOIN runs r ON r.no = f.run WHERE f.key = ?".to_owned(),
             key: Value::Integer(label_key(&scope.tenant, name, value)),
             alias: "f",
         }],
-        (By::Session, _) => vec![along(By::Session), along(By::Root)],
-        (By::Parent | By::Name | By::Owner | By::Root, Some(_)) | (_, None) => vec![along(by)],
+        (KeyKind::Session, _) => vec![along(KeyKind::Session), along(KeyKind::Root)],
+        (KeyKind::Parent | KeyKind::Name | KeyKind::Owner | KeyKind::Root, Some(_)) | (_, None) => {
+            vec![along(by)]
+        }
     }
 }
 
@@ -179,10 +181,16 @@ fn conditions(
     let mut all = Conditions::default();
     for (by, word) in words(scope, filter) {
         match by {
-            By::Session => {
+            KeyKind::Session => {
                 all.and("(r.session = ? OR r.root_session = ?)", [text(word), text(word)]);
             }
-            By::Tenant | By::Owner | By::App | By::Agent | By::Parent | By::Name | By::Root => {
+            KeyKind::Tenant
+            | KeyKind::Owner
+            | KeyKind::App
+            | KeyKind::Agent
+            | KeyKind::Parent
+            | KeyKind::Name
+            | KeyKind::Root => {
                 all.and(&format!("r.{} = ?", by.names().0), [text(word)]);
             }
         }
@@ -232,7 +240,7 @@ fn few(
     filter: &ListFilter,
 ) -> Result<Option<(String, Value)>, Fault> {
     let Some(since) = filter.since else { return Ok(None) };
-    let key = By::Tenant.key(&scope.tenant, &scope.tenant);
+    let key = KeyKind::Tenant.key(&scope.tenant, &scope.tenant);
     let from = format!(
         "runs r INDEXED BY runs_by_created WHERE r.tenant_key = {key} AND r.created_at >= ?"
     );
@@ -249,7 +257,7 @@ fn among_few(
     conditions: &Conditions,
     filter: &ListFilter,
     wanted: usize,
-) -> Result<Vec<Found>, Fault> {
+) -> Result<Vec<PageRow>, Fault> {
     let codes: Vec<String> = statuses(filter).iter().map(i64::to_string).collect();
     let sql = format!(
         "SELECT r.updated_at, r.id, r.no FROM {source} AND {} AND r.status IN ({})
@@ -268,7 +276,7 @@ fn along(
     conditions: &Conditions,
     filter: &ListFilter,
     wanted: usize,
-) -> Result<Vec<Found>, Fault> {
+) -> Result<Vec<PageRow>, Fault> {
     let sql = format!(
         "SELECT r.updated_at, r.id, r.no FROM {from} AND {alias}.status = ? AND {conditions}
          ORDER BY {alias}.updated_at DESC, r.id DESC LIMIT {wanted}",
@@ -289,7 +297,7 @@ fn select(
     db: &Connection,
     sql: &str,
     values: impl Iterator<Item = Value>,
-) -> Result<Vec<Found>, Fault> {
+) -> Result<Vec<PageRow>, Fault> {
     let mut sql = db.prepare_cached(sql)?;
     let rows = sql.query_map(params_from_iter(values), |row| {
         Ok((unbits(row.get(0)?), row.get(1)?, row.get(2)?))

@@ -9,11 +9,11 @@ mod create;
 mod definition;
 mod entries;
 mod facts;
+mod failure_detector;
 mod fault;
-mod heart;
+mod heartbeat;
 mod hosts;
 mod identity;
-mod judge;
 mod list;
 mod locks;
 mod names;
@@ -56,15 +56,15 @@ use taskrun_journal::store::{
 use taskrun_journal::time::Timestamp;
 
 use self::absence::Absence;
-use self::change::{AppendRow, Told};
+use self::change::{AppendRow, WriteOutcome};
 use self::create::NewRow;
 use self::entries::BatchRow;
 use self::facts::ChangeRow;
+use self::failure_detector::FailureDetector;
 use self::fault::io_error;
-use self::heart::{Heart, machine_ms};
-use self::hosts::Left;
+use self::heartbeat::{HeartbeatThread, machine_ms};
+use self::hosts::DeadHosts;
 use self::identity::Identity;
-use self::judge::Judge;
 use self::locks::Locks;
 use self::readers::Readers;
 use self::scrub::Scrub;
@@ -160,8 +160,8 @@ pub struct SqliteStore {
     writer: Writer,
     readers: Readers,
     watcher: Watcher,
-    heart: Arc<Heart>,
-    judge: Arc<Judge>,
+    heart: Arc<HeartbeatThread>,
+    detector: Arc<FailureDetector>,
     locks: Arc<Locks>,
     wakes: Arc<Wakes>,
     counts: Arc<Counts>,
@@ -187,7 +187,7 @@ impl SqliteStore {
     pub fn open(dir: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, StoreError> {
         let (place, db) = open::open(dir.as_ref(), &options)?;
         let identity = Identity::of(&place)?;
-        let (wakes, judge) = (Arc::new(Wakes::new()), Arc::<Judge>::default());
+        let (wakes, detector) = (Arc::new(Wakes::new()), Arc::<FailureDetector>::default());
         let counts = Arc::new(Counts::default());
         let locks = Arc::new(Locks::new(place.dir.join("hosts")));
         let failed = |error| io_error(&place.file, &error);
@@ -198,10 +198,15 @@ impl SqliteStore {
             readers: Readers::new(place.clone(), identity.clone(), busy, options.readers),
             watcher: Watcher::start(place.clone(), busy, Arc::clone(&wakes)).map_err(failed)?,
             heart: Arc::new(
-                Heart::start(place.clone(), identity.clone(), Arc::clone(&judge), options)
-                    .map_err(failed)?,
+                HeartbeatThread::start(
+                    place.clone(),
+                    identity.clone(),
+                    Arc::clone(&detector),
+                    options,
+                )
+                .map_err(failed)?,
             ),
-            judge,
+            detector,
             locks,
             wakes,
             counts,
@@ -301,7 +306,7 @@ impl Store for SqliteStore {
         let (run, events) = (new.run.clone(), new.events.len());
         let row = NewRow::new(new);
         let (wakes, locks) = (Arc::clone(&self.wakes), Arc::clone(&self.locks));
-        let tell = move |told: &Told<CreateOutcome>| {
+        let tell = move |told: &WriteOutcome<CreateOutcome>| {
             tell(&wakes, told, std::slice::from_ref(&run), events)
         };
         let told = self.writer.submit(row.bytes(), move |db| row.create(db, &locks), tell).await?;
@@ -315,7 +320,7 @@ impl Store for SqliteStore {
         let added = batch.entries.iter().map(|one| one.events.len());
         let events = batch.run.events.len() + added.sum::<usize>();
         let (row, wakes) = (BatchRow::new(batch), Arc::clone(&self.wakes));
-        let tell = move |told: &Told<BatchOutcome>| tell(&wakes, told, &runs, events);
+        let tell = move |told: &WriteOutcome<BatchOutcome>| tell(&wakes, told, &runs, events);
         let told = self.writer.submit(row.bytes(), move |db| row.batch(db), tell).await?;
         Ok(told.answer)
     }
@@ -334,7 +339,7 @@ impl Store for SqliteStore {
         schedule::check_append(&append);
         let (run, row) = (append.run.clone(), AppendRow::new(&append));
         let (wakes, events) = (Arc::clone(&self.wakes), append.events.len());
-        let tell = move |told: &Told<AppendOutcome>| {
+        let tell = move |told: &WriteOutcome<AppendOutcome>| {
             tell(&wakes, told, std::slice::from_ref(&run), events)
         };
         let told = self.writer.submit(row.bytes(), move |db| row.append(db), tell).await?;
@@ -344,7 +349,7 @@ impl Store for SqliteStore {
     async fn claim(&self, claim: Claim) -> Result<Vec<Run>, StoreError> {
         let before = self.wakes.before_claim();
         let (wakes, limit) = (Arc::clone(&self.wakes), claim.limit);
-        let tell = move |told: &Told<Vec<Run>>| {
+        let tell = move |told: &WriteOutcome<Vec<Run>>| {
             tell(&wakes, told, &told.answer, told.answer.len());
             if told.answer.len() < limit {
                 wakes.drained(before);
@@ -437,7 +442,7 @@ impl Store for SqliteStore {
 
 /// Wakes those who wait for some runs that were written with so many events, for their sessions,
 /// or for work.
-fn tell<T>(wakes: &Wakes, told: &Told<T>, runs: &[Run], events: usize) {
+fn tell<T>(wakes: &Wakes, told: &WriteOutcome<T>, runs: &[Run], events: usize) {
     if told.place > 0 {
         if wakes.anybody() {
             for run in runs {
@@ -588,12 +593,12 @@ impl Hosts for SqliteStore {
     }
 
     async fn orphans(&self, limit: usize) -> Result<Vec<Run>, StoreError> {
-        let (locks, judge) = (Arc::clone(&self.locks), Arc::clone(&self.judge));
-        let left = move |db: &Connection| hosts::orphans(db, &locks, &judge, limit);
-        let Left { runs, dead, doubtful } = self.readers.read(left).await?;
+        let (locks, detector) = (Arc::clone(&self.locks), Arc::clone(&self.detector));
+        let left = move |db: &Connection| hosts::orphans(db, &locks, &detector, limit);
+        let DeadHosts { runs, dead, doubtful } = self.readers.read(left).await?;
         if !doubtful.is_empty() {
-            let judge = Arc::clone(&self.judge);
-            let wrote = move |(): &()| judge.wrote(machine_ms());
+            let detector = Arc::clone(&self.detector);
+            let wrote = move |(): &()| detector.wrote(machine_ms());
             let touch = move |db: &Connection| hosts::touch(db, &doubtful);
             if let Err(error) = self.writer.submit(SMALL, touch, wrote).await {
                 tracing::debug!(%error, "nobody is taken for dead by who cannot write");

@@ -40,7 +40,7 @@ const LOCK_POLL: Duration = Duration::from_millis(10);
 
 /// Where a store is.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct StorePath {
     pub(crate) dir: PathBuf,
     pub(crate) file: PathBuf,
     /// The file as errors name it.
@@ -48,14 +48,17 @@ pub(crate) struct Place {
 }
 
 /// The place of the store of a data directory.
-pub(crate) fn place_of(dir: &Path) -> Place {
+pub(crate) fn store_path(dir: &Path) -> StorePath {
     let file = dir.join(FILE_NAME);
-    Place { dir: dir.to_owned(), shown: file.display().to_string(), file }
+    StorePath { dir: dir.to_owned(), shown: file.display().to_string(), file }
 }
 
 /// Opens or makes the file and returns the connection that writes.
-pub(crate) fn open(dir: &Path, options: &SqliteOptions) -> Result<(Place, Connection), StoreError> {
-    let place = place_of(dir);
+pub(crate) fn open(
+    dir: &Path,
+    options: &SqliteOptions,
+) -> Result<(StorePath, Connection), StoreError> {
+    let place = store_path(dir);
     if rusqlite::version_number() < SQLITE_MIN {
         let detail = format!("SQLite {} is older than 3.51.3", rusqlite::version());
         return Err(StoreError::Unavailable { path: place.shown, detail });
@@ -83,22 +86,28 @@ pub(crate) fn open(dir: &Path, options: &SqliteOptions) -> Result<(Place, Connec
         return Err(StoreError::ReadOnly { path: place.shown, detail });
     }
     match kind(&place, &db).map_err(|error| room::explain(&place, error))? {
-        Kind::Empty => make_tables(&db).map_err(|fault| fault.at(&place.shown))?,
-        Kind::Ours => {}
+        FileContent::Empty => make_tables(&db).map_err(|fault| fault.at(&place.shown))?,
+        FileContent::Ours => {}
     }
     set_up_writer(&db, options).map_err(|fault| fault.at(&place.shown))?;
     Ok((place, db))
 }
 
 /// A connection that reads only.
-pub(crate) fn open_reader(place: &Place, busy_timeout: Duration) -> Result<Connection, StoreError> {
+pub(crate) fn open_reader(
+    place: &StorePath,
+    busy_timeout: Duration,
+) -> Result<Connection, StoreError> {
     let db = connect(place, busy_timeout, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     db.pragma_update(None, "query_only", true).map_err(|error| at(place, error))?;
     Ok(db)
 }
 
 /// Another connection that writes, for hearts.
-pub(crate) fn open_heart(place: &Place, options: &SqliteOptions) -> Result<Connection, StoreError> {
+pub(crate) fn open_heart(
+    place: &StorePath,
+    options: &SqliteOptions,
+) -> Result<Connection, StoreError> {
     let db = connect(place, options.busy_timeout, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     // A beat need not outlive the machine, and must not wait for its disk; to copy the log into the
     // database is the writer's business, which knows whether both are still the same files.
@@ -113,12 +122,12 @@ pub(crate) fn leave_log(db: &Connection) -> rusqlite::Result<()> {
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map(drop)
 }
 
-fn at(place: &Place, error: rusqlite::Error) -> StoreError {
+fn at(place: &StorePath, error: rusqlite::Error) -> StoreError {
     Fault::Sqlite(error).at(&place.shown)
 }
 
 pub(crate) fn connect(
-    place: &Place,
+    place: &StorePath,
     busy_timeout: Duration,
     flags: OpenFlags,
 ) -> Result<Connection, StoreError> {
@@ -148,7 +157,7 @@ pub(crate) fn connect(
 }
 
 /// Only one process at a time makes tables and switches modes. Others wait their turn.
-pub(crate) fn lock_opening(place: &Place, patience: Duration) -> Result<File, StoreError> {
+pub(crate) fn lock_opening(place: &StorePath, patience: Duration) -> Result<File, StoreError> {
     let path = place.dir.join("taskrun.open.lock");
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(false).mode(0o600);
@@ -173,7 +182,7 @@ pub(crate) fn lock_opening(place: &Place, patience: Duration) -> Result<File, St
 /// late. FUSE is let through with a warning: nearly all of it is local (encrypted folders,
 /// folders that a desktop shares with its containers), and nothing tells the rest apart.
 #[cfg(target_os = "linux")]
-fn refuse_network(place: &Place) -> Result<(), StoreError> {
+fn refuse_network(place: &StorePath) -> Result<(), StoreError> {
     const NETWORK: &[(u32, &str)] = &[
         (0x0000_6969, "NFS"),
         (0x0000_517b, "SMB"),
@@ -205,7 +214,7 @@ fn refuse_network(place: &Place) -> Result<(), StoreError> {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn refuse_network(_place: &Place) -> Result<(), StoreError> {
+fn refuse_network(_place: &StorePath) -> Result<(), StoreError> {
     Ok(())
 }
 
@@ -213,7 +222,7 @@ fn refuse_network(_place: &Place) -> Result<(), StoreError> {
 ///
 /// The file is only ever opened by SQLite: whoever closes a file of his own loses the locks that
 /// SQLite holds on it elsewhere in the process.
-fn check_identity(place: &Place, busy_timeout: Duration) -> Result<(), StoreError> {
+fn check_identity(place: &StorePath, busy_timeout: Duration) -> Result<(), StoreError> {
     let mut log = place.file.clone().into_os_string();
     log.push("-wal");
     let log_bytes = std::fs::metadata(log).map_or(0, |log| log.len());
@@ -236,7 +245,7 @@ fn check_identity(place: &Place, busy_timeout: Duration) -> Result<(), StoreErro
     }
     let db = connect(place, busy_timeout, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     match kind(place, &db) {
-        Ok(Kind::Empty | Kind::Ours) => Ok(()),
+        Ok(FileContent::Empty | FileContent::Ours) => Ok(()),
         Err(error @ (StoreError::Corrupt { .. } | StoreError::Version { .. })) => Err(error),
         // A reader can be kept from reading by what a writer puts right, such as a journal of
         // somebody who died while he made the tables. The writer finds out.
@@ -255,13 +264,13 @@ fn check_identity(place: &Place, busy_timeout: Duration) -> Result<(), StoreErro
 }
 
 /// What is in a file.
-enum Kind {
+enum FileContent {
     /// No tables yet.
     Empty,
     Ours,
 }
 
-fn kind(place: &Place, db: &Connection) -> Result<Kind, StoreError> {
+fn kind(place: &StorePath, db: &Connection) -> Result<FileContent, StoreError> {
     let number = |sql: &str| -> Result<i64, StoreError> {
         let failed = |error: rusqlite::Error| match error.sqlite_error_code() {
             // Nothing is wrong with this SQL; so it is with the tables, as in a format of the
@@ -276,10 +285,10 @@ fn kind(place: &Place, db: &Connection) -> Result<Kind, StoreError> {
     let tables = number("SELECT count(*) FROM sqlite_schema")?;
     let (path, known) = (place.shown.clone(), SCHEMA_VERSION);
     match (application, version) {
-        (0, 0) if tables == 0 => Ok(Kind::Empty),
+        (0, 0) if tables == 0 => Ok(FileContent::Empty),
         (APPLICATION_ID, SCHEMA_VERSION) => {
             definition::check(db).map_err(|fault| fault.at(&place.shown))?;
-            Ok(Kind::Ours)
+            Ok(FileContent::Ours)
         }
         (APPLICATION_ID, found) if found > 0 => Err(StoreError::Version { path, found, known }),
         (_, found) => {

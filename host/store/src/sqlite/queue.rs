@@ -24,7 +24,7 @@ use taskrun_journal::hold::Lane;
 use taskrun_journal::schedule::{self, Rank};
 use taskrun_journal::time::Timestamp;
 
-use super::attached::Canceled;
+use super::attached::CanceledRun;
 use super::fault::Fault;
 use super::schema::{FINALIZING, int, time, unbits};
 
@@ -41,7 +41,7 @@ pub(crate) struct Queue<'a> {
     /// There may be a run to take that was not there before.
     stirred: Cell<bool>,
     /// Runs that ended with the one that is written.
-    canceled: RefCell<Vec<Canceled>>,
+    canceled: RefCell<Vec<CanceledRun>>,
 }
 
 /// A run, as far as its place in the queue depends on it.
@@ -84,7 +84,7 @@ pub(crate) fn is_ready(place: Option<i64>) -> bool {
 }
 
 /// A run that may be taken.
-pub(crate) struct First {
+pub(crate) struct ReadyRun {
     pub(crate) no: i64,
     pub(crate) rank: Rank,
     tree: Option<i64>,
@@ -93,14 +93,14 @@ pub(crate) struct First {
 
 /// Wanted runs that a claim does not take.
 #[derive(Default)]
-pub(crate) struct PassedOver<'a> {
+pub(crate) struct SkippedRuns<'a> {
     /// Those of these agents.
     pub(crate) agents: Option<&'a BTreeSet<String>>,
     /// Those that are damaged.
     pub(crate) damaged: Vec<i64>,
 }
 
-impl PassedOver<'_> {
+impl SkippedRuns<'_> {
     fn has_agent(&self, row: &Row<'_>, column: usize) -> rusqlite::Result<bool> {
         let Some(agents) = self.agents.filter(|agents| !agents.is_empty()) else {
             return Ok(false);
@@ -135,11 +135,11 @@ impl<'a> Queue<'a> {
     }
 
     /// Says that a run ended with the one that started it.
-    pub(crate) fn canceled(&self, run: Canceled) {
+    pub(crate) fn canceled(&self, run: CanceledRun) {
         self.canceled.borrow_mut().push(run);
     }
 
-    pub(crate) fn into_canceled(self) -> Vec<Canceled> {
+    pub(crate) fn into_canceled(self) -> Vec<CanceledRun> {
         self.canceled.into_inner()
     }
 
@@ -171,7 +171,7 @@ impl<'a> Queue<'a> {
             }
             Some(tree) => {
                 self.put(run.no, PARKED + lane_code(lane))?;
-                self.settle(tree, &run.policy)
+                self.make_best_ready(tree, &run.policy)
             }
         }
     }
@@ -216,7 +216,7 @@ impl<'a> Queue<'a> {
     }
 
     /// Makes the best wanted run of a tree and policy ready, if the tree may have a slot left.
-    pub(crate) fn settle(&self, tree: i64, policy: &str) -> Result<(), Fault> {
+    pub(crate) fn make_best_ready(&self, tree: i64, policy: &str) -> Result<(), Fault> {
         let mut full = self.db.prepare_cached("SELECT 1 FROM trees WHERE no = ?1 AND full = 1")?;
         if full.exists([tree])? {
             return Ok(());
@@ -250,7 +250,7 @@ impl<'a> Queue<'a> {
             next.query_row(params![tree, policy], |row| row.get(0)).optional()?
         {
             policy = found;
-            self.settle(tree, &policy)?;
+            self.make_best_ready(tree, &policy)?;
         }
         Ok(())
     }
@@ -314,8 +314,8 @@ impl<'a> Queue<'a> {
         policy: &str,
         tree_slots: u32,
         now: Timestamp,
-        passed_over: &PassedOver<'_>,
-    ) -> Result<Option<First>, Fault> {
+        passed_over: &SkippedRuns<'_>,
+    ) -> Result<Option<ReadyRun>, Fault> {
         if tree_slots == 0 {
             return Ok(None);
         }
@@ -336,7 +336,7 @@ impl<'a> Queue<'a> {
                 }
                 let waits = tree.is_some_and(|tree| trees.contains(&tree));
                 if !waits && !passed_over.damaged.contains(&no) {
-                    first = Some(First { no, rank, tree, due: row.get(4)? });
+                    first = Some(ReadyRun { no, rank, tree, due: row.get(4)? });
                     break;
                 }
             }
@@ -362,7 +362,7 @@ impl<'a> Queue<'a> {
         &self,
         policy: &str,
         now: Timestamp,
-        passed_over: &PassedOver<'_>,
+        passed_over: &SkippedRuns<'_>,
     ) -> Result<Option<i64>, Fault> {
         let mut sql = self.db.prepare_cached(
             "SELECT no, agent FROM runs INDEXED BY runs_by_tenant
@@ -384,10 +384,10 @@ impl<'a> Queue<'a> {
     }
 
     /// Puts a run off whose time had come by another clock.
-    fn put_off(&self, run: &First, policy: &str) -> Result<(), Fault> {
+    fn put_off(&self, run: &ReadyRun, policy: &str) -> Result<(), Fault> {
         self.put(run.no, DELAYED + lane_code(run.rank.lane))?;
         match run.tree {
-            Some(tree) => self.settle(tree, policy),
+            Some(tree) => self.make_best_ready(tree, policy),
             None => Ok(()),
         }
     }

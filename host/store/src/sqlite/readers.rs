@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use super::fault::{Fault, io_error};
 use super::identity::Identity;
-use super::open::{Place, open_reader};
+use super::open::{StorePath, open_reader};
 
 /// Reads in the queue from which on those are taken out whose callers gave up: far more than callers
 /// wait at once in a host that is well.
@@ -28,7 +28,7 @@ pub(crate) struct Readers {
 }
 
 struct Queue {
-    place: Place,
+    place: StorePath,
     identity: Identity,
     busy_timeout: Duration,
     state: Mutex<State>,
@@ -93,7 +93,7 @@ where
 
 impl Readers {
     pub(crate) fn new(
-        place: Place,
+        place: StorePath,
         identity: Identity,
         busy_timeout: Duration,
         count: usize,
@@ -229,7 +229,7 @@ mod tests {
         Connection::open(&file).expect("it is made").execute_batch("CREATE TABLE t (a)").expect("");
         let shown = file.display().to_string();
         std::fs::write(dir.path().join(LOG_NAME), b"").expect("it is made");
-        let place = Place { dir: dir.path().to_owned(), file, shown };
+        let place = StorePath { dir: dir.path().to_owned(), file, shown };
         let identity = Identity::of(&place).expect("both are there");
         Readers::new(place, identity, Duration::from_secs(5), 1)
     }

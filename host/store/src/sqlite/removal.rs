@@ -8,7 +8,7 @@ use taskrun_journal::store::{Removal, RemovalOutcome};
 
 use super::fault::Fault;
 use super::row::run_by_number;
-use super::schema::{By, TERMINAL, label_key, status_code, time, unbits};
+use super::schema::{KeyKind, TERMINAL, label_key, status_code, time, unbits};
 use super::{artifacts, facts};
 
 /// Pages that are given back to the file system after a removal; a mebibyte, so that one call
@@ -23,13 +23,13 @@ struct Candidate {
 }
 
 /// What is found out about trees on the way: the runs above open ones.
-type AboveOpen = HashMap<i64, HashSet<String>>;
+type OpenAncestors = HashMap<i64, HashSet<String>>;
 
 pub(crate) fn remove(db: &Connection, removal: &Removal) -> Result<RemovalOutcome, Fault> {
     let mut candidates = Vec::new();
-    let mut above_open = AboveOpen::new();
+    let mut open_ancestors = OpenAncestors::new();
     for walk in walks(db, removal)? {
-        candidates.extend(candidates_of(db, removal, &walk, &mut above_open)?);
+        candidates.extend(candidates_of(db, removal, &walk, &mut open_ancestors)?);
     }
     candidates.sort_unstable_by_key(|candidate| candidate.order);
     let mut removed = RemovalOutcome::default();
@@ -72,13 +72,13 @@ fn walks(db: &Connection, removal: &Removal) -> Result<Vec<Walk>, Fault> {
     Ok(match (&scope.parent_session_id, &scope.owner_user_id) {
         // No run is found by both.
         (Some(session), _) => vec![
-            ("INDEXED BY runs_by_session WHERE session_key", By::Session.key(tenant, session)),
-            ("INDEXED BY runs_by_root WHERE root_key", By::Root.key(tenant, session)),
+            ("INDEXED BY runs_by_session WHERE session_key", KeyKind::Session.key(tenant, session)),
+            ("INDEXED BY runs_by_root WHERE root_key", KeyKind::Root.key(tenant, session)),
         ],
         (None, Some(owner)) => {
-            vec![("INDEXED BY runs_by_owner WHERE owner_key", By::Owner.key(tenant, owner))]
+            vec![("INDEXED BY runs_by_owner WHERE owner_key", KeyKind::Owner.key(tenant, owner))]
         }
-        (None, None) => vec![(by_tenant, By::Tenant.key(tenant, tenant))],
+        (None, None) => vec![(by_tenant, KeyKind::Tenant.key(tenant, tenant))],
     })
 }
 
@@ -106,7 +106,7 @@ fn candidates_of(
     db: &Connection,
     removal: &Removal,
     (index, key): &Walk,
-    above_open: &mut AboveOpen,
+    open_ancestors: &mut OpenAncestors,
 ) -> Result<Vec<Candidate>, Fault> {
     let part = |status| {
         format!(
@@ -133,25 +133,25 @@ fn candidates_of(
     while removable < removal.limit
         && let Some(row) = rows.next()?
     {
-        let kept = is_above_open(db, row, above_open)? || works_on_open(db, row.get(1)?)?;
+        let kept = is_ancestor_of_open(db, row, open_ancestors)? || works_on_open(db, row.get(1)?)?;
         removable += usize::from(!kept);
         candidates.push(Candidate { order: (row.get(0)?, row.get(1)?), kept });
     }
     Ok(candidates)
 }
 
-fn is_above_open(
+fn is_ancestor_of_open(
     db: &Connection,
     row: &Row<'_>,
-    above_open: &mut AboveOpen,
+    open_ancestors: &mut OpenAncestors,
 ) -> Result<bool, Fault> {
     let Some(tree): Option<i64> = row.get(2)? else { return Ok(false) };
     let id: String = row.get(3)?;
-    let above = match above_open.entry(tree) {
+    let ancestors = match open_ancestors.entry(tree) {
         std::collections::hash_map::Entry::Occupied(known) => known.into_mut(),
-        std::collections::hash_map::Entry::Vacant(unknown) => unknown.insert(above(db, tree)?),
+        std::collections::hash_map::Entry::Vacant(unknown) => unknown.insert(ancestors(db, tree)?),
     };
-    Ok(above.contains(&id))
+    Ok(ancestors.contains(&id))
 }
 
 /// True if a run is a batch and one of its entries is open. One that is damaged is not asked.
@@ -171,23 +171,23 @@ fn works_on_open(db: &Connection, no: i64) -> Result<bool, Fault> {
 }
 
 /// The runs of a tree under which there is an open one.
-fn above(db: &Connection, tree: i64) -> Result<HashSet<String>, Fault> {
+fn ancestors(db: &Connection, tree: i64) -> Result<HashSet<String>, Fault> {
     let mut open = db.prepare_cached(
         "SELECT DISTINCT parent FROM runs INDEXED BY runs_by_tree
          WHERE tree = ?1 AND status = ?2 AND parent IS NOT NULL",
     )?;
     let mut parent_of = db.prepare_cached("SELECT parent FROM runs WHERE id = ?1")?;
-    let mut above = HashSet::new();
+    let mut ancestors = HashSet::new();
     for status in 0..TERMINAL {
         let parents = open.query_map([tree, status], |row| row.get(0))?;
         for parent in parents.collect::<rusqlite::Result<Vec<String>>>()? {
             let mut next = Some(parent);
-            while let Some(id) = next.filter(|id| above.insert(id.clone())) {
+            while let Some(id) = next.filter(|id| ancestors.insert(id.clone())) {
                 next = parent_of.query_row([&id], |row| row.get(0)).optional()?.flatten();
             }
         }
     }
-    Ok(above)
+    Ok(ancestors)
 }
 
 fn remove_one(

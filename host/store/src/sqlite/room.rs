@@ -2,7 +2,7 @@
 
 use taskrun_journal::store::StoreError;
 
-use super::open::{FILE_NAMES, Place};
+use super::open::{FILE_NAMES, StorePath};
 
 /// The index grows by so much,
 const INDEX_BYTES: u64 = 32 << 10;
@@ -13,7 +13,7 @@ const HEADER_PAGES: u64 = 34;
 const LOGGED_BYTES: u64 = 4_096 + 24;
 
 /// The error that says how much room is missing, if that is why a store could not be read.
-pub(crate) fn explain(place: &Place, error: StoreError) -> StoreError {
+pub(crate) fn explain(place: &StorePath, error: StoreError) -> StoreError {
     match (&error, missing(place)) {
         (
             StoreError::Full { .. }
@@ -27,7 +27,7 @@ pub(crate) fn explain(place: &Place, error: StoreError) -> StoreError {
 }
 
 /// Bytes that the disk has too little for the index; `None` if that cannot be found out.
-fn missing(place: &Place) -> Option<u64> {
+fn missing(place: &StorePath) -> Option<u64> {
     let [_, log, index] = FILE_NAMES
         .map(|name| std::fs::metadata(place.dir.join(name)).map_or(0, |found| found.len()));
     let parts = (log / LOGGED_BYTES + HEADER_PAGES).div_ceil(INDEX_PAGES);

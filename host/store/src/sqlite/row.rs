@@ -99,7 +99,7 @@ pub(crate) fn parse<T: DeserializeOwned>(
 
 /// The part of a journal's first event that is needed.
 #[derive(Deserialize)]
-struct First {
+struct FirstEvent {
     spec: RunSpec,
 }
 
@@ -155,7 +155,7 @@ fn run_of(texts: RunTexts) -> Result<Run, Fault> {
     if event_sum(&id, [1, first.id, first.at], &first.body) != first.sum {
         return Err(damaged("position 1", SUM_DIFFERS));
     }
-    let First { spec } = parse(&first.body, || format!("run {id}, position 1"))?;
+    let FirstEvent { spec } = parse(&first.body, || format!("run {id}, position 1"))?;
     if record_sum(&id, &text) != sum {
         return Err(damaged("record", SUM_DIFFERS));
     }

@@ -204,7 +204,7 @@ pub(crate) const TERMINAL: i64 = 5;
 
 /// The words by which a run is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum By {
+pub(crate) enum KeyKind {
     Tenant,
     Owner,
     Session,
@@ -216,7 +216,7 @@ pub(crate) enum By {
     Root,
 }
 
-impl By {
+impl KeyKind {
     /// Column of the word, column of its hash, and index.
     pub(crate) fn names(self) -> (&'static str, &'static str, &'static str) {
         match self {

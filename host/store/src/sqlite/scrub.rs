@@ -13,10 +13,10 @@ use std::time::Duration;
 use rusqlite::Connection;
 use taskrun_journal::store::StoreError;
 
-use super::check::{self, Done, FINDINGS_MAX, Findings, Step};
+use super::check::{self, FINDINGS_MAX, Findings, Step, StepReport};
 use super::fault::Fault;
 use super::identity::Identity;
-use super::open::{Place, open_reader};
+use super::open::{StorePath, open_reader};
 
 /// Name of the file in the data directory that has the findings, one a line.
 pub(crate) const FINDINGS_FILE: &str = "damage.txt";
@@ -33,7 +33,7 @@ pub(crate) struct Scrub {
 }
 
 struct Shared {
-    place: Place,
+    place: StorePath,
     identity: Identity,
     busy_timeout: Duration,
     pause: Duration,
@@ -50,7 +50,7 @@ struct State {
 impl Scrub {
     /// One that pauses so long after each step.
     pub(crate) fn new(
-        place: Place,
+        place: StorePath,
         identity: Identity,
         busy_timeout: Duration,
         pause: Duration,
@@ -176,7 +176,7 @@ fn in_transaction(
     step: Step,
     findings: &mut Findings,
     stop: &dyn Fn() -> bool,
-) -> Result<Done, Fault> {
+) -> Result<StepReport, Fault> {
     db.execute_batch("BEGIN")?;
     let done = check::step(db, step, findings, stop);
     let ended = db.execute_batch(if done.is_ok() { "COMMIT" } else { "ROLLBACK" });

@@ -11,7 +11,7 @@ use taskrun_journal::time::Timestamp;
 
 use super::fault::Fault;
 use super::row::{PageBytes, recorded};
-use super::schema::{By, bits, int, unbits};
+use super::schema::{KeyKind, bits, int, unbits};
 
 /// So many events of the whole store are looked through for those of one session: whoever
 /// follows a session is that near to the end.
@@ -172,7 +172,7 @@ fn journals(db: &Connection, key: &SessionKey, after: i64) -> Result<Vec<Journal
     let [tenant, id, owner, app] = columns(key);
     let mut journals = Vec::new();
     // No run is found by both.
-    for by in [By::Session, By::Root] {
+    for by in [KeyKind::Session, KeyKind::Root] {
         let (word, hash, index) = by.names();
         let mut sql = db.prepare_cached(&format!(
             "SELECT no, id, head FROM runs INDEXED BY {index}

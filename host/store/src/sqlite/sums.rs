@@ -46,7 +46,7 @@ const REREAD_PAUSE: Duration = Duration::from_millis(1);
 
 /// How a page and its checksum stand to each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fit {
+enum ChecksumState {
     Fits,
     /// It has no checksum.
     Bare,
@@ -74,14 +74,14 @@ fn sum_of(page: &[u8], offset: i64) -> [u8; SUM_BYTES] {
     if sum == [0; SUM_BYTES] { [1; SUM_BYTES] } else { sum }
 }
 
-fn fit(page: &[u8], offset: i64) -> Fit {
+fn fit(page: &[u8], offset: i64) -> ChecksumState {
     let sum = &page[PAGE_BYTES - SUM_BYTES..];
     if sum == [0; SUM_BYTES] {
-        Fit::Bare
+        ChecksumState::Bare
     } else if *sum == sum_of(page, offset) {
-        Fit::Fits
+        ChecksumState::Fits
     } else {
-        Fit::Differs
+        ChecksumState::Differs
     }
 }
 
@@ -118,16 +118,16 @@ struct Methods {
 }
 
 /// SQLite's own layer.
-struct Below(*mut ffi::sqlite3_vfs);
+struct BaseVfs(*mut ffi::sqlite3_vfs);
 
 #[expect(unsafe_code, reason = "SQLite's layers are shared by all threads, by its own contract")]
 // SAFETY: a registered layer lives as long as the process and does not change.
-unsafe impl Send for Below {}
+unsafe impl Send for BaseVfs {}
 #[expect(unsafe_code, reason = "as above")]
 // SAFETY: as above.
-unsafe impl Sync for Below {}
+unsafe impl Sync for BaseVfs {}
 
-static BELOW: OnceLock<Below> = OnceLock::new();
+static BELOW: OnceLock<BaseVfs> = OnceLock::new();
 
 /// Makes the layer known to SQLite, once in a process.
 #[expect(unsafe_code, reason = "SQLite takes layers by pointers only")]
@@ -144,7 +144,7 @@ pub(crate) fn register() -> Result<(), Fault> {
             own.pNext = ptr::null_mut();
             own.zName = LAYER.as_ptr();
             own.xOpen = Some(open);
-            BELOW.get_or_init(|| Below(below));
+            BELOW.get_or_init(|| BaseVfs(below));
             ffi::sqlite3_vfs_register(Box::into_raw(Box::new(own)), 0)
         }
     });
@@ -164,7 +164,7 @@ unsafe extern "C" fn open(
     flags: c_int,
     flags_out: *mut c_int,
 ) -> c_int {
-    let Some(Below(below)) = BELOW.get() else { return ffi::SQLITE_CANTOPEN };
+    let Some(BaseVfs(below)) = BELOW.get() else { return ffi::SQLITE_CANTOPEN };
     // SAFETY: the arguments are SQLite's own, passed on to the layer that they are for; after it
     // answered well the functions of the file are those of that layer, which live for good.
     unsafe {
@@ -269,14 +269,14 @@ unsafe extern "C" fn read(
         }
         let page = std::slice::from_raw_parts_mut(buffer.cast::<u8>(), PAGE_BYTES);
         match fit(page, offset) {
-            Fit::Bare => ffi::SQLITE_OK,
+            ChecksumState::Bare => ffi::SQLITE_OK,
             // In the log and in memory it has none.
-            Fit::Fits => {
+            ChecksumState::Fits => {
                 page[PAGE_BYTES - SUM_BYTES..].fill(0);
                 ffi::SQLITE_OK
             }
-            Fit::Differs if file_has_sums(file) => ffi::SQLITE_CORRUPT,
-            Fit::Differs => ffi::SQLITE_OK,
+            ChecksumState::Differs if file_has_sums(file) => ffi::SQLITE_CORRUPT,
+            ChecksumState::Differs => ffi::SQLITE_OK,
         }
     }
 }
@@ -374,7 +374,7 @@ fn file_of(db: &Connection) -> Result<*mut ffi::sqlite3_file, Fault> {
 
 /// Some pages of the file, as they stand there.
 #[derive(Debug, Default)]
-pub(crate) struct Looked {
+pub(crate) struct PageScan {
     /// Those whose checksum does not fit, or of which a part is missing, by number from 1.
     pub(crate) damaged: Vec<i64>,
     /// How many have none.
@@ -385,9 +385,9 @@ pub(crate) struct Looked {
 
 /// Looks at so many pages from a number on, which is at least 1. The connection is to be in a
 /// transaction.
-pub(crate) fn look(db: &Connection, from: i64, count: i64) -> Result<Looked, Fault> {
+pub(crate) fn look(db: &Connection, from: i64, count: i64) -> Result<PageScan, Fault> {
     let file = file_of(db)?;
-    let mut looked = Looked { next: Some(from), ..Looked::default() };
+    let mut looked = PageScan { next: Some(from), ..PageScan::default() };
     let mut page = [0; PAGE_BYTES];
     for number in from..from.saturating_add(count) {
         let offset = (number - 1).saturating_mul(PAGE_BYTES as i64);
@@ -399,14 +399,18 @@ pub(crate) fn look(db: &Connection, from: i64, count: i64) -> Result<Looked, Fau
             let fit = match code {
                 ffi::SQLITE_OK => fit(&page, offset),
                 // It ends within the page, or before it.
-                ffi::SQLITE_IOERR_SHORT_READ if size > Some(offset) => Fit::Differs,
+                ffi::SQLITE_IOERR_SHORT_READ if size > Some(offset) => ChecksumState::Differs,
                 ffi::SQLITE_IOERR_SHORT_READ => break None,
                 code => return Err(failure(code)),
             };
             reads += 1;
             match fit {
-                Fit::Differs if reads < READS_MAX => std::thread::park_timeout(REREAD_PAUSE),
-                found @ (Fit::Fits | Fit::Bare | Fit::Differs) => break Some(found),
+                ChecksumState::Differs if reads < READS_MAX => {
+                    std::thread::park_timeout(REREAD_PAUSE)
+                }
+                found @ (ChecksumState::Fits | ChecksumState::Bare | ChecksumState::Differs) => {
+                    break Some(found);
+                }
             }
         };
         match found {
@@ -414,9 +418,9 @@ pub(crate) fn look(db: &Connection, from: i64, count: i64) -> Result<Looked, Fau
                 looked.next = None;
                 break;
             }
-            Some(Fit::Fits) => {}
-            Some(Fit::Bare) => looked.bare += 1,
-            Some(Fit::Differs) => looked.damaged.push(number),
+            Some(ChecksumState::Fits) => {}
+            Some(ChecksumState::Bare) => looked.bare += 1,
+            Some(ChecksumState::Differs) => looked.damaged.push(number),
         }
         looked.next = Some(number + 1);
     }

@@ -10,7 +10,7 @@ use taskrun_journal::ids::RunId;
 use taskrun_journal::store::{SessionKey, StoreError};
 
 use super::fault::Fault;
-use super::open::{Place, open_reader};
+use super::open::{StorePath, open_reader};
 use super::schema::{bits, unbits};
 use crate::wake::Wakes;
 
@@ -38,7 +38,7 @@ struct Shared {
 
 impl Watcher {
     pub(crate) fn start(
-        place: Place,
+        place: StorePath,
         busy_timeout: Duration,
         wakes: Arc<Wakes>,
     ) -> std::io::Result<Self> {
@@ -71,7 +71,7 @@ impl Watcher {
 }
 
 impl Shared {
-    fn run(&self, place: &Place, busy_timeout: Duration) {
+    fn run(&self, place: &StorePath, busy_timeout: Duration) {
         while !self.closed.load(Ordering::SeqCst) {
             self.rest();
             if self.closed.load(Ordering::SeqCst) {
@@ -104,7 +104,7 @@ impl Shared {
     }
 
     /// Polls until nobody has waited for a while.
-    fn watch(&self, place: &Place, busy_timeout: Duration) -> Result<(), StoreError> {
+    fn watch(&self, place: &StorePath, busy_timeout: Duration) -> Result<(), StoreError> {
         let opened = open_reader(place, busy_timeout);
         let begun = opened.and_then(|db| {
             let position = last_position(&db).map_err(|fault| fault.at(&place.shown))?;

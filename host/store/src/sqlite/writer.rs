@@ -38,12 +38,12 @@ pub(crate) struct Writer {
 }
 
 struct Queue {
-    state: Mutex<Waiting>,
+    state: Mutex<PendingJobs>,
     ready: Condvar,
     room: Semaphore,
 }
 
-struct Waiting {
+struct PendingJobs {
     jobs: VecDeque<Box<dyn Job>>,
     closed: bool,
 }
@@ -104,14 +104,14 @@ impl Writer {
         counts: Arc<Counts>,
     ) -> std::io::Result<Self> {
         let queue = Arc::new(Queue {
-            state: Mutex::new(Waiting { jobs: VecDeque::new(), closed: false }),
+            state: Mutex::new(PendingJobs { jobs: VecDeque::new(), closed: false }),
             ready: Condvar::new(),
             room: Semaphore::new(TRANSACTIONS_WAITING_MAX),
         });
         let theirs = Arc::clone(&queue);
         let thread = std::thread::Builder::new()
             .name("taskrun-write".to_owned())
-            .spawn(move || work(&theirs, &Written { db, path, identity }, &counts))?;
+            .spawn(move || work(&theirs, &WriterStore { db, path, identity }, &counts))?;
         Ok(Self { queue, thread: Mutex::new(Some(thread)) })
     }
 
@@ -156,7 +156,7 @@ impl Writer {
 }
 
 impl Queue {
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, PendingJobs> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -202,16 +202,16 @@ impl Drop for CloseAtEnd<'_> {
 }
 
 /// The store as the thread writes it.
-struct Written {
+struct WriterStore {
     db: Connection,
     path: String,
     identity: Identity,
 }
 
-fn work(queue: &Queue, store: &Written, counts: &Counts) {
+fn work(queue: &Queue, store: &WriterStore, counts: &Counts) {
     let _guard = CloseAtEnd(queue);
     while let Some(batch) = queue.take() {
-        settle(store, batch, counts);
+        run_batch(store, batch, counts);
     }
     // Looked at once more, as closing copies the log into the database.
     store.check().ok();
@@ -219,7 +219,7 @@ fn work(queue: &Queue, store: &Written, counts: &Counts) {
 
 /// Commits a batch and answers it. One that fails is taken out and answered, and the others are
 /// done again.
-fn settle(store: &Written, mut batch: Vec<Box<dyn Job>>, counts: &Counts) {
+fn run_batch(store: &WriterStore, mut batch: Vec<Box<dyn Job>>, counts: &Counts) {
     let mut failed = 0;
     while !batch.is_empty() {
         // Where everything fails, as on a full disk, doing the rest again each time would not end
@@ -230,12 +230,12 @@ fn settle(store: &Written, mut batch: Vec<Box<dyn Job>>, counts: &Counts) {
                 counts.commits.fetch_add(1, Ordering::Relaxed);
                 answer(batch.drain(..rest), counts, || Ok(()));
             }
-            Err(Stopped::Job(index)) => {
+            Err(BatchFailure::Job(index)) => {
                 failed += 1;
                 let lost = || StoreError::Unknown { detail: "it was rolled back".to_owned() };
                 answer(batch.drain(index..=index), counts, || Err(lost()));
             }
-            Err(Stopped::Commit(error)) => {
+            Err(BatchFailure::Commit(error)) => {
                 answer(batch.drain(..rest), counts, || Err(again(&error)));
             }
         }
@@ -255,14 +255,14 @@ fn answer(
 }
 
 /// Why nothing of a batch is kept.
-enum Stopped {
+enum BatchFailure {
     /// The transaction at this place failed.
     Job(usize),
     /// Beginning or committing failed.
     Commit(StoreError),
 }
 
-impl Written {
+impl WriterStore {
     /// Does the transactions in one, or nothing.
     ///
     /// There is no savepoint around each: SQLite would write every page that any of them is about to
@@ -273,7 +273,7 @@ impl Written {
     /// Before, it is found out whether the files are still those that were opened, so that a log which
     /// nobody else has is not copied into a database that others use; and after, as only then it is
     /// certain that what was committed can be read.
-    fn commit(&self, batch: &mut [Box<dyn Job>]) -> Result<(), Stopped> {
+    fn commit(&self, batch: &mut [Box<dyn Job>]) -> Result<(), BatchFailure> {
         let Self { db, path, .. } = self;
         let sql =
             |sql: &str| db.prepare_cached(sql).and_then(|mut all| all.execute([])).map(|_| ());
@@ -285,19 +285,20 @@ impl Written {
                 tracing::error!(%error, "a transaction cannot be rolled back");
             }
         };
-        self.check().map_err(Stopped::Commit)?;
-        sql("BEGIN IMMEDIATE").map_err(|error| Stopped::Commit(Fault::Sqlite(error).at(path)))?;
+        self.check().map_err(BatchFailure::Commit)?;
+        sql("BEGIN IMMEDIATE")
+            .map_err(|error| BatchFailure::Commit(Fault::Sqlite(error).at(path)))?;
         for (index, job) in batch.iter_mut().enumerate() {
             if !job.run(db, path) {
                 roll_back();
-                return Err(Stopped::Job(index));
+                return Err(BatchFailure::Job(index));
             }
         }
         sql("COMMIT").map_err(|error| {
             roll_back();
-            Stopped::Commit(Fault::Sqlite(error).at_commit(path))
+            BatchFailure::Commit(Fault::Sqlite(error).at_commit(path))
         })?;
-        self.check().map_err(|error| Stopped::Commit(unconfirmed(error)))
+        self.check().map_err(|error| BatchFailure::Commit(unconfirmed(error)))
     }
 
     /// # Errors

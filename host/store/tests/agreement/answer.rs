@@ -15,7 +15,7 @@ use crate::steps::{Batch, Create, Step, agent, artifact, host, id, named_in, one
 
 /// What is remembered of a store's answers.
 #[derive(Default)]
-pub(crate) struct Told {
+pub(crate) struct AnswerMemory {
     /// The append that may be repeated.
     last: Option<Append>,
     /// Runs in the order in which they were accepted; removed ones too.
@@ -34,7 +34,7 @@ pub(crate) async fn answer(
     store: &dyn Both,
     step: &Step,
     now: u64,
-    told: &mut Told,
+    told: &mut AnswerMemory,
 ) -> Option<String> {
     let said = match step {
         Step::Create(create) => created(store, create, now, told).await,
@@ -113,7 +113,7 @@ pub(crate) async fn answer(
     Some(said)
 }
 
-async fn created(store: &dyn Both, create: &Create, now: u64, told: &mut Told) -> String {
+async fn created(store: &dyn Both, create: &Create, now: u64, told: &mut AnswerMemory) -> String {
     let mut spec = RunSpec {
         owner_user_id: format!("o-{}", create.owner),
         parent_session_id: format!("s-{}", create.session),
@@ -161,7 +161,12 @@ async fn created(store: &dyn Both, create: &Create, now: u64, told: &mut Told) -
     format!("{created:?}")
 }
 
-async fn batched(store: &dyn Both, batch: &Batch, now: u64, told: &mut Told) -> Option<String> {
+async fn batched(
+    store: &dyn Both,
+    batch: &Batch,
+    now: u64,
+    told: &mut AnswerMemory,
+) -> Option<String> {
     let policy = policy(batch.policy);
     let groups = store.entries(&policy, "researcher", batch.entries).await.expect("looks");
     let mut entries = Vec::new();

@@ -24,7 +24,7 @@ const ARTIFACTS: u8 = 3;
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     Create(Create),
-    Claim(Wish),
+    Claim(ClaimStep),
     Append(Change),
     Batch(Batch),
     Entries {
@@ -113,7 +113,7 @@ pub(crate) struct Batch {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Wish {
+pub(crate) struct ClaimStep {
     host: u8,
     policy: u8,
     limit: usize,
@@ -126,14 +126,14 @@ pub(crate) struct Change {
     /// One of those that were accepted.
     pub(crate) run: u8,
     /// The first of these that can happen to it.
-    whats: Vec<What>,
+    kinds: Vec<ChangeKind>,
     pub(crate) event_id: u64,
     pub(crate) stale: bool,
     pub(crate) wrong_epoch: bool,
 }
 
 #[derive(Clone, Debug)]
-enum What {
+enum ChangeKind {
     Note,
     AskToCancel,
     Cancel,
@@ -158,7 +158,7 @@ enum What {
     Release,
 }
 
-impl Wish {
+impl ClaimStep {
     pub(crate) fn at(&self, now: u64) -> Claim {
         Claim {
             policy_digest: policy(self.policy),
@@ -204,7 +204,7 @@ pub(crate) fn named_in(events: &[Event]) -> Vec<Artifact> {
 impl Change {
     /// The events that this stands for, if any can happen to the run.
     pub(crate) fn events(&self, run: &Run, now: u64, accepted: &[RunId]) -> Option<Vec<Event>> {
-        self.whats.iter().find_map(|what| what.events(run, now, accepted))
+        self.kinds.iter().find_map(|kind| kind.events(run, now, accepted))
     }
 }
 
@@ -213,7 +213,7 @@ pub(crate) fn one_of(accepted: &[RunId], number: u8) -> Option<RunId> {
     accepted.get(usize::from(number) % accepted.len().max(1)).cloned()
 }
 
-impl What {
+impl ChangeKind {
     fn events(&self, run: &Run, now: u64, accepted: &[RunId]) -> Option<Vec<Event>> {
         let events = match self {
             Self::Note => vec![note("n")],
@@ -296,27 +296,27 @@ fn changes() -> impl Strategy<Value = Change> {
     let mode = prop_oneof![Just(WaitMode::All), Just(WaitMode::Any)];
     let until = option::weighted(0.4, 0..800_u64);
     let runs = (vec(0..64_u8, 0..4), mode, until)
-        .prop_map(|(runs, mode, until_ms)| What::WaitForRuns { runs, mode, until_ms });
+        .prop_map(|(runs, mode, until_ms)| ChangeKind::WaitForRuns { runs, mode, until_ms });
     let what = prop_oneof![
-        2 => Just(What::Note),
-        1 => Just(What::AskToCancel),
-        1 => Just(What::Cancel),
-        1 => Just(What::Finalize),
-        2 => Just(What::End),
-        2 => (0..ARTIFACTS).prop_map(What::EndWith),
+        2 => Just(ChangeKind::Note),
+        1 => Just(ChangeKind::AskToCancel),
+        1 => Just(ChangeKind::Cancel),
+        1 => Just(ChangeKind::Finalize),
+        2 => Just(ChangeKind::End),
+        2 => (0..ARTIFACTS).prop_map(ChangeKind::EndWith),
         5 => runs,
-        1 => (0..800_u64).prop_map(|until_ms| What::WaitForTime { until_ms }),
-        1 => Just(What::Pause),
-        3 => option::weighted(0.4, 0..800_u64).prop_map(|until_ms| What::PauseOver { until_ms }),
-        3 => Just(What::Resume),
-        2 => Just(What::Lose),
-        1 => Just(What::Release),
+        1 => (0..800_u64).prop_map(|until_ms| ChangeKind::WaitForTime { until_ms }),
+        1 => Just(ChangeKind::Pause),
+        3 => option::weighted(0.4, 0..800_u64).prop_map(|until_ms| ChangeKind::PauseOver { until_ms }),
+        3 => Just(ChangeKind::Resume),
+        2 => Just(ChangeKind::Lose),
+        1 => Just(ChangeKind::Release),
     ];
     let flags = (proptest::bool::weighted(0.05), proptest::bool::weighted(0.05));
-    let whats = vec(what, 3..8);
-    (any::<u8>(), whats, any::<u64>(), flags).prop_map(|(run, whats, event_id, flags)| Change {
+    let kinds = vec(what, 3..8);
+    (any::<u8>(), kinds, any::<u64>(), flags).prop_map(|(run, kinds, event_id, flags)| Change {
         run,
-        whats,
+        kinds,
         event_id: event_id / 2,
         stale: flags.0,
         wrong_epoch: flags.1,
@@ -345,7 +345,7 @@ pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
     let passing_over = option::weighted(0.3, 0..2_u8);
     let claim = (0..3_u8, kind, 0..6_usize, slots, passing_over).prop_map(
         |(host, policy, limit, tree_slots, passing_over)| {
-            Step::Claim(Wish { host, policy, limit, tree_slots, passing_over })
+            Step::Claim(ClaimStep { host, policy, limit, tree_slots, passing_over })
         },
     );
     let status = proptest::sample::subsequence(Status::ALL.to_vec(), 0..3);

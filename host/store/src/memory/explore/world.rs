@@ -42,7 +42,7 @@ pub(super) enum Edge {
 
 /// The steps that may still be taken but a few times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Left {
+struct StepBudget {
     crashes: u8,
     cancel: u8,
     pause: u8,
@@ -59,7 +59,7 @@ pub(super) struct World {
     now: Timestamp,
     /// The number of deaths of each host; its successor has another name.
     deaths: [u8; 2],
-    left: Left,
+    left: StepBudget,
 }
 
 /// Runs that a host executes at once.
@@ -103,7 +103,7 @@ fn asked() -> Event {
 impl World {
     /// The state in which the first run is accepted.
     pub(super) fn new(shape: Shape, crashes: u8, requests: u8) -> Self {
-        let left = Left {
+        let left = StepBudget {
             crashes,
             cancel: requests,
             pause: requests,
@@ -268,7 +268,7 @@ impl World {
     }
 
     fn requests(&self, run: &Run, add: &mut impl FnMut(Edge, &str, Option<Self>)) {
-        let mut request = |step, left: fn(&mut Left) -> &mut u8, events: Vec<Event>| {
+        let mut request = |step, left: fn(&mut StepBudget) -> &mut u8, events: Vec<Event>| {
             let mut world = self.clone();
             let times = left(&mut world.left);
             if *times > 0 {

@@ -26,7 +26,7 @@ pub(super) struct Journals {
 }
 
 /// An event as it stands in the damaged store.
-struct Found {
+struct StoredEvent {
     pos: i64,
     run: i64,
     /// Position, id and time.
@@ -35,7 +35,7 @@ struct Found {
     body: String,
 }
 
-impl Found {
+impl StoredEvent {
     const COLUMNS: &str = "pos, run, seq, id, at, sum, body";
 
     fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
@@ -102,15 +102,15 @@ pub(super) fn copy(source: &Source, db: &Connection) -> Result<Journals, Fault> 
 /// Returns the number of events that were not copied.
 fn events(source: &Source, db: &Connection) -> Result<u64, Fault> {
     db.execute_batch("CREATE TEMP TABLE begun (no INTEGER PRIMARY KEY, id TEXT NOT NULL)")?;
-    let table = ("events", "pos", Found::COLUMNS);
+    let table = ("events", "pos", StoredEvent::COLUMNS);
     let mut differs = 0;
-    source.rows(table, Found::read, |found| {
+    source.rows(table, StoredEvent::read, |found| {
         let Some(id) = found.begins().filter(|_| found.numbers[0] == 1) else { return Ok(()) };
         db.prepare_cached("INSERT OR IGNORE INTO temp.begun VALUES (?1, ?2)")?
             .execute(params![found.run, id])?;
         Ok(())
     })?;
-    let unreadable = source.rows(table, Found::read, |found| {
+    let unreadable = source.rows(table, StoredEvent::read, |found| {
         let mut sql = db.prepare_cached("SELECT id FROM temp.begun WHERE no = ?1")?;
         let id: Option<String> = sql.query_row([found.run], |row| row.get(0)).optional()?;
         match id.filter(|id| event_sum(id, found.numbers, &found.body) == found.sum) {

@@ -27,7 +27,7 @@ use taskrun_journal::store::StoreError;
 
 use super::check;
 use super::fault::{Fault, io_error};
-use super::open::{Place, connect, lock_opening, make_tables, place_of};
+use super::open::{StorePath, connect, lock_opening, make_tables, store_path};
 use super::scrub;
 use source::Source;
 
@@ -58,10 +58,10 @@ pub struct Repair {
 /// it is known, or if what was made is not in order; others of [`StoreError`]. Nothing was changed then,
 /// but that the log may have been copied into the file.
 pub(crate) fn repair(dir: &Path, busy_timeout: Duration) -> Result<Repair, StoreError> {
-    let place = place_of(dir);
+    let place = store_path(dir);
     let _opening = lock_opening(&place, busy_timeout)?;
     let source = Source::open(&place, busy_timeout)?;
-    let new = Place { file: dir.join(NEW_NAME), ..place.clone() };
+    let new = StorePath { file: dir.join(NEW_NAME), ..place.clone() };
     remove(&new)?;
     let made = make(&source, &new);
     let copied = source.close();
@@ -74,10 +74,10 @@ pub(crate) fn repair(dir: &Path, busy_timeout: Duration) -> Result<Repair, Store
     Ok(Repair { runs, left_out, lost, kept })
 }
 
-type Made = (u64, Vec<String>, Vec<String>);
+type RepairCounts = (u64, Vec<String>, Vec<String>);
 
 /// Fills the new file, in one transaction.
-fn make(source: &Source, new: &Place) -> Result<Made, StoreError> {
+fn make(source: &Source, new: &StorePath) -> Result<RepairCounts, StoreError> {
     let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new.file);
     // Closed before SQLite opens it: with a handle the locks of this process would go.
     drop(made.map_err(|error| io_error(&new.file, &error))?);
@@ -85,7 +85,7 @@ fn make(source: &Source, new: &Place) -> Result<Made, StoreError> {
     fill(source, &db).map_err(|fault| fault.at(&new.shown))
 }
 
-fn fill(source: &Source, db: &Connection) -> Result<Made, Fault> {
+fn fill(source: &Source, db: &Connection) -> Result<RepairCounts, Fault> {
     make_tables(db)?;
     db.execute_batch("BEGIN EXCLUSIVE")?;
     let journals = journals::copy(source, db)?;
@@ -105,7 +105,7 @@ fn fill(source: &Source, db: &Connection) -> Result<Made, Fault> {
 }
 
 /// Puts the new file in place of the old one, which is kept under a name of its own.
-fn swap(place: &Place, new: &Place) -> Result<PathBuf, StoreError> {
+fn swap(place: &StorePath, new: &StorePath) -> Result<PathBuf, StoreError> {
     let kept = keep(place)?;
     fs::rename(&new.file, &place.file).map_err(|error| io_error(&place.file, &error))?;
     let dir = fs::File::open(&place.dir).and_then(|dir| dir.sync_all());
@@ -114,7 +114,7 @@ fn swap(place: &Place, new: &Place) -> Result<PathBuf, StoreError> {
 }
 
 /// A second name for the file; the first free one.
-fn keep(place: &Place) -> Result<PathBuf, StoreError> {
+fn keep(place: &StorePath) -> Result<PathBuf, StoreError> {
     for number in 1..=KEPT_MAX {
         let kept = place.dir.join(format!("{KEPT_NAME}-{number}"));
         match fs::hard_link(&place.file, &kept) {
@@ -127,7 +127,7 @@ fn keep(place: &Place) -> Result<PathBuf, StoreError> {
     Err(StoreError::Unavailable { path: place.shown.clone(), detail })
 }
 
-fn remove(new: &Place) -> Result<(), StoreError> {
+fn remove(new: &StorePath) -> Result<(), StoreError> {
     for name in [NEW_NAME.to_owned(), format!("{NEW_NAME}-journal")] {
         match fs::remove_file(new.dir.join(name)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {

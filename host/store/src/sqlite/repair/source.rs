@@ -6,7 +6,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, Row};
 use taskrun_journal::store::StoreError;
 
 use crate::sqlite::fault::Fault;
-use crate::sqlite::open::{Place, leave_log};
+use crate::sqlite::open::{StorePath, leave_log};
 use crate::sqlite::schema::{APPLICATION_ID, SCHEMA_VERSION};
 
 /// SQLite's own layer over the operating system, which knows nothing of checksums.
@@ -23,7 +23,7 @@ pub(super) struct Source {
 }
 
 impl Source {
-    pub(super) fn open(place: &Place, busy_timeout: Duration) -> Result<Self, StoreError> {
+    pub(super) fn open(place: &StorePath, busy_timeout: Duration) -> Result<Self, StoreError> {
         let shown = place.shown.clone();
         let open = || -> Result<Connection, Fault> {
             let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;

@@ -13,10 +13,10 @@ use taskrun_journal::store::{BEATS_PER_LEASE, StoreError};
 use taskrun_journal::time::millis;
 
 use super::SqliteOptions;
+use super::failure_detector::FailureDetector;
 use super::fault::Fault;
 use super::identity::Identity;
-use super::judge::Judge;
-use super::open::{Place, open_heart};
+use super::open::{StorePath, open_heart};
 use super::schema::int;
 
 /// After a beat that could not be written the next one is tried so soon, for ever.
@@ -31,25 +31,25 @@ pub(crate) fn machine_ms() -> i64 {
 }
 
 /// The beating thread. It rests while no host is registered.
-pub(crate) struct Heart {
+pub(crate) struct HeartbeatThread {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 struct Shared {
-    state: Mutex<Beating>,
+    state: Mutex<HeartbeatState>,
     changed: Condvar,
     beats: AtomicU64,
 }
 
 #[derive(Default)]
-struct Beating {
-    hosts: BTreeMap<HostId, Pulse>,
+struct HeartbeatState {
+    hosts: BTreeMap<HostId, HostHeartbeat>,
     closed: bool,
 }
 
 /// The heart of one host; all times are of [`machine_ms`].
-struct Pulse {
+struct HostHeartbeat {
     /// From one beat to the next.
     interval_ms: i64,
     /// When the last beat that was written was sent.
@@ -58,11 +58,11 @@ struct Pulse {
     due_ms: i64,
 }
 
-impl Heart {
+impl HeartbeatThread {
     pub(crate) fn start(
-        place: Place,
+        place: StorePath,
         identity: Identity,
-        judge: Arc<Judge>,
+        detector: Arc<FailureDetector>,
         options: SqliteOptions,
     ) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
@@ -73,7 +73,7 @@ impl Heart {
         let theirs = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("taskrun-heart".to_owned())
-            .spawn(move || theirs.run(&Beaten { place, identity, judge, options }))?;
+            .spawn(move || theirs.run(&HeartbeatStore { place, identity, detector, options }))?;
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }
 
@@ -81,7 +81,7 @@ impl Heart {
     pub(crate) fn add(&self, host: HostId, lease: Duration, sent_ms: i64) {
         let interval_ms = int(millis(lease / BEATS_PER_LEASE)).max(1);
         let due_ms = sent_ms.saturating_add(interval_ms);
-        self.shared.lock().hosts.insert(host, Pulse { interval_ms, sent_ms, due_ms });
+        self.shared.lock().hosts.insert(host, HostHeartbeat { interval_ms, sent_ms, due_ms });
         self.shared.changed.notify_all();
     }
 
@@ -115,11 +115,11 @@ impl Heart {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Beating> {
+    fn lock(&self) -> MutexGuard<'_, HeartbeatState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn run(&self, store: &Beaten) {
+    fn run(&self, store: &HeartbeatStore) {
         let mut db = None;
         while let Some(hosts) = self.next() {
             let mut sent = Vec::new();
@@ -180,14 +180,14 @@ impl Shared {
 }
 
 /// The store as the thread writes it.
-struct Beaten {
-    place: Place,
+struct HeartbeatStore {
+    place: StorePath,
     identity: Identity,
-    judge: Arc<Judge>,
+    detector: Arc<FailureDetector>,
     options: SqliteOptions,
 }
 
-impl Beaten {
+impl HeartbeatStore {
     /// Fills `sent` with the hosts whose beat was written, and when it was sent. A beat that nobody
     /// can read, as the store's files were replaced, is none.
     fn beat(
@@ -208,7 +208,7 @@ impl Beaten {
             let now_ms = machine_ms();
             if sql.execute(params![host.as_str(), now_ms]).map_err(at)? > 0 {
                 self.identity.check()?;
-                self.judge.wrote(machine_ms());
+                self.detector.wrote(machine_ms());
                 sent.push((host.clone(), now_ms));
             }
         }
