@@ -1,4 +1,4 @@
-//! What happened to task runs, and what follows from it: the events of a run, the state that they
+//! The record of task runs and its meaning: the events of a run, the state that they
 //! fold to, the decisions about it, and the ports of the stores that keep both.
 //!
 //! Nothing in here acts. The crate knows no policy, no agent's code, no controller and no engine; it
@@ -20,10 +20,15 @@
 //! - *Completion*: one answer of a language model ([`completion`]).
 //! - *Entry*: a run that waits for the heartbeat of its agent.
 //! - *Batch*: the run in which a heartbeat works on several entries.
+//! - *Ancestors*: the runs above a run, from the root to its parent; its *descendants* are the runs
+//!   beneath it ([`narrowing::Ancestor`]).
+//! - *Attached*: said of a run that is canceled when its parent ends.
 //!
 //! **Record**
 //!
-//! - *Event*: one thing that happened to a run, at its position in the journal ([`event::Event`]).
+//! - *Event*: one thing that happened to a run ([`event::Event`]).
+//! - *Event record*: an event with its position in the journal, its id and its time
+//!   ([`event::EventRecord`]).
 //! - *Journal*: the events of one run in their order; it only grows.
 //! - *Fold*: the state of a run that follows from its journal ([`machine::fold`]).
 //! - *Status*: where a run is in its life ([`status::Status`]).
@@ -37,20 +42,24 @@
 //! **Who works**
 //!
 //! - *Agent*: a component with its policy, under a name.
-//! - *Planner*: the component of an agent, or what stands in for one; it decides and does nothing.
+//! - *Planner*: the component of an agent, or native code in its place; it decides and does nothing.
 //! - *Tool*: a component with functions that planners have called.
 //! - *Model*: a language model behind a provider.
-//! - *Policy engine*: what takes tools away from a run, turn by turn ([`ruling`]).
+//! - *Policy engine*: a component or a list of the policy that takes tools away from a run, turn by
+//!   turn; its decision is a tool ruling ([`ruling::ToolRuling`]).
 //! - *Controller*: the part of a host that accepts, lists, cancels and watches runs.
 //! - *Driver*: the part of a host that executes one run.
 //! - *Host*: one process that claims runs and executes them.
-//! - *Store*: what keeps runs, journals and facts ([`store::Store`]).
+//! - *Store*: the keeper of runs, journals and facts ([`store::Store`]). It answers a write with an
+//!   *outcome* ([`store::CreateOutcome`], [`store::AppendOutcome`], [`store::BatchOutcome`],
+//!   [`store::RemovalOutcome`], [`memory::FactOutcome`]).
 //!
 //! **Who may**
 //!
 //! - *Capability*: a kind of thing that a component asks for, such as `read` or `http`.
-//! - *Grant*: what a policy allows one agent of a capability.
-//! - *Narrowing*: what a request takes away from what its agent may do ([`narrowing::Narrowing`]).
+//! - *Grant*: the part of a capability that a policy allows to one agent.
+//! - *Narrowing*: the rights of its agent that a request takes away from its run
+//!   ([`narrowing::Narrowing`]).
 //! - *Budget*: the turns, tokens, money and time that a run may consume.
 //! - *Tenant*: the customer whose runs no other customer sees.
 //! - *Owner*: the user in whose name a run was requested.
@@ -62,13 +71,17 @@
 //! - *Claim*: the act by which a host takes a run from the queue ([`store::Claim`]).
 //! - *Lease*: the time for which a host that is not heard keeps what it claimed ([`store::LEASE`]).
 //! - *Epoch*: the number of the claims of a run; a host with an older one is refused.
-//! - *Schedule*: the rules by which stores find the run that is executed next, and what the change
-//!   of one run means for others ([`schedule`]).
+//! - *Schedule*: the rules by which stores find the run that is executed next, and the consequences
+//!   of one run's change for others ([`schedule`]).
+//! - *Lane*: one of the two parts of the queue: runs that were executed before come first
+//!   ([`hold::Lane`]).
+//! - *Call wait*: the runs or the answer for which a parked tool call waits ([`event::CallWait`]).
 //! - *Hold*: the host that has a run, or the condition under which one may have it ([`hold::Hold`]).
 //! - *Pause*: a stretch in which no host has a run, whatever it waits for ([`pause::Pause`]).
-//! - *Question*: what a run asks of people or of systems outside ([`question::Item`]).
-//! - *Answer*: what they give ([`question::Answer`]).
-//! - *Fact*: a text under a key that is remembered for a session or for a tenant ([`fact::Fact`]).
+//! - *Question*: a request of a run to people or to systems outside ([`question::Item`]).
+//! - *Answer*: their reply ([`question::Answer`]).
+//! - *Fact*: a text under a key that is remembered for a session or for a tenant ([`fact::Fact`]),
+//!   in the namespace of that ([`fact::FactNamespace`]).
 //! - *Reminder*: a note that a planner leaves for a later turn ([`reminders::Reminder`]).
 
 pub mod artifact;

@@ -14,8 +14,8 @@ pub const PAGE_DEFAULT: usize = 16;
 /// Most runs on a page.
 pub const PAGE_MAX: usize = 200;
 
-/// Who asks. The tenant always counts; each other field, where it is set, narrows what can be
-/// seen. A run outside the scope looks as if it did not exist.
+/// The runs that a caller sees. The tenant always counts; each other field, where it is set,
+/// narrows what can be seen. A run outside the scope looks as if it did not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scope {
     /// Tenant.

@@ -20,13 +20,14 @@ pub fn is_metric_name(name: &str) -> bool {
         && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_.".contains(&b))
 }
 
-/// What was counted and measured, at most [`SERIES_MAX`] series, sorted by source, name and labels.
+/// The counts and measurements of a run, at most [`SERIES_MAX`] series, sorted by source, name and
+/// labels.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Metrics {
     /// The series.
     pub series: Vec<Series>,
-    /// What was not taken into account: over a bound, malformed, or another kind of measure under a
-    /// name that has one.
+    /// The number of samples that were not taken into account: over a bound, malformed, or another
+    /// kind of measure under a name that has one.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub dropped: u64,
 }

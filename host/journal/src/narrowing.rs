@@ -1,5 +1,5 @@
-//! What a request takes away from what its agent may do, and who stands above a run, as a run keeps
-//! them.
+//! Narrowings and ancestors as a run's record keeps them: the rights that a request takes away from
+//! its agent, and the runs above.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,8 +11,8 @@ use crate::money::UsdDisplay;
 use crate::quantity::DurationDisplay;
 
 /// The narrowing that a request asks for. The default takes nothing.
-// Who does not know a field would grant what somebody took away, so unknown ones are refused; a
-// new one also raises the version of what is stored.
+// A reader that does not know a field would grant what a request took away, so unknown ones are
+// refused; a further field also raises the version of the store.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Narrowing {

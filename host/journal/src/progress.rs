@@ -230,7 +230,7 @@ impl Reply {
         let room = RESULT_CHARS_MAX - self.text.chars().count();
         let fits = first_chars(text, room);
         self.text.push_str(fits);
-        // What is cut off matters only if it is more than the white space at the end.
+        // A rest that is cut off matters only if it is more than the white space at the end.
         self.cut = !text[fits.len()..].trim_end().is_empty();
     }
 

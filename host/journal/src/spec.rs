@@ -60,7 +60,7 @@ pub struct RunSpec {
     /// Messages put before the task; not part of any stored conversation.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub context_messages: Vec<Message>,
-    /// What people call it, see [`crate::name`]; while it is open no other run of the same place
+    /// The run's name, see [`crate::name`]; while it is open no other run of the same place
     /// has this name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,

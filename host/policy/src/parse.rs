@@ -48,7 +48,7 @@ pub(super) fn parse(text: &str, path: &Path) -> Result<Policy, PolicyErrors> {
         problems.add(span, kind, "see https://toml.io for the form of the file");
     }
     if !syntax_errors.is_empty() {
-        // What was recovered from a broken file would give errors that are not the operator's.
+        // The tables recovered from a broken file would give errors that are not the operator's.
         return Err(problems.into_errors());
     }
     let root = Section::root(&problems, document.get_ref());

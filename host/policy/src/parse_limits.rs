@@ -163,7 +163,7 @@ fn read_then(table: &Section<'_, '_>) -> RetryExhaustion {
             other => {
                 let kind = PolicyErrorKind::Unknown { what: "`then` value", name: shown(other) };
                 table.report(text.span, kind, suggest(other, "values", ["abort", "skip"]));
-                // What was meant is not known: `skips` beside it is no second mistake.
+                // The operator's intent is not known: `skips` beside it is no second mistake.
                 skip
             }
         },

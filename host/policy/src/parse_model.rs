@@ -240,7 +240,7 @@ fn is_variable(section: &Section<'_, '_>, text: &Text<'_>) -> bool {
     if begins && text.value.len() <= 128 && text.value.bytes().all(good) {
         return true;
     }
-    // What stands here may be a key that was put in the wrong place: it is not repeated.
+    // The text may be a secret key that was put in the wrong place: it is not repeated.
     let kind = PolicyErrorKind::BadValue {
         what: "variable",
         value: "…".to_owned(),

@@ -1,4 +1,4 @@
-//! What the store costs on this machine:
+//! A measurement of the store's costs on this machine:
 //! `cargo run --release -p taskrun-store --example measure -- DIRECTORY [RUNS]`.
 //!
 //! Prints events per second with an fsync before each answer, for some numbers of concurrent

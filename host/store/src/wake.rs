@@ -1,4 +1,4 @@
-//! Who waits for what, and waking exactly them.
+//! Waits for runs, sessions and work, and waking exactly those who wait.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -20,7 +20,7 @@ pub(crate) struct Wakes {
     /// wrote: so one of the two sees the other.
     waiting: AtomicUsize,
     work: Notify,
-    /// How often work was queued, and how often that was when a claim last found no more. Starts
+    /// The times that work was queued, and that number when a claim last found no more. Starts
     /// with a difference, as the past may have left work.
     queued: AtomicU64,
     drained: AtomicU64,
@@ -37,7 +37,7 @@ struct WakeCursor {
     own: (u64, u64),
 }
 
-/// What grows.
+/// A journal or a session, which grows.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Subject {
     Run(RunId),
@@ -54,7 +54,7 @@ struct WatchedSubject {
     head: u64,
     /// True if a run has ended, or may have.
     ended: bool,
-    /// How often everybody was told to look for himself.
+    /// The times that all waiters were told to look for themselves.
     roused: u64,
 }
 
@@ -208,7 +208,7 @@ impl Wakes {
         if self.is_closed() || self.queued.load(Ordering::SeqCst) > drained {
             return;
         }
-        // Whether time ran out or work came, the caller looks.
+        // The caller looks in either case: time ran out or work came.
         tokio::time::timeout(WORK_WAIT_MAX, notified).await.ok();
     }
 }

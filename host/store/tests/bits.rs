@@ -36,7 +36,7 @@ fn quick() -> SqliteOptions {
 struct Answers {
     runs: Vec<Run>,
     journals: Vec<Vec<EventRecord>>,
-    /// What each of some ways to list gives.
+    /// The pages that some ways of listing give.
     lists: Vec<Vec<Run>>,
     session: Vec<(String, EventRecord)>,
     claimed: Vec<Run>,
@@ -292,7 +292,7 @@ fn corrupt() -> Option<rusqlite::ErrorCode> {
     Some(rusqlite::ErrorCode::DatabaseCorrupt)
 }
 
-/// What SQLite says when all events are read by our layer, and nothing else of the store.
+/// The error of SQLite when all events are read by our layer, and nothing else of the store.
 fn code_of_reading(dir: &TempDir) -> Option<rusqlite::ErrorCode> {
     let db = stranger(dir);
     let texts = db.prepare("SELECT body FROM events").and_then(|mut sql| {

@@ -22,7 +22,7 @@ const SEED: u64 = 200;
 /// Places of each kind of damage; there are five kinds.
 const PLACES: usize = 40;
 
-/// What was acknowledged of a run: its journal, and the record at some lengths of that.
+/// The acknowledged writes of a run: its journal, and the record at some lengths of that.
 #[derive(Default)]
 struct RunHistory {
     journal: Vec<EventRecord>,

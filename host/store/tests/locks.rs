@@ -66,7 +66,7 @@ fn a_process_that_asks_gets_what_nobody_has_and_nothing_else() {
     let ours = OpenOptions::new().write(true).open(&file).expect("opens");
     fcntl_lock(&ours, FlockOperation::NonBlockingLockExclusive).expect("locks");
     assert!(!is_lockable(&file), "this process has it");
-    // What this page is about: another handle is closed, and the lock is gone.
+    // The trap that this module avoids: another handle is closed, and the lock is gone.
     drop(std::fs::File::open(&file).expect("opens"));
     assert!(is_lockable(&file), "a handle was closed");
 }

@@ -1,4 +1,4 @@
-//! What only the store in memory promises.
+//! Promises of the store in memory alone.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! What only the store in a file promises, beyond the death of processes.
+//! Promises of the store in a file alone, beyond the death of processes.
 
 mod common;
 

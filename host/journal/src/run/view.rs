@@ -92,8 +92,8 @@ pub struct RunView {
     /// is shown, or a tree.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
-    /// What its tokens cost, in millionths of a US dollar, as far as prices are known; without the
-    /// runs beneath it.
+    /// The price of its tokens, in millionths of a US dollar, as far as prices are known; without
+    /// the runs beneath it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost_microusd: Option<u64>,
     /// The metrics of its components, of plan steps and calls that ended.

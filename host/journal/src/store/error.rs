@@ -68,8 +68,8 @@ pub enum StoreError {
         /// The words of the operating system.
         detail: String,
     },
-    /// What stands where the store was opened is not that store any more. It never will be: nothing
-    /// more is read or written, and what was written last may be lost.
+    /// The files where the store was opened are not that store any more, and never will be: nothing
+    /// more is read or written, and the last writes may be lost.
     #[error("the store {path} was removed or replaced while it was in use")]
     Replaced {
         /// Its file.
@@ -78,7 +78,7 @@ pub enum StoreError {
     /// The store is closed.
     #[error("the store is closed")]
     Closed,
-    /// What was to be kept never can be, as it is too large or contradicts what is there.
+    /// The record can never be kept, as it is too large or contradicts what is there.
     #[error("the store {path} cannot keep this: {detail}")]
     Refused {
         /// Its file.
@@ -112,8 +112,8 @@ impl StoreError {
         }
     }
 
-    /// Whether the same may be possible later: another program may free the store, somebody may make
-    /// room on its disk.
+    /// True if the same may be possible later: another program may free the store, or the disk may
+    /// have room again.
     #[must_use]
     pub fn is_passing(&self) -> bool {
         match self {

@@ -59,8 +59,8 @@ pub trait Hosts: Send + Sync {
         limit: usize,
     ) -> Result<Vec<Run>, StoreError>;
 
-    /// How long ago the last heartbeat of a host of this process was sent that was written; time
-    /// in which the process stood still counts. `None` for a host that is none of this process.
+    /// The time since the last written heartbeat of a host of this process was sent; time in
+    /// which the process stood still counts. `None` for a host that is none of this process.
     ///
     /// A host whose answer comes near its lease may be taken for dead: it begins nothing more.
     fn silence(&self, host: &HostId) -> Option<Duration>;

@@ -129,7 +129,7 @@ fn a_request_takes_away_and_gives_nothing() {
     assert_eq!((denied.for_guest.as_str(), denied.rule.as_str()), (said, said));
     assert!(rules.decide(&Use::Model("large")).is_err());
     assert!(rules.decide(&Use::Http("POST", target)).is_err());
-    // What the agent has not is not given by a request that leaves it.
+    // A right that the agent lacks is not given by a request that leaves it.
     assert!(rules.decide(&Use::Path(READ, "notes/a")).is_err());
     assert!(rules.decide(&Use::Path(WRITE, "docs/a")).is_err());
 }
@@ -202,9 +202,9 @@ fn wasi_opens_the_parts_of_folders_that_everybody_grants() {
             "allow = [\"workspace-read: **\", \"workspace-write: notes/mine/**\"]",
             vec![open("docs", false), open("notes", false), open("notes/mine", true)],
         ),
-        // Who may write and not read has no folder for WASI.
+        // An agent that may write and not read has no folder for WASI.
         ("/w", "allow = [\"workspace-write: **\"]", vec![]),
-        // What cannot be said in folders is left out.
+        // A rule that folders cannot express is left out.
         (
             "/w",
             "allow = [\"workspace-read: docs/*.md\", \"workspace-read: notes/**\"]",

@@ -113,7 +113,7 @@ fn case_34_a_rule_that_denies_means_every_name_that_may_lead_to_the_file() {
         ("docs/[x-z][0-9]", "docs/YA", false),
         ("docs/[Z-a]", "docs/b", false),
         ("docs/[Z-a]", "docs/A", true),
-        // What file systems cut off that are not this one.
+        // Endings that other file systems cut off.
         ("docs/*. ", "docs/A. ", true),
         ("docs/*./secret", "docs/a./SECRET", true),
         // Marks come in an order of their own.

@@ -175,7 +175,7 @@ fn what_a_failure_or_a_crash_does_can_be_stated() {
     );
     let least = agent("retry = { attempts = 1, pause = \"0s\" }").retry;
     assert_eq!(least, Retry { attempts: 1, pause: Duration::ZERO, then: RetryExhaustion::Abort });
-    // What the table leaves out keeps its default.
+    // A key that the table leaves out keeps its default.
     assert_eq!(agent("retry = {}").retry, Retry::default());
     assert_eq!(agent("retry.attempts = 5").retry, Retry { attempts: 5, ..Retry::default() });
     let then = |body: &str| agent(body).retry.then;

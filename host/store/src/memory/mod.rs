@@ -289,7 +289,7 @@ impl Memory for MemoryStore {
         by: Option<FactWriter>,
     ) -> Result<FactOutcome, StoreError> {
         let mut state = self.lock();
-        // What is known of a run's changes goes with it.
+        // The changes of a run are forgotten with the run.
         let by = by.filter(|by| state.runs.contains_key(&by.run));
         Ok(state.facts.change(place, change, by))
     }

@@ -1,4 +1,4 @@
-//! Whether everything in the file is as it was written, beyond what an answer needs.
+//! A check that everything in the file is as it was written, beyond what an answer needs.
 //!
 //! A page that changed is known when it is read. Nobody reads what nobody asks for, and a page that
 //! another program wrote has no checksum; so this looks at every page, and compares the columns of
@@ -44,15 +44,15 @@ impl Step {
     pub(crate) const FIRST: Self = Self::Pages(1);
 }
 
-/// What is not as it was written, in words.
+/// Differences from what was written, in words.
 pub(crate) type Findings = Vec<String>;
 
-/// What one step did.
+/// The work of one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StepReport {
     /// The next one, or `None` at the end of the round.
     pub(crate) next: Option<Step>,
-    /// How much was read, in mebibytes, rounded up: a journal can be long.
+    /// The amount that was read, in mebibytes, rounded up: a journal can be long.
     pub(crate) mebibytes: u32,
 }
 
@@ -145,7 +145,7 @@ pub(crate) fn all(db: &Connection) -> Result<Findings, Fault> {
     Ok(findings)
 }
 
-/// What SQLite itself finds: how pages hang together, and what indexes lack.
+/// The findings of SQLite itself: how pages hang together, and what indexes lack.
 fn integrity(db: &Connection, findings: &mut Findings) -> Result<(), Fault> {
     let mut sql = db.prepare(&format!("PRAGMA integrity_check({FINDINGS_MAX})"))?;
     let said = sql.query_map([], |row| row.get::<_, String>(0))?;
@@ -213,7 +213,7 @@ fn told(db: &Connection, id: &RunId, stop: &dyn Fn() -> bool) -> Result<(Run, u6
     }
 }
 
-/// What a run is found by that its request says: the words with an index.
+/// The words of a run's request that have an index.
 fn words(spec: &RunSpec) -> Vec<(KeyKind, &str)> {
     let all = [
         (KeyKind::Tenant, Some(spec.tenant.as_str())),
@@ -317,7 +317,7 @@ fn labels_fit(db: &Connection, no: i64, run: &Run) -> Result<bool, Fault> {
     Ok(true)
 }
 
-/// Whether a run stands in the queue or waits for others, if and only if its hold says so, and is in
+/// True if a run stands in the queue or waits for others exactly if its hold says so, and is in
 /// the tree of its root.
 fn is_placed(db: &Connection, no: i64, run: &Run) -> Result<bool, Fault> {
     let mut sql = db.prepare_cached(

@@ -1,6 +1,7 @@
-//! Whether the tables of a file are those that this program makes, and nothing else is there.
+//! A check that the tables of a file are those that this program makes, and that nothing else is
+//! there.
 //!
-//! What the schema of a file says is executed by SQLite: a trigger at our writes, a view in place of
+//! The schema of a file is executed by SQLite: a trigger at our writes, a view in place of
 //! a table at our reads. So a file with anything foreign in it is not used.
 
 use std::collections::BTreeMap;
@@ -18,7 +19,7 @@ pub(crate) fn all_tables() -> String {
     format!("{TABLES} {ARTIFACTS} {FACTS}")
 }
 
-/// What is defined, by kind and name: the table it belongs to and its SQL.
+/// The definitions of a schema, by kind and name: the table it belongs to and its SQL.
 type Definitions = BTreeMap<(String, String), (String, Option<String>)>;
 
 /// Tables of the index of words, which SQLite makes by itself; their SQL is its own.

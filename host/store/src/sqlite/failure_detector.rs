@@ -10,7 +10,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use taskrun_journal::ids::HostId;
 
-/// What this process knows of its own writes, and of the beats of others. All times are of
+/// A failure detector: tells hosts that died from hosts that are only slow, by this process's own
+/// writes and the beats of others. All times are of
 /// [`super::heartbeat::machine_ms`].
 #[derive(Default)]
 pub(crate) struct FailureDetector(Mutex<DetectorState>);
@@ -35,7 +36,7 @@ struct ObservedBeat {
     since_ms: Option<i64>,
 }
 
-/// What is known of a host whose process is there.
+/// The verdict on a host whose process is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Liveness {
     /// It lives, or has still time to say so.

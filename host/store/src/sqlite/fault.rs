@@ -1,4 +1,4 @@
-//! What can go wrong below, and what a caller is told of it.
+//! Faults of SQLite and its files, and the errors that callers get for them.
 
 use std::io;
 use std::path::Path;
@@ -6,12 +6,12 @@ use std::path::Path;
 use rusqlite::ErrorCode;
 use taskrun_journal::store::StoreError;
 
-/// What went wrong, before anybody said in which file.
+/// A fault, before it is known in which file.
 #[derive(Debug)]
 pub(crate) enum Fault {
-    /// What SQLite said.
+    /// An error of SQLite.
     Sqlite(rusqlite::Error),
-    /// What is stored cannot be.
+    /// Stored data that cannot be.
     Damaged(String),
 }
 

@@ -90,7 +90,7 @@ impl HeartbeatThread {
         self.shared.lock().hosts.remove(host);
     }
 
-    /// How long ago the last beat of a host was sent that was written.
+    /// The time since the last written beat of a host was sent.
     pub(crate) fn silence(&self, host: &HostId) -> Option<Duration> {
         let sent_ms = self.shared.lock().hosts.get(host)?.sent_ms;
         let silent_ms = machine_ms().saturating_sub(sent_ms);

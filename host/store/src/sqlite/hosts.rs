@@ -139,7 +139,7 @@ pub(crate) fn touch(db: &Connection, hosts: &[HostId]) -> Result<(), Fault> {
     Ok(())
 }
 
-/// What dead hosts left behind.
+/// Hosts that died or may have, and the runs that they left behind.
 pub(crate) struct DeadHosts {
     pub(crate) runs: Vec<Run>,
     /// Hosts that died and hold nothing.

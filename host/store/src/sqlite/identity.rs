@@ -1,4 +1,4 @@
-//! Whether database and log are still the files that were opened.
+//! The identity of an open store: database and log are still the files that were opened.
 //!
 //! A file that was removed or renamed can be written on for ever, and nobody ever reads what is
 //! written. So each group of transactions is acknowledged only after a look at what stands at the

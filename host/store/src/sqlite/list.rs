@@ -43,7 +43,7 @@ impl Conditions {
 
 /// An index that is in the order of pages.
 struct Walk {
-    /// What to select from, up to the condition on its key.
+    /// The SQL to select from, up to the condition on its key.
     from: String,
     key: Value,
     /// The alias under which the index has status and time.
@@ -97,7 +97,7 @@ pub(crate) fn page(
     Ok(Page { runs: runs.collect::<Result<_, _>>()?, next })
 }
 
-/// How the runs of a tree are found.
+/// The key by which the runs of a tree are found.
 enum Tree {
     Number(i64),
     /// A run that is alone in its tree.

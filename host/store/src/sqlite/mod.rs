@@ -82,7 +82,7 @@ pub const READERS_DEFAULT: usize = 4;
 /// Bytes that a claim or a change of hosts counts for in a batch.
 const SMALL: usize = 1 << 10;
 
-/// What an acknowledged change survives.
+/// The failures that an acknowledged change survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
     /// A loss of power (`synchronous=FULL`).
@@ -93,12 +93,12 @@ pub enum Durability {
     Process,
 }
 
-/// How a [`SqliteStore`] works.
+/// Options of a [`SqliteStore`].
 #[derive(Clone, Debug)]
 pub struct SqliteOptions {
-    /// What an acknowledged change survives. Default: [`Durability::Power`].
+    /// The failures that an acknowledged change survives. Default: [`Durability::Power`].
     pub durability: Durability,
-    /// How long to wait for other processes before [`StoreError::Locked`]. Default: 5 s, far
+    /// The time to wait for other processes before [`StoreError::Locked`]. Default: 5 s, far
     /// more than any transaction of this program takes.
     pub busy_timeout: Duration,
     /// Connections that read at the same time. Default: [`READERS_DEFAULT`].
@@ -123,7 +123,7 @@ impl Default for SqliteOptions {
     }
 }
 
-/// What a store has done since it was opened.
+/// Counts of a store's work since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Commits. Each is one wait for the disk, however many transactions it keeps.
@@ -176,14 +176,10 @@ impl SqliteStore {
     ///
     /// # Errors
     /// - [`StoreError::Locked`] if another process makes it for longer than
-    ///   [`SqliteOptions::busy_timeout`]. A program that keeps it locked for writing keeps nobody from
-    ///   opening and reading it.
     /// - [`StoreError::Version`] if a program of another version wrote it.
     /// - [`StoreError::Corrupt`] if it is damaged, or not a store; it is not touched.
     /// - [`StoreError::ReadOnly`] and [`StoreError::Full`] if it cannot be written where that is needed
-    ///   to read: to make it or its log's index ([`StoreError::NoRoom`]).
     /// - [`StoreError::Unavailable`] if it is on a network file system, or for what the operating
-    ///   system says.
     pub fn open(dir: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, StoreError> {
         let (place, db) = open::open(dir.as_ref(), &options)?;
         let identity = Identity::of(&place)?;
@@ -216,7 +212,7 @@ impl SqliteStore {
         })
     }
 
-    /// What it has done since it was opened.
+    /// Counts of its work since it was opened.
     #[must_use]
     pub fn stats(&self) -> Stats {
         Stats {
@@ -268,8 +264,8 @@ impl SqliteStore {
         Ok(found)
     }
 
-    /// What the last look at everything found, by [`Self::check`] or beside the work of a host, in
-    /// whichever process; nothing if there was none, or all was well.
+    /// The findings of the last look at everything, by [`Self::check`] or beside the work of a
+    /// host, in whichever process; nothing if there was none, or all was well.
     #[must_use]
     pub fn findings(&self) -> Vec<String> {
         let text = std::fs::read_to_string(self.dir.join(scrub::FINDINGS_FILE));

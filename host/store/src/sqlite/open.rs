@@ -35,7 +35,7 @@ const WRITER_CACHE_KIB: i64 = 16 << 10;
 const PAGE_BYTES: u64 = sums::PAGE_BYTES as u64;
 /// The smallest page that SQLite knows.
 const PAGE_BYTES_LEAST: u64 = 512;
-/// How often another process is asked whether it is done opening.
+/// The pause between two questions whether another process is done opening.
 const LOCK_POLL: Duration = Duration::from_millis(10);
 
 /// Where a store is.
@@ -263,7 +263,7 @@ fn check_identity(place: &StorePath, busy_timeout: Duration) -> Result<(), Store
     }
 }
 
-/// What is in a file.
+/// The content of a database file.
 enum FileContent {
     /// No tables yet.
     Empty,

@@ -22,7 +22,7 @@ struct Candidate {
     kept: bool,
 }
 
-/// What is found out about trees on the way: the runs above open ones.
+/// The ancestors of open runs, by tree, as far as they are known.
 type OpenAncestors = HashMap<i64, HashSet<String>>;
 
 pub(crate) fn remove(db: &Connection, removal: &Removal) -> Result<RemovalOutcome, Fault> {

@@ -116,8 +116,8 @@ impl Shared {
         }
     }
 
-    /// What one round finds; the inner `None` if it found nothing and could not come to its end, the
-    /// outer one when closed.
+    /// The findings of one round; the inner `None` if it found nothing and could not come to its
+    /// end, the outer one when closed.
     fn round(&self) -> Option<Option<Findings>> {
         let opened =
             self.identity.check().and_then(|()| open_reader(&self.place, self.busy_timeout));
@@ -165,7 +165,7 @@ fn lower_priority() {
 #[cfg(not(target_os = "linux"))]
 fn lower_priority() {}
 
-/// What a round that could not come to its end found until then, if anything.
+/// The findings of a round that could not come to its end, if there are any.
 fn ended_early(error: &dyn std::fmt::Display, findings: Findings) -> Option<Findings> {
     tracing::debug!(%error, "a round of the check ends early");
     Some(findings).filter(|findings| !findings.is_empty())

@@ -40,11 +40,11 @@ pub(crate) const PAGE_BYTES: usize = 4096;
 const SUM_BYTES: usize = 8;
 /// Bytes of the header of a database that are looked at.
 const HEADER_BYTES: usize = 100;
-/// How often a page is read that does not fit: another process may be writing it.
+/// Most reads of a page whose checksum differs: another process may be writing it.
 const READS_MAX: u32 = 4;
 const REREAD_PAUSE: Duration = Duration::from_millis(1);
 
-/// How a page and its checksum stand to each other.
+/// The result of comparing a page with its checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ChecksumState {
     Fits,
@@ -53,9 +53,10 @@ enum ChecksumState {
     Differs,
 }
 
-/// What the checksum of the first page is of. Left out are its counters, of changes and of changes of
-/// the schema, and the version of SQLite that wrote them: other programs count on in the copies that
-/// they make, and with no other value of them does SQLite read anything else (3.40, 3.54).
+/// The bytes of the first page that its checksum covers. Left out are its counters, of changes and
+/// of changes of the schema, and the version of SQLite that wrote them: other programs count on in
+/// the copies that they make, and with no other value of them does SQLite read anything else (3.40,
+/// 3.54).
 const SUMMED_OF_FIRST: [Range<usize>; 4] = [0..24, 28..40, 44..92, 100..PAGE_BYTES - SUM_BYTES];
 
 /// Checksum of the page at an offset; never zeros, which stand for none.
@@ -97,9 +98,9 @@ fn has_sums(header: &[u8]) -> bool {
     reserves || (number(60), number(68)) == (SCHEMA_VERSION, APPLICATION_ID)
 }
 
-/// Whether a header is that of a file whose pages are as long as ours and end with a checksum. No flip
-/// of one bit makes of this length another one that SQLite knows, with which pages would be read past
-/// all comparison.
+/// True if a header is that of a file whose pages are as long as ours and end with a checksum. No
+/// flip of one bit makes of this length another one that SQLite knows, with which pages would be
+/// read past all comparison.
 fn is_laid_out(header: &[u8]) -> bool {
     let bytes = usize::from(u16::from_be_bytes([header[16], header[17]]));
     bytes == PAGE_BYTES && usize::from(header[20]) == SUM_BYTES
@@ -151,7 +152,7 @@ pub(crate) fn register() -> Result<(), Fault> {
     if code == ffi::SQLITE_OK { Ok(()) } else { Err(failure(code)) }
 }
 
-/// What SQLite says with a number.
+/// The error that SQLite names by a number.
 pub(crate) fn failure(code: c_int) -> Fault {
     Fault::Sqlite(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None))
 }
@@ -307,8 +308,8 @@ unsafe extern "C" fn write(
     }
 }
 
-/// What SQLite may do with the file. Long values it would otherwise read past the pages that they are
-/// in, without their last bytes.
+/// The abilities of the file, as SQLite sees them. Long values it would otherwise read past the
+/// pages that they are in, without their last bytes.
 #[expect(unsafe_code, reason = "SQLite calls it with pointers")]
 unsafe extern "C" fn characteristics(file: *mut ffi::sqlite3_file) -> c_int {
     // SAFETY: SQLite gives a file of ours.
@@ -377,7 +378,7 @@ fn file_of(db: &Connection) -> Result<*mut ffi::sqlite3_file, Fault> {
 pub(crate) struct PageScan {
     /// Those whose checksum does not fit, or of which a part is missing, by number from 1.
     pub(crate) damaged: Vec<i64>,
-    /// How many have none.
+    /// The number of pages without one.
     pub(crate) bare: u64,
     /// The number of the page after these; `None` at the end of the file.
     pub(crate) next: Option<i64>,

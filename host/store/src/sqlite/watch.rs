@@ -14,7 +14,8 @@ use super::open::{StorePath, open_reader};
 use super::schema::{bits, unbits};
 use crate::wake::Wakes;
 
-/// How often the file is asked whether somebody wrote. One question takes about a microsecond.
+/// The pause between two questions whether the file was written. One question takes about a
+/// microsecond.
 const POLL: Duration = Duration::from_millis(10);
 /// After so many questions that said no, new events are looked for all the same: within half the
 /// second that the port allows.
@@ -110,8 +111,8 @@ impl Shared {
             let position = last_position(&db).map_err(|fault| fault.at(&place.shown))?;
             Ok((db, position))
         });
-        // What was written before that position and after a waiter's own look, nobody else will
-        // tell him.
+        // An event from before that position and after a waiter's own look is announced by
+        // nothing else.
         self.wakes.rouse();
         let (db, mut position) = begun?;
         self.wakes.looked(unbits(position));

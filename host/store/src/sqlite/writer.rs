@@ -166,7 +166,7 @@ impl Queue {
         self.ready.notify_all();
     }
 
-    /// What waits, as far as it fits into one commit; `None` once closed and empty.
+    /// The waiting jobs, as far as they fit into one commit; `None` once closed and empty.
     fn take(&self) -> Option<Vec<Box<dyn Job>>> {
         let mut state = self.lock();
         while state.jobs.is_empty() {
@@ -314,7 +314,7 @@ impl WriterStore {
     }
 }
 
-/// What is said of a commit after which it cannot be told whether its files are in their places.
+/// The error of a commit after which it is not known whether its files are in their places.
 fn unconfirmed(error: StoreError) -> StoreError {
     match error {
         StoreError::Replaced { .. } => error,

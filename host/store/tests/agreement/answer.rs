@@ -1,4 +1,4 @@
-//! What a store answers, in words.
+//! The answers of a store, in words.
 
 use taskrun_journal::ids::RunId;
 use taskrun_journal::list::{Cursor, ListFilter, Scope};
@@ -13,14 +13,14 @@ use taskrun_journal::time::Timestamp;
 use crate::common::*;
 use crate::steps::{Batch, Create, Step, agent, artifact, host, id, named_in, one_of, policy};
 
-/// What is remembered of a store's answers.
+/// The part of a store's answers that later steps refer to.
 #[derive(Default)]
 pub(crate) struct AnswerMemory {
     /// The append that may be repeated.
     last: Option<Append>,
     /// Runs in the order in which they were accepted; removed ones too.
     pub(crate) accepted: Vec<RunId>,
-    /// What the last claim took.
+    /// The runs that the last claim took.
     pub(crate) claimed: Vec<RunId>,
 }
 

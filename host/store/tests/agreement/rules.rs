@@ -1,5 +1,5 @@
-//! What a claim is to take, and what holds of names and attached runs, worked out from all records
-//! without any index.
+//! The runs that a claim is to take, and the rules of names and attached runs, worked out from all
+//! records without any index.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};

@@ -1,4 +1,4 @@
-//! What the tests share: runs to keep, and both stores behind one type.
+//! Fixtures of the tests: runs to keep, and both stores behind one type.
 #![allow(dead_code, reason = "not every test file uses all of it")]
 
 use std::collections::BTreeMap;
@@ -96,7 +96,7 @@ pub(crate) fn host_of(id: &HostId, policy: &str) -> Host {
     }
 }
 
-/// What was asked for, accepted at 1,000 ms.
+/// A request, accepted at 1,000 ms.
 pub(crate) fn spec(id: &str) -> RunSpec {
     RunSpec {
         id: run_id(id),
@@ -279,7 +279,7 @@ pub(crate) fn asked_and_answered(item: &str) -> [Event; 2] {
     ]
 }
 
-/// What gives up the slot until something happens.
+/// An event that gives up the slot until something happens.
 pub(crate) fn blocked(wait: Wait) -> Event {
     let on = match wait {
         Wait::Answers { .. } => BlockedOn::Input,
@@ -323,7 +323,7 @@ pub(crate) fn ids(runs: &[Run]) -> Vec<&str> {
     runs.iter().map(|run| run.id().as_str()).collect()
 }
 
-/// What a future gives before a deadline that only a hanging store reaches.
+/// The result of a future before a deadline that only a hanging store reaches.
 pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
     let deadline = Duration::from_secs(20);
     tokio::time::timeout(deadline, future).await.expect("it happens before the deadline")

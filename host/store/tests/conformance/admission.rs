@@ -1,4 +1,4 @@
-//! What is accepted.
+//! Admission of runs.
 
 use super::*;
 
@@ -111,7 +111,7 @@ pub(crate) async fn an_ended_session_takes_no_run(f: &Fixture) {
     is_new(answer(f, new_run(other)).await);
     let foreign = RunSpec { tenant: "zeta".to_owned(), ..spec("foreign") };
     is_new(answer(f, new_run(foreign)).await);
-    // What was asked before the end is still told.
+    // The answer to a request from before the end is still told.
     repeats(answer(f, keyed(new_run(spec("again")), "k", "same")).await, "before");
     let taken = answer(f, new_run(spec("before"))).await;
     assert!(matches!(taken, CreateOutcome::Taken(_)), "{taken:?}");
@@ -150,7 +150,7 @@ pub(crate) async fn the_queue_of_a_tenant_is_bounded(f: &Fixture) {
     is_full(answer(f, two(spec("c"))).await, AdmissionBound::Queue);
     is_new(answer(f, two(foreign("theirs"))).await);
     is_new(answer(f, two(other("elsewhere"))).await);
-    // What began counts no more, also where it is wanted again.
+    // A run that began counts no more, also where it is wanted again.
     let run = claim_one(&*f.store, "h").await;
     let lost = machine::decide::release(&run, 0, Timestamp(0));
     append(&*f.store, next(&run, 50, 3_000, lost)).await;
@@ -211,7 +211,7 @@ pub(crate) async fn a_run_that_may_not_wait_needs_a_slot_of_its_tree(f: &Fixture
     claim_one(&*f.store, "h").await;
     is_full(answer(f, now(child("a", &spec("root")), 1)).await, AdmissionBound::Slots);
     is_new(answer(f, now(child("a", &spec("root")), 2)).await);
-    // What cannot be had for want of a slot is not before others.
+    // A run that lacks a slot is not before others.
     is_new(answer(f, now(spec("other"), 1)).await);
     is_full(answer(f, now(spec("another"), 2)).await, AdmissionBound::Slots);
     let serial = |id| RunSpec { serial: true, priority: 9, ..spec(id) };

@@ -1,4 +1,4 @@
-//! What is kept beside records.
+//! Artifacts, which are kept beside records.
 
 use super::*;
 use taskrun_journal::artifact::digest;

@@ -12,7 +12,7 @@ async fn get(f: &Fixture, id: &str) -> Run {
     f.store.get(&run_id(id)).await.expect("gets").expect("it is there")
 }
 
-/// How a run stands: status, reason, and how often it was asked to stop.
+/// The state of a run: status, reason, and the number of requests to stop it.
 async fn stands(f: &Fixture, id: &str) -> (Status, Option<StopReason>, usize) {
     let run = get(f, id).await;
     journal_is(&*f.store, &run).await;

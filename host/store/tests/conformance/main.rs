@@ -1,4 +1,4 @@
-//! What every store promises, in sentences, for each store.
+//! The promises of every store, in sentences, for each store.
 
 mod admission;
 mod artifacts;

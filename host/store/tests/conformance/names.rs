@@ -8,7 +8,7 @@ fn called(id: &str, name: &str) -> RunSpec {
     RunSpec { name: Some(name.to_owned()), ..spec(id) }
 }
 
-/// Who has the name of a run that is refused for it; `None` if it is kept.
+/// The holder of the name for which a run is refused; `None` if it is kept.
 async fn holder(f: &Fixture, spec: RunSpec) -> Option<RunId> {
     match f.store.create(new_run(spec)).await.expect("answers") {
         CreateOutcome::New => None,

@@ -146,7 +146,7 @@ pub(crate) async fn a_waiter_wakes_when_its_run_ends(f: &Fixture) {
 }
 
 pub(crate) async fn work_wakes_when_a_run_is_queued(f: &Fixture) {
-    // What a host does: claim, and wait where there is nothing.
+    // The loop of a host: claim, and wait where there is nothing.
     let store = Arc::clone(&f.store);
     let host = tokio::spawn(async move {
         let mut taken = 0;

@@ -227,7 +227,7 @@ pub(crate) async fn a_page_leads_beyond_what_its_reader_does_not_see(f: &Fixture
         let beyond = SessionPage { events: vec![], next: last.next.max(after) };
         assert_eq!(page("bob", after, 9).await, beyond);
     }
-    // What comes later is told from there.
+    // Later events are told from there.
     end = page("bob", 0, 9).await.next;
     create(&*f.store, RunSpec { owner_user_id: "bob".to_owned(), ..spec("b") }).await;
     let own = page("bob", end, 9).await;

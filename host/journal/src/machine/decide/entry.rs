@@ -11,7 +11,7 @@ use crate::run::{Lifecycle, Run};
 use crate::status::StopReason;
 use crate::time::Timestamp;
 
-/// What is recorded of an entry that a batch takes, made by this host; `None` if it does not wait
+/// The events of an entry that a batch of this host takes; `None` if it does not wait
 /// for one.
 ///
 /// The ids of session and execution default to those of a run that is claimed.
@@ -38,8 +38,8 @@ pub fn take(entry: &Run, batch: &RunId, host: &HostId, now: Timestamp) -> Option
     }
 }
 
-/// What is recorded when a batch says that one of its entries is done, and with what result; empty
-/// if it has no such entry any more.
+/// The events of an entry of which its batch says that it is done, with this result; empty if the
+/// batch has no such entry any more.
 #[must_use]
 pub fn acknowledge(entry: &Run, batch: &RunId, result: &str) -> Vec<Event> {
     match &entry.state.lifecycle {
@@ -55,8 +55,8 @@ pub fn acknowledge(entry: &Run, batch: &RunId, result: &str) -> Vec<Event> {
     }
 }
 
-/// What is recorded of an entry whose batch has ended without a word about it: it ends alike, with
-/// the same result or the same error. `batch` is `None` where nobody knows the batch any more.
+/// The events of an entry whose batch has ended without a word about it: the entry ends alike, with
+/// the same result or the same error. `batch` is `None` where the batch was removed.
 /// Empty if the entry is not open, or its batch is.
 #[must_use]
 pub fn end_with_batch(entry: &Run, batch: Option<&Run>) -> Vec<Event> {

@@ -147,7 +147,7 @@ fn after_loss(run: &Run) -> (Status, Option<EndStatus>, String) {
 
 #[test]
 fn a_run_whose_host_died_is_wanted_again_or_ends_as_what_it_was() {
-    // What becomes of those that are paused stands with the pauses.
+    // The tests of pauses have the paused runs.
     for (name, run) in runs().into_iter().filter(|(_, run)| run.state.pause.is_none()) {
         let held = run.state.hold.host().is_some();
         let (durable, finalizer) = (run.spec.durable, run.spec.finalizer);

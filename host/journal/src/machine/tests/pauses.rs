@@ -57,7 +57,7 @@ fn nobody_may_have_a_paused_run_and_afterwards_whoever_might_before() {
         assert_eq!(word(&paused.state.hold), expected, "{events:?}");
         let resumed = after(&paused, resumed_now(&paused)).expect("legal");
         let before = word(&run.state.hold);
-        // What waited for others looks for itself, and so does what nobody had.
+        // A run that waited for others looks for itself, and so does one that no host had.
         let looks = ["after 1 runs", "Resume from 7"].contains(&before.as_str());
         let expected = if looks { "Resume from 0".to_owned() } else { before };
         assert_eq!(word(&resumed.state.hold), expected, "{events:?}");

@@ -190,7 +190,7 @@ fn keep(source: &Source, db: &Connection, no: i64, run: &Run) -> Result<(), Faul
     };
     set_number(db, "runs", no - 1)?;
     NewRow::new(new).keep_row(&Queue::new(db))?;
-    // What its answer depended on is not in the journal; without it the answer is not used again.
+    // The key of the task is not in the journal; without it the answer is not used again.
     let sql = "SELECT task FROM runs NOT INDEXED WHERE no = ?1";
     let task: Option<i64> = source.one(sql, no, |row| row.get(0))?.flatten();
     db.prepare_cached(
