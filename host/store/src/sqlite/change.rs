@@ -5,48 +5,20 @@ use std::sync::Arc;
 use rusqlite::{Connection, OptionalExtension, params};
 use taskrun_journal::artifact::Artifact;
 use taskrun_journal::hold::Hold;
-use taskrun_journal::ids::{HostId, RunId};
+use taskrun_journal::ids::HostId;
 use taskrun_journal::run::Run;
 use taskrun_journal::schedule::{self, After, Before, Change, ClaimCounts, NextRun};
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::store::{Append, AppendOutcome, Claim};
 use taskrun_journal::time::Timestamp;
 
-use super::attached::{self, CanceledRun};
+use super::attached::{self, Cancellation};
 use super::fault::Fault;
-use super::queue::{self, Member, Queue, SkippedRuns};
-use super::row::{EventRow, hold, json, record_sum, run_by_number};
-use super::schema::{QUEUED, TERMINAL, int, label_key, status_code, time, unbits};
+use super::queue::{self, CanceledRun, Member, Queue, SkippedRuns};
+use super::row::{EventRow, hold, run_by_number};
+use super::run_row::{CurrentRow, MutableColumns, present};
+use super::schema::{QUEUED, TERMINAL, label_key, unbits};
 use super::{artifacts, waits};
-
-/// The columns of a row of `runs` that change.
-pub(crate) struct MutableColumns {
-    pub(crate) status: i64,
-    pub(crate) updated_at: i64,
-    pub(crate) holder: Option<String>,
-    pub(crate) epoch: i64,
-    pub(crate) head: i64,
-    pub(crate) sum: i64,
-    pub(crate) state: String,
-    pub(crate) hold: Hold,
-}
-
-impl MutableColumns {
-    pub(crate) fn new(run: &Run) -> Self {
-        let state = &run.state;
-        let text = json(state);
-        Self {
-            status: status_code(run.status()),
-            updated_at: time(state.updated_at),
-            holder: state.hold.host().map(|host| host.as_str().to_owned()),
-            epoch: int(state.epoch),
-            head: int(state.head),
-            sum: record_sum(run.id().as_str(), &text),
-            state: text,
-            hold: state.hold.clone(),
-        }
-    }
-}
 
 /// The answer to a change, and the news for those who wait.
 #[derive(Debug)]
@@ -75,19 +47,6 @@ pub(crate) struct AppendRow {
     mutable: MutableColumns,
     events: Vec<EventRow>,
     artifacts: Vec<Artifact>,
-}
-
-/// The columns that are compared before a row changes.
-pub(super) struct CurrentRow {
-    no: i64,
-    status: i64,
-    updated_at: i64,
-    holder: Option<String>,
-    epoch: u64,
-    head: u64,
-    tree: Option<i64>,
-    serial: Option<i64>,
-    place: Option<i64>,
 }
 
 impl AppendRow {
@@ -172,32 +131,10 @@ impl AppendRow {
     }
 }
 
-pub(super) fn present(db: &Connection, id: &RunId) -> Result<Option<CurrentRow>, Fault> {
-    let row = db
-        .prepare_cached(
-            "SELECT no, status, updated_at, holder, epoch, head, tree, serial, queue
-             FROM runs WHERE id = ?1",
-        )?
-        .query_row([id.as_str()], |row| {
-            Ok(CurrentRow {
-                no: row.get(0)?,
-                status: row.get(1)?,
-                updated_at: row.get(2)?,
-                holder: row.get(3)?,
-                epoch: unbits(row.get(4)?),
-                head: unbits(row.get(5)?),
-                tree: row.get(6)?,
-                serial: row.get(7)?,
-                place: row.get(8)?,
-            })
-        });
-    Ok(row.optional()?)
-}
-
 /// Returns the place of the last event; 0 without one.
 ///
 /// Most appends change no status; they name no column that stands in an index.
-pub(super) fn replace(
+fn replace(
     queue: &Queue<'_>,
     present: &CurrentRow,
     spec: &RunSpec,
@@ -327,9 +264,24 @@ fn apply(
         Change::CancelAttached if present.tree.is_none() => Ok(()),
         Change::CancelAttached => {
             let at = Timestamp(unbits(row.updated_at));
-            attached::parent_ended(queue, &spec.tenant, &spec.id, at)
+            cancel_attached(queue, spec, at)
         }
     }
+}
+
+/// Cancels what is attached to a run that ended, and so on beneath what ends by that; no deeper
+/// than runs stand above each other.
+fn cancel_attached(queue: &Queue<'_>, parent: &RunSpec, at: Timestamp) -> Result<(), Fault> {
+    for no in attached::open_attached(queue.db, parent)? {
+        let Some(canceled) = attached::cancellation(queue.db, no, &parent.id, at)? else {
+            continue;
+        };
+        let Cancellation { before, same_hold, after, events } = canceled;
+        let row = MutableColumns::new(&after);
+        let place = replace(queue, &before, &after.spec, &row, &events, same_hold)?;
+        queue.canceled(CanceledRun { run: after, place, events: events.len() });
+    }
+    Ok(())
 }
 
 /// One run more, or less, waits to begin.

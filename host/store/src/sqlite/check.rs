@@ -12,11 +12,11 @@ use taskrun_journal::run::Run;
 use taskrun_journal::spec::RunSpec;
 
 use super::attached::attached_key;
-use super::change::MutableColumns;
 use super::fault::Fault;
 use super::names::named_key;
 use super::open::leave_log;
 use super::row::{events, run_by_number};
+use super::run_row::MutableColumns;
 use super::schema::{KeyKind, int, label_key, serial_key, time};
 use super::sums;
 

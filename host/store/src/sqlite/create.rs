@@ -10,11 +10,12 @@ use taskrun_journal::status::Status;
 use taskrun_journal::store::{CreateOutcome, NewRun, SessionKey};
 use taskrun_journal::time::Timestamp;
 
-use super::change::{MutableColumns, WriteOutcome, count_queued, held};
+use super::change::{WriteOutcome, count_queued, held};
 use super::fault::Fault;
 use super::locks::Locks;
 use super::queue::{self, Member, Queue, SkippedRuns};
 use super::row::{EventRow, run_by_number};
+use super::run_row::MutableColumns;
 use super::schema::{KeyKind, QUEUED, bits, int, label_key, serial_key, status_of, time, unbits};
 use super::{attached, hosts, names, sessions, waits};
 

@@ -12,12 +12,13 @@ use taskrun_journal::ids::HostId;
 use taskrun_journal::store::{BEATS_PER_LEASE, StoreError};
 use taskrun_journal::time::millis;
 
-use super::SqliteOptions;
 use super::failure_detector::FailureDetector;
 use super::fault::Fault;
 use super::identity::Identity;
-use super::open::{StorePath, open_heart};
+use super::open::open_heart;
+use super::options::SqliteOptions;
 use super::schema::int;
+use super::store_path::StorePath;
 
 /// After a beat that could not be written the next one is tried so soon, for ever.
 const RETRY: Duration = Duration::from_millis(250);

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use taskrun_journal::store::StoreError;
 
 use super::fault::io_error;
-use super::open::{LOG_NAME, StorePath};
+use super::store_path::{LOG_NAME, StorePath};
 
 /// Device and inode.
 type Id = (u64, u64);

@@ -3,7 +3,7 @@
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
@@ -12,19 +12,11 @@ use rustix::fs::FlockOperation;
 use taskrun_journal::store::StoreError;
 
 use super::fault::{Fault, io_error};
+use super::options::{Durability, SqliteOptions};
 use super::schema::{APPLICATION_ID, SCHEMA_VERSION};
-use super::{Durability, SqliteOptions, definition, room, sums};
+use super::store_path::{StorePath, store_path};
+use super::{definition, room, sums};
 
-/// Names of a store's files in its data directory: the database, its log, and the log's index.
-///
-/// While a process has the store open, nothing but SQLite may open any of them in that process: with
-/// any handle that is closed the kernel drops all locks of the process on the file, and a program that
-/// closes the store takes itself for the last one then, and removes the log.
-pub const FILE_NAMES: [&str; 3] = [FILE_NAME, LOG_NAME, "taskrun.db-shm"];
-/// Name of the file in the data directory.
-pub(crate) const FILE_NAME: &str = "taskrun.db";
-/// Name of its log.
-pub(crate) const LOG_NAME: &str = "taskrun.db-wal";
 /// 3.51.3: older ones have a race between resetting and writing the write-ahead log that
 /// corrupts files which several processes share.
 const SQLITE_MIN: i32 = 3_051_003;
@@ -37,21 +29,6 @@ const PAGE_BYTES: u64 = sums::PAGE_BYTES as u64;
 const PAGE_BYTES_LEAST: u64 = 512;
 /// The pause between two questions whether another process is done opening.
 const LOCK_POLL: Duration = Duration::from_millis(10);
-
-/// Where a store is.
-#[derive(Clone, Debug)]
-pub(crate) struct StorePath {
-    pub(crate) dir: PathBuf,
-    pub(crate) file: PathBuf,
-    /// The file as errors name it.
-    pub(crate) shown: String,
-}
-
-/// The place of the store of a data directory.
-pub(crate) fn store_path(dir: &Path) -> StorePath {
-    let file = dir.join(FILE_NAME);
-    StorePath { dir: dir.to_owned(), shown: file.display().to_string(), file }
-}
 
 /// Opens or makes the file and returns the connection that writes.
 pub(crate) fn open(

@@ -21,10 +21,10 @@ use std::collections::{BTreeSet, HashSet};
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use taskrun_journal::hold::Lane;
+use taskrun_journal::run::Run;
 use taskrun_journal::schedule::{self, Rank};
 use taskrun_journal::time::Timestamp;
 
-use super::attached::CanceledRun;
 use super::fault::Fault;
 use super::schema::{FINALIZING, int, time, unbits};
 
@@ -34,6 +34,15 @@ const TURN: i64 = 4;
 const DELAYED: i64 = 5;
 /// See `entries.rs`.
 pub(crate) const BEAT: i64 = 7;
+
+/// A run that was canceled as its parent ended.
+#[derive(Debug)]
+pub(crate) struct CanceledRun {
+    pub(crate) run: Run,
+    /// Place of the last of its events, and how many there are.
+    pub(crate) place: u64,
+    pub(crate) events: usize,
+}
 
 /// The queue within a transaction.
 pub(crate) struct Queue<'a> {

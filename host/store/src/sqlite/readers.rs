@@ -15,7 +15,8 @@ use tokio::sync::oneshot;
 
 use super::fault::{Fault, io_error};
 use super::identity::Identity;
-use super::open::{StorePath, open_reader};
+use super::open::open_reader;
+use super::store_path::StorePath;
 
 /// Reads in the queue from which on those are taken out whose callers gave up: far more than callers
 /// wait at once in a host that is well.
@@ -221,7 +222,7 @@ mod tests {
     use std::sync::mpsc;
     use std::task::{Context, Waker};
 
-    use super::super::open::LOG_NAME;
+    use super::super::store_path::LOG_NAME;
     use super::*;
 
     fn one_reader(dir: &tempfile::TempDir) -> Readers {

@@ -2,7 +2,7 @@
 
 use taskrun_journal::store::StoreError;
 
-use super::open::{FILE_NAMES, StorePath};
+use super::store_path::{FILE_NAMES, StorePath};
 
 /// The index grows by so much,
 const INDEX_BYTES: u64 = 32 << 10;

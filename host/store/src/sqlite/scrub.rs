@@ -16,7 +16,8 @@ use taskrun_journal::store::StoreError;
 use super::check::{self, FINDINGS_MAX, Findings, Step, StepReport};
 use super::fault::Fault;
 use super::identity::Identity;
-use super::open::{StorePath, open_reader};
+use super::open::open_reader;
+use super::store_path::StorePath;
 
 /// Name of the file in the data directory that has the findings, one a line.
 pub(crate) const FINDINGS_FILE: &str = "damage.txt";

@@ -10,8 +10,9 @@ use taskrun_journal::ids::RunId;
 use taskrun_journal::store::{SessionKey, StoreError};
 
 use super::fault::Fault;
-use super::open::{StorePath, open_reader};
+use super::open::open_reader;
 use super::schema::{bits, unbits};
+use super::store_path::StorePath;
 use crate::wake::Wakes;
 
 /// The pause between two questions whether the file was written. One question takes about a

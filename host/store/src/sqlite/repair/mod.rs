@@ -27,8 +27,9 @@ use taskrun_journal::store::StoreError;
 
 use super::check;
 use super::fault::{Fault, io_error};
-use super::open::{StorePath, connect, lock_opening, make_tables, store_path};
+use super::open::{connect, lock_opening, make_tables};
 use super::scrub;
+use super::store_path::{StorePath, store_path};
 use source::Source;
 
 /// The name of the file that is made; one that is there was left by a repair that died.

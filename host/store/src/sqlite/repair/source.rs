@@ -6,8 +6,9 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, Row};
 use taskrun_journal::store::StoreError;
 
 use crate::sqlite::fault::Fault;
-use crate::sqlite::open::{StorePath, leave_log};
+use crate::sqlite::open::leave_log;
 use crate::sqlite::schema::{APPLICATION_ID, SCHEMA_VERSION};
+use crate::sqlite::store_path::StorePath;
 
 /// SQLite's own layer over the operating system, which knows nothing of checksums.
 const PLAIN_LAYER: &str = "unix";

@@ -1,0 +1,47 @@
+//! The options with which a store is opened.
+
+use std::time::Duration;
+
+/// Connections that read at the same time, unless another number is asked for.
+pub const READERS_DEFAULT: usize = 4;
+
+/// The failures that an acknowledged change survives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// A loss of power (`synchronous=FULL`).
+    #[default]
+    Power,
+    /// The death of the process. A loss of power may undo the last changes, and never damages
+    /// the file (`synchronous=NORMAL`). For development.
+    Process,
+}
+
+/// Options of a [`SqliteStore`](super::SqliteStore).
+#[derive(Clone, Debug)]
+pub struct SqliteOptions {
+    /// The failures that an acknowledged change survives. Default: [`Durability::Power`].
+    pub durability: Durability,
+    /// The time to wait for other processes before [`StoreError::Locked`](taskrun_journal::store::StoreError::Locked). Default: 5 s, far
+    /// more than any transaction of this program takes.
+    pub busy_timeout: Duration,
+    /// Connections that read at the same time. Default: [`READERS_DEFAULT`].
+    pub readers: usize,
+    /// Most bytes of the file, without its log; beyond that [`StoreError::Full`](taskrun_journal::store::StoreError::Full). Default: as
+    /// many as the disk has. Holds for the writes of this process.
+    pub bytes_max: Option<u64>,
+    /// Pause of the check that goes on beside a host's work, after each mebibyte and each few runs
+    /// that it has looked at. Default: 1 s, so that it reads little beside what hosts do.
+    pub scrub_pause: Duration,
+}
+
+impl Default for SqliteOptions {
+    fn default() -> Self {
+        Self {
+            durability: Durability::default(),
+            busy_timeout: Duration::from_secs(5),
+            readers: READERS_DEFAULT,
+            bytes_max: None,
+            scrub_pause: Duration::from_secs(1),
+        }
+    }
+}

@@ -1,0 +1,367 @@
+//! The ports of a store, answered by the thread that writes and the connections that read.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use rusqlite::Connection;
+use taskrun_journal::event::EventRecord;
+use taskrun_journal::fact::{Fact, FactNamespace};
+use taskrun_journal::ids::{HostId, RunId, Seq};
+use taskrun_journal::list::{Cursor, ListFilter, Page, Scope};
+use taskrun_journal::memory::{FactChange, FactOutcome, FactWriter, Memory};
+use taskrun_journal::run::Run;
+use taskrun_journal::schedule;
+use taskrun_journal::store::{
+    Append, AppendOutcome, BatchOutcome, Claim, CreateOutcome, Host, Hosts, NewBatch, NewRun,
+    Removal, RemovalOutcome, Session, SessionKey, SessionPage, Sessions, Store, StoreError, Until,
+};
+use taskrun_journal::time::Timestamp;
+
+use super::change::{self, AppendRow, WriteOutcome};
+use super::create::NewRow;
+use super::entries::{self, BatchRow};
+use super::facts::{self, ChangeRow};
+use super::heartbeat::machine_ms;
+use super::hosts::{self, DeadHosts};
+use super::store::SqliteStore;
+use super::{artifacts, list, queue, removal, row, sessions};
+use crate::wake::Wakes;
+
+/// Bytes that a claim or a change of hosts counts for in a batch.
+const SMALL: usize = 1 << 10;
+
+#[async_trait]
+impl Store for SqliteStore {
+    async fn create(&self, new: NewRun) -> Result<CreateOutcome, StoreError> {
+        self.is_open()?;
+        schedule::check_new(&new);
+        let (run, events) = (new.run.clone(), new.events.len());
+        let row = NewRow::new(new);
+        let (wakes, locks) = (Arc::clone(&self.wakes), Arc::clone(&self.locks));
+        let tell = move |told: &WriteOutcome<CreateOutcome>| {
+            tell(&wakes, told, std::slice::from_ref(&run), events)
+        };
+        let told = self.writer.submit(row.bytes(), move |db| row.create(db, &locks), tell).await?;
+        Ok(told.answer)
+    }
+
+    async fn batch(&self, batch: NewBatch) -> Result<BatchOutcome, StoreError> {
+        self.is_open()?;
+        let runs = std::iter::once(&batch.run.run).chain(batch.entries.iter().map(|one| &one.run));
+        let runs: Vec<Run> = runs.cloned().collect();
+        let added = batch.entries.iter().map(|one| one.events.len());
+        let events = batch.run.events.len() + added.sum::<usize>();
+        let (row, wakes) = (BatchRow::new(batch), Arc::clone(&self.wakes));
+        let tell = move |told: &WriteOutcome<BatchOutcome>| tell(&wakes, told, &runs, events);
+        let told = self.writer.submit(row.bytes(), move |db| row.batch(db), tell).await?;
+        Ok(told.answer)
+    }
+
+    async fn entries(
+        &self,
+        policy_digest: &str,
+        agent_name: &str,
+        limit: usize,
+    ) -> Result<Vec<Vec<RunId>>, StoreError> {
+        let (policy, agent) = (policy_digest.to_owned(), agent_name.to_owned());
+        self.readers.read(move |db| entries::waiting(db, &policy, &agent, limit)).await
+    }
+
+    async fn append(&self, append: Append) -> Result<AppendOutcome, StoreError> {
+        schedule::check_append(&append);
+        let (run, row) = (append.run.clone(), AppendRow::new(&append));
+        let (wakes, events) = (Arc::clone(&self.wakes), append.events.len());
+        let tell = move |told: &WriteOutcome<AppendOutcome>| {
+            tell(&wakes, told, std::slice::from_ref(&run), events)
+        };
+        let told = self.writer.submit(row.bytes(), move |db| row.append(db), tell).await?;
+        Ok(told.answer)
+    }
+
+    async fn claim(&self, claim: Claim) -> Result<Vec<Run>, StoreError> {
+        let before = self.wakes.before_claim();
+        let (wakes, limit) = (Arc::clone(&self.wakes), claim.limit);
+        let tell = move |told: &WriteOutcome<Vec<Run>>| {
+            tell(&wakes, told, &told.answer, told.answer.len());
+            if told.answer.len() < limit {
+                wakes.drained(before);
+            }
+        };
+        let told = self.writer.submit(SMALL, move |db| change::claim(db, &claim), tell).await?;
+        Ok(told.answer)
+    }
+
+    async fn wanted_agents(&self, policy_digest: &str) -> Result<BTreeSet<String>, StoreError> {
+        let policy = policy_digest.to_owned();
+        self.readers.read(move |db| queue::wanted_agents(db, &policy)).await
+    }
+
+    async fn get(&self, id: &RunId) -> Result<Option<Run>, StoreError> {
+        let (id, absence) = (id.clone(), Arc::clone(&self.absence));
+        let read = move |db: &Connection| {
+            let run = row::run_by_id(db, &id)?;
+            if run.is_none() {
+                absence.check(db, &id)?;
+            }
+            Ok(run)
+        };
+        self.readers.read(read).await
+    }
+
+    async fn list(
+        &self,
+        scope: &Scope,
+        filter: &ListFilter,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page, StoreError> {
+        let (scope, filter, after) = (scope.clone(), filter.clone(), after.cloned());
+        let limit = limit.max(1);
+        self.readers.read(move |db| list::page(db, &scope, &filter, after.as_ref(), limit)).await
+    }
+
+    async fn read(
+        &self,
+        id: &RunId,
+        after: Seq,
+        limit: usize,
+    ) -> Result<Vec<EventRecord>, StoreError> {
+        let (id, absence) = (id.clone(), Arc::clone(&self.absence));
+        let read = move |db: &Connection| match row::events(db, &id, after, limit)? {
+            Some(events) => Ok(events),
+            None => absence.check(db, &id).map(|()| Vec::new()),
+        };
+        self.readers.read(read).await
+    }
+
+    async fn artifact(&self, id: &RunId, hash: &str) -> Result<Option<Arc<[u8]>>, StoreError> {
+        let (id, hash, absence) = (id.clone(), hash.to_owned(), Arc::clone(&self.absence));
+        let read = move |db: &Connection| {
+            let bytes = artifacts::get(db, &id, &hash)?;
+            if bytes.is_none() && row::head(db, &id)? == 0 {
+                absence.check(db, &id)?;
+            }
+            Ok(bytes)
+        };
+        self.readers.read(read).await
+    }
+
+    async fn changed(&self, id: &RunId, until: Until) {
+        let watch = self.wakes.watch(id);
+        self.watcher.wake();
+        let wanted = id.clone();
+        let reached = move |db: &Connection| match until {
+            Until::Beyond(after) => Ok(row::head(db, &wanted)? > after),
+            Until::Ended => row::ended(db, &wanted),
+        };
+        // Otherwise the caller is to find out for himself.
+        if let Ok(false) = self.readers.read(reached).await {
+            match until {
+                Until::Beyond(after) => watch.beyond(after).await,
+                Until::Ended => watch.ended().await,
+            }
+        }
+    }
+
+    async fn work(&self) {
+        self.wakes.wait_for_work(|| self.watcher.wake()).await;
+    }
+
+    async fn remove(&self, removal: Removal) -> Result<RemovalOutcome, StoreError> {
+        self.writer.submit(SMALL, move |db| removal::remove(db, &removal), |_| {}).await
+    }
+}
+
+/// Wakes those who wait for some runs that were written with so many events, for their sessions,
+/// or for work.
+fn tell<T>(wakes: &Wakes, told: &WriteOutcome<T>, runs: &[Run], events: usize) {
+    if told.place > 0 {
+        if wakes.anybody() {
+            for run in runs {
+                wakes.moved(run.id(), run.state.head, !run.status().is_terminal());
+                schedule::widest_of(&run.spec)
+                    .for_each(|key| wakes.session_moved(&key, told.place));
+            }
+            for canceled in &told.canceled {
+                let run = &canceled.run;
+                wakes.moved(run.id(), run.state.head, !run.status().is_terminal());
+                let sessions = schedule::widest_of(&run.spec);
+                sessions.for_each(|key| wakes.session_moved(&key, canceled.place));
+            }
+        }
+        let last = told.canceled.iter().map(|canceled| canceled.place).fold(told.place, u64::max);
+        let events = told.canceled.iter().map(|canceled| canceled.events).sum::<usize>() + events;
+        // One transaction after the other: its events have the places just before its last.
+        wakes.wrote(last.saturating_sub(events as u64), last);
+    }
+    if told.stirred {
+        wakes.queued();
+    }
+}
+
+#[async_trait]
+impl Sessions for SqliteStore {
+    async fn open_session(&self, session: Session) -> Result<Session, StoreError> {
+        self.writer.submit(SMALL, move |db| sessions::open(db, &session), |_| {}).await
+    }
+
+    async fn end_session(&self, key: &SessionKey, at: Timestamp) -> Result<Session, StoreError> {
+        let key = key.clone();
+        self.writer.submit(SMALL, move |db| sessions::end(db, &key, at), |_| {}).await
+    }
+
+    async fn session(&self, key: &SessionKey) -> Result<Option<Session>, StoreError> {
+        let key = key.clone();
+        self.readers.read(move |db| sessions::get(db, &key)).await
+    }
+
+    async fn read_session(
+        &self,
+        key: &SessionKey,
+        after: u64,
+        limit: usize,
+    ) -> Result<SessionPage, StoreError> {
+        let key = key.clone();
+        self.readers.read(move |db| sessions::events(db, &key, after, limit)).await
+    }
+
+    async fn session_changed(&self, key: &SessionKey, after: u64) {
+        let watch = self.wakes.watch_session(&schedule::widest(key));
+        self.watcher.wake();
+        let wanted = key.clone();
+        match self.readers.read(move |db| sessions::events(db, &wanted, after, 1)).await {
+            Ok(page) if page.events.is_empty() => watch.beyond(after).await,
+            // The caller is to find out for himself.
+            Ok(_) | Err(_) => {}
+        }
+    }
+}
+
+#[async_trait]
+impl Memory for SqliteStore {
+    async fn change_fact(
+        &self,
+        place: &FactNamespace,
+        change: FactChange,
+        by: Option<FactWriter>,
+    ) -> Result<FactOutcome, StoreError> {
+        let row = ChangeRow::new(place, change, by);
+        self.writer.submit(row.bytes(), move |db| row.change(db), |_| {}).await
+    }
+
+    async fn fact(&self, place: &FactNamespace, key: &str) -> Result<Option<Fact>, StoreError> {
+        let (place, key) = (place.clone(), key.to_owned());
+        self.readers.read(move |db| facts::get(db, &place, &key)).await
+    }
+
+    async fn search_facts(
+        &self,
+        place: &FactNamespace,
+        words: &[String],
+        limit: usize,
+    ) -> Result<Vec<Fact>, StoreError> {
+        let (place, words) = (place.clone(), words.to_vec());
+        self.readers.read(move |db| facts::search(db, &place, &words, limit)).await
+    }
+
+    async fn facts(
+        &self,
+        place: &FactNamespace,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<Fact>, StoreError> {
+        let (place, after) = (place.clone(), after.map(str::to_owned));
+        self.readers.read(move |db| facts::list(db, &place, after.as_deref(), limit)).await
+    }
+
+    async fn forget_session(
+        &self,
+        tenant: &str,
+        owner: Option<&str>,
+        session: &str,
+    ) -> Result<u64, StoreError> {
+        let (tenant, owner, id) = (tenant.to_owned(), owner.map(str::to_owned), session.to_owned());
+        let forget =
+            move |db: &Connection| facts::forget_session(db, &tenant, owner.as_deref(), &id);
+        self.writer.submit(SMALL, forget, |_| {}).await
+    }
+}
+
+#[async_trait]
+impl Hosts for SqliteStore {
+    async fn register(&self, host: Host) -> Result<(), StoreError> {
+        self.is_open()?;
+        let (locks, id) = (Arc::clone(&self.locks), host.id.clone());
+        let taken = tokio::task::spawn_blocking(move || locks.take(&id)).await;
+        taken.unwrap_or(Err(StoreError::Closed))?;
+        let (heart, id, lease) = (Arc::clone(&self.heart), host.id.clone(), host.lease);
+        let sent_ms = machine_ms();
+        let beat = move |(): &()| heart.add(id, lease, sent_ms);
+        let id = host.id.clone();
+        let enter = move |db: &Connection| hosts::enter(db, &host, sent_ms);
+        let entered = self.writer.submit(SMALL, enter, beat).await;
+        match entered {
+            Ok(()) => self.scrub.begin(),
+            Err(_) => self.locks.remove(&id),
+        }
+        entered
+    }
+
+    async fn retire(&self, host: &HostId) -> Result<bool, StoreError> {
+        let (heart, locks) = (Arc::clone(&self.heart), Arc::clone(&self.locks));
+        let (id, leaving) = (host.clone(), host.clone());
+        let leave = move |out: &bool| {
+            if *out {
+                heart.remove(&leaving);
+                locks.remove(&leaving);
+            }
+        };
+        self.writer.submit(SMALL, move |db| hosts::retire(db, &id), leave).await
+    }
+
+    async fn hosts(&self) -> Result<Vec<Host>, StoreError> {
+        let locks = Arc::clone(&self.locks);
+        self.readers.read(move |db| hosts::living(db, &locks)).await
+    }
+
+    async fn orphans(&self, limit: usize) -> Result<Vec<Run>, StoreError> {
+        let (locks, detector) = (Arc::clone(&self.locks), Arc::clone(&self.detector));
+        let left = move |db: &Connection| hosts::orphans(db, &locks, &detector, limit);
+        let DeadHosts { runs, dead, doubtful } = self.readers.read(left).await?;
+        if !doubtful.is_empty() {
+            let detector = Arc::clone(&self.detector);
+            let wrote = move |(): &()| detector.wrote(machine_ms());
+            let touch = move |db: &Connection| hosts::touch(db, &doubtful);
+            if let Err(error) = self.writer.submit(SMALL, touch, wrote).await {
+                tracing::debug!(%error, "nobody is taken for dead by who cannot write");
+            }
+        }
+        if !dead.is_empty() {
+            let locks = Arc::clone(&self.locks);
+            let tidy = move |gone: &Vec<HostId>| gone.iter().for_each(|host| locks.remove(host));
+            self.writer.submit(SMALL, move |db| hosts::sweep(db, &dead), tidy).await?;
+        }
+        Ok(runs)
+    }
+
+    async fn heard(&self, host: &HostId) -> Result<Option<Timestamp>, StoreError> {
+        let host = host.clone();
+        self.readers.read(move |db| hosts::heard(db, &host)).await
+    }
+
+    async fn held(
+        &self,
+        host: &HostId,
+        after: Option<&RunId>,
+        limit: usize,
+    ) -> Result<Vec<Run>, StoreError> {
+        let (host, after) = (host.clone(), after.cloned());
+        self.readers.read(move |db| hosts::held(db, &host, after.as_ref(), limit)).await
+    }
+
+    fn silence(&self, host: &HostId) -> Option<Duration> {
+        self.heart.silence(host)
+    }
+}
