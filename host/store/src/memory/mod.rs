@@ -2,10 +2,12 @@
 
 mod artifacts;
 mod attached;
+mod claim;
 mod entries;
 #[cfg(test)]
 mod explore;
 mod facts;
+mod lists;
 mod queue;
 mod register;
 mod removal;
@@ -33,9 +35,8 @@ use taskrun_journal::store::{
 };
 use taskrun_journal::time::Timestamp;
 
-use self::attached::CanceledRun;
 use self::sessions::PageBytes;
-use self::state::State;
+use self::state::{CanceledRun, State};
 use crate::wake::Wakes;
 
 /// A store in memory: for tests, and for runs that need not outlive their process. Nothing

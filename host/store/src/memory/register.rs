@@ -10,7 +10,8 @@ use taskrun_journal::status::Status;
 use taskrun_journal::store::{Host, SessionKey};
 use taskrun_journal::time::Timestamp;
 
-use super::state::{ListKey, State};
+use super::lists::ListKey;
+use super::state::State;
 
 impl Register for State {
     type Error = Infallible;
@@ -53,9 +54,9 @@ impl Register for State {
     }
 
     fn tree(&mut self, spec: &RunSpec) -> Result<TreeSize, Infallible> {
-        let runs = self.lists.get(&ListKey::Tree(spec.root_run_id.clone()));
+        let runs = self.lists.len(&ListKey::Tree(spec.root_run_id.clone())) as u64;
         let held = u64::from(self.queue.held(&spec.root_run_id));
-        Ok(TreeSize { runs: runs.map_or(0, |runs| runs.len() as u64), held })
+        Ok(TreeSize { runs, held })
     }
 
     fn has_open_serial(&mut self, spec: &RunSpec) -> Result<bool, Infallible> {

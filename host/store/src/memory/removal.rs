@@ -5,8 +5,9 @@ use std::collections::{HashMap, HashSet};
 use taskrun_journal::ids::RunId;
 use taskrun_journal::store::{Removal, RemovalOutcome};
 
+use super::lists::ListKey;
 use super::sessions::Chunk;
-use super::state::{Entry, ListKey, State};
+use super::state::{Entry, State};
 
 impl State {
     /// The amounts that were removed, and the journals of it, to be counted outside of the lock.
@@ -49,8 +50,7 @@ impl State {
     /// The runs of a tree under which there is an open one.
     fn open_ancestors(&self, root: &RunId) -> HashSet<&RunId> {
         let mut ancestors = HashSet::new();
-        let members = self.lists.get(&ListKey::Tree(root.clone()));
-        for (_, id) in members.into_iter().flatten() {
+        for id in self.lists.runs(&ListKey::Tree(root.clone())) {
             let entry = self.runs.get(id).filter(|entry| !entry.run.status().is_terminal());
             let mut parent = entry.and_then(|entry| entry.run.spec.parent_run_id.as_ref());
             while let Some(id) = parent.filter(|id| ancestors.insert(*id)) {

@@ -11,21 +11,19 @@ use taskrun_journal::hold::{Hold, Lane};
 use taskrun_journal::ids::{HostId, RunId, Seq};
 use taskrun_journal::list::{Cursor, ListFilter, Page, Scope};
 use taskrun_journal::run::{Lifecycle, Run};
-use taskrun_journal::schedule::{
-    self, After, Before, Change, ClaimCounts, NextRun, Rank, WaitState,
-};
+use taskrun_journal::schedule::{self, After, Before, Change, Rank, WaitState};
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::status::Status;
 use taskrun_journal::store::{
-    Append, AppendOutcome, BatchOutcome, Claim, CreateOutcome, Host, Idempotency, NewBatch, NewRun,
+    Append, AppendOutcome, BatchOutcome, CreateOutcome, Host, Idempotency, NewBatch, NewRun,
     SessionKey,
 };
 use taskrun_journal::time::Timestamp;
 
 use super::artifacts::Artifacts;
-use super::attached::CanceledRun;
 use super::entries::Entries;
 use super::facts::Facts;
+use super::lists::{ListKey, Lists};
 use super::queue::{Queue, QueuePosition};
 use super::sessions::{Chunk, Timelines};
 use super::waits::Waits;
@@ -34,7 +32,7 @@ use super::waits::Waits;
 pub(super) struct State {
     pub(super) runs: HashMap<RunId, Entry>,
     accepted: u64,
-    pub(super) lists: HashMap<ListKey, BTreeSet<(Timestamp, RunId)>>,
+    pub(super) lists: Lists,
     pub(super) queue: Queue,
     pub(super) entries: Entries,
     waits: Waits,
@@ -52,7 +50,7 @@ pub(super) struct State {
     pub(super) artifacts: Artifacts,
     pub(super) facts: Facts,
     /// Wanted runs that wait for their finalizer alone, in the order in which they are taken.
-    finalizers: BTreeMap<(Reverse<i32>, u64), RunId>,
+    pub(super) finalizers: BTreeMap<(Reverse<i32>, u64), RunId>,
     /// Ended runs, then in the order of acceptance.
     pub(super) ended: BTreeMap<(Timestamp, u64), RunId>,
     /// There may be a run more to claim than when this was last set to false.
@@ -80,13 +78,15 @@ pub(super) struct Entry {
     position: QueuePosition,
 }
 
-/// The keys to which a listing can be narrowed without a look at every run of the tenant.
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub(super) enum ListKey {
-    Tenant(String),
-    Session(String, String),
-    Parent(RunId),
-    Tree(RunId),
+/// A run that was canceled as its parent ended.
+#[derive(Clone)]
+pub(super) struct CanceledRun {
+    pub(super) spec: Arc<RunSpec>,
+    pub(super) head: Seq,
+    /// True if a host has to stop it, or its finalizer is to be heard.
+    pub(super) open: bool,
+    /// Place of the last event of the store before it was canceled, and of the last one of that.
+    pub(super) places: (u64, u64),
 }
 
 impl Entry {
@@ -220,54 +220,6 @@ impl State {
                 self.artifacts.keep(&entry.run.spec.tenant, artifact);
             }
         }
-    }
-
-    pub(super) fn claim(&mut self, claim: &Claim) -> Vec<Run> {
-        self.set_now(claim.now);
-        let mut runs = Vec::new();
-        let mut finalizers = 0;
-        loop {
-            let policy = &claim.policy_digest;
-            let is_taken = |id: &RunId| self.is_taken(id, &claim.passing_over);
-            let taken = ClaimCounts { runs: runs.len(), finalizers };
-            let Ok::<_, Infallible>(next) = schedule::next_claimed(
-                claim,
-                taken,
-                || Ok(self.queue.first(policy, claim.tree_slots, is_taken).map(|(_, id)| id)),
-                || Ok(self.first_finalizer(claim)),
-            );
-            let Some(NextRun { run: id, is_finalizer }) = next else { break };
-            finalizers += usize::from(is_finalizer);
-            let Some(entry) = self.runs.get(id) else { break };
-            let claimed = schedule::claimed(entry.run.clone(), &claim.host, claim.now);
-            let Ok(Some((run, recorded))) = claimed else {
-                unreachable!("a wanted run can be claimed: {claimed:?}")
-            };
-            runs.push(run.clone());
-            self.replace(run, [recorded].into());
-        }
-        runs
-    }
-
-    fn first_finalizer(&self, claim: &Claim) -> Option<&RunId> {
-        let is_of_policy = |id: &&RunId| {
-            self.runs.get(*id).is_some_and(|of| of.run.spec.policy_digest == claim.policy_digest)
-        };
-        let finalizers = self.finalizers.values().filter(is_of_policy);
-        finalizers.into_iter().find(|id| self.is_taken(id, &claim.passing_over))
-    }
-
-    /// True for a run that is of none of these agents.
-    fn is_taken(&self, id: &RunId, passing_over: &BTreeSet<String>) -> bool {
-        passing_over.is_empty()
-            || self.runs.get(id).is_none_or(|of| !passing_over.contains(&of.run.spec.agent_name))
-    }
-
-    pub(super) fn wanted_agents(&self, policy: &str) -> BTreeSet<String> {
-        let finalizers = self.finalizers.values();
-        let runs = self.queue.firsts(policy).chain(finalizers).filter_map(|id| self.runs.get(id));
-        let specs = runs.map(|of| &of.run.spec).filter(|spec| spec.policy_digest == policy);
-        specs.map(|spec| spec.agent_name.clone()).collect()
     }
 
     /// Replaces a record that is there.
@@ -407,9 +359,7 @@ impl State {
 
     fn index(&mut self, run: &Run, number: u64) {
         let id = run.id();
-        for key in list_keys(run) {
-            self.lists.entry(key).or_default().insert((run.state.updated_at, id.clone()));
-        }
+        self.lists.add(run);
         if run.state.hold == Hold::Beat {
             self.entries.add(run, number);
         }
@@ -434,14 +384,7 @@ impl State {
 
     pub(super) fn unindex(&mut self, run: &Run, number: u64) {
         let id = run.id();
-        for key in list_keys(run) {
-            if let Some(list) = self.lists.get_mut(&key) {
-                list.remove(&(run.state.updated_at, id.clone()));
-                if list.is_empty() {
-                    self.lists.remove(&key);
-                }
-            }
-        }
+        self.lists.remove(run);
         if run.state.hold == Hold::Beat {
             self.entries.remove(run, number);
         }
@@ -465,20 +408,10 @@ impl State {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Page {
-        let key = match (&filter.parent_run_id, &filter.root_run_id, &scope.parent_session_id) {
-            (Some(parent), _, _) => ListKey::Parent(parent.clone()),
-            (None, Some(root), _) => ListKey::Tree(root.clone()),
-            (None, None, Some(session)) => ListKey::Session(scope.tenant.clone(), session.clone()),
-            (None, None, None) => ListKey::Tenant(scope.tenant.clone()),
-        };
-        let Some(list) = self.lists.get(&key) else { return Page { runs: vec![], next: None } };
-        let range = match after {
-            Some(after) => list.range(..(after.updated_at, after.id.clone())),
-            None => list.range(..),
-        };
-        let mut runs: Vec<Run> = range
-            .rev()
-            .filter_map(|(_, id)| self.runs.get(id))
+        let mut runs: Vec<Run> = self
+            .lists
+            .newest_first(&ListKey::of(scope, filter), after)
+            .filter_map(|id| self.runs.get(id))
             .filter(|entry| scope.admits(&entry.run) && filter.admits(&entry.run))
             .take(limit.saturating_add(1))
             .map(|entry| entry.run.clone())
@@ -509,12 +442,4 @@ fn is_open(runs: &HashMap<RunId, Entry>, id: &RunId) -> bool {
 
 fn is_queued(run: &Run) -> bool {
     matches!(run.state.lifecycle, Lifecycle::Queued)
-}
-
-fn list_keys(run: &Run) -> impl Iterator<Item = ListKey> {
-    let spec = &run.spec;
-    let fixed = [ListKey::Tenant(spec.tenant.clone()), ListKey::Tree(spec.root_run_id.clone())];
-    let sessions = std::iter::once(&spec.parent_session_id).chain(&spec.root_session_id);
-    let sessions = sessions.map(|id| ListKey::Session(spec.tenant.clone(), id.clone()));
-    fixed.into_iter().chain(sessions).chain(spec.parent_run_id.clone().map(ListKey::Parent))
 }

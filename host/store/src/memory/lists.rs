@@ -1,0 +1,83 @@
+//! The listings of runs, from the one that changed last to the one that changed first.
+
+use std::collections::{BTreeSet, HashMap};
+
+use taskrun_journal::ids::RunId;
+use taskrun_journal::list::{Cursor, ListFilter, Scope};
+use taskrun_journal::run::Run;
+use taskrun_journal::time::Timestamp;
+
+/// The listings of all runs that are there.
+#[derive(Clone, Default)]
+pub(super) struct Lists(HashMap<ListKey, BTreeSet<(Timestamp, RunId)>>);
+
+/// The keys to which a listing can be narrowed without a look at every run of the tenant.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(super) enum ListKey {
+    Tenant(String),
+    Session(String, String),
+    Parent(RunId),
+    Tree(RunId),
+}
+
+impl ListKey {
+    /// The shortest listing that has all runs of a scope and a filter.
+    pub(super) fn of(scope: &Scope, filter: &ListFilter) -> Self {
+        match (&filter.parent_run_id, &filter.root_run_id, &scope.parent_session_id) {
+            (Some(parent), _, _) => Self::Parent(parent.clone()),
+            (None, Some(root), _) => Self::Tree(root.clone()),
+            (None, None, Some(session)) => Self::Session(scope.tenant.clone(), session.clone()),
+            (None, None, None) => Self::Tenant(scope.tenant.clone()),
+        }
+    }
+}
+
+impl Lists {
+    pub(super) fn add(&mut self, run: &Run) {
+        for key in list_keys(run) {
+            self.0.entry(key).or_default().insert((run.state.updated_at, run.id().clone()));
+        }
+    }
+
+    pub(super) fn remove(&mut self, run: &Run) {
+        for key in list_keys(run) {
+            if let Some(list) = self.0.get_mut(&key) {
+                list.remove(&(run.state.updated_at, run.id().clone()));
+                if list.is_empty() {
+                    self.0.remove(&key);
+                }
+            }
+        }
+    }
+
+    /// The number of runs of a listing.
+    pub(super) fn len(&self, key: &ListKey) -> usize {
+        self.0.get(key).map_or(0, BTreeSet::len)
+    }
+
+    /// The runs of a listing, the one that changed first at the front.
+    pub(super) fn runs<'l>(&'l self, key: &ListKey) -> impl Iterator<Item = &'l RunId> + use<'l> {
+        self.0.get(key).into_iter().flatten().map(|(_, id)| id)
+    }
+
+    /// The runs of a listing after a cursor, the one that changed last at the front.
+    pub(super) fn newest_first<'l>(
+        &'l self,
+        key: &ListKey,
+        after: Option<&Cursor>,
+    ) -> impl Iterator<Item = &'l RunId> + use<'l> {
+        let range = self.0.get(key).map(|list| match after {
+            Some(after) => list.range(..(after.updated_at, after.id.clone())),
+            None => list.range(..),
+        });
+        range.into_iter().flatten().rev().map(|(_, id)| id)
+    }
+}
+
+fn list_keys(run: &Run) -> impl Iterator<Item = ListKey> {
+    let spec = &run.spec;
+    let fixed = [ListKey::Tenant(spec.tenant.clone()), ListKey::Tree(spec.root_run_id.clone())];
+    let sessions = std::iter::once(&spec.parent_session_id).chain(&spec.root_session_id);
+    let sessions = sessions.map(|id| ListKey::Session(spec.tenant.clone(), id.clone()));
+    fixed.into_iter().chain(sessions).chain(spec.parent_run_id.clone().map(ListKey::Parent))
+}
