@@ -336,3 +336,13 @@ pub(crate) fn stranger(dir: &TempDir) -> Connection {
     let file = dir.path().join("taskrun.db");
     Connection::open_with_flags_and_vfs(file, flags, "taskrun-sums").expect("opens")
 }
+
+/// Polls until something holds, before a deadline that only a hanging store reaches.
+pub(crate) async fn spin_until_async(mut check: impl FnMut() -> bool) {
+    within(async {
+        while !check() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}

@@ -1,0 +1,100 @@
+//! A file that several processes share: each finds what another one wrote.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::*;
+use taskrun::clock::SystemClock;
+use taskrun_journal::hold::Wait;
+use taskrun_journal::machine;
+use taskrun_journal::run::Run;
+use taskrun_journal::store::{Claim, Store, Until};
+use taskrun_journal::time::Clock;
+use taskrun_store::SqliteStore;
+
+#[tokio::test]
+async fn a_write_of_another_process_wakes_whoever_waits_for_that_run() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (mine, theirs) = (Arc::new(open(&dir)), open(&dir));
+    let run = create(&theirs, spec("r")).await;
+    let reader = Arc::clone(&mine);
+    let id = run.id().clone();
+    let waiter = tokio::spawn(async move {
+        let mut seen = 1;
+        while seen < 4 {
+            reader.changed(&id, Until::Beyond(seen)).await;
+            seen += reader.read(&id, seen, 100).await.expect("reads").len() as u64;
+        }
+    });
+    spin_until_async(|| mine.stats().watched == 1).await;
+    let run = theirs.claim(wish("h", 1, 2_000)).await.expect("claims").remove(0);
+    let run = next(&run, 50, 2_000, vec![note("a")]);
+    theirs.append(run.clone()).await.expect("appends");
+    theirs.append(next(&run.run, 60, 2_000, vec![note("b")])).await.expect("appends");
+    within(waiter).await.expect("no panic");
+    assert_eq!(mine.stats().watched, 0);
+}
+
+#[tokio::test]
+async fn work_that_another_process_queued_is_found() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (mine, theirs) = (Arc::new(open(&dir)), open(&dir));
+    let host = Arc::clone(&mine);
+    let host = tokio::spawn(async move {
+        loop {
+            let runs = host.claim(wish("h", 1, 2_000)).await.expect("claims");
+            if !runs.is_empty() {
+                return runs;
+            }
+            host.work().await;
+        }
+    });
+    create(&theirs, spec("r")).await;
+    assert_eq!(ids(&within(host).await.expect("no panic")), ["r"]);
+}
+
+/// A host of another process that waits until it has claimed a run, with one slot for each tree.
+fn claimer(store: &Arc<SqliteStore>) -> tokio::task::JoinHandle<Vec<Run>> {
+    let store = Arc::clone(store);
+    tokio::spawn(async move {
+        let clock = SystemClock::new();
+        loop {
+            let now = clock.now().0;
+            let claim = Claim { tree_slots: 1, ..wish("h", 1, now) };
+            let runs = store.claim(claim).await.expect("claims");
+            if !runs.is_empty() {
+                return runs;
+            }
+            store.work().await;
+        }
+    })
+}
+
+#[tokio::test]
+async fn a_run_whose_time_comes_is_found_by_another_process() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (mine, theirs) = (Arc::new(open(&dir)), open(&dir));
+    create(&theirs, spec("r")).await;
+    let now = SystemClock::new().now();
+    let run = theirs.claim(wish("gone", 1, now.0)).await.expect("claims").remove(0);
+    // Half a second from now.
+    let lost = machine::decide::lose(&run, now, None);
+    theirs.append(next(&run, 50, now.0, lost)).await.expect("appends");
+    assert_eq!(ids(&theirs.claim(wish("h", 1, now.0)).await.expect("claims")), [""; 0]);
+    let found = within(claimer(&mine)).await.expect("no panic");
+    assert_eq!(ids(&found), ["r"]);
+}
+
+#[tokio::test]
+async fn a_slot_that_another_process_frees_is_found() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (mine, theirs) = (Arc::new(open(&dir)), open(&dir));
+    let root = spec("root");
+    create(&theirs, root.clone()).await;
+    let run = theirs.claim(wish("other", 1, 2_000)).await.expect("claims").remove(0);
+    create(&theirs, child("child", &root)).await;
+    let waiting = claimer(&mine);
+    theirs.append(next(&run, 50, 3_000, vec![blocked(Wait::Word)])).await.expect("appends");
+    assert_eq!(ids(&within(waiting).await.expect("no panic")), ["child"]);
+}
