@@ -45,42 +45,23 @@ fn spec(n: u64) -> RunSpec {
     let session = n / SESSION;
     let root = (session.is_multiple_of(TREES)).then(|| id(session * SESSION));
     let parent = root.clone().filter(|_| !n.is_multiple_of(SESSION));
+    let own = id(n);
     RunSpec {
-        id: id(n),
         tenant: TENANT.to_owned(),
         owner_user_id: format!("owner-{}", session % 1_000),
         parent_session_id: format!("session-{session}"),
         parent_app_name: session.is_multiple_of(3).then(|| format!("app-{}", session % 30)),
-        app_name: None,
-        child_session_id: None,
-        request_id: None,
         agent_name: format!("agent-{}", n % 20),
         agent_digest: AGENT_DIGEST.to_owned(),
         policy_digest: POLICY_DIGEST.to_owned(),
         task: "look something up and say what you found".to_owned(),
-        timeout_ms: None,
-        envelope: BTreeMap::from([("taskrun.run_id".to_owned(), id(n).to_string())]),
-        context_messages: Vec::new(),
-        name: None,
+        envelope: BTreeMap::from([("taskrun.run_id".to_owned(), own.to_string())]),
         labels: BTreeMap::from([("team".to_owned(), format!("team-{}", n % 50))]),
-        metadata: BTreeMap::new(),
         parent_run_id: parent,
-        parent_tool_call_id: None,
-        attached: false,
-        root_run_id: root.unwrap_or_else(|| id(n)),
-        root_session_id: None,
-        depth: 0,
-        narrow: taskrun_journal::narrowing::Narrowing::default(),
-        ancestors: Vec::new(),
-        priority: 0,
-        durable: true,
-        finalizer: false,
-        serial: false,
+        root_run_id: root.unwrap_or_else(|| own.clone()),
         seed: "0123456789abcdef0123456789abcdef".to_owned(),
-        history: taskrun_journal::history::History::None,
-        class: taskrun_journal::spec::RunClass::Task,
-        entries: Vec::new(),
         created_at: Timestamp(BASE_MS + n),
+        ..taskrun_fixtures::spec(own.as_str())
     }
 }
 

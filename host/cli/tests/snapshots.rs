@@ -30,41 +30,16 @@ const NOW: Timestamp = Timestamp(START.0 + 125_000);
 fn spec(number: u8, agent: &str, task: &str) -> RunSpec {
     let id = RunId::generate(START.0 + u64::from(number) * 1_000, &[number; 10]);
     RunSpec {
-        root_run_id: id.clone(),
-        root_session_id: None,
-        id,
         tenant: "default".to_owned(),
         owner_user_id: "local".to_owned(),
         parent_session_id: "cli".to_owned(),
-        parent_app_name: None,
-        app_name: None,
-        child_session_id: None,
-        request_id: None,
         agent_name: agent.to_owned(),
         agent_digest: "blake3:00ff".to_owned(),
         policy_digest: "aa".to_owned(),
         task: task.to_owned(),
-        timeout_ms: None,
-        envelope: std::collections::BTreeMap::new(),
-        context_messages: Vec::new(),
-        name: None,
         labels: Labels::from([("team".to_owned(), "docs".to_owned())]),
-        metadata: Labels::new(),
-        parent_run_id: None,
-        parent_tool_call_id: None,
-        attached: false,
-        depth: 0,
-        narrow: taskrun_journal::narrowing::Narrowing::default(),
-        ancestors: Vec::new(),
-        priority: 0,
-        durable: true,
-        finalizer: false,
-        serial: false,
-        seed: String::new(),
-        history: taskrun_journal::history::History::None,
-        class: taskrun_journal::spec::RunClass::Task,
-        entries: Vec::new(),
         created_at: Timestamp(START.0 + u64::from(number) * 1_000),
+        ..taskrun_fixtures::spec(id.as_str())
     }
 }
 

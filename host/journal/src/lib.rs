@@ -121,3 +121,10 @@ pub mod store;
 pub mod text;
 pub mod time;
 pub mod tool;
+
+// The fixtures of all crates, compiled against the types of the crate under test.
+#[cfg(test)]
+extern crate self as taskrun_journal;
+#[cfg(test)]
+#[path = "../../fixtures/src/lib.rs"]
+pub mod fixtures;

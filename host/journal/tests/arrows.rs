@@ -18,6 +18,7 @@ fn each_crate_names_only_those_below_it() {
     let table: &[(&str, &[&str])] = &[
         ("journal", &[]),
         ("store", &["taskrun-journal"]),
+        ("fixtures", &["taskrun-journal"]),
         ("policy", &["taskrun-journal"]),
         ("taskrun", &["taskrun-journal", "taskrun-policy"]),
         ("engine", &["taskrun", "taskrun-journal", "taskrun-policy"]),

@@ -29,41 +29,17 @@ fn new_run(n: u64, at: u64) -> NewRun {
     let id = RunId::generate(at, &[0; 10]).to_string();
     let id = RunId::new(&format!("{}-{n}", &id[..23])).expect("a valid id");
     let spec = RunSpec {
-        id: id.clone(),
         tenant: "acme".to_owned(),
         owner_user_id: format!("owner-{}", n % 1_000),
         parent_session_id: format!("session-{}", n / 10),
         parent_app_name: n.is_multiple_of(3).then(|| format!("app-{}", n % 30)),
-        app_name: None,
-        child_session_id: None,
-        request_id: None,
         agent_name: format!("agent-{}", n % 20),
         agent_digest: "sha256:0123456789abcdef0123456789abcdef".to_owned(),
         policy_digest: "0123456789abcdef0123456789abcdef".to_owned(),
         task: "look something up and say what you found".to_owned(),
-        timeout_ms: None,
-        envelope: BTreeMap::new(),
-        context_messages: Vec::new(),
-        name: None,
         labels: BTreeMap::from([("team".to_owned(), format!("team-{}", n % 50))]),
-        metadata: BTreeMap::new(),
-        parent_run_id: None,
-        parent_tool_call_id: None,
-        attached: false,
-        root_run_id: id,
-        root_session_id: None,
-        depth: 0,
-        narrow: taskrun_journal::narrowing::Narrowing::default(),
-        ancestors: Vec::new(),
-        priority: 0,
-        durable: true,
-        finalizer: false,
-        serial: false,
-        seed: String::new(),
-        history: taskrun_journal::history::History::None,
-        class: taskrun_journal::spec::RunClass::Task,
-        entries: Vec::new(),
         created_at: Timestamp(at),
+        ..taskrun_fixtures::spec(id.as_str())
     };
     let event = Event::Queued { spec: Box::new(spec) };
     let queued = EventRecord { seq: 1, id: n, at: Timestamp(at), event };

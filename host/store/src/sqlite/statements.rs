@@ -87,19 +87,19 @@ fn end() -> Vec<Event> {
 }
 
 fn attached(name: &str) -> RunSpec {
-    let root = spec(id("root"));
+    let root = spec(&id("root"));
     RunSpec {
         parent_run_id: Some(root.id.clone()),
         root_run_id: root.id,
         attached: true,
-        ..spec(id(name))
+        ..spec(&id(name))
     }
 }
 
 #[test]
 fn no_change_of_a_run_costs_more_statements_than_it_did() {
     let db = counted();
-    let root = spec(id("root"));
+    let root = spec(&id("root"));
     let mut costs = vec![("create", creates(&db, root)), ("claim", claims(&db))];
     let chunk = Event::AssistantChunk { text: "x".to_owned() };
     costs.push(("append", appends(&db, "root", vec![chunk])));

@@ -7,20 +7,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::Connection;
+pub(crate) use taskrun_fixtures::{new_run, run_id};
 use taskrun_journal::artifact::Artifact;
-use taskrun_journal::ending::Ending;
-use taskrun_journal::event::{Event, EventRecord};
+use taskrun_journal::event::Event;
 use taskrun_journal::hold::{Wait, WaitMode};
-use taskrun_journal::ids::{HostId, RunId};
+use taskrun_journal::ids::HostId;
 use taskrun_journal::machine;
 use taskrun_journal::memory::Memory;
-use taskrun_journal::question::{Answer, AwaitItem, Item};
 use taskrun_journal::run::Run;
 use taskrun_journal::spec::{RunClass, RunSpec};
 use taskrun_journal::status::{BlockedOn, StopReason};
 use taskrun_journal::store::{
-    Admission, Append, AppendOutcome, Claim, CreateOutcome, Host, Hosts, Idempotency, LEASE,
-    NewBatch, NewRun, Removal, SessionKey, Sessions, Store,
+    Append, AppendOutcome, Claim, CreateOutcome, Host, Hosts, Idempotency, LEASE, NewBatch, NewRun,
+    Removal, SessionKey, Sessions, Store,
 };
 use taskrun_journal::time::Timestamp;
 use taskrun_store::{Durability, MemoryStore, SqliteOptions, SqliteStore};
@@ -77,10 +76,6 @@ pub(crate) fn open(dir: &TempDir) -> SqliteStore {
     SqliteStore::open(dir.path(), options()).expect("the store opens")
 }
 
-pub(crate) fn run_id(text: &str) -> RunId {
-    RunId::new(text).expect("a valid id")
-}
-
 pub(crate) fn host_id(text: &str) -> HostId {
     HostId::new(text)
 }
@@ -99,41 +94,14 @@ pub(crate) fn host_of(id: &HostId, policy: &str) -> Host {
 /// A request, accepted at 1,000 ms.
 pub(crate) fn spec(id: &str) -> RunSpec {
     RunSpec {
-        id: run_id(id),
         tenant: "acme".to_owned(),
         owner_user_id: "ann".to_owned(),
         parent_session_id: "s-1".to_owned(),
-        parent_app_name: None,
-        app_name: None,
-        child_session_id: None,
-        request_id: None,
         agent_name: "researcher".to_owned(),
-        agent_digest: "d".to_owned(),
         policy_digest: POLICY.to_owned(),
         task: "look it up".to_owned(),
-        timeout_ms: None,
-        envelope: BTreeMap::new(),
-        context_messages: Vec::new(),
-        name: None,
-        labels: BTreeMap::new(),
-        metadata: BTreeMap::new(),
-        parent_run_id: None,
-        parent_tool_call_id: None,
-        attached: false,
-        root_run_id: run_id(id),
-        root_session_id: None,
-        depth: 0,
-        narrow: taskrun_journal::narrowing::Narrowing::default(),
-        ancestors: Vec::new(),
-        priority: 0,
-        durable: true,
-        finalizer: false,
-        serial: false,
-        seed: String::new(),
-        history: taskrun_journal::history::History::None,
-        class: RunClass::Task,
-        entries: Vec::new(),
         created_at: Timestamp(1_000),
+        ..taskrun_fixtures::spec(id)
     }
 }
 
@@ -180,20 +148,6 @@ pub(crate) fn all_before(before: u64) -> Removal {
     Removal { scope: None, before: Timestamp(before), limit: 100, dry_run: false }
 }
 
-/// A new run of a spec.
-pub(crate) fn new_run(spec: RunSpec) -> NewRun {
-    let at = spec.created_at;
-    let queued = EventRecord { seq: 1, id: 1, at, event: Event::Queued { spec: Box::new(spec) } };
-    let run = machine::begin(&queued).expect("a beginning");
-    NewRun {
-        run,
-        events: vec![queued],
-        idempotency: None,
-        task: None,
-        admission: Admission::UNBOUNDED,
-    }
-}
-
 pub(crate) fn keyed(mut new: NewRun, key: &str, fingerprint: &str) -> NewRun {
     new.idempotency = Some(Idempotency {
         key: key.to_owned(),
@@ -221,20 +175,7 @@ pub(crate) async fn append(store: &dyn Both, append: Append) -> Run {
 
 /// The append of some events to a run as it stands, with ids from `id` on.
 pub(crate) fn next(run: &Run, id: u64, at: u64, events: Vec<Event>) -> Append {
-    let mut state = run.state.clone();
-    let mut recorded = Vec::new();
-    for (event, id) in events.into_iter().zip(id..) {
-        let one = EventRecord { seq: state.head + 1, id, at: Timestamp(at), event };
-        state = machine::apply(state, &one).expect("a legal event");
-        recorded.push(one);
-    }
-    Append {
-        run: Run { spec: Arc::clone(&run.spec), state },
-        epoch: run.state.epoch,
-        expected_head: run.state.head,
-        events: recorded.into(),
-        artifacts: Vec::new(),
-    }
+    taskrun_fixtures::append(run, id, Timestamp(at), events)
 }
 
 /// The append with which a run ends, with these bytes beside its record.
@@ -263,20 +204,7 @@ pub(crate) fn cancel() -> Event {
 
 /// A question, and the answer that ends the wait for it.
 pub(crate) fn asked_and_answered(item: &str) -> [Event; 2] {
-    let what = AwaitItem::Clarification {
-        id: item.to_owned(),
-        question: "which?".to_owned(),
-        missing_fields: Vec::new(),
-        restrict_to_tool: None,
-        example_input: None,
-        clarifying_prompt: None,
-    };
-    let asked = Item { what, tool_call_id: None, until: None, default: None };
-    let (item, answer) = (item.to_owned(), Answer::Text("this".to_owned()));
-    [
-        Event::Asked { item: Box::new(asked) },
-        Event::Answered { item, answer, by: "b".to_owned(), by_default: false },
-    ]
+    [taskrun_fixtures::asked(item), taskrun_fixtures::answered(item)]
 }
 
 /// An event that gives up the slot until something happens.
@@ -286,7 +214,7 @@ pub(crate) fn blocked(wait: Wait) -> Event {
         Wait::Runs { .. } => BlockedOn::Children,
         Wait::Word => BlockedOn::Pause,
     };
-    Event::Blocked { on, wait, ran_ms: 5 }
+    taskrun_fixtures::blocked(on, wait)
 }
 
 /// A wait for runs, without a time.
@@ -301,10 +229,7 @@ pub(crate) fn for_runs_until(runs: &[&str], mode: WaitMode, at: Option<u64>) -> 
 
 /// The two events with which a run ends well.
 pub(crate) fn end() -> Vec<Event> {
-    vec![
-        Event::Finalizing { ending: Ending::completed(StopReason::FinalResponse) },
-        Event::Finished { metadata: BTreeMap::new(), finalizer_error: None },
-    ]
+    vec![taskrun_fixtures::completed(), taskrun_fixtures::finished()]
 }
 
 pub(crate) fn wish(host: &str, limit: usize, now: u64) -> Claim {

@@ -86,7 +86,7 @@ fn spec(shape: Shape, number: usize) -> RunSpec {
         parent_run_id: parent,
         root_run_id: id(0),
         serial: is_sibling,
-        ..fixtures::spec(id(number))
+        ..fixtures::spec(&id(number))
     }
 }
 
