@@ -118,7 +118,7 @@ impl HeldWait {
 
     /// True if it still waits at a time.
     #[must_use]
-    pub fn lasts(self, now: Timestamp) -> bool {
+    pub(crate) fn lasts(self, now: Timestamp) -> bool {
         match self {
             Self::Nothing => false,
             Self::Model => true,

@@ -104,7 +104,7 @@ impl HttpSelector {
     }
 
     /// Tells if it is about every request.
-    pub fn is_everything(&self) -> bool {
+    pub(crate) fn is_everything(&self) -> bool {
         self.methods.is_none()
             && self.scheme.is_none()
             && self.host == HostPattern::Any

@@ -90,7 +90,7 @@ impl PathGlob {
     }
 
     /// Tells if it matches every path.
-    pub fn is_everything(&self) -> bool {
+    pub(crate) fn is_everything(&self) -> bool {
         matches!(self.segments.as_slice(), [Segment::AnyDepth])
     }
 

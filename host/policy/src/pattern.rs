@@ -101,7 +101,7 @@ impl Pattern {
     /// Tells if a function may have a name that both patterns mean: of two beginnings, or of a
     /// name and a beginning, one then covers the other.
     #[must_use]
-    pub fn overlaps(&self, other: &Self) -> bool {
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
         self.covers(other) || other.covers(self)
     }
 

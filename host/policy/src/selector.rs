@@ -40,7 +40,7 @@ pub(super) struct RequestPath<'u> {
 
 impl Selector {
     /// Tells if it selects all of its capability.
-    pub fn is_everything(&self) -> bool {
+    pub(crate) fn is_everything(&self) -> bool {
         match self {
             Self::Paths(glob) => glob.is_everything(),
             Self::Http(http) => http.is_everything(),

@@ -15,6 +15,5 @@ mod wake;
 
 pub use memory::MemoryStore;
 pub use sqlite::{
-    Durability, FILE_NAMES, READERS_DEFAULT, Repair, SCHEMA_VERSION, SqliteOptions, SqliteStore,
-    Stats, TRANSACTIONS_WAITING_MAX,
+    Durability, FILE_NAMES, Repair, SCHEMA_VERSION, SqliteOptions, SqliteStore, Stats,
 };

@@ -14,7 +14,7 @@ pub fn task_hash(spec: &RunSpec, key: &TaskKey) -> u64 {
 
 /// True for a run that may stand for another one with the number of its task: numbers collide.
 #[must_use]
-pub fn is_same_task(one: &RunSpec, other: &RunSpec) -> bool {
+pub(crate) fn is_same_task(one: &RunSpec, other: &RunSpec) -> bool {
     let place = |spec: &RunSpec| {
         let RunSpec { tenant, owner_user_id, parent_session_id, agent_name, .. } = spec.clone();
         (tenant, owner_user_id, parent_session_id, agent_name, spec.task.to_lowercase())
@@ -24,7 +24,7 @@ pub fn is_same_task(one: &RunSpec, other: &RunSpec) -> bool {
 
 /// The meaning of a request's key that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KnownKey {
+pub(crate) enum KnownKey {
     /// The same request was made before.
     Repeated,
     /// It belongs to another request.
@@ -35,7 +35,7 @@ pub enum KnownKey {
 
 /// The meaning of a key that was given to `run` with this fingerprint.
 #[must_use]
-pub fn known_key(asked: &Idempotency, fingerprint: &str, run: &Run) -> KnownKey {
+pub(crate) fn known_key(asked: &Idempotency, fingerprint: &str, run: &Run) -> KnownKey {
     let finished_at = match &run.state.lifecycle {
         Lifecycle::Ended { ending, finished_at, .. } => {
             (ending.status == EndStatus::Completed).then_some(*finished_at)

@@ -5,7 +5,7 @@ use crate::store::{Session, SessionKey};
 
 /// The session from which a run was asked for.
 #[must_use]
-pub fn session_of(spec: &RunSpec) -> SessionKey {
+pub(crate) fn session_of(spec: &RunSpec) -> SessionKey {
     SessionKey {
         tenant: spec.tenant.clone(),
         owner_user_id: Some(spec.owner_user_id.clone()),

@@ -39,9 +39,8 @@ mod waits;
 mod watch;
 mod writer;
 
-pub use self::options::{Durability, READERS_DEFAULT, SqliteOptions};
+pub use self::options::{Durability, SqliteOptions};
 pub use self::repair::Repair;
 pub use self::schema::SCHEMA_VERSION;
 pub use self::store::{SqliteStore, Stats};
 pub use self::store_path::FILE_NAMES;
-pub use self::writer::TRANSACTIONS_WAITING_MAX;

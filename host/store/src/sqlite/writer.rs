@@ -15,7 +15,7 @@ use super::open::leave_log;
 
 /// Most transactions that wait for the writer. Twice the largest batch: while one is written the
 /// next one fills. Beyond that, callers wait.
-pub const TRANSACTIONS_WAITING_MAX: usize = 1_024;
+pub(crate) const TRANSACTIONS_WAITING_MAX: usize = 1_024;
 /// Most transactions in one commit: bounds how long the first of them waits for the last.
 const BATCH_MAX: usize = 512;
 /// Most bytes in one commit, unless a single transaction is larger: bounds the log's growth

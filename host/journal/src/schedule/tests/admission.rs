@@ -3,7 +3,8 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use super::super::{HostLoad, Rank, Register, TreeSize, refusal, session_of, task_hash};
+use super::super::sessions::session_of;
+use super::super::{HostLoad, Rank, Register, TreeSize, refusal, task_hash};
 use super::{canceled_run, child_of, completed_run, id, run_of};
 use crate::hold::Lane;
 use crate::ids::RunId;

@@ -3,9 +3,11 @@
 use std::panic::catch_unwind;
 use std::sync::Arc;
 
+use super::super::requests::is_same_task;
+use super::super::sessions::session_of;
 use super::super::{
-    check_append, check_batch, check_new, covers, hash, is_same_task, known_session, name_place,
-    no_batch, session_of, task_hash, turn_of, widest, widest_of,
+    check_append, check_batch, check_new, covers, hash, known_session, name_place, no_batch,
+    task_hash, turn_of, widest, widest_of,
 };
 use super::{child_of, completed_run};
 use crate::event::EventRecord;
